@@ -1,0 +1,148 @@
+"""The Q-learning agent: acting, the loss of a batch, and the state to save. Options are fields of its settings.
+
+HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided here.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.errors import ConfigError, UserError
+from tenfold.nets.blocks import CONVOLUTIONS, QNetwork
+from tenfold.ops.qlearning import bootstrap, item_loss, taken
+from tenfold.ops.random import Purpose, fill_normal, fill_uniform, key
+from tenfold.settings import DQN, Boltzmann, Epsilon, value_at
+from tenfold.spaces import NATURE_SIDE, DiscreteActions, ObsLayout
+
+Tensors = dict[str, torch.Tensor]
+
+
+class DQNAgent:
+    """Online and target network, Adam's moments, the count of updates."""
+
+    def __init__(self, config: DQN, layout: ObsLayout, actions: DiscreteActions, seed: int, device: str = "cpu") -> None:
+        self.config, self.layout, self.actions = fit_encoder(config, layout), layout, actions
+        shape = (layout.size,) if self.config.net.encoder == "mlp" else layout.net_shape
+        self.online = QNetwork(shape, actions.n, self.config, layout.scale).initialise([seed]).to(device)
+        self.target = QNetwork(shape, actions.n, self.config, layout.scale).to(device)
+        self.target.flat.copy_(self.online.flat)
+        self.mean = torch.zeros_like(self.online.flat)
+        self.square = torch.zeros_like(self.online.flat)
+        self.updates = 0
+        self.device = self.online.flat.device
+        self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
+        self.noise = np.zeros(self.online.noise_size, np.float32)
+
+    # acting -----------------------------------------------------------------------------------------------------------
+
+    def values(self, rows: np.ndarray, noise: torch.Tensor | None = None) -> np.ndarray:
+        """Mean action values [B, A] for encoded observations [B, *shape]."""
+        with torch.no_grad():
+            return self.online(self.to_net(torch.from_numpy(rows).to(self.device)), noise).mean(-1).cpu().numpy()
+
+    def explore(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
+        """Actions [B] 0 … n − 1 for training. `step` sets the schedules; `rounds` counts calls and addresses the draws."""
+        size, how = len(rows), self.config.explore
+        start = rounds * size
+        if isinstance(how, Epsilon):
+            random = fill_uniform(self.keys[Purpose.COIN], start, np.empty(size)) < value_at(how.schedule, step)
+            choice = (fill_uniform(self.keys[Purpose.ACTION], start, np.empty(size)) * self.actions.n).astype(np.int64)
+            return choice if random.all() else np.where(random, choice, self.values(rows).argmax(-1))
+        if isinstance(how, Boltzmann):  # argmax(Q / T + Gumbel noise) is a draw from softmax(Q / T)
+            u = fill_uniform(self.keys[Purpose.ACTION], start * self.actions.n, np.empty(size * self.actions.n))
+            gumbel = -np.log(-np.log(np.maximum(u, 2.0**-53)))
+            values = self.values(rows).astype(np.float64)
+            return (values + value_at(how.temperature, step) * gumbel.reshape(size, -1)).argmax(-1)
+        return self.values(rows, self.draw_noise(Purpose.NOISE_ACT, rounds)).argmax(-1)
+
+    def act(self, obs: Any, mask: Any = None) -> Any:
+        """The greedy action for one observation or a batch, in the environment's own numbers.
+
+        NumPy in, NumPy out; torch in, torch out; one observation gives one action. `mask` is True where an action is allowed.
+        """
+        if isinstance(obs, torch.Tensor):
+            found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
+            return torch.as_tensor(found).to(obs.device)
+        rows, single = self.rows_of(obs)
+        values = self.values(rows)
+        if mask is not None:
+            allowed = np.asarray(mask, np.bool_)
+            allowed = allowed[None] if single else allowed
+            if allowed.shape != values.shape:
+                raise UserError(f"The action mask has shape {np.shape(mask)}; it must be {values.shape[single:]}.")
+            if not allowed.any(-1).all():
+                raise UserError(f"The action mask allows no action in row {int(np.argmin(allowed.any(-1)))}.")
+            values = np.where(allowed, values, -np.inf)
+        best = values.argmax(-1) + self.actions.start
+        return int(best[0]) if single else best
+
+    def rows_of(self, obs: Any) -> tuple[np.ndarray, bool]:
+        """Encoded rows [B, *shape], and whether `obs` was a single observation."""
+        shape = self.layout.shape
+        if not self.layout.direct:
+            batch = isinstance(obs, list) or (isinstance(obs, np.ndarray) and obs.ndim == (1 if len(self.layout.one_hot) == 1 else 2))
+            return np.stack([self.layout.encode(o) for o in (obs if batch else [obs])]), not batch
+        array = np.asarray(obs)
+        if array.shape[array.ndim - len(shape):] != shape or array.ndim - len(shape) not in (0, 1):
+            raise UserError(f"The observation has shape {array.shape}; this agent takes {shape}, or a batch (B, {str(shape)[1:]}.")
+        single = array.ndim == len(shape)
+        return np.ascontiguousarray(array[None] if single else array, self.layout.dtype), single
+
+    def to_net(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows if self.config.net.encoder == "mlp" else self.layout.to_net(rows)
+
+    def draw_noise(self, purpose: Purpose, count: int) -> torch.Tensor | None:
+        """The noise vector number `count` of a purpose; None where the layers are not noisy."""
+        if not self.noise.size:
+            return None
+        fill_normal(self.keys[purpose], count * self.noise.size, self.noise)
+        return torch.tensor(self.noise, device=self.device)
+
+    # learning ---------------------------------------------------------------------------------------------------------
+
+    def loss(self, batch: Tensors, noise: torch.Tensor | None, target_noise: torch.Tensor | None,
+             effective: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(Σ weight·loss / effective batch, TD error of each item, mean Q of the actions taken).
+
+        Double Q-learning needs the online network on s' too, a pass of its own without gradient.
+        """
+        predicted = taken(self.online(self.to_net(batch["obs"]), noise), batch["action"])
+        with torch.no_grad():
+            next_obs = self.to_net(batch["next_obs"])
+            next_values = self.target(next_obs, target_noise)
+            chooser = self.online(next_obs, noise) if self.config.double else next_values
+        target = bootstrap(batch["reward"], batch["discount"], next_values, chooser)
+        weighted = batch["weight"] * item_loss(predicted, target, self.config.loss)
+        q = predicted.detach().mean(-1)
+        return weighted.sum() / effective, target.mean(-1) - q, q.mean()
+
+    # state ------------------------------------------------------------------------------------------------------------
+
+    def state(self) -> Tensors:
+        return {"online": self.online.flat, "target": self.target.flat, "mean": self.mean, "square": self.square,
+                "updates": torch.tensor(self.updates)}
+
+    def load_state(self, state: Tensors) -> None:
+        for name, own in self.state().items():
+            if name not in state or state[name].shape != own.shape:
+                raise UserError(f"The saved {name} parameters have shape {tuple(state[name].shape) if name in state else None}, "
+                                f"and this agent's have {tuple(own.shape)}.")
+            own.copy_(state[name])
+        self.updates = int(state["updates"])
+
+
+def fit_encoder(config: DQN, layout: ObsLayout) -> DQN:
+    """`auto` replaced by the encoder that fits the observations; one that cannot fit is refused."""
+    wanted = config.net.encoder
+    encoder = layout.encoder if wanted == "auto" else wanted
+    if encoder in CONVOLUTIONS:
+        if len(layout.net_shape) != 3:
+            raise ConfigError("agent.net.encoder", f"= {wanted} needs images, and the observations have shape {layout.shape}: "
+                              "use auto or mlp.")
+        least = NATURE_SIDE if encoder == "nature" else 5
+        if min(layout.net_shape[1:]) < least:
+            raise ConfigError("agent.net.encoder", f"= {wanted} needs images of at least {least} x {least}, and the observations "
+                              f"have shape {layout.shape}: use auto, small or mlp.")
+    return replace(config, net=replace(config.net, encoder=encoder))

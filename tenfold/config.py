@@ -1,0 +1,330 @@
+"""Frozen dataclasses <-> YAML <-> flags, through ONE conversion.
+
+A setting is a field; the string under it is its help text. A value reaches a field from Python, a YAML file or a flag, and
+`convert` is the only code that judges it, so all three are refused with the same sentence.
+Choices with parameters are small dataclasses (`Option`), written as calls: `polyak(0.005)`, `epsilon(linear(1, 0.05, 10k))`.
+"""
+
+import ast
+import inspect
+import math
+import re
+import textwrap
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from tenfold.errors import ConfigError
+
+MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9}
+NUMBER = re.compile(r"[+-]?(\d[\d_]*)?\.?\d*([eE][+-]?\d+)?[kMG]?")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The closed interval a number must lie in; `above` excludes the lower end."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return (self.low < value if self.above else self.low <= value) and value <= self.high
+
+    def __str__(self) -> str:
+        least = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
+        if self.high == math.inf:
+            return least
+        return f"{least} and at most {self.high:g}" if self.above else f"between {self.low:g} and {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Config:
+    """A group of settings. Every value is converted and judged on construction, wherever it came from."""
+
+    def __post_init__(self) -> None:
+        for name, hint in hints(type(self)).items():
+            object.__setattr__(self, name, convert(getattr(self, name), hint, name))
+        self.check()
+
+    def check(self) -> None:
+        """Rules that hold between settings; raises ConfigError."""
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, Any]) -> Self:
+        """Built from a mapping (a YAML file, flags); an unknown key is an error that names the nearest one."""
+        known = {f.name: f for f in fields(cls)}
+        values = {}
+        for raw, value in mapping.items():
+            name = str(raw).replace("-", "_")
+            if name not in known:
+                raise ConfigError(str(raw), f"= {show(value)} is not a setting{nearest_setting(cls, name)}.")
+            values[name] = value
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Option(Config):
+    """A choice with parameters. Its notation is its lower-case class name, called: `hard(every=500)`."""
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{f.name}={show(getattr(self, f.name))}" for f in fields(self))
+        return f"{type(self).__name__.lower()}({given})" if given else type(self).__name__.lower()
+
+
+@cache
+def hints(cls: type) -> dict[str, Any]:
+    found = get_type_hints(cls, include_extras=True)
+    return {f.name: found[f.name] for f in fields(cls)}
+
+
+@cache
+def docs(cls: type) -> dict[str, str]:
+    """Field name -> the string literal under it in the source."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        if base is Config or base is Option:
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
+        for node, after in zip(body, body[1:], strict=False):
+            if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                found[node.target.id] = " ".join(str(after.value.value).split())  # type: ignore[union-attr]
+    return found
+
+
+def convert(value: Any, hint: Any, key: str) -> Any:
+    """`value` as the type `hint`, or a ConfigError that says what is allowed."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        value = convert(value, arguments[0], key)
+        for limits in arguments[1:]:
+            if value is not None and value not in limits:
+                raise ConfigError(key, f"= {show(value)} is out of range: it must be {limits}.")
+        return value
+    if origin is Literal:
+        if value in arguments:
+            return value
+        raise ConfigError(key, f"= {show(value)} is not one of {', '.join(map(str, arguments))}{nearest(value, arguments)}.")
+    if origin in (Union, types.UnionType):
+        return convert_union(value, arguments, key)
+    if origin is tuple:
+        if isinstance(value, str):
+            value = [part for part in value.strip("[]() ").split(",") if part.strip()]
+        if not isinstance(value, list | tuple):
+            raise ConfigError(key, f"= {show(value)} is not {describe(hint)}.")
+        return tuple(convert(item, arguments[0], key) for item in value)
+    if isinstance(hint, type) and issubclass(hint, Option):
+        return convert_union(value, (hint,), key)
+    if isinstance(hint, type) and issubclass(hint, Config):
+        if isinstance(value, hint):
+            return value
+        if not isinstance(value, Mapping):
+            raise ConfigError(key, f"= {show(value)} is not a group of settings.")
+        try:
+            return hint.of(value)
+        except ConfigError as error:
+            raise error.within(key) from None
+    return convert_scalar(value, hint, key)
+
+
+def convert_scalar(value: Any, hint: type, key: str) -> Any:
+    wrong = ConfigError(key, f"= {show(value)} is not {describe(hint)}.")
+    if hint is bool:
+        words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+        if isinstance(value, str) and value.lower() in words:
+            return words[value.lower()]
+        if isinstance(value, bool):
+            return value
+        raise wrong
+    if hint is str:
+        if isinstance(value, str):
+            return value
+        raise wrong
+    number = parse_number(value) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        raise wrong
+    if hint is int:
+        if number != int(number):
+            raise wrong
+        return int(number)
+    return float(number)
+
+
+def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
+    """`none`, a number, or one of several Options in call notation."""
+    if isinstance(value, str) and value.strip().lower() == "none":
+        value = None
+    if value is None and type(None) in choices:
+        return None
+    options = {c.__name__.lower(): c for c in choices if isinstance(c, type) and issubclass(c, Option)}
+    if isinstance(value, tuple(options.values())):
+        return value
+    allowed = " or ".join(describe(c) for c in choices)
+    if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
+        name, positional, named = parse_call(value, key)
+        if name in options:
+            return call_option(options[name], positional, named, key)
+        raise ConfigError(key, f"= {show(value)} is not {allowed}{nearest(name, tuple(options))}.")
+    plain = [c for c in choices if c is not type(None) and c not in options.values()]
+    if len(plain) == 1 and value is not None:
+        return convert(value, plain[0], key)
+    raise ConfigError(key, f"= {show(value)} is not {allowed}.")
+
+
+def call_option(option: type[Option], positional: list[str], named: dict[str, str], key: str) -> Option:
+    names = [f.name for f in fields(option)]
+    label = f"{key}, {option.__name__.lower()}"
+    if len(positional) > len(names):
+        raise ConfigError(label, f"takes at most {len(names)} values ({', '.join(names)}), not {len(positional)}.")
+    try:
+        given = dict(zip(names, positional, strict=False)) | named
+        missing = [f.name for f in fields(option) if f.default is MISSING and f.name not in given]
+        if missing:
+            raise ConfigError(missing[0], "is missing.")
+        return option.of(given)
+    except ConfigError as error:
+        raise error.within(label) from None
+
+
+def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]]:
+    """`name(a, b(c), k=d)` -> ("name", ["a", "b(c)"], {"k": "d"}). No expression is ever evaluated."""
+    match = re.fullmatch(r"\s*([^()]*?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    if match is None or text.count("(") != text.count(")"):
+        raise ConfigError(key, f"= {show(text)} cannot be read: write it as a name or a call, for example polyak(0.005).")
+    name, inside = match.group(1), match.group(2) or ""
+    parts, depth, start = [], 0, 0
+    for place, letter in enumerate(inside + ","):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append(inside[start:place].strip())
+            start = place + 1
+    positional, named = [], {}
+    for part in filter(None, parts):
+        word = re.match(r"(\w+)\s*=\s*(.*)", part, re.DOTALL)
+        if word:
+            named[word.group(1)] = word.group(2)
+        else:
+            positional.append(part)
+    return name, positional, named
+
+
+def parse_number(text: str) -> int | float | None:
+    """300k, 1.5M, 1e-3, 1_000 as numbers; None where the text is not one."""
+    text = text.strip()
+    if not NUMBER.fullmatch(text) or not any(c.isdigit() for c in text):
+        return None
+    scale = MULTIPLES.get(text[-1], 1)
+    digits = text[:-1] if scale > 1 else text
+    number = float(digits)
+    if scale == 1 and re.fullmatch(r"[+-]?[\d_]+", digits):
+        return int(digits)
+    scaled = number * scale
+    return round(scaled) if scale > 1 and abs(scaled - round(scaled)) < 1e-6 else scaled
+
+
+def describe(hint: Any) -> str:
+    """What a field accepts, in words for an error and for help."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return f"{describe(arguments[0])} ({arguments[1]})"
+    if origin is Literal:
+        return "|".join(map(str, arguments))
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(a) for a in arguments)
+    if origin is tuple:
+        return "a list such as 64,64"
+    if hint is type(None):
+        return "none"
+    if isinstance(hint, type) and issubclass(hint, Option):
+        names = ", ".join(f.name for f in fields(hint))
+        return f"{hint.__name__.lower()}({names})" if names else hint.__name__.lower()
+    words = {int: "a whole number such as 32, 300k or 1.5M", float: "a number such as 0.99 or 1e-3", bool: "true or false"}
+    return words.get(hint, "text")
+
+
+def nearest(word: object, known: tuple[object, ...] | list[str]) -> str:
+    found = get_close_matches(str(word), [str(k) for k in known], 1, 0.5)
+    return f" (did you mean {found[0]}?)" if found else ""
+
+
+def nearest_setting(cls: type[Config], name: str) -> str:
+    """The nearest key here or in a group below, with what it accepts."""
+    leaves = {leaf.path.split(".")[-1]: leaf for leaf in leaves_of(cls)} | {leaf.path: leaf for leaf in leaves_of(cls)}
+    found = get_close_matches(name, list(leaves), 1, 0.5)
+    return f": the nearest is {leaves[found[0]].path}, {describe(leaves[found[0]].hint)}" if found else ""
+
+
+def show(value: Any) -> str:
+    """A value as a person would type it."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if isinstance(value, str | Option):
+        return str(value)
+    if isinstance(value, tuple):
+        return ",".join(map(show, value))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One setting that is not a group: its dotted path, type, default and help."""
+
+    path: str
+    hint: Any
+    default: Any
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.path.replace("_", "-")
+
+
+def leaves_of(cls: type[Config], prefix: str = "") -> Iterator[Leaf]:
+    for f in fields(cls):
+        hint = hints(cls)[f.name]
+        if isinstance(hint, type) and issubclass(hint, Config) and not issubclass(hint, Option):
+            yield from leaves_of(hint, f"{prefix}{f.name}.")
+        else:
+            yield Leaf(prefix + f.name, hint, default_of(f), docs(cls).get(f.name, ""))
+
+
+def default_of(f: Field[Any]) -> Any:
+    return f.default_factory() if f.default_factory is not MISSING else f.default
+
+
+def to_mapping(config: Config) -> dict[str, Any]:
+    """Plain values for YAML and JSON; `type(config).of(to_mapping(config)) == config`."""
+    def plain(value: Any) -> Any:
+        if isinstance(value, Option):
+            return str(value)
+        if isinstance(value, Config):
+            return to_mapping(value)
+        return list(value) if isinstance(value, tuple) else value
+    return {f.name: plain(getattr(config, f.name)) for f in fields(config)}
+
+
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `change`, group by group."""
+    merged = dict(base)
+    for key, value in change.items():
+        below = merged.get(key)
+        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        loaded = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError("", f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(loaded or {}, dict):
+        raise ConfigError("", f"{path} must hold settings as `key: value` lines, not {show(loaded)}.")
+    return loaded or {}
+
+

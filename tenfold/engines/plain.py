@@ -1,0 +1,80 @@
+"""The reference engine: eager PyTorch autograd, one update after another. Any network, any device."""
+
+import torch
+
+from tenfold.agents.dqn import DQNAgent, Tensors
+from tenfold.memory.replay import Replay
+from tenfold.ops.adam import adam, clip, hard_copy, polyak
+from tenfold.ops.random import Purpose
+from tenfold.settings import Hard, value_at
+
+STATISTICS = ("loss", "q", "td_error", "grad_norm")
+
+
+class PlainEngine:
+    """K due updates as one call, each from a batch sampled after the previous one's priorities were written."""
+
+    def __init__(self, agent: DQNAgent, replay: Replay) -> None:
+        self.agent, self.replay = agent, replay
+        b = replay.batch  # these tensors share the batch's memory: nothing is copied on the CPU
+        self.rows: Tensors = {name: torch.from_numpy(getattr(b, name))
+                              for name in ("obs", "action", "reward", "discount", "next_obs", "weight")}
+        self.sums = torch.zeros(len(STATISTICS), device=agent.device)  # numbers stay on the device until they are logged
+        self.summed = 0
+
+    def update(self, count: int, step: int) -> None:
+        """`count` gradient updates at environment step `step`."""
+        for _ in range(count):
+            self.update_once(step)
+
+    def update_once(self, step: int) -> None:
+        agent, replay, config = self.agent, self.replay, self.agent.config
+        replay.sample(value_at(replay.priorities.beta, step) if replay.priorities else 1.0)
+        errors = self.accumulate_gradient()
+        grad = agent.online.flat_grad
+        norm = clip(grad, config.clip_norm)[1] if config.clip_norm else grad.norm(dim=-1)
+        agent.updates += 1
+        adam(agent.online.flat, grad, agent.mean, agent.square, agent.updates, value_at(config.lr, step), config.adam_eps)
+        if isinstance(config.target, Hard):
+            if agent.updates % config.target.every == 0:
+                hard_copy(agent.target.flat, agent.online.flat)
+        else:
+            polyak(agent.target.flat, agent.online.flat, config.target.tau)
+        if replay.priorities:
+            replay.prioritise(errors.cpu().numpy())
+        self.sums[2] += errors.abs().mean()
+        self.sums[3] += norm.mean()
+        self.summed += 1
+
+    def accumulate_gradient(self) -> torch.Tensor:
+        """Gradient of the batch just sampled, in micro-batches, into the flat buffer; returns every item's TD error."""
+        agent, size = self.agent, self.agent.config.batch_size
+        noise = agent.draw_noise(Purpose.NOISE_ONLINE, agent.updates)
+        target_noise = agent.draw_noise(Purpose.NOISE_TARGET, agent.updates)
+        agent.online.flat_grad.zero_()
+        errors = []
+        effective = len(self.rows["action"])
+        for start in range(0, effective, size):
+            part = {name: t[start:start + size].to(agent.device) for name, t in self.rows.items()}
+            loss, error, q = agent.loss(part, noise, target_noise, effective)
+            loss.backward()
+            errors.append(error)
+            self.sums[0] += loss.detach()
+            self.sums[1] += q * (size / effective)
+        return torch.cat(errors)
+
+    def statistics(self) -> dict[str, float]:
+        """Means since the last call."""
+        if not self.summed:
+            return {}
+        means = (self.sums / self.summed).tolist()
+        self.sums.zero_()
+        self.summed = 0
+        return dict(zip(STATISTICS, means, strict=True))
+
+    def state(self) -> Tensors:
+        return {"sums": self.sums, "summed": torch.tensor(self.summed)}
+
+    def load_state(self, state: Tensors) -> None:
+        self.sums.copy_(state["sums"])
+        self.summed = int(state["summed"])

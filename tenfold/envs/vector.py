@@ -1,0 +1,271 @@
+"""One or many environments behind one adapter, SAME_STEP by construction.
+
+After `step` the arrays hold, for each environment: `obs` to act on next (the first one of a new episode where one ended),
+`reward`, `terminated`, `truncated` of the step taken, and, where the episode ended, its TRUE last observation in `final_obs`.
+The arrays are allocated once and overwritten by the next step.
+
+Episode e of environment i is seeded by f(seed, i, e). An environment is therefore restored by seeding its current episode
+again and repeating the actions taken in it, without pickling anything.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import tenfold.envs  # noqa: F401  (registers ours)
+from tenfold.config import parse_call, parse_number
+from tenfold.errors import EnvironmentFault
+from tenfold.ops.random import Purpose, bits, key
+from tenfold.spaces import observation_layout
+
+SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished episode."""
+
+    env: int
+    ret: float
+    length: int
+
+
+def make_env(name: str, **more: Any) -> gym.Env[Any, Any]:
+    """`gym.make` for an id with arguments in call notation; an unknown id is an error that names the nearest ones."""
+    ident, arguments = split_name(name)
+    with make_errors(name, ident):
+        return gym.make(ident, disable_env_checker=True, **arguments, **more)
+
+
+def make_native(name: str, num_envs: int) -> VectorEnv[Any, Any, Any]:
+    ident, arguments = split_name(name)
+    with make_errors(name, ident):
+        spec = gym.spec(ident)
+        if spec.vector_entry_point is None:
+            raise EnvironmentFault(f"{ident} has no vector class of its own: leave vectorize at scalar.")
+        return gym.make_vec(ident, num_envs, vectorization_mode="vector_entry_point", **arguments)
+
+
+def split_name(name: str) -> tuple[str, dict[str, Any]]:
+    ident, positional, arguments = parse_call(name, "env")
+    if positional:
+        raise EnvironmentFault(f"env = {name} cannot be read: name each argument, for example {ident}(size=8).")
+    return ident, {k: literal(v) for k, v in arguments.items()}
+
+
+def literal(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    number = parse_number(text)
+    return words[text.lower()] if text.lower() in words else text.strip("'\"") if number is None else number
+
+
+@contextlib.contextmanager
+def make_errors(name: str, ident: str) -> Iterator[None]:
+    """Gymnasium's and the environment's own complaints as one sentence."""
+    try:
+        yield
+    except (gym.error.UnregisteredEnv, gym.error.MalformedEnvironmentID) as error:
+        found = get_close_matches(ident, known_environments(), 3, 0.5)
+        near = f"the nearest are {', '.join(found)}" if found else "`tenfold list` shows what is installed"
+        if isinstance(error, gym.error.VersionNotFound | gym.error.DeprecatedEnv):
+            near = f"{str(error).strip('. ')}; {near}"
+        raise EnvironmentFault(f"There is no environment {ident}: {near}.") from None
+    except ModuleNotFoundError as error:
+        raise EnvironmentFault(f"{ident} needs the module {error.name}, which is not installed.") from None
+    except (gym.error.Error, TypeError, AssertionError) as error:
+        raise EnvironmentFault(f"{name} cannot be made: {' '.join(str(error).split())}") from None
+
+
+def known_environments() -> list[str]:
+    """Ids of the environments whose package is installed, without the copies that need JAX or are only for tests."""
+    return sorted(i for i in gym.registry if not i.startswith(("phys2d/", "tabular/", "GymV")))
+
+
+class Environments:
+    """The adapter. Subclasses differ only in where a step comes from; the learner sees no difference."""
+
+    exact_resume = True
+
+    def __init__(self, name: str, num_envs: int, seed: int, observation_space: Any, action_space: Any) -> None:
+        self.name, self.num_envs, self.action_space = name, num_envs, action_space
+        self.layout = observation_layout(observation_space, name)
+        self.keys = [key(seed, Purpose.EPISODE, i) for i in range(num_envs)]
+        self.obs = np.zeros((num_envs, *self.layout.shape), self.layout.dtype)
+        self.final_obs = np.zeros_like(self.obs)
+        self.reward = np.zeros(num_envs)
+        self.terminated = np.zeros(num_envs, np.bool_)
+        self.truncated = np.zeros(num_envs, np.bool_)
+        self.skipped = np.zeros(num_envs, np.bool_)  # rows that are no transition (the reset step of NEXT_STEP classes)
+        self.episode = np.zeros(num_envs, np.int64)
+        self.length = np.zeros(num_envs, np.int64)
+        self.ret = np.zeros(num_envs)
+        self.finished: list[Episode] = []
+        self.zeros = np.zeros(self.layout.size, self.layout.dtype) if self.layout.dtype.kind == "f" else None
+
+    def episode_seed(self, i: int) -> int:
+        return int(bits(self.keys[i], self.episode[i:i + 1])[0] >> np.uint64(64 - SEED_BITS))
+
+    def not_finite(self, i: int) -> EnvironmentFault:
+        what = "reward" if not math.isfinite(self.reward[i]) else "observation"
+        return EnvironmentFault(f"{self.name}, environment {i}, episode {self.episode[i]}, step {self.length[i]}: "
+                                f"the {what} is not finite; mend the environment, or clip what it returns.")
+
+
+class ScalarEnvironments(Environments):
+    """Our loop over ordinary Gymnasium environments: no allocation of its own, under 2 µs a step over the environment."""
+
+    def __init__(self, name: str, num_envs: int, seed: int) -> None:
+        self.envs = [make_env(name) for _ in range(num_envs)]
+        first = self.envs[0]
+        super().__init__(name, num_envs, seed, first.observation_space, first.action_space)
+        self.exact_resume = not (first.spec is not None and first.spec.nondeterministic)
+        shape, dtype = first.action_space.shape or (), first.action_space.dtype or np.dtype(np.int64)
+        self.actions = np.zeros((num_envs, 1024, *shape), dtype)  # of the current episodes; grows by doubling
+        self.discrete = isinstance(first.action_space, gym.spaces.Discrete)
+        self.rows = list(self.obs)  # views, made once
+        self.flat_rows = [row.reshape(-1) for row in self.rows]
+        for i in range(num_envs):
+            self.begin(i)
+
+    def begin(self, i: int) -> None:
+        """Resets environment i to the start of its current episode."""
+        obs, _ = self.envs[i].reset(seed=self.episode_seed(i))
+        self.layout.write(obs, self.rows[i])
+        self.length[i] = 0
+        self.ret[i] = 0.0
+        if self.zeros is not None and not math.isfinite(self.flat_rows[i].dot(self.zeros)):
+            raise self.not_finite(i)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of every environment with actions [B], in the environment's own numbers."""
+        if self.finished:
+            self.finished = []
+        direct, zeros, isfinite = self.layout.direct, self.zeros, math.isfinite
+        for i, action in enumerate(actions.tolist() if self.discrete else actions):
+            obs, reward, terminated, truncated, _ = self.envs[i].step(action)
+            row = self.rows[i]
+            if direct:
+                row[...] = obs
+            else:
+                self.layout.write(obs, row)
+            self.reward[i] = reward
+            taken = self.length[i]
+            self.length[i] = taken + 1
+            # x·0 is 0 for every finite x and NaN otherwise, and cannot overflow: one cheap test of the whole row
+            if not isfinite(reward) or (zeros is not None and not isfinite(self.flat_rows[i].dot(zeros))):
+                raise self.not_finite(i)
+            if taken == self.actions.shape[1]:
+                self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
+            self.actions[i, taken] = action
+            self.ret[i] += reward
+            self.terminated[i] = terminated
+            self.truncated[i] = truncated
+            if terminated or truncated:
+                self.final_obs[i] = row
+                self.finished.append(Episode(i, float(self.ret[i]), taken + 1))
+                self.episode[i] += 1
+                self.begin(i)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What `restore` needs: which episode each environment is in, and the actions taken in it."""
+        longest = int(self.length.max())
+        return {"episode": self.episode.copy(), "length": self.length.copy(), "actions": self.actions[:, :longest].copy()}
+
+    def restore(self, state: dict[str, np.ndarray]) -> bool:
+        """Replays the current episodes. False where an environment did not follow, so that its resume is not exact."""
+        self.episode[:] = state["episode"]
+        faithful = self.exact_resume
+        for i in range(self.num_envs):
+            self.begin(i)
+            for action in state["actions"][i, :state["length"][i]]:
+                action = action.item() if self.discrete else action
+                obs, reward, terminated, truncated, _ = self.envs[i].step(action)
+                if terminated or truncated:
+                    faithful = False
+                    self.begin(i)
+                    break
+                self.layout.write(obs, self.rows[i])
+                self.actions[i, self.length[i]] = action
+                self.length[i] += 1
+                self.ret[i] += reward
+                if self.length[i] == self.actions.shape[1]:
+                    self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
+        return faithful
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+class NativeEnvironments(Environments):
+    """The environment's own vector class, in either autoreset mode. Its episodes cannot be seeded one by one, so a resumed
+    run begins new episodes, and says so."""
+
+    exact_resume = False
+
+    def __init__(self, name: str, num_envs: int, seed: int) -> None:
+        self.env = make_native(name, num_envs)
+        super().__init__(name, num_envs, seed, self.env.single_observation_space, self.env.single_action_space)
+        self.mode = self.env.metadata.get("autoreset_mode")
+        if self.mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+            raise EnvironmentFault(f"{name}'s vector class does not reset by itself ({self.mode}): leave vectorize at scalar.")
+        self.begin()
+
+    def begin(self) -> None:
+        obs, _ = self.env.reset(seed=self.episode_seed(0))
+        self.write_all(obs, self.obs)
+        self.length[:] = 0
+        self.ret[:] = 0
+        self.terminated[:] = self.truncated[:] = self.skipped[:] = False
+
+    def write_all(self, obs: Any, rows: np.ndarray) -> None:
+        if self.layout.direct:
+            rows[...] = obs
+        else:
+            for i, one in enumerate(gym.vector.utils.iterate(self.env.observation_space, obs)):
+                self.layout.write(one, rows[i])
+
+    def step(self, actions: np.ndarray) -> None:
+        self.finished = []
+        if self.mode is AutoresetMode.NEXT_STEP:  # an environment that ended in the last step ignores this action
+            np.logical_or(self.terminated, self.truncated, out=self.skipped)
+        obs, self.reward[:], self.terminated[:], self.truncated[:], info = self.env.step(actions)
+        self.write_all(obs, self.obs)
+        self.length += ~self.skipped
+        self.ret += np.where(self.skipped, 0.0, self.reward)
+        finite = np.isfinite(self.reward)
+        if self.zeros is not None:
+            finite &= np.isfinite(self.obs.reshape(self.num_envs, -1) @ self.zeros)
+        if not finite.all():
+            raise self.not_finite(int(np.argmin(finite)))
+        for i in np.flatnonzero(self.terminated | self.truncated).tolist():
+            if self.mode is AutoresetMode.SAME_STEP:
+                self.layout.write(info["final_obs"][i], self.final_obs[i])
+            else:
+                self.final_obs[i] = self.obs[i]
+            self.finished.append(Episode(i, float(self.ret[i]), int(self.length[i])))
+            self.episode[i] += 1
+            self.length[i] = 0
+            self.ret[i] = 0.0
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"episode": self.episode.copy()}
+
+    def restore(self, state: dict[str, np.ndarray]) -> bool:
+        self.episode[:] = state["episode"] + 1
+        self.begin()
+        return False
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def make_environments(name: str, num_envs: int, seed: int, vectorize: str) -> ScalarEnvironments | NativeEnvironments:
+    return (ScalarEnvironments if vectorize == "scalar" else NativeEnvironments)(name, num_envs, seed)

@@ -1,0 +1,25 @@
+"""Errors that are addressed to the person who made the mistake: one sentence, no traceback, exit code 2."""
+
+
+class UserError(Exception):
+    """What was wrong, where, and what to do. The command line prints the sentence and stops."""
+
+
+class ConfigError(UserError, ValueError):
+    """A setting that cannot be used. `key` is its dotted path; the sentence follows it."""
+
+    def __init__(self, key: str, sentence: str) -> None:
+        super().__init__(f"{key} {sentence}" if key else sentence)
+        self.key, self.sentence = key, sentence
+
+    def within(self, parent: str) -> "ConfigError":
+        """The same error seen from the settings that contain this one."""
+        return ConfigError(f"{parent}.{self.key}" if self.key else parent, self.sentence)
+
+
+class EnvironmentFault(UserError):
+    """An environment that does not exist, cannot be used, or produced a number that is not finite."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint that is missing, torn, foreign or cannot be written."""

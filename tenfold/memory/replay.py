@@ -1,0 +1,376 @@
+"""Replay memory: every observation is stored once; next observations and n-step returns are found by index when sampling.
+
+Each environment has a lane of L rows, a ring of its own. The row at `head` is pending: it holds the current observation and
+waits for its action. A step completes it and writes the next observation into the following row. At an episode's end that
+following row keeps the TRUE final observation (kind FINAL, never sampled) and the new episode starts one row later:
+
+    row        0     1     2     3      4     5
+    obs        s0    s1    s2    s_T    s0'   s1'
+    kind       STEP  STEP  TERM  FINAL  STEP  PENDING
+
+A row is `ready` once its n-step return can be computed: n rows were completed, or its episode ended before that.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from tenfold.errors import UserError
+from tenfold.ops.pairs import pair
+from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
+from tenfold.ops.sumtree import find_one, make_tree, put, put_one
+from tenfold.settings import DQN, Prioritized
+from tenfold.spaces import ObsLayout
+
+PENDING, STEP, TERMINATED, TRUNCATED, FINAL = range(5)
+ATTEMPTS = 64  # draws for one item before it walks on to the next ready row instead
+ROW_BYTES = 4 + 4 + 1 + 1  # action, reward, kind, ready
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Arrays that every `sample` overwrites. `discount` is γⁿ, 0 where the episode terminated within the n steps."""
+
+    row: np.ndarray
+    obs: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    discount: np.ndarray
+    next_obs: np.ndarray
+    weight: np.ndarray
+
+
+def replay_bytes(config: DQN, layout: ObsLayout, num_envs: int) -> int:
+    """Memory the replay will take, batches aside."""
+    rows = config.capacity // num_envs * num_envs
+    tree = make_tree(1).itemsize * 2 * (1 << (rows - 1).bit_length()) if isinstance(config.replay, Prioritized) else 0
+    return rows * (layout.size * layout.dtype.itemsize + ROW_BYTES) + tree
+
+
+def require_memory(wanted: int) -> None:
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if os.path.exists("/proc/meminfo"):
+        with open("/proc/meminfo") as lines:
+            free = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), free)
+    if wanted > free:
+        raise UserError(f"The replay memory needs {wanted:,} bytes and {free:,} are free: lower agent.capacity.")
+
+
+class Replay:
+    """Rows of all environments, allocated once. Uniform or prioritised, by the agent's settings."""
+
+    def __init__(self, config: DQN, layout: ObsLayout, num_envs: int, seed: int) -> None:
+        require_memory(replay_bytes(config, layout, num_envs))
+        self.lane_rows = config.capacity // num_envs
+        self.n_step, self.gamma, self.layout = config.n_step, config.gamma, layout
+        rows, size = self.lane_rows * num_envs, config.batch_size * config.accumulate
+        self.obs = np.zeros((rows, layout.size), layout.dtype)
+        self.action = np.zeros(rows, np.int32)
+        self.reward = np.zeros(rows, np.float32)
+        self.kind = np.zeros(rows, np.uint8)
+        self.ready = np.zeros(rows, np.bool_)
+        self.head = np.zeros(num_envs, np.int64)  # counts rows ever used; its place in the lane is head % L
+        self.start = np.zeros(num_envs, np.int64)  # head at the start of the current episode
+        self.count = np.zeros(2, np.int64)  # ready rows, batches drawn so far
+        self.priorities = config.replay if isinstance(config.replay, Prioritized) else None
+        self.tree = make_tree(rows if self.priorities else 0)
+        self.top = np.ones(1)  # the largest priority so far, given to new rows
+        self.stream = key(seed, Purpose.REPLAY)
+        self.draw = np.zeros(size)  # scratch
+        self.batch = Batch(
+            np.zeros(size, np.int64), np.zeros((size, *layout.shape), layout.dtype), np.zeros(size, np.int64),
+            np.zeros(size, np.float32), np.zeros(size, np.float32), np.zeros((size, *layout.shape), layout.dtype),
+            np.ones(size, np.float32))
+        self.flat_obs = self.batch.obs.reshape(size, -1)
+        self.flat_next_obs = self.batch.next_obs.reshape(size, -1)
+
+    def begin(self, obs: np.ndarray) -> None:
+        """The first observations, one a lane."""
+        self.obs[self.head % self.lane_rows + np.arange(len(obs)) * self.lane_rows] = obs.reshape(len(obs), -1)
+
+    def add(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, skipped: np.ndarray,
+            obs: np.ndarray, final_obs: np.ndarray) -> None:
+        """One step of every environment. `obs` is what each acts on next; `final_obs` counts where an episode ended."""
+        add_rows(self.obs, self.action, self.reward, self.kind, self.ready, self.head, self.start, self.count, self.tree,
+                 self.top, self.n_step, action, reward, terminated, truncated, skipped, obs.reshape(len(obs), -1),
+                 final_obs.reshape(len(obs), -1))
+
+    def cut(self, obs: np.ndarray) -> None:
+        """Ends the running episodes as if by a time limit and begins others at `obs` (after a resume that is not exact)."""
+        lanes = np.arange(len(obs))
+        last = lanes * self.lane_rows + (self.head - 1) % self.lane_rows
+        pending = lanes * self.lane_rows + self.head % self.lane_rows
+        running = self.head > self.start
+        self.head -= running  # take the last step back and store it again as truncated
+        self.count[0] -= int(self.ready[last][running].sum())
+        self.ready[last[running]] = False
+        if self.priorities:
+            put(self.tree, last[running], np.zeros(int(running.sum())))
+        self.add(self.action[last], self.reward[last].astype(np.float64), np.zeros_like(running), running, ~running, obs,
+                 self.obs[pending])
+
+    def sample(self, beta: float = 1.0) -> Batch:
+        """A batch in the preallocated arrays; the next call overwrites it."""
+        b = self.batch
+        if self.priorities:
+            draw_prioritized(self.stream, self.count, self.tree, beta, b.row, self.draw, b.weight)
+        else:
+            draw_ready(self.stream, self.count, self.ready, self.head, b.row)
+        gather(b.row, self.lane_rows, self.n_step, self.gamma, self.obs, self.action, self.reward, self.kind,
+               self.flat_obs, b.action, b.reward, b.discount, self.flat_next_obs)
+        return b
+
+    def prioritise(self, error: np.ndarray) -> None:
+        """New priorities for the rows of the last batch, from their TD errors."""
+        assert self.priorities
+        set_priorities(self.tree, self.top, self.batch.row, error, self.priorities.alpha, self.priorities.eps)
+
+    @property
+    def rows(self) -> int:
+        """Transitions that can be drawn."""
+        return int(self.count[0])
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything but observations, actions and rewards, which `written` gives piece by piece."""
+        size = self.tree.size // 2
+        return {"kind": self.kind, "ready": self.ready, "head": self.head, "start": self.start, "count": self.count,
+                "top": self.top, "leaves": self.tree[size:]}
+
+    def written(self, since: np.ndarray) -> dict[str, np.ndarray]:
+        """The rows written after the heads were at `since`, with the places they belong to."""
+        places = []
+        for lane, (old, new) in enumerate(zip(since, self.head, strict=True)):
+            # one row further than needed at the left, since the row pending then was completed later
+            places.append(lane * self.lane_rows + np.arange(max(old, new - self.lane_rows + 1), new + 1) % self.lane_rows)
+        place = np.concatenate(places)
+        return {"place": place, "obs": self.obs[place], "action": self.action[place], "reward": self.reward[place]}
+
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        for name in ("obs", "action", "reward"):
+            getattr(self, name)[rows["place"]] = rows[name]
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        for name in ("kind", "ready", "head", "start", "count", "top"):
+            getattr(self, name)[:] = state[name]
+        put(self.tree, np.arange(self.tree.size // 2), state["leaves"])
+
+
+# kernels ------------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def set_ready(place, ready, count, tree, priority):
+    ready[place] = True
+    count[0] += 1
+    if tree.size > 2:
+        put_one(tree, place, priority)
+
+
+@njit(cache=True, error_model="numpy")
+def clear_row(place, kind, ready, count, tree):
+    kind[place] = PENDING
+    if ready[place]:
+        ready[place] = False
+        count[0] -= 1
+        if tree.size > 2:
+            put_one(tree, place, 0.0)
+
+
+@njit(cache=True, error_model="numpy")
+def add_rows(obs, action, reward, kind, ready, head, start, count, tree, top, n_step, new_action, new_reward, terminated,
+             truncated, skipped, new_obs, final_obs):
+    length = obs.shape[0] // head.size
+    for lane in range(head.size):
+        base, h = lane * length, head[lane]
+        if skipped[lane]:  # no transition: only the observation to act on has changed
+            obs[base + h % length] = new_obs[lane]
+            continue
+        place = base + h % length
+        ended = terminated[lane] or truncated[lane]
+        action[place] = new_action[lane]
+        reward[place] = new_reward[lane]
+        kind[place] = TERMINATED if terminated[lane] else TRUNCATED if truncated[lane] else STEP
+        first = max(start[lane], h - n_step + 1)
+        if ended:
+            for row in range(first, h + 1):
+                set_ready(base + row % length, ready, count, tree, top[0])
+        elif h - n_step + 1 >= start[lane]:
+            set_ready(base + first % length, ready, count, tree, top[0])
+        h += 1
+        clear_row(base + h % length, kind, ready, count, tree)
+        obs[base + h % length] = final_obs[lane] if ended else new_obs[lane]
+        if ended:
+            kind[base + h % length] = FINAL
+            h += 1
+            clear_row(base + h % length, kind, ready, count, tree)
+            obs[base + h % length] = new_obs[lane]
+            start[lane] = h
+        head[lane] = h
+
+
+def stored_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Memories filled with short random episodes: before and after the ring wraps, one lane and three, n = 1, 3, 7."""
+    for lanes, capacity, steps, n_step in ((1, 64, 40, 1), (1, 64, 200, 3), (3, 90, 100, 7), (2, 40, 300, 3)):
+        layout = ObsLayout((2,), np.dtype(dtype), (2,), 1.0)
+        memory = Replay(DQN(batch_size=33, capacity=capacity, n_step=n_step, gamma=0.9), layout, lanes, int(rng.integers(99)))
+        memory.begin(rng.integers(0, 99, (lanes, 2)).astype(dtype))
+        for _ in range(steps):
+            ends = rng.random((2, lanes)) < 0.08
+            memory.add(rng.integers(0, 5, lanes), rng.normal(size=lanes), ends[0], ends[1], np.zeros(lanes, np.bool_),
+                       rng.integers(0, 99, (lanes, 2)).astype(dtype), rng.integers(0, 99, (lanes, 2)).astype(dtype))
+        yield (memory,)
+
+
+def draw_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for (memory,) in stored_examples(rng, "float32"):
+        yield memory.stream, np.array([memory.count[0], 5]), memory.ready, memory.head, np.zeros(33, np.int64)
+        yield memory.stream, np.array([memory.count[0], 0]), memory.ready, memory.head, np.zeros(1, np.int64)
+
+
+def draw_ready_reference(stream, count, ready, head, row):
+    """Uniform over ready rows: draw among the used rows of all lanes until one is ready."""
+    length = len(ready) // len(head)
+    used = min(int(head.max()) + 1, length)
+    for item in range(len(row)):
+        for attempt in range(ATTEMPTS):
+            counter = (count[1] * len(row) + item) * ATTEMPTS + attempt
+            choice = int(uniform_reference(stream, np.array([counter]))[0] * used * len(head))
+            row[item] = choice // used * length + choice % used
+            if ready[row[item]]:
+                break
+        while not ready[row[item]]:
+            row[item] = (row[item] + 1) % len(ready)
+    count[1] += 1
+    return row, count
+
+
+@pair(draw_ready_reference, draw_examples)
+@njit(cache=True, error_model="numpy")
+def draw_ready(stream, count, ready, head, row):
+    length = ready.size // head.size
+    used = min(head.max() + 1, length)
+    for item in range(row.size):
+        place = 0
+        for attempt in range(ATTEMPTS):
+            choice = int(draw_uniform(stream, (count[1] * row.size + item) * ATTEMPTS + attempt) * used * head.size)
+            place = choice // used * length + choice % used
+            if ready[place]:
+                break
+        while not ready[place]:
+            place = (place + 1) % ready.size
+        row[item] = place
+    count[1] += 1
+    return row, count
+
+
+def prioritized_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for leaves, size, beta in ((1, 1, 1.0), (100, 32, 0.4), (1000, 33, 1.0), (77, 8, 0.0)):
+        tree = make_tree(leaves)
+        put(tree, np.arange(leaves), rng.integers(0, 20, leaves).astype(np.float64))
+        put(tree, np.zeros(1, np.int64), np.ones(1))
+        yield key(leaves, Purpose.REPLAY), np.array([0, 7]), tree, beta, np.zeros(size, np.int64), np.zeros(size), \
+            np.zeros(size, np.float32)
+
+
+def draw_prioritized_reference(stream, count, tree, beta, row, priority, weight):
+    """Item i falls uniformly into the i-th of `size` equal parts of the total mass. w = (N·P)^−β over its largest."""
+    leaf, size = tree[len(tree) // 2:], len(row)
+    u = uniform_reference(stream, count[1] * size + np.arange(size))
+    row[:] = np.searchsorted(np.cumsum(leaf), (np.arange(size) + u) / size * leaf.sum(), side="right")
+    priority[:] = leaf[row]
+    w = (np.count_nonzero(leaf) * priority / leaf.sum()) ** -beta
+    weight[:] = w / w.max()
+    count[1] += 1
+    return row, priority, weight, count
+
+
+@pair(draw_prioritized_reference, prioritized_examples, rtol=1e-6)
+@njit(cache=True, error_model="numpy")
+def draw_prioritized(stream, count, tree, beta, row, priority, weight):
+    least = np.inf
+    for item in range(row.size):
+        mass = (item + draw_uniform(stream, count[1] * row.size + item)) / row.size * tree[1]
+        row[item] = find_one(tree, mass)
+        priority[item] = tree[tree.size // 2 + row[item]]
+        least = min(least, priority[item])
+    for item in range(row.size):  # N and the total cancel: w_i / max w = (p_min / p_i)^β
+        weight[item] = (least / priority[item]) ** beta
+    count[1] += 1
+    return row, priority, weight, count
+
+
+def gather_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for (memory,) in stored_examples(rng, dtype):
+        b = memory.sample()
+        yield (b.row, memory.lane_rows, memory.n_step, memory.gamma, memory.obs, memory.action, memory.reward, memory.kind,
+               memory.flat_obs, b.action, b.reward, b.discount, memory.flat_next_obs)
+
+
+def gather_reference(row, length, n_step, gamma, obs, action, reward, kind, out_obs, out_action, out_reward, out_discount,
+                     out_next):
+    """R = Σ_{j<k} γ^j r_{t+j} and the observation k steps later, k = n or the steps to the episode's end if fewer."""
+    for item, place in enumerate(row):
+        lane, at = place // length * length, place % length
+        path = [lane + (at + j) % length for j in range(n_step)]
+        ends = [j for j, p in enumerate(path) if kind[p] in (TERMINATED, TRUNCATED)]
+        k = ends[0] + 1 if ends else n_step
+        out_obs[item], out_action[item] = obs[place], action[place]
+        out_reward[item] = sum(gamma**j * float(reward[path[j]]) for j in range(k))
+        out_discount[item] = 0.0 if kind[path[k - 1]] == TERMINATED else gamma**k
+        out_next[item] = obs[lane + (at + k) % length]
+    return out_obs, out_action, out_reward, out_discount, out_next
+
+
+@pair(gather_reference, gather_examples, rtol=1e-6, atol=1e-6, dtypes=("float32", "uint8"))
+@njit(cache=True, error_model="numpy")
+def gather(row, length, n_step, gamma, obs, action, reward, kind, out_obs, out_action, out_reward, out_discount, out_next):
+    for item in range(row.size):
+        place = row[item]
+        lane, at = place // length * length, place % length
+        out_obs[item] = obs[place]
+        out_action[item] = action[place]
+        total, discount = 0.0, 1.0
+        for _ in range(n_step):
+            total += discount * reward[place]
+            discount *= gamma
+            what = kind[place]
+            at = at + 1 if at + 1 < length else 0
+            place = lane + at
+            if what == TERMINATED:
+                discount = 0.0
+            if what != STEP:
+                break
+        out_reward[item] = total
+        out_discount[item] = discount
+        out_next[item] = obs[place]
+    return out_obs, out_action, out_reward, out_discount, out_next
+
+
+def priority_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for leaves, size in ((1, 1), (50, 32)):
+        yield make_tree(leaves), np.ones(1), rng.integers(0, leaves, size), rng.normal(size=size).astype(dtype), 0.6, 1e-6
+
+
+def set_priorities_reference(tree, top, row, error, alpha, eps):
+    for place, e in zip(row, error, strict=True):
+        priority = (abs(float(e)) + eps) ** alpha
+        tree[len(tree) // 2 + place] = priority
+        top[0] = max(top[0], priority)
+    for node in range(len(tree) // 2 - 1, 0, -1):
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+    return tree, top
+
+
+@pair(set_priorities_reference, priority_examples, rtol=1e-12)
+@njit(cache=True, error_model="numpy")
+def set_priorities(tree, top, row, error, alpha, eps):
+    """p = (|TD error| + ε)^α for each row; of equal rows the last one counts."""
+    for item in range(row.size):
+        priority = (abs(np.float64(error[item])) + eps) ** alpha
+        put_one(tree, row[item], priority)
+        top[0] = max(top[0], priority)
+    return tree, top

@@ -1,0 +1,57 @@
+"""All parameters of a module as views of ONE contiguous buffer, all gradients of another.
+
+The optimiser's step, the target's copy, clipping, publishing and saving are then each one operation on one array.
+With members the buffers are [M, P]: each member's parameters are one contiguous row.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+
+class FlatModule(nn.Module):
+    """A module whose parameters live in `flat` and whose gradients live in `flat_grad`.
+
+    Call `flatten()` once after construction. Moving, converting, copying and loading keep the property; whoever replaces a
+    parameter by hand calls `flatten()` again.
+    """
+
+    members: int | None = None
+    flat: torch.Tensor
+    flat_grad: torch.Tensor
+
+    def flatten(self) -> Self:
+        """Moves every parameter into a new buffer, in the order of `parameters()`, and makes them views of it."""
+        parameters = list(self.parameters())
+        lead = () if self.members is None else (self.members,)
+        with torch.no_grad():
+            self.flat = torch.cat([p.detach().reshape(*lead, -1) for p in parameters], dim=-1)
+            self.flat_grad = torch.zeros_like(self.flat)
+            start = 0
+            for p in parameters:
+                size = p.numel() // (self.members or 1)
+                p.data = self.flat[..., start:start + size].view(p.shape)
+                p.grad = self.flat_grad[..., start:start + size].view(p.shape)
+                start += size
+        return self
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        return self.flatten()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        result = super().load_state_dict(state_dict, strict, assign)
+        if assign:
+            self.flatten()
+        return result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        clone = self.__class__.__new__(self.__class__)
+        memo[id(self)] = clone
+        for name, value in self.__dict__.items():
+            if name not in ("flat", "flat_grad"):
+                clone.__dict__[name] = copy.deepcopy(value, memo)
+        return clone.flatten()

@@ -1,0 +1,120 @@
+"""The equations of Q-learning. Values are [..., B, A, N]: batch, actions, N atoms of the return (N = 1 is the mean).
+
+Members, if any, are further leading dimensions. The references do one item at a time, as the papers write them.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.ops.pairs import pair
+
+SHAPES = ((1, 2, 1), (5, 3, 1), (4, 1, 6), (7, 4, 3))  # B, A, N
+
+
+def tensor(rng: np.random.Generator, dtype: str, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(rng.normal(size=shape).astype(dtype))
+
+
+def dueling_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for b, a, n in SHAPES:
+        yield (tensor(rng, dtype, b, 1 + a, n),)
+    yield (tensor(rng, dtype, 2, 5, 4, 3),)
+
+
+def dueling_reference(outputs):
+    rows = outputs.reshape(-1, *outputs.shape[-2:])
+    joined = [torch.stack([row[0] + row[1 + a] - sum(row[1:]) / (len(row) - 1) for a in range(len(row) - 1)]) for row in rows]
+    return torch.stack(joined).view(*outputs.shape[:-2], -1, outputs.shape[-1])
+
+
+@pair(dueling_reference, dueling_examples, rtol=1e-5, atol=1e-6, dtypes=("float32", "float64"), gradients=(0,))
+def dueling(outputs: torch.Tensor) -> torch.Tensor:
+    """Q(s, a) = V(s) + A(s, a) − mean_a A(s, a), from outputs [..., 1 + A, N] (Wang et al., 2016)."""
+    value, advantage = outputs[..., :1, :], outputs[..., 1:, :]
+    return value + advantage - advantage.mean(dim=-2, keepdim=True)
+
+
+def taken_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for b, a, n in SHAPES:
+        yield tensor(rng, dtype, b, a, n), torch.from_numpy(rng.integers(0, a, b))
+
+
+def taken_reference(values, action):
+    return torch.stack([values[b, int(a)] for b, a in enumerate(action)])
+
+
+@pair(taken_reference, taken_examples, dtypes=("float32", "float64"), gradients=(0,))
+def taken(values: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    """The atoms [..., B, N] of the actions [..., B] that were taken."""
+    index = action[..., None, None].expand(*action.shape, 1, values.shape[-1])
+    return values.gather(-2, index).squeeze(-2)
+
+
+def bootstrap_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for b, a, n in SHAPES:
+        discount = torch.from_numpy((0.9 * rng.integers(0, 2, b)).astype(dtype))
+        yield tensor(rng, dtype, b), discount, tensor(rng, dtype, b, a, n), tensor(rng, dtype, b, a, n)
+
+
+def bootstrap_reference(reward, discount, next_values, chooser):
+    rows = []
+    for b in range(len(reward)):
+        means = [float(chooser[b, a].sum()) for a in range(chooser.shape[1])]
+        best = means.index(max(means))
+        rows.append(reward[b] + discount[b] * next_values[b, best])
+    return torch.stack(rows)
+
+
+@pair(bootstrap_reference, bootstrap_examples, rtol=1e-6, atol=1e-7, dtypes=("float32", "float64"))
+@torch.no_grad()
+def bootstrap(reward: torch.Tensor, discount: torch.Tensor, next_values: torch.Tensor, chooser: torch.Tensor) -> torch.Tensor:
+    """Target atoms y = R + discount·Q'(s', argmax_a Σ chooser(s', a)), [..., B, N], without gradient.
+
+    `chooser` is the target network's own values, or the online network's (double Q-learning, van Hasselt et al., 2016).
+    """
+    best = chooser.sum(-1).argmax(-1)
+    return reward[..., None] + discount[..., None] * taken(next_values, best)
+
+
+def loss_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for b, _, n in SHAPES:
+        yield 2 * tensor(rng, dtype, b, n), tensor(rng, dtype, b, n), "huber"
+        yield 2 * tensor(rng, dtype, b, n), tensor(rng, dtype, b, n), "mse"
+
+
+def item_loss_reference(predicted, target, kind):
+    """N = 1: squared error or Huber (½e² inside ±1, |e| − ½ outside). N > 1: Σ_i mean_j |τ_i − 1{u<0}|·Huber(u),
+    u = y_j − θ_i, τ_i = (i + ½)/N (Dabney et al., 2018)."""
+    losses, n = [], predicted.shape[1]
+    for b in range(len(predicted)):
+        total = predicted.new_zeros(())
+        for i in range(n):
+            for j in range(n):
+                u = target[b, j] - predicted[b, i]
+                size = abs(float(u.detach()))
+                huber = 0.5 * u * u if size <= 1 else abs(u) - 0.5
+                if n == 1:
+                    total = total + (u * u if kind == "mse" else huber)
+                else:
+                    total = total + abs((i + 0.5) / n - float(u.detach() < 0)) * huber / n
+        losses.append(total)
+    return torch.stack(losses)
+
+
+@pair(item_loss_reference, loss_examples, rtol=2e-5, atol=1e-6, dtypes=("float32", "float64"), gradients=(0,))
+def item_loss(predicted: torch.Tensor, target: torch.Tensor, kind: str) -> torch.Tensor:
+    """The loss of each item, [..., B], from predicted and target atoms [..., B, N]. Weighting and mean come after."""
+    n = predicted.shape[-1]
+    if n == 1:
+        error = (target - predicted).squeeze(-1)
+        return error.square() if kind == "mse" else huber(error)
+    error = target[..., None, :] - predicted[..., :, None]
+    level = (torch.arange(n, dtype=predicted.dtype, device=predicted.device) + 0.5) / n
+    return ((level[:, None] - (error.detach() < 0).to(predicted.dtype)).abs() * huber(error)).mean(-1).sum(-1)
+
+
+def huber(error: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none")

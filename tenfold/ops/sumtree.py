@@ -1,0 +1,85 @@
+"""Proportional sampling in O(log n): a binary tree whose node holds the sum of its children.
+
+`tree` has 2·size numbers (size a power of two); leaf i is tree[size + i], the root tree[1].
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from tenfold.ops.pairs import pair
+
+
+def make_tree(leaves: int) -> np.ndarray:
+    """A tree for at least `leaves` leaves, all zero."""
+    return np.zeros(2 * (1 << max(leaves - 1, 0).bit_length()), np.float64)
+
+
+def tree_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for leaves, writes in ((1, 1), (5, 3), (64, 64), (1000, 32)):
+        tree = make_tree(leaves)
+        put_reference(tree, np.arange(leaves), rng.integers(0, 50, leaves).astype(np.float64))
+        tree = put_reference(tree, np.array([0]), np.array([3.0]))
+        yield tree, rng.integers(0, leaves, writes), rng.integers(0, 50, writes).astype(np.float64)
+
+
+def put_reference(tree, leaf, value):
+    """Writes leaves one after another (the last of equal indices wins) and sums every level anew."""
+    size = tree.size // 2
+    for i, v in zip(leaf, value, strict=True):
+        tree[size + i] = v
+    for node in range(size - 1, 0, -1):
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+    return tree
+
+
+@njit(cache=True, error_model="numpy")
+def put_one(tree, leaf, value):
+    node = tree.size // 2 + leaf
+    tree[node] = value
+    while node > 1:
+        node //= 2
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+
+
+@pair(put_reference, tree_examples)
+@njit(cache=True, error_model="numpy")
+def put(tree, leaf, value):
+    """Sets leaves and the sums above them. Sums are formed anew from both children, so rounding does not accumulate."""
+    for i in range(leaf.size):
+        put_one(tree, leaf[i], value[i])
+    return tree
+
+
+def find_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for tree, _, _ in tree_examples(rng, dtype):
+        yield tree, rng.uniform(0, tree[1], 40)
+        yield tree, np.array([0.0, tree[1] * 0.5, np.nextafter(tree[1], 0)])
+
+
+def find_reference(tree, mass):
+    """The leaf i with Σ_{j<i} p_j ≤ mass < Σ_{j≤i} p_j, by cumulative sums."""
+    return np.searchsorted(np.cumsum(tree[tree.size // 2:]), mass, side="right").astype(np.int64)
+
+
+@njit(cache=True, error_model="numpy")
+def find_one(tree, mass):
+    node = 1
+    while node < tree.size // 2:
+        node *= 2
+        # a subtree of zero mass is never entered, even where rounding would lead there
+        if mass >= tree[node] and tree[node + 1] > 0:
+            mass -= tree[node]
+            node += 1
+    return node - tree.size // 2
+
+
+@pair(find_reference, find_examples)
+@njit(cache=True, error_model="numpy")
+def find(tree, mass):
+    out = np.empty(mass.size, np.int64)
+    for i in range(mass.size):
+        out[i] = find_one(tree, mass[i])
+    return out

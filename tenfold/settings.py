@@ -1,0 +1,254 @@
+"""Every setting of a run, with its meaning: the one place to read what tenfold can do.
+
+No torch here, so that help and errors appear at once.
+"""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tenfold.config import Config, Limits, Option, merge, nearest, read_yaml
+from tenfold.errors import ConfigError
+
+Count = Annotated[int, Limits(1)]
+Whole = Annotated[int, Limits(0)]
+Share = Annotated[float, Limits(0, 1)]
+Positive = Annotated[float, Limits(0, above=True)]
+NotNegative = Annotated[float, Limits(0)]
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True)
+class Linear(Option):
+    """From `start` to `end` in a straight line over `steps` environment steps, then constant."""
+
+    start: NotNegative
+    end: NotNegative
+    steps: Count
+
+    def at(self, step: int) -> float:
+        return self.start + (self.end - self.start) * min(step / self.steps, 1.0)
+
+
+@dataclass(frozen=True)
+class Exponential(Option):
+    """From `start` to `end` by equal factors over `steps` environment steps, then constant."""
+
+    start: Positive
+    end: Positive
+    steps: Count
+
+    def at(self, step: int) -> float:
+        return self.start * math.exp(math.log(self.end / self.start) * min(step / self.steps, 1.0))
+
+
+Schedule = NotNegative | Linear | Exponential
+
+
+def value_at(schedule: Schedule, step: int) -> float:
+    """A schedule is a pure function of the environment step; a number is constant."""
+    return schedule.at(step) if isinstance(schedule, Linear | Exponential) else schedule
+
+
+def highest(schedule: Schedule) -> float:
+    return max(schedule.start, schedule.end) if isinstance(schedule, Linear | Exponential) else schedule
+
+
+@dataclass(frozen=True)
+class Hard(Option):
+    """The target network is a copy of the online one, renewed every `every` gradient updates."""
+
+    every: Count = 500
+
+
+@dataclass(frozen=True)
+class Polyak(Option):
+    """The target network moves by `tau` of the difference after every gradient update."""
+
+    tau: Annotated[float, Limits(0, 1, above=True)] = 0.005
+
+
+@dataclass(frozen=True)
+class Uniform(Option):
+    """Every stored transition is equally likely."""
+
+
+@dataclass(frozen=True)
+class Prioritized(Option):
+    """P(i) ~ (|TD error| + eps)^alpha, corrected by importance weights (N P(i))^-beta."""
+
+    alpha: Share = 0.6
+    beta: Schedule = Linear(0.4, 1.0, 50_000)
+    eps: Positive = 1e-6
+
+    def check(self) -> None:
+        if highest(self.beta) > 1:
+            raise ConfigError("beta", f"= {self.beta} is out of range: it must stay between 0 and 1.")
+
+
+@dataclass(frozen=True)
+class Quantile(Option):
+    """The return's distribution as `n` equally likely values (QR-DQN)."""
+
+    n: Count = 32
+
+
+@dataclass(frozen=True)
+class Epsilon(Option):
+    """A random action with the scheduled probability, otherwise the best one."""
+
+    schedule: Schedule = Linear(1.0, 0.05, 10_000)
+
+    def check(self) -> None:
+        if highest(self.schedule) > 1:
+            raise ConfigError("schedule", f"= {self.schedule} is out of range: a probability lies between 0 and 1.")
+
+
+@dataclass(frozen=True)
+class Boltzmann(Option):
+    """An action with probability ~ exp(Q / temperature)."""
+
+    temperature: Schedule = Linear(1.0, 0.05, 10_000)
+
+
+@dataclass(frozen=True)
+class Noisy(Option):
+    """Factorised Gaussian noise on every weight, its scale learned; the greedy policy uses the means."""
+
+    sigma: Positive = 0.5
+
+
+@dataclass(frozen=True)
+class Net(Config):
+    """The network between observation and action values."""
+
+    encoder: Literal["auto", "mlp", "nature", "small"] = "auto"
+    """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small (two, for tiny images);
+    auto picks by the observation space"""
+    hidden: tuple[Count, ...] = (64, 64)
+    """widths of the fully connected layers, after the convolutions if there are any"""
+    activation: Literal["relu", "tanh", "elu"] = "relu"
+    """the function between layers"""
+
+
+@dataclass(frozen=True)
+class DQN(Config):
+    """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, noisy, as fields of one agent."""
+
+    name: Literal["dqn"] = "dqn"
+    """which agent"""
+    gamma: Share = 0.99
+    """discount of the next step's value"""
+    lr: Schedule = 1e-3
+    """learning rate of Adam: a number, linear(start, end, steps) or exponential(start, end, steps)"""
+    adam_eps: Positive = 1e-8
+    """Adam's denominator offset"""
+    batch_size: Count = 32
+    """transitions per micro-batch"""
+    accumulate: Count = 1
+    """micro-batches per gradient step: the effective batch is batch_size x accumulate, equal to one large batch"""
+    capacity: Count = 50_000
+    """rows of replay memory; an episode of T steps takes T + 1 (its true final observation has a row)"""
+    learning_starts: Whole = 1_000
+    """environment steps before the first update"""
+    every: Count = 1
+    """environment steps between rounds of updates"""
+    updates: Count = 1
+    """gradient updates per round, run as one call"""
+    target: Hard | Polyak = Hard()
+    """bootstrap network: hard(every) or polyak(tau), counted in gradient updates"""
+    double: bool = False
+    """choose the next action by the online network and value it by the target network"""
+    dueling: bool = False
+    """value and advantages as separate outputs: Q = V + A - mean(A)"""
+    n_step: Count = 1
+    """rewards summed before bootstrapping, cut at the episode's end"""
+    replay: Uniform | Prioritized = Uniform()
+    """uniform, or prioritized(alpha, beta, eps)"""
+    distribution: None | Quantile = None
+    """none (the mean), or quantile(n)"""
+    explore: Epsilon | Boltzmann | Noisy = Epsilon()
+    """epsilon(schedule), boltzmann(temperature) or noisy(sigma)"""
+    loss: Literal["mse", "huber"] = "mse"
+    """squared or Huber (kappa = 1) TD error; quantile regression always uses quantile Huber"""
+    clip_norm: None | Positive = None
+    """longest gradient (Euclidean norm over all parameters), or none"""
+    net: Net = field(default_factory=Net)
+    """the network"""
+
+    def check(self) -> None:
+        if self.batch_size * self.accumulate > self.capacity:
+            raise ConfigError("batch_size", f"= {self.batch_size} x accumulate = {self.accumulate} is more than "
+                              f"capacity = {self.capacity}: a batch must fit into the replay memory.")
+        if self.n_step + 2 > self.capacity:
+            raise ConfigError("n_step", f"= {self.n_step} does not fit: it must be at most capacity - 2 = {self.capacity - 2}.")
+
+
+@dataclass(frozen=True)
+class Run(Config):
+    """One training run."""
+
+    env: str = "CartPole-v1"
+    """a Gymnasium environment id, with its arguments if any: "FrozenLake-v1(is_slippery=false)"; "my_module:MyEnv-v0" imports
+    my_module first"""
+    agent: DQN = field(default_factory=DQN)
+    """the agent's settings"""
+    steps: Count = 50_000
+    """environment steps in all"""
+    seed: Annotated[int, Limits(0, 2**63 - 1)] = 0
+    """one number that determines the whole run"""
+    num_envs: Count = 1
+    """environments stepped together"""
+    vectorize: Literal["scalar", "native"] = "scalar"
+    """scalar: our loop over ordinary environments, resumed exactly; native: the environment's own vector class"""
+    engine: Literal["auto", "plain"] = "auto"
+    """how an update runs: plain (eager PyTorch, the reference); auto picks"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """where the networks live; auto is cpu"""
+    threads: Count = 1
+    """threads of PyTorch"""
+    eval_every: Whole = 10_000
+    """environment steps between evaluations by the greedy policy (they choose the best checkpoint); 0: never"""
+    eval_episodes: Count = 10
+    """episodes of such an evaluation"""
+    checkpoint_every: Whole = 10_000
+    """environment steps between checkpoints; 0: only at the end and on interrupt"""
+    keep: Count = 2
+    """how many of the latest checkpoints to keep (the best by evaluation is kept besides)"""
+    log_every: Count = 1_000
+    """environment steps between rows of training metrics"""
+
+    def check(self) -> None:
+        rows = self.agent.capacity // self.num_envs
+        if rows < self.agent.n_step + 2:
+            raise ConfigError("num_envs", f"= {self.num_envs} leaves {rows} rows of replay for each environment, too few for "
+                              f"agent.n_step = {self.agent.n_step}: raise agent.capacity or lower num_envs.")
+
+
+AGENTS: dict[str, type[DQN]] = {"dqn": DQN}
+ENGINES = {"plain": "eager PyTorch autograd, any network, any device: the reference"}
+
+
+def presets() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
+
+
+def named(what: str, change: dict[str, Any] | None = None) -> Run:
+    """A run from a preset's name, an agent's name or a YAML file, with `change` on top."""
+    if what in presets():
+        base = read_yaml(presets()[what])
+    elif what in AGENTS:
+        base = {"agent": {"name": what}}
+    elif what.endswith((".yaml", ".yml")):
+        if not Path(what).is_file():
+            raise ConfigError("", f"{what} is not there: give a YAML file, a preset or an agent (tenfold list shows them).")
+        base = read_yaml(Path(what))
+    else:
+        known = [*presets(), *AGENTS]
+        raise ConfigError("", f"{what} is no preset, agent or YAML file{nearest(what, known)}: "
+                          f"choose one of {', '.join(known)}, or a file that ends in .yaml.")
+    return Run.of(merge(base, change or {}))
+
+

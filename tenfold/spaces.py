@@ -1,0 +1,128 @@
+"""A Gymnasium space -> how it is laid out in arrays. The only ladder of isinstance in the package."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from tenfold.errors import EnvironmentFault
+
+IMAGE_CHANNELS = (1, 3, 4)  # a last dimension of this size, with larger sides, is read as (height, width, channels)
+NATURE_SIDE = 36  # the smallest image side the Nature convolutions accept
+
+
+@dataclass(frozen=True)
+class ObsLayout:
+    """How an observation lies in one row of an array: its shape and dtype, and how the network reads it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    net_shape: tuple[int, ...]
+    scale: float
+    channels_last: bool = False
+    one_hot: tuple[tuple[int, int], ...] = ()  # for discrete parts: (offset of the part, its first value)
+    parts: tuple["ObsLayout", ...] = ()
+    keys: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def direct(self) -> bool:
+        """Whether the environment's array can be copied into the row as it is."""
+        return not self.one_hot and not self.parts
+
+    @property
+    def encoder(self) -> str:
+        """The network that fits."""
+        if len(self.net_shape) != 3:
+            return "mlp"
+        return "nature" if min(self.net_shape[1:]) >= NATURE_SIDE else "small"
+
+    def write(self, obs: Any, row: np.ndarray) -> None:
+        """Encodes an observation that is not a plain array into `row`: one-hot for discrete parts, then joined."""
+        if self.direct:
+            row[...] = np.asarray(obs).reshape(row.shape)
+        elif self.one_hot:
+            row[...] = 0
+            for (offset, first), value in zip(self.one_hot, np.ravel(obs), strict=True):
+                row[offset + int(value) - first] = 1
+        else:
+            start = 0
+            for part, value in zip(self.parts, [obs[k] for k in self.keys] if self.keys else obs, strict=True):
+                part.write(value, row[start:start + part.size].reshape(part.shape))
+                start += part.size
+
+    def encode(self, obs: Any) -> np.ndarray:
+        row = np.zeros(self.shape, self.dtype)
+        self.write(obs, row)
+        return row
+
+    def to_net(self, batch: Any) -> Any:
+        """Rows [..., B, *shape] as the network takes them, for NumPy and torch alike (a view where that is possible)."""
+        lead = batch.ndim - len(self.shape)
+        if self.channels_last:
+            return batch.swapaxes(lead + 1, lead + 2).swapaxes(lead, lead + 1)
+        return batch.reshape(*batch.shape[:lead], *self.net_shape)
+
+
+def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
+    """Box as it is (float64 becomes float32, the networks' precision); discrete spaces one-hot; Tuple and Dict joined."""
+    if isinstance(space, spaces.Box):
+        return box_layout(space)
+    if isinstance(space, spaces.Discrete):
+        return hot(((int(space.n), int(space.start)),))
+    if isinstance(space, spaces.MultiDiscrete):
+        starts = np.ravel(space.start)
+        return hot(tuple((int(n), int(s)) for n, s in zip(np.ravel(space.nvec), starts, strict=True)))
+    if isinstance(space, spaces.MultiBinary):
+        size = math.prod(space.shape)
+        return ObsLayout((size,), np.dtype(np.uint8), (size,), 1.0)
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        keys = tuple(space.keys()) if isinstance(space, spaces.Dict) else ()
+        below = [space[k] for k in keys] if isinstance(space, spaces.Dict) else list(space.spaces)
+        parts = tuple(observation_layout(s, name) for s in below)
+        size = sum(p.size for p in parts)
+        return ObsLayout((size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys)
+    raise EnvironmentFault(f"{name} has observations of type {type(space).__name__}, which tenfold cannot read: "
+                           "wrap the environment so that it gives a Box, Discrete, MultiDiscrete, MultiBinary, Tuple or Dict.")
+
+
+def box_layout(space: spaces.Box) -> ObsLayout:
+    shape = space.shape
+    dtype = np.dtype(np.float32) if space.dtype == np.float64 else np.dtype(space.dtype)
+    if dtype != np.uint8 or len(shape) not in (2, 3):
+        return ObsLayout(shape, dtype, (math.prod(shape),), 1.0)
+    last = len(shape) == 3 and shape[-1] in IMAGE_CHANNELS and shape[0] > max(IMAGE_CHANNELS)
+    net_shape = (1, *shape) if len(shape) == 2 else (shape[2], shape[0], shape[1]) if last else shape
+    scale = 1 / 255 if int(space.high.max()) > 1 else 1.0
+    return ObsLayout(shape, dtype, net_shape, scale, channels_last=last)
+
+
+def hot(sizes: tuple[tuple[int, int], ...]) -> ObsLayout:
+    offsets = np.cumsum([0, *(n for n, _ in sizes)])
+    size = int(offsets[-1])
+    return ObsLayout((size,), np.dtype(np.uint8), (size,), 1.0,
+                     one_hot=tuple((int(o), s) for o, (_, s) in zip(offsets, sizes, strict=False)))
+
+
+@dataclass(frozen=True)
+class DiscreteActions:
+    """Actions 0 … n − 1 for the agent, start … start + n − 1 for the environment."""
+
+    n: int
+    start: int
+
+
+def discrete_actions(space: gym.Space[Any], name: str) -> DiscreteActions:
+    """The actions of a Q-learning agent; any other space is refused with the agent that fits."""
+    if isinstance(space, spaces.Discrete):
+        return DiscreteActions(int(space.n), int(space.start))
+    kind = {"Box": "continuous", "MultiDiscrete": "several discrete", "MultiBinary": "several binary"}.get(
+        type(space).__name__, f"{type(space).__name__}")
+    raise EnvironmentFault(f"{name} has {kind} actions ({space}), and dqn needs one Discrete action: a policy-gradient agent such "
+                           "as ppo fits it (not in this version), or wrap the environment so that its actions are discrete.")
