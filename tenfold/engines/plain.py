@@ -6,6 +6,7 @@ from tenfold.agents.dqn import DQNAgent, Tensors
 from tenfold.memory.replay import Replay
 from tenfold.ops.adam import adam, clip, hard_copy, polyak
 from tenfold.ops.random import Purpose
+from tenfold.record.clock import Clock
 from tenfold.settings import Hard, value_at
 
 STATISTICS = ("loss", "q", "td_error", "grad_norm")
@@ -22,14 +23,16 @@ class PlainEngine:
         self.sums = torch.zeros(len(STATISTICS), device=agent.device)  # numbers stay on the device until they are logged
         self.summed = 0
 
-    def update(self, count: int, step: int) -> None:
+    def update(self, count: int, step: int, clock: Clock) -> None:
         """`count` gradient updates at environment step `step`."""
+        clock.start()
         for _ in range(count):
-            self.update_once(step)
+            self.update_once(step, clock)
 
-    def update_once(self, step: int) -> None:
+    def update_once(self, step: int, clock: Clock) -> None:
         agent, replay, config = self.agent, self.replay, self.agent.config
         replay.sample(value_at(replay.priorities.beta, step) if replay.priorities else 1.0)
+        clock.lap("sample")
         errors = self.accumulate_gradient()
         grad = agent.online.flat_grad
         norm = clip(grad, config.clip_norm)[1] if config.clip_norm else grad.norm(dim=-1)
@@ -45,6 +48,7 @@ class PlainEngine:
         self.sums[2] += errors.abs().mean()
         self.sums[3] += norm.mean()
         self.summed += 1
+        clock.lap("update")
 
     def accumulate_gradient(self) -> torch.Tensor:
         """Gradient of the batch just sampled, in micro-batches, into the flat buffer; returns every item's TD error."""

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
@@ -84,8 +85,11 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
 
 
 def known_environments() -> list[str]:
-    """Ids of the environments whose package is installed, without the copies that need JAX or are only for tests."""
-    return sorted(i for i in gym.registry if not i.startswith(("phys2d/", "tabular/", "GymV")))
+    """Ids of the environments whose package is installed, without Gymnasium's copies in JAX and its compatibility shims."""
+    needs = {"gymnasium.envs.mujoco": "mujoco", "gymnasium.envs.box2d": "Box2D"}
+    missing = tuple(home for home, module in needs.items() if find_spec(module) is None)
+    return sorted(i for i, spec in gym.registry.items()
+                  if not i.startswith(("phys2d/", "tabular/", "GymV")) and not str(spec.entry_point).startswith(missing))
 
 
 class Environments:
@@ -169,7 +173,7 @@ class ScalarEnvironments(Environments):
             self.truncated[i] = truncated
             if terminated or truncated:
                 self.final_obs[i] = row
-                self.finished.append(Episode(i, float(self.ret[i]), taken + 1))
+                self.finished.append(Episode(i, float(self.ret[i]), int(taken) + 1))
                 self.episode[i] += 1
                 self.begin(i)
 

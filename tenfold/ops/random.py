@@ -44,6 +44,7 @@ class Purpose(IntEnum):
     NOISE_TARGET = 8
     EVALUATE = 9
     RANDOM_POLICY = 10
+    SELECT = 11
 
 
 def mix_reference(x: int) -> int:

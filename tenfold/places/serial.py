@@ -35,21 +35,19 @@ class Serial:
             clock.start()
         action = self.agent.explore(envs.obs, self.step, self.rounds)
         if timed:
-            clock.lap("act")
+            clock.lap("act", EVERY)
         envs.step(action + self.agent.actions.start)
         if timed:
-            clock.lap("env")
+            clock.lap("env", EVERY)
         self.replay.add(action, envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.obs, envs.final_obs)
         if timed:
-            clock.lap("store")
+            clock.lap("store", EVERY)
         before = self.step
         self.step += envs.num_envs - int(np.count_nonzero(envs.skipped))
         self.rounds += 1
         due = (self.step // settings.every - before // settings.every) * settings.updates
         if due and self.step > settings.learning_starts and self.replay.rows:
-            self.engine.update(due, self.step)
-            if timed:
-                clock.lap("update")
+            self.engine.update(due, self.step, clock)
         return envs.finished
 
     def state(self) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,264 @@
+"""The command line. Heavy modules are imported by the command that needs them, so that help and errors appear at once."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tenfold import __version__
+from tenfold.config import Leaf, describe, leaves_of, nearest, show
+from tenfold.errors import UserError
+from tenfold.settings import AGENTS, ENGINES, Run, named, presets
+
+RUNS = Path("runs")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but a mistake is one sentence that names the nearest flag."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message[:1].upper()}{message[1:]} (see {self.prog} --help).")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            known = [flag for action in self.deepest(args)._actions for flag in action.option_strings]
+            flag = unknown[0].split("=")[0]
+            raise UserError(f"{flag} is not a flag of this command{nearest(flag, known)}." if flag.startswith("-") else
+                            f"{flag} was not expected here (see {self.prog} --help).")
+        return found
+
+    def deepest(self, args: Sequence[str]) -> argparse.ArgumentParser:
+        """The parser of the command in `args`."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return next((action.choices[a] for a in args if a in action.choices), self)
+        return self
+
+
+def parser() -> Parser:
+    top = Parser(prog="tenfold", description="Trains reinforcement-learning agents at the speed of the machine.",
+                 epilog="tenfold COMMAND --help explains a command.", allow_abbrev=False)
+    top.add_argument("--version", action="version", version=f"tenfold {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+
+    train = commands.add_parser(
+        "train", help="train an agent: a preset, an agent's name or a YAML file", allow_abbrev=False,
+        description="Trains an agent. Settings come from WHAT (a preset, an agent's name or a YAML file); flags change them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter, epilog=examples())
+    train.add_argument("what", metavar="WHAT", help=f"a preset ({', '.join(presets())}), an agent ({', '.join(AGENTS)}) or FILE.yaml")
+    train.add_argument("--out", metavar="FOLDER", help="where the run is kept (runs/WHAT by default)")
+    train.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
+    train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    settings = train.add_argument_group("settings")
+    for leaf in leaves_of(Run):
+        add_setting(settings, leaf)
+
+    resume = commands.add_parser("resume", help="go on with a run, as if it had never stopped", allow_abbrev=False)
+    resume.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
+    resume.add_argument("--steps", help="a new end, in environment steps")
+    resume.add_argument("--quiet", action="store_true", help="no progress, only the result")
+
+    evaluate = commands.add_parser("eval", help="play episodes with a trained agent", allow_abbrev=False)
+    evaluate.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
+    evaluate.add_argument("--episodes", default="20", help="how many (20)")
+    evaluate.add_argument("--checkpoint", default="last", metavar="best|last|STEP", help="which parameters (last)")
+    evaluate.add_argument("--seed", help="seeds the episodes (the run's seed by default)")
+    evaluate.add_argument("--video", nargs="?", const="", metavar="FILE", help="film an episode: .gif or .mp4 (RUN/video.gif)")
+    evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+
+    report = commands.add_parser("report", help="write a run's page and picture anew", allow_abbrev=False)
+    report.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
+    commands.add_parser("check", help="compare every fast path with its plain reference, on this machine", allow_abbrev=False)
+    commands.add_parser("list", help="show presets, agents, engines, environments and runs", allow_abbrev=False)
+    return top
+
+
+def examples() -> str:
+    return """examples:
+  tenfold train cartpole --seed 3
+  tenfold train dqn --env Acrobot-v1 --steps 100k --agent.double true --agent.n-step 3
+  tenfold train dqn --env "FrozenLake-v1(is_slippery=false)" --agent.target "polyak(0.01)"
+  tenfold train my.yaml --agent.explore "epsilon(linear(1, 0.05, 20k))"
+"""
+
+
+def add_setting(group: Any, leaf: Leaf) -> None:
+    """A flag for one setting. Its value stays text: `convert` judges it, as it does for YAML."""
+    text = f"{leaf.help} [{describe(leaf.hint)}; default {show(leaf.default)}]".replace("%", "%%")
+    optional = {"nargs": "?", "const": "true"} if leaf.hint is bool else {}
+    group.add_argument(leaf.flag, dest=leaf.path, metavar="VALUE", default=argparse.SUPPRESS, help=text, **optional)
+
+
+def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The flags that were given, as nested settings."""
+    nested: dict[str, Any] = {}
+    for leaf in leaves_of(Run):
+        if leaf.path in vars(arguments):
+            *groups, name = leaf.path.split(".")
+            level = nested
+            for group in groups:
+                level = level.setdefault(group, {})
+            level[name] = vars(arguments)[leaf.path]
+    return nested
+
+
+def chosen_run(given: str | None) -> Path:
+    """The run named, or the latest."""
+    if given:
+        return Path(given)
+    from tenfold.record.folder import runs_below
+    found = runs_below(RUNS)
+    if not found:
+        raise UserError("There is no run below runs/: name a run's folder, or start one with `tenfold train cartpole`.")
+    return found[0]
+
+
+def whole_number(text: str | None, flag: str, least: int) -> int | None:
+    from tenfold.config import Limits, convert_scalar
+    from tenfold.errors import ConfigError
+    if text is None:
+        return None
+    value = convert_scalar(text, int, flag)
+    if value < least:
+        raise ConfigError(flag, f"= {value} is out of range: it must be {Limits(least)}.")
+    return value
+
+
+def train(arguments: argparse.Namespace) -> int:
+    run = named(arguments.what, settings_given(arguments))
+    out = arguments.out or str(RUNS / (Path(arguments.what).stem if arguments.what not in AGENTS else
+                                       f"{arguments.what}-{run.env.split('(')[0].replace('/', '-').replace(':', '-')}"))
+    from tenfold.training import train as start
+    return finish(start(run, out, overwrite=arguments.overwrite, quiet=arguments.quiet))
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    path, steps = chosen_run(arguments.run), whole_number(arguments.steps, "--steps", 1)
+    from tenfold.training import resume as go_on
+    return finish(go_on(path, steps, quiet=arguments.quiet))
+
+
+def finish(result: Any) -> int:
+    """The last words of a run."""
+    if result.unsaved:
+        print(f"tenfold: the end of the run could not be saved: {result.unsaved}; free some space and `tenfold resume "
+              f"{result.path}` goes on from the last checkpoint.", file=sys.stderr)
+        return 2
+    if result.interrupted:
+        print(f"Stopped at step {result.step:,} and saved. Go on with: tenfold resume {result.path}")
+        return 128 + result.interrupted
+    if result.mean_return is not None:
+        print(f"mean return of the last 100 training episodes: {result.mean_return:.2f}")
+    if result.best_evaluation is not None:
+        print(f"best evaluation: {result.best_evaluation:.2f}")
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   play it: tenfold eval {result.path}")
+    return 0
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    path, episodes = chosen_run(arguments.run), whole_number(arguments.episodes, "--episodes", 1)
+    seed = whole_number(arguments.seed, "--seed", 0)
+    import torch
+
+    from tenfold.playing import film, greedy, play, uniformly_random
+    from tenfold.record.folder import RunFolder
+    from tenfold.training import load
+    torch.set_num_threads(1)
+    _, run = RunFolder.open(path)
+    agent = load(path, arguments.checkpoint)
+    seed = run.seed if seed is None else seed
+    assert episodes is not None
+    score = play(run.env, agent.layout, greedy(agent), episodes, seed)
+    random = play(run.env, agent.layout, uniformly_random(agent, seed), episodes, seed)
+    found: dict[str, Any] = {
+        "run": str(path), "env": run.env, "checkpoint": arguments.checkpoint, "episodes": score.episodes,
+        "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns, "lengths": score.lengths,
+        "random_mean_return": random.mean_return}
+    if arguments.video is not None:
+        video = Path(arguments.video) if arguments.video else path / "video.gif"
+        found["video"], found["frames"] = str(video), film(run.env, agent.layout, greedy(agent), seed, video)
+    if arguments.json:
+        print(json.dumps(found))
+        return 0
+    print(f"{run.env}, checkpoint {arguments.checkpoint}, {score.episodes} episodes, greedy")
+    print(f"  trained  {score.mean_return:10.2f} ± {score.std_return:.2f}   (least {min(score.returns):.2f}, most {max(score.returns):.2f})")
+    print(f"  random   {random.mean_return:10.2f} ± {random.std_return:.2f}")
+    if "video" in found:
+        print(f"  video    {found['video']} ({found['frames']} frames)")
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    from tenfold.record.folder import RunFolder
+    from tenfold.record.report import write_report
+    folder, run = RunFolder.open(chosen_run(arguments.run))
+    print(write_report(folder, run))
+    return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tenfold.ops.pairs import all_pairs, check_pair
+    table = Table("pair", "cases", "max difference", "tolerance", "verdict")
+    failed = 0
+    for tested in all_pairs():
+        verdict = check_pair(tested)
+        failed += not verdict.equal
+        table.add_row(verdict.name, str(verdict.cases), f"{verdict.difference:.2g}", verdict.tolerance,
+                      "[green]equal[/]" if verdict.equal else "[red]DIFFERENT[/]")
+    Console().print(table)
+    print(f"{table.row_count - failed} of {table.row_count} fast paths equal their references on this machine.")
+    return 1 if failed else 0
+
+
+def show_list(arguments: argparse.Namespace) -> int:
+    from tenfold.config import read_yaml
+    from tenfold.envs.vector import known_environments
+    from tenfold.record.folder import runs_below
+    print("presets")
+    for name, path in presets().items():
+        about = path.read_text().splitlines()[0].lstrip("# ") if path.read_text().startswith("#") else read_yaml(path).get("env")
+        print(f"  {name:20} {about}")
+    print("agents")
+    for name, agent in AGENTS.items():
+        print(f"  {name:20} {(agent.__doc__ or '').splitlines()[0]}")
+    print("engines")
+    for name, about in ENGINES.items():
+        print(f"  {name:20} {about}")
+    print("environments that are installed (dqn takes those with Discrete actions)")
+    ids = known_environments()
+    for start in range(0, len(ids), 4):
+        print("  " + "".join(f"{i:32}" for i in ids[start:start + 4]).rstrip())
+    found = runs_below(RUNS)
+    if found:
+        print("runs")
+        for path in found:
+            print(f"  {path}")
+    return 0
+
+
+COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "report": report, "check": check, "list": show_list}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 done, 1 a check failed, 2 a user's mistake, 128 + n stopped by signal n."""
+    try:
+        arguments = parser().parse_args(list(sys.argv[1:] if argv is None else argv))
+        return COMMANDS[arguments.command](arguments)
+    except UserError as error:
+        print(f"tenfold: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("tenfold: stopped; the last checkpoint is untouched.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Checkpoints: one file with everything but replay rows, which are saved once and appended.
+
+`checkpoints/step-N.safetensors` names the files in `replay/` that hold the rows alive at step N, each with its digest.
+Row files never change, so earlier checkpoints stay whole; they are removed when no kept checkpoint needs them.
+`checkpoints/best.safetensors` is the policy with the best evaluation so far.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from tenfold.errors import CheckpointError
+from tenfold.memory.replay import Replay
+from tenfold.record.files import Arrays, read_arrays, write_arrays
+from tenfold.record.folder import RunFolder
+
+BEST = "best.safetensors"
+
+
+class Place(Protocol):
+    """What is saved: a place where a run happens."""
+
+    step: int
+    replay: Replay
+
+    def state(self) -> dict[str, dict[str, Any]]: ...
+
+
+def flat_state(state: dict[str, dict[str, Any]]) -> Arrays:
+    """Nested parts as one mapping of arrays with dotted names."""
+    return {f"{part}.{name}": value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+            for part, values in state.items() for name, value in values.items()}
+
+
+def nested_state(arrays: Arrays) -> dict[str, dict[str, Any]]:
+    state: dict[str, dict[str, Any]] = {}
+    for dotted, array in arrays.items():
+        part, name = dotted.split(".", 1)
+        state.setdefault(part, {})[name] = torch.from_numpy(array) if part in ("agent", "engine") else array
+    return state
+
+
+@dataclass
+class Checkpoints:
+    """Writes and finds the checkpoints of one run; remembers which rows are on disk already."""
+
+    folder: RunFolder
+    keep: int
+    heads: np.ndarray | None = None
+    chain: list[dict[str, Any]] = field(default_factory=list)  # row files of the current rows: file, digest, heads at its end
+
+    def save(self, place: Place, note: dict[str, Any]) -> None:
+        """Raises OSError when the disk refuses; then the previous checkpoint is as it was."""
+        path = self.folder.checkpoints / f"step-{place.step:012d}.safetensors"
+        if path.exists():
+            return  # the same state: nothing has happened since
+        replay = place.replay
+        since = np.zeros_like(replay.head) if self.heads is None else self.heads
+        rows = self.folder.rows / f"rows-{place.step:012d}.safetensors"
+        heads = replay.head.copy()
+        about = {"run": self.folder.id, "heads": heads.tolist()}
+        link = {"file": rows.name, "digest": write_arrays(rows, replay.written(since), about), "heads": heads.tolist()}
+        oldest = heads - replay.lane_rows + 1
+        chain = [k for k in self.chain if (np.array(k["heads"]) >= oldest).any()] + [link]
+        write_arrays(path, flat_state(place.state()), {"run": self.folder.id, "step": place.step, "rows": chain, **note})
+        self.heads, self.chain = heads, chain
+        self.prune()
+
+    def save_best(self, agent_state: dict[str, Any], step: int, score: float) -> None:
+        arrays = flat_state({"agent": {"online": agent_state["online"]}})
+        write_arrays(self.folder.checkpoints / BEST, arrays, {"run": self.folder.id, "step": step, "score": score})
+
+    def prune(self) -> None:
+        """Keeps the latest `keep` checkpoints and the row files they name; sweeps up what a killed process left."""
+        for left in [*self.folder.checkpoints.glob(".*.tmp"), *self.folder.rows.glob(".*.tmp")]:
+            left.unlink(missing_ok=True)
+        steps = self.steps()
+        for step in steps[:-self.keep]:
+            self.path(step).unlink(missing_ok=True)
+        needed = {link["file"] for link in self.chain}
+        for step in steps[-self.keep:-1]:
+            try:
+                needed |= {link["file"] for link in read_arrays(self.path(step))[1]["rows"]}
+            except CheckpointError:
+                return  # leave everything where a person may want to look
+        for rows in self.folder.rows.glob("rows-*.safetensors"):
+            if rows.name not in needed:
+                rows.unlink(missing_ok=True)
+
+    def steps(self) -> list[int]:
+        return sorted(int(p.stem.removeprefix("step-")) for p in self.folder.checkpoints.glob("step-*.safetensors")
+                      if p.stem.removeprefix("step-").isdigit())
+
+    def path(self, step: int) -> Path:
+        return self.folder.checkpoints / f"step-{step:012d}.safetensors"
+
+    def read(self, step: int) -> tuple[Arrays, list[Arrays], dict[str, Any]]:
+        """State, replay rows in order, and note of one checkpoint; CheckpointError if any part is not whole."""
+        arrays, note = read_arrays(self.path(step))
+        if note.get("run") != self.folder.id:
+            raise CheckpointError(f"{self.path(step)} belongs to another run.")
+        rows = [read_arrays(self.folder.rows / link["file"], link["digest"])[0] for link in note["rows"]]
+        return arrays, rows, note
+
+    def latest(self) -> tuple[Arrays, list[Arrays], dict[str, Any], list[str]]:
+        """The newest checkpoint that is whole, and a sentence for each newer one that is not (set aside as *.damaged)."""
+        complaints: list[str] = []
+        damaged: list[Path] = []
+        for step in reversed(self.steps()):
+            try:
+                found = self.read(step)
+            except CheckpointError as error:
+                complaints.append(f"{error} It was set aside as {self.path(step).name}.damaged.")
+                damaged.append(self.path(step))
+                continue
+            for path in damaged:
+                path.rename(path.with_name(path.name + ".damaged"))
+            arrays, rows, note = found
+            self.chain = note["rows"]
+            self.heads = np.array(note["rows"][-1]["heads"])
+            return arrays, rows, note, complaints
+        if complaints:
+            raise CheckpointError(f"No checkpoint of {self.folder.path} is whole: {complaints[0].split(' It was')[0]}")
+        raise CheckpointError(f"{self.folder.path} has no checkpoint yet: start it again with `tenfold train` and --overwrite.")
+
+    def policy(self, which: str) -> tuple[torch.Tensor, int]:
+        """The online parameters of `best`, `last` or a step, and the step they were saved at."""
+        steps = self.steps()
+        if which == "best":
+            path = self.folder.checkpoints / BEST
+            if not path.exists():
+                raise CheckpointError(f"{self.folder.path} has no best checkpoint, since no evaluation ran (eval_every): use last.")
+        elif which == "last":
+            if not steps:
+                raise CheckpointError(f"{self.folder.path} has no checkpoint yet.")
+            path = self.path(steps[-1])
+        elif which.isdigit() and int(which) in steps:
+            path = self.path(int(which))
+        else:
+            raise CheckpointError(f"--checkpoint {which} is not there: choose best, last or one of {', '.join(map(str, steps))}.")
+        arrays, note = read_arrays(path)
+        if note.get("run") != self.folder.id:
+            raise CheckpointError(f"{path} belongs to another run.")
+        return torch.from_numpy(arrays["agent.online"]), int(note["step"])

@@ -1,0 +1,75 @@
+"""What a person sees while a run goes on: a live panel on a terminal, a line now and then elsewhere."""
+
+import math
+import time
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tenfold.record.clock import Clock
+from tenfold.record.metrics import Metrics
+
+LINE_SECONDS = 5.0
+REFRESH = 4  # a second
+
+
+class Display:
+    """`update` is cheap; call it at every log row. Everything goes to standard error, so that output can be piped."""
+
+    def __init__(self, title: str, steps: int, first_step: int, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
+        self.title, self.steps, self.first = title, steps, first_step
+        self.started = self.spoke = time.monotonic()
+        self.live: Live | None = None
+        if self.console.is_terminal and not quiet:
+            self.live = Live(console=self.console, refresh_per_second=REFRESH, transient=True)
+            self.live.start()
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    def rate(self, step: int) -> float:
+        return (step - self.first) / max(time.monotonic() - self.started, 1e-9)
+
+    def update(self, step: int, metrics: Metrics, clock: Clock, exploring: dict[str, float]) -> None:
+        numbers = self.numbers(step, metrics, exploring)
+        if self.live is not None:
+            table = Table.grid(padding=(0, 2))
+            for name, value in numbers.items():
+                table.add_row(Text(name, style="dim"), value)
+            table.add_row(Text("time", style="dim"), clock.sentence())
+            bar = ProgressBar(self.steps, step, width=40)
+            self.live.update(Group(Text(self.title, style="bold"), bar, table))
+        elif time.monotonic() - self.spoke > LINE_SECONDS:
+            self.spoke = time.monotonic()
+            self.say("  ".join(f"{name} {value}" for name, value in numbers.items()))
+
+    def numbers(self, step: int, metrics: Metrics, exploring: dict[str, float]) -> dict[str, str]:
+        rate = self.rate(step)
+        latest: dict[str, Any] = metrics.latest
+        found = {"step": f"{step:,} of {self.steps:,}", "steps/s": f"{rate:,.0f}", "left": clock_face((self.steps - step) / rate)}
+        if metrics.returns:
+            found["return"] = f"{sum(metrics.returns) / len(metrics.returns):.1f} (last {len(metrics.returns)} episodes)"
+        if "mean_return" in latest:
+            found["evaluated"] = f"{latest['mean_return']:.1f}"
+        found |= {name: f"{value:.3g}" for name, value in exploring.items()}
+        if "loss" in latest:
+            found["loss"] = f"{latest['loss']:.4g}"
+        return found
+
+    def close(self) -> None:
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+
+def clock_face(seconds: float) -> str:
+    """1:02:03, or 4:05 under an hour."""
+    if not math.isfinite(seconds):
+        return "?"
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -1,0 +1,112 @@
+"""A run's folder: settings, versions, machine, metrics, checkpoints, replay rows, report."""
+
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+import uuid
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tenfold.config import read_yaml, to_mapping
+from tenfold.errors import UserError
+from tenfold.record.files import replace_file
+from tenfold.settings import Run
+
+PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
+KIND = "tenfold-run"
+
+
+def machine_card() -> dict[str, Any]:
+    """The machine a number was measured on."""
+    model = platform.processor() or platform.machine()
+    memory = 0
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    if hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"cpu": model, "cores": os.cpu_count(), "memory_gb": round(memory / 2**30, 1), "system": platform.platform(),
+            "python": platform.python_version()}
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+class RunFolder:
+    """Paths and identity of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints, self.rows = path / "checkpoints", path / "replay"
+        self.metrics, self.tensorboard = path / "metrics.jsonl", path / "tensorboard"
+        self.report = path / "report.html"
+        self.about: dict[str, Any] = {}
+
+    @property
+    def id(self) -> str:
+        return self.about["id"]
+
+    @classmethod
+    def create(cls, path: Path, run: Run, overwrite: bool = False) -> "RunFolder":
+        """A new folder; one that exists is refused, or removed if it is a run and `overwrite` says so."""
+        folder = cls(path)
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                if not is_run(path):
+                    raise UserError(f"{path} exists and is not a tenfold run: choose another folder with --out.")
+                if not overwrite:
+                    raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, replace it with "
+                                    "--overwrite, or choose another folder with --out.")
+                shutil.rmtree(path)
+            for part in (folder.checkpoints, folder.rows):
+                part.mkdir(parents=True)
+            folder.about = {"kind": KIND, "id": uuid.uuid4().hex, "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                            "command": sys.argv, "versions": versions(), "machine": machine_card()}
+            replace_file(path / "config.yaml", yaml.safe_dump(to_mapping(run), sort_keys=False).encode())
+            replace_file(path / "run.json", json.dumps(folder.about, indent=1).encode())
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> tuple["RunFolder", Run]:
+        if not path.exists():
+            raise UserError(f"{path} does not exist: `tenfold list` shows the runs below runs/.")
+        if not is_run(path):
+            raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
+        folder = cls(path)
+        folder.about = json.loads((path / "run.json").read_text())
+        if not (path / "config.yaml").is_file():
+            raise UserError(f"{path} has lost its config.yaml and cannot be read.")
+        return folder, Run.of(read_yaml(path / "config.yaml"))
+
+
+def is_run(path: Path) -> bool:
+    try:
+        about = json.loads((path / "run.json").read_text())
+        return about.get("kind") == KIND and "id" in about
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def runs_below(path: Path) -> list[Path]:
+    """Runs in a folder, the one written to last in front."""
+    found = [p.parent for p in path.glob("**/run.json") if is_run(p.parent)] if path.is_dir() else []
+    return sorted(found, key=last_written, reverse=True)
+
+
+def last_written(path: Path) -> float:
+    return max(f.stat().st_mtime for f in (path / "run.json", path / "metrics.jsonl", path / "checkpoints") if f.exists())

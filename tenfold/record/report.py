@@ -1,0 +1,103 @@
+"""A run on one page: `report.html`, self-contained, and its picture `curve.png`."""
+
+import base64
+import html
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from tenfold.config import to_mapping
+from tenfold.record.files import replace_file
+from tenfold.record.folder import RunFolder
+from tenfold.record.metrics import WINDOW, read_rows
+from tenfold.settings import Run
+
+STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}
+img{max-width:100%}table{border-collapse:collapse}td,th{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}
+pre{background:#f5f5f5;padding:1em;overflow:auto}"""
+
+
+def write_report(folder: RunFolder, run: Run) -> Path:
+    """Reads the metrics and writes the picture and the page."""
+    rows = list(read_rows(folder.metrics))
+    picture = draw(rows, f"{run.agent.name} on {run.env}, seed {run.seed}")
+    replace_file(folder.path / "curve.png", picture)
+    image = base64.b64encode(picture).decode()
+    page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(run.env)}</title><style>{STYLE}</style>
+<h1>{html.escape(f"{run.agent.name} on {run.env}, seed {run.seed}")}</h1>
+{table(summary(rows))}
+<p><img alt="returns and losses over environment steps" src="data:image/png;base64,{image}"></p>
+<h2>Time</h2>{table(time_shares(rows))}
+<h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(run), sort_keys=False))}</pre>
+<h2>Versions and machine</h2>{table(folder.about.get("versions", {}) | folder.about.get("machine", {}))}
+<h2>Command</h2><pre>{html.escape(json.dumps(folder.about.get("command", "")))}</pre></html>
+"""
+    replace_file(folder.report, page.encode())
+    return folder.report
+
+
+def table(cells: dict[str, Any]) -> str:
+    lines = "".join(f"<tr><th>{html.escape(str(k))}</th><td>{html.escape(str(v))}</td></tr>" for k, v in cells.items())
+    return f"<table>{lines}</table>"
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    returns = [r["return"] for r in rows if r["kind"] == "episode"]
+    evaluated = [r for r in rows if r["kind"] == "eval"]
+    trained = [r for r in rows if r["kind"] == "train"]
+    found: dict[str, Any] = {"episodes": f"{len(returns):,}"}
+    if returns:
+        found[f"mean return of the last {min(WINDOW, len(returns))} training episodes"] = f"{np.mean(returns[-WINDOW:]):.2f}"
+    if evaluated:
+        best = max(evaluated, key=lambda r: r["mean_return"])
+        found["last evaluation (greedy)"] = f"{evaluated[-1]['mean_return']:.2f} ± {evaluated[-1]['std_return']:.2f}"
+        found["best evaluation (greedy)"] = f"{best['mean_return']:.2f} at step {best['step']:,}"
+    if trained:
+        found |= {"environment steps": f"{trained[-1]['step']:,}", "gradient updates": f"{trained[-1]['updates']:,}",
+                  "steps per second": f"{trained[-1]['timing']['steps_per_second']:,.0f}"}
+    return found
+
+
+def time_shares(rows: list[dict[str, Any]]) -> dict[str, str]:
+    shares = next((r["timing"]["shares"] for r in reversed(rows) if r["kind"] == "train"), {})
+    return {stage: f"{share:.1%}" for stage, share in sorted(shares.items(), key=lambda s: -s[1])}
+
+
+def draw(rows: list[dict[str, Any]], title: str) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here: drawing is the only thing that needs matplotlib
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    episodes = [(r["step"], r["return"]) for r in rows if r["kind"] == "episode"]
+    if episodes:
+        step, returned = np.array(episodes).T
+        above.plot(step, returned, ".", color="0.8", markersize=3, label="training episode")
+        total = np.cumsum(np.concatenate([[0.0], returned]))
+        first = np.maximum(np.arange(1, len(returned) + 1) - WINDOW, 0)
+        mean = (total[1:] - total[first]) / (np.arange(1, len(returned) + 1) - first)
+        above.plot(step, mean, color="C0", label=f"mean of {WINDOW} training episodes")
+    evaluated = [(r["step"], r["mean_return"], r["std_return"]) for r in rows if r["kind"] == "eval"]
+    if evaluated:
+        step, mean, deviation = np.array(evaluated).T
+        above.errorbar(step, mean, deviation, color="C3", marker="o", capsize=3, label="evaluation (greedy, ± one deviation)")
+    above.set(ylabel="return", title=title)
+    if above.get_legend_handles_labels()[0]:
+        above.legend(loc="best", fontsize=8)
+    losses = [(r["step"], r["loss"], r["q"]) for r in rows if r["kind"] == "train" and "loss" in r]
+    if losses:
+        step, loss, q = np.array(losses).T
+        below.plot(step, np.maximum(loss, 1e-12), color="C1")
+        below.set(yscale="log")
+        other = below.twinx()
+        other.plot(step, q, color="C2")
+        other.set_ylabel("mean Q of actions taken", color="C2")
+    below.set_xlabel("environment steps")
+    below.set_ylabel("loss", color="C1")
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    return content.getvalue()

@@ -1,0 +1,241 @@
+"""Training: build the parts, run the loop, write down what happened. The loop is one screen, `loop`."""
+
+import signal
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import yaml
+
+from tenfold.agents.dqn import DQNAgent
+from tenfold.config import to_mapping
+from tenfold.envs.vector import make_env
+from tenfold.errors import CheckpointError, ConfigError, UserError
+from tenfold.playing import Score, greedy, play
+from tenfold.memory.replay import replay_bytes
+from tenfold.ops.random import Purpose
+from tenfold.places.serial import Serial
+from tenfold.record.checkpoint import Checkpoints, nested_state
+from tenfold.record.display import Display, clock_face
+from tenfold.record.files import replace_file
+from tenfold.record.folder import RunFolder
+from tenfold.record.metrics import Metrics
+from tenfold.record.report import write_report
+from tenfold.settings import Boltzmann, Epsilon, Run, value_at
+from tenfold.spaces import discrete_actions, observation_layout
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run that ended. `interrupted` is the signal that stopped it early, or 0. `unsaved` says why, where its end could not
+    be saved."""
+
+    path: Path
+    run: Run
+    step: int
+    mean_return: float | None
+    best_evaluation: float | None
+    seconds: float
+    interrupted: int = 0
+    unsaved: str = ""
+
+
+def train(run: Run, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Result:
+    """Trains `run` from the start into the folder `out` (runs/<environment> by default)."""
+    path = Path(out) if out else Path("runs") / run.env.split("(")[0].replace("/", "-").replace(":", "-")
+    prepare(run)
+    place = Serial(run)  # before the folder: settings that do not fit leave nothing behind
+    folder = RunFolder.create(path, run, overwrite)
+    return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), 0.0, quiet)
+
+
+def resume(path: str | Path, steps: int | None = None, *, quiet: bool = False) -> Result:
+    """Goes on from the latest whole checkpoint, as if the run had never stopped; `steps` sets a new end."""
+    folder, run = RunFolder.open(Path(path))
+    checkpoints = Checkpoints(folder, run.keep)
+    arrays, rows, note, complaints = checkpoints.latest()
+    if steps is not None:
+        run = replace(run, steps=steps)
+        replace_file(folder.path / "config.yaml", yaml.safe_dump(to_mapping(run), sort_keys=False).encode())
+    if note["step"] >= run.steps:
+        raise UserError(f"{path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
+                        f"`tenfold eval {path}`.")
+    prepare(run)
+    place = Serial(run)
+    for piece in rows:
+        place.replay.load_rows(piece)
+    exact = place.load_state(nested_state(arrays))
+    if not exact:
+        complaints.append(f"{run.env} could not be restored exactly: its episodes begin anew and this resume is not exact.")
+    metrics = Metrics(folder, note["metrics_bytes"], note["step"])
+    return carry_out(place, folder, checkpoints, metrics, note["seconds"], quiet, complaints)
+
+
+def prepare(run: Run) -> None:
+    torch.set_num_threads(run.threads)
+    if run.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device", "= cuda, but PyTorch sees no CUDA device here: use cpu.")
+
+
+def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metrics: Metrics, seconds_before: float,
+              quiet: bool, complaints: list[str] | None = None) -> Result:
+    """The loop, with what stands before and after it."""
+    run = place.run
+    display = Display(f"{run.agent.name} on {run.env}, seed {run.seed}", run.steps, place.step, quiet)
+    for complaint in complaints or []:
+        display.say(f"Note: {complaint}")
+    size = replay_bytes(run.agent, place.envs.layout, run.num_envs)
+    display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}")
+    display.say(f"engine plain (the only one in this version) on {place.agent.device}; {place.agent.online.flat.numel():,} "
+                f"parameters; replay of {run.agent.capacity:,} rows takes {size / 2**20:,.1f} MiB")
+    if not place.envs.exact_resume:
+        display.say(f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a resume will not be exact.")
+    recorder = Recorder(place, folder, checkpoints, metrics, display, seconds_before)
+    with Interrupt() as interrupt:
+        try:
+            loop(place, recorder, interrupt)
+            unsaved = recorder.save()
+        finally:
+            metrics.close()
+            display.close()
+            place.close()
+    returns, seconds = metrics.returns, recorder.seconds()
+    result = Result(folder.path, run, place.step, sum(returns) / len(returns) if returns else None,
+                    metrics.best if metrics.best > float("-inf") else None, seconds, interrupt.signal, unsaved)
+    if not unsaved:
+        write_report(folder, run)
+    display.say(f"step {place.step:,} after {clock_face(seconds)} ({display.rate(place.step):,.0f} steps/s); "
+                f"time: {place.clock.sentence()}")
+    return result
+
+
+def loop(place: Serial, recorder: "Recorder", interrupt: "Interrupt") -> None:
+    """Rounds of act, step, store and update; at the settings' intervals log, evaluate and save, in this order."""
+    run = place.run
+    intervals = ((run.log_every, recorder.log), (run.eval_every, recorder.evaluate), (run.checkpoint_every, recorder.save))
+    due = next_due(place.step, intervals)
+    while place.step < run.steps and not interrupt.signal:
+        before = place.step
+        for episode in place.round():
+            recorder.metrics.episode(place.step, episode)
+        if place.step >= due:
+            for every, action in intervals:
+                if every and place.step // every > before // every:
+                    action()
+            due = next_due(place.step, intervals)
+
+
+def next_due(step: int, intervals: Any) -> int:
+    return min((step // every + 1) * every for every, _ in intervals if every)
+
+
+class Recorder:
+    """What happens at intervals."""
+
+    def __init__(self, place: Serial, folder: RunFolder, checkpoints: Checkpoints, metrics: Metrics, display: Display,
+                 seconds_before: float) -> None:
+        self.place, self.folder, self.checkpoints = place, folder, checkpoints
+        self.metrics, self.display, self.seconds_before = metrics, display, seconds_before
+
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.display.started
+
+    def log(self) -> None:
+        place = self.place
+        how, agent = place.run.agent.explore, place.run.agent
+        exploring = {}
+        if isinstance(how, Epsilon):
+            exploring["epsilon"] = value_at(how.schedule, place.step)
+        elif isinstance(how, Boltzmann):
+            exploring["temperature"] = value_at(how.temperature, place.step)
+        timing = {"seconds": self.seconds(), "steps_per_second": self.display.rate(place.step), "shares": place.clock.shares()}
+        self.metrics.add({"kind": "train", "step": place.step, "updates": place.agent.updates, "lr": value_at(agent.lr, place.step),
+                          **exploring, **place.engine.statistics(), "timing": timing})
+        self.metrics.flush()
+        self.complain()
+        self.display.update(place.step, self.metrics, place.clock, exploring)
+
+    def evaluate(self) -> None:
+        place, run = self.place, self.place.run
+        place.clock.start()
+        score = play(run.env, place.envs.layout, greedy(place.agent), run.eval_episodes, run.seed, Purpose.SELECT)
+        best = score.mean_return > self.metrics.best
+        self.metrics.add({"kind": "eval", "step": place.step, "episodes": score.episodes, "mean_return": score.mean_return,
+                          "std_return": score.std_return})
+        if best:
+            self.try_to("save the best policy", lambda: self.checkpoints.save_best(place.agent.state(), place.step, score.mean_return))
+        place.clock.lap("evaluate")
+
+    def save(self) -> str:
+        """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the next attempt may succeed."""
+        self.place.clock.start()
+        note = {"metrics_bytes": self.metrics.flush(), "seconds": self.seconds()}
+        failed = self.metrics.complaint if self.metrics.waiting else ""
+        failed = failed or self.try_to("save a checkpoint", lambda: self.checkpoints.save(self.place, note))
+        self.complain()
+        self.place.clock.lap("save")
+        return failed
+
+    def try_to(self, what: str, action: Any) -> str:
+        try:
+            action()
+        except OSError as error:
+            reason = f"cannot {what} at step {self.place.step:,} ({error.strerror or error})"
+            self.display.say(f"Warning: {reason}; training goes on, and what was saved before is untouched.")
+            return reason
+        return ""
+
+    def complain(self) -> None:
+        if self.metrics.complaint:
+            self.display.say(f"Warning: {self.metrics.complaint}; training goes on.")
+            self.metrics.complaint = ""
+
+
+class Interrupt:
+    """Ctrl-C or SIGTERM ends the loop after the current round, so that the state can be saved; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    def __enter__(self) -> "Interrupt":
+        self.before = {}
+        if threading.current_thread() is threading.main_thread():
+            self.before = {s: signal.signal(s, self.note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+def load(path: str | Path, checkpoint: str = "last") -> DQNAgent:
+    """The trained agent of a run, ready to act: `checkpoint` is last, best or a step."""
+    folder, run = RunFolder.open(Path(path))
+    parameters, _ = Checkpoints(folder, run.keep).policy(checkpoint)
+    env = make_env(run.env)
+    layout, actions = observation_layout(env.observation_space, run.env), discrete_actions(env.action_space, run.env)
+    env.close()
+    agent = DQNAgent(run.agent, layout, actions, run.seed)
+    if parameters.shape != agent.online.flat.shape:
+        raise CheckpointError(f"The checkpoint of {path} holds {parameters.numel():,} parameters and its settings ask for "
+                              f"{agent.online.flat.numel():,}: config.yaml was changed after training.")
+    agent.online.flat.copy_(parameters)
+    return agent
+
+
+def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str = "last", seed: int | None = None) -> Score:
+    """Returns of the greedy policy of a run."""
+    path = run.path if isinstance(run, Result) else Path(run)
+    if episodes < 1:
+        raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
+    agent, (_, settings) = load(path, checkpoint), RunFolder.open(path)
+    return play(settings.env, agent.layout, greedy(agent), episodes, settings.seed if seed is None else seed)
