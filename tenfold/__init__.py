@@ -15,35 +15,63 @@ if TYPE_CHECKING:
     from tenfold import ops as ops
     from tenfold.settings import (
         DQN as DQN,
+    )
+    from tenfold.settings import (
         Boltzmann as Boltzmann,
+    )
+    from tenfold.settings import (
         Epsilon as Epsilon,
+    )
+    from tenfold.settings import (
         Exponential as Exponential,
+    )
+    from tenfold.settings import (
         Hard as Hard,
+    )
+    from tenfold.settings import (
         Linear as Linear,
+    )
+    from tenfold.settings import (
         Net as Net,
+    )
+    from tenfold.settings import (
         Noisy as Noisy,
+    )
+    from tenfold.settings import (
         Polyak as Polyak,
+    )
+    from tenfold.settings import (
         Prioritized as Prioritized,
+    )
+    from tenfold.settings import (
         Quantile as Quantile,
+    )
+    from tenfold.settings import (
         Run as Run,
+    )
+    from tenfold.settings import (
         Uniform as Uniform,
+    )
+    from tenfold.settings import (
         named as named,
     )
-    from tenfold.training import evaluate as evaluate, load as load, resume as resume, train as train
+    from tenfold.training import evaluate as evaluate
+    from tenfold.training import load as load
+    from tenfold.training import resume as resume
+    from tenfold.training import train as train
 
 __version__ = "0.1.0"
 
-SETTINGS = ("DQN", "Boltzmann", "Epsilon", "Exponential", "Hard", "Linear", "Net", "Noisy", "Polyak", "Prioritized", "Quantile",
-            "Run", "Uniform", "named")
-HOME = dict.fromkeys(SETTINGS, "tenfold.settings") | dict.fromkeys(("train", "resume", "evaluate", "load"), "tenfold.training")
-
-__all__ = ["__version__", "ops", *HOME]  # noqa: PLE0604
+__all__ = ["DQN", "Boltzmann", "Epsilon", "Exponential", "Hard", "Linear", "Net", "Noisy", "Polyak", "Prioritized", "Quantile",
+           "Run", "Uniform", "__version__", "evaluate", "load", "named", "ops", "resume", "train"]
+VERBS = ("train", "resume", "evaluate", "load")
 
 
 def __getattr__(name: str) -> Any:
     if name == "ops":
         return import_module("tenfold.ops")
-    if name not in HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'tenfold' has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module(HOME[name]), name)
+    home = import_module("tenfold.training" if name in VERBS else "tenfold.settings")
+    globals()[name] = found = getattr(home, name)
     return found

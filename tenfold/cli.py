@@ -21,10 +21,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message[:1].upper()}{message[1:]} (see {self.prog} --help).")
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, unknown = self.parse_known_args(args, namespace)
+    def understand(self, given: Sequence[str]) -> argparse.Namespace:
+        """`parse_args`, but with the nearest flag for one that is unknown."""
+        found, unknown = self.parse_known_args(given)
         if unknown:
-            known = [flag for action in self.deepest(args)._actions for flag in action.option_strings]
+            known = [flag for action in self.deepest(given)._actions for flag in action.option_strings]
             flag = unknown[0].split("=")[0]
             raise UserError(f"{flag} is not a flag of this command{nearest(flag, known)}." if flag.startswith("-") else
                             f"{flag} was not expected here (see {self.prog} --help).")
@@ -48,7 +49,8 @@ def parser() -> Parser:
         "train", help="train an agent: a preset, an agent's name or a YAML file", allow_abbrev=False,
         description="Trains an agent. Settings come from WHAT (a preset, an agent's name or a YAML file); flags change them.",
         formatter_class=argparse.RawDescriptionHelpFormatter, epilog=examples())
-    train.add_argument("what", metavar="WHAT", help=f"a preset ({', '.join(presets())}), an agent ({', '.join(AGENTS)}) or FILE.yaml")
+    train.add_argument("what", metavar="WHAT",
+                       help=f"a preset ({', '.join(presets())}), an agent ({', '.join(AGENTS)}) or FILE.yaml")
     train.add_argument("--out", metavar="FOLDER", help="where the run is kept (runs/WHAT by default)")
     train.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
@@ -184,7 +186,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
         print(json.dumps(found))
         return 0
     print(f"{run.env}, checkpoint {arguments.checkpoint}, {score.episodes} episodes, greedy")
-    print(f"  trained  {score.mean_return:10.2f} ± {score.std_return:.2f}   (least {min(score.returns):.2f}, most {max(score.returns):.2f})")
+    print(f"  trained  {score.mean_return:10.2f} ± {score.std_return:.2f}   (least {min(score.returns):.2f}, "
+          f"most {max(score.returns):.2f})")
     print(f"  random   {random.mean_return:10.2f} ± {random.std_return:.2f}")
     if "video" in found:
         print(f"  video    {found['video']} ({found['frames']} frames)")
@@ -248,7 +251,7 @@ COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "report": report
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 a check failed, 2 a user's mistake, 128 + n stopped by signal n."""
     try:
-        arguments = parser().parse_args(list(sys.argv[1:] if argv is None else argv))
+        arguments = parser().understand(list(sys.argv[1:] if argv is None else argv))
         return COMMANDS[arguments.command](arguments)
     except UserError as error:
         print(f"tenfold: {error}", file=sys.stderr)

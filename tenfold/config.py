@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from difflib import get_close_matches
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -92,7 +93,7 @@ def docs(cls: type) -> dict[str, str]:
         if base is Config or base is Option:
             continue
         body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
-        for node, after in zip(body, body[1:], strict=False):
+        for node, after in pairwise(body):
             if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 found[node.target.id] = " ".join(str(after.value.value).split())  # type: ignore[union-attr]
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from tenfold.config import Config, Limits, Option, merge, nearest, read_yaml
+from tenfold.config import Config, Limits, Option, merge, nearest, read_yaml, show
 from tenfold.errors import ConfigError
 
 Count = Annotated[int, Limits(1)]
@@ -85,7 +85,7 @@ class Prioritized(Option):
 
     def check(self) -> None:
         if highest(self.beta) > 1:
-            raise ConfigError("beta", f"= {self.beta} is out of range: it must stay between 0 and 1.")
+            raise ConfigError("beta", f"= {show(self.beta)} is out of range: it must stay between 0 and 1.")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Epsilon(Option):
 
     def check(self) -> None:
         if highest(self.schedule) > 1:
-            raise ConfigError("schedule", f"= {self.schedule} is out of range: a probability lies between 0 and 1.")
+            raise ConfigError("schedule", f"= {show(self.schedule)} is out of range: a probability lies between 0 and 1.")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Net(Config):
     """The network between observation and action values."""
 
     encoder: Literal["auto", "mlp", "nature", "small"] = "auto"
-    """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small (two, for tiny images);
+    """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small (one, for tiny images);
     auto picks by the observation space"""
     hidden: tuple[Count, ...] = (64, 64)
     """widths of the fully connected layers, after the convolutions if there are any"""
@@ -167,13 +167,13 @@ class DQN(Config):
     """rewards summed before bootstrapping, cut at the episode's end"""
     replay: Uniform | Prioritized = Uniform()
     """uniform, or prioritized(alpha, beta, eps)"""
-    distribution: None | Quantile = None
+    distribution: Quantile | None = None
     """none (the mean), or quantile(n)"""
     explore: Epsilon | Boltzmann | Noisy = Epsilon()
     """epsilon(schedule), boltzmann(temperature) or noisy(sigma)"""
     loss: Literal["mse", "huber"] = "mse"
     """squared or Huber (kappa = 1) TD error; quantile regression always uses quantile Huber"""
-    clip_norm: None | Positive = None
+    clip_norm: Positive | None = None
     """longest gradient (Euclidean norm over all parameters), or none"""
     net: Net = field(default_factory=Net)
     """the network"""

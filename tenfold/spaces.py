@@ -124,5 +124,5 @@ def discrete_actions(space: gym.Space[Any], name: str) -> DiscreteActions:
         return DiscreteActions(int(space.n), int(space.start))
     kind = {"Box": "continuous", "MultiDiscrete": "several discrete", "MultiBinary": "several binary"}.get(
         type(space).__name__, f"{type(space).__name__}")
-    raise EnvironmentFault(f"{name} has {kind} actions ({space}), and dqn needs one Discrete action: a policy-gradient agent such "
-                           "as ppo fits it (not in this version), or wrap the environment so that its actions are discrete.")
+    raise EnvironmentFault(f"{name} has {kind} actions ({space}), and dqn needs one Discrete action: a policy-gradient agent "
+                           "such as ppo fits it (not in this version), or wrap the environment so that its actions are discrete.")

@@ -15,10 +15,10 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.config import to_mapping
 from tenfold.envs.vector import make_env
 from tenfold.errors import CheckpointError, ConfigError, UserError
-from tenfold.playing import Score, greedy, play
 from tenfold.memory.replay import replay_bytes
 from tenfold.ops.random import Purpose
 from tenfold.places.serial import Serial
+from tenfold.playing import Score, greedy, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
 from tenfold.record.files import replace_file
@@ -146,15 +146,16 @@ class Recorder:
 
     def log(self) -> None:
         place = self.place
-        how, agent = place.run.agent.explore, place.run.agent
+        settings = place.run.agent
+        how = settings.explore
         exploring = {}
         if isinstance(how, Epsilon):
             exploring["epsilon"] = value_at(how.schedule, place.step)
         elif isinstance(how, Boltzmann):
             exploring["temperature"] = value_at(how.temperature, place.step)
         timing = {"seconds": self.seconds(), "steps_per_second": self.display.rate(place.step), "shares": place.clock.shares()}
-        self.metrics.add({"kind": "train", "step": place.step, "updates": place.agent.updates, "lr": value_at(agent.lr, place.step),
-                          **exploring, **place.engine.statistics(), "timing": timing})
+        self.metrics.add({"kind": "train", "step": place.step, "updates": place.agent.updates,
+                          "lr": value_at(settings.lr, place.step), **exploring, **place.engine.statistics(), "timing": timing})
         self.metrics.flush()
         self.complain()
         self.display.update(place.step, self.metrics, place.clock, exploring)
@@ -167,7 +168,8 @@ class Recorder:
         self.metrics.add({"kind": "eval", "step": place.step, "episodes": score.episodes, "mean_return": score.mean_return,
                           "std_return": score.std_return})
         if best:
-            self.try_to("save the best policy", lambda: self.checkpoints.save_best(place.agent.state(), place.step, score.mean_return))
+            state = place.agent.state()
+            self.try_to("save the best policy", lambda: self.checkpoints.save_best(state, place.step, score.mean_return))
         place.clock.lap("evaluate")
 
     def save(self) -> str:

@@ -82,11 +82,12 @@ class DQNAgent:
         """Encoded rows [B, *shape], and whether `obs` was a single observation."""
         shape = self.layout.shape
         if not self.layout.direct:
-            batch = isinstance(obs, list) or (isinstance(obs, np.ndarray) and obs.ndim == (1 if len(self.layout.one_hot) == 1 else 2))
+            single_dimensions = 0 if len(self.layout.one_hot) == 1 else 1
+            batch = isinstance(obs, list) or (isinstance(obs, np.ndarray) and obs.ndim > single_dimensions)
             return np.stack([self.layout.encode(o) for o in (obs if batch else [obs])]), not batch
         array = np.asarray(obs)
         if array.shape[array.ndim - len(shape):] != shape or array.ndim - len(shape) not in (0, 1):
-            raise UserError(f"The observation has shape {array.shape}; this agent takes {shape}, or a batch (B, {str(shape)[1:]}.")
+            raise UserError(f"The observation has shape {array.shape}; this agent takes {shape} or, in a batch, {('B', *shape)}.")
         single = array.ndim == len(shape)
         return np.ascontiguousarray(array[None] if single else array, self.layout.dtype), single
 
@@ -141,7 +142,7 @@ def fit_encoder(config: DQN, layout: ObsLayout) -> DQN:
         if len(layout.net_shape) != 3:
             raise ConfigError("agent.net.encoder", f"= {wanted} needs images, and the observations have shape {layout.shape}: "
                               "use auto or mlp.")
-        least = NATURE_SIDE if encoder == "nature" else 5
+        least = NATURE_SIDE if encoder == "nature" else 3
         if min(layout.net_shape[1:]) < least:
             raise ConfigError("agent.net.encoder", f"= {wanted} needs images of at least {least} x {least}, and the observations "
                               f"have shape {layout.shape}: use auto, small or mlp.")

@@ -6,6 +6,7 @@ order of `parameters()`, each member from its own seed, so member i starts as it
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from tenfold.ops.random import Purpose, fill_uniform, key
 from tenfold.settings import DQN, Noisy
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu}
-# channels, kernel, stride; nature: Mnih et al. (2015)
-CONVOLUTIONS = {"nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "small": ((16, 3, 1), (32, 3, 2))}
+# channels, kernel, stride; nature: Mnih et al. (2015), small: Young & Tian (2019), MinAtar
+CONVOLUTIONS = {"nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "small": ((16, 3, 1),)}
 
 
 def linear_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -137,7 +138,7 @@ class QNetwork(FlatModule):
         self.convolutions = nn.ModuleList(convolutions)
         widths = (width, *config.net.hidden, (actions + self.dueling) * self.atoms)
         self.layers = nn.ModuleList(Layer(i, o, members, stride=0, sigma=sigma)
-                                    for i, o in zip(widths, widths[1:], strict=False))
+                                    for i, o in pairwise(widths))
         self.noise_size = sum(layer.noise_size for layer in self.layers)  # type: ignore[misc]
         self.flatten()
 

@@ -5,6 +5,7 @@ With members the buffers are [M, P]: each member's parameters are one contiguous
 """
 
 import copy
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -27,6 +28,8 @@ class FlatModule(nn.Module):
         """Moves every parameter into a new buffer, in the order of `parameters()`, and makes them views of it."""
         parameters = list(self.parameters())
         lead = () if self.members is None else (self.members,)
+        if lead:  # rows of [M, P] are apart by design
+            warnings.filterwarnings("ignore", "grad and param do not obey the gradient layout contract")
         with torch.no_grad():
             self.flat = torch.cat([p.detach().reshape(*lead, -1) for p in parameters], dim=-1)
             self.flat_grad = torch.zeros_like(self.flat)

@@ -81,7 +81,7 @@ def random_counters(rng: np.random.Generator, dtype: str) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def mix(x):  # noqa: ANN001, ANN201
+def mix(x):
     x = (x ^ (x >> S30)) * F1
     x = (x ^ (x >> S27)) * F2
     return x ^ (x >> S31)

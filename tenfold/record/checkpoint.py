@@ -132,7 +132,7 @@ class Checkpoints:
         if which == "best":
             path = self.folder.checkpoints / BEST
             if not path.exists():
-                raise CheckpointError(f"{self.folder.path} has no best checkpoint, since no evaluation ran (eval_every): use last.")
+                raise CheckpointError(f"{self.folder.path} has no best checkpoint, since no evaluation ran: use last.")
         elif which == "last":
             if not steps:
                 raise CheckpointError(f"{self.folder.path} has no checkpoint yet.")

@@ -10,7 +10,7 @@ class Clock:
     """Nanoseconds by stage. Act, env and store are timed now and then and scaled; the others are timed whole."""
 
     def __init__(self) -> None:
-        self.spent = dict.fromkeys(STAGES, 0)
+        self.spent: dict[str, int] = dict.fromkeys(STAGES, 0)
         self.before = 0
 
     def start(self) -> None:

@@ -1,0 +1,33 @@
+"""Shared by all tests: one thread, a run that takes a second, and the command line in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tenfold.settings import DQN, Net, Run
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def small_run() -> Callable[..., Run]:
+    """CartPole for a moment: every part runs, checkpoints and evaluations included."""
+    def make(agent: dict[str, object] | None = None, **changes: object) -> Run:
+        settings = {"batch_size": 8, "learning_starts": 50, "every": 4, "capacity": 400, "net": Net(hidden=(16,))} | (agent or {})
+        base = {"env": "CartPole-v1", "steps": 600, "eval_every": 200, "eval_episodes": 2, "checkpoint_every": 200, "log_every": 100}
+        return Run(agent=DQN(**settings), **(base | changes))  # type: ignore[arg-type]
+    return make
+
+
+@pytest.fixture
+def tenfold(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`tenfold ARGUMENTS…` as a user would type it, in a folder of its own."""
+    def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "tenfold.cli", *arguments], capture_output=True, text=True, cwd=tmp_path,
+                              env=os.environ | {"COLUMNS": "200"}, timeout=300, **options)  # type: ignore[call-overload]
+    return run

@@ -1,0 +1,106 @@
+"""A user's mistake is one sentence on standard error, exit code 2, no traceback, and nothing is left behind or lost."""
+
+from pathlib import Path
+
+import pytest
+
+QUICK = ["--steps", "300", "--agent.learning-starts", "50", "--agent.capacity", "300", "--eval-every", "0", "--checkpoint-every", "100"]
+
+MISTAKES: list[tuple[list[str], str]] = [
+    (["train", "dqn", "--env", "CartPol-v1"], "There is no environment CartPol-v1: the nearest are CartPole-v1"),
+    (["train", "dqn", "--env", "CartPole-v99"], "There is no environment CartPole-v99"),
+    (["train", "cartpol"], "cartpol is no preset, agent or YAML file (did you mean cartpole?)"),
+    (["train", "missing.yaml"], "missing.yaml is not there"),
+    (["train", "bad.yaml"], "agent.gama = 0.9 is not a setting: the nearest is gamma"),
+    (["train", "dqn", "--agent.gama", "0.9"], "--agent.gama is not a flag of this command (did you mean --agent.gamma?)"),
+    (["train", "dqn", "--agent.batch-size", "many"], "agent.batch_size = many is not a whole number"),
+    (["train", "dqn", "--agent.batch-size"], "expected one argument"),
+    (["train", "dqn", "--agent.batch-size", "64", "--agent.capacity", "32"], "agent.batch_size = 64 x accumulate = 1 is more than capacity = 32"),
+    (["train", "dqn", "--agent.n-step", "0"], "agent.n_step = 0 is out of range: it must be at least 1"),
+    (["train", "dqn", "--agent.gamma", "1.01"], "agent.gamma = 1.01 is out of range: it must be between 0 and 1"),
+    (["train", "dqn", "--env", "Pendulum-v1"], "Pendulum-v1 has continuous actions"),
+    (["train", "dqn", "--agent.net.encoder", "nature"], "agent.net.encoder = nature needs images"),
+    (["train", "dqn", "--agent.capacity", "1000G"], "The replay memory needs"),
+    (["train", "dqn", "--device", "cuda"], "PyTorch sees no CUDA device"),
+    (["train", "dqn", "--env", "Acrobot-v1", "--vectorize", "native"], "has no vector class of its own"),
+    (["train"], "The following arguments are required: WHAT"),
+    (["trian"], "Argument COMMAND: invalid choice: 'trian'"),
+    ([], "The following arguments are required: COMMAND"),
+    (["resume", "nowhere"], "nowhere does not exist"),
+    (["resume"], "There is no run below runs/"),
+    (["resume", "plain-folder"], "plain-folder is not a tenfold run"),
+    (["eval", "nowhere"], "nowhere does not exist"),
+    (["eval", "--episodes", "0"], "There is no run below runs/"),
+    (["report", "plain-folder"], "plain-folder is not a tenfold run"),
+    (["train", "dqn", *QUICK, "--out", "plain-folder"], "plain-folder exists and is not a tenfold run"),
+    (["train", "dqn", *QUICK, "--out", "plain-folder", "--overwrite"], "plain-folder exists and is not a tenfold run"),
+    (["train", "dqn", *QUICK, "--out", "a-file/run"], "a-file/run cannot be written: Not a directory"),
+    (["train", "dqn", *QUICK, "--out", "/proc/run"], "/proc/run cannot be written"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=[" ".join(m[0])[:60] for m in MISTAKES])
+def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                   capsys: pytest.CaptureFixture[str]) -> None:
+    from tenfold.cli import main
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.yaml").write_text("agent: {gama: 0.9}\n")
+    (tmp_path / "a-file").write_text("")
+    (tmp_path / "plain-folder").mkdir()
+    (tmp_path / "plain-folder" / "thesis.txt").write_text("years of work")
+    before = sorted(tmp_path.rglob("*"))
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert sentence in shown.err and shown.out == ""
+    assert shown.err.startswith("tenfold: ") and shown.err.count("\n") == 1 and "Traceback" not in shown.err
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "plain-folder" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_mistake_ends_the_real_process_with_code_2(tenfold) -> None:
+    done = tenfold("train", "dqn", "--agent.n-step", "0")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == "tenfold: agent.n_step = 0 is out of range: it must be at least 1.\n"
+
+
+def test_an_existing_run_is_kept_unless_overwrite_is_said(tenfold, tmp_path: Path) -> None:
+    assert tenfold("train", "dqn", *QUICK, "--out", "run", "--quiet").returncode == 0
+    first = (tmp_path / "run" / "run.json").read_text()
+    again = tenfold("train", "dqn", *QUICK, "--out", "run", "--quiet")
+    assert again.returncode == 2
+    assert "run holds a run already: continue it with `tenfold resume run`, replace it with --overwrite" in again.stderr
+    assert (tmp_path / "run" / "run.json").read_text() == first
+    # settings that cannot be used do not destroy it either
+    assert tenfold("train", "dqn", "--env", "Pendulum-v1", "--out", "run", "--overwrite").returncode == 2
+    assert (tmp_path / "run" / "run.json").read_text() == first
+    assert tenfold("train", "dqn", *QUICK, "--out", "run", "--overwrite", "--quiet").returncode == 0
+    assert (tmp_path / "run" / "run.json").read_text() != first
+
+
+@pytest.mark.parametrize(("flags", "sentence"), [
+    (["--checkpoint", "77"], "--checkpoint 77 is not there: choose best, last or one of 200, 300"),
+    (["--checkpoint", "best"], "has no best checkpoint, since no evaluation ran"),
+    (["--episodes", "0"], "--episodes = 0 is out of range"), (["--episodes", "x"], "--episodes = x is not a whole number"),
+    (["--video", "film.avi"], "must end in .gif or .mp4")])
+def test_eval_refuses_what_is_not_there(flags: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tenfold.cli import main
+    assert main(["train", "dqn", *QUICK, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert main(["eval", str(tmp_path / "run"), *flags]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_an_environment_that_gives_nan_is_named_and_the_checkpoint_kept(tenfold, tmp_path: Path) -> None:
+    (tmp_path / "spoiled.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Spoiled(CartPoleEnv):\n"
+        "    steps = 0\n"
+        "    def step(self, action):\n"
+        "        Spoiled.steps += 1\n"
+        "        obs, reward, *rest = super().step(action)\n"
+        "        return obs, float('nan') if Spoiled.steps == 250 else reward, *rest\n"
+        "gym.register('Spoiled-v0', Spoiled, max_episode_steps=500)\n")
+    done = tenfold("train", "dqn", "--env", "spoiled:Spoiled-v0", *QUICK, "--out", "run", "--quiet")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "spoiled:Spoiled-v0, environment 0, episode" in done.stderr and "the reward is not finite" in done.stderr
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("step-*"))[-1] == "step-000000000200.safetensors"

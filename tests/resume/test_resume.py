@@ -1,0 +1,154 @@
+"""Resume = never stopped, to the last bit, for every option; the same seed twice is the same run."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tenfold.places.serial import Serial
+from tenfold.record.checkpoint import Checkpoints, flat_state
+from tenfold.record.files import read_arrays
+from tenfold.record.folder import RunFolder
+from tenfold.settings import Run
+from tenfold.training import resume, train
+
+OPTIONS: list[dict[str, object]] = [
+    {}, {"double": True}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"distribution": "quantile(4)"},
+    {"explore": "noisy"}, {"explore": "boltzmann(1)"}, {"target": "polyak(0.05)"}, {"loss": "huber", "clip_norm": 0.5},
+    {"accumulate": 2}, {"lr": "linear(1e-2, 1e-3, 500)", "every": 16, "updates": 8}, {"capacity": 120, "n_step": 4},
+    {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "distribution": "quantile(4)", "explore": "noisy"}]
+
+
+def whole(path: Path) -> tuple[str, list[dict[str, object]]]:
+    """A digest of the last checkpoint (parameters, optimiser, replay with its rows, counters, environments), and the metrics."""
+    folder, run = RunFolder.open(path)
+    arrays, rows, note, complaints = Checkpoints(folder, run.keep).latest()
+    assert complaints == [] and note["step"] == run.steps
+    replay = Serial(run).replay
+    for piece in rows:
+        replay.load_rows(piece)
+    contents = arrays | {"rows.obs": replay.obs, "rows.action": replay.action, "rows.reward": replay.reward}
+    total = hashlib.sha256()
+    for name in sorted(contents):
+        total.update(name.encode() + np.ascontiguousarray(contents[name]).tobytes())
+    metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return total.hexdigest(), [{k: v for k, v in row.items() if k != "timing"} for row in metrics]
+
+
+def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends at `step` without a word, as after kill -9: nothing is saved that was not saved before."""
+    original = Serial.round
+
+    def round_or_die(self: Serial):
+        if self.step >= step:
+            raise SystemExit("killed")
+        return original(self)
+    monkeypatch.setattr(Serial, "round", round_or_die)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda o: ",".join(o) or "defaults")
+def test_a_run_that_was_killed_and_resumed_equals_one_that_never_stopped(
+        option: dict[str, object], small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small_run(option)
+    train(run, tmp_path / "straight", quiet=True)
+    with monkeypatch.context() as patch:
+        stop_at(337, patch)
+        with pytest.raises(SystemExit):
+            train(run, tmp_path / "broken", quiet=True)
+    with monkeypatch.context() as patch:
+        stop_at(511, patch)
+        with pytest.raises(SystemExit):
+            resume(tmp_path / "broken", quiet=True)
+    resume(tmp_path / "broken", quiet=True)
+    assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("changes", [
+    {"env": "LunarLander-v3"}, {"env": "tenfold/Catch-v0", "num_envs": 2}, {"env": "FrozenLake-v1"}, {"num_envs": 3}], ids=str)
+def test_other_environments_resume_exactly_too(changes: dict[str, object], small_run: Callable[..., Run], tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small_run({"n_step": 2}, **changes)
+    train(run, tmp_path / "straight", quiet=True)
+    with monkeypatch.context() as patch:
+        stop_at(450, patch)
+        with pytest.raises(SystemExit):
+            train(run, tmp_path / "broken", quiet=True)
+    resume(tmp_path / "broken", quiet=True)
+    assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
+
+
+def test_kill_9_of_the_real_process_and_resume(tmp_path: Path) -> None:
+    flags = ["train", "dqn", "--env", "LunarLander-v3", "--steps", "3k", "--agent.learning-starts", "200", "--checkpoint-every", "300",
+             "--eval-every", "1k", "--eval-episodes", "1", "--log-every", "100", "--agent.replay", "prioritized", "--agent.n-step", "3"]
+    command = [sys.executable, "-m", "tenfold.cli"]
+    subprocess.run([*command, *flags, "--out", "straight", "--quiet"], cwd=tmp_path, check=True, capture_output=True)
+    process = subprocess.Popen([*command, *flags, "--out", "broken", "--quiet"], cwd=tmp_path, stderr=subprocess.PIPE)
+    saved = tmp_path / "broken" / "checkpoints"
+    deadline = time.monotonic() + 120
+    while len(list(saved.glob("step-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert max(int(p.stem[5:]) for p in saved.glob("step-*")) < 3000
+    done = subprocess.run([*command, "resume", "broken", "--quiet"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert "mean return" in done.stdout
+    assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
+
+
+def test_the_same_seed_twice_is_the_same_run_and_another_seed_is_another(small_run: Callable[..., Run], tmp_path: Path) -> None:
+    for name, seed in (("one", 5), ("two", 5), ("three", 6)):
+        train(small_run(seed=seed), tmp_path / name, quiet=True)
+    assert whole(tmp_path / "one") == whole(tmp_path / "two")
+    assert whole(tmp_path / "one")[0] != whole(tmp_path / "three")[0]
+
+
+def test_checkpoints_do_not_change_the_run(small_run: Callable[..., Run], tmp_path: Path) -> None:
+    train(small_run(checkpoint_every=50, keep=5), tmp_path / "often", quiet=True)
+    train(small_run(checkpoint_every=0), tmp_path / "never", quiet=True)
+    assert whole(tmp_path / "often") == whole(tmp_path / "never")
+
+
+def test_a_new_end_goes_on_from_the_old_one(small_run: Callable[..., Run], tmp_path: Path) -> None:
+    train(small_run(steps=400), tmp_path / "shorter", quiet=True)
+    train(small_run(steps=600), tmp_path / "longer", quiet=True)
+    result = resume(tmp_path / "shorter", 600, quiet=True)
+    assert result.step == 600
+    assert whole(tmp_path / "shorter") == whole(tmp_path / "longer")
+
+
+def test_replay_rows_are_saved_once_and_old_files_are_removed(small_run: Callable[..., Run], tmp_path: Path) -> None:
+    run = small_run({"capacity": 150}, checkpoint_every=50)
+    train(run, tmp_path / "run", quiet=True)
+    files = sorted((tmp_path / "run" / "replay").glob("rows-*"))
+    # 150 rows at about 55 rows a file: what two kept checkpoints need, and nothing older
+    assert 3 <= len(files) <= 6
+    assert [p.name for p in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))] == [
+        "step-000000000550.safetensors", "step-000000000600.safetensors"]
+    sizes = [len(read_arrays(path)[0]["place"]) for path in files]
+    assert max(sizes) < 70  # never the whole memory again
+
+
+def test_the_state_covers_everything_that_changes(small_run: Callable[..., Run]) -> None:
+    """Two rounds of a restored place equal two rounds of the original, in every array of the state."""
+    first = Serial(small_run({"replay": "prioritized", "n_step": 3}))
+    while first.step < 300:
+        first.round()
+    state = {part: {k: (v.clone() if hasattr(v, "clone") else np.array(v)) for k, v in values.items()}
+             for part, values in first.state().items()}
+    second = Serial(first.run)
+    second.replay.load_rows(first.replay.written(np.zeros_like(first.replay.head)))
+    assert second.load_state(state)
+    for _ in range(50):
+        first.round()
+        second.round()
+    one, two = flat_state(first.state()), flat_state(second.state())
+    assert {k: v.tolist() for k, v in one.items()} == {k: v.tolist() for k, v in two.items()}

@@ -1,0 +1,66 @@
+"""The arrows between modules, lazy imports, and what the package must never contain."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "tenfold"
+# who may import whom; everything may use config, settings, errors, spaces
+COMMON = {"config", "settings", "errors", "spaces"}
+ARROWS = {
+    "ops": {"ops"}, "nets": {"ops", "nets"}, "memory": {"ops", "memory"}, "envs": {"ops", "envs"},
+    "agents": {"ops", "nets", "memory", "agents"}, "record": {"record", "memory", "envs"},
+    "engines": {"agents", "nets", "ops", "memory", "record"},
+    "places": {"agents", "engines", "envs", "memory", "record"},
+    "playing": {"agents", "envs", "ops"},
+    "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops"},
+    "config": set(), "errors": set(), "settings": {"config", "errors"}, "spaces": {"errors"},
+    "cli": {"training", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training"},
+}
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        found |= {n.split(".")[1] for n in names if n.startswith("tenfold.")}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_follow_the_arrows(path: Path) -> None:
+    place = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert imports(path) <= ARROWS[place] | COMMON
+
+
+def test_agents_never_import_one_another() -> None:
+    for path in (PACKAGE / "agents").glob("[a-z]*.py"):
+        assert "tenfold.agents" not in path.read_text()
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_nothing_is_pickled_or_evaluated(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            assert not {a.name for a in node.names} & {"pickle", "shelve", "dill", "cloudpickle"}
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("eval", "exec")
+
+
+def fresh(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_help_needs_no_torch() -> None:
+    code = "import sys, tenfold.cli as c\ntry: c.main(['train', '--help'])\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
+    assert fresh(code).endswith("False")
+
+
+def test_public_names_are_there_whatever_was_imported_first() -> None:
+    for first in ("tenfold.training", "tenfold.playing", "tenfold.cli", "tenfold.settings"):
+        code = f"import {first}, tenfold as ten\nprint(all(callable(getattr(ten, n)) for n in ('train', 'evaluate', 'load', 'resume', 'Run', 'DQN')))"
+        assert fresh(code) == "True"
+    assert fresh("import tenfold as ten\nprint(sorted(set(ten.__all__) - set(dir(ten)) - {n for n in ten.__all__ if getattr(ten, n)}))") == "[]"

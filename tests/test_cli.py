@@ -1,0 +1,140 @@
+"""The command line as its user sees it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenfold as ten
+from tenfold.cli import main
+
+QUICK = ["--steps", "400", "--agent.learning-starts", "50", "--agent.capacity", "300", "--agent.net.hidden", "8", "--eval-every", "200",
+         "--eval-episodes", "2", "--checkpoint-every", "200", "--log-every", "100"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "run"
+    assert main(["train", "cartpole", *QUICK, "--agent.every", "4", "--agent.updates", "1", "--out", str(path)]) == 0
+    return path
+
+
+def test_train_says_what_it_does_and_where_the_results_are(tenfold) -> None:
+    done = tenfold("train", "dqn", "--env", "CartPole-v1", *QUICK, "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    assert "dqn on CartPole-v1, seed 3, 400 steps -> runs/dqn-CartPole-v1" in done.stderr
+    assert "replay of 300 rows takes 0.0 MiB" in done.stderr and "engine plain" in done.stderr
+    assert "time: " in done.stderr and "env" in done.stderr and "update" in done.stderr
+    assert "mean return of the last 100 training episodes: " in done.stdout
+    assert "report: runs/dqn-CartPole-v1/report.html" in done.stdout
+
+
+def test_a_run_folder_holds_everything(trained: Path) -> None:
+    about = json.loads((trained / "run.json").read_text())
+    assert about["versions"]["torch"] and about["machine"]["cores"] and about["command"]
+    assert (trained / "config.yaml").read_text().startswith("env: CartPole-v1")
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert {row["kind"] for row in rows} == {"episode", "train", "eval"}
+    train = [row for row in rows if row["kind"] == "train"]
+    assert [row["step"] for row in train] == [100, 200, 300, 400]
+    assert train[-1]["epsilon"] == pytest.approx(1 - 0.96 * 400 / 8000) and train[-1]["loss"] > 0
+    assert set(train[-1]["timing"]["shares"]) >= {"act", "env", "store", "sample", "update", "evaluate", "save"}
+    assert sum(train[-1]["timing"]["shares"].values()) == pytest.approx(1)
+    assert sum(row["length"] for row in rows if row["kind"] == "episode") <= 400
+    assert list((trained / "tensorboard").glob("events*"))
+    page = (trained / "report.html").read_text()
+    assert "data:image/png;base64," in page and "mean return of the last" in page and "capacity: 300" in page
+    assert (trained / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_eval_prints_one_json_object(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(trained), "--episodes", "5", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["episodes"] == len(found["returns"]) == 5
+    assert found["mean_return"] == pytest.approx(np.mean(found["returns"]))
+    assert found["std_return"] == pytest.approx(np.std(found["returns"]))
+    assert 5 < found["random_mean_return"] < 80
+
+
+def test_eval_is_repeatable_and_chooses_checkpoints(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def returns(*flags: str) -> list[float]:
+        assert main(["eval", str(trained), "--episodes", "20", "--json", *flags]) == 0
+        return json.loads(capsys.readouterr().out)["returns"]
+    assert returns() == returns() == returns("--checkpoint", "last") == returns("--checkpoint", "400")
+    assert returns("--seed", "9") != returns()
+    policies = [ten.load(trained, which).online.flat.tolist() for which in ("200", "400", "best")]
+    assert policies[0] != policies[1] and policies[2] in policies[:2]
+
+
+def test_eval_shows_the_random_policy_beside_it(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(trained), "--episodes", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "trained" in out and "random" in out
+
+
+@pytest.mark.parametrize("name", ["film.gif", "film.mp4"])
+def test_video_without_a_screen(trained: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(trained), "--episodes", "1", "--video", str(tmp_path / name), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    content = (tmp_path / name).read_bytes()
+    assert content[:3] == b"GIF" if name.endswith("gif") else b"ftyp" in content[:16]
+    assert found["frames"] == found["lengths"][0] + 1  # the first frame, and one a step
+
+
+def test_resume_without_an_argument_takes_the_latest_run(tenfold) -> None:
+    tenfold("train", "dqn", *QUICK, "--out", "runs/older", "--quiet")
+    tenfold("train", "dqn", *QUICK, "--out", "runs/newer", "--quiet")
+    done = tenfold("resume")
+    assert done.returncode == 2 and "runs/newer is finished at step 400: give a larger --steps" in done.stderr
+    done = tenfold("resume", "--steps", "0.5k")
+    assert done.returncode == 0 and "results: runs/newer" in done.stdout
+
+
+def test_list_shows_presets_agents_engines_environments_and_runs(tenfold) -> None:
+    tenfold("train", "dqn", *QUICK, "--out", "runs/mine", "--quiet")
+    shown = tenfold("list").stdout
+    for word in ("presets", "cartpole", "catch", "agents", "dqn", "engines", "plain", "CartPole-v1", "tenfold/Catch-v0", "runs/mine"):
+        assert word in shown
+
+
+def test_check_walks_the_pairs_and_fails_when_one_is_wrong(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from tenfold.ops import pairs
+    two = [p for p in pairs.all_pairs() if p.name in ("ops.adam.clip", "ops.qlearning.dueling")]
+    monkeypatch.setattr(pairs, "all_pairs", lambda: two)
+    assert main(["check"]) == 0
+    assert "2 of 2 fast paths equal their references" in capsys.readouterr().out
+    monkeypatch.setattr(pairs, "all_pairs", lambda: [two[0], replace(two[1], fast=lambda x: two[1].fast(x) + 0.01)])
+    assert main(["check"]) == 1
+    assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_version_and_help(tenfold) -> None:
+    assert tenfold("--version").stdout == f"tenfold {ten.__version__}\n"
+    text = tenfold("train", "--help").stdout
+    assert "--agent.n-step" in text and "rewards summed before bootstrapping" in text and "default 0.99" in text
+
+
+def test_python_api(small_run, tmp_path: Path) -> None:
+    run = ten.train(small_run({"double": True}), out=tmp_path / "run", quiet=True)
+    score = ten.evaluate(run, episodes=3)
+    assert len(score.returns) == 3 and score.mean_return == pytest.approx(np.mean(score.returns))
+    agent = ten.load(tmp_path / "run")
+    assert agent.act(np.zeros(4, np.float32)) in (0, 1)
+    assert agent.act(np.zeros((6, 4), np.float32)).shape == (6,)
+    assert ten.evaluate(tmp_path / "run", episodes=3).returns == score.returns
+
+
+def test_environment_arguments_reach_the_environment(tenfold) -> None:
+    done = tenfold("train", "dqn", "--env", "FrozenLake-v1(is_slippery=false, map_name=8x8)", *QUICK, "--out", "lake", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert "FrozenLake-v1(is_slippery=false, map_name=8x8)" in tenfold("eval", "lake", "--episodes", "2").stdout
+
+
+def test_a_users_own_environment_by_module(tenfold, tmp_path: Path) -> None:
+    (tmp_path / "my_module.py").write_text("import gymnasium\ngymnasium.register('Mine-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=7)\n")
+    done = tenfold("train", "dqn", "--env", "my_module:Mine-v0", *QUICK, "--out", "mine", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert max(json.loads(tenfold("eval", "mine", "--episodes", "9", "--json").stdout)["lengths"]) == 7

@@ -1,0 +1,130 @@
+"""Settings: one conversion for Python, YAML and flags, and sentences that help."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tenfold.cli import parser, settings_given
+from tenfold.config import leaves_of, parse_call, parse_number, read_yaml, to_mapping
+from tenfold.errors import ConfigError
+from tenfold.settings import DQN, Epsilon, Hard, Linear, Net, Polyak, Prioritized, Quantile, Run, named, presets
+
+
+def test_every_setting_has_help() -> None:
+    assert [leaf.path for leaf in leaves_of(Run) if not leaf.help] == []
+
+
+def test_yaml_and_back_gives_the_same_settings() -> None:
+    run = Run(env="Acrobot-v1", steps=7, agent=DQN(
+        lr=Linear(1 / 3, 1e-5, 10), target=Polyak(0.1234567890123), replay=Prioritized(beta=0.5), distribution=Quantile(7), n_step=3,
+        explore=Epsilon(0.1), clip_norm=0.5, net=Net(hidden=(3, 2, 1), activation="tanh")))
+    text = yaml.safe_dump(to_mapping(run))
+    assert Run.of(yaml.safe_load(text)) == run
+
+
+@pytest.mark.parametrize("name", presets())
+def test_presets_are_valid_and_are_differences_from_the_defaults(name: str) -> None:
+    run = named(name)
+    assert run.agent.name == "dqn"
+    given, default = read_yaml(presets()[name]), to_mapping(Run())
+    assert set(given) <= set(default) and set(given["agent"]) <= set(default["agent"])
+    assert set(given["agent"]) < set(default["agent"])
+
+
+def test_flags_set_every_setting_there_is() -> None:
+    arguments = parser().understand(["train", "dqn", "--env", "X-v0", "--steps", "300k", "--agent.batch-size", "16",
+                                     "--agent.gamma", "0.9", "--agent.n-step", "3", "--agent.double", "--agent.net.hidden", "8,4",
+                                     "--agent.target", "hard(7)"])
+    run = named("dqn", settings_given(arguments))
+    assert (run.env, run.steps, run.agent.batch_size, run.agent.gamma, run.agent.n_step) == ("X-v0", 300_000, 16, 0.9, 3)
+    assert run.agent.double is True and run.agent.net.hidden == (8, 4) and run.agent.target == Hard(7)
+    flags = {flag for action in parser().deepest(["train"])._actions for flag in action.option_strings}
+    assert {leaf.flag for leaf in leaves_of(Run)} <= flags
+
+
+def test_yaml_numbers_are_read_by_the_fields_type(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("steps: 1.5M\nagent:\n  lr: 1e-3\n  batch-size: 8\n  capacity: 300k\n")
+    run = named(str(path))
+    assert (run.steps, run.agent.lr, run.agent.batch_size, run.agent.capacity) == (1_500_000, 1e-3, 8, 300_000)
+
+
+@pytest.mark.parametrize(("text", "number"), [("300k", 300_000), ("1.5M", 1_500_000), ("1e-3", 1e-3), ("1_000", 1000), ("2G", 2 * 10**9),
+                                              ("-3", -3), (".5", 0.5), ("0.3k", 300), ("", None), ("k", None), ("1kk", None), ("abc", None)])
+def test_numbers_as_people_write_them(text: str, number: float | None) -> None:
+    assert parse_number(text) == number
+    assert type(parse_number(text)) is type(number)
+
+
+def test_call_notation() -> None:
+    assert parse_call("epsilon(linear(1, 0.05, 10k))") == ("epsilon", ["linear(1, 0.05, 10k)"], {})
+    assert parse_call("prioritized(0.6, beta=linear(0.4, 1, 5))") == ("prioritized", ["0.6"], {"beta": "linear(0.4, 1, 5)"})
+    assert DQN(target="hard(every=5)").target == Hard(5)  # type: ignore[arg-type]
+
+
+MISTAKES = [
+    ({"agent": {"gama": 0.9}}, "agent.gama = 0.9 is not a setting: the nearest is gamma, a number"),
+    ({"gamma": 0.9}, "gamma = 0.9 is not a setting: the nearest is agent.gamma"),
+    ({"zzzzzz": 1}, "zzzzzz = 1 is not a setting."),
+    ({"steps": "many"}, "steps = many is not a whole number such as 32, 300k or 1.5M."),
+    ({"steps": 2.5}, "steps = 2.5 is not a whole number"),
+    ({"steps": True}, "steps = true is not a whole number"),
+    ({"steps": None}, "steps = none is not a whole number"),
+    ({"steps": [1]}, r"steps = \[1\] is not a whole number"),
+    ({"steps": float("inf")}, "steps = inf is not a whole number"),
+    ({"env": 3}, "env = 3 is not text."),
+    ({"agent": {"gamma": 1.5}}, "agent.gamma = 1.5 is out of range: it must be between 0 and 1."),
+    ({"agent": {"gamma": "-0.1"}}, "agent.gamma = -0.1 is out of range"),
+    ({"agent": {"gamma": ".nan"}}, "agent.gamma = .nan is not a number"),
+    ({"agent": {"n_step": 0}}, "agent.n_step = 0 is out of range: it must be at least 1."),
+    ({"agent": {"batch_size": 64, "capacity": 32}}, "agent.batch_size = 64 x accumulate = 1 is more than capacity = 32"),
+    ({"agent": {"batch_size": 16, "accumulate": 4, "capacity": 32}}, "a batch must fit into the replay memory"),
+    ({"agent": {"target": "poliak(0.1)"}}, r"agent.target = poliak\(0.1\) is not hard\(every\) or polyak\(tau\) \(did you mean polyak\?\)"),
+    ({"agent": {"target": "polyak(3)"}}, "polyak.tau = 3 is out of range: it must be above 0 and at most 1."),
+    ({"agent": {"target": "hard(1, 2)"}}, r"takes at most 1 values \(every\), not 2"),
+    ({"agent": {"target": "hard(evry=1)"}}, "evry = 1 is not a setting: the nearest is every"),
+    ({"agent": {"target": "polyak(("}}, "cannot be read"),
+    ({"agent": {"target": 5}}, "agent.target = 5 is not hard"),
+    ({"agent": {"explore": "epsilon(linear(1, 0.1))"}}, "linear.steps is missing"),
+    ({"agent": {"explore": "epsilon(2)"}}, "a probability lies between 0 and 1"),
+    ({"agent": {"replay": "prioritized(beta=2)"}}, "beta = 2 is out of range"),
+    ({"agent": {"loss": "hubr"}}, r"agent.loss = hubr is not one of mse, huber \(did you mean huber\?\)"),
+    ({"agent": {"double": "maybe"}}, "agent.double = maybe is not true or false."),
+    ({"agent": {"net": {"hidden": "64,x"}}}, "agent.net.hidden = x is not a whole number"),
+    ({"agent": {"net": {"hidden": [0]}}}, "agent.net.hidden = 0 is out of range"),
+    ({"agent": {"net": 5}}, "agent.net = 5 is not a group of settings."),
+    ({"agent": None}, "agent = none is not a group of settings."),
+    ({"num_envs": 50, "agent": {"capacity": 100, "n_step": 3, "batch_size": 8}}, "num_envs = 50 leaves 2 rows of replay"),
+]
+
+
+@pytest.mark.parametrize(("mapping", "sentence"), MISTAKES, ids=[m[1][:40] for m in MISTAKES])
+def test_a_mistake_is_one_sentence_that_names_key_value_and_what_is_allowed(mapping: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence) as raised:
+        Run.of(mapping)
+    assert "\n" not in str(raised.value)
+
+
+def test_python_is_judged_by_the_same_rules() -> None:
+    with pytest.raises(ValueError, match="gamma = 2 is out of range"):
+        DQN(gamma=2)
+
+
+def test_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"cartpol is no preset, agent or YAML file \(did you mean cartpole\?\)"):
+        named("cartpol")
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("- 1\n- 2\n", "must hold settings"), ("a: [1", "is not YAML"), ("just words", "must hold")])
+def test_a_file_that_is_no_settings_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=sentence):
+        named(str(tmp_path / "x.yaml"))
+
+
+def test_yaml_cannot_run_code(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("env: !!python/object/apply:os.system ['touch owned']\n")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        named(str(tmp_path / "x.yaml"))
+    assert not (tmp_path / "owned").exists()
