@@ -32,6 +32,7 @@ lint: install
 bench: install
 	$(RUN)/python bench/adapter.py
 	$(RUN)/python bench/timers.py
+	$(RUN)/python bench/startup.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -118,14 +118,14 @@ def chosen_run(given: str | None) -> Path:
     return found[0]
 
 
-def whole_number(text: str | None, flag: str, least: int) -> int | None:
+def whole_number(text: str | None, flag: str, least: int, most: int = 2**63 - 1) -> int | None:
     from tenfold.config import Limits, convert_scalar
     from tenfold.errors import ConfigError
     if text is None:
         return None
     value = convert_scalar(text, int, flag)
-    if value < least:
-        raise ConfigError(flag, f"= {value} is out of range: it must be {Limits(least)}.")
+    if not least <= value <= most:
+        raise ConfigError(flag, f"= {value} is out of range: it must be {Limits(least, most)}.")
     return value
 
 
@@ -161,7 +161,7 @@ def finish(result: Any) -> int:
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
-    path, episodes = chosen_run(arguments.run), whole_number(arguments.episodes, "--episodes", 1)
+    path, episodes = chosen_run(arguments.run), whole_number(arguments.episodes, "--episodes", 1, 10**6)
     seed = whole_number(arguments.seed, "--seed", 0)
     import torch
 
@@ -173,8 +173,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     agent = load(path, arguments.checkpoint)
     seed = run.seed if seed is None else seed
     assert episodes is not None
-    score = play(run.env, agent.layout, greedy(agent), episodes, seed)
-    random = play(run.env, agent.layout, uniformly_random(agent, seed), episodes, seed)
+    score = play(run.env, agent.layout, greedy(agent), episodes, seed, limit=run.episode_limit)
+    random = play(run.env, agent.layout, uniformly_random(agent, seed), episodes, seed, limit=run.episode_limit)
     found: dict[str, Any] = {
         "run": str(path), "env": run.env, "checkpoint": arguments.checkpoint, "episodes": score.episodes,
         "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns, "lengths": score.lengths,
@@ -257,7 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tenfold: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("tenfold: stopped; the last checkpoint is untouched.", file=sys.stderr)
+        print("tenfold: stopped; what was saved before is untouched.", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 0

@@ -23,6 +23,7 @@ import yaml
 
 from tenfold.errors import ConfigError
 
+LARGEST = 2**63 - 1  # of any number in the settings: what an int64 holds
 MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9}
 NUMBER = re.compile(r"[+-]?(\d[\d_]*)?\.?\d*([eE][+-]?\d+)?[kMG]?")
 
@@ -148,7 +149,7 @@ def convert_scalar(value: Any, hint: type, key: str) -> Any:
             return value
         raise wrong
     number = parse_number(value) if isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+    if isinstance(number, bool) or not isinstance(number, int | float) or abs(number) > LARGEST or number != number:
         raise wrong
     if hint is int:
         if number != int(number):
@@ -184,7 +185,11 @@ def call_option(option: type[Option], positional: list[str], named: dict[str, st
     if len(positional) > len(names):
         raise ConfigError(label, f"takes at most {len(names)} values ({', '.join(names)}), not {len(positional)}.")
     try:
-        given = dict(zip(names, positional, strict=False)) | named
+        given = dict(zip(names, positional, strict=False))
+        twice = [name for name in named if name in given]
+        if twice:
+            raise ConfigError(twice[0], "is given twice.")
+        given |= named
         missing = [f.name for f in fields(option) if f.default is MISSING and f.name not in given]
         if missing:
             raise ConfigError(missing[0], "is missing.")
@@ -197,7 +202,7 @@ def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]
     """`name(a, b(c), k=d)` -> ("name", ["a", "b(c)"], {"k": "d"}). No expression is ever evaluated."""
     match = re.fullmatch(r"\s*([^()]*?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
     if match is None or text.count("(") != text.count(")"):
-        raise ConfigError(key, f"= {show(text)} cannot be read: write it as a name or a call, for example polyak(0.005).")
+        raise ConfigError(key, f"= {show(text)} cannot be read: write it as a name or a call, such as name(1, key=2).")
     name, inside = match.group(1), match.group(2) or ""
     parts, depth, start = [], 0, 0
     for place, letter in enumerate(inside + ","):
@@ -218,15 +223,19 @@ def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]
 def parse_number(text: str) -> int | float | None:
     """300k, 1.5M, 1e-3, 1_000 as numbers; None where the text is not one."""
     text = text.strip()
-    if not NUMBER.fullmatch(text) or not any(c.isdigit() for c in text):
+    if not text or not NUMBER.fullmatch(text):
         return None
     scale = MULTIPLES.get(text[-1], 1)
     digits = text[:-1] if scale > 1 else text
-    number = float(digits)
-    if scale == 1 and re.fullmatch(r"[+-]?[\d_]+", digits):
-        return int(digits)
+    try:
+        number = float(digits)
+        if scale == 1 and re.fullmatch(r"[+-]?[\d_]+", digits):
+            return int(digits)
+    except ValueError:  # 1__0, or more digits than Python reads
+        return None
     scaled = number * scale
-    return round(scaled) if scale > 1 and abs(scaled - round(scaled)) < 1e-6 else scaled
+    whole = math.isfinite(scaled) and scale > 1 and abs(scaled - round(scaled)) < 1e-6
+    return round(scaled) if whole else scaled
 
 
 def describe(hint: Any) -> str:
@@ -257,8 +266,11 @@ def nearest(word: object, known: tuple[object, ...] | list[str]) -> str:
 def nearest_setting(cls: type[Config], name: str) -> str:
     """The nearest key here or in a group below, with what it accepts."""
     leaves = {leaf.path.split(".")[-1]: leaf for leaf in leaves_of(cls)} | {leaf.path: leaf for leaf in leaves_of(cls)}
-    found = get_close_matches(name, list(leaves), 1, 0.5)
-    return f": the nearest is {leaves[found[0]].path}, {describe(leaves[found[0]].hint)}" if found else ""
+    found = get_close_matches(name, [*leaves, *(f.name for f in fields(cls))], 1, 0.5)
+    if not found:
+        return ""
+    leaf = leaves.get(found[0])
+    return f": the nearest is {leaf.path}, {describe(leaf.hint)}" if leaf else f": the nearest is {found[0]}, a group of settings"
 
 
 def show(value: Any) -> str:
@@ -310,6 +322,18 @@ def to_mapping(config: Config) -> dict[str, Any]:
     return {f.name: plain(getattr(config, f.name)) for f in fields(config)}
 
 
+def differing(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted names of the values in which two nested mappings differ."""
+    found = []
+    for key in one.keys() | other.keys():
+        a, b = one.get(key), other.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += differing(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found.append(prefix + key)
+    return sorted(found)
+
+
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with the values of `change`, group by group."""
     merged = dict(base)
@@ -322,8 +346,8 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
 def read_yaml(path: Path) -> dict[str, Any]:
     try:
         loaded = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError("", f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
+        raise ConfigError("", f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(loaded or {}, dict):
         raise ConfigError("", f"{path} must hold settings as `key: value` lines, not {show(loaded)}.")
     return loaded or {}

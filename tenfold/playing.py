@@ -57,11 +57,16 @@ def episode_seeds(seed: int, purpose: Purpose, episodes: int) -> list[int]:
     return (bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(64 - SEED_BITS)).tolist()
 
 
-def play(env_name: str, layout: ObsLayout, policy: Policy, episodes: int, seed: int,
-         purpose: Purpose = Purpose.EVALUATE) -> Score:
+class Stopped(Exception):
+    """The person does not want to wait for the end of the evaluation."""
+
+
+def play(env_name: str, layout: ObsLayout, policy: Policy, episodes: int, seed: int, purpose: Purpose = Purpose.EVALUATE,
+         limit: int = 30_000, stop: Callable[[], bool] = bool) -> Score:
     """Exactly `episodes` episodes, number e seeded by f(seed, e): lane i plays i, i + lanes, …, so short ones gain nothing.
 
-    Choosing a checkpoint during training plays other episodes (Purpose.SELECT) than judging it afterwards.
+    Choosing a checkpoint during training plays other episodes (Purpose.SELECT) than judging it afterwards. An episode is cut
+    after `limit` steps. `stop` is asked every round, and raises Stopped when it says yes.
     """
     lanes = min(LANES, episodes)
     envs = [make_env(env_name) for _ in range(lanes)]
@@ -73,6 +78,8 @@ def play(env_name: str, layout: ObsLayout, policy: Policy, episodes: int, seed: 
         layout.write(env.reset(seed=seeds[i])[0], rows[i])
     playing = np.arange(lanes)
     while playing.size:
+        if stop():
+            raise Stopped
         actions = policy(rows[playing], episode[playing], step[playing])
         for i, action in zip(playing.tolist(), actions.tolist(), strict=True):
             obs, reward, terminated, truncated, _ = envs[i].step(action)
@@ -80,7 +87,7 @@ def play(env_name: str, layout: ObsLayout, policy: Policy, episodes: int, seed: 
             returns[e] += float(reward)
             lengths[e] += 1
             step[i] += 1
-            if terminated or truncated:
+            if terminated or truncated or step[i] == limit:
                 episode[i], step[i] = e + lanes, 0
                 if episode[i] < episodes:
                     obs = envs[i].reset(seed=seeds[episode[i]])[0]
@@ -91,16 +98,20 @@ def play(env_name: str, layout: ObsLayout, policy: Policy, episodes: int, seed: 
     return Score(returns, lengths)
 
 
-def film(env_name: str, layout: ObsLayout, policy: Policy, seed: int, path: Path) -> int:
-    """One episode as a GIF or MP4, without a screen. Returns its number of frames."""
+def film(env_name: str, layout: ObsLayout, policy: Policy, seed: int, path: Path, limit: int = 3_000) -> int:
+    """One episode (at most `limit` steps) as a GIF or MP4, without a screen. Returns its number of frames."""
     if path.suffix not in (".gif", ".mp4"):
         raise UserError(f"--video {path}: the file must end in .gif or .mp4.")
+    try:
+        path.open("wb").close()
+    except OSError as error:
+        raise UserError(f"--video {path} cannot be written: {error.strerror or error}.") from None
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame then asks for neither screen nor sound card
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     env = make_env(env_name, render_mode="rgb_array")
     obs, _ = env.reset(seed=episode_seeds(seed, Purpose.EVALUATE, 1)[0])
     frames, done, step = [frame_of(env, env_name)], False, 0
-    while not done:
+    while not done and step < limit:
         row = layout.encode(obs)[None]
         obs, _, terminated, truncated, _ = env.step(policy(row, np.zeros(1, np.int64), np.array([step])).tolist()[0])
         frames.append(frame_of(env, env_name))

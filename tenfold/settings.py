@@ -92,7 +92,7 @@ class Prioritized(Option):
 class Quantile(Option):
     """The return's distribution as `n` equally likely values (QR-DQN)."""
 
-    n: Count = 32
+    n: Annotated[int, Limits(1, 4096)] = 32
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Net(Config):
     encoder: Literal["auto", "mlp", "nature", "small"] = "auto"
     """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small (one, for tiny images);
     auto picks by the observation space"""
-    hidden: tuple[Count, ...] = (64, 64)
+    hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (64, 64)
     """widths of the fully connected layers, after the convolutions if there are any"""
     activation: Literal["relu", "tanh", "elu"] = "relu"
     """the function between layers"""
@@ -207,12 +207,14 @@ class Run(Config):
     """how an update runs: plain (eager PyTorch, the reference); auto picks"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """where the networks live; auto is cpu"""
-    threads: Count = 1
+    threads: Annotated[int, Limits(1, 1024)] = 1
     """threads of PyTorch"""
     eval_every: Whole = 10_000
     """environment steps between evaluations by the greedy policy (they choose the best checkpoint); 0: never"""
-    eval_episodes: Count = 10
+    eval_episodes: Annotated[int, Limits(1, 10**6)] = 10
     """episodes of such an evaluation"""
+    episode_limit: Count = 30_000
+    """steps after which an episode of an evaluation is cut, for environments that have no time limit of their own"""
     checkpoint_every: Whole = 10_000
     """environment steps between checkpoints; 0: only at the end and on interrupt"""
     keep: Count = 2

@@ -9,20 +9,18 @@ from types import FrameType
 from typing import Any
 
 import torch
-import yaml
 
 from tenfold.agents.dqn import DQNAgent
-from tenfold.config import to_mapping
+from tenfold.config import differing, to_mapping
 from tenfold.envs.vector import make_env
 from tenfold.errors import CheckpointError, ConfigError, UserError
 from tenfold.memory.replay import replay_bytes
 from tenfold.ops.random import Purpose
 from tenfold.places.serial import Serial
-from tenfold.playing import Score, greedy, play
+from tenfold.playing import Score, Stopped, greedy, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
-from tenfold.record.files import replace_file
-from tenfold.record.folder import RunFolder
+from tenfold.record.folder import RunFolder, write_settings
 from tenfold.record.metrics import Metrics
 from tenfold.record.report import write_report
 from tenfold.settings import Boltzmann, Epsilon, Run, value_at
@@ -48,9 +46,10 @@ def train(run: Run, out: str | Path = "", *, overwrite: bool = False, quiet: boo
     """Trains `run` from the start into the folder `out` (runs/<environment> by default)."""
     path = Path(out) if out else Path("runs") / run.env.split("(")[0].replace("/", "-").replace(":", "-")
     prepare(run)
-    place = Serial(run)  # before the folder: settings that do not fit leave nothing behind
-    folder = RunFolder.create(path, run, overwrite)
-    return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), 0.0, quiet)
+    with Interrupt() as interrupt:
+        place = Serial(run)  # before the folder: settings that do not fit leave nothing behind
+        folder = RunFolder.create(path, run, overwrite)
+        return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), interrupt, quiet)
 
 
 def resume(path: str | Path, steps: int | None = None, *, quiet: bool = False) -> Result:
@@ -58,21 +57,27 @@ def resume(path: str | Path, steps: int | None = None, *, quiet: bool = False) -
     folder, run = RunFolder.open(Path(path))
     checkpoints = Checkpoints(folder, run.keep)
     arrays, rows, note, complaints = checkpoints.latest()
-    if steps is not None:
-        run = replace(run, steps=steps)
-        replace_file(folder.path / "config.yaml", yaml.safe_dump(to_mapping(run), sort_keys=False).encode())
+    changed = differing(to_mapping(run) | {"steps": 0}, note["settings"] | {"steps": 0})
+    if changed:
+        raise ConfigError(changed[0], f"in {folder.path / 'config.yaml'} is not what the checkpoint was trained with: put it "
+                          "back, or start a run of its own; only --steps can change on resume.")
+    run = run if steps is None else replace(run, steps=steps)
     if note["step"] >= run.steps:
         raise UserError(f"{path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
                         f"`tenfold eval {path}`.")
     prepare(run)
-    place = Serial(run)
-    for piece in rows:
-        place.replay.load_rows(piece)
-    exact = place.load_state(nested_state(arrays))
-    if not exact:
-        complaints.append(f"{run.env} could not be restored exactly: its episodes begin anew and this resume is not exact.")
-    metrics = Metrics(folder, note["metrics_bytes"], note["step"])
-    return carry_out(place, folder, checkpoints, metrics, note["seconds"], quiet, complaints)
+    with Interrupt() as interrupt:
+        place = Serial(run)
+        try:
+            write_settings(folder.path, run)
+        except OSError as error:
+            raise UserError(f"{folder.path} cannot be written: {error.strerror or error}.") from None
+        for piece in rows or []:
+            place.replay.load_rows(piece)
+        if not place.load_state(nested_state(arrays), with_replay=rows is not None):
+            complaints.append(f"{run.env} could not be restored exactly: its episodes begin anew and this resume is not exact.")
+        metrics = Metrics(folder, note["metrics_bytes"], note["step"], note["best"])
+        return carry_out(place, folder, checkpoints, metrics, interrupt, quiet, note, complaints)
 
 
 def prepare(run: Run) -> None:
@@ -81,28 +86,30 @@ def prepare(run: Run) -> None:
         raise ConfigError("device", "= cuda, but PyTorch sees no CUDA device here: use cpu.")
 
 
-def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metrics: Metrics, seconds_before: float,
-              quiet: bool, complaints: list[str] | None = None) -> Result:
-    """The loop, with what stands before and after it."""
+def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metrics: Metrics, interrupt: "Interrupt", quiet: bool,
+              note: dict[str, Any] | None = None, complaints: list[str] | None = None) -> Result:
+    """The loop, with what stands before and after it. `note` is the checkpoint's that the run goes on from."""
     run = place.run
     display = Display(f"{run.agent.name} on {run.env}, seed {run.seed}", run.steps, place.step, quiet)
     for complaint in complaints or []:
-        display.say(f"Note: {complaint}")
+        display.say(f"Note: {complaint}", always=True)
     size = replay_bytes(run.agent, place.envs.layout, run.num_envs)
     display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}")
     display.say(f"engine plain (the only one in this version) on {place.agent.device}; {place.agent.online.flat.numel():,} "
                 f"parameters; replay of {run.agent.capacity:,} rows takes {size / 2**20:,.1f} MiB")
     if not place.envs.exact_resume:
         display.say(f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a resume will not be exact.")
-    recorder = Recorder(place, folder, checkpoints, metrics, display, seconds_before)
-    with Interrupt() as interrupt:
-        try:
-            loop(place, recorder, interrupt)
-            unsaved = recorder.save()
-        finally:
-            metrics.close()
-            display.close()
-            place.close()
+    recorder = Recorder(place, checkpoints, metrics, display, interrupt, note or {})
+    recorder.complain()
+    try:
+        if recorder.owes_evaluation:
+            recorder.evaluate()
+        loop(place, recorder, interrupt)
+        unsaved = recorder.save()
+    finally:
+        metrics.close()
+        display.close()
+        place.close()
     returns, seconds = metrics.returns, recorder.seconds()
     result = Result(folder.path, run, place.step, sum(returns) / len(returns) if returns else None,
                     metrics.best if metrics.best > float("-inf") else None, seconds, interrupt.signal, unsaved)
@@ -136,10 +143,12 @@ def next_due(step: int, intervals: Any) -> int:
 class Recorder:
     """What happens at intervals."""
 
-    def __init__(self, place: Serial, folder: RunFolder, checkpoints: Checkpoints, metrics: Metrics, display: Display,
-                 seconds_before: float) -> None:
-        self.place, self.folder, self.checkpoints = place, folder, checkpoints
-        self.metrics, self.display, self.seconds_before = metrics, display, seconds_before
+    def __init__(self, place: Serial, checkpoints: Checkpoints, metrics: Metrics, display: Display, interrupt: "Interrupt",
+                 note: dict[str, Any]) -> None:
+        self.place, self.checkpoints, self.metrics = place, checkpoints, metrics
+        self.display, self.interrupt = display, interrupt
+        self.seconds_before = note.get("seconds", 0.0)
+        self.owes_evaluation = note.get("owes_evaluation", False)  # interrupted in one: it is made up for on resume
 
     def seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.display.started
@@ -163,7 +172,13 @@ class Recorder:
     def evaluate(self) -> None:
         place, run = self.place, self.place.run
         place.clock.start()
-        score = play(run.env, place.envs.layout, greedy(place.agent), run.eval_episodes, run.seed, Purpose.SELECT)
+        try:
+            score = play(run.env, place.envs.layout, greedy(place.agent), run.eval_episodes, run.seed, Purpose.SELECT,
+                         run.episode_limit, lambda: bool(self.interrupt.signal))
+        except Stopped:
+            self.owes_evaluation = True
+            return
+        self.owes_evaluation = False
         best = score.mean_return > self.metrics.best
         self.metrics.add({"kind": "eval", "step": place.step, "episodes": score.episodes, "mean_return": score.mean_return,
                           "std_return": score.std_return})
@@ -175,7 +190,8 @@ class Recorder:
     def save(self) -> str:
         """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the next attempt may succeed."""
         self.place.clock.start()
-        note = {"metrics_bytes": self.metrics.flush(), "seconds": self.seconds()}
+        note = {"metrics_bytes": self.metrics.flush(), "seconds": self.seconds(), "best": self.metrics.best,
+                "owes_evaluation": self.owes_evaluation, "settings": to_mapping(self.place.run)}
         failed = self.metrics.complaint if self.metrics.waiting else ""
         failed = failed or self.try_to("save a checkpoint", lambda: self.checkpoints.save(self.place, note))
         self.complain()
@@ -187,13 +203,13 @@ class Recorder:
             action()
         except OSError as error:
             reason = f"cannot {what} at step {self.place.step:,} ({error.strerror or error})"
-            self.display.say(f"Warning: {reason}; training goes on, and what was saved before is untouched.")
+            self.display.say(f"Warning: {reason}; training goes on, and what was saved before is untouched.", always=True)
             return reason
         return ""
 
     def complain(self) -> None:
         if self.metrics.complaint:
-            self.display.say(f"Warning: {self.metrics.complaint}; training goes on.")
+            self.display.say(f"Warning: {self.metrics.complaint}; training goes on.", always=True)
             self.metrics.complaint = ""
 
 
@@ -219,10 +235,10 @@ class Interrupt:
             signal.signal(number, handler)
 
 
-def load(path: str | Path, checkpoint: str = "last") -> DQNAgent:
+def load(path: str | Path, checkpoint: str | int = "last") -> DQNAgent:
     """The trained agent of a run, ready to act: `checkpoint` is last, best or a step."""
     folder, run = RunFolder.open(Path(path))
-    parameters, _ = Checkpoints(folder, run.keep).policy(checkpoint)
+    parameters, _ = Checkpoints(folder, run.keep).policy(str(checkpoint))
     env = make_env(run.env)
     layout, actions = observation_layout(env.observation_space, run.env), discrete_actions(env.action_space, run.env)
     env.close()
@@ -234,10 +250,11 @@ def load(path: str | Path, checkpoint: str = "last") -> DQNAgent:
     return agent
 
 
-def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str = "last", seed: int | None = None) -> Score:
+def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int = "last", seed: int | None = None) -> Score:
     """Returns of the greedy policy of a run."""
     path = run.path if isinstance(run, Result) else Path(run)
     if episodes < 1:
         raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
     agent, (_, settings) = load(path, checkpoint), RunFolder.open(path)
-    return play(settings.env, agent.layout, greedy(agent), episodes, settings.seed if seed is None else seed)
+    return play(settings.env, agent.layout, greedy(agent), episodes, settings.seed if seed is None else seed,
+                limit=settings.episode_limit)

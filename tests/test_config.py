@@ -51,7 +51,8 @@ def test_yaml_numbers_are_read_by_the_fields_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "number"), [("300k", 300_000), ("1.5M", 1_500_000), ("1e-3", 1e-3), ("1_000", 1000), ("2G", 2 * 10**9),
-                                              ("-3", -3), (".5", 0.5), ("0.3k", 300), ("", None), ("k", None), ("1kk", None), ("abc", None)])
+                                              ("-3", -3), (".5", 0.5), ("0.3k", 300), ("", None), ("k", None), ("1kk", None), ("abc", None),
+                                              ("1__0", None), ("e5", None), ("9" * 5000, None)])
 def test_numbers_as_people_write_them(text: str, number: float | None) -> None:
     assert parse_number(text) == number
     assert type(parse_number(text)) is type(number)
@@ -95,6 +96,10 @@ MISTAKES = [
     ({"agent": {"net": {"hidden": [0]}}}, "agent.net.hidden = 0 is out of range"),
     ({"agent": {"net": 5}}, "agent.net = 5 is not a group of settings."),
     ({"agent": None}, "agent = none is not a group of settings."),
+    ({"steps": 10**400}, "is not a whole number"),
+    ({"steps": "1e308G"}, "steps = 1e308G is not a whole number"),
+    ({"agent": {"target": "hard(1, every=2)"}}, "every is given twice"),
+    ({"agnet": {}}, "the nearest is agent, a group of settings"),
     ({"num_envs": 50, "agent": {"capacity": 100, "n_step": 3, "batch_size": 8}}, "num_envs = 50 leaves 2 rows of replay"),
 ]
 
@@ -116,7 +121,8 @@ def test_unknown_preset_names_the_nearest() -> None:
         named("cartpol")
 
 
-@pytest.mark.parametrize(("text", "sentence"), [("- 1\n- 2\n", "must hold settings"), ("a: [1", "is not YAML"), ("just words", "must hold")])
+@pytest.mark.parametrize(("text", "sentence"), [("- 1\n- 2\n", "must hold settings"), ("a: [1", "cannot be read as YAML"), ("just words", "must hold"),
+                                                ("a: 2024-99-99", "cannot be read as YAML"), ("a: " + "[" * 3000, "cannot be read")])
 def test_a_file_that_is_no_settings_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(ConfigError, match=sentence):
@@ -125,6 +131,6 @@ def test_a_file_that_is_no_settings_is_refused(tmp_path: Path, text: str, senten
 
 def test_yaml_cannot_run_code(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("env: !!python/object/apply:os.system ['touch owned']\n")
-    with pytest.raises(ConfigError, match="is not YAML"):
+    with pytest.raises(ConfigError, match="cannot be read as YAML"):
         named(str(tmp_path / "x.yaml"))
     assert not (tmp_path / "owned").exists()

@@ -23,7 +23,7 @@ from numba import njit
 
 import tenfold.envs  # noqa: F401  (registers ours)
 from tenfold.config import parse_call, parse_number
-from tenfold.errors import EnvironmentFault
+from tenfold.errors import EnvironmentFault, UserError
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, bits, key
 from tenfold.spaces import observation_layout
@@ -83,8 +83,10 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         module = error.name or ident.split(":")[0]
         raise EnvironmentFault(f"{ident} needs the module {module}, which is not installed.") from None
-    except (gym.error.Error, TypeError, AssertionError) as error:
-        raise EnvironmentFault(f"{name} cannot be made: {' '.join(str(error).split())}") from None
+    except UserError:
+        raise
+    except Exception as error:  # an environment's constructor may complain in any way it likes
+        raise EnvironmentFault(f"{name} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}") from None
 
 
 def known_environments() -> list[str]:

@@ -154,6 +154,9 @@ class Replay:
             getattr(self, name)[rows["place"]] = rows[name]
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
+        for name, own in self.state().items():
+            if own.shape != state[name].shape:
+                raise UserError(f"The saved replay's {name} has shape {state[name].shape}, and this one's has {own.shape}.")
         for name in ("kind", "ready", "head", "start", "count", "top"):
             getattr(self, name)[:] = state[name]
         put(self.tree, np.arange(self.tree.size // 2), state["leaves"])
@@ -164,10 +167,11 @@ class Replay:
 
 @njit(cache=True, error_model="numpy")
 def set_ready(place, ready, count, tree, priority):
-    ready[place] = True
-    count[0] += 1
-    if tree.size > 2:
-        put_one(tree, place, priority)
+    if not ready[place]:
+        ready[place] = True
+        count[0] += 1
+        if tree.size > 2:
+            put_one(tree, place, priority)
 
 
 @njit(cache=True, error_model="numpy")

@@ -56,13 +56,19 @@ class Serial:
         return {"agent": self.agent.state(), "engine": self.engine.state(), "replay": self.replay.state(),
                 "envs": self.envs.state(), "serial": counters}
 
-    def load_state(self, state: dict[str, dict[str, Any]]) -> bool:
-        """Restores `state` (replay rows must have been loaded). False where the environments could not be restored exactly."""
+    def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
+        """Restores `state` (replay rows must have been loaded). False where the environments could not be restored exactly.
+
+        Without the replay's state its memory stays empty and begins with the next step.
+        """
         self.agent.load_state(state["agent"])
         self.engine.load_state(state["engine"])
-        self.replay.load_state(state["replay"])
         self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
         exact = self.envs.restore(state["envs"])
+        if not with_replay:
+            self.replay.begin(self.envs.obs)
+            return exact
+        self.replay.load_state(state["replay"])
         if not exact:
             self.replay.cut(self.envs.obs)
         return exact

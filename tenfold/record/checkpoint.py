@@ -5,6 +5,8 @@ Row files never change, so earlier checkpoints stay whole; they are removed when
 `checkpoints/best.safetensors` is the policy with the best evaluation so far.
 """
 
+import contextlib
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -91,22 +93,29 @@ class Checkpoints:
                 rows.unlink(missing_ok=True)
 
     def steps(self) -> list[int]:
-        return sorted(int(p.stem.removeprefix("step-")) for p in self.folder.checkpoints.glob("step-*.safetensors")
-                      if p.stem.removeprefix("step-").isdigit())
+        return sorted(int(p.stem[len("step-"):]) for p in self.folder.checkpoints.glob("step-*.safetensors")
+                      if re.fullmatch(r"step-[0-9]{12}", p.stem))
 
     def path(self, step: int) -> Path:
         return self.folder.checkpoints / f"step-{step:012d}.safetensors"
 
+    def read_state(self, path: Path, step: int | None = None) -> tuple[Arrays, dict[str, Any]]:
+        arrays, note = read_arrays(path)
+        if note.get("run") != self.folder.id or step not in (None, note.get("step")):
+            raise CheckpointError(f"{path} belongs to another run or another step.")
+        return arrays, note
+
     def read(self, step: int) -> tuple[Arrays, list[Arrays], dict[str, Any]]:
         """State, replay rows in order, and note of one checkpoint; CheckpointError if any part is not whole."""
-        arrays, note = read_arrays(self.path(step))
-        if note.get("run") != self.folder.id:
-            raise CheckpointError(f"{self.path(step)} belongs to another run.")
+        arrays, note = self.read_state(self.path(step), step)
         rows = [read_arrays(self.folder.rows / link["file"], link["digest"])[0] for link in note["rows"]]
         return arrays, rows, note
 
-    def latest(self) -> tuple[Arrays, list[Arrays], dict[str, Any], list[str]]:
-        """The newest checkpoint that is whole, and a sentence for each newer one that is not (set aside as *.damaged)."""
+    def latest(self) -> tuple[Arrays, list[Arrays] | None, dict[str, Any], list[str]]:
+        """The newest checkpoint that is whole, and a sentence for each newer one that is not (set aside as *.damaged).
+
+        Where all are whole but for rows they share, the newest without its rows (None): better than nothing at all.
+        """
         complaints: list[str] = []
         damaged: list[Path] = []
         for step in reversed(self.steps()):
@@ -122,6 +131,11 @@ class Checkpoints:
             self.chain = note["rows"]
             self.heads = np.array(note["rows"][-1]["heads"])
             return arrays, rows, note, complaints
+        for step in reversed(self.steps()):
+            with contextlib.suppress(CheckpointError):
+                arrays, note = self.read_state(self.path(step), step)
+                lost = complaints[0].split(" It was")[0]
+                return arrays, None, note, [f"{lost} The replay memory starts empty, so this resume is not exact."]
         if complaints:
             raise CheckpointError(f"No checkpoint of {self.folder.path} is whole: {complaints[0].split(' It was')[0]}")
         raise CheckpointError(f"{self.folder.path} has no checkpoint yet: start it again with `tenfold train` and --overwrite.")
@@ -137,11 +151,9 @@ class Checkpoints:
             if not steps:
                 raise CheckpointError(f"{self.folder.path} has no checkpoint yet.")
             path = self.path(steps[-1])
-        elif which.isdigit() and int(which) in steps:
+        elif which.isascii() and which.isdigit() and int(which) in steps:
             path = self.path(int(which))
         else:
             raise CheckpointError(f"--checkpoint {which} is not there: choose best, last or one of {', '.join(map(str, steps))}.")
-        arrays, note = read_arrays(path)
-        if note.get("run") != self.folder.id:
-            raise CheckpointError(f"{path} belongs to another run.")
+        arrays, note = self.read_state(path)
         return torch.from_numpy(arrays["agent.online"]), int(note["step"])

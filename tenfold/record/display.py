@@ -21,7 +21,7 @@ class Display:
     """`update` is cheap; call it at every log row. Everything goes to standard error, so that output can be piped."""
 
     def __init__(self, title: str, steps: int, first_step: int, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet)
+        self.console, self.quiet = Console(stderr=True), quiet
         self.title, self.steps, self.first = title, steps, first_step
         self.started = self.spoke = time.monotonic()
         self.live: Live | None = None
@@ -29,7 +29,10 @@ class Display:
             self.live = Live(console=self.console, refresh_per_second=REFRESH, transient=True)
             self.live.start()
 
-    def say(self, sentence: str) -> None:
+    def say(self, sentence: str, always: bool = False) -> None:
+        """`always`: also in a quiet run, for what a person must not miss."""
+        if self.quiet and not always:
+            return
         self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def rate(self, step: int) -> float:

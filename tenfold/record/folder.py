@@ -63,6 +63,9 @@ class RunFolder:
     def create(cls, path: Path, run: Run, overwrite: bool = False) -> "RunFolder":
         """A new folder; one that exists is refused, or removed if it is a run and `overwrite` says so."""
         folder = cls(path)
+        folder.about = {"kind": KIND, "id": uuid.uuid4().hex, "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                        "command": sys.argv, "versions": versions(), "machine": machine_card()}
+        made = path.with_name(f".{path.name}.{os.getpid()}.new")  # the new folder stands complete before the old one goes
         try:
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 if not is_run(path):
@@ -70,20 +73,21 @@ class RunFolder:
                 if not overwrite:
                     raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, replace it with "
                                     "--overwrite, or choose another folder with --out.")
-                shutil.rmtree(path)
-            for part in (folder.checkpoints, folder.rows):
+            for part in (made / folder.checkpoints.name, made / folder.rows.name):
                 part.mkdir(parents=True)
-            folder.about = {"kind": KIND, "id": uuid.uuid4().hex, "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                            "command": sys.argv, "versions": versions(), "machine": machine_card()}
-            replace_file(path / "config.yaml", yaml.safe_dump(to_mapping(run), sort_keys=False).encode())
-            replace_file(path / "run.json", json.dumps(folder.about, indent=1).encode())
+            write_settings(made, run)
+            replace_file(made / "run.json", json.dumps(folder.about, indent=1).encode())
+            if path.exists():
+                shutil.rmtree(path)
+            made.rename(path)
         except OSError as error:
+            shutil.rmtree(made, ignore_errors=True)
             raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
         return folder
 
     @classmethod
     def open(cls, path: Path) -> tuple["RunFolder", Run]:
-        if not path.exists():
+        if not os.path.lexists(path):
             raise UserError(f"{path} does not exist: `tenfold list` shows the runs below runs/.")
         if not is_run(path):
             raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
@@ -94,11 +98,16 @@ class RunFolder:
         return folder, Run.of(read_yaml(path / "config.yaml"))
 
 
+def write_settings(path: Path, run: Run) -> None:
+    replace_file(path / "config.yaml", yaml.safe_dump(to_mapping(run), sort_keys=False).encode())
+
+
 def is_run(path: Path) -> bool:
     try:
         about = json.loads((path / "run.json").read_text())
-        return about.get("kind") == KIND and "id" in about
-    except (OSError, ValueError, AttributeError):
+        tables = all(isinstance(about.get(table), dict) for table in ("versions", "machine"))
+        return about.get("kind") == KIND and "id" in about and tables
+    except (OSError, ValueError, AttributeError, RecursionError):
         return False
 
 

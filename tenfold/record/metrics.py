@@ -13,37 +13,54 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.envs.vector import Episode
+from tenfold.errors import UserError
 from tenfold.record.folder import RunFolder
 
+NEEDED = {"episode": ("step", "return"), "train": ("step", "updates", "timing"), "eval": ("step", "mean_return", "std_return")}
 WINDOW = 100  # episodes in the running mean, as it is usually reported
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a metrics file; a torn last line is passed over."""
-    if path.exists():
-        for line in path.read_text().splitlines():
-            with contextlib.suppress(ValueError):
-                yield json.loads(line)
+    """The rows of a metrics file; what is no row (a torn or damaged line) is passed over."""
+    if path.is_file():
+        for line in path.read_text(errors="replace").splitlines():
+            try:
+                row = json.loads(line)
+                whole = {k: type(row[k]) for k in NEEDED[row["kind"]]}
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue
+            if set(whole.values()) <= {int, float, dict}:
+                yield row
 
 
 class Metrics:
     """Appends rows; remembers what the display shows."""
 
-    def __init__(self, folder: RunFolder, keep_bytes: int = 0, step: int = 0) -> None:
-        """On resume `keep_bytes` is the file's size at the checkpoint: rows after it are dropped."""
+    def __init__(self, folder: RunFolder, keep_bytes: int = 0, step: int = 0, best: float = float("-inf")) -> None:
+        """On resume `keep_bytes` is the file's size at the checkpoint, rows after it are dropped; `best` is the score so far."""
         self.path = folder.metrics
         self.waiting: list[str] = []
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.episodes = 0
         self.latest: dict[str, Any] = {}
-        self.best = float("-inf")
+        self.best = best
         self.complaint = ""
-        if self.path.exists():
-            os.truncate(self.path, keep_bytes)
+        try:
+            size = self.path.stat().st_size if self.path.exists() else 0
+            if size < keep_bytes:
+                self.complaint = f"{self.path} has lost rows that were written before the checkpoint"
+            elif size > keep_bytes:
+                os.truncate(self.path, keep_bytes)
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be written: {error.strerror or error}.") from None
         for row in read_rows(self.path):
             self.remember(row)
         from torch.utils.tensorboard import SummaryWriter  # here: it costs a moment and only training needs it
-        self.board: Any = SummaryWriter(str(folder.tensorboard), purge_step=step + 1 if step else None)
+        self.board: Any = None
+        try:
+            self.board = SummaryWriter(str(folder.tensorboard), purge_step=step + 1 if step else None)
+        except OSError as error:
+            self.complaint = f"{folder.tensorboard} cannot be written ({error.strerror or error})"
 
     def remember(self, row: dict[str, Any]) -> None:
         if row["kind"] == "episode":

@@ -62,7 +62,7 @@ def test_accumulated_micro_batches_equal_one_large_batch(option: dict[str, objec
         for own, other in zip(micro.agent.state().values(), large.agent.state().values(), strict=True):
             own.copy_(other)
         micro.replay.load_state({k: v.copy() for k, v in large.replay.state().items()})
-    assert {k: v for k, v in micro.statistics().items()} == pytest.approx(large.statistics(), rel=1e-3)
+    assert micro.statistics() == pytest.approx(large.statistics(), rel=1e-3)
 
 
 # noise has a reference of its own, nets.blocks.noisy_reference
@@ -96,7 +96,7 @@ def test_an_update_is_the_textbooks(option: dict[str, object]) -> None:
                 losses.append(rho.mean(1).sum())
             else:
                 u = (y - theta).squeeze()
-                losses.append((u * u if config.loss == "mse" else (u * u / 2 if u.abs() <= 1 else u.abs() - 0.5)))
+                losses.append(u * u if config.loss == "mse" else (u * u / 2 if u.abs() <= 1 else u.abs() - 0.5))
         loss = (torch.stack(losses) * b["weight"]).mean()
         optimiser.zero_grad()
         loss.backward()

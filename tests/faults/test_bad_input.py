@@ -104,3 +104,109 @@ def test_an_environment_that_gives_nan_is_named_and_the_checkpoint_kept(tenfold,
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "spoiled:Spoiled-v0, environment 0, episode" in done.stderr and "the reward is not finite" in done.stderr
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("step-*"))[-1] == "step-000000000200.safetensors"
+
+
+# things found by people who tried to break it -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(tmp_path: Path, small_run) -> Path:
+    from tenfold.training import train
+    train(small_run(), tmp_path / "run", quiet=True)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(("before", "after", "key"), [
+    ("capacity: 400", "capacity: 500", "agent.capacity"), ("num_envs: 1", "num_envs: 2", "num_envs"), ("seed: 0", "seed: 1", "seed"),
+    ("CartPole-v1", "Acrobot-v1", "env"), ("replay: uniform", "replay: prioritized", "agent.replay")])
+def test_settings_changed_behind_a_runs_back_are_refused_on_resume(before: str, after: str, key: str, finished: Path,
+                                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    from tenfold.cli import main
+    config = finished / "config.yaml"
+    assert before in config.read_text()
+    config.write_text(config.read_text().replace(before, after))
+    assert main(["resume", str(finished), "--steps", "900"]) == 2
+    assert f"{key} in {config} is not what the checkpoint was trained with" in capsys.readouterr().err
+
+
+def test_an_end_that_lies_behind_is_refused_and_changes_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tenfold.cli import main
+    before = (finished / "config.yaml").read_text()
+    assert main(["resume", str(finished), "--steps", "10"]) == 2
+    assert "is finished at step 600" in capsys.readouterr().err
+    assert (finished / "config.yaml").read_text() == before
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"5\n[1]\nnull\n{}\n{\"kind\": \"eval\"}\n{\"kind\": \"episode\", \"return\": \"x\", \"step\": 1}\n"])
+def test_damaged_metrics_do_not_stop_a_resume_or_a_report(content: bytes, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tenfold.cli import main
+    (finished / "metrics.jsonl").write_bytes(content)
+    assert main(["report", str(finished)]) == 0
+    assert main(["resume", str(finished), "--steps", "700", "--quiet"]) == 0
+    assert "has lost rows that were written before the checkpoint" in capsys.readouterr().err
+    assert b"\x00\x00" not in (finished / "metrics.jsonl").read_bytes()
+
+
+def test_the_best_score_survives_lost_metrics(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tenfold.playing import Score
+    from tenfold.training import resume
+    (finished / "metrics.jsonl").unlink()
+    best = (finished / "checkpoints" / "best.safetensors").read_bytes()
+    monkeypatch.setattr("tenfold.training.play", lambda *a, **k: Score([0.0], [1]))
+    resume(finished, 800, quiet=True)
+    assert (finished / "checkpoints" / "best.safetensors").read_bytes() == best
+
+
+def test_rows_that_all_checkpoints_share_may_be_lost_and_the_network_is_still_there(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    from tenfold.training import resume
+    shutil.rmtree(finished / "replay")
+    (finished / "replay").mkdir()
+    assert resume(finished, 700).step == 700
+    assert "The replay memory starts empty, so this resume is not exact" in capsys.readouterr().err
+
+
+def test_overwrite_keeps_the_old_run_when_the_new_one_cannot_be_written(finished: Path, small_run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tenfold.errors import UserError
+    from tenfold.training import train
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr("tenfold.record.folder.replace_file", full)
+    before = sorted(finished.rglob("*"))
+    with pytest.raises(UserError, match="cannot be written: No space left on device"):
+        train(small_run(), finished, overwrite=True, quiet=True)
+    assert sorted(finished.rglob("*")) == before
+    assert [p.name for p in finished.parent.iterdir()] == ["run"]
+
+
+def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(small_run, tmp_path: Path) -> None:
+    """CliffWalking has no time limit: an untrained greedy policy walks against a wall for ever."""
+    import os
+    import signal
+    import threading
+
+    from tenfold.playing import greedy, play
+    from tenfold.training import load, resume, train
+    run = small_run({"learning_starts": 10_000}, env="CliffWalking-v1", steps=100, eval_every=100, episode_limit=50)
+    train(run, tmp_path / "cut", quiet=True)
+    agent = load(tmp_path / "cut")
+    assert max(play(run.env, agent.layout, greedy(agent), 2, 0, limit=50).lengths) <= 50
+    forever = small_run({"learning_starts": 10_000}, env="CliffWalking-v1", steps=200, eval_every=100, episode_limit=10**9)
+    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    result = train(forever, tmp_path / "heard", quiet=True)
+    assert (result.interrupted, result.step) == (signal.SIGINT, 100)
+    config = tmp_path / "heard" / "config.yaml"
+    assert '"kind": "eval"' not in (tmp_path / "heard" / "metrics.jsonl").read_text() and config.exists()
+    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    assert resume(tmp_path / "heard", quiet=True).step == 100  # the evaluation it owes comes first
+
+
+@pytest.mark.parametrize(("flags", "sentence"), [
+    (["--video", "/nope/x.gif"], "--video /nope/x.gif cannot be written"), (["--video", "/nope/x.mp4"], "cannot be written"),
+    (["--checkpoint", "²"], "--checkpoint ² is not there"), (["--episodes", "1e13"], "--episodes = 10000000000000 is out of range")])
+def test_more_that_eval_refuses(flags: list[str], sentence: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tenfold.cli import main
+    assert main(["eval", str(finished), "--episodes", "1", *flags]) == 2
+    assert sentence in capsys.readouterr().err

@@ -258,3 +258,12 @@ def test_cut_ends_running_episodes_as_a_time_limit_does() -> None:
     add(memory, 4.0, 10)
     assert transitions(memory) == {0: (0, 2.0, 0.25, 2), 1: (0, 2.0, 0.5, 2)}
     assert memory.rows == memory.ready.sum() == 2
+
+
+def test_cut_after_many_steps_counts_each_row_once() -> None:
+    memory = make(n_step=3)
+    for step in range(20):
+        add(memory, 1.0, step + 1)
+    memory.cut(np.float32([[99.0]]))
+    assert memory.rows == memory.ready.sum() == 20
+    assert transitions(memory)[19] == (0, 1.0, 0.5, 20.0)

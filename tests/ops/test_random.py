@@ -3,7 +3,18 @@
 import numpy as np
 import torch
 
-from tenfold.ops.random import Purpose, below, bits, fill_normal, fill_uniform, key, mix_reference, normal_torch, uniform, uniform_torch
+from tenfold.ops.random import (
+    Purpose,
+    below,
+    bits,
+    fill_normal,
+    fill_uniform,
+    key,
+    mix_reference,
+    normal_torch,
+    uniform,
+    uniform_torch,
+)
 
 COUNTERS = np.arange(200_000)
 
@@ -32,7 +43,7 @@ def test_a_draw_depends_on_every_part_of_its_address() -> None:
 def test_uniform_numbers_fill_the_unit_interval_evenly() -> None:
     for seed in range(3):
         u = uniform(key(seed, Purpose.COIN), COUNTERS)
-        assert 0 <= u.min() and u.max() < 1
+        assert u.min() >= 0 and u.max() < 1
         assert abs(chi_square(np.histogram(u, 100, (0, 1))[0])) < 4
         # pairs of successive draws, and every bit
         assert abs(chi_square(np.histogram2d(u[::2], u[1::2], 20, [(0, 1), (0, 1)])[0].ravel())) < 4

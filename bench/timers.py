@@ -1,0 +1,41 @@
+"""What the timers that are always on cost: a round of training with them and without."""
+
+import torch
+from measure import interleave, write
+
+from tenfold.places import serial
+from tenfold.record.clock import EVERY, Clock
+from tenfold.settings import DQN, Run
+
+ROUNDS = 600
+
+
+class NoClock(Clock):
+    def start(self) -> None:
+        """Nothing."""
+
+    def lap(self, stage: str, scale: int = 1) -> None:
+        """Nothing."""
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    rows = []
+    for label, agent in (("one update a step", DQN(learning_starts=100)), ("no updates", DQN(learning_starts=10**9))):
+        with_clock, without = serial.Serial(Run(agent=agent)), serial.Serial(Run(agent=agent))
+        without.clock = NoClock()
+
+        def rounds(place: serial.Serial, every: int) -> int:
+            serial.EVERY = every
+            for _ in range(ROUNDS):
+                place.round()
+            return ROUNDS
+
+        found = interleave({"with": lambda a=with_clock: rounds(a, EVERY), "without": lambda a=without: rounds(a, 10**9)}, 25)
+        rows.append({"name": "timers", "setting": {"env": "CartPole-v1", "work": label}, "with_us": round(found["with"], 2),
+                     "without_us": round(found["without"], 2), "ratio": round(found["with"] / found["without"], 4)})
+    write("timers", rows)
+
+
+if __name__ == "__main__":
+    main()
