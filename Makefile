@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 # every extra the code uses so far; `peers` has an environment of its own
 EXTRAS := video,box2d,dev
 
-.PHONY: install demo test test-slow lint bench clean
+.PHONY: install demo test test-slow test-cuda lint bench clean
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -24,6 +24,9 @@ test: install lint
 
 test-slow: install
 	$(RUN)/python -m pytest -m slow
+
+test-cuda: install
+	$(RUN)/python -m pytest -m cuda
 
 lint: install
 	$(RUN)/ruff check .

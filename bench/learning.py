@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parent / "results" / "learning.json"
 # name -> preset, flags on top, the return that counts as solved
 CASES: dict[str, tuple[str, list[str], float]] = {
     "cartpole": ("cartpole", [], 475),
-    "cartpole, double": ("cartpole", ["--agent.double"], 475),
+    "cartpole, double": ("cartpole", ["--agent.double", "true"], 475),
     "cartpole, dueling": ("cartpole", ["--agent.dueling"], 475),
     "cartpole, prioritized": ("cartpole", ["--agent.replay", "prioritized"], 475),
     "cartpole, n_step=3": ("cartpole", ["--agent.n-step", "3"], 475),

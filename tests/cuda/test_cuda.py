@@ -1,0 +1,64 @@
+"""The plain engine on a GPU: the same numbers as on the CPU, within float tolerance."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from tenfold.nets.blocks import QNetwork
+from tenfold.ops.random import Purpose, bits, bits_torch, key, normal_torch, uniform, uniform_torch
+from tenfold.places.serial import Serial
+from tenfold.settings import DQN, Net, Run
+
+pytestmark = pytest.mark.cuda
+
+
+def test_the_generator_draws_the_same_on_the_gpu() -> None:
+    stream, counter = key(3, Purpose.REPLAY, 1), np.arange(1000)
+    on_gpu = torch.arange(1000, device="cuda")
+    assert np.array_equal(bits_torch(stream, on_gpu).cpu().numpy().view(np.uint64), bits(stream, counter))
+    assert np.array_equal(uniform_torch(stream, on_gpu).cpu().numpy(), uniform(stream, counter))
+    assert torch.allclose(normal_torch(stream, 5, 100, "cuda").cpu(), normal_torch(stream, 5, 100), rtol=1e-12, atol=1e-13)
+
+
+def test_parameters_stay_views_of_one_buffer_on_the_gpu() -> None:
+    net = QNetwork((3,), 2, DQN()).initialise([0])
+    before = net.flat.clone()
+    net.to("cuda")
+    assert net.flat.is_cuda and torch.equal(net.flat.cpu(), before)
+    for moved in (net, copy.deepcopy(net)):
+        moved.flat.zero_()
+        assert all(p.is_cuda and p.abs().sum() == 0 for p in moved.parameters())
+        moved(torch.ones(2, 3, device="cuda")).sum().backward()
+        assert moved.flat_grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("option", [
+    {}, {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "distribution": "quantile(8)"},
+    {"explore": "noisy", "target": "polyak(0.1)", "clip_norm": 1.0, "accumulate": 2}], ids=lambda o: ",".join(o) or "defaults")
+def test_updates_on_the_gpu_equal_the_cpus(option: dict[str, object]) -> None:
+    """Lockstep: the CPU's state is copied over before each update, on the batches of the CPU's run."""
+    agent = DQN(learning_starts=10**6, capacity=500, net=Net(hidden=(32, 32)), **option)  # type: ignore[arg-type]
+    cpu, gpu = (Serial(Run(agent=agent, device=device)) for device in ("cpu", "cuda"))
+    for place in (cpu, gpu):
+        while place.step < 200:
+            place.round()
+    gpu.replay.load_rows(cpu.replay.written(np.zeros_like(cpu.replay.head)))
+    for _ in range(20):
+        gpu.agent.load_state(cpu.agent.state())
+        gpu.replay.load_state({k: v.copy() for k, v in cpu.replay.state().items()})
+        for place in (cpu, gpu):
+            place.engine.update(1, 100, place.clock)
+        assert torch.allclose(cpu.agent.online.flat_grad, gpu.agent.online.flat_grad.cpu(), rtol=1e-3, atol=1e-5)
+        assert torch.allclose(cpu.agent.online.flat, gpu.agent.online.flat.cpu(), rtol=1e-3, atol=1e-4)
+
+
+def test_a_run_on_the_gpu_trains_and_acts() -> None:
+    place = Serial(Run(agent=DQN(learning_starts=100, every=4, net=Net(hidden=(32,))), device="cuda"))
+    start = place.agent.online.flat.clone()
+    while place.step < 1000:
+        place.round()
+    assert place.agent.updates == 225 and not torch.equal(start, place.agent.online.flat)
+    assert place.agent.act(np.zeros(4, np.float32)) in (0, 1)
+    assert place.agent.act(torch.zeros(5, 4, device="cuda")).is_cuda

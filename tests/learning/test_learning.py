@@ -1,0 +1,33 @@
+"""It learns: every case of bench/learning.py, seed by seed, as a user would run it (make test-slow)."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+from learning import CASES, learn
+
+SEEDS = 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_final_checkpoint_solves_the_task(case: str, seed: int) -> None:
+    found = learn(case, seed)
+    assert found["solved"], found
+
+
+def test_a_thousand_steps_move_the_policy_in_the_right_direction(tmp_path: Path) -> None:
+    """Learning in the fast suite too: on Catch with the ball in view of an MLP, a short run beats the random policy clearly."""
+    import tenfold as ten
+    from tenfold.playing import play, uniformly_random
+    run = ten.Run(env="tenfold/Catch-v0", steps=6000, eval_every=0, checkpoint_every=0, agent=ten.DQN(
+        capacity=6000, learning_starts=300, every=2, n_step=3, target=ten.Hard(50), explore=ten.Epsilon(ten.Linear(1.0, 0.1, 3000)),
+        net=ten.Net(encoder="mlp", hidden=(64,))))
+    result = ten.train(run, tmp_path / "run", quiet=True)
+    agent = ten.load(tmp_path / "run")
+    random = play(run.env, agent.layout, uniformly_random(agent, 0), 100, 0)
+    assert random.mean_return < -0.6
+    assert ten.evaluate(result, episodes=100).mean_return > 0.0
