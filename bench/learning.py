@@ -23,9 +23,9 @@ CASES: dict[str, tuple[str, list[str], float]] = {
     "cartpole, dueling": ("cartpole", ["--agent.dueling"], 475),
     "cartpole, prioritized": ("cartpole", ["--agent.replay", "prioritized"], 475),
     "cartpole, n_step=3": ("cartpole", ["--agent.n-step", "3"], 475),
-    "cartpole, quantile": ("cartpole", ["--agent.distribution", "quantile(32)"], 475),
+    "cartpole, quantile": ("cartpole", ["--agent.distribution", "quantile(10)"], 475),
     "cartpole, noisy": ("cartpole", ["--agent.explore", "noisy"], 475),
-    "cartpole, boltzmann": ("cartpole", ["--agent.explore", "boltzmann(linear(2, 0.1, 20k))"], 475),
+    "cartpole, boltzmann": ("cartpole", ["--agent.explore", "boltzmann(exponential(2, 0.02, 20k))"], 475),
     "catch": ("catch", [], 0.95),
 }
 

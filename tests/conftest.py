@@ -19,7 +19,7 @@ def small_run() -> Callable[..., Run]:
     """CartPole for a moment: every part runs, checkpoints and evaluations included."""
     def make(agent: dict[str, object] | None = None, **changes: object) -> Run:
         settings = {"batch_size": 8, "learning_starts": 50, "every": 4, "capacity": 400, "net": Net(hidden=(16,))} | (agent or {})
-        base = {"env": "CartPole-v1", "steps": 600, "eval_every": 200, "eval_episodes": 2, "checkpoint_every": 200, "log_every": 100}
+        base = {"env": "CartPole-v1", "steps": 600, "eval_every": 200, "eval_episodes": 2, "checkpoint_every": 200, "log_every": 70}
         return Run(agent=DQN(**settings), **(base | changes))  # type: ignore[arg-type]
     return make
 

@@ -248,6 +248,7 @@ def test_images_stay_uint8_and_are_stored_once() -> None:
     memory = Replay(DQN(capacity=1000), layout, 1, 0)
     assert memory.obs.dtype == np.uint8 and memory.obs.nbytes == 1000 * 100
     assert memory.batch.obs.dtype == np.uint8 and memory.batch.obs.shape == (32, 10, 10)
+    assert memory.batch.action.dtype == np.int64  # torch indexes by int64
 
 
 def test_cut_ends_running_episodes_as_a_time_limit_does() -> None:
