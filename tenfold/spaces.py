@@ -80,8 +80,7 @@ def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
         starts = np.ravel(space.start)
         return hot(tuple((int(n), int(s)) for n, s in zip(np.ravel(space.nvec), starts, strict=True)))
     if isinstance(space, spaces.MultiBinary):
-        size = math.prod(space.shape)
-        return ObsLayout((size,), np.dtype(np.uint8), (size,), 1.0)
+        return ObsLayout(space.shape, np.dtype(np.uint8), (math.prod(space.shape),), 1.0)
     if isinstance(space, spaces.Tuple | spaces.Dict):
         keys = tuple(space.keys()) if isinstance(space, spaces.Dict) else ()
         below = [space[k] for k in keys] if isinstance(space, spaces.Dict) else list(space.spaces)

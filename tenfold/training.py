@@ -62,7 +62,7 @@ def resume(path: str | Path, steps: int | None = None, *, quiet: bool = False) -
         raise ConfigError(changed[0], f"in {folder.path / 'config.yaml'} is not what the checkpoint was trained with: put it "
                           "back, or start a run of its own; only --steps can change on resume.")
     run = run if steps is None else replace(run, steps=steps)
-    if note["step"] >= run.steps:
+    if note["step"] >= run.steps and not note["owes_evaluation"]:
         raise UserError(f"{path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
                         f"`tenfold eval {path}`.")
     prepare(run)
@@ -112,9 +112,9 @@ def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metric
         place.close()
     returns, seconds = metrics.returns, recorder.seconds()
     result = Result(folder.path, run, place.step, sum(returns) / len(returns) if returns else None,
-                    metrics.best if metrics.best > float("-inf") else None, seconds, interrupt.signal, unsaved)
+                    metrics.best_or_none(), seconds, interrupt.signal, unsaved)
     if not unsaved:
-        write_report(folder, run)
+        recorder.try_to("write the report", lambda: write_report(folder, run))
     display.say(f"step {place.step:,} after {clock_face(seconds)} ({display.rate(place.step):,.0f} steps/s); "
                 f"time: {place.clock.sentence()}")
     return result
@@ -163,7 +163,7 @@ class Recorder:
         elif isinstance(how, Boltzmann):
             exploring["temperature"] = value_at(how.temperature, place.step)
         timing = {"seconds": self.seconds(), "steps_per_second": self.display.rate(place.step), "shares": place.clock.shares()}
-        self.metrics.add({"kind": "train", "step": place.step, "updates": place.agent.updates,
+        self.metrics.add({"kind": "train", "step": place.step, "updates": place.agent.updates, **self.metrics.recent(),
                           "lr": value_at(settings.lr, place.step), **exploring, **place.engine.statistics(), "timing": timing})
         self.metrics.flush()
         self.complain()
@@ -190,7 +190,7 @@ class Recorder:
     def save(self) -> str:
         """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the next attempt may succeed."""
         self.place.clock.start()
-        note = {"metrics_bytes": self.metrics.flush(), "seconds": self.seconds(), "best": self.metrics.best,
+        note = {"metrics_bytes": self.metrics.flush(), "seconds": self.seconds(), "best": self.metrics.best_or_none(),
                 "owes_evaluation": self.owes_evaluation, "settings": to_mapping(self.place.run)}
         failed = self.metrics.complaint if self.metrics.waiting else ""
         failed = failed or self.try_to("save a checkpoint", lambda: self.checkpoints.save(self.place, note))

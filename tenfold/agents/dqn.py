@@ -60,7 +60,8 @@ class DQNAgent:
     def act(self, obs: Any, mask: Any = None) -> Any:
         """The greedy action for one observation or a batch, in the environment's own numbers.
 
-        NumPy in, NumPy out; torch in, torch out; one observation gives one action. `mask` is True where an action is allowed.
+        NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict or Tuple observations is a
+        list of them. `mask` is True where an action is allowed.
         """
         if isinstance(obs, torch.Tensor):
             found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())

@@ -53,23 +53,28 @@ class Checkpoints:
     keep: int
     heads: np.ndarray | None = None
     chain: list[dict[str, Any]] = field(default_factory=list)  # row files of the current rows: file, digest, heads at its end
+    saved: int | None = None  # the step whose state is on disk
 
     def save(self, place: Place, note: dict[str, Any]) -> None:
         """Raises OSError when the disk refuses; then the previous checkpoint is as it was."""
-        path = self.folder.checkpoints / f"step-{place.step:012d}.safetensors"
-        if path.exists():
-            return  # the same state: nothing has happened since
-        replay = place.replay
-        since = np.zeros_like(replay.head) if self.heads is None else self.heads
-        rows = self.folder.rows / f"rows-{place.step:012d}.safetensors"
-        heads = replay.head.copy()
-        about = {"run": self.folder.id, "heads": heads.tolist()}
-        link = {"file": rows.name, "digest": write_arrays(rows, replay.written(since), about), "heads": heads.tolist()}
-        oldest = heads - replay.lane_rows + 1
-        chain = [k for k in self.chain if (np.array(k["heads"]) >= oldest).any()] + [link]
-        write_arrays(path, flat_state(place.state()), {"run": self.folder.id, "step": place.step, "rows": chain, **note})
-        self.heads, self.chain = heads, chain
+        if self.saved == place.step:
+            return
+        chain, heads = self.chain, place.replay.head.copy()
+        if self.heads is None or not np.array_equal(heads, self.heads):
+            oldest = heads - place.replay.lane_rows + 1
+            alive = [link for link in chain if (np.array(link["heads"]) >= oldest).any()]
+            chain = [*alive, self.save_rows(place, heads)]
+        write_arrays(self.path(place.step), flat_state(place.state()),
+                     {"run": self.folder.id, "step": place.step, "rows": chain, **note})
+        self.heads, self.chain, self.saved = heads, chain, place.step
         self.prune()
+
+    def save_rows(self, place: Place, heads: np.ndarray) -> dict[str, Any]:
+        """The rows written since the last checkpoint, in a file of their own."""
+        rows = self.folder.rows / f"rows-{place.step:012d}.safetensors"
+        since = np.zeros_like(heads) if self.heads is None else self.heads
+        about = {"run": self.folder.id, "heads": heads.tolist()}
+        return {"file": rows.name, "digest": write_arrays(rows, place.replay.written(since), about), "heads": heads.tolist()}
 
     def save_best(self, agent_state: dict[str, Any], step: int, score: float) -> None:
         arrays = flat_state({"agent": {"online": agent_state["online"]}})
@@ -130,6 +135,7 @@ class Checkpoints:
             arrays, rows, note = found
             self.chain = note["rows"]
             self.heads = np.array(note["rows"][-1]["heads"])
+            self.saved = None if note["owes_evaluation"] else step
             return arrays, rows, note, complaints
         for step in reversed(self.steps()):
             with contextlib.suppress(CheckpointError):

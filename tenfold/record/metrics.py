@@ -6,6 +6,7 @@ settings. A full disk does not end a run: rows wait in memory and are written wh
 
 import contextlib
 import json
+import math
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -36,14 +37,14 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 class Metrics:
     """Appends rows; remembers what the display shows."""
 
-    def __init__(self, folder: RunFolder, keep_bytes: int = 0, step: int = 0, best: float = float("-inf")) -> None:
+    def __init__(self, folder: RunFolder, keep_bytes: int = 0, step: int = 0, best: float | None = None) -> None:
         """On resume `keep_bytes` is the file's size at the checkpoint, rows after it are dropped; `best` is the score so far."""
         self.path = folder.metrics
         self.waiting: list[str] = []
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.episodes = 0
         self.latest: dict[str, Any] = {}
-        self.best = best
+        self.best = -math.inf if best is None else best
         self.complaint = ""
         try:
             size = self.path.stat().st_size if self.path.exists() else 0
@@ -71,17 +72,25 @@ class Metrics:
         if row["kind"] == "eval":
             self.best = max(self.best, row["mean_return"])
 
+    def best_or_none(self) -> float | None:
+        return self.best if self.best > -math.inf else None
+
+    def recent(self) -> dict[str, float]:
+        """Episodes so far, and their mean return over the window."""
+        mean = {"return": sum(self.returns) / len(self.returns)} if self.returns else {}
+        return {"episodes": self.episodes, **mean}
+
     def episode(self, step: int, episode: Episode) -> None:
         self.add({"kind": "episode", "step": step, "env": episode.env, "return": episode.ret, "length": episode.length})
 
     def add(self, row: dict[str, Any]) -> None:
         self.remember(row)
         self.waiting.append(json.dumps(row))
-        numbers = {k: v for k, v in row.items() if isinstance(v, int | float) and k not in ("step", "env")}
-        if self.board is not None:
+        if self.board is not None and row["kind"] != "episode":  # TensorBoard takes 50 µs a number: means at intervals must do
             try:
-                for name, value in numbers.items():
-                    self.board.add_scalar(f"{row['kind']}/{name}", value, row["step"])
+                for name, value in row.items():
+                    if isinstance(value, int | float) and name != "step":
+                        self.board.add_scalar(f"{row['kind']}/{name}", value, row["step"])
             except OSError as error:
                 self.complaint, self.board = f"TensorBoard's file cannot be written ({error.strerror or error})", None
 

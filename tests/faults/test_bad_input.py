@@ -203,6 +203,30 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
     assert resume(tmp_path / "heard", quiet=True).step == 100  # the evaluation it owes comes first
 
 
+def test_an_evaluation_cut_short_by_ctrl_c_is_made_up_for_on_resume(small_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import json
+    import os
+    import signal
+
+    from tenfold import training
+    from tenfold.record.metrics import read_rows
+    training.train(small_run(), tmp_path / "straight", quiet=True)
+    play = training.play
+
+    def interrupted(*arguments, **named):
+        os.kill(os.getpid(), signal.SIGINT)
+        return play(*arguments, **named)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "play", interrupted)
+        result = training.train(small_run(), tmp_path / "cut", quiet=True)
+        assert (result.interrupted, result.step) == (signal.SIGINT, 200)
+    training.resume(tmp_path / "cut", quiet=True)
+
+    def plain(name: str) -> list[str]:
+        return [json.dumps({k: v for k, v in row.items() if k != "timing"}) for row in read_rows(tmp_path / name / "metrics.jsonl")]
+    assert plain("cut") == plain("straight")
+
+
 @pytest.mark.parametrize(("flags", "sentence"), [
     (["--video", "/nope/x.gif"], "--video /nope/x.gif cannot be written"), (["--video", "/nope/x.mp4"], "cannot be written"),
     (["--checkpoint", "²"], "--checkpoint ² is not there"), (["--episodes", "1e13"], "--episodes = 10000000000000 is out of range")])
