@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tenfold import __version__
-from tenfold.config import Leaf, describe, leaves_of, nearest, show
-from tenfold.errors import UserError
+from tenfold.config import Leaf, Limits, convert_scalar, describe, leaves_of, nearest, read_yaml, show
+from tenfold.errors import ConfigError, UserError
 from tenfold.settings import AGENTS, ENGINES, Run, named, presets
 
 RUNS = Path("runs")
@@ -119,8 +119,6 @@ def chosen_run(given: str | None) -> Path:
 
 
 def whole_number(text: str | None, flag: str, least: int, most: int = 2**63 - 1) -> int | None:
-    from tenfold.config import Limits, convert_scalar
-    from tenfold.errors import ConfigError
     if text is None:
         return None
     value = convert_scalar(text, int, flag)
@@ -220,7 +218,6 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def show_list(arguments: argparse.Namespace) -> int:
-    from tenfold.config import read_yaml
     from tenfold.envs.vector import known_environments
     from tenfold.record.folder import runs_below
     print("presets")

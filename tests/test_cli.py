@@ -127,6 +127,15 @@ def test_python_api(small_run, tmp_path: Path) -> None:
     assert ten.evaluate(tmp_path / "run", episodes=3).returns == score.returns
 
 
+def test_a_native_vector_class_trains_and_says_that_its_resume_is_not_exact(tenfold) -> None:
+    done = tenfold("train", "dqn", "--env", "CartPole-v1", "--vectorize", "native", "--num-envs", "4", *QUICK, "--out", "native")
+    assert done.returncode == 0, done.stderr
+    assert "a resume will not be exact" in done.stderr
+    done = tenfold("resume", "native", "--steps", "800")
+    assert done.returncode == 0, done.stderr
+    assert "its episodes begin anew and this resume is not exact" in done.stderr and "step 80" in done.stderr
+
+
 def test_environment_arguments_reach_the_environment(tenfold) -> None:
     done = tenfold("train", "dqn", "--env", "FrozenLake-v1(is_slippery=false, map_name=8x8)", *QUICK, "--out", "lake", "--quiet")
     assert done.returncode == 0, done.stderr

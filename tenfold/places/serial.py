@@ -30,7 +30,7 @@ class Serial:
     def round(self) -> list[Episode]:
         """Act, step, store, and run the updates that are due. Returns the episodes that ended."""
         envs, clock, settings = self.envs, self.clock, self.run.agent
-        timed = self.rounds % EVERY == 0
+        timed = self.rounds % EVERY == EVERY - 1  # not the first round, which may compile kernels
         if timed:
             clock.start()
         action = self.agent.explore(envs.obs, self.step, self.rounds)

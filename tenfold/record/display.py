@@ -42,11 +42,11 @@ class Display:
         numbers = self.numbers(step, metrics, exploring)
         if self.live is not None:
             table = Table.grid(padding=(0, 2))
+            table.add_row(Text("progress", style="dim"), ProgressBar(self.steps, step, width=40))
             for name, value in numbers.items():
                 table.add_row(Text(name, style="dim"), value)
             table.add_row(Text("time", style="dim"), clock.sentence())
-            bar = ProgressBar(self.steps, step, width=40)
-            self.live.update(Group(Text(self.title, style="bold"), bar, table))
+            self.live.update(Group(Text(self.title, style="bold"), table))
         elif time.monotonic() - self.spoke > LINE_SECONDS:
             self.spoke = time.monotonic()
             self.say("  ".join(f"{name} {value}" for name, value in numbers.items()))
