@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -247,6 +248,7 @@ COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "report": report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 a check failed, 2 a user's mistake, 128 + n stopped by signal n."""
+    sys.path.append(os.getcwd())  # so that --env my_module:Mine-v0 finds my_module.py here; last, so that it shadows nothing
     try:
         arguments = parser().understand(list(sys.argv[1:] if argv is None else argv))
         return COMMANDS[arguments.command](arguments)

@@ -20,7 +20,7 @@ from tenfold.places.serial import Serial
 from tenfold.playing import Score, Stopped, greedy, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
-from tenfold.record.folder import RunFolder, write_settings
+from tenfold.record.folder import RunFolder, versions, write_settings
 from tenfold.record.metrics import Metrics
 from tenfold.record.report import write_report
 from tenfold.settings import Boltzmann, Epsilon, Run, value_at
@@ -76,6 +76,8 @@ def resume(path: str | Path, steps: int | None = None, *, quiet: bool = False) -
             place.replay.load_rows(piece)
         if not place.load_state(nested_state(arrays), with_replay=rows is not None):
             complaints.append(f"{run.env} could not be restored exactly: its episodes begin anew and this resume is not exact.")
+        complaints += [f"{package} was {old} when this run began and is {new} now: numbers may differ in their last bits."
+                       for package, old in folder.about["versions"].items() if (new := versions().get(package, old)) != old]
         metrics = Metrics(folder, note["metrics_bytes"], note["step"], note["best"])
         return carry_out(place, folder, checkpoints, metrics, interrupt, quiet, note, complaints)
 

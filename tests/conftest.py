@@ -28,6 +28,6 @@ def small_run() -> Callable[..., Run]:
 def tenfold(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`tenfold ARGUMENTS…` as a user would type it, in a folder of its own."""
     def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "tenfold.cli", *arguments], capture_output=True, text=True, cwd=tmp_path,
+        return subprocess.run([Path(sys.executable).parent / "tenfold", *arguments], capture_output=True, text=True, cwd=tmp_path,
                               env=os.environ | {"COLUMNS": "200"}, timeout=300, **options)  # type: ignore[call-overload]
     return run

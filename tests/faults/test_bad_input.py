@@ -234,3 +234,14 @@ def test_more_that_eval_refuses(flags: list[str], sentence: str, finished: Path,
     from tenfold.cli import main
     assert main(["eval", str(finished), "--episodes", "1", *flags]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_resume_under_other_versions_says_so(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    from tenfold.training import resume
+    about = json.loads((finished / "run.json").read_text())
+    about["versions"]["torch"] = "0.4.1"
+    (finished / "run.json").write_text(json.dumps(about))
+    resume(finished, 700, quiet=True)
+    assert "torch was 0.4.1 when this run began and is" in capsys.readouterr().err
