@@ -1,5 +1,6 @@
 """Training: build the parts, run the loop, write down what happened. The loop is one screen, `loop`."""
 
+import math
 import signal
 import threading
 import time
@@ -164,9 +165,13 @@ class Recorder:
             exploring["epsilon"] = value_at(how.schedule, place.step)
         elif isinstance(how, Boltzmann):
             exploring["temperature"] = value_at(how.temperature, place.step)
+        statistics = place.engine.statistics()
+        if not all(map(math.isfinite, statistics.values())):
+            raise UserError(f"The loss is no longer finite at step {place.step:,}: lower agent.lr or set agent.clip_norm; the "
+                            f"last checkpoint in {self.checkpoints.folder.path} is from before this.")
         timing = {"seconds": self.seconds(), "steps_per_second": self.display.rate(place.step), "shares": place.clock.shares()}
         self.metrics.add({"kind": "train", "step": place.step, "updates": place.agent.updates, **self.metrics.recent(),
-                          "lr": value_at(settings.lr, place.step), **exploring, **place.engine.statistics(), "timing": timing})
+                          "lr": value_at(settings.lr, place.step), **exploring, **statistics, "timing": timing})
         self.metrics.flush()
         self.complain()
         self.display.update(place.step, self.metrics, place.clock, exploring)

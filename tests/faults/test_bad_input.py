@@ -245,3 +245,9 @@ def test_a_resume_under_other_versions_says_so(finished: Path, capsys: pytest.Ca
     (finished / "run.json").write_text(json.dumps(about))
     resume(finished, 700, quiet=True)
     assert "torch was 0.4.1 when this run began and is" in capsys.readouterr().err
+
+
+def test_a_run_that_diverges_stops_with_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tenfold.cli import main
+    assert main(["train", "dqn", *QUICK, "--agent.lr", "1e18", "--log-every", "100", "--out", str(tmp_path / "run"), "--quiet"]) == 2
+    assert "The loss is no longer finite at step" in capsys.readouterr().err
