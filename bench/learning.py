@@ -18,11 +18,10 @@ from tenfold.record.folder import machine_card, versions
 RESULTS = Path(__file__).parent / "results" / "learning.json"
 # name -> preset, flags on top, the return that counts as solved
 CASES: dict[str, tuple[str, list[str], float]] = {
-    "cartpole": ("cartpole", [], 475),
-    "cartpole, double": ("cartpole", ["--agent.double", "true"], 475),
+    "cartpole (double, n_step=3)": ("cartpole", [], 475),
+    "cartpole, n_step=1": ("cartpole", ["--agent.n-step", "1"], 475),
     "cartpole, dueling": ("cartpole", ["--agent.dueling"], 475),
     "cartpole, prioritized": ("cartpole", ["--agent.replay", "prioritized"], 475),
-    "cartpole, n_step=3": ("cartpole", ["--agent.n-step", "3"], 475),
     "cartpole, quantile": ("cartpole", ["--agent.distribution", "quantile(10)"], 475),
     "cartpole, noisy": ("cartpole", ["--agent.explore", "noisy"], 475),
     "cartpole, boltzmann": ("cartpole", ["--agent.explore", "boltzmann(exponential(2, 0.02, 20k))"], 475),
