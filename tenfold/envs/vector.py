@@ -25,7 +25,7 @@ import tenfold.envs  # noqa: F401  (registers ours)
 from tenfold.config import parse_call, parse_number
 from tenfold.errors import EnvironmentFault, UserError
 from tenfold.ops.pairs import pair
-from tenfold.ops.random import Purpose, bits, key
+from tenfold.ops.random import Purpose, draw_bits, key
 from tenfold.spaces import observation_layout
 
 SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
@@ -136,14 +136,13 @@ class Environments:
         self.terminated = np.zeros(num_envs, np.bool_)
         self.truncated = np.zeros(num_envs, np.bool_)
         self.skipped = np.zeros(num_envs, np.bool_)  # rows that are no transition (the reset step of NEXT_STEP classes)
-        self.episode = np.zeros(num_envs, np.int64)
-        self.length = np.zeros(num_envs, np.int64)
-        self.ret = np.zeros(num_envs)
+        # of the current episodes; lists, since Python reads and writes their items in a third of an array's time
+        self.episode, self.length, self.ret = [0] * num_envs, [0] * num_envs, [0.0] * num_envs
         self.finished: list[Episode] = []
         self.fallible = self.layout.dtype.kind == "f"  # whole numbers are always finite
 
     def episode_seed(self, i: int) -> int:
-        return int(bits(self.keys[i], self.episode[i:i + 1])[0] >> np.uint64(64 - SEED_BITS))
+        return int(draw_bits(self.keys[i], self.episode[i])) >> (64 - SEED_BITS)
 
     def not_finite(self, i: int) -> EnvironmentFault:
         what = "reward" if not math.isfinite(self.reward[i]) else "observation"
@@ -162,6 +161,7 @@ class ScalarEnvironments(Environments):
         shape, dtype = first.action_space.shape or (), first.action_space.dtype or np.dtype(np.int64)
         self.actions = np.zeros((num_envs, 1024, *shape), dtype)  # of the current episodes; grows by doubling
         self.discrete = isinstance(first.action_space, gym.spaces.Discrete)
+        self.direct = self.layout.direct
         self.rows = list(self.obs)  # views, made once
         self.flat_rows = [row.reshape(-1) for row in self.rows]
         for i in range(num_envs):
@@ -180,40 +180,42 @@ class ScalarEnvironments(Environments):
         """One step of every environment with actions [B], in the environment's own numbers."""
         if self.finished:
             self.finished = []
-        direct, fallible = self.layout.direct, self.fallible
         for i, action in enumerate(actions.tolist() if self.discrete else actions):
             obs, reward, terminated, truncated, _ = self.envs[i].step(action)
             row = self.rows[i]
-            if direct:
+            if self.direct:
                 row[...] = obs
             else:
                 self.layout.write(obs, row)
             self.reward[i] = reward
             taken = self.length[i]
             self.length[i] = taken + 1
-            if not math.isfinite(reward) or (fallible and not all_finite(self.flat_rows[i])):
+            if not math.isfinite(reward) or (self.fallible and not all_finite(self.flat_rows[i])):
                 raise self.not_finite(i)
-            if taken == self.actions.shape[1]:
-                self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
-            self.actions[i, taken] = action
-            self.ret[i] += reward
+            self.remember(i, taken, action)
+            self.ret[i] += float(reward)
             self.terminated[i] = terminated
             self.truncated[i] = truncated
             if terminated or truncated:
                 self.final_obs[i] = row
-                self.finished.append(Episode(i, float(self.ret[i]), int(taken) + 1))
+                self.finished.append(Episode(i, self.ret[i], taken + 1))
                 self.episode[i] += 1
                 self.begin(i)
 
+    def remember(self, i: int, taken: int, action: Any) -> None:
+        """Action number `taken` of the current episode, so that it can be replayed."""
+        if taken == self.actions.shape[1]:
+            self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
+        self.actions[i, taken] = action
+
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` needs: which episode each environment is in, and the actions taken in it."""
-        longest = int(self.length.max())
-        return {"episode": self.episode.copy(), "length": self.length.copy(), "actions": self.actions[:, :longest].copy(),
-                "obs": self.obs.copy()}
+        return {"episode": np.array(self.episode), "length": np.array(self.length),
+                "actions": self.actions[:, :max(self.length)].copy(), "obs": self.obs.copy()}
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """Replays the current episodes. False where that did not lead to the same observations: not an exact resume."""
-        self.episode[:] = state["episode"]
+        self.episode = state["episode"].tolist()
         for i in range(self.num_envs):
             self.begin(i)
             for action in state["actions"][i, :state["length"][i]]:
@@ -223,11 +225,9 @@ class ScalarEnvironments(Environments):
                     self.begin(i)
                     break
                 self.layout.write(obs, self.rows[i])
-                self.actions[i, self.length[i]] = action
+                self.remember(i, self.length[i], action)
                 self.length[i] += 1
-                self.ret[i] += reward
-                if self.length[i] == self.actions.shape[1]:
-                    self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
+                self.ret[i] += float(reward)
         return self.exact_resume and bool(np.array_equal(self.obs, state["obs"]))
 
     def close(self) -> None:
@@ -252,8 +252,7 @@ class NativeEnvironments(Environments):
     def begin(self) -> None:
         obs, _ = self.env.reset(seed=self.episode_seed(0))
         self.write_all(obs, self.obs)
-        self.length[:] = 0
-        self.ret[:] = 0
+        self.length, self.ret = [0] * self.num_envs, [0.0] * self.num_envs
         self.terminated[:] = self.truncated[:] = self.skipped[:] = False
 
     def write_all(self, obs: Any, rows: np.ndarray) -> None:
@@ -269,8 +268,9 @@ class NativeEnvironments(Environments):
             np.logical_or(self.terminated, self.truncated, out=self.skipped)
         obs, self.reward[:], self.terminated[:], self.truncated[:], info = self.env.step(actions)
         self.write_all(obs, self.obs)
-        self.length += ~self.skipped
-        self.ret += np.where(self.skipped, 0.0, self.reward)
+        for i in np.flatnonzero(~self.skipped).tolist():
+            self.length[i] += 1
+            self.ret[i] += float(self.reward[i])
         finite = np.isfinite(self.reward)
         if self.fallible:
             finite &= np.isfinite(self.obs.reshape(self.num_envs, -1)).all(-1)
@@ -281,16 +281,16 @@ class NativeEnvironments(Environments):
                 self.layout.write(info["final_obs"][i], self.final_obs[i])
             else:
                 self.final_obs[i] = self.obs[i]
-            self.finished.append(Episode(i, float(self.ret[i]), int(self.length[i])))
+            self.finished.append(Episode(i, self.ret[i], self.length[i]))
             self.episode[i] += 1
             self.length[i] = 0
             self.ret[i] = 0.0
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"episode": self.episode.copy()}
+        return {"episode": np.array(self.episode)}
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        self.episode[:] = state["episode"] + 1
+        self.episode = (state["episode"] + 1).tolist()
         self.begin()
         return False
 
