@@ -126,7 +126,9 @@ def frame_of(env: Any, name: str) -> np.ndarray:
     try:
         frame = env.render()
     except Exception as error:  # Gymnasium wraps a missing pygame in errors of several kinds
-        raise UserError(f"{name} cannot be drawn ({' '.join(str(error).split())}): pip install 'tenfold[video]'.") from None
+        reason = " ".join(str(error).split())
+        advice = "pip install 'tenfold[video]'" if "pygame" in reason else "it has no render mode rgb_array that works"
+        raise UserError(f"{name} cannot be drawn ({type(error).__name__}{': ' if reason else ''}{reason}): {advice}.") from None
     if not isinstance(frame, np.ndarray) or frame.ndim != 3:
         raise UserError(f"{name} cannot be drawn: it gives no image in render mode rgb_array.")
     return frame

@@ -97,7 +97,8 @@ def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metric
     for complaint in complaints or []:
         display.say(f"Note: {complaint}", always=True)
     size = replay_bytes(run.agent, place.envs.layout, run.num_envs)
-    display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}")
+    onward = f", going on from step {place.step:,}" if place.step else ""
+    display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}{onward}")
     display.say(f"engine plain (the only one in this version) on {place.agent.device}; {place.agent.online.flat.numel():,} "
                 f"parameters; replay of {run.agent.capacity:,} rows takes {size / 2**20:,.1f} MiB")
     if not place.envs.exact_resume:
@@ -105,6 +106,8 @@ def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metric
     recorder = Recorder(place, checkpoints, metrics, display, interrupt, note or {})
     recorder.complain()
     try:
+        if place.step == 0:
+            recorder.save()  # so that a run can be resumed from its first moment on
         if recorder.owes_evaluation:
             recorder.evaluate()
         loop(place, recorder, interrupt)

@@ -72,7 +72,7 @@ class RunFolder:
                     raise UserError(f"{path} exists and is not a tenfold run: choose another folder with --out.")
                 if not overwrite:
                     raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, replace it with "
-                                    "--overwrite, or choose another folder with --out.")
+                                    "--overwrite (in Python overwrite=True), or choose another folder with --out.")
             for part in (made / folder.checkpoints.name, made / folder.rows.name):
                 part.mkdir(parents=True)
             write_settings(made, run)
