@@ -31,6 +31,7 @@ test-cuda: install
 lint: install
 	$(RUN)/ruff check .
 	$(RUN)/pyright
+	$(RUN)/python bench/readme.py --check
 
 bench: install
 	$(RUN)/python bench/adapter.py

@@ -27,16 +27,13 @@ def learning() -> str:
 
 
 def bench() -> str:
-    adapter, timers, startup = results("adapter"), results("timers"), results("startup")
+    adapter, startup = results("adapter"), results("startup")
     lines = ["| what | measured | bar |", "|---|---|---|"]
     for r in adapter["rows"]:
         s = r["setting"]
         lines.append(f"| adapter, {s['env']} × {s['num_envs']}: a step over the environment itself | {r['overhead_us']:.2f} µs "
                      f"({r['adapter_us']:.2f} against {r['environment_us']:.2f}; Gymnasium's SyncVectorEnv "
                      f"{r['sync_vector_us']:.2f}) | {r['bar_us']:g} µs |")
-    for r in timers["rows"]:
-        lines.append(f"| timers that are always on, {r['setting']['work']} | {100 * (r['ratio'] - 1):+.1f} % "
-                     f"({r['with_us']:.1f} µs a round against {r['without_us']:.1f}) | 1 % |")
     for r in startup["rows"]:
         lines.append(f"| {r['name']} | {r['seconds']:.2f} s | {r['bar']:g} s |")
     m = adapter["machine"]
