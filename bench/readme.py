@@ -17,7 +17,7 @@ def learning() -> str:
     cases: dict[str, list[dict]] = {}
     for row in found["rows"]:
         cases.setdefault(row["case"], []).append(row)
-    lines = ["| run | returns by seed | solved is | solved | seconds a run, two at a time |", "|---|---|---|---|---|"]
+    lines = ["| run | returns by seed | solved is | solved | seconds a run (loaded machine) |", "|---|---|---|---|---|"]
     for case, rows in cases.items():
         returns = ", ".join(f"{r['mean_return']:.2f}" if r["bar"] < 1 else f"{r['mean_return']:.1f}" for r in rows)
         solved = f"{sum(r['solved'] for r in rows)} of {len(rows)}"
