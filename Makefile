@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
+PEERS := .venv-peers
 # every extra the code uses so far; `peers` has an environment of its own
 EXTRAS := video,box2d,dev
 
-.PHONY: install demo test test-slow test-cuda lint bench clean
+.PHONY: install demo test test-slow test-cuda lint bench bench-peers clean
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -34,9 +35,17 @@ lint: install
 	$(RUN)/python bench/readme.py --check
 
 bench: install
-	$(RUN)/python bench/adapter.py
-	$(RUN)/python bench/timers.py
-	$(RUN)/python bench/startup.py
+	$(RUN)/python bench/all.py
+
+# opponents live in an environment of their own, about 2 GB
+bench-peers: install $(PEERS)/.installed
+	$(RUN)/python bench/all.py --peers
+
+$(PEERS)/.installed: bench/peers/requirements.txt constraints.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch==2.13.0"
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r bench/peers/requirements.txt
+	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(PEERS) build *.egg-info

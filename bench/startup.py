@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from measure import interleave, write
+from tenfold.measure import interleave, write
 
 COUNT = "import torch, time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"
 

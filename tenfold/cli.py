@@ -53,6 +53,8 @@ def parser() -> Parser:
     train.add_argument("what", metavar="WHAT",
                        help=f"a preset ({', '.join(presets())}), an agent ({', '.join(AGENTS)}) or FILE.yaml")
     train.add_argument("--out", metavar="FOLDER", help="where the run is kept (runs/WHAT by default)")
+    train.add_argument("--seeds", metavar="N|A..B|A,B,…", help="train several seeds: 8 means 0 to 7; also 3..6 or 1,5,9")
+    train.add_argument("--jobs", help="seeds trained at the same time (as many as there are cores)")
     train.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
     settings = train.add_argument_group("settings")
@@ -62,6 +64,8 @@ def parser() -> Parser:
     resume = commands.add_parser("resume", help="go on with a run, as if it had never stopped", allow_abbrev=False)
     resume.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
     resume.add_argument("--steps", help="a new end, in environment steps")
+    resume.add_argument("--engine", help="another engine from here on")
+    resume.add_argument("--jobs", help="of a run of many seeds: how many at the same time")
     resume.add_argument("--quiet", action="store_true", help="no progress, only the result")
 
     evaluate = commands.add_parser("eval", help="play episodes with a trained agent", allow_abbrev=False)
@@ -75,6 +79,20 @@ def parser() -> Parser:
     report = commands.add_parser("report", help="write a run's page and picture anew", allow_abbrev=False)
     report.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
     commands.add_parser("check", help="compare every fast path with its plain reference, on this machine", allow_abbrev=False)
+    bench = commands.add_parser("bench", help="time every fast path against its baseline, on this machine", allow_abbrev=False)
+    bench.add_argument("names", nargs="*", metavar="NAME", help="which (all by default); `pairs` means every registered pair")
+    bench.add_argument("--peers", action="store_true", help="other people's packages too (make bench-peers installs them)")
+    bench.add_argument("--json", metavar="FILE", help="write the rows, with the machine card")
+    bench.add_argument("--list", action="store_true", help="show the names")
+    profile = commands.add_parser("profile", help="show where a run's time goes, engine by engine", allow_abbrev=False)
+    profile.add_argument("what", metavar="WHAT", help="a preset, an agent or FILE.yaml, as for train")
+    profile.add_argument("--engine", dest="engines", default="plain,fused", metavar="A,B", help="which engines (plain,fused)")
+    profile.add_argument("--for", dest="length", default="3k", metavar="STEPS", help="environment steps to time (3k)")
+    profile.add_argument("--trace", metavar="FILE", help="where the Chrome trace goes (profile.json)")
+    group = profile.add_argument_group("settings")
+    for leaf in leaves_of(Run):
+        if leaf.path != "engine":
+            add_setting(group, leaf)
     commands.add_parser("list", help="show presets, agents, engines, environments and runs", allow_abbrev=False)
     return top
 
@@ -116,7 +134,8 @@ def chosen_run(given: str | None) -> Path:
     found = runs_below(RUNS)
     if not found:
         raise UserError("There is no run below runs/: name a run's folder, or start one with `tenfold train cartpole`.")
-    return found[0]
+    from tenfold.record.seeds import is_seeds
+    return found[0].parent if is_seeds(found[0].parent) else found[0]
 
 
 def whole_number(text: str | None, flag: str, least: int, most: int = 2**63 - 1) -> int | None:
@@ -132,14 +151,58 @@ def train(arguments: argparse.Namespace) -> int:
     run = named(arguments.what, settings_given(arguments))
     out = arguments.out or str(RUNS / (Path(arguments.what).stem if arguments.what not in AGENTS else
                                        f"{arguments.what}-{run.env.split('(')[0].replace('/', '-').replace(':', '-')}"))
+    jobs = whole_number(arguments.jobs, "--jobs", 1, 1024) or 0
+    if arguments.seeds is not None:
+        from tenfold.seeds import train_seeds
+        return finish_seeds(train_seeds(run, seeds_named(arguments.seeds), out, jobs=jobs, overwrite=arguments.overwrite,
+                                        quiet=arguments.quiet))
     from tenfold.training import train as start
     return finish(start(run, out, overwrite=arguments.overwrite, quiet=arguments.quiet))
 
 
+def seeds_named(text: str) -> tuple[int, ...]:
+    """8, 3..6 or 1,5,9."""
+    try:
+        if ".." in text:
+            first, last = (int(part) for part in text.split(".."))
+            found = tuple(range(first, last + 1))
+        elif "," in text:
+            found = tuple(int(part) for part in text.split(","))
+        else:
+            found = tuple(range(int(text)))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 0 or len(found) > 10_000:
+        raise UserError(f"--seeds {text} cannot be read: write a number (8 means 0 to 7), a range (3..6) or a list (1,5,9).")
+    return found
+
+
+def finish_seeds(result: Any) -> int:
+    """The last words of a run of many seeds."""
+    from tenfold.record.seeds import sentence
+    if result.interrupted:
+        print(f"Stopped and saved. Go on with: tenfold resume {result.path}")
+        return 128 + result.interrupted
+    for seed, member in result.summary["seeds"].items():
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in member.items()
+                            if name != "step" and value is not None)
+        print(f"  seed {seed:<4} {numbers}")
+    for name in ("return", "last_evaluation", "best_evaluation"):
+        if name in result.summary:
+            print(f"{name.replace('_', ' '):16} {sentence(result.summary[name])}")
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   play them: tenfold eval {result.path}")
+    return 0
+
+
 def resume(arguments: argparse.Namespace) -> int:
     path, steps = chosen_run(arguments.run), whole_number(arguments.steps, "--steps", 1)
+    from tenfold.record.seeds import is_seeds
+    if is_seeds(path):
+        from tenfold.seeds import resume_seeds
+        return finish_seeds(resume_seeds(path, steps, engine=arguments.engine or "", quiet=arguments.quiet,
+                                         jobs=whole_number(arguments.jobs, "--jobs", 1, 1024) or 0))
     from tenfold.training import resume as go_on
-    return finish(go_on(path, steps, quiet=arguments.quiet))
+    return finish(go_on(path, steps, engine=arguments.engine or "", quiet=arguments.quiet))
 
 
 def finish(result: Any) -> int:
@@ -164,40 +227,63 @@ def evaluate(arguments: argparse.Namespace) -> int:
     seed = whole_number(arguments.seed, "--seed", 0)
     import torch
 
+    from tenfold.record.seeds import SeedsFolder, is_seeds, sentence, together
+    torch.set_num_threads(1)
+    assert episodes is not None
+    if not is_seeds(path):
+        found = scores(path, arguments.checkpoint, episodes, seed, arguments.video)
+        print(json.dumps(found)) if arguments.json else tell(found)
+        return 0
+    folder = SeedsFolder.open(path)
+    if arguments.video is not None:
+        raise UserError(f"--video films one agent: name a seed's folder, for example {folder.member(folder.seeds[0])}.")
+    members = [scores(folder.member(s), arguments.checkpoint, episodes, seed, None) for s in folder.seeds]
+    joined = together([member["mean_return"] for member in members])
+    if arguments.json:
+        print(json.dumps({"run": str(path), "env": folder.run.env, "mean_return": joined["mean"], **joined, "members": members}))
+        return 0
+    print(f"{folder.run.env}, checkpoint {arguments.checkpoint}, {episodes} episodes each, greedy")
+    for s, member in zip(folder.seeds, members, strict=True):
+        print(f"  seed {s:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}")
+    print(f"  trained   {sentence(joined)}\n  random    {members[0]['random_mean_return']:10.2f}")
+    return 0
+
+
+def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None) -> dict[str, Any]:
+    """The greedy policy's returns, with the random policy's beside them."""
     from tenfold.playing import film, greedy, play, uniformly_random
     from tenfold.record.folder import RunFolder
     from tenfold.training import load
-    torch.set_num_threads(1)
     _, run = RunFolder.open(path)
-    agent = load(path, arguments.checkpoint)
+    agent = load(path, checkpoint)
     seed = run.seed if seed is None else seed
-    assert episodes is not None
     score = play(run.env, agent.layout, greedy(agent), episodes, seed, limit=run.episode_limit)
     random = play(run.env, agent.layout, uniformly_random(agent, seed), episodes, seed, limit=run.episode_limit)
     found: dict[str, Any] = {
-        "run": str(path), "env": run.env, "checkpoint": arguments.checkpoint, "episodes": score.episodes,
+        "run": str(path), "env": run.env, "checkpoint": checkpoint, "episodes": score.episodes,
         "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns, "lengths": score.lengths,
-        "random_mean_return": random.mean_return}
-    if arguments.video is not None:
-        video = Path(arguments.video) if arguments.video else path / "video.gif"
-        found["video"], found["frames"] = str(video), film(run.env, agent.layout, greedy(agent), seed, video)
-    if arguments.json:
-        print(json.dumps(found))
-        return 0
-    print(f"{run.env}, checkpoint {arguments.checkpoint}, {score.episodes} episodes, greedy")
-    print(f"  trained  {score.mean_return:10.2f} ± {score.std_return:.2f}   (least {min(score.returns):.2f}, "
-          f"most {max(score.returns):.2f})")
-    print(f"  random   {random.mean_return:10.2f} ± {random.std_return:.2f}")
+        "random_mean_return": random.mean_return, "random_std_return": random.std_return}
+    if video is not None:
+        file = Path(video) if video else path / "video.gif"
+        found["video"], found["frames"] = str(file), film(run.env, agent.layout, greedy(agent), seed, file)
+    return found
+
+
+def tell(found: dict[str, Any]) -> None:
+    print(f"{found['env']}, checkpoint {found['checkpoint']}, {found['episodes']} episodes, greedy")
+    print(f"  trained  {found['mean_return']:10.2f} ± {found['std_return']:.2f}   (least {min(found['returns']):.2f}, "
+          f"most {max(found['returns']):.2f})")
+    print(f"  random   {found['random_mean_return']:10.2f} ± {found['random_std_return']:.2f}")
     if "video" in found:
         print(f"  video    {found['video']} ({found['frames']} frames)")
-    return 0
 
 
 def report(arguments: argparse.Namespace) -> int:
     from tenfold.record.folder import RunFolder
     from tenfold.record.report import write_report
-    folder, run = RunFolder.open(chosen_run(arguments.run))
-    print(write_report(folder, run))
+    from tenfold.record.seeds import SeedsFolder, is_seeds, write_seeds_report
+    path = chosen_run(arguments.run)
+    print(write_seeds_report(SeedsFolder.open(path)) if is_seeds(path) else write_report(*RunFolder.open(path)))
     return 0
 
 
@@ -216,6 +302,60 @@ def check(arguments: argparse.Namespace) -> int:
     Console().print(table)
     print(f"{table.row_count - failed} of {table.row_count} fast paths equal their references on this machine.")
     return 1 if failed else 0
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tenfold.engines.fused import set_threads
+    from tenfold.measure import choose, write
+    chosen = choose(arguments.names, arguments.peers)
+    if arguments.list:
+        print("\n".join(chosen))
+        return 0
+    set_threads(1)
+    table = Table("benchmark", "setting", "baseline", "candidate", "ratio", "equal", "bytes")
+    rows = []
+    with Console(stderr=True).status("") as status:
+        for number, (name, work) in enumerate(chosen.items(), 1):
+            status.update(f"{number} of {len(chosen)}: {name}")
+            rows += work()
+    for row in rows:
+        setting = " ".join(f"{k}={v}" for k, v in row["setting"].items())
+        equal = {True: "[green]yes[/]", False: "[red]NO[/]", None: "–"}[row["equal"]]
+        table.add_row(row["name"], setting, f"{row['baseline']} {row['baseline_us']:,.1f} µs",
+                      f"{row['candidate']} {row['candidate_us']:,.1f} µs", f"{row['ratio']:.2f}", equal,
+                      f"{row['baseline_bytes']:,} → {row['candidate_bytes']:,}" if row["candidate_bytes"] is not None else "–")
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    if arguments.json:
+        write("", rows, Path(arguments.json))
+    return 1 if any(row["equal"] is False for row in rows) else 0
+
+
+def profile(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tenfold.profiling import profile_run, verdict, write_trace
+    run, steps = named(arguments.what, settings_given(arguments)), whole_number(arguments.length, "--for", 1, 10**8)
+    assert steps is not None
+    profiles = [profile_run(run, engine.strip(), steps) for engine in arguments.engines.split(",")]
+    for found in profiles:
+        table = Table("stage", "calls", "total s", "mean µs", "share",
+                      title=f"{found.engine}: {found.us_per_step:.1f} µs an environment step")
+        for stage, (calls, spent) in found.stages().items():
+            table.add_row(stage, f"{calls:,}" if calls else "", f"{spent:.3f}", f"{spent / calls * 1e6:.1f}" if calls else "",
+                          f"{spent / found.seconds:.1%}")
+        Console(width=None if sys.stdout.isatty() else 120).print(table)
+    first = profiles[0]
+    for other in profiles[1:]:
+        print(f"{other.engine} takes {first.us_per_step / other.us_per_step:.1f} times less than {first.engine} a step, stages "
+              "timed one by one; in a run a round of the fused engine is one call.")
+    trace = Path(arguments.trace or "profile.json")
+    write_trace(profiles, trace)
+    print(f"{verdict(profiles)}\ntrace: {trace} (open it at chrome://tracing or ui.perfetto.dev)")
+    return 0
 
 
 def show_list(arguments: argparse.Namespace) -> int:
@@ -243,7 +383,8 @@ def show_list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "report": report, "check": check, "list": show_list}
+COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "report": report, "check": check, "bench": bench,
+            "profile": profile, "list": show_list}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

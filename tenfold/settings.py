@@ -115,7 +115,8 @@ class Boltzmann(Option):
 
 @dataclass(frozen=True)
 class Noisy(Option):
-    """Factorised Gaussian noise on every weight, its scale learned; the greedy policy uses the means."""
+    """Factorised Gaussian noise on every weight, its scale learned; the greedy policy uses the means. Before learning starts
+    actions are drawn uniformly."""
 
     sigma: Positive = 0.5
 
@@ -203,8 +204,11 @@ class Run(Config):
     """environments stepped together"""
     vectorize: Literal["scalar", "native"] = "scalar"
     """scalar: our loop over ordinary environments, resumed exactly; native: the environment's own vector class"""
-    engine: Literal["auto", "plain"] = "auto"
-    """how an update runs: plain (eager PyTorch, the reference); auto picks"""
+    engine: Literal["auto", "plain", "fused"] = "auto"
+    """how an update runs: fused (one compiled call, for fully connected networks on the CPU), plain (eager PyTorch, the
+    reference); auto picks"""
+    verify: Whole = 0
+    """repeat every N-th update with the plain engine from a copy of the same state and compare; 0: never"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """where the networks live; auto is cpu"""
     threads: Annotated[int, Limits(1, 1024)] = 1
@@ -230,7 +234,8 @@ class Run(Config):
 
 
 AGENTS: dict[str, type[DQN]] = {"dqn": DQN}
-ENGINES = {"plain": "eager PyTorch autograd, any network, any device: the reference"}
+ENGINES = {"fused": "a whole round in one compiled call: fully connected networks on the CPU",
+           "plain": "eager PyTorch autograd, any network, any device: the reference"}
 
 
 def presets() -> dict[str, Path]:

@@ -2,8 +2,8 @@
 
 import math
 import signal
+import sys
 import threading
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -13,6 +13,7 @@ import torch
 
 from tenfold.agents.dqn import DQNAgent
 from tenfold.config import differing, to_mapping
+from tenfold.engines.fused import set_threads
 from tenfold.envs.vector import make_env
 from tenfold.errors import CheckpointError, ConfigError, UserError
 from tenfold.memory.replay import replay_bytes
@@ -26,6 +27,8 @@ from tenfold.record.metrics import Metrics
 from tenfold.record.report import write_report
 from tenfold.settings import Boltzmann, Epsilon, Run, value_at
 from tenfold.spaces import discrete_actions, observation_layout
+
+PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
 
 
 @dataclass(frozen=True)
@@ -43,32 +46,41 @@ class Result:
     unsaved: str = ""
 
 
+class Finished(UserError):
+    """There is nothing to resume."""
+
+
 def train(run: Run, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Result:
     """Trains `run` from the start into the folder `out` (runs/<environment> by default)."""
     path = Path(out) if out else Path("runs") / run.env.split("(")[0].replace("/", "-").replace(":", "-")
     prepare(run)
     with Interrupt() as interrupt:
         place = Serial(run)  # before the folder: settings that do not fit leave nothing behind
+        warm_up(place, quiet)
         folder = RunFolder.create(path, run, overwrite)
         return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), interrupt, quiet)
 
 
-def resume(path: str | Path, steps: int | None = None, *, quiet: bool = False) -> Result:
-    """Goes on from the latest whole checkpoint, as if the run had never stopped; `steps` sets a new end."""
+def resume(path: str | Path, steps: int | None = None, *, engine: str = "", quiet: bool = False) -> Result:
+    """Goes on from the latest whole checkpoint, as if the run had never stopped; `steps` sets a new end, `engine` another
+    engine (then numbers differ in their last bits)."""
     folder, run = RunFolder.open(Path(path))
     checkpoints = Checkpoints(folder, run.keep)
     arrays, rows, note, complaints = checkpoints.latest()
-    changed = differing(to_mapping(run) | {"steps": 0}, note["settings"] | {"steps": 0})
+    run = replace(run, engine=engine) if engine else run
+    free = {"steps": 0, "engine": "", "verify": 0}  # these change nothing that was learned
+    changed = differing(to_mapping(run) | free, note["settings"] | free)
     if changed:
         raise ConfigError(changed[0], f"in {folder.path / 'config.yaml'} is not what the checkpoint was trained with: put it "
-                          "back, or start a run of its own; only --steps can change on resume.")
+                          "back, or start a run of its own; only --steps and --engine can change on resume.")
     run = run if steps is None else replace(run, steps=steps)
     if note["step"] >= run.steps and not note["owes_evaluation"]:
-        raise UserError(f"{path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
+        raise Finished(f"{path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
                         f"`tenfold eval {path}`.")
     prepare(run)
     with Interrupt() as interrupt:
         place = Serial(run)
+        warm_up(place, quiet)
         try:
             write_settings(folder.path, run)
         except OSError as error:
@@ -84,9 +96,18 @@ def resume(path: str | Path, steps: int | None = None, *, quiet: bool = False) -
 
 
 def prepare(run: Run) -> None:
-    torch.set_num_threads(run.threads)
+    set_threads(run.threads)
     if run.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device", "= cuda, but PyTorch sees no CUDA device here: use cpu.")
+
+
+def warm_up(place: Serial, quiet: bool) -> None:
+    """Compiles the engine's kernels, and says so where they are not on disk yet."""
+    words = threading.Timer(PATIENCE, lambda: quiet or print("compiling kernels, once …", file=sys.stderr, flush=True))
+    words.daemon = True
+    words.start()
+    place.engine.warm_up()
+    words.cancel()
 
 
 def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metrics: Metrics, interrupt: "Interrupt", quiet: bool,
@@ -99,10 +120,12 @@ def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metric
     size = replay_bytes(run.agent, place.envs.layout, run.num_envs)
     onward = f", going on from step {place.step:,}" if place.step else ""
     display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}{onward}")
-    display.say(f"engine plain (the only one in this version) on {place.agent.device}; {place.agent.online.flat.numel():,} "
+    display.say(f"engine {place.engine_choice}; on {place.agent.device}; {place.agent.online.flat.numel():,} "
                 f"parameters; replay of {run.agent.capacity:,} rows takes {size / 2**20:,.1f} MiB")
     if not place.envs.exact_resume:
         display.say(f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a resume will not be exact.")
+    if place.lockstep:
+        place.lockstep.folder = folder.path
     recorder = Recorder(place, checkpoints, metrics, display, interrupt, note or {})
     recorder.complain()
     try:
@@ -121,6 +144,8 @@ def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metric
                     metrics.best_or_none(), seconds, interrupt.signal, unsaved)
     if not unsaved:
         recorder.try_to("write the report", lambda: write_report(folder, run))
+    if place.lockstep:
+        display.say(place.lockstep.sentence(), always=True)
     display.say(f"step {place.step:,} after {clock_face(seconds)} ({display.rate(place.step):,.0f} steps/s); "
                 f"time: {place.clock.sentence()}")
     return result
@@ -133,7 +158,7 @@ def loop(place: Serial, recorder: "Recorder", interrupt: "Interrupt") -> None:
     due = next_due(place.step, intervals)
     while place.step < run.steps and not interrupt.signal:
         before = place.step
-        for episode in place.round():
+        for episode in place.round(min(due, run.steps)):
             recorder.metrics.episode(place.step, episode)
         if place.step >= due:
             for every, action in intervals:
@@ -157,7 +182,7 @@ class Recorder:
         self.owes_evaluation = note.get("owes_evaluation", False)  # interrupted in one: it is made up for on resume
 
     def seconds(self) -> float:
-        return self.seconds_before + time.monotonic() - self.display.started
+        return self.seconds_before + self.display.seconds()
 
     def log(self) -> None:
         place = self.place

@@ -9,9 +9,22 @@ from pathlib import Path
 import pytest
 import torch
 
+import tenfold
 from tenfold.settings import DQN, Net, Run
 
 torch.set_num_threads(1)
+
+
+def forget_stale_kernels() -> None:
+    """Numba's cache does not notice an edit in a function of another file: what is older than any source goes."""
+    package = Path(tenfold.__file__).parent
+    newest = max(source.stat().st_mtime for source in package.rglob("*.py"))
+    for kernel in package.rglob("__pycache__/*.nb[ic]"):
+        if kernel.stat().st_mtime < newest:
+            kernel.unlink(missing_ok=True)
+
+
+forget_stale_kernels()
 
 
 @pytest.fixture
@@ -24,8 +37,8 @@ def small_run() -> Callable[..., Run]:
     return make
 
 
-@pytest.fixture
-def tenfold(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+@pytest.fixture(name="tenfold")
+def command_line(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`tenfold ARGUMENTS…` as a user would type it, in a folder of its own."""
     def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run([Path(sys.executable).parent / "tenfold", *arguments], capture_output=True, text=True, cwd=tmp_path,

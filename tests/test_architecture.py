@@ -13,12 +13,13 @@ COMMON = {"config", "settings", "errors", "spaces"}
 ARROWS = {
     "ops": {"ops"}, "nets": {"ops", "nets"}, "memory": {"ops", "memory"}, "envs": {"ops", "envs"},
     "agents": {"ops", "nets", "memory", "agents"}, "record": {"record", "memory", "envs"},
-    "engines": {"agents", "nets", "ops", "memory", "record"},
+    "engines": {"agents", "nets", "ops", "memory", "record", "engines", "envs"},
     "places": {"agents", "engines", "envs", "memory", "record"},
     "playing": {"agents", "envs", "ops"},
     "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops"},
+    "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "config": set(), "errors": set(), "settings": {"config", "errors"}, "spaces": {"errors"},
-    "cli": {"training", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training"},
+    "cli": {"training", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training"},
 }
 
 

@@ -24,7 +24,7 @@ def test_train_says_what_it_does_and_where_the_results_are(tenfold) -> None:
     done = tenfold("train", "dqn", "--env", "CartPole-v1", *QUICK, "--seed", "3")
     assert done.returncode == 0, done.stderr
     assert "dqn on CartPole-v1, seed 3, 400 steps -> runs/dqn-CartPole-v1" in done.stderr
-    assert "replay of 300 rows takes 0.0 MiB" in done.stderr and "engine plain" in done.stderr
+    assert "replay of 300 rows takes 0.0 MiB" in done.stderr and "engine fused" in done.stderr
     assert "time: " in done.stderr and "env" in done.stderr and "update" in done.stderr
     assert "mean return of the last 100 training episodes: " in done.stdout
     assert "report: runs/dqn-CartPole-v1/report.html" in done.stdout
@@ -39,7 +39,7 @@ def test_a_run_folder_holds_everything(trained: Path) -> None:
     train = [row for row in rows if row["kind"] == "train"]
     assert [row["step"] for row in train] == [100, 200, 300, 400]
     assert train[-1]["epsilon"] == pytest.approx(1 - 0.96 * 400 / 8000) and train[-1]["loss"] > 0
-    assert set(train[-1]["timing"]["shares"]) >= {"act", "env", "store", "sample", "update", "evaluate", "save"}
+    assert set(train[-1]["timing"]["shares"]) >= {"act", "env", "store", "update", "evaluate", "save"}
     assert sum(train[-1]["timing"]["shares"].values()) == pytest.approx(1)
     assert sum(row["length"] for row in rows if row["kind"] == "episode") <= 400
     assert list((trained / "tensorboard").glob("events*"))

@@ -17,6 +17,7 @@ from tenfold.settings import DQN, Boltzmann, Epsilon, value_at
 from tenfold.spaces import NATURE_SIDE, DiscreteActions, ObsLayout
 
 Tensors = dict[str, torch.Tensor]
+ONLINE, TARGET, MEAN, SQUARE, GRAD = range(5)  # rows of an agent's `block`
 
 
 class DQNAgent:
@@ -27,9 +28,11 @@ class DQNAgent:
         shape = (layout.size,) if self.config.net.encoder == "mlp" else layout.net_shape
         self.online = QNetwork(shape, actions.n, self.config, layout.scale).initialise([seed]).to(device)
         self.target = QNetwork(shape, actions.n, self.config, layout.scale).to(device)
-        self.target.flat.copy_(self.online.flat)
-        self.mean = torch.zeros_like(self.online.flat)
-        self.square = torch.zeros_like(self.online.flat)
+        # one array for compiled code, five for everyone else
+        self.block = torch.zeros(5, self.online.flat.numel(), device=device)
+        self.online.flatten(self.block[ONLINE], self.block[GRAD])
+        self.target.flatten(self.block[TARGET]).flat.copy_(self.online.flat)
+        self.mean, self.square = self.block[MEAN], self.block[SQUARE]
         self.updates = 0
         self.device = self.online.flat.device
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
@@ -48,14 +51,19 @@ class DQNAgent:
         start = rounds * size
         if isinstance(how, Epsilon):
             random = fill_uniform(self.keys[Purpose.COIN], start, np.empty(size)) < value_at(how.schedule, step)
-            choice = (fill_uniform(self.keys[Purpose.ACTION], start, np.empty(size)) * self.actions.n).astype(np.int64)
+            choice = self.random_actions(start, size)
             return choice if random.all() else np.where(random, choice, self.values(rows).argmax(-1))
         if isinstance(how, Boltzmann):  # argmax(Q / T + Gumbel noise) is a draw from softmax(Q / T)
             u = fill_uniform(self.keys[Purpose.ACTION], start * self.actions.n, np.empty(size * self.actions.n))
             gumbel = -np.log(-np.log(np.maximum(u, 2.0**-53)))
             values = self.values(rows).astype(np.float64)
             return (values + value_at(how.temperature, step) * gumbel.reshape(size, -1)).argmax(-1)
+        if step < self.config.learning_starts:  # an untrained network's favourite action would fill the memory otherwise
+            return self.random_actions(start, size)
         return self.values(rows, self.draw_noise(Purpose.NOISE_ACT, rounds)).argmax(-1)
+
+    def random_actions(self, start: int, size: int) -> np.ndarray:
+        return (fill_uniform(self.keys[Purpose.ACTION], start, np.empty(size)) * self.actions.n).astype(np.int64)
 
     def act(self, obs: Any, mask: Any = None) -> Any:
         """The greedy action for one observation or a batch, in the environment's own numbers.

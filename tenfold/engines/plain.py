@@ -1,8 +1,10 @@
 """The reference engine: eager PyTorch autograd, one update after another. Any network, any device."""
 
+import numpy as np
 import torch
 
 from tenfold.agents.dqn import DQNAgent, Tensors
+from tenfold.envs.vector import Environments
 from tenfold.memory.replay import Replay
 from tenfold.ops.adam import adam, clip, hard_copy, polyak
 from tenfold.ops.random import Purpose
@@ -15,13 +17,20 @@ STATISTICS = ("loss", "q", "td_error", "grad_norm")
 class PlainEngine:
     """K due updates as one call, each from a batch sampled after the previous one's priorities were written."""
 
-    def __init__(self, agent: DQNAgent, replay: Replay) -> None:
-        self.agent, self.replay = agent, replay
+    def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
+        self.agent, self.replay, self.envs = agent, replay, envs
         b = replay.batch  # these tensors share the batch's memory: nothing is copied on the CPU
         self.rows: Tensors = {name: torch.from_numpy(getattr(b, name))
                               for name in ("obs", "action", "reward", "discount", "next_obs", "weight")}
         self.sums = torch.zeros(len(STATISTICS), device=agent.device)  # numbers stay on the device until they are logged
         self.summed = 0
+
+    def warm_up(self) -> None:
+        """Compiles what there is to compile, and changes nothing."""
+
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        """Actions for the environments' current observations."""
+        return self.agent.explore(self.envs.obs, step, rounds)
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         """`count` gradient updates at environment step `step`."""

@@ -4,3 +4,6 @@ import gymnasium
 
 if "tenfold/Catch-v0" not in gymnasium.registry:
     gymnasium.register("tenfold/Catch-v0", "tenfold.envs.classic:Catch")
+    for task, limit in (("CartPole-v1", 500), ("Acrobot-v1", 500), ("MountainCar-v0", 200), ("Pendulum-v1", 200)):
+        gymnasium.register(f"tenfold/{task}", "tenfold.envs.control:ControlEnv", max_episode_steps=limit,
+                           kwargs={"kind": f"tenfold/{task}"})

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,6 +27,9 @@ from tenfold.errors import EnvironmentFault, UserError
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_bits, key
 from tenfold.spaces import observation_layout
+
+if TYPE_CHECKING:
+    from tenfold.envs.control import ControlEnvironments
 
 SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
 
@@ -141,6 +144,10 @@ class Environments:
         self.finished: list[Episode] = []
         self.fallible = self.layout.dtype.kind == "f"  # whole numbers are always finite
 
+    def step(self, actions: np.ndarray) -> None:
+        """One step of every environment with actions [B], in the environment's own numbers."""
+        raise NotImplementedError
+
     def episode_seed(self, i: int) -> int:
         return int(draw_bits(self.keys[i], self.episode[i])) >> (64 - SEED_BITS)
 
@@ -192,7 +199,9 @@ class ScalarEnvironments(Environments):
             self.length[i] = taken + 1
             if not math.isfinite(reward) or (self.fallible and not all_finite(self.flat_rows[i])):
                 raise self.not_finite(i)
-            self.remember(i, taken, action)
+            if taken == self.actions.shape[1]:
+                self.longer_episodes()
+            self.actions[i, taken] = action
             self.ret[i] += float(reward)
             self.terminated[i] = terminated
             self.truncated[i] = truncated
@@ -202,11 +211,9 @@ class ScalarEnvironments(Environments):
                 self.episode[i] += 1
                 self.begin(i)
 
-    def remember(self, i: int, taken: int, action: Any) -> None:
-        """Action number `taken` of the current episode, so that it can be replayed."""
-        if taken == self.actions.shape[1]:
-            self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
-        self.actions[i, taken] = action
+    def longer_episodes(self) -> None:
+        """Room for twice as many actions."""
+        self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
 
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` needs: which episode each environment is in, and the actions taken in it."""
@@ -216,6 +223,8 @@ class ScalarEnvironments(Environments):
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """Replays the current episodes. False where that did not lead to the same observations: not an exact resume."""
         self.episode = state["episode"].tolist()
+        while self.actions.shape[1] < state["actions"].shape[1]:
+            self.longer_episodes()
         for i in range(self.num_envs):
             self.begin(i)
             for action in state["actions"][i, :state["length"][i]]:
@@ -225,7 +234,7 @@ class ScalarEnvironments(Environments):
                     self.begin(i)
                     break
                 self.layout.write(obs, self.rows[i])
-                self.remember(i, self.length[i], action)
+                self.actions[i, self.length[i]] = action
                 self.length[i] += 1
                 self.ret[i] += float(reward)
         return self.exact_resume and bool(np.array_equal(self.obs, state["obs"]))
@@ -298,5 +307,10 @@ class NativeEnvironments(Environments):
         self.env.close()
 
 
-def make_environments(name: str, num_envs: int, seed: int, vectorize: str) -> ScalarEnvironments | NativeEnvironments:
+def make_environments(name: str, num_envs: int, seed: int,
+                      vectorize: str) -> "ScalarEnvironments | NativeEnvironments | ControlEnvironments":
+    """Our compiled tasks step together whatever `vectorize` says; with arguments they are environments like any other."""
+    from tenfold.envs.control import KINDS, ControlEnvironments  # which imports this module
+    if name in KINDS:
+        return ControlEnvironments(name, num_envs, seed)
     return (ScalarEnvironments if vectorize == "scalar" else NativeEnvironments)(name, num_envs, seed)

@@ -166,6 +166,13 @@ class Replay:
 
 
 @njit(cache=True, error_model="numpy")
+def copy_row(target, place, source, other):
+    """target[place] = source[other]; a loop compiles in a seventh of an assignment's time."""
+    for j in range(source.shape[1]):
+        target[place, j] = source[other, j]
+
+
+@njit(cache=True, error_model="numpy")
 def set_ready(place, ready, count, tree, priority):
     if not ready[place]:
         ready[place] = True
@@ -191,7 +198,7 @@ def add_rows(obs, action, reward, kind, ready, head, start, count, tree, top, n_
     for lane in range(head.size):
         base, h = lane * length, head[lane]
         if skipped[lane]:  # no transition: only the observation to act on has changed
-            obs[base + h % length] = new_obs[lane]
+            copy_row(obs, base + h % length, new_obs, lane)
             continue
         place = base + h % length
         ended = terminated[lane] or truncated[lane]
@@ -206,12 +213,12 @@ def add_rows(obs, action, reward, kind, ready, head, start, count, tree, top, n_
             set_ready(base + first % length, ready, count, tree, top[0])
         h += 1
         clear_row(base + h % length, kind, ready, count, tree)
-        obs[base + h % length] = final_obs[lane] if ended else new_obs[lane]
+        copy_row(obs, base + h % length, final_obs if ended else new_obs, lane)
         if ended:
             kind[base + h % length] = FINAL
             h += 1
             clear_row(base + h % length, kind, ready, count, tree)
-            obs[base + h % length] = new_obs[lane]
+            copy_row(obs, base + h % length, new_obs, lane)
             start[lane] = h
         head[lane] = h
 
@@ -335,7 +342,7 @@ def gather(row, length, n_step, gamma, obs, action, reward, kind, out_obs, out_a
     for item in range(row.size):
         place = row[item]
         lane, at = place // length * length, place % length
-        out_obs[item] = obs[place]
+        copy_row(out_obs, item, obs, place)
         out_action[item] = action[place]
         total, discount = 0.0, 1.0
         for _ in range(n_step):
@@ -350,7 +357,7 @@ def gather(row, length, n_step, gamma, obs, action, reward, kind, out_obs, out_a
                 break
         out_reward[item] = total
         out_discount[item] = discount
-        out_next[item] = obs[place]
+        copy_row(out_next, item, obs, place)
     return out_obs, out_action, out_reward, out_discount, out_next
 
 

@@ -136,9 +136,8 @@ class QNetwork(FlatModule):
                 channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
             width = channels * math.prod(sides)
         self.convolutions = nn.ModuleList(convolutions)
-        widths = (width, *config.net.hidden, (actions + self.dueling) * self.atoms)
-        self.layers = nn.ModuleList(Layer(i, o, members, stride=0, sigma=sigma)
-                                    for i, o in pairwise(widths))
+        self.sizes = (width, *config.net.hidden, (actions + self.dueling) * self.atoms)  # of the fully connected layers
+        self.layers = nn.ModuleList(Layer(i, o, members, stride=0, sigma=sigma) for i, o in pairwise(self.sizes))
         self.noise_size = sum(layer.noise_size for layer in self.layers)  # type: ignore[misc]
         self.flatten()
 

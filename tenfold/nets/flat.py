@@ -24,15 +24,19 @@ class FlatModule(nn.Module):
     flat: torch.Tensor
     flat_grad: torch.Tensor
 
-    def flatten(self) -> Self:
-        """Moves every parameter into a new buffer, in the order of `parameters()`, and makes them views of it."""
+    def flatten(self, flat: torch.Tensor | None = None, grad: torch.Tensor | None = None) -> Self:
+        """Moves every parameter into a buffer, in the order of `parameters()`, and makes them views of it.
+
+        The buffers are new, or the given ones, which must fit.
+        """
         parameters = list(self.parameters())
         lead = () if self.members is None else (self.members,)
         if lead:  # rows of [M, P] are apart by design
             warnings.filterwarnings("ignore", "grad and param do not obey the gradient layout contract")
         with torch.no_grad():
-            self.flat = torch.cat([p.detach().reshape(*lead, -1) for p in parameters], dim=-1)
-            self.flat_grad = torch.zeros_like(self.flat)
+            values = torch.cat([p.detach().reshape(*lead, -1) for p in parameters], dim=-1)
+            self.flat = values if flat is None else flat.copy_(values)
+            self.flat_grad = torch.zeros_like(values) if grad is None else grad.zero_()
             start = 0
             for p in parameters:
                 size = p.numel() // (self.members or 1)

@@ -1,6 +1,7 @@
 """Adam, gradient clipping and target updates on one flat buffer [P] or [M, P] (members in front).
 
-The references do what everyone does: a list of parameters, `torch.optim.Adam`, `clip_grad_norm_`, a loop over pairs.
+The references do what everyone does: a list of parameters, `torch.optim.Adam`, `clip_grad_norm_`, a loop over pairs. The torch
+forms serve any device; the compiled ones, called …_numba, are parts of the fused engine (float32, [P]).
 """
 
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numba import njit
 
 from tenfold.ops.pairs import pair
 
@@ -54,6 +56,33 @@ def adam(flat: torch.Tensor, grad: torch.Tensor, mean: torch.Tensor, square: tor
     return flat, mean, square
 
 
+def arrays(example: Any) -> Any:
+    """The same examples as NumPy arrays."""
+    def yield_arrays(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+        for inputs in example(rng, dtype):
+            yield tuple(value.numpy() if isinstance(value, torch.Tensor) else value for value in inputs)
+    return yield_arrays
+
+
+def on_tensors(reference: Any) -> Any:
+    return lambda *inputs: reference(*(torch.from_numpy(v) if isinstance(v, np.ndarray) else v for v in inputs))
+
+
+@pair(on_tensors(adam_reference), arrays(adam_examples), rtol=1e-5, atol=1e-7)
+@njit(cache=True, error_model="numpy")
+def adam_numba(flat, grad, mean, square, step, lr, eps):
+    keep1, new1 = np.float32(BETA1), np.float32(1 - BETA1)
+    keep2, new2 = np.float32(BETA2), np.float32(1 - BETA2)
+    rate = np.float32(lr / (1 - BETA1**step))
+    unbias, offset = np.float32(1 / np.sqrt(1 - BETA2**step)), np.float32(eps)
+    for j in range(flat.size):
+        g = grad[j]
+        mean[j] = keep1 * mean[j] + new1 * g
+        square[j] = keep2 * square[j] + new2 * g * g
+        flat[j] -= rate * mean[j] / (np.sqrt(square[j]) * unbias + offset)
+    return flat, mean, square
+
+
 def clip_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for (grad,) in flat_tensors(rng, dtype, 1):
         for limit in (1e-3, 0.5, 1e6):
@@ -77,6 +106,22 @@ def clip(grad: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
     return grad, norm
 
 
+def clip_array_reference(grad, limit):
+    clipped, norm = on_tensors(clip_reference)(grad, limit)
+    return clipped, norm[0]
+
+
+@pair(clip_array_reference, arrays(clip_examples), rtol=1e-5, atol=1e-8)
+@njit(cache=True, error_model="numpy")
+def clip_numba(grad, limit):
+    norm = np.sqrt(np.dot(grad, grad))
+    if norm + 1e-6 > limit:
+        scale = np.float32(limit / (norm + 1e-6))
+        for j in range(grad.size):
+            grad[j] *= scale
+    return grad, norm
+
+
 def target_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for target, online in flat_tensors(rng, dtype, 2):
         for tau in (0.005, 0.5, 1.0):
@@ -91,6 +136,15 @@ def polyak_reference(target, online, tau):
 def polyak(target: torch.Tensor, online: torch.Tensor, tau: float) -> torch.Tensor:
     """θ' ← θ' + τ(θ − θ'), in place. τ = 1 is the hard copy."""
     return target.lerp_(online, tau)
+
+
+@pair(on_tensors(polyak_reference), arrays(target_examples), rtol=1e-5, atol=1e-7)
+@njit(cache=True, error_model="numpy")
+def polyak_numba(target, online, tau):
+    share = np.float32(tau)
+    for j in range(target.size):
+        target[j] += share * (online[j] - target[j])
+    return target
 
 
 def copy_reference(target, online):

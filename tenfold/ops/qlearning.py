@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numba import njit
 
 from tenfold.ops.pairs import pair
 
@@ -118,3 +119,97 @@ def item_loss(predicted: torch.Tensor, target: torch.Tensor, kind: str) -> torch
 
 def huber(error: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none")
+
+
+# the fused engine's part: the derivative of the loss by the network's output ------------------------------------------------
+
+
+def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Outputs [B, (duel + A)·N] of the online network on s, of the target network and of the chooser on s'."""
+    for b, a, n in (*SHAPES, (33, 6, 1), (2, 3, 32)):
+        for duel in (0, 1):
+            for kind in (0, 1):
+                outputs = [2 * rng.normal(size=(b, (duel + a) * n)).astype(dtype) for _ in range(3)]
+                discount = (0.9 * rng.integers(0, 2, b)).astype(dtype)
+                yield (*outputs, rng.integers(0, a, b), rng.normal(size=b).astype(dtype), discount,
+                       rng.uniform(0.1, 1, b).astype(dtype), duel, n, kind, np.ones_like(outputs[0]), np.zeros(b, dtype),
+                       np.zeros(n, dtype))
+
+
+def td_gradient_reference(output, next_output, choosing_output, action, reward, discount, weight, duel, atoms, is_huber, delta,
+                          error, y):
+    """Autograd through the equations above."""
+    def values(array: np.ndarray) -> torch.Tensor:
+        shaped = torch.from_numpy(array).view(len(array), -1, atoms)
+        return dueling(shaped) if duel else shaped
+    leaf = torch.from_numpy(output).requires_grad_()
+    shaped = leaf.view(len(output), -1, atoms)
+    predicted = taken(dueling(shaped) if duel else shaped, torch.from_numpy(action))
+    target = bootstrap(torch.from_numpy(reward), torch.from_numpy(discount), values(next_output), values(choosing_output))
+    loss = (torch.from_numpy(weight) * item_loss(predicted, target, "huber" if is_huber else "mse")).sum() / len(output)
+    loss.backward()
+    q = predicted.detach().mean(-1)
+    return leaf.grad, target.mean(-1) - q, loss.detach(), q.mean()
+
+
+@pair(td_gradient_reference, gradient_examples, rtol=1e-4, atol=1e-6)
+@njit(cache=True, error_model="numpy")
+def td_gradient(output, next_output, choosing_output, action, reward, discount, weight, duel, atoms, is_huber, delta, error,
+                y):
+    """Writes ∂loss/∂output into `delta` and each item's TD error into `error`; returns these, the loss and the mean Q.
+    `y` is scratch for one item's target atoms.
+
+    Values are V + A − mean(A) with `duel`; for the argmax V and the mean cancel.
+    """
+    size, actions = output.shape[0], output.shape[1] // atoms - duel
+    share, n = np.float32(1 / actions), np.float32(1 / atoms)
+    loss = mean_q = np.float32(0)
+    for b in range(size):
+        best, most = 0, np.float32(-np.inf)
+        for a in range(actions):
+            total = np.float32(0)
+            for i in range(atoms):
+                total += choosing_output[b, (duel + a) * atoms + i]
+            if total > most:
+                best, most = a, total
+        scale = weight[b] / np.float32(size)
+        q = mean_y = np.float32(0)
+        for j in range(atoms):
+            y[j] = reward[b] + discount[b] * value_of(next_output, b, best, j, duel, atoms, actions)
+            mean_y += y[j] * n
+        for i in range(atoms):
+            theta = value_of(output, b, action[b], i, duel, atoms, actions)
+            slope = np.float32(0)
+            for j in range(atoms):
+                u = y[j] - theta
+                inside = min(max(u, np.float32(-1)), np.float32(1))
+                item, derivative = inside * (u - np.float32(0.5) * inside), inside  # Huber: u²/2 inside ±1, |u| − ½ outside
+                if atoms > 1:
+                    level = (np.float32(i) + np.float32(0.5)) * n
+                    asymmetry = np.float32(1) - level if u < 0 else level
+                    item, derivative = asymmetry * item * n, asymmetry * derivative * n
+                elif not is_huber:
+                    item, derivative = u * u, np.float32(2) * u
+                loss += scale * item
+                slope -= derivative
+            q += theta * n
+            slope *= scale
+            if duel:
+                delta[b, i] = slope
+            for a in range(actions):
+                delta[b, (duel + a) * atoms + i] = -slope * share if duel else np.float32(0)
+            delta[b, (duel + action[b]) * atoms + i] += slope
+        error[b] = mean_y - q
+        mean_q += q / np.float32(size)
+    return delta, error, loss, mean_q
+
+
+@njit(cache=True, error_model="numpy")
+def value_of(output, b, a, i, duel, atoms, actions):
+    """Atom i of Q(s_b, a)."""
+    if not duel:
+        return output[b, a * atoms + i]
+    mean = np.float32(0)
+    for k in range(1, actions + 1):
+        mean += output[b, k * atoms + i]
+    return output[b, i] + output[b, (1 + a) * atoms + i] - mean / np.float32(actions)

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 
 from tenfold.agents.dqn import DQNAgent
-from tenfold.engines.plain import PlainEngine
+from tenfold.engines.choose import choose_engine
+from tenfold.engines.fused import FusedEngine
+from tenfold.engines.verify import Lockstep
 from tenfold.envs.vector import Episode, make_environments
 from tenfold.memory.replay import Replay
 from tenfold.record.clock import EVERY, Clock
@@ -22,32 +24,57 @@ class Serial:
         actions = discrete_actions(self.envs.action_space, run.env)
         self.agent = DQNAgent(run.agent, self.envs.layout, actions, run.seed, "cpu" if run.device == "auto" else run.device)
         self.replay = Replay(run.agent, self.envs.layout, run.num_envs, run.seed)
-        self.engine = PlainEngine(self.agent, self.replay)
+        self.engine, self.engine_choice = choose_engine(run, self.agent, self.replay, self.envs)
+        self.fused = self.engine if isinstance(self.engine, FusedEngine) and not run.verify else None
+        self.timed_every = EVERY
+        if self.fused:
+            self.fused.scale = EVERY
+        self.lockstep = Lockstep(self.engine, run.verify) if run.verify else None
         self.replay.begin(self.envs.obs)
         self.clock = Clock()
         self.step = self.rounds = 0
 
-    def round(self) -> list[Episode]:
-        """Act, step, store, and run the updates that are due. Returns the episodes that ended."""
+    @property
+    def engine_name(self) -> str:
+        return self.engine_choice.split(",")[0]
+
+    def time_every_round(self) -> None:
+        """For a profile: by stages, one call after another, each timed."""
+        self.timed_every = 1
+        if isinstance(self.engine, FusedEngine):
+            self.engine.scale = 1
+
+    def round(self, until: int | None = None) -> list[Episode]:
+        """Act, step, store, and run the updates that are due. Returns the episodes that ended.
+
+        A compiled environment does many rounds in one call, to the next end of an episode at most and not beyond step `until`.
+        """
         envs, clock, settings = self.envs, self.clock, self.run.agent
-        timed = self.rounds % EVERY == EVERY - 1  # not the first round, which may compile kernels
+        every = self.timed_every
+        timed = self.rounds % every == every - 1  # not the first round, which may compile kernels
+        if self.fused and not timed:
+            most = every - 1 - self.rounds % every
+            if until is not None:
+                most = min(most, -((self.step - until) // envs.num_envs))
+            self.step, self.rounds = self.fused.run(self.step, self.rounds, most)
+            return envs.finished
         if timed:
             clock.start()
-        action = self.agent.explore(envs.obs, self.step, self.rounds)
+        action = self.engine.explore(self.step, self.rounds)
         if timed:
-            clock.lap("act", EVERY)
-        envs.step(action + self.agent.actions.start)
+            clock.lap("act", every)
+        envs.step(action + self.agent.actions.start if self.agent.actions.start else action)
         if timed:
-            clock.lap("env", EVERY)
+            clock.lap("env", every)
         self.replay.add(action, envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.obs, envs.final_obs)
         if timed:
-            clock.lap("store", EVERY)
+            clock.lap("store", every)
         before = self.step
         self.step += envs.num_envs - int(np.count_nonzero(envs.skipped))
         self.rounds += 1
         due = (self.step // settings.every - before // settings.every) * settings.updates
         if due and self.step > settings.learning_starts and self.replay.rows:
-            self.engine.update(due, self.step, clock)
+            (self.lockstep or self.engine).update(due, self.step, clock)
         return envs.finished
 
     def state(self) -> dict[str, dict[str, Any]]:

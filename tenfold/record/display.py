@@ -35,26 +35,35 @@ class Display:
             return
         self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
     def rate(self, step: int) -> float:
-        return (step - self.first) / max(time.monotonic() - self.started, 1e-9)
+        return (step - self.first) / max(self.seconds(), 1e-9)
 
     def update(self, step: int, metrics: Metrics, clock: Clock, exploring: dict[str, float]) -> None:
-        numbers = self.numbers(step, metrics, exploring)
+        self.show(step, self.numbers(metrics, exploring), clock.sentence())
+
+    def show(self, step: int, more: dict[str, str], time_shares: str = "") -> None:
+        """The progress, and what else there is to say."""
+        rate = self.rate(step)
+        numbers = {"step": f"{step:,} of {self.steps:,}", "steps/s": f"{rate:,.0f}",
+                   "left": clock_face((self.steps - step) / rate if rate else math.inf), **more}
         if self.live is not None:
             table = Table.grid(padding=(0, 2))
             table.add_row(Text("progress", style="dim"), ProgressBar(self.steps, step, width=40))
             for name, value in numbers.items():
                 table.add_row(Text(name, style="dim"), value)
-            table.add_row(Text("time", style="dim"), clock.sentence())
+            if time_shares:
+                table.add_row(Text("time", style="dim"), time_shares)
             self.live.update(Group(Text(self.title, style="bold"), table))
         elif time.monotonic() - self.spoke > LINE_SECONDS:
             self.spoke = time.monotonic()
             self.say("  ".join(f"{name} {value}" for name, value in numbers.items()))
 
-    def numbers(self, step: int, metrics: Metrics, exploring: dict[str, float]) -> dict[str, str]:
-        rate = self.rate(step)
+    def numbers(self, metrics: Metrics, exploring: dict[str, float]) -> dict[str, str]:
         latest: dict[str, Any] = metrics.latest
-        found = {"step": f"{step:,} of {self.steps:,}", "steps/s": f"{rate:,.0f}", "left": clock_face((self.steps - step) / rate)}
+        found = {}
         if metrics.returns:
             found["return"] = f"{sum(metrics.returns) / len(metrics.returns):.1f} (last {len(metrics.returns)} episodes)"
         if "mean_return" in latest:

@@ -180,16 +180,22 @@ def test_boltzmann_follows_the_softmax_of_the_values() -> None:
 
 
 def test_noise_explores_and_the_greedy_policy_has_none() -> None:
-    a = agent(explore="noisy(5)")
-    assert (frequencies(a, 0, 400) > 0).sum() >= 2
+    a = agent(explore="noisy(5)", learning_starts=10)
+    assert (frequencies(a, 10, 400) > 0).sum() >= 2
     row = np.ones(3, np.float32)
     assert len({a.act(row) for _ in range(20)}) == 1
+
+
+def test_noisy_exploration_draws_uniformly_before_learning_starts() -> None:
+    a = agent(explore="noisy(1e-6)", learning_starts=10)
+    assert np.abs(frequencies(a, 9) - 0.25).max() < 0.02
+    assert frequencies(a, 10, 100).max() == 1.0  # with hardly any noise the network's favourite, always
 
 
 def test_exploration_is_a_function_of_seed_and_round() -> None:
     row = np.ones((4, 3), np.float32)
     for how in ("epsilon(0.5)", "boltzmann(1)", "noisy(3)"):
-        first, again = agent(explore=how), agent(explore=how)
+        first, again = agent(explore=how, learning_starts=0), agent(explore=how, learning_starts=0)
         drawn = [first.explore(row, 0, r).tolist() for r in range(50)]
         assert drawn == [again.explore(row, 0, r).tolist() for r in range(50)]
         assert len({tuple(d) for d in drawn}) > 1

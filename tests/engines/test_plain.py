@@ -26,7 +26,7 @@ def engine(**options: object) -> PlainEngine:
     for _ in range(60):
         memory.add(rng.integers(0, 4, 2), rng.normal(size=2), rng.random(2) < 0.1, rng.random(2) < 0.1, np.zeros(2, bool),
                    rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(2, 3)).astype(np.float32))
-    return PlainEngine(DQNAgent(config, VECTOR, DiscreteActions(4, 0), seed=2), memory)
+    return PlainEngine(DQNAgent(config, VECTOR, DiscreteActions(4, 0), seed=2), memory, None)  # type: ignore[arg-type]
 
 
 def digest(e: PlainEngine) -> list[list[float]]:

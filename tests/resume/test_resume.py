@@ -47,10 +47,10 @@ def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends at `step` without a word, as after kill -9: nothing is saved that was not saved before."""
     original = Serial.round
 
-    def round_or_die(self: Serial):
+    def round_or_die(self: Serial, until: int | None = None):
         if self.step >= step:
             raise SystemExit("killed")
-        return original(self)
+        return original(self, until)
     monkeypatch.setattr(Serial, "round", round_or_die)
 
 

@@ -1,0 +1,296 @@
+"""The fused engine: everything between two environment steps is ONE compiled call on the agent's and the memory's own arrays.
+
+Storing the step, drawing batches, the forward passes, the loss, the backward pass, clipping, Adam, the target network, new
+priorities and the next action: no Python and no allocation in between. It does what the plain engine does, from the same random
+numbers in the same order; `tests/engines` holds the two in lockstep. For fully connected networks on the CPU, in float32.
+"""
+
+import numpy as np
+import torch
+from numba import njit
+
+from tenfold.agents.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors
+from tenfold.engines.plain import PlainEngine
+from tenfold.envs.control import ControlEnvironments, play_all
+from tenfold.envs.vector import Environments
+from tenfold.memory.replay import Replay, add_rows, draw_prioritized, draw_ready, gather, set_priorities
+from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
+from tenfold.ops.mlp import ACTIVATIONS, mlp_backward, mlp_forward
+from tenfold.ops.qlearning import td_gradient, value_of
+from tenfold.ops.random import Purpose, draw_uniform
+from tenfold.ops.schedule import as_numbers, schedule_at
+from tenfold.record.clock import Clock
+from tenfold.settings import Boltzmann, Epsilon, Hard, Prioritized
+
+# parts of a round, to be added up
+STORE, UPDATE, ACT = 1, 2, 4
+# places in `counter`
+STEP, ROUNDS, UPDATES, DUE = range(4)
+# rows of `items` and of `layers`: numbers for each item of a batch, outputs of all layers
+REWARD, DISCOUNT, WEIGHT, ERROR = range(4)
+HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
+# places in `rule`, the settings as numbers; a schedule takes four
+(ACTIVATION, DOUBLE, DUEL, ATOMS, HUBER, CLIP, ADAM_EPS, HARD, TAU, PRIORITIZED, ALPHA, PRIORITY_EPS, N_STEP, GAMMA, SCALE,
+ STARTS, EVERY, PER_ROUND, BOLTZMANN, ACTIONS) = range(20)
+LR, EXPLORE, BETA, RULES = 20, 24, 28, 32
+
+
+def set_threads(count: int) -> None:
+    """Threads of PyTorch, and of the BLAS inside compiled code, which is SciPy's and has a pool of its own."""
+    torch.set_num_threads(count)
+    import scipy.linalg.blas  # noqa: F401  it must be loaded to be told
+    from threadpoolctl import threadpool_limits
+    threadpool_limits(count, "blas")
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def update_once(step, updates, rule, stream, sums, block, sizes, rows, layers, items, y, row, action, draw,
+                m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_count, m_tree, m_top):
+    """One gradient update, as `PlainEngine.update_once` does it. `updates` counts those before; m_… is the replay memory."""
+    activation, online, target, grad = int(rule[ACTIVATION]), block[ONLINE], block[TARGET], block[GRAD]
+    obs, next_obs = rows[0], rows[1]
+    reward, discount, weight, error = items[REWARD], items[DISCOUNT], items[WEIGHT], items[ERROR]
+    hidden, delta = layers[HIDDEN], layers[DELTA]
+    if rule[PRIORITIZED]:
+        draw_prioritized(stream, m_count, m_tree, schedule_at(rule, BETA, step), row, draw, weight)
+    else:
+        draw_ready(stream, m_count, m_ready, m_head, row)
+    gather(row, m_ready.size // m_head.size, int(rule[N_STEP]), rule[GAMMA], m_obs, m_action, m_reward, m_kind, obs, action,
+           reward, discount, next_obs)
+    scale_rows(obs, rule[SCALE])
+    scale_rows(next_obs, rule[SCALE])
+    next_output = mlp_forward(target, sizes, activation, next_obs, layers[NEXT_HIDDEN])
+    chooser = next_output
+    if rule[DOUBLE]:
+        chooser = mlp_forward(online, sizes, activation, next_obs, layers[CHOOSING_HIDDEN])
+    output = mlp_forward(online, sizes, activation, obs, hidden)
+    by_output = delta[delta.size - output.size:].reshape(output.shape)
+    _, _, loss, q = td_gradient(output, next_output, chooser, action, reward, discount, weight, int(rule[DUEL]), int(rule[ATOMS]),
+                                rule[HUBER] > 0, by_output, error, y)
+    mlp_backward(online, sizes, activation, obs, hidden, delta, grad)
+    _, norm = clip_numba(grad, rule[CLIP])
+    updates += 1
+    adam_numba(online, grad, block[MEAN], block[SQUARE], updates, schedule_at(rule, LR, step), rule[ADAM_EPS])
+    if rule[HARD] == 0:
+        polyak_numba(target, online, rule[TAU])
+    elif updates % int(rule[HARD]) == 0:
+        for j in range(online.size):
+            target[j] = online[j]
+    if rule[PRIORITIZED]:
+        set_priorities(m_tree, m_top, row, error, rule[ALPHA], rule[PRIORITY_EPS])
+    sums[0] += loss
+    sums[1] += q
+    sums[2] += mean_size(error)
+    sums[3] += norm
+
+
+@njit(cache=True, error_model="numpy")
+def mean_size(error):
+    total = np.float32(0)
+    for b in range(error.size):
+        total += abs(error[b])
+    return total / np.float32(error.size)
+
+
+@njit(cache=True, error_model="numpy")
+def scale_rows(rows, scale):
+    if scale != 1.0:
+        factor = np.float32(scale)
+        for i in range(rows.shape[0]):
+            for j in range(rows.shape[1]):
+                rows[i, j] *= factor
+
+
+@njit(cache=True, error_model="numpy")
+def choose_actions(step, rounds, rule, coin, choice, online, sizes, rows, hidden, obs, action):
+    """The exploring policy's actions for the current observations, as `DQNAgent.explore` gives them."""
+    size, actions = action.size, int(rule[ACTIONS])
+    level, start = schedule_at(rule, EXPLORE, step), rounds * size
+    greedy = 0
+    for i in range(size):
+        action[i] = -1
+        if not rule[BOLTZMANN] and draw_uniform(coin, start + i) < level:
+            action[i] = int(draw_uniform(choice, start + i) * actions)
+        greedy += action[i] < 0
+    if greedy == 0:
+        return
+    for i in range(size):
+        for j in range(rows.shape[1]):
+            rows[i, j] = obs[i, j]
+    scale_rows(rows, rule[SCALE])
+    output = mlp_forward(online, sizes, int(rule[ACTIVATION]), rows, hidden)
+    for i in range(size):
+        if action[i] < 0:
+            action[i] = best_action(output, i, rule, actions, level, choice, (start + i) * actions)
+
+
+@njit(cache=True, error_model="numpy")
+def best_action(output, row, rule, actions, temperature, choice, counter):
+    """argmax_a Q, with Gumbel noise times the temperature for Boltzmann exploration."""
+    best, most, atoms = 0, -np.inf, int(rule[ATOMS])
+    for a in range(actions):
+        q = np.float32(0)
+        for i in range(atoms):
+            q += value_of(output, row, a, i, int(rule[DUEL]), atoms, actions)
+        score = np.float64(q / np.float32(atoms))
+        if rule[BOLTZMANN]:
+            score -= temperature * np.log(-np.log(max(draw_uniform(choice, counter + a), 2.0**-53)))
+        if score > most:
+            best, most = a, score
+    return best
+
+
+@njit(cache=True, error_model="numpy")
+def fused_round(parts, counter, rule, streams, sums, block, sizes, rows, layers, items, y, row, action, draw,
+                m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
+                e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_rows, e_hidden):
+    """Store the step just made, run the updates that are due, choose the next action: those of the three in `parts`.
+
+    m_… is the replay memory, e_… the environments' last step. Arrays come one by one: Numba unpacks a tuple of them in twice
+    the time.
+    """
+    if parts & STORE:
+        add_rows(m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top, int(rule[N_STEP]),
+                 e_action, e_reward, e_terminated, e_truncated, e_skipped, e_obs, e_final_obs)
+        before = counter[STEP]
+        for i in range(e_skipped.size):
+            counter[STEP] += not e_skipped[i]
+        counter[ROUNDS] += 1
+        every = int(rule[EVERY])
+        due = (counter[STEP] // every - before // every) * int(rule[PER_ROUND])
+        counter[DUE] = due if counter[STEP] > rule[STARTS] and m_count[0] > 0 else 0
+    if parts & UPDATE:
+        for _ in range(counter[DUE]):
+            update_once(counter[STEP], counter[UPDATES], rule, streams[0], sums, block, sizes, rows, layers, items, y, row,
+                        action, draw, m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_count, m_tree, m_top)
+            counter[UPDATES] += 1
+        counter[DUE] = 0
+    if parts & ACT:
+        choose_actions(counter[STEP], counter[ROUNDS], rule, streams[1], streams[2], block[ONLINE], sizes, e_rows, e_hidden,
+                       e_obs, e_action)
+
+
+@njit(cache=True, error_model="numpy")
+def fused_rounds(most, kind, limit, state, length, episode, env_streams, ret, last,
+                 counter, rule, streams, sums, block, sizes, rows, layers, items, y, row, action, draw,
+                 m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
+                 e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_rows, e_hidden):
+    """Rounds of a compiled environment and `fused_round`, until an episode ends or `most` rounds are done.
+
+    Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number that is not finite.
+    """
+    ended = 0
+    while ended == 0 and most > 0:
+        ended = play_all(e_action, kind, limit, state, length, episode, env_streams, e_obs, e_final_obs, e_reward, e_terminated,
+                         e_truncated, ret, last)
+        if ended >= 0:
+            fused_round(STORE | UPDATE | ACT, counter, rule, streams, sums, block, sizes, rows, layers, items, y, row, action,
+                        draw, m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
+                        e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_rows, e_hidden)
+        most -= 1
+    return ended
+
+
+class FusedEngine(PlainEngine):
+    """Runs rounds by one call each. Parameters, moments, memory and statistics stay where the plain engine keeps them, so a run
+    can change engines at any round."""
+
+    def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
+        super().__init__(agent, replay, envs)
+        self.chosen = False  # whether `action` is the action for the current observations
+        self.scale = 1  # of the time of an update: how many rounds a timed one stands for
+        self.counter = np.zeros(4, np.int64)
+        streams = np.array([agent.keys[purpose] for purpose in (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)])
+        sizes, batch, count = np.array(agent.online.sizes), len(replay.draw), envs.num_envs
+        outputs = int(sizes[1:].sum())
+        self.compiled = envs if isinstance(envs, ControlEnvironments) else None
+        self.action = self.compiled.action if self.compiled else np.zeros(count, np.int64)  # the environments' next
+        items = np.ones((4, batch), np.float32)  # weights of uniform replay stay 1
+        self.arrays = (
+            self.counter, rules(agent), streams, self.sums.numpy(), agent.block.numpy(), sizes,
+            zeros(2, batch, sizes[0]), zeros(4, batch * outputs), items, zeros(agent.online.atoms),
+            replay.batch.row, replay.batch.action, replay.draw,
+            replay.obs, replay.action, replay.reward, replay.kind, replay.ready, replay.head, replay.start, replay.count,
+            replay.tree, replay.top,
+            envs.obs.reshape(count, -1), envs.final_obs.reshape(count, -1), envs.reward, envs.terminated, envs.truncated,
+            envs.skipped, self.action, zeros(count, sizes[0]), zeros(count * outputs))
+
+    def warm_up(self) -> None:
+        if self.compiled:
+            self.run_compiled(self.compiled, 0)
+        fused_round(0, *self.arrays)
+
+    def at(self, step: int, rounds: int, due: int = 0) -> None:
+        self.counter[:] = step, rounds, self.agent.updates, due
+
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        """Actions for the current observations."""
+        self.at(step, rounds)
+        fused_round(ACT, *self.arrays)
+        self.chosen = False
+        return self.action
+
+    def update(self, count: int, step: int, clock: Clock) -> None:
+        clock.start()
+        self.at(step, 0, count)
+        fused_round(UPDATE, *self.arrays)
+        self.note_updates()
+        self.chosen = False
+        clock.lap("update", self.scale)
+
+    def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
+        """At most `most` whole rounds from the given counts; returns the counts after them.
+
+        An environment in Python is stepped once. Compiled ones go on inside the call until an episode ends.
+        """
+        if not self.chosen:
+            self.explore(step, rounds)
+        self.at(step, rounds)
+        envs = self.compiled
+        if envs:
+            envs.begin_rounds()
+            envs.end_rounds(self.run_compiled(envs, most))
+        else:
+            start = self.agent.actions.start
+            self.envs.step(self.action + start if start else self.action)
+            fused_round(STORE | UPDATE | ACT, *self.arrays)
+        self.note_updates()
+        self.chosen = True
+        return int(self.counter[STEP]), int(self.counter[ROUNDS])
+
+    def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
+        return fused_rounds(most, envs.kind.number, envs.kind.limit, envs.states, envs.length, envs.episode, envs.streams,
+                            envs.ret, envs.last, *self.arrays)
+
+    def load_state(self, state: Tensors) -> None:
+        super().load_state(state)
+        self.chosen = False
+
+    def note_updates(self) -> None:
+        updates = int(self.counter[UPDATES])
+        self.summed += updates - self.agent.updates
+        self.agent.updates = updates
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def rules(agent: DQNAgent) -> np.ndarray:
+    """The settings as numbers."""
+    config, rule = agent.config, np.zeros(RULES)
+    target, priorities, how = config.target, config.replay, config.explore
+    rule[ACTIVATION] = ACTIVATIONS[config.net.activation]
+    rule[DOUBLE], rule[DUEL], rule[ATOMS], rule[HUBER] = config.double, config.dueling, agent.online.atoms, config.loss == "huber"
+    rule[CLIP], rule[ADAM_EPS] = config.clip_norm or np.inf, config.adam_eps
+    rule[HARD], rule[TAU] = (target.every, 0) if isinstance(target, Hard) else (0, target.tau)
+    rule[N_STEP], rule[GAMMA], rule[SCALE], rule[ACTIONS] = config.n_step, config.gamma, agent.layout.scale, agent.actions.n
+    rule[STARTS], rule[EVERY], rule[PER_ROUND] = config.learning_starts, config.every, config.updates
+    rule[LR:LR + 4] = as_numbers(config.lr)
+    if isinstance(priorities, Prioritized):
+        rule[PRIORITIZED], rule[ALPHA], rule[PRIORITY_EPS] = True, priorities.alpha, priorities.eps
+        rule[BETA:BETA + 4] = as_numbers(priorities.beta)
+    if isinstance(how, Epsilon | Boltzmann):
+        rule[BOLTZMANN] = isinstance(how, Boltzmann)
+        rule[EXPLORE:EXPLORE + 4] = as_numbers(how.temperature if isinstance(how, Boltzmann) else how.schedule)
+    return rule

@@ -1,0 +1,113 @@
+"""Lockstep: updates of a fast engine repeated by the plain engine from a copy of the same state, and compared."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+
+from tenfold.agents.dqn import GRAD, ONLINE, TARGET, DQNAgent
+from tenfold.engines.plain import PlainEngine
+from tenfold.errors import UserError
+from tenfold.record.clock import Clock
+from tenfold.settings import value_at
+
+
+class Mismatch(UserError):
+    """A fast engine did not do what the plain one does."""
+
+
+class Lockstep:
+    """A plain engine beside a fast one, on a copy of everything an update changes."""
+
+    def __init__(self, engine: PlainEngine, every: int) -> None:
+        self.engine, self.every = engine, every
+        self.folder = Path()  # where the batch of a violation goes
+        self.compared = self.ties = 0
+        self.largest = 0.0  # difference of parameters
+        agent, replay = engine.agent, copy.copy(engine.replay)
+        replay.batch = copy.deepcopy(replay.batch)
+        replay.flat_obs, replay.flat_next_obs = (a.reshape(len(a), -1) for a in (replay.batch.obs, replay.batch.next_obs))
+        self.changed = ("count", "tree", "top", "draw")  # by an update, of the replay; all else it only reads
+        for name in self.changed:
+            setattr(replay, name, getattr(replay, name).copy())
+        self.before = torch.empty_like(agent.block)
+        twin = DQNAgent(agent.config, agent.layout, agent.actions, 0)
+        twin.keys = agent.keys
+        self.plain = PlainEngine(twin, replay, engine.envs)
+
+    def update(self, count: int, step: int, clock: Clock) -> None:
+        """`count` updates by the fast engine, every N-th of the run by both."""
+        for _ in range(count):
+            if (self.engine.agent.updates + 1) % self.every:
+                self.engine.update(1, step, clock)
+            else:
+                self.update_both(step, clock)
+
+    def update_both(self, step: int, clock: Clock) -> None:
+        fast, plain = self.engine, self.plain
+        clock.start()
+        self.before.copy_(fast.agent.block)
+        plain.agent.block.copy_(fast.agent.block)
+        plain.agent.updates = fast.agent.updates
+        for name in self.changed:
+            getattr(plain.replay, name)[:] = getattr(fast.replay, name)
+        plain.update(1, step, Clock())
+        clock.lap("verify")
+        fast.update(1, step, clock)
+        clock.start()
+        excess, where = self.excess(value_at(fast.agent.config.lr, step))
+        if excess <= 1:
+            self.compared += 1
+            self.largest = max(self.largest, distance(fast.agent, plain.agent, ONLINE))
+        elif self.tied():
+            self.ties += 1
+        else:
+            self.refuse(excess, where)
+        clock.lap("verify")
+
+    def excess(self, lr: float) -> tuple[float, str]:
+        """The largest difference in units of what is allowed, and where it is. Gradients are compared by their length;
+        parameters by a hundredth of the learning rate, the size of Adam's step; priorities one by one."""
+        fast, plain = self.engine, self.plain
+        if not np.array_equal(fast.replay.batch.row, plain.replay.batch.row):
+            return np.inf, "rows of the batch"
+        gradient = plain.agent.block[GRAD]
+        allowed = 1e-6 + 0.01 * lr
+        checks = {"gradient": float((fast.agent.block[GRAD] - gradient).norm() / (1e-4 * gradient.norm() + 1e-6)),
+                  "parameters": distance(fast.agent, plain.agent, ONLINE) / allowed,
+                  "target network": distance(fast.agent, plain.agent, TARGET) / allowed,
+                  "priorities": float(np.max(np.abs(fast.replay.tree - plain.replay.tree) / (1e-4 * plain.replay.tree + 1e-4)))}
+        checks = {name: np.inf if np.isnan(found) else found for name, found in checks.items()}
+        where = max(checks, key=checks.__getitem__)
+        return checks[where], where
+
+    def tied(self) -> bool:
+        """Whether two best next actions of some item were closer than rounding: then each engine may choose its own."""
+        agent = copy.deepcopy(self.plain.agent.online)
+        agent.flat.copy_(self.before[ONLINE if self.plain.agent.config.double else TARGET])
+        with torch.no_grad():
+            values = agent(self.plain.agent.to_net(self.plain.rows["next_obs"])).mean(-1)
+        if values.shape[-1] < 2:
+            return False
+        first, second = values.topk(2, dim=-1).values.unbind(-1)
+        return bool((first - second < 1e-5 * (1 + first.abs())).any())
+
+    def refuse(self, excess: float, where: str) -> None:
+        batch = {name: rows.numpy() for name, rows in self.plain.rows.items()}
+        state = {"before": self.before.numpy(), "fast": self.engine.agent.block.numpy(), "plain": self.plain.agent.block.numpy()}
+        path = self.folder / f"mismatch-{self.engine.agent.updates}.safetensors"
+        save_file(batch | state, path)
+        raise Mismatch(f"Update {self.engine.agent.updates} of the fast engine is not the plain one's: the {where} differ "
+                       f"{excess:.3g} times more than allowed. The batch and both results are in {path}; please report it, and "
+                       "go on with `tenfold resume RUN --engine plain`.")
+
+    def sentence(self) -> str:
+        ties = f"; {self.ties} more held a tie between actions closer than rounding" if self.ties else ""
+        return (f"verified: {self.compared:,} updates repeated by the plain engine, largest difference of a parameter "
+                f"{self.largest:.1e}{ties}")
+
+
+def distance(one: DQNAgent, other: DQNAgent, row: int) -> float:
+    return float((one.block[row] - other.block[row]).abs().max())

@@ -1,0 +1,160 @@
+"""A multilayer perceptron on one flat buffer, forward and backward, as compiled code that allocates nothing.
+
+`sizes` holds the widths [inputs, hidden…, outputs]; the buffer holds weight (out, in) and bias of each layer in turn, the order
+of `parameters()` of the torch module that views it. Any depth, one signature, float32. Products are BLAS (np.dot into given
+arrays). Layer outputs for B rows lie one after another in `hidden`, B × Σ sizes[1:] numbers, the network's output last.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from torch.nn import functional as F
+
+from tenfold.ops.pairs import pair
+
+RELU, TANH, ELU = range(3)
+ACTIVATIONS = {"relu": RELU, "tanh": TANH, "elu": ELU}
+FUNCTIONS = (F.relu, torch.tanh, F.elu)
+
+
+def parameter_count(sizes: Any) -> int:
+    return int(sum((i + 1) * o for i, o in pairwise(sizes)))
+
+
+def mlp_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Flat parameters, sizes, activation, inputs, scratch for hidden layers, and a derivative by the output."""
+    for activation in (RELU, TANH, ELU):
+        for sizes, rows in (((1, 1), 1), ((4, 64, 64, 2), 32), ((5, 3), 7), ((3, 7, 1, 5, 2), 1), ((6, 33, 9), 13)):
+            width = np.array(sizes, np.int64)
+            flat = rng.normal(size=parameter_count(sizes)).astype(dtype) / 3
+            yield (flat, width, activation, rng.normal(size=(rows, sizes[0])).astype(dtype),
+                   np.zeros(rows * sum(sizes[1:]), dtype), rng.normal(size=(rows, sizes[-1])).astype(dtype))
+
+
+@njit(cache=True, error_model="numpy")
+def activate(h, bias, activation, last):
+    """h ← f(h + b), in place; the last layer has no f."""
+    rows, width = h.shape
+    if last:
+        for i in range(rows):
+            for j in range(width):
+                h[i, j] += bias[j]
+    elif activation == RELU:
+        for i in range(rows):
+            for j in range(width):
+                h[i, j] = max(h[i, j] + bias[j], np.float32(0))
+    elif activation == TANH:
+        for i in range(rows):
+            for j in range(width):
+                h[i, j] = np.tanh(h[i, j] + bias[j])
+    else:
+        for i in range(rows):
+            for j in range(width):
+                x = h[i, j] + bias[j]
+                h[i, j] = x if x > 0 else np.expm1(x)
+
+
+def forward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for flat, sizes, activation, x, hidden, _ in mlp_examples(rng, dtype):
+        yield flat, sizes, activation, x, hidden
+
+
+def mlp_forward_reference(flat, sizes, activation, x, hidden):
+    """x ← f(x·Wᵀ + b) layer by layer, no f after the last."""
+    return mlp_of(torch.from_numpy(flat), sizes, activation, torch.from_numpy(x))
+
+
+def mlp_of(flat: torch.Tensor, sizes: Any, activation: int, x: torch.Tensor) -> torch.Tensor:
+    used = 0
+    for layer, (into, out) in enumerate(pairwise(sizes.tolist())):
+        weight, bias = flat[used:used + out * into].view(out, into), flat[used + out * into:used + out * (into + 1)]
+        used += out * (into + 1)
+        x = F.linear(x, weight, bias)
+        if layer < len(sizes) - 2:
+            x = FUNCTIONS[activation](x)
+    return x
+
+
+@pair(mlp_forward_reference, forward_examples, rtol=1e-4, atol=1e-5)
+@njit(cache=True, error_model="numpy")
+def mlp_forward(flat, sizes, activation, x, hidden):
+    """The output [B, out], a view of the end of `hidden`, which keeps every layer's output for the backward pass."""
+    rows, used, place = x.shape[0], 0, 0
+    for layer in range(sizes.size - 1):
+        into, out = sizes[layer], sizes[layer + 1]
+        weight = flat[used:used + out * into].reshape(out, into)
+        bias = flat[used + out * into:used + out * (into + 1)]
+        h = hidden[place:place + rows * out].reshape(rows, out)
+        np.dot(x, weight.T, h)
+        activate(h, bias, activation, layer == sizes.size - 2)
+        used += out * (into + 1)
+        place += rows * out
+        x = h
+    return x
+
+
+@njit(cache=True, error_model="numpy")
+def through_activation(delta, h, activation):
+    """delta ← delta · f', where f' is found from f's value h."""
+    rows, width = h.shape
+    if activation == RELU:
+        for i in range(rows):
+            for j in range(width):
+                delta[i, j] = delta[i, j] if h[i, j] > 0 else np.float32(0)
+    elif activation == TANH:
+        for i in range(rows):
+            for j in range(width):
+                delta[i, j] *= np.float32(1) - h[i, j] * h[i, j]
+    else:
+        for i in range(rows):
+            for j in range(width):
+                delta[i, j] *= np.float32(1) if h[i, j] > 0 else h[i, j] + np.float32(1)
+
+
+@njit(cache=True, error_model="numpy")
+def sum_rows(delta, out):
+    out[:] = 0
+    for i in range(delta.shape[0]):
+        for j in range(delta.shape[1]):
+            out[j] += delta[i, j]
+
+
+def backward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for flat, sizes, activation, x, hidden, by_output in mlp_examples(rng, dtype):
+        mlp_forward(flat, sizes, activation, x, hidden)
+        delta = np.zeros_like(hidden)
+        delta[delta.size - by_output.size:] = by_output.ravel()
+        yield flat, sizes, activation, x, hidden, delta, np.ones_like(flat)
+
+
+def mlp_backward_reference(flat, sizes, activation, x, hidden, delta, grad):
+    """∂/∂θ of Σ output · (the derivative by the output), by autograd."""
+    parameters = torch.from_numpy(flat).requires_grad_()
+    output = mlp_of(parameters, sizes, activation, torch.from_numpy(x))
+    output.backward(torch.from_numpy(delta[delta.size - output.numel():]).view_as(output))
+    return parameters.grad
+
+
+@pair(mlp_backward_reference, backward_examples, rtol=1e-4, atol=1e-5)
+@njit(cache=True, error_model="numpy")
+def mlp_backward(flat, sizes, activation, x, hidden, delta, grad):
+    """Gradients by all parameters into `grad`. The end of `delta` (shaped like `hidden`) holds the derivative by the output;
+    the rest of it is scratch. The derivative by the input is not formed."""
+    rows, used, place = x.shape[0], flat.size, hidden.size
+    for layer in range(sizes.size - 2, -1, -1):
+        into, out = sizes[layer], sizes[layer + 1]
+        used -= out * (into + 1)
+        place -= rows * out
+        d = delta[place:place + rows * out].reshape(rows, out)
+        below = x if layer == 0 else hidden[place - rows * into:place].reshape(rows, into)
+        np.dot(d.T, below, grad[used:used + out * into].reshape(out, into))
+        sum_rows(d, grad[used + out * into:used + out * (into + 1)])
+        if layer > 0:
+            down = delta[place - rows * into:place].reshape(rows, into)
+            np.dot(d, flat[used:used + out * into].reshape(out, into), down)
+            through_activation(down, below, activation)
+    return grad

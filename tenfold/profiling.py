@@ -1,0 +1,89 @@
+"""Where the time goes: rounds of training with every stage timed, engine by engine, and a trace for chrome://tracing."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter_ns
+
+from tenfold.places.serial import Serial
+from tenfold.record.clock import Clock
+from tenfold.settings import Run
+from tenfold.training import prepare, warm_up
+
+MOST_EVENTS = 50_000  # of a trace; more and no browser opens it
+
+
+class EventClock(Clock):
+    """A clock that keeps every lap: stage, start and duration in nanoseconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.laps: list[tuple[str, int, int]] = []
+
+    def lap(self, stage: str, scale: int = 1) -> None:
+        start = self.before
+        super().lap(stage, scale)
+        self.laps.append((stage, start, self.before - start))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Rounds of one engine: calls and nanoseconds by stage, and the time of whole rounds (`other` is what no stage covers)."""
+
+    engine: str
+    steps: int
+    seconds: float
+    laps: list[tuple[str, int, int]]
+
+    def stages(self) -> dict[str, tuple[int, float]]:
+        """Calls and seconds by stage, the costliest first."""
+        found: dict[str, tuple[int, float]] = {}
+        for stage, _, duration in self.laps:
+            calls, spent = found.get(stage, (0, 0.0))
+            found[stage] = calls + 1, spent + duration / 1e9
+        covered = sum(spent for _, spent in found.values())
+        found["other"] = 0, max(self.seconds - covered, 0.0)
+        return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+
+    @property
+    def us_per_step(self) -> float:
+        return self.seconds / self.steps * 1e6
+
+
+def profile_run(run: Run, engine: str, steps: int, quiet: bool = False) -> Profile:
+    """Trains past the start of learning, then times `steps` environment steps by stage."""
+    run = replace(run, engine=engine)
+    prepare(run)
+    place = Serial(run)
+    place.time_every_round()
+    warm_up(place, quiet)
+    while place.step <= run.agent.learning_starts + 2 * run.agent.every:
+        place.round()
+    clock = place.clock = EventClock()
+    first, start = place.step, perf_counter_ns()
+    while place.step < first + steps:
+        place.round()
+    seconds = (perf_counter_ns() - start) / 1e9
+    place.close()
+    return Profile(place.engine_name, place.step - first, seconds, clock.laps)
+
+
+def write_trace(profiles: list[Profile], path: Path) -> None:
+    """Chrome's trace format: an engine is a process, a stage an event."""
+    events: list[dict[str, object]] = []
+    for number, profile in enumerate(profiles):
+        events.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": profile.engine}})
+        origin = profile.laps[0][1]
+        events += [{"name": stage, "ph": "X", "pid": number, "tid": 0, "ts": (start - origin) / 1e3, "dur": duration / 1e3}
+                   for stage, start, duration in profile.laps[:MOST_EVENTS]]
+    path.write_text(json.dumps({"traceEvents": events}))
+
+
+def verdict(profiles: list[Profile]) -> str:
+    """One sentence that names the largest cost."""
+    fastest = min(profiles, key=lambda p: p.us_per_step)
+    stage, (_, spent) = next(iter(fastest.stages().items()))
+    what = {"env": "the environment itself", "other": "Python between the stages"}.get(stage, stage)
+    share = spent / fastest.seconds
+    return (f"With the {fastest.engine} engine the largest cost is {what}: {share:.0%} of {fastest.us_per_step:.1f} µs a step; "
+            f"were it free, a run would be {1 / max(1 - share, 1e-9):.1f} times as fast.")

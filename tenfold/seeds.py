@@ -1,0 +1,168 @@
+"""Training many seeds at once: each is the very run it would be alone, so member i equals the run of seed i bit for bit.
+
+A process for each core takes one seed after another. (One process that updates several members in one call would save only the
+cost of the calls, some 2 µs of a round; and it could not use a second core.)
+"""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tenfold.config import to_mapping
+from tenfold.errors import ConfigError, UserError
+from tenfold.places.serial import Serial
+from tenfold.record.display import Display, clock_face
+from tenfold.record.folder import is_run
+from tenfold.record.seeds import SeedsFolder, latest_row, summarise, write_seeds_report
+from tenfold.settings import Run
+from tenfold.training import Finished, prepare, resume, train, warm_up
+
+DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
+POLL = 0.5  # seconds between looks at the members' progress
+
+
+@dataclass(frozen=True)
+class SeedsResult:
+    """Several seeds that ended. `summary` is what summary.json holds; `interrupted` the signal that stopped them early, or 0."""
+
+    path: Path
+    run: Run
+    seeds: tuple[int, ...]
+    summary: dict[str, Any]
+    interrupted: int = 0
+
+
+def train_seeds(run: Run, seeds: int | tuple[int, ...], out: str | Path, *, jobs: int = 0, overwrite: bool = False,
+                quiet: bool = False) -> SeedsResult:
+    """Trains `run` once for each seed (a number n means 0 … n − 1) into out/seed-0, out/seed-1, …"""
+    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
+        raise ConfigError("seeds", f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.")
+    prepare(run)
+    place = Serial(run)  # settings that do not fit leave nothing behind
+    warm_up(place, quiet)  # once, not in every process
+    place.close()
+    return carry_out(SeedsFolder.create(Path(out), run, chosen, overwrite), jobs, quiet, None, "")
+
+
+def resume_seeds(path: str | Path, steps: int | None = None, *, engine: str = "", jobs: int = 0,
+                 quiet: bool = False) -> SeedsResult:
+    """Goes on with those seeds that are not finished."""
+    return carry_out(SeedsFolder.open(Path(path)), jobs, quiet, steps, engine)
+
+
+def carry_out(folder: SeedsFolder, jobs: int, quiet: bool, steps: int | None, engine: str) -> SeedsResult:
+    workers = min(jobs or len(os.sched_getaffinity(0)), len(folder.seeds))
+    end = (steps or folder.run.steps) * len(folder.seeds)
+    display = Display(f"{folder.run.agent.name} on {folder.run.env}, {len(folder.seeds)} seeds", end, done_steps(folder), quiet)
+    display.say(f"{folder.run.agent.name} on {folder.run.env}, seeds {', '.join(map(str, folder.seeds))}, {workers} at a time "
+                f"-> {folder.path}")
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=enter_worker, initargs=(os.getpid(),))
+    members = {pool.submit(train_member, to_mapping(folder.run_of(seed)), str(folder.member(seed)), steps, engine): seed
+               for seed in folder.seeds}
+    try:
+        with Forward(pool) as forward:
+            watch(folder, members, display)
+    except BrokenProcessPool:
+        raise UserError(f"A training process died (out of memory?): `tenfold resume {folder.path}` goes on from the last "
+                        "checkpoints.") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+        display.close()
+    for member, seed in members.items():
+        if member.result()["error"]:
+            raise UserError(f"Seed {seed}: {member.result()['error']}")
+    if not forward.signal:
+        write_seeds_report(folder)
+    rate = display.rate(done_steps(folder))
+    display.say(f"{len(folder.seeds)} seeds after {clock_face(display.seconds())} ({rate:,.0f} steps/s together)")
+    return SeedsResult(folder.path, folder.run, folder.seeds, summarise(folder), forward.signal)
+
+
+def watch(folder: SeedsFolder, members: "dict[Future[dict[str, Any]], int]", display: Display) -> None:
+    """Shows the progress until all are done; an error of one ends the others' queue."""
+    waiting = set(members)
+    while waiting:
+        done, waiting = wait(waiting, POLL, FIRST_COMPLETED)
+        if any(member.result()["error"] for member in done):
+            for member in waiting:
+                member.cancel()
+            waiting = {member for member in waiting if not member.cancelled()}
+        rows = [latest_row(folder.member(seed) / "metrics.jsonl") for seed in folder.seeds]
+        returns = [f"{row['return']:.0f}" if "return" in row else "–" for row in rows]
+        display.show(done_steps(folder), {"done": f"{len(members) - len(waiting)} of {len(members)} seeds",
+                                          "returns": " ".join(returns)})
+
+
+def done_steps(folder: SeedsFolder) -> int:
+    return sum(latest_row(folder.member(seed) / "metrics.jsonl").get("step", 0) for seed in folder.seeds)
+
+
+# inside a worker --------------------------------------------------------------------------------------------------------
+
+stopped = 0
+
+
+def enter_worker(parent: int) -> None:
+    """A worker ends with its parent, whatever happens to that, and hears Ctrl-C only from it, exactly once."""
+    os.setpgrp()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(1)
+    signal.signal(signal.SIGINT, remember_stop)
+
+
+def remember_stop(number: int, frame: Any) -> None:
+    global stopped
+    stopped = number
+
+
+def train_member(settings: dict[str, Any], path: str, steps: int | None, engine: str) -> dict[str, Any]:
+    """One seed from its start, or from where it stopped."""
+    global stopped
+    if stopped:
+        return {"error": ""}
+    try:
+        if is_run(Path(path)) and any((Path(path) / "checkpoints").glob("step-*")):
+            result = resume(path, steps, engine=engine, quiet=True)
+        else:
+            result = train(Run.of(settings | ({"steps": steps} if steps else {})), path, overwrite=True, quiet=True)
+        stopped = stopped or result.interrupted
+        return {"error": result.unsaved}
+    except Finished:
+        return {"error": ""}
+    except UserError as error:
+        return {"error": str(error)}
+
+
+class Forward:
+    """Passes Ctrl-C and SIGTERM on to the workers, once."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self.pool, self.signal = pool, 0
+
+    def __enter__(self) -> "Forward":
+        self.before = {}
+        if threading.current_thread() is threading.main_thread():
+            self.before = {s: signal.signal(s, self.pass_on) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def pass_on(self, number: int, frame: Any) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+        for worker in list(self.pool._processes):
+            os.kill(worker, signal.SIGINT)
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)

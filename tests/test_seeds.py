@@ -1,0 +1,131 @@
+"""Many seeds in one command: each equals the run it would be alone; together they are one result."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tenfold.errors import ConfigError, UserError
+from tenfold.record.checkpoint import Checkpoints
+from tenfold.record.folder import RunFolder
+from tenfold.record.seeds import SeedsFolder, bootstrap_interval, interquartile_mean, together
+from tenfold.seeds import resume_seeds, train_seeds
+from tenfold.settings import Run
+from tenfold.training import train
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """The last checkpoint's arrays and the metrics without their timing."""
+    folder, run = RunFolder.open(path)
+    arrays, _, note, complaints = Checkpoints(folder, run.keep).latest()
+    assert complaints == [] and note["step"] == run.steps
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    metrics = json.dumps([{k: v for k, v in row.items() if k != "timing"} for row in rows]).encode()
+    return {name: np.ascontiguousarray(a).tobytes() for name, a in arrays.items()} | {"metrics": metrics}
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    agent = {"batch_size": 8, "learning_starts": 50, "every": 4, "capacity": 400, "net": {"hidden": [16]}, "replay": "prioritized"}
+    run = Run.of({"env": "CartPole-v1", "steps": 600, "eval_every": 200, "eval_episodes": 2, "checkpoint_every": 200,
+                  "log_every": 100, "agent": agent})
+    result = train_seeds(run, (0, 3, 5, 9), tmp_path_factory.mktemp("seeds") / "four", quiet=True)
+    assert result.seeds == (0, 3, 5, 9) and result.interrupted == 0
+    return result.path
+
+
+def test_member_i_equals_the_run_of_seed_i_alone(four: Path, tmp_path: Path) -> None:
+    alone = train(SeedsFolder.open(four).run_of(5), tmp_path / "alone", quiet=True)
+    assert contents(alone.path) == contents(four / "seed-5")
+    assert contents(alone.path) != contents(four / "seed-3")
+
+
+def test_seeds_that_were_killed_go_on_and_end_as_if_they_never_stopped(four: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tenfold.cli", "train", str(four / "config.yaml"), "--seeds", "3,5", "--out",
+               str(tmp_path / "cut"), "--quiet"]
+    process = subprocess.Popen(command)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "cut" / "seed-3" / "metrics.jsonl").exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    time.sleep(0.5)  # the kernel ends the workers with their parent
+    resume_seeds(tmp_path / "cut", quiet=True)
+    for seed in (3, 5):
+        assert contents(tmp_path / "cut" / f"seed-{seed}") == contents(four / f"seed-{seed}")
+
+
+def test_ctrl_c_saves_every_seed_and_says_how_to_go_on(small_run: Callable[..., Run], tmp_path: Path) -> None:
+    import yaml
+
+    from tenfold.config import to_mapping
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(to_mapping(small_run(steps=10**7))))
+    process = subprocess.Popen([sys.executable, "-m", "tenfold.cli", "train", str(tmp_path / "run.yaml"), "--seeds", "3", "--jobs", "2",
+                                "--out", str(tmp_path / "many"), "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not all((tmp_path / "many" / f"seed-{s}" / "metrics.jsonl").exists() for s in (0, 1)):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert f"tenfold resume {tmp_path / 'many'}" in out
+    assert not (tmp_path / "many" / "seed-2").exists()  # the third never began
+    for seed in (0, 1):
+        folder, run = RunFolder.open(tmp_path / "many" / f"seed-{seed}")
+        assert Checkpoints(folder, run.keep).latest()[2]["step"] > 0
+
+
+def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_path: Path,
+                                                             tenfold: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    shutil.copytree(four, tmp_path / "runs" / "many")
+    found = json.loads(tenfold("eval", "--episodes", "3", "--json").stdout)  # the latest run: all four
+    means = [member["mean_return"] for member in found["members"]]
+    assert len(means) == 4 and found["iqm"] == pytest.approx(np.mean(sorted(means)[1:3]))
+    assert found["interval"][0] <= found["iqm"] <= found["interval"][1]
+    assert set(json.loads((four / "summary.json").read_text())["seeds"]) == {"0", "3", "5", "9"}
+    assert "interquartile mean of 4 seeds" in (four / "report.html").read_text()
+    filmed = tenfold("eval", "runs/many", "--video")
+    assert filmed.returncode == 2 and "runs/many/seed-0" in filmed.stderr
+    more = tenfold("resume", "runs/many", "--steps", "700", "--quiet")
+    assert more.returncode == 0 and "4 seeds" in more.stdout
+    members = json.loads((tmp_path / "runs" / "many" / "summary.json").read_text())["seeds"]
+    assert [member["step"] for member in members.values()] == [700] * 4
+
+
+@pytest.mark.parametrize(("given", "words"), [("0", "cannot be read"), ("3..1", "cannot be read"), ("a", "cannot be read"),
+                                              ("1,1", "twice"), ("-3", "cannot be read"), ("1,,2", "cannot be read")])
+def test_seeds_that_cannot_be_are_refused(given: str, words: str, tenfold: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = tenfold("train", "cartpole", f"--seeds={given}")
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_error_in_one_seed_is_named_and_twice_the_same_seed_refused(four: Path, tmp_path: Path) -> None:
+    shutil.copytree(four, tmp_path / "many")
+    (tmp_path / "many" / "seed-3" / "config.yaml").write_text("steps: -3\n")
+    with pytest.raises(UserError, match=r"Seed 3: .*steps"):
+        resume_seeds(tmp_path / "many", 700, quiet=True)
+    with pytest.raises(ConfigError, match="none of them twice"):
+        train_seeds(SeedsFolder.open(four).run, (1, 1), tmp_path / "other")
+
+
+def test_the_interquartile_mean_leaves_out_the_outer_quarters() -> None:
+    assert interquartile_mean(np.array([0.0, 1, 2, 3, 4, 5, 6, 1000])) == 3.5  # 2, 3, 4, 5
+    assert interquartile_mean(np.array([1.0, 2, 6])) == 3.0  # too few to leave any out
+    assert together([5.0, 5.0, 5.0])["interval"] == [5.0, 5.0]
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(60):  # the 95 % interval covers the true mean about so often
+        low, high = bootstrap_interval(rng.normal(size=24))
+        covered += low <= 0 <= high
+    assert covered >= 48
