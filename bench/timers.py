@@ -1,54 +1,63 @@
-"""What the timers that are always on cost: a round's laps with nothing between them, against a whole round of training.
+"""What the timers that are always on cost.
 
-Two whole rounds, with and without timers, differ by less than this machine's noise; so the timers are timed alone.
+fused: one round in 61 runs by stages, each timed; so the cost is a 61st of what such a round takes more than a whole one.
+plain: the laps of a round with nothing between them, against a whole round (the difference of two would drown in noise).
 """
 
-import torch
+from collections.abc import Callable
 
+from tenfold.engines.fused import set_threads
 from tenfold.measure import interleave, write
 from tenfold.places.serial import Serial
 from tenfold.record.clock import EVERY, Clock
-from tenfold.settings import DQN, Run
+from tenfold.settings import Run
 
 ROUNDS = 610
 
 
-def laps_only(updates: int) -> int:
+def rounds_of(place: Serial) -> Callable[[], int]:
+    def rounds() -> int:
+        before = place.rounds
+        while place.rounds < before + ROUNDS:
+            place.round()
+        return place.rounds - before
+    return rounds
+
+
+def place_of(engine: str, every: int) -> Serial:
+    place = Serial(Run.of({"engine": engine, "agent": {"learning_starts": 100}}))
+    place.timed_every = every
+    return place
+
+
+def laps_only() -> int:
     """The clock's part of `places.serial.Serial.round` and of the plain engine."""
     clock = Clock()
     for count in range(ROUNDS):
         timed = count % EVERY == EVERY - 1
         if timed:
             clock.start()
-        if timed:
             clock.lap("act", EVERY)
-        if timed:
             clock.lap("env", EVERY)
-        if timed:
             clock.lap("store", EVERY)
-        if updates:
-            clock.start()
-            clock.lap("sample")
-            clock.lap("update")
+        clock.start()
+        clock.lap("sample")
+        clock.lap("update")
     return ROUNDS
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    rows = []
-    for label, agent in (("one update a step", DQN(learning_starts=100)), ("no updates", DQN(learning_starts=10**9))):
-        place = Serial(Run(agent=agent))
-
-        def rounds(place: Serial = place) -> int:
-            for _ in range(ROUNDS):
-                place.round()
-            return ROUNDS
-
-        updates = int(label != "no updates")
-        found = interleave({"round": rounds, "timers": lambda updates=updates: laps_only(updates)}, 31)
-        rows.append({"name": "timers", "setting": {"env": "CartPole-v1", "work": label}, "round_us": round(found["round"], 2),
-                     "timers_us": round(found["timers"], 3), "share": round(found["timers"] / found["round"], 4), "bar": 0.01})
-    write("timers", rows)
+    set_threads(1)
+    fused = interleave({"whole": rounds_of(place_of("fused", 10**9)), "by stages": rounds_of(place_of("fused", 1))}, 61)
+    plain = interleave({"round": rounds_of(place_of("plain", EVERY)), "timers": laps_only}, 11)
+    cost = (fused["by stages"] - fused["whole"]) / EVERY
+    setting = {"env": "CartPole-v1", "work": "one update a step, batch 32, 64-64"}
+    write("timers", [
+        {"name": "timers", "setting": setting | {"engine": "fused"}, "round_us": round(fused["whole"], 2),
+         "round_by_stages_us": round(fused["by stages"], 2), "timers_us": round(cost, 3),
+         "share": round(cost / fused["whole"], 4), "bar": 0.01},
+        {"name": "timers", "setting": setting | {"engine": "plain"}, "round_us": round(plain["round"], 2),
+         "timers_us": round(plain["timers"], 3), "share": round(plain["timers"] / plain["round"], 4), "bar": 0.01}])
 
 
 if __name__ == "__main__":

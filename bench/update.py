@@ -37,7 +37,7 @@ def batch_of(place: Serial) -> dict[str, np.ndarray]:
     r, b = place.replay, place.replay.batch
     gather(b.row, r.lane_rows, r.n_step, r.gamma, r.obs, r.action, r.reward, r.kind, r.flat_obs, b.action, b.reward, b.discount,
            r.flat_next_obs)
-    weight = place.engine.arrays[8][2] if hasattr(place.engine, "arrays") else b.weight  # type: ignore[attr-defined]
+    weight = place.engine.arrays[10][2] if hasattr(place.engine, "arrays") else b.weight  # type: ignore[attr-defined]
     return {"obs": b.obs.copy(), "action": b.action.copy(), "reward": b.reward.copy(), "discount": b.discount.copy(),
             "next_obs": b.next_obs.copy(), "weight": weight.copy()}
 

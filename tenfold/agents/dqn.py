@@ -33,10 +33,14 @@ class DQNAgent:
         self.online.flatten(self.block[ONLINE], self.block[GRAD])
         self.target.flatten(self.block[TARGET]).flat.copy_(self.online.flat)
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
-        self.updates = 0
+        self.count = np.zeros(1, np.int64)  # gradient updates so far
         self.device = self.online.flat.device
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
         self.noise = np.zeros(self.online.noise_size, np.float32)
+
+    @property
+    def updates(self) -> int:
+        return int(self.count[0])
 
     # acting -----------------------------------------------------------------------------------------------------------
 
@@ -140,7 +144,7 @@ class DQNAgent:
                 raise UserError(f"The saved {name} parameters have shape {tuple(state[name].shape) if name in state else None}, "
                                 f"and this agent's have {tuple(own.shape)}.")
             own.copy_(state[name])
-        self.updates = int(state["updates"])
+        self.count[0] = int(state["updates"])
 
 
 def fit_encoder(config: DQN, layout: ObsLayout) -> DQN:

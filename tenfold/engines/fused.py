@@ -23,9 +23,9 @@ from tenfold.record.clock import Clock
 from tenfold.settings import Boltzmann, Epsilon, Hard, Prioritized
 
 # parts of a round, to be added up
-STORE, UPDATE, ACT = 1, 2, 4
+STORE, UPDATE, ACT, WHOLE = 1, 2, 4, 7
 # places in `counter`
-STEP, ROUNDS, UPDATES, DUE = range(4)
+STEP, ROUNDS, DUE = range(3)
 # rows of `items` and of `layers`: numbers for each item of a batch, outputs of all layers
 REWARD, DISCOUNT, WEIGHT, ERROR = range(4)
 HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
@@ -44,21 +44,21 @@ def set_threads(count: int) -> None:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def update_once(step, updates, rule, stream, sums, block, sizes, rows, layers, items, y, row, action, draw,
+def update_once(step, updates, rule, stream, sums, block, sizes, rows, inputs, layers, items, ones, y, row, action, draw,
                 m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_count, m_tree, m_top):
-    """One gradient update, as `PlainEngine.update_once` does it. `updates` counts those before; m_… is the replay memory."""
+    """One gradient update, as `PlainEngine.update_once` does it. `updates` [1] counts them; m_… is the replay memory."""
     activation, online, target, grad = int(rule[ACTIVATION]), block[ONLINE], block[TARGET], block[GRAD]
-    obs, next_obs = rows[0], rows[1]
+    obs, next_obs = inputs[0], inputs[1]
     reward, discount, weight, error = items[REWARD], items[DISCOUNT], items[WEIGHT], items[ERROR]
     hidden, delta = layers[HIDDEN], layers[DELTA]
     if rule[PRIORITIZED]:
         draw_prioritized(stream, m_count, m_tree, schedule_at(rule, BETA, step), row, draw, weight)
     else:
         draw_ready(stream, m_count, m_ready, m_head, row)
-    gather(row, m_ready.size // m_head.size, int(rule[N_STEP]), rule[GAMMA], m_obs, m_action, m_reward, m_kind, obs, action,
-           reward, discount, next_obs)
-    scale_rows(obs, rule[SCALE])
-    scale_rows(next_obs, rule[SCALE])
+    gather(row, m_ready.size // m_head.size, int(rule[N_STEP]), rule[GAMMA], m_obs, m_action, m_reward, m_kind, rows[0], action,
+           reward, discount, rows[1])
+    turn_rows(rows[0], rule[SCALE], obs)
+    turn_rows(rows[1], rule[SCALE], next_obs)
     next_output = mlp_forward(target, sizes, activation, next_obs, layers[NEXT_HIDDEN])
     chooser = next_output
     if rule[DOUBLE]:
@@ -67,13 +67,13 @@ def update_once(step, updates, rule, stream, sums, block, sizes, rows, layers, i
     by_output = delta[delta.size - output.size:].reshape(output.shape)
     _, _, loss, q = td_gradient(output, next_output, chooser, action, reward, discount, weight, int(rule[DUEL]), int(rule[ATOMS]),
                                 rule[HUBER] > 0, by_output, error, y)
-    mlp_backward(online, sizes, activation, obs, hidden, delta, grad)
+    mlp_backward(online, sizes, activation, obs, hidden, delta, ones, grad)
     _, norm = clip_numba(grad, rule[CLIP])
-    updates += 1
-    adam_numba(online, grad, block[MEAN], block[SQUARE], updates, schedule_at(rule, LR, step), rule[ADAM_EPS])
+    updates[0] += 1
+    adam_numba(online, grad, block[MEAN], block[SQUARE], updates[0], schedule_at(rule, LR, step), rule[ADAM_EPS])
     if rule[HARD] == 0:
         polyak_numba(target, online, rule[TAU])
-    elif updates % int(rule[HARD]) == 0:
+    elif updates[0] % int(rule[HARD]) == 0:
         for j in range(online.size):
             target[j] = online[j]
     if rule[PRIORITIZED]:
@@ -82,6 +82,7 @@ def update_once(step, updates, rule, stream, sums, block, sizes, rows, layers, i
     sums[1] += q
     sums[2] += mean_size(error)
     sums[3] += norm
+    sums[4] += 1
 
 
 @njit(cache=True, error_model="numpy")
@@ -93,16 +94,16 @@ def mean_size(error):
 
 
 @njit(cache=True, error_model="numpy")
-def scale_rows(rows, scale):
-    if scale != 1.0:
-        factor = np.float32(scale)
-        for i in range(rows.shape[0]):
-            for j in range(rows.shape[1]):
-                rows[i, j] *= factor
+def turn_rows(rows, scale, inputs):
+    """Rows [B, features] as the network takes them, [features, B], scaled (1/255 for images)."""
+    factor = np.float32(scale)
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            inputs[j, i] = rows[i, j] * factor
 
 
 @njit(cache=True, error_model="numpy")
-def choose_actions(step, rounds, rule, coin, choice, online, sizes, rows, hidden, obs, action):
+def choose_actions(step, rounds, rule, coin, choice, online, sizes, inputs, hidden, obs, action):
     """The exploring policy's actions for the current observations, as `DQNAgent.explore` gives them."""
     size, actions = action.size, int(rule[ACTIONS])
     level, start = schedule_at(rule, EXPLORE, step), rounds * size
@@ -114,11 +115,8 @@ def choose_actions(step, rounds, rule, coin, choice, online, sizes, rows, hidden
         greedy += action[i] < 0
     if greedy == 0:
         return
-    for i in range(size):
-        for j in range(rows.shape[1]):
-            rows[i, j] = obs[i, j]
-    scale_rows(rows, rule[SCALE])
-    output = mlp_forward(online, sizes, int(rule[ACTIVATION]), rows, hidden)
+    turn_rows(obs, rule[SCALE], inputs)
+    output = mlp_forward(online, sizes, int(rule[ACTIVATION]), inputs, hidden)
     for i in range(size):
         if action[i] < 0:
             action[i] = best_action(output, i, rule, actions, level, choice, (start + i) * actions)
@@ -141,9 +139,9 @@ def best_action(output, row, rule, actions, temperature, choice, counter):
 
 
 @njit(cache=True, error_model="numpy")
-def fused_round(parts, counter, rule, streams, sums, block, sizes, rows, layers, items, y, row, action, draw,
-                m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
-                e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_rows, e_hidden):
+def fused_round(parts, counter, updates, rule, streams, sums, block, sizes, rows, inputs, layers, items, ones, y, row, action,
+                draw, m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
+                e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_inputs, e_hidden):
     """Store the step just made, run the updates that are due, choose the next action: those of the three in `parts`.
 
     m_… is the replay memory, e_… the environments' last step. Arrays come one by one: Numba unpacks a tuple of them in twice
@@ -161,20 +159,19 @@ def fused_round(parts, counter, rule, streams, sums, block, sizes, rows, layers,
         counter[DUE] = due if counter[STEP] > rule[STARTS] and m_count[0] > 0 else 0
     if parts & UPDATE:
         for _ in range(counter[DUE]):
-            update_once(counter[STEP], counter[UPDATES], rule, streams[0], sums, block, sizes, rows, layers, items, y, row,
+            update_once(counter[STEP], updates, rule, streams[0], sums, block, sizes, rows, inputs, layers, items, ones, y, row,
                         action, draw, m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_count, m_tree, m_top)
-            counter[UPDATES] += 1
         counter[DUE] = 0
     if parts & ACT:
-        choose_actions(counter[STEP], counter[ROUNDS], rule, streams[1], streams[2], block[ONLINE], sizes, e_rows, e_hidden,
+        choose_actions(counter[STEP], counter[ROUNDS], rule, streams[1], streams[2], block[ONLINE], sizes, e_inputs, e_hidden,
                        e_obs, e_action)
 
 
 @njit(cache=True, error_model="numpy")
 def fused_rounds(most, kind, limit, state, length, episode, env_streams, ret, last,
-                 counter, rule, streams, sums, block, sizes, rows, layers, items, y, row, action, draw,
+                 counter, updates, rule, streams, sums, block, sizes, rows, inputs, layers, items, ones, y, row, action, draw,
                  m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
-                 e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_rows, e_hidden):
+                 e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_inputs, e_hidden):
     """Rounds of a compiled environment and `fused_round`, until an episode ends or `most` rounds are done.
 
     Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number that is not finite.
@@ -184,9 +181,9 @@ def fused_rounds(most, kind, limit, state, length, episode, env_streams, ret, la
         ended = play_all(e_action, kind, limit, state, length, episode, env_streams, e_obs, e_final_obs, e_reward, e_terminated,
                          e_truncated, ret, last)
         if ended >= 0:
-            fused_round(STORE | UPDATE | ACT, counter, rule, streams, sums, block, sizes, rows, layers, items, y, row, action,
-                        draw, m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
-                        e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_rows, e_hidden)
+            fused_round(WHOLE, counter, updates, rule, streams, sums, block, sizes, rows, inputs, layers, items, ones, y, row,
+                        action, draw, m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
+                        e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_inputs, e_hidden)
         most -= 1
     return ended
 
@@ -199,7 +196,7 @@ class FusedEngine(PlainEngine):
         super().__init__(agent, replay, envs)
         self.chosen = False  # whether `action` is the action for the current observations
         self.scale = 1  # of the time of an update: how many rounds a timed one stands for
-        self.counter = np.zeros(4, np.int64)
+        self.counter = np.zeros(3, np.int64)
         streams = np.array([agent.keys[purpose] for purpose in (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)])
         sizes, batch, count = np.array(agent.online.sizes), len(replay.draw), envs.num_envs
         outputs = int(sizes[1:].sum())
@@ -207,13 +204,14 @@ class FusedEngine(PlainEngine):
         self.action = self.compiled.action if self.compiled else np.zeros(count, np.int64)  # the environments' next
         items = np.ones((4, batch), np.float32)  # weights of uniform replay stay 1
         self.arrays = (
-            self.counter, rules(agent), streams, self.sums.numpy(), agent.block.numpy(), sizes,
-            zeros(2, batch, sizes[0]), zeros(4, batch * outputs), items, zeros(agent.online.atoms),
+            self.counter, agent.count, rules(agent), streams, self.sums.numpy(), agent.block.numpy(), sizes,
+            zeros(2, batch, sizes[0]), zeros(2, sizes[0], batch), zeros(4, batch * outputs), items, np.ones(batch, np.float32),
+            zeros(agent.online.atoms),
             replay.batch.row, replay.batch.action, replay.draw,
             replay.obs, replay.action, replay.reward, replay.kind, replay.ready, replay.head, replay.start, replay.count,
             replay.tree, replay.top,
             envs.obs.reshape(count, -1), envs.final_obs.reshape(count, -1), envs.reward, envs.terminated, envs.truncated,
-            envs.skipped, self.action, zeros(count, sizes[0]), zeros(count * outputs))
+            envs.skipped, self.action, zeros(sizes[0], count), zeros(count * outputs))
 
     def warm_up(self) -> None:
         if self.compiled:
@@ -221,7 +219,7 @@ class FusedEngine(PlainEngine):
         fused_round(0, *self.arrays)
 
     def at(self, step: int, rounds: int, due: int = 0) -> None:
-        self.counter[:] = step, rounds, self.agent.updates, due
+        self.counter[:] = step, rounds, due
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the current observations."""
@@ -234,28 +232,24 @@ class FusedEngine(PlainEngine):
         clock.start()
         self.at(step, 0, count)
         fused_round(UPDATE, *self.arrays)
-        self.note_updates()
         self.chosen = False
         clock.lap("update", self.scale)
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
-        """At most `most` whole rounds from the given counts; returns the counts after them.
-
-        An environment in Python is stepped once. Compiled ones go on inside the call until an episode ends.
-        """
+        """Whole rounds from the given counts until an episode ends, at most `most`; returns the counts after them."""
         if not self.chosen:
             self.explore(step, rounds)
-        self.at(step, rounds)
-        envs = self.compiled
-        if envs:
-            envs.begin_rounds()
-            envs.end_rounds(self.run_compiled(envs, most))
+            self.chosen = True
+        if self.compiled:
+            self.compiled.begin_rounds()
+            self.compiled.end_rounds(self.run_compiled(self.compiled, most))
         else:
-            start = self.agent.actions.start
-            self.envs.step(self.action + start if start else self.action)
-            fused_round(STORE | UPDATE | ACT, *self.arrays)
-        self.note_updates()
-        self.chosen = True
+            envs, arrays, action, start = self.envs, self.arrays, self.action, self.agent.actions.start
+            for _ in range(most):
+                envs.step(action + start if start else action)
+                fused_round(WHOLE, *arrays)
+                if envs.finished:
+                    break
         return int(self.counter[STEP]), int(self.counter[ROUNDS])
 
     def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
@@ -265,11 +259,6 @@ class FusedEngine(PlainEngine):
     def load_state(self, state: Tensors) -> None:
         super().load_state(state)
         self.chosen = False
-
-    def note_updates(self) -> None:
-        updates = int(self.counter[UPDATES])
-        self.summed += updates - self.agent.updates
-        self.agent.updates = updates
 
 
 def zeros(*shape: int) -> np.ndarray:

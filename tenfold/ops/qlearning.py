@@ -125,11 +125,11 @@ def huber(error: torch.Tensor) -> torch.Tensor:
 
 
 def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Outputs [B, (duel + A)·N] of the online network on s, of the target network and of the chooser on s'."""
+    """Outputs [(duel + A)·N, B] of the online network on s, of the target network and of the chooser on s'."""
     for b, a, n in (*SHAPES, (33, 6, 1), (2, 3, 32)):
         for duel in (0, 1):
             for kind in (0, 1):
-                outputs = [2 * rng.normal(size=(b, (duel + a) * n)).astype(dtype) for _ in range(3)]
+                outputs = [2 * rng.normal(size=((duel + a) * n, b)).astype(dtype) for _ in range(3)]
                 discount = (0.9 * rng.integers(0, 2, b)).astype(dtype)
                 yield (*outputs, rng.integers(0, a, b), rng.normal(size=b).astype(dtype), discount,
                        rng.uniform(0.1, 1, b).astype(dtype), duel, n, kind, np.ones_like(outputs[0]), np.zeros(b, dtype),
@@ -140,13 +140,13 @@ def td_gradient_reference(output, next_output, choosing_output, action, reward, 
                           error, y):
     """Autograd through the equations above."""
     def values(array: np.ndarray) -> torch.Tensor:
-        shaped = torch.from_numpy(array).view(len(array), -1, atoms)
+        shaped = torch.from_numpy(array).T.reshape(len(action), -1, atoms)
         return dueling(shaped) if duel else shaped
     leaf = torch.from_numpy(output).requires_grad_()
-    shaped = leaf.view(len(output), -1, atoms)
+    shaped = leaf.T.reshape(len(action), -1, atoms)
     predicted = taken(dueling(shaped) if duel else shaped, torch.from_numpy(action))
     target = bootstrap(torch.from_numpy(reward), torch.from_numpy(discount), values(next_output), values(choosing_output))
-    loss = (torch.from_numpy(weight) * item_loss(predicted, target, "huber" if is_huber else "mse")).sum() / len(output)
+    loss = (torch.from_numpy(weight) * item_loss(predicted, target, "huber" if is_huber else "mse")).sum() / len(action)
     loss.backward()
     q = predicted.detach().mean(-1)
     return leaf.grad, target.mean(-1) - q, loss.detach(), q.mean()
@@ -161,7 +161,7 @@ def td_gradient(output, next_output, choosing_output, action, reward, discount, 
 
     Values are V + A − mean(A) with `duel`; for the argmax V and the mean cancel.
     """
-    size, actions = output.shape[0], output.shape[1] // atoms - duel
+    size, actions = output.shape[1], output.shape[0] // atoms - duel
     share, n = np.float32(1 / actions), np.float32(1 / atoms)
     loss = mean_q = np.float32(0)
     for b in range(size):
@@ -169,7 +169,7 @@ def td_gradient(output, next_output, choosing_output, action, reward, discount, 
         for a in range(actions):
             total = np.float32(0)
             for i in range(atoms):
-                total += choosing_output[b, (duel + a) * atoms + i]
+                total += choosing_output[(duel + a) * atoms + i, b]
             if total > most:
                 best, most = a, total
         scale = weight[b] / np.float32(size)
@@ -195,10 +195,10 @@ def td_gradient(output, next_output, choosing_output, action, reward, discount, 
             q += theta * n
             slope *= scale
             if duel:
-                delta[b, i] = slope
+                delta[i, b] = slope
             for a in range(actions):
-                delta[b, (duel + a) * atoms + i] = -slope * share if duel else np.float32(0)
-            delta[b, (duel + action[b]) * atoms + i] += slope
+                delta[(duel + a) * atoms + i, b] = -slope * share if duel else np.float32(0)
+            delta[(duel + action[b]) * atoms + i, b] += slope
         error[b] = mean_y - q
         mean_q += q / np.float32(size)
     return delta, error, loss, mean_q
@@ -208,8 +208,8 @@ def td_gradient(output, next_output, choosing_output, action, reward, discount, 
 def value_of(output, b, a, i, duel, atoms, actions):
     """Atom i of Q(s_b, a)."""
     if not duel:
-        return output[b, a * atoms + i]
+        return output[a * atoms + i, b]
     mean = np.float32(0)
     for k in range(1, actions + 1):
-        mean += output[b, k * atoms + i]
-    return output[b, i] + output[b, (1 + a) * atoms + i] - mean / np.float32(actions)
+        mean += output[k * atoms + i, b]
+    return output[i, b] + output[(1 + a) * atoms + i, b] - mean / np.float32(actions)

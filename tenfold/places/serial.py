@@ -47,7 +47,7 @@ class Serial:
     def round(self, until: int | None = None) -> list[Episode]:
         """Act, step, store, and run the updates that are due. Returns the episodes that ended.
 
-        A compiled environment does many rounds in one call, to the next end of an episode at most and not beyond step `until`.
+        The fused engine goes on to the next end of an episode or timed round, not beyond step `until`.
         """
         envs, clock, settings = self.envs, self.clock, self.run.agent
         every = self.timed_every
