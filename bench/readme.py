@@ -17,7 +17,7 @@ def learning() -> str:
     cases: dict[str, list[dict]] = {}
     for row in found["rows"]:
         cases.setdefault(row["case"], []).append(row)
-    lines = ["| run | returns by seed | solved is | solved | seconds a run (loaded machine) |", "|---|---|---|---|---|"]
+    lines = ["| run | returns by seed | solved is | solved | seconds a run (two at a time) |", "|---|---|---|---|---|"]
     for case, rows in cases.items():
         returns = ", ".join(f"{r['mean_return']:.2f}" if r["bar"] < 1 else f"{r['mean_return']:.1f}" for r in rows)
         solved = f"{sum(r['solved'] for r in rows)} of {len(rows)}"
@@ -26,8 +26,51 @@ def learning() -> str:
     return "\n".join(lines)
 
 
+def published() -> str:
+    """Against SLM-Lab's published averages, as it reports them."""
+    if not (ROOT / "bench" / "results" / "published.json").exists():
+        return ""
+    lines = ["| command | frames | seeds | mean of the last 100 training episodes (IQM, 95 % interval) | lowest, highest seed | SLM-Lab: "
+             "DQN, double + prioritised | bar, goal | minutes (2 cores) |", "|---|---|---|---|---|---|---|---|"]
+    for r in results("published")["rows"]:
+        low, high = r["interval"]
+        lines.append(f"| `{r['command']}` | {r['steps']:,} | {r['seeds']} | mean {r['mean']:.1f}; {r['iqm']:.1f} ({low:.1f} to {high:.1f}) | "
+                     f"{r['min']:.1f}, {r['max']:.1f} | {r['slm_dqn']:g}, {r['slm_ddqn_per']:g} | {r['bar']:g}, {r['goal']:g} | "
+                     f"{r['minutes']:.1f} |")
+    return "\n".join(lines)
+
+
+# file, and what its rows are called; a row's own words are its setting
+SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + dueling + prioritised + 3-step + Huber + clip",
+         "dqn-update-wide": "the same, 256-256", "updates-in-one-call": "K updates a call",
+         "cartpole-dqn": "CartPole-v1 end to end, one update a step", "cartpole-dqn-128": "the same, batch 128",
+         "cartpole-dqn-by-64": "64 updates every 64 steps", "cartpole-compiled-dqn": "tenfold/CartPole-v1 end to end",
+         "per": "prioritised replay of 100k", "eight-seeds": "eight seeds on two cores"}
+
+
+def speed() -> str:
+    lines = ["| what | setting | baseline | tenfold | ratio | equal |", "|---|---|---|---|---|---|"]
+    for name, title in SPEED.items():
+        if not (ROOT / "bench" / "results" / f"{name}.json").exists():
+            continue
+        for r in results(name)["rows"]:
+            words = {k: v for k, v in r["setting"].items() if k in ("batch", "updates", "work", "hidden")}
+            setting = ", ".join(f"{k} {'-'.join(map(str, v)) if isinstance(v, list) else v}" for k, v in words.items())
+            equal = "" if r["equal"] is None else f"yes, {r['max_diff']:.0e}" if r["equal"] else "NO"
+            lines.append(f"| {title} | {setting} | {r['baseline']}: {amount(r, 'baseline')} | {r['candidate']}: "
+                         f"{amount(r, 'candidate')} | **{r['ratio']:g}** | {equal} |")
+    return "\n".join(lines)
+
+
+def amount(r: dict, side: str) -> str:
+    if f"{side}_per_second" in r:
+        return f"{r[f'{side}_per_second']:,} steps/s"
+    us = r[f"{side}_us"]
+    return f"{us / 1e6:.1f} s" if us > 1e5 else f"{us:,.1f} µs"
+
+
 def bench() -> str:
-    adapter, startup = results("adapter"), results("startup")
+    adapter, startup, timers = results("adapter"), results("startup"), results("timers")
     lines = ["| what | measured | bar |", "|---|---|---|"]
     for r in adapter["rows"]:
         s = r["setting"]
@@ -36,6 +79,8 @@ def bench() -> str:
                      f"{r['sync_vector_us']:.2f}) | {r['bar_us']:g} µs |")
     for r in startup["rows"]:
         lines.append(f"| {r['name']} | {r['seconds']:.2f} s | {r['bar']:g} s |")
+    for r in timers["rows"]:
+        lines.append(f"| timers that are always on, {r['setting']['engine']} engine | {r['share']:.1%} of a round | 1 % |")
     m = adapter["machine"]
     return "\n".join([*lines, "", f"Machine: {m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, Python {m['python']}, "
                                   f"torch {adapter['versions']['torch']}."])
@@ -44,7 +89,7 @@ def bench() -> str:
 def main() -> int:
     path = ROOT / "README.md"
     text = fresh = path.read_text()
-    for name, table in (("learning", learning()), ("bench", bench())):
+    for name, table in (("learning", learning()), ("published", published()), ("speed", speed()), ("bench", bench())):
         fresh = re.sub(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m, t=table: f"{m[1]}{t}\n{m[2]}", fresh,
                        flags=re.DOTALL)
     if "--check" in sys.argv:

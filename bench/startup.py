@@ -1,17 +1,28 @@
-"""How long a person waits: `import tenfold` after torch, and `tenfold --help`, each in fresh processes."""
+"""How long a person waits, in fresh processes: `import tenfold` after torch, `tenfold --help`, the kernels' first compilation,
+and the first environment step of a run whose kernels are on disk."""
 
+import os
 import subprocess
 import sys
+import tempfile
 import time
 
 from tenfold.measure import interleave, write
 
+FIRST_STEP = """
+from tenfold.places.serial import Serial
+from tenfold.settings import Run
+place = Serial(Run(env="{}"))
+place.engine.warm_up()
+place.round(1)
+assert place.step == 1
+"""
 COUNT = "import torch, time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"
 
 
-def seconds(*command: str) -> float:
+def seconds(*command: str, env: dict[str, str] | None = None) -> float:
     start = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, env=env)
     return time.perf_counter() - start
 
 
@@ -22,6 +33,14 @@ def main() -> None:
     found = interleave({"--help": lambda: seconds(sys.executable, "-m", "tenfold.cli", "--help") and 1,
                         "train --help": lambda: seconds(sys.executable, "-m", "tenfold.cli", "train", "--help") and 1}, 5)
     rows = [{"name": "import after torch", "seconds": round(sorted(after_torch)[2], 3), "bar": 1.5}]
+    with tempfile.TemporaryDirectory() as cache:
+        for name, env in (("CartPole-v1", "CartPole-v1"), ("tenfold/CartPole-v1 as well", "tenfold/CartPole-v1")):
+            kernels = os.environ | {"NUMBA_CACHE_DIR": cache}
+            cold, *warm = [seconds(sys.executable, "-c", FIRST_STEP.format(env), env=kernels) for _ in range(6)]
+            rows.append({"name": f"process start to first step, kernels on disk ({env})", "seconds": round(sorted(warm)[2], 3),
+                         "bar": 3.0})
+            rows.append({"name": f"compiling the kernels, once ({name})", "seconds": round(cold - sorted(warm)[2], 3),
+                         "bar": 15.0})
     rows += [{"name": f"tenfold {name}", "seconds": round(us / 1e6, 3), "bar": 1.0} for name, us in found.items()]
     write("startup", rows)
 

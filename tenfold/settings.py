@@ -204,9 +204,9 @@ class Run(Config):
     """environments stepped together"""
     vectorize: Literal["scalar", "native"] = "scalar"
     """scalar: our loop over ordinary environments, resumed exactly; native: the environment's own vector class"""
-    engine: Literal["auto", "plain", "fused"] = "auto"
-    """how an update runs: fused (one compiled call, for fully connected networks on the CPU), plain (eager PyTorch, the
-    reference); auto picks"""
+    engine: Literal["auto", "plain", "fused", "compiled"] = "auto"
+    """how an update runs: fused (one compiled call, for fully connected networks on the CPU), compiled (any network on the CPU
+    through torch.compile), plain (eager PyTorch, the reference); auto picks fused or plain"""
     verify: Whole = 0
     """repeat every N-th update with the plain engine from a copy of the same state and compare; 0: never"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -235,6 +235,7 @@ class Run(Config):
 
 AGENTS: dict[str, type[DQN]] = {"dqn": DQN}
 ENGINES = {"fused": "a whole round in one compiled call: fully connected networks on the CPU",
+           "compiled": "the update as one graph through torch.compile: any network on the CPU, half a minute to compile",
            "plain": "eager PyTorch autograd, any network, any device: the reference"}
 
 

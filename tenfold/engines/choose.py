@@ -1,6 +1,7 @@
 """Which engine runs, and why not another."""
 
 from tenfold.agents.dqn import DQNAgent
+from tenfold.engines.compiled import CompiledEngine
 from tenfold.engines.fused import FusedEngine
 from tenfold.engines.plain import PlainEngine
 from tenfold.envs.vector import Environments
@@ -25,11 +26,15 @@ def choose_engine(run: Run, agent: DQNAgent, replay: Replay, envs: Environments)
     wanted, verify, obstacle = run.engine, run.verify, why_not_fused(agent)
     if wanted == "fused" and obstacle:
         raise ConfigError("engine", f"= fused does not fit: {obstacle}; use plain or auto.")
-    if verify and (obstacle or wanted == "plain"):
+    if verify and (wanted == "plain" or (obstacle and wanted == "auto")):
         raise ConfigError("verify", f"= {verify} has nothing to compare: the engine is plain, the reference itself"
                           f"{', since ' + obstacle if obstacle else ''}; leave verify at 0.")
+    if wanted == "compiled":
+        if agent.device.type != "cpu":
+            raise ConfigError("engine", f"= compiled runs on the CPU, and the networks are on {agent.device.type}: use plain.")
+        return CompiledEngine(agent, replay, envs), "compiled, as asked: the update as one graph through torch.compile"
     if wanted == "plain":
         return PlainEngine(agent, replay, envs), "plain, as asked"
     if obstacle:
-        return PlainEngine(agent, replay, envs), f"plain, not fused: {obstacle}"
-    return FusedEngine(agent, replay, envs), "fused, one compiled call a round"
+        return PlainEngine(agent, replay, envs), f"plain, not fused: {obstacle}; compiled (torch.compile) only when asked for"
+    return FusedEngine(agent, replay, envs), "fused, one compiled call a round; plain would be slower, compiled too"

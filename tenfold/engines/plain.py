@@ -47,17 +47,20 @@ class PlainEngine:
         norm = clip(grad, config.clip_norm)[1] if config.clip_norm else grad.norm(dim=-1)
         agent.count += 1
         adam(agent.online.flat, grad, agent.mean, agent.square, agent.updates, value_at(config.lr, step), config.adam_eps)
-        if isinstance(config.target, Hard):
-            if agent.updates % config.target.every == 0:
-                hard_copy(agent.target.flat, agent.online.flat)
-        else:
-            polyak(agent.target.flat, agent.online.flat, config.target.tau)
+        self.renew_target()
         if replay.priorities:
             replay.prioritise(errors.cpu().numpy())
         self.sums[2] += errors.abs().mean()
         self.sums[3] += norm.mean()
         self.sums[-1] += 1
         clock.lap("update")
+
+    def renew_target(self) -> None:
+        agent, target = self.agent, self.agent.config.target
+        if not isinstance(target, Hard):
+            polyak(agent.target.flat, agent.online.flat, target.tau)
+        elif agent.updates % target.every == 0:
+            hard_copy(agent.target.flat, agent.online.flat)
 
     def accumulate_gradient(self) -> torch.Tensor:
         """Gradient of the batch just sampled, in micro-batches, into the flat buffer; returns every item's TD error."""

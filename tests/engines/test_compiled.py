@@ -1,0 +1,31 @@
+"""The compiled engine in lockstep with the plain one, where the fused engine cannot go: convolutions and noisy layers."""
+
+import pytest
+
+from tenfold.engines.compiled import CompiledEngine
+from tenfold.errors import ConfigError
+from tenfold.places.serial import Serial
+from tenfold.settings import Run
+
+# torch.compile itself uses what PyTorch has deprecated
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def test_an_update_equals_the_plain_engines() -> None:
+    agent = {"batch_size": 8, "capacity": 500, "learning_starts": 100, "net": {"encoder": "small", "hidden": [16]},
+             "explore": "noisy", "replay": "prioritized", "clip_norm": 0.5, "double": True, "dueling": True, "accumulate": 2,
+             "target": "polyak(0.1)", "lr": "linear(1e-3, 1e-4, 300)"}
+    place = Serial(Run.of({"env": "tenfold/Catch-v0", "engine": "compiled", "verify": 1, "agent": agent}))
+    assert isinstance(place.engine, CompiledEngine) and "torch.compile" in place.engine_choice
+    while place.agent.updates < 60:
+        place.round()
+    assert place.lockstep is not None
+    assert place.lockstep.compared + place.lockstep.ties == 60 and place.lockstep.ties <= 1
+    assert place.lockstep.largest < 1e-5
+    assert set(place.engine.statistics()) == {"loss", "q", "td_error", "grad_norm"}
+
+
+def test_without_a_compiler_it_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(ConfigError, match=r"C\+\+ compiler"):
+        Serial(Run.of({"engine": "compiled"}))
