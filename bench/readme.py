@@ -30,13 +30,13 @@ def published() -> str:
     """Against SLM-Lab's published averages, as it reports them."""
     if not (ROOT / "bench" / "results" / "published.json").exists():
         return ""
-    lines = ["| command | frames | seeds | mean of the last 100 training episodes (IQM, 95 % interval) | lowest, highest seed | SLM-Lab: "
-             "DQN, double + prioritised | bar, goal | minutes (2 cores) |", "|---|---|---|---|---|---|---|---|"]
+    lines = ["| command | frames, seeds | mean of the last 100 training episodes | interquartile mean, 95 % interval | lowest, "
+             "highest seed | SLM-Lab: DQN, double + prioritised | bar, goal | minutes |", "|---|---|---|---|---|---|---|---|"]
     for r in results("published")["rows"]:
         low, high = r["interval"]
-        lines.append(f"| `{r['command']}` | {r['steps']:,} | {r['seeds']} | mean {r['mean']:.1f}; {r['iqm']:.1f} ({low:.1f} to {high:.1f}) | "
-                     f"{r['min']:.1f}, {r['max']:.1f} | {r['slm_dqn']:g}, {r['slm_ddqn_per']:g} | {r['bar']:g}, {r['goal']:g} | "
-                     f"{r['minutes']:.1f} |")
+        lines.append(f"| `{r['command']}` | {r['steps']:,}, {r['seeds']} | {r['mean']:.1f} | {r['iqm']:.1f}, {low:.1f} to "
+                     f"{high:.1f} | {r['min']:.1f}, {r['max']:.1f} | {r['slm_dqn']:g}, {r['slm_ddqn_per']:g} "
+                     f"| {r['bar']:g}, {r['goal']:g} | {r['minutes']:.1f} |")
     return "\n".join(lines)
 
 

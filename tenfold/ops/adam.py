@@ -77,9 +77,10 @@ def adam_numba(flat, grad, mean, square, step, lr, eps):
     unbias, offset = np.float32(1 / np.sqrt(1 - BETA2**step)), np.float32(eps)
     for j in range(flat.size):
         g = grad[j]
-        mean[j] = keep1 * mean[j] + new1 * g
-        square[j] = keep2 * square[j] + new2 * g * g
-        flat[j] -= rate * mean[j] / (np.sqrt(square[j]) * unbias + offset)
+        m = keep1 * mean[j] + new1 * g
+        s = keep2 * square[j] + new2 * g * g
+        flat[j] -= rate * m / (np.sqrt(s) * unbias + offset)
+        mean[j], square[j] = m, s  # not read back: the loop is then three times as fast
     return flat, mean, square
 
 

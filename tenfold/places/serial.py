@@ -14,6 +14,8 @@ from tenfold.record.clock import EVERY, Clock
 from tenfold.settings import Run
 from tenfold.spaces import discrete_actions
 
+RARELY = (499, 251, 127)  # rounds between timed ones where an update comes every, every second, every third or fourth round
+
 
 class Serial:
     """Environments, agent, memory and engine of one run, and the counters that make it go on where it stopped."""
@@ -27,8 +29,9 @@ class Serial:
         self.engine, self.engine_choice = choose_engine(run, self.agent, self.replay, self.envs)
         self.fused = self.engine if isinstance(self.engine, FusedEngine) and not run.verify else None
         self.timed_every = EVERY
-        if self.fused:
-            self.fused.scale = EVERY
+        if self.fused:  # a timed round costs several times a whole one: the more rounds there are to an update, the rarer
+            self.timed_every = next((prime for prime in RARELY if prime * run.agent.every <= RARELY[0]), EVERY)
+            self.fused.scale = self.timed_every
         self.lockstep = Lockstep(self.engine, run.verify) if run.verify else None
         self.replay.begin(self.envs.obs)
         self.clock = Clock()

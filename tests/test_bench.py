@@ -1,0 +1,87 @@
+"""tenfold bench and profile: rows that can be trusted, names, errors. No timing is asserted."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tenfold import measure
+from tenfold.cli import main
+from tenfold.ops.pairs import PAIRS, Pair, all_pairs
+from tenfold.profiling import profile_run, verdict, write_trace
+from tenfold.settings import Run
+
+KEYS = {"name", "setting", "baseline", "candidate", "baseline_us", "candidate_us", "ratio", "equal", "max_diff", "baseline_bytes",
+        "candidate_bytes"}
+
+
+def test_a_pair_is_timed_with_its_equality_and_its_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "ops.adam.adam_numba", "--json", str(tmp_path / "rows.json")]) == 0
+    found = json.loads((tmp_path / "rows.json").read_text())
+    (row,) = found["rows"]
+    assert set(row) == KEYS and row["equal"] is True and row["setting"]["numbers"] == 4000
+    assert row["ratio"] == pytest.approx(row["baseline_us"] / row["candidate_us"], rel=0.01)
+    assert found["machine"]["cores"] >= 1 and "torch" in found["versions"]
+    assert "ops.adam.adam_numba" in capsys.readouterr().out
+
+
+def test_a_pair_that_is_not_equal_is_said_and_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    all_pairs()
+    true = PAIRS["ops.adam.adam_numba"]
+
+    def wrong(flat, grad, mean, square, step, lr, eps):
+        return true.fast(flat, grad, mean, square, step, 2 * lr, eps)
+    monkeypatch.setitem(PAIRS, true.name, Pair(true.name, wrong, *[getattr(true, f) for f in (
+        "reference", "example", "rtol", "atol", "dtypes", "gradients")]))
+    assert main(["bench", true.name]) == 1
+    assert "NO" in capsys.readouterr().out
+
+
+def test_the_update_benchmark_compares_parameters_with_the_frozen_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a small case: twenty updates of the fused engine against eager PyTorch."""
+    monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
+    update = next(module for module in measure.bench_modules() if "dqn-update" in module.NAMES)
+    monkeypatch.setattr(update, "FILLED", 500)
+    for options in ({}, update.FULL):
+        row = update.compare_and_time("dqn-update", "fused", 16, (12, 7), options)
+        assert set(row) == KEYS and row["equal"] is True and row["max_diff"] < 1e-5
+        assert row["candidate_bytes"] < row["baseline_bytes"]
+
+
+def test_names_are_listed_and_an_unknown_one_names_the_nearest(tenfold: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    listed = tenfold("bench", "--list").stdout.split("\n")
+    assert {"dqn-update", "dqn-update-full", "per", "cartpole-dqn", "eight-seeds", "ops.mlp.mlp_forward"} <= set(listed)
+    done = tenfold("bench", "dqn-updat")
+    assert done.returncode == 2 and "dqn-update" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_is_allocated_is_counted() -> None:
+    import numpy as np
+    import torch
+    assert measure.allocated(lambda: np.zeros(100_000, np.uint8)) >= 100_000
+    assert measure.allocated(lambda: torch.zeros(100_000, dtype=torch.uint8)) >= 100_000
+    assert measure.allocated(lambda: None) < 1000
+
+
+def test_a_profile_covers_the_time_and_names_the_largest_cost(tmp_path: Path) -> None:
+    run = Run.of({"agent": {"learning_starts": 100, "net": {"hidden": [16]}, "capacity": 1000}})
+    found = [profile_run(run, engine, 300, quiet=True) for engine in ("plain", "fused")]
+    assert [p.engine for p in found] == ["plain", "fused"]
+    for p in found:
+        stages = p.stages()
+        assert sum(spent for _, spent in stages.values()) == pytest.approx(p.seconds, rel=1e-6)
+        assert stages["act"][0] == stages["env"][0] == stages["update"][0] == p.steps == 300
+        assert next(iter(stages.values()))[1] == max(spent for _, spent in stages.values())
+    assert "sample" in found[0].stages() and "largest cost is" in verdict(found)
+    write_trace(found, tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {e["name"] for e in events if e["ph"] == "X" and e["pid"] == 1} == {"act", "env", "store", "update"}
+
+
+def test_profile_from_the_command_line(tenfold: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    done = tenfold("profile", "cartpole", "--engine", "fused", "--for", "200", "--agent.learning-starts", "100")
+    assert done.returncode == 0, done.stderr
+    assert "largest cost" in done.stdout and (tmp_path / "profile.json").exists()
+    assert tenfold("profile", "cartpole", "--engine", "quick").returncode == 2
