@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenfold import ops as ops
+    from tenfold.seeds import resume_seeds as resume_seeds
+    from tenfold.seeds import train_seeds as train_seeds
     from tenfold.settings import (
         DQN as DQN,
     )
@@ -63,8 +65,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = ["DQN", "Boltzmann", "Epsilon", "Exponential", "Hard", "Linear", "Net", "Noisy", "Polyak", "Prioritized", "Quantile",
-           "Run", "Uniform", "__version__", "evaluate", "load", "named", "ops", "resume", "train"]
-VERBS = ("train", "resume", "evaluate", "load")
+           "Run", "Uniform", "__version__", "evaluate", "load", "named", "ops", "resume", "resume_seeds", "train", "train_seeds"]
+HOMES = {"train": "training", "resume": "training", "evaluate": "training", "load": "training", "train_seeds": "seeds",
+         "resume_seeds": "seeds"}
 
 
 def __getattr__(name: str) -> Any:
@@ -72,6 +75,6 @@ def __getattr__(name: str) -> Any:
         return import_module("tenfold.ops")
     if name not in __all__:
         raise AttributeError(f"module 'tenfold' has no attribute {name!r}")
-    home = import_module("tenfold.training" if name in VERBS else "tenfold.settings")
+    home = import_module(f"tenfold.{HOMES.get(name, 'settings')}")
     globals()[name] = found = getattr(home, name)
     return found

@@ -19,7 +19,7 @@ ARROWS = {
     "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "config": set(), "errors": set(), "settings": {"config", "errors"}, "spaces": {"errors"},
-    "cli": {"training", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training"},
+    "cli": {"training", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
 }
 
 

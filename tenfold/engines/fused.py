@@ -5,6 +5,8 @@ priorities and the next action: no Python and no allocation in between. It does 
 numbers in the same order; `tests/engines` holds the two in lockstep. For fully connected networks on the CPU, in float32.
 """
 
+from time import monotonic
+
 import numpy as np
 import torch
 from numba import njit
@@ -22,6 +24,7 @@ from tenfold.ops.schedule import as_numbers, schedule_at
 from tenfold.record.clock import Clock
 from tenfold.settings import Boltzmann, Epsilon, Hard, Prioritized
 
+PATIENCE = 0.05  # seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
 # parts of a round, to be added up
 STORE, UPDATE, ACT, WHOLE = 1, 2, 4, 7
 # places in `counter`
@@ -236,7 +239,7 @@ class FusedEngine(PlainEngine):
         clock.lap("update", self.scale)
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
-        """Whole rounds from the given counts until an episode ends, at most `most`; returns the counts after them."""
+        """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the counts after them."""
         if not self.chosen:
             self.explore(step, rounds)
             self.chosen = True
@@ -245,10 +248,11 @@ class FusedEngine(PlainEngine):
             self.compiled.end_rounds(self.run_compiled(self.compiled, most))
         else:
             envs, arrays, action, start = self.envs, self.arrays, self.action, self.agent.actions.start
+            enough = monotonic() + PATIENCE
             for _ in range(most):
                 envs.step(action + start if start else action)
                 fused_round(WHOLE, *arrays)
-                if envs.finished:
+                if envs.finished or monotonic() > enough:
                     break
         return int(self.counter[STEP]), int(self.counter[ROUNDS])
 

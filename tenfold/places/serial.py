@@ -54,11 +54,10 @@ class Serial:
         """
         envs, clock, settings = self.envs, self.clock, self.run.agent
         every = self.timed_every
-        timed = self.rounds % every == every - 1  # not the first round, which may compile kernels
+        wait = (EVERY - 1 - self.rounds) % every  # rounds until the next timed one; the first may compile kernels
+        timed = wait == 0
         if self.fused and not timed:
-            most = every - 1 - self.rounds % every
-            if until is not None:
-                most = min(most, -((self.step - until) // envs.num_envs))
+            most = wait if until is None else min(wait, -((self.step - until) // envs.num_envs))
             self.step, self.rounds = self.fused.run(self.step, self.rounds, most)
             return envs.finished
         if timed:
