@@ -37,10 +37,10 @@ def main() -> None:
     difference = (fused - plain) / plain.mean()
     low, high = bootstrap_interval(difference)
     setting = {"preset": "cartpole", "seeds": SEEDS, "measure": "mean of the evaluations after step 25,000"}
-    row = {"name": "curves", "setting": setting, "plain": plain.round(1).tolist(), "fused": fused.round(1).tolist(), "plain_iqm": float(interquartile_mean(plain)),
-           "fused_iqm": float(interquartile_mean(fused)), "paired_difference": float(interquartile_mean(difference)),
-           "mean_difference": float(difference.mean()), "interval": [float(low), float(high)],
-           "holds": bool(low <= 0 <= high and max(abs(low), abs(high)) <= 0.05)}
+    row = {"name": "curves", "setting": setting, "plain": plain.round(1).tolist(), "fused": fused.round(1).tolist(),
+           "plain_iqm": float(interquartile_mean(plain)), "fused_iqm": float(interquartile_mean(fused)),
+           "paired_difference": float(interquartile_mean(difference)), "mean_difference": float(difference.mean()),
+           "interval": [float(low), float(high)], "holds": bool(low <= 0 <= high and max(abs(low), abs(high)) <= 0.05)}
     write("curves", [row])
     print(json.dumps(row))
 
