@@ -152,8 +152,11 @@ def benchmarks(peers: bool = False) -> dict[str, Callable[[], list[dict[str, Any
 
 
 def bench_modules() -> Iterator[Any]:
+    """The files of bench/ that hold benchmarks. An installed package has none: that folder belongs to a checkout."""
+    if not (FOLDER.parent / "pyproject.toml").is_file():
+        return
     sys.path.insert(0, str(FOLDER))
-    for path in sorted(FOLDER.glob("*.py")) if FOLDER.is_dir() else []:
+    for path in sorted(FOLDER.glob("*.py")):
         if "NAMES = {" in path.read_text():
             spec = importlib.util.spec_from_file_location(f"bench_{path.stem}", path)
             assert spec and spec.loader
