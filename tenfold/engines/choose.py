@@ -1,7 +1,6 @@
 """Which engine runs, and why not another."""
 
 from tenfold.agents.dqn import DQNAgent
-from tenfold.engines.compiled import CompiledEngine
 from tenfold.engines.fused import FusedEngine
 from tenfold.engines.plain import PlainEngine
 from tenfold.envs.vector import Environments
@@ -32,6 +31,7 @@ def choose_engine(run: Run, agent: DQNAgent, replay: Replay, envs: Environments)
     if wanted == "compiled":
         if agent.device.type != "cpu":
             raise ConfigError("engine", f"= compiled runs on the CPU, and the networks are on {agent.device.type}: use plain.")
+        from tenfold.engines.compiled import CompiledEngine  # here: it loads much of torch that no other engine needs
         return CompiledEngine(agent, replay, envs), "compiled, as asked: the update as one graph through torch.compile"
     if wanted == "plain":
         return PlainEngine(agent, replay, envs), "plain, as asked"
