@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from eager_dqn import EagerDQN
 
-from tenfold.engines.fused import set_threads
+from tenfold.engines.fused import WEIGHT, FusedEngine, set_threads
 from tenfold.measure import row
 from tenfold.memory.replay import gather
 from tenfold.places.serial import Serial
@@ -37,7 +37,7 @@ def batch_of(place: Serial) -> dict[str, np.ndarray]:
     r, b = place.replay, place.replay.batch
     gather(b.row, r.lane_rows, r.n_step, r.gamma, r.obs, r.action, r.reward, r.kind, r.flat_obs, b.action, b.reward, b.discount,
            r.flat_next_obs)
-    weight = place.engine.arrays[10][2] if hasattr(place.engine, "arrays") else b.weight  # type: ignore[attr-defined]
+    weight = place.engine.items[WEIGHT] if isinstance(place.engine, FusedEngine) else b.weight
     return {"obs": b.obs.copy(), "action": b.action.copy(), "reward": b.reward.copy(), "discount": b.discount.copy(),
             "next_obs": b.next_obs.copy(), "weight": weight.copy()}
 

@@ -130,11 +130,10 @@ def chosen_run(given: str | None) -> Path:
     """The run named, or the latest."""
     if given:
         return Path(given)
-    from tenfold.record.folder import runs_below
+    from tenfold.record.folder import is_seeds, runs_below
     found = runs_below(RUNS)
     if not found:
         raise UserError("There is no run below runs/: name a run's folder, or start one with `tenfold train cartpole`.")
-    from tenfold.record.seeds import is_seeds
     return found[0].parent if is_seeds(found[0].parent) else found[0]
 
 
@@ -196,7 +195,7 @@ def finish_seeds(result: Any) -> int:
 
 def resume(arguments: argparse.Namespace) -> int:
     path, steps = chosen_run(arguments.run), whole_number(arguments.steps, "--steps", 1)
-    from tenfold.record.seeds import is_seeds
+    from tenfold.record.folder import is_seeds
     if is_seeds(path):
         from tenfold.seeds import resume_seeds
         return finish_seeds(resume_seeds(path, steps, engine=arguments.engine or "", quiet=arguments.quiet,
@@ -227,7 +226,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     seed = whole_number(arguments.seed, "--seed", 0)
     import torch
 
-    from tenfold.record.seeds import SeedsFolder, is_seeds, sentence, together
+    from tenfold.record.folder import is_seeds
+    from tenfold.record.seeds import SeedsFolder, sentence, together
     torch.set_num_threads(1)
     assert episodes is not None
     if not is_seeds(path):
@@ -279,9 +279,9 @@ def tell(found: dict[str, Any]) -> None:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    from tenfold.record.folder import RunFolder
+    from tenfold.record.folder import RunFolder, is_seeds
     from tenfold.record.report import write_report
-    from tenfold.record.seeds import SeedsFolder, is_seeds, write_seeds_report
+    from tenfold.record.seeds import SeedsFolder, write_seeds_report
     path = chosen_run(arguments.run)
     print(write_seeds_report(SeedsFolder.open(path)) if is_seeds(path) else write_report(*RunFolder.open(path)))
     return 0

@@ -110,6 +110,16 @@ def test_seeds_that_cannot_be_are_refused(given: str, words: str, tenfold: Calla
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
 
 
+def test_one_run_and_many_seeds_replace_each_other_only_when_told(four: Path, small_run: Callable[..., Run], tmp_path: Path) -> None:
+    shutil.copytree(four, tmp_path / "many")
+    with pytest.raises(UserError, match=r"holds a run already.*tenfold resume"):
+        train(small_run(), tmp_path / "many", quiet=True)
+    train(small_run(steps=100), tmp_path / "many", overwrite=True, quiet=True)
+    assert not (tmp_path / "many" / "seed-0").exists()
+    with pytest.raises(UserError, match="holds a run already"):
+        SeedsFolder.create(tmp_path / "many", small_run(), (0,))
+
+
 def test_an_error_in_one_seed_is_named_and_twice_the_same_seed_refused(four: Path, tmp_path: Path) -> None:
     shutil.copytree(four, tmp_path / "many")
     (tmp_path / "many" / "seed-3" / "config.yaml").write_text("steps: -3\n")

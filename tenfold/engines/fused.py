@@ -5,7 +5,9 @@ priorities and the next action: no Python and no allocation in between. It does 
 numbers in the same order; `tests/engines` holds the two in lockstep. For fully connected networks on the CPU, in float32.
 """
 
+from collections.abc import Iterator
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +20,13 @@ from tenfold.envs.vector import Environments
 from tenfold.memory.replay import Replay, add_rows, draw_prioritized, draw_ready, gather, set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.mlp import ACTIVATIONS, mlp_backward, mlp_forward
+from tenfold.ops.pairs import pair
 from tenfold.ops.qlearning import td_gradient, value_of
 from tenfold.ops.random import Purpose, draw_uniform
 from tenfold.ops.schedule import as_numbers, schedule_at
 from tenfold.record.clock import Clock
-from tenfold.settings import Boltzmann, Epsilon, Hard, Prioritized
+from tenfold.settings import DQN, Boltzmann, Epsilon, Hard, Prioritized
+from tenfold.spaces import DiscreteActions
 
 PATIENCE = 0.05  # seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
 # parts of a round, to be added up
@@ -205,11 +209,11 @@ class FusedEngine(PlainEngine):
         outputs = int(sizes[1:].sum())
         self.compiled = envs if isinstance(envs, ControlEnvironments) else None
         self.action = self.compiled.action if self.compiled else np.zeros(count, np.int64)  # the environments' next
-        items = np.ones((4, batch), np.float32)  # weights of uniform replay stay 1
+        self.items = np.ones((4, batch), np.float32)  # weights of uniform replay stay 1
         self.arrays = (
             self.counter, agent.count, rules(agent), streams, self.sums.numpy(), agent.block.numpy(), sizes,
-            zeros(2, batch, sizes[0]), zeros(2, sizes[0], batch), zeros(4, batch * outputs), items, np.ones(batch, np.float32),
-            zeros(agent.online.atoms),
+            zeros(2, batch, sizes[0]), zeros(2, sizes[0], batch), zeros(4, batch * outputs), self.items,
+            np.ones(batch, np.float32), zeros(agent.online.atoms),
             replay.batch.row, replay.batch.action, replay.draw,
             replay.obs, replay.action, replay.reward, replay.kind, replay.ready, replay.head, replay.start, replay.count,
             replay.tree, replay.top,
@@ -287,3 +291,48 @@ def rules(agent: DQNAgent) -> np.ndarray:
         rule[BOLTZMANN] = isinstance(how, Boltzmann)
         rule[EXPLORE:EXPLORE + 4] = as_numbers(how.temperature if isinstance(how, Boltzmann) else how.schedule)
     return rule
+
+
+# the pairs: the plain engine on the same memory --------------------------------------------------------------------------
+
+
+def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Settings and a seed: every option alone, then together; odd widths, batch 1, other activations."""
+    together = {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "loss": "huber", "clip_norm": 0.5}
+    for options in ({}, {"double": True}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"loss": "huber"},
+                    {"distribution": "quantile(5)"}, {"target": "polyak(0.1)"}, {"clip_norm": 0.1}, {"batch_size": 1},
+                    {"net": {"hidden": [7, 1, 5], "activation": "elu"}}, {"net": {"hidden": [], "activation": "tanh"}},
+                    {"explore": "boltzmann(0.1)"}, together, together | {"distribution": "quantile(3)"}):
+        base = {"batch_size": 9, "capacity": 200, "target": "hard(2)", "net": {"hidden": [13, 6]}}
+        yield base | options, int(rng.integers(99))
+
+
+def with_memory(kind: type[PlainEngine], options: dict[str, Any], seed: int) -> PlainEngine:
+    """An engine whose memory holds random transitions."""
+    config, rng = DQN.of(options), np.random.default_rng(seed)
+    envs = ControlEnvironments("tenfold/CartPole-v1", 2, seed)
+    replay = Replay(config, envs.layout, 2, seed)
+    replay.begin(envs.obs)
+    for _ in range(90):
+        (terminated, truncated), skipped = rng.random((2, 2)) < 0.1, np.zeros(2, np.bool_)
+        obs, final_obs = rng.normal(size=(2, 2, 4)).astype(np.float32)
+        replay.add(rng.integers(0, 2, 2), rng.normal(size=2), terminated, truncated, skipped, obs, final_obs)
+    return kind(DQNAgent(config, envs.layout, DiscreteActions(2, 0), seed), replay, envs)
+
+
+def outcome_of(kind: type[PlainEngine], options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+    """Three updates, then the actions of ten rounds."""
+    engine = with_memory(kind, options, seed)
+    engine.update(3, 50, Clock())
+    actions = [engine.explore(50, rounds).copy() for rounds in range(10)]
+    block = engine.agent.block.numpy()
+    return block[ONLINE], block[TARGET], block[GRAD], engine.replay.tree, engine.replay.batch.row, np.array(actions)
+
+
+def plain_outcome(options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+    return outcome_of(PlainEngine, options, seed)
+
+
+@pair(plain_outcome, engine_examples, rtol=1e-4, atol=1e-5, name="engines.fused.update and act")
+def fused_outcome(options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+    return outcome_of(FusedEngine, options, seed)

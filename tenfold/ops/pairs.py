@@ -65,7 +65,7 @@ def pair(reference: Callable[..., Any], example: Example, *, name: str = "", rto
 
 def all_pairs() -> list[Pair]:
     """Every pair of the package; importing a module registers its pairs."""
-    for folder in ("ops", "nets", "memory", "agents", "envs"):
+    for folder in ("ops", "nets", "memory", "agents", "envs", "engines"):
         package = importlib.import_module(f"tenfold.{folder}")
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"tenfold.{folder}.{module.name}")

@@ -19,7 +19,7 @@ from tenfold.record.files import replace_file
 from tenfold.settings import Run
 
 PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
-KIND = "tenfold-run"
+KIND, SEEDS_KIND = "tenfold-run", "tenfold-seeds"
 
 
 def machine_card() -> dict[str, Any]:
@@ -67,12 +67,7 @@ class RunFolder:
                         "command": sys.argv, "versions": versions(), "machine": machine_card()}
         made = path.with_name(f".{path.name}.{os.getpid()}.new")  # the new folder stands complete before the old one goes
         try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                if not is_run(path):
-                    raise UserError(f"{path} exists and is not a tenfold run: choose another folder with --out.")
-                if not overwrite:
-                    raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, replace it with "
-                                    "--overwrite (in Python overwrite=True), or choose another folder with --out.")
+            require_place(path, overwrite)
             for part in (made / folder.checkpoints.name, made / folder.rows.name):
                 part.mkdir(parents=True)
             write_settings(made, run)
@@ -98,6 +93,17 @@ class RunFolder:
         return folder, Run.of(read_yaml(path / "config.yaml"))
 
 
+def require_place(path: Path, overwrite: bool) -> None:
+    """Refuses a folder that holds something: anything that is not ours, and a run unless `overwrite` says so."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not (is_run(path) or is_seeds(path)):
+        raise UserError(f"{path} exists and is not a tenfold run: choose another folder with --out.")
+    if not overwrite:
+        raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, replace it with "
+                        "--overwrite (in Python overwrite=True), or choose another folder with --out.")
+
+
 def write_settings(path: Path, run: Run) -> None:
     replace_file(path / "config.yaml", yaml.safe_dump(to_mapping(run), sort_keys=False).encode())
 
@@ -107,6 +113,14 @@ def is_run(path: Path) -> bool:
         about = json.loads((path / "run.json").read_text())
         tables = all(isinstance(about.get(table), dict) for table in ("versions", "machine"))
         return about.get("kind") == KIND and "id" in about and tables
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
+
+
+def is_seeds(path: Path) -> bool:
+    """Whether the folder holds many seeds of one experiment (record/seeds.py)."""
+    try:
+        return json.loads((path / "seeds.json").read_text()).get("kind") == SEEDS_KIND
     except (OSError, ValueError, AttributeError, RecursionError):
         return False
 

@@ -17,12 +17,11 @@ import yaml
 from tenfold.config import read_yaml, to_mapping
 from tenfold.errors import UserError
 from tenfold.record.files import replace_file
-from tenfold.record.folder import is_run, machine_card, versions, write_settings
+from tenfold.record.folder import SEEDS_KIND, machine_card, require_place, versions, write_settings
 from tenfold.record.metrics import read_rows
 from tenfold.record.report import STYLE, table
 from tenfold.settings import Run
 
-KIND = "tenfold-seeds"
 RESAMPLES = 2000
 
 
@@ -42,15 +41,10 @@ class SeedsFolder:
 
     @classmethod
     def create(cls, path: Path, run: Run, seeds: tuple[int, ...], overwrite: bool = False) -> "SeedsFolder":
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            if not (is_run(path) or is_seeds(path)):
-                raise UserError(f"{path} exists and is not a tenfold run: choose another folder with --out.")
-            if not overwrite:
-                raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, replace it with "
-                                "--overwrite (in Python overwrite=True), or choose another folder with --out.")
-        about = {"kind": KIND, "seeds": list(seeds), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "versions": versions(),
-                 "machine": machine_card()}
+        about = {"kind": SEEDS_KIND, "seeds": list(seeds), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                 "versions": versions(), "machine": machine_card()}
         try:
+            require_place(path, overwrite)
             if path.exists():
                 shutil.rmtree(path)
             path.mkdir(parents=True)
@@ -64,13 +58,6 @@ class SeedsFolder:
     def open(cls, path: Path) -> "SeedsFolder":
         about = json.loads((path / "seeds.json").read_text())
         return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(about["seeds"]))
-
-
-def is_seeds(path: Path) -> bool:
-    try:
-        return json.loads((path / "seeds.json").read_text()).get("kind") == KIND
-    except (OSError, ValueError, AttributeError):
-        return False
 
 
 def interquartile_mean(values: np.ndarray) -> Any:

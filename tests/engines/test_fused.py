@@ -81,7 +81,8 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
     b = shadow.plain.replay.batch
     b.row[:] = p.replay.batch.row
     gather_again(shadow)
-    b.weight[:] = p.engine.arrays[10][fused.WEIGHT]
+    assert isinstance(p.engine, FusedEngine)
+    b.weight[:] = p.engine.items[fused.WEIGHT]
     batch = {k: (v.double() if v.is_floating_point() else v) for k, v in shadow.plain.rows.items()}
     loss, _, _ = twin.loss(batch, None, None, len(b.row))
     loss.backward()
