@@ -1,4 +1,4 @@
-"""Whole curves: the preset `cartpole` trained by the plain and the fused engine on the same eight seeds.
+"""Whole curves: presets trained by the plain and the fused engine on the same eight seeds.
 
 Runs of two engines drift apart like two plain runs that differ in the last bit, so single runs cannot be compared; seeds can: the
 paired difference of the evaluations (greedy, mean over the last half of training), with its bootstrap interval.
@@ -12,37 +12,48 @@ from pathlib import Path
 
 import numpy as np
 
-from tenfold.measure import write
+from tenfold.measure import FOLDER, write
 from tenfold.record.metrics import read_rows
 from tenfold.record.seeds import bootstrap_interval, interquartile_mean
 
 SEEDS = 8
+# flags, and the step after which evaluations count
+WHAT = {"cartpole": ([], 25_000), "acrobot": (["--steps", "100k"], 50_000)}
 
 
-def evaluations(engine: str, folder: str) -> np.ndarray:
+def evaluations(preset: str, engine: str, folder: str) -> np.ndarray:
     """Mean greedy return over the evaluations of the last half, by seed."""
-    out = f"{folder}/{engine}"
-    subprocess.run([sys.executable, "-m", "tenfold.cli", "train", "cartpole", "--engine", engine, "--seeds", str(SEEDS),
+    out = f"{folder}/{preset}-{engine}"
+    flags, after = WHAT[preset]
+    subprocess.run([sys.executable, "-m", "tenfold.cli", "train", preset, *flags, "--engine", engine, "--seeds", str(SEEDS),
                     "--eval-every", "5k", "--checkpoint-every", "0", "--out", out, "--quiet"], check=True, capture_output=True)
     found = []
     for seed in range(SEEDS):
-        rows = [r for r in read_rows(Path(out) / f"seed-{seed}" / "metrics.jsonl") if r["kind"] == "eval" and r["step"] > 25_000]
+        rows = [r for r in read_rows(Path(out) / f"seed-{seed}" / "metrics.jsonl") if r["kind"] == "eval" and r["step"] > after]
         found.append(np.mean([r["mean_return"] for r in rows]))
     return np.array(found)
 
 
-def main() -> None:
+def compare(preset: str) -> dict:
     with tempfile.TemporaryDirectory() as folder:
-        plain, fused = evaluations("plain", folder), evaluations("fused", folder)
-    difference = (fused - plain) / plain.mean()
+        plain, fused = (evaluations(preset, engine, folder) for engine in ("plain", "fused"))
+    difference = (fused - plain) / abs(plain.mean())
     low, high = bootstrap_interval(difference)
-    setting = {"preset": "cartpole", "seeds": SEEDS, "measure": "mean of the evaluations after step 25,000"}
-    row = {"name": "curves", "setting": setting, "plain": plain.round(1).tolist(), "fused": fused.round(1).tolist(),
-           "plain_iqm": float(interquartile_mean(plain)), "fused_iqm": float(interquartile_mean(fused)),
-           "paired_difference": float(interquartile_mean(difference)), "mean_difference": float(difference.mean()),
-           "interval": [float(low), float(high)], "holds": bool(low <= 0 <= high and max(abs(low), abs(high)) <= 0.05)}
-    write("curves", [row])
-    print(json.dumps(row))
+    flags, after = WHAT[preset]
+    setting = {"preset": " ".join([preset, *flags]), "seeds": SEEDS, "measure": f"mean of the evaluations after step {after:,}"}
+    return {"name": "curves", "setting": setting, "plain": plain.round(1).tolist(), "fused": fused.round(1).tolist(),
+            "plain_iqm": float(interquartile_mean(plain)), "fused_iqm": float(interquartile_mean(fused)),
+            "paired_difference": float(interquartile_mean(difference)), "mean_difference": float(difference.mean()),
+            "interval": [float(low), float(high)], "holds": bool(low <= 0 <= high and max(abs(low), abs(high)) <= 0.05)}
+
+
+def main() -> None:
+    file = FOLDER / "results" / "curves.json"
+    rows = {row["setting"]["preset"].split()[0]: row for row in (json.loads(file.read_text())["rows"] if file.exists() else [])}
+    for preset in sys.argv[1:] or WHAT:
+        rows[preset] = compare(preset)
+        print(json.dumps(rows[preset]))
+        write("curves", [rows[p] for p in WHAT if p in rows])
 
 
 if __name__ == "__main__":

@@ -31,12 +31,12 @@ def published() -> str:
     if not (ROOT / "bench" / "results" / "published.json").exists():
         return ""
     lines = ["| command | frames, seeds | mean of the last 100 training episodes | interquartile mean, 95 % interval | lowest, "
-             "highest seed | SLM-Lab: DQN, double + prioritised | bar, goal | minutes |", "|---|---|---|---|---|---|---|---|"]
+             "highest seed | SLM-Lab: DQN, double + prioritised | bar, goal | minutes | SB3's minutes |", "|---|---|---|---|---|---|---|---|---|"]
     for r in results("published")["rows"]:
         low, high = r["interval"]
         lines.append(f"| `{r['command']}` | {r['steps']:,}, {r['seeds']} | {r['mean']:.1f} | {r['iqm']:.1f}, {low:.1f} to "
                      f"{high:.1f} | {r['min']:.1f}, {r['max']:.1f} | {r['slm_dqn']:g}, {r['slm_ddqn_per']:g} "
-                     f"| {r['bar']:g}, {r['goal']:g} | {r['minutes']:.1f} |")
+                     f"| {r['bar']:g}, {r['goal']:g} | {r['minutes']:.1f} | {r['sb3_minutes']:.0f} |")
     return "\n".join(lines)
 
 

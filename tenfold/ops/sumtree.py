@@ -44,12 +44,25 @@ def put_one(tree, leaf, value):
         tree[node] = tree[2 * node] + tree[2 * node + 1]
 
 
+@njit(cache=True, error_model="numpy")
+def sum_above(tree, leaf):
+    """The sums above changed leaves, level by level: the sums of a level do not wait for one another."""
+    half = tree.size // 2
+    level = 1
+    while half >> level > 0:
+        for i in range(leaf.size):
+            node = (half + leaf[i]) >> level
+            tree[node] = tree[2 * node] + tree[2 * node + 1]
+        level += 1
+
+
 @pair(put_reference, tree_examples)
 @njit(cache=True, error_model="numpy")
 def put(tree, leaf, value):
     """Sets leaves and the sums above them. Sums are formed anew from both children, so rounding does not accumulate."""
     for i in range(leaf.size):
-        put_one(tree, leaf[i], value[i])
+        tree[tree.size // 2 + leaf[i]] = value[i]
+    sum_above(tree, leaf)
     return tree
 
 
@@ -65,21 +78,26 @@ def find_reference(tree, mass):
 
 
 @njit(cache=True, error_model="numpy")
-def find_one(tree, mass):
-    node = 1
-    while node < tree.size // 2:
-        node *= 2
-        # a subtree of zero mass is never entered, even where rounding would lead there
-        if mass >= tree[node] and tree[node + 1] > 0:
-            mass -= tree[node]
-            node += 1
-    return node - tree.size // 2
+def find_into(tree, mass, leaf):
+    """All items go down the tree together, level by level, without a branch to guess. Overwrites `mass`."""
+    half = tree.size // 2
+    leaf[:] = 1
+    level = 1
+    while level < half:
+        for i in range(leaf.size):
+            node = 2 * leaf[i]
+            # a subtree of zero mass is never entered, even where rounding would lead there
+            right = (mass[i] >= tree[node]) & (tree[node + 1] > 0)
+            mass[i] -= tree[node] if right else 0.0
+            leaf[i] = node + right
+        level *= 2
+    for i in range(leaf.size):
+        leaf[i] -= half
 
 
 @pair(find_reference, find_examples)
 @njit(cache=True, error_model="numpy")
 def find(tree, mass):
     out = np.empty(mass.size, np.int64)
-    for i in range(mass.size):
-        out[i] = find_one(tree, mass[i])
+    find_into(tree, mass.copy(), out)
     return out
