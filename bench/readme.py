@@ -31,7 +31,7 @@ def published() -> str:
     if not (ROOT / "bench" / "results" / "published.json").exists():
         return ""
     lines = ["| command | frames, seeds | mean of the last 100 training episodes | interquartile mean, 95 % interval | lowest, "
-             "highest seed | SLM-Lab: DQN, double + prioritised | bar, goal | minutes | SB3's minutes |", "|---|---|---|---|---|---|---|---|---|"]
+             "highest seed | SLM-Lab: DQN, double + prioritised | bar, goal | minutes | SB3's minutes |", "|---" * 9 + "|"]
     for r in results("published")["rows"]:
         low, high = r["interval"]
         lines.append(f"| `{r['command']}` | {r['steps']:,}, {r['seeds']} | {r['mean']:.1f} | {r['iqm']:.1f}, {low:.1f} to "

@@ -27,8 +27,8 @@ def main() -> None:
     with peer.Stopwatch() as watch:
         model.learn(options.steps - before, log_interval=None, reset_num_timesteps=False)
     peer.report("stable-baselines3", "stable-baselines3", model.num_timesteps, model.num_timesteps - before, watch,
-                peer.setting(options, env=options.env, hidden=hidden, loss="huber", adam_eps=1e-8, clip_norm="inf (called)", double=False,
-                             target_every_steps=target_steps))
+                peer.setting(options, env=options.env, hidden=hidden, loss="huber", adam_eps=1e-8, clip_norm="inf (called)",
+                             double=False, target_every_steps=target_steps))
 
 
 if __name__ == "__main__":
