@@ -16,7 +16,7 @@ from tenfold.measure import timed_row
 
 HERE = Path(__file__).parent
 OURS, THEIRS = sys.executable, str(HERE.parent / ".venv-peers" / "bin" / "python")
-TURNS = 3
+TURNS = 5
 MOST_SHARED, ATTEMPTS = 0.9, 3
 GYMNASIUM, COMPILED = "CartPole-v1", "tenfold/CartPole-v1"
 # interpreter, script, steps of a turn

@@ -257,15 +257,15 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
     _, run = RunFolder.open(path)
     agent = load(path, checkpoint)
     seed = run.seed if seed is None else seed
-    score = play(run.env, agent.layout, greedy(agent), episodes, seed, limit=run.episode_limit)
-    random = play(run.env, agent.layout, uniformly_random(agent, seed), episodes, seed, limit=run.episode_limit)
+    score = play(run.env, agent, greedy(agent), episodes, seed, limit=run.episode_limit)
+    random = play(run.env, agent, uniformly_random(agent, seed), episodes, seed, limit=run.episode_limit)
     found: dict[str, Any] = {
         "run": str(path), "env": run.env, "checkpoint": checkpoint, "episodes": score.episodes,
         "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns, "lengths": score.lengths,
         "random_mean_return": random.mean_return, "random_std_return": random.std_return}
     if video is not None:
         file = Path(video) if video else path / "video.gif"
-        found["video"], found["frames"] = str(file), film(run.env, agent.layout, greedy(agent), seed, file)
+        found["video"], found["frames"] = str(file), film(run.env, agent, greedy(agent), seed, file)
     return found
 
 

@@ -114,7 +114,8 @@ def convert(value: Any, hint: Any, key: str) -> Any:
             return value
         raise ConfigError(key, f"= {show(value)} is not one of {', '.join(map(str, arguments))}{nearest(value, arguments)}.")
     if origin in (Union, types.UnionType):
-        return convert_union(value, arguments, key)
+        groups = groups_of(hint)
+        return convert_group(value, groups, key) if groups else convert_union(value, arguments, key)
     if origin is tuple:
         if isinstance(value, str):
             value = [part for part in value.strip("[]() ").split(",") if part.strip()]
@@ -124,15 +125,31 @@ def convert(value: Any, hint: Any, key: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, Option):
         return convert_union(value, (hint,), key)
     if isinstance(hint, type) and issubclass(hint, Config):
-        if isinstance(value, hint):
-            return value
-        if not isinstance(value, Mapping):
-            raise ConfigError(key, f"= {show(value)} is not a group of settings.")
-        try:
-            return hint.of(value)
-        except ConfigError as error:
-            raise error.within(key) from None
+        return convert_group(value, {"": hint}, key)
     return convert_scalar(value, hint, key)
+
+
+def groups_of(hint: Any) -> dict[str, type[Config]]:
+    """The groups a union of groups chooses from, by their `name`; the first is the default. Empty for any other type."""
+    found = [c for c in get_args(hint) if isinstance(c, type) and issubclass(c, Config) and not issubclass(c, Option)]
+    return {default_of(next(f for f in fields(group) if f.name == "name")): group for group in found}
+
+
+def convert_group(value: Any, groups: Mapping[str, type[Config]], key: str) -> Config:
+    """A group of settings; of several that which its key `name` says."""
+    if isinstance(value, tuple(groups.values())):
+        return value
+    first = next(iter(groups))
+    if not isinstance(value, Mapping):
+        hint = f": write {key}: {{name: {value}}}" if value in groups else ""
+        raise ConfigError(key, f"= {show(value)} is not a group of settings{hint}.")
+    name = str(value.get("name", first)) if first else ""
+    if name not in groups:
+        raise ConfigError(f"{key}.name", f"= {name} is not one of {', '.join(groups)}{nearest(name, tuple(groups))}.")
+    try:
+        return groups[name].of(value)
+    except ConfigError as error:
+        raise error.within(key) from None
 
 
 def convert_scalar(value: Any, hint: type, key: str) -> Any:
@@ -301,10 +318,29 @@ class Leaf:
 def leaves_of(cls: type[Config], prefix: str = "") -> Iterator[Leaf]:
     for f in fields(cls):
         hint = hints(cls)[f.name]
-        if isinstance(hint, type) and issubclass(hint, Config) and not issubclass(hint, Option):
+        if groups_of(hint):
+            yield from leaves_of_groups(groups_of(hint), f"{prefix}{f.name}.")
+        elif isinstance(hint, type) and issubclass(hint, Config) and not issubclass(hint, Option):
             yield from leaves_of(hint, f"{prefix}{f.name}.")
         else:
             yield Leaf(prefix + f.name, hint, default_of(f), docs(cls).get(f.name, ""))
+
+
+def leaves_of_groups(groups: Mapping[str, type[Config]], prefix: str) -> Iterator[Leaf]:
+    """The settings of all groups, each once; the help says whose it is, where it is not everyone's."""
+    found: dict[str, dict[str, Leaf]] = {}
+    for name, group in groups.items():
+        for leaf in leaves_of(group, prefix):
+            found.setdefault(leaf.path, {})[name] = leaf
+    for path, owners in found.items():
+        first = next(iter(owners.values()))
+        if path == f"{prefix}name":
+            yield Leaf(path, Literal[tuple(groups)], first.default, first.help)  # type: ignore[valid-type]
+            continue
+        whose = "" if len(owners) == len(groups) else f"{', '.join(owners)}: "
+        other = "".join(f"; {name}: default {show(leaf.default)}" for name, leaf in owners.items()
+                        if leaf.default != first.default)
+        yield Leaf(path, first.hint, first.default, f"{whose}{first.help}{other}")
 
 
 def default_of(f: Field[Any]) -> Any:

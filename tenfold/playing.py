@@ -3,17 +3,17 @@
 import os
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tenfold.agents.dqn import DQNAgent
-from tenfold.envs.vector import SEED_BITS, make_env
+from tenfold.agents.ppo import PPOAgent
+from tenfold.envs.vector import SEED_BITS, MaskReader, make_env
 from tenfold.errors import UserError
-from tenfold.ops.random import Purpose, below, bits, key
-from tenfold.spaces import ObsLayout
+from tenfold.ops.random import Purpose, below, bits, key, uniform
 
 LANES = 16  # episodes played side by side, so that one forward pass serves all of them
 
@@ -24,6 +24,7 @@ class Score:
 
     returns: list[float]
     lengths: list[int]
+    infos: list[dict[str, Any]] = field(default_factory=list)  # of each episode's last step
 
     @property
     def episodes(self) -> int:
@@ -38,19 +39,68 @@ class Score:
         return statistics.pstdev(self.returns)
 
 
-Policy = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # encoded rows, episodes, steps -> environment's actions
+Agent = DQNAgent | PPOAgent
+# encoded rows, masks or None, episodes, steps -> the environments' actions
+Policy = Callable[[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray], np.ndarray]
 
 
-def greedy(agent: DQNAgent) -> Policy:
-    return lambda rows, episode, step: agent.values(rows).argmax(-1) + agent.actions.start
+def greedy(agent: Agent) -> Policy:
+    return lambda rows, mask, episode, step: agent.greedy(rows, mask)
 
 
-def uniformly_random(agent: DQNAgent, seed: int) -> Policy:
-    """Every action equally likely, drawn by (episode, step)."""
-    def act(rows: np.ndarray, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
-        address = episode * 2**32 + step
-        return below(key(seed, Purpose.RANDOM_POLICY), address, agent.actions.n) + agent.actions.start
+def sampling(agent: PPOAgent) -> Policy:
+    """Actions as the policy draws them, by (episode, step)."""
+    def act(rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
+        each = [agent.sampled(rows[i:i + 1], None if mask is None else mask[i:i + 1], int(e) * 2**32 + int(s))
+                for i, (e, s) in enumerate(zip(episode, step, strict=True))]
+        return np.concatenate(each)
     return act
+
+
+def uniformly_random(agent: Agent, seed: int) -> Policy:
+    """Every allowed option equally likely, and every number within its bounds (±1 where there are none), by (episode, step)."""
+    stream = key(seed, Purpose.RANDOM_POLICY)
+
+    def act(rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
+        address = episode * 2**32 + step
+        if isinstance(agent, DQNAgent):
+            return below(stream, address, agent.actions.n) + agent.actions.start
+        actions = agent.actions
+        u = uniform(stream, (address[:, None] * actions.numbers + np.arange(actions.numbers)).ravel()).reshape(len(rows), -1)
+        chosen, at = np.zeros((len(rows), len(actions.sizes)), np.int64), 0
+        for c, n in enumerate(actions.sizes):
+            allowed = np.ones((len(rows), n), np.bool_) if mask is None else mask[:, at:at + n]
+            place = (u[:, c] * allowed.sum(-1)).astype(np.int64)
+            chosen[:, c] = (allowed.cumsum(-1) > place[:, None]).argmax(-1)
+            at += n
+        low, high = (np.nan_to_num(bound, posinf=1, neginf=-1) for bound in (np.array(actions.low), np.array(actions.high)))
+        return actions.for_env(chosen, low + (high - low) * u[:, len(actions.sizes):])
+    return act
+
+
+class Stage:
+    """An environment that is played, with what a policy sees of it."""
+
+    def __init__(self, name: str, agent: Agent, **more: Any) -> None:
+        self.name, self.agent, self.env = name, agent, make_env(name, **more)
+        self.masks = MaskReader(self.env.observation_space, agent.actions) if isinstance(agent, PPOAgent) else None
+        self.decode = agent.actions.decode if isinstance(agent, PPOAgent) and agent.actions.parts else None
+        self.row = np.zeros(agent.layout.shape, agent.layout.dtype)
+        self.mask: np.ndarray | None = None
+
+    def reset(self, seed: int) -> None:
+        self.see(*self.env.reset(seed=seed))
+
+    def step(self, action: Any) -> tuple[float, bool, dict[str, Any]]:
+        """(reward, whether the episode is over, info)."""
+        obs, reward, terminated, truncated, info = self.env.step(self.decode(action) if self.decode else action)
+        self.see(obs, info)
+        return float(reward), terminated or truncated, info
+
+    def see(self, obs: Any, info: dict[str, Any]) -> None:
+        self.agent.layout.write(obs, self.row)
+        if self.masks:
+            self.mask = self.masks.read(obs, info, self.name)
 
 
 def episode_seeds(seed: int, purpose: Purpose, episodes: int) -> list[int]:
@@ -61,7 +111,7 @@ class Stopped(Exception):
     """The person does not want to wait for the end of the evaluation."""
 
 
-def play(env_name: str, layout: ObsLayout, policy: Policy, episodes: int, seed: int, purpose: Purpose = Purpose.EVALUATE,
+def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, purpose: Purpose = Purpose.EVALUATE,
          limit: int = 30_000, stop: Callable[[], bool] = bool) -> Score:
     """Exactly `episodes` episodes, number e seeded by f(seed, e): lane i plays i, i + lanes, …, so short ones gain nothing.
 
@@ -69,36 +119,38 @@ def play(env_name: str, layout: ObsLayout, policy: Policy, episodes: int, seed: 
     after `limit` steps. `stop` is asked every round, and raises Stopped when it says yes.
     """
     lanes = min(LANES, episodes)
-    envs = [make_env(env_name) for _ in range(lanes)]
+    stages = [Stage(env_name, agent) for _ in range(lanes)]
     seeds = episode_seeds(seed, purpose, episodes)
     episode, step = np.arange(lanes), np.zeros(lanes, np.int64)
-    rows = np.zeros((lanes, *layout.shape), layout.dtype)
-    returns, lengths = [0.0] * episodes, [0] * episodes
-    for i, env in enumerate(envs):
-        layout.write(env.reset(seed=seeds[i])[0], rows[i])
+    returns, lengths, infos = [0.0] * episodes, [0] * episodes, [{} for _ in range(episodes)]
+    for stage, own in zip(stages, seeds, strict=False):
+        stage.reset(own)
     playing = np.arange(lanes)
     while playing.size:
         if stop():
             raise Stopped
-        actions = policy(rows[playing], episode[playing], step[playing])
-        for i, action in zip(playing.tolist(), actions.tolist(), strict=True):
-            obs, reward, terminated, truncated, _ = envs[i].step(action)
+        rows = np.stack([stages[i].row for i in playing])
+        masks = [stages[i].mask for i in playing]
+        mask = None if masks[0] is None else np.stack(masks)  # type: ignore[arg-type]
+        actions = policy(rows, mask, episode[playing], step[playing])
+        for i, action in zip(playing.tolist(), actions.tolist() if actions.ndim == 1 else actions, strict=True):
+            reward, over, info = stages[i].step(action)
             e = int(episode[i])
-            returns[e] += float(reward)
+            returns[e] += reward
             lengths[e] += 1
             step[i] += 1
-            if terminated or truncated or step[i] == limit:
+            if over or step[i] == limit:
+                infos[e] = info
                 episode[i], step[i] = e + lanes, 0
                 if episode[i] < episodes:
-                    obs = envs[i].reset(seed=seeds[episode[i]])[0]
-            layout.write(obs, rows[i])
+                    stages[i].reset(seeds[episode[i]])
         playing = playing[episode[playing] < episodes]
-    for env in envs:
-        env.close()
-    return Score(returns, lengths)
+    for stage in stages:
+        stage.env.close()
+    return Score(returns, lengths, infos)
 
 
-def film(env_name: str, layout: ObsLayout, policy: Policy, seed: int, path: Path, limit: int = 3_000) -> int:
+def film(env_name: str, agent: Agent, policy: Policy, seed: int, path: Path, limit: int = 3_000) -> int:
     """One episode (at most `limit` steps) as a GIF or MP4, without a screen. Returns its number of frames."""
     if path.suffix not in (".gif", ".mp4"):
         raise UserError(f"--video {path}: the file must end in .gif or .mp4.")
@@ -108,14 +160,16 @@ def film(env_name: str, layout: ObsLayout, policy: Policy, seed: int, path: Path
         raise UserError(f"--video {path} cannot be written: {error.strerror or error}.") from None
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame then asks for neither screen nor sound card
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    env = make_env(env_name, render_mode="rgb_array")
-    obs, _ = env.reset(seed=episode_seeds(seed, Purpose.EVALUATE, 1)[0])
+    stage = Stage(env_name, agent, render_mode="rgb_array")
+    env = stage.env
+    stage.reset(episode_seeds(seed, Purpose.EVALUATE, 1)[0])
     frames, done, step = [frame_of(env, env_name)], False, 0
     while not done and step < limit:
-        row = layout.encode(obs)[None]
-        obs, _, terminated, truncated, _ = env.step(policy(row, np.zeros(1, np.int64), np.array([step])).tolist()[0])
+        mask = None if stage.mask is None else stage.mask[None]
+        action = policy(stage.row[None], mask, np.zeros(1, np.int64), np.array([step]))
+        _, done, _ = stage.step(action.tolist()[0] if action.ndim == 1 else action[0])
         frames.append(frame_of(env, env_name))
-        done, step = terminated or truncated, step + 1
+        step += 1
     env.close()
     rate = int(env.metadata.get("render_fps") or 30)
     (write_gif if path.suffix == ".gif" else write_mp4)(path, frames, rate)

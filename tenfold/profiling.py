@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter_ns
 
-from tenfold.places.serial import Serial
+from tenfold.places.make import make_place
 from tenfold.record.clock import Clock
 from tenfold.settings import Run
 from tenfold.training import prepare, warm_up
@@ -54,10 +54,10 @@ def profile_run(run: Run, engine: str, steps: int, quiet: bool = False) -> Profi
     """Trains past the start of learning, then times `steps` environment steps by stage."""
     run = replace(run, engine=engine)
     prepare(run)
-    place = Serial(run)
+    place = make_place(run)
     place.time_every_round()
     warm_up(place, quiet)
-    while place.step <= run.agent.learning_starts + 2 * run.agent.every:
+    while place.agent.updates == 0:
         place.round()
     clock = place.clock = EventClock()
     first, start = place.step, perf_counter_ns()

@@ -188,13 +188,78 @@ class DQN(Config):
 
 
 @dataclass(frozen=True)
+class PolicyNet(Net):
+    """The network of a policy, and that of its value."""
+
+    activation: Literal["relu", "tanh", "elu"] = "tanh"
+    """the function between layers"""
+
+
+@dataclass(frozen=True)
+class PPO(Config):
+    """Proximal policy optimisation: discrete, masked, continuous and mixed actions in one joint probability."""
+
+    name: Literal["ppo"] = "ppo"
+    """which agent"""
+    gamma: Share = 0.99
+    """discount of the next step's value"""
+    lam: Share = 0.95
+    """lambda of the generalised advantage estimate: 0 trusts the value, 1 the return"""
+    lr: Schedule = 3e-4
+    """learning rate of Adam: a number, linear(start, end, steps) or exponential(start, end, steps)"""
+    adam_eps: Positive = 1e-5
+    """Adam's denominator offset"""
+    horizon: Count = 128
+    """steps of every environment between two learning phases"""
+    epochs: Count = 4
+    """times each step of a learning phase is learned from"""
+    minibatches: Count = 4
+    """parts an epoch is divided into, one gradient update each"""
+    clip: Positive = 0.2
+    """how far the ratio of new to old probability counts, up and down"""
+    value_clip: Positive | None = None
+    """how far a value may move from the one at acting before its loss stops counting, or none"""
+    value_weight: NotNegative = 0.5
+    """weight of the value's loss beside the policy's"""
+    entropy: NotNegative = 0.0
+    """weight of the policy's entropy in the loss"""
+    clip_norm: Positive | None = 0.5
+    """longest gradient (Euclidean norm over all parameters), or none"""
+    target_kl: Positive | None = None
+    """a learning phase ends early after an epoch whose mean KL divergence from the acting policy exceeds this, or none"""
+    normalize_advantage: bool = True
+    """advantages of a learning phase are shifted and scaled to mean 0 and deviation 1"""
+    normalize_obs: bool = False
+    """observations are shifted and scaled by their running mean and deviation, which the checkpoint keeps"""
+    reward_scale: Positive = 1.0
+    """rewards are multiplied by this before learning; returns are reported as they are"""
+    baseline: Literal["value", "counterfactual"] = "value"
+    """what an action is compared with: the state's value, or for each component the mean over its alternatives"""
+    squash: bool = False
+    """continuous actions pass through tanh into their bounds, instead of being cut at them"""
+    std: Positive = 1.0
+    """deviation of continuous actions at the start"""
+    on_empty: Literal["raise", "absent"] = "raise"
+    """a component without an allowed option: raise an error, or leave it out of action and loss"""
+    net: PolicyNet = field(default_factory=PolicyNet)
+    """policy and value are two such networks"""
+
+    def check(self) -> None:
+        if self.squash and self.baseline == "counterfactual":
+            raise ConfigError("baseline", "= counterfactual is for discrete actions, and squash for continuous ones.")
+
+
+Agent = DQN | PPO
+
+
+@dataclass(frozen=True)
 class Run(Config):
     """One training run."""
 
     env: str = "CartPole-v1"
     """a Gymnasium environment id, with its arguments if any: "FrozenLake-v1(is_slippery=false)"; "my_module:MyEnv-v0" imports
     my_module first"""
-    agent: DQN = field(default_factory=DQN)
+    agent: Agent = field(default_factory=DQN)
     """the agent's settings"""
     steps: Count = 50_000
     """environment steps in all"""
@@ -227,13 +292,19 @@ class Run(Config):
     """environment steps between rows of training metrics"""
 
     def check(self) -> None:
+        if isinstance(self.agent, PPO):
+            if self.agent.horizon * self.num_envs < self.agent.minibatches:
+                raise ConfigError("agent.minibatches", f"= {self.agent.minibatches} is more than the {self.agent.horizon} x "
+                                  f"{self.num_envs} steps of a learning phase: raise agent.horizon or num_envs.")
+            return
         rows = self.agent.capacity // self.num_envs
         if rows < self.agent.n_step + 2:
             raise ConfigError("num_envs", f"= {self.num_envs} leaves {rows} rows of replay for each environment, too few for "
                               f"agent.n_step = {self.agent.n_step}: raise agent.capacity or lower num_envs.")
 
 
-AGENTS: dict[str, type[DQN]] = {"dqn": DQN}
+AGENTS: dict[str, type[DQN] | type[PPO]] = {"dqn": DQN, "ppo": PPO}
+PPO_ENVS = 8  # environments stepped together when `ppo` is trained without a preset
 ENGINES = {"fused": "a whole round in one compiled call: fully connected networks on the CPU",
            "compiled": "the update as one graph through torch.compile: any network on the CPU, half a minute to compile",
            "plain": "eager PyTorch autograd, any network, any device: the reference"}
@@ -248,7 +319,7 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
     if what in presets():
         base = read_yaml(presets()[what])
     elif what in AGENTS:
-        base = {"agent": {"name": what}}
+        base = {"agent": {"name": what}} | ({"num_envs": PPO_ENVS} if what == "ppo" else {})
     elif what.endswith((".yaml", ".yml")):
         if not Path(what).is_file():
             raise ConfigError("", f"{what} is not there: give a YAML file, a preset or an agent (tenfold list shows them).")

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from tenfold.errors import EnvironmentFault
+from tenfold.errors import EnvironmentFault, UserError
 
 IMAGE_CHANNELS = (1, 3, 4)  # a last dimension of this size, with larger sides, is read as (height, width, channels)
 NATURE_SIDE = 36  # the smallest image side the Nature convolutions accept
@@ -61,6 +61,18 @@ class ObsLayout:
         row = np.zeros(self.shape, self.dtype)
         self.write(obs, row)
         return row
+
+    def rows_of(self, obs: Any) -> tuple[np.ndarray, bool]:
+        """Encoded rows [B, *shape], and whether `obs` was a single observation."""
+        if not self.direct:
+            single_dimensions = 0 if len(self.one_hot) == 1 else 1
+            batch = isinstance(obs, list) or (isinstance(obs, np.ndarray) and obs.ndim > single_dimensions)
+            return np.stack([self.encode(o) for o in (obs if batch else [obs])]), not batch
+        array, shape = np.asarray(obs), self.shape
+        if array.shape[array.ndim - len(shape):] != shape or array.ndim - len(shape) not in (0, 1):
+            raise UserError(f"The observation has shape {array.shape}; this agent takes {shape} or, in a batch, {('B', *shape)}.")
+        single = array.ndim == len(shape)
+        return np.ascontiguousarray(array[None] if single else array, self.dtype), single
 
     def to_net(self, batch: Any) -> Any:
         """Rows [..., B, *shape] as the network takes them, for NumPy and torch alike (a view where that is possible)."""
@@ -123,5 +135,67 @@ def discrete_actions(space: gym.Space[Any], name: str) -> DiscreteActions:
         return DiscreteActions(int(space.n), int(space.start))
     kind = {"Box": "continuous", "MultiDiscrete": "several discrete", "MultiBinary": "several binary"}.get(
         type(space).__name__, f"{type(space).__name__}")
-    raise EnvironmentFault(f"{name} has {kind} actions ({space}), and dqn needs one Discrete action: a policy-gradient agent "
-                           "such as ppo fits it (not in this version), or wrap the environment so that its actions are discrete.")
+    raise EnvironmentFault(f"{name} has {kind} actions ({space}), and dqn needs one Discrete action: train it with ppo.")
+
+
+@dataclass(frozen=True)
+class PolicyActions:
+    """The actions of a policy: categorical components (`sizes`, first values `starts`) and continuous numbers (`low`, `high`),
+    in the order in which they stand in the space, and how the environment's action is put together from them."""
+
+    space: gym.Space[Any]
+    sizes: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    parts: tuple["PolicyActions", ...] = ()
+
+    @property
+    def options(self) -> int:
+        """Of all categorical components together: the length of a mask."""
+        return sum(self.sizes)
+
+    @property
+    def numbers(self) -> int:
+        return len(self.sizes) + len(self.low)
+
+    def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
+        """Components [B, C] and numbers [B, D] as the environments' actions [B, …]; mixtures as rows for `decode`."""
+        if self.parts:
+            return np.concatenate([chosen, real], axis=1, dtype=np.float64)
+        if self.sizes:
+            chosen = chosen + self.starts if any(self.starts) else chosen
+            return chosen[:, 0] if isinstance(self.space, spaces.Discrete) else chosen.reshape(-1, *(self.space.shape or ()))
+        assert isinstance(self.space, spaces.Box)
+        return np.clip(real, self.low, self.high, dtype=np.float64).astype(self.space.dtype).reshape(-1, *self.space.shape)
+
+    def decode(self, row: np.ndarray) -> Any:
+        """A mixture's action from its row."""
+        at_sizes, at_numbers = 0, len(self.sizes)
+        found = []
+        for part in self.parts:
+            c, d = len(part.sizes), len(part.low)
+            own = np.concatenate([row[at_sizes:at_sizes + c], row[at_numbers:at_numbers + d]])
+            at_sizes, at_numbers = at_sizes + c, at_numbers + d
+            found.append(part.decode(own) if part.parts else part.for_env(own[None, :c].astype(np.int64), own[None, c:])[0])
+        return dict(zip(self.space.keys(), found, strict=True)) if isinstance(self.space, spaces.Dict) else tuple(found)
+
+
+def policy_actions(space: gym.Space[Any], name: str) -> PolicyActions:
+    """Discrete, MultiDiscrete, MultiBinary, Box, and Dict or Tuple of these."""
+    if isinstance(space, spaces.Discrete):
+        return PolicyActions(space, (int(space.n),), (int(space.start),))
+    if isinstance(space, spaces.MultiDiscrete):
+        return PolicyActions(space, tuple(map(int, np.ravel(space.nvec))), tuple(map(int, np.ravel(space.start))))
+    if isinstance(space, spaces.MultiBinary):
+        return PolicyActions(space, (2,) * math.prod(space.shape), (0,) * math.prod(space.shape))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return PolicyActions(space, low=tuple(map(float, np.ravel(space.low))), high=tuple(map(float, np.ravel(space.high))))
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        below = list(space.values()) if isinstance(space, spaces.Dict) else list(space.spaces)
+        parts = tuple(policy_actions(part, name) for part in below)
+        sizes, starts, low, high = (tuple(x for part in parts for x in getattr(part, field))
+                                    for field in ("sizes", "starts", "low", "high"))
+        return PolicyActions(space, sizes, starts, low, high, parts)
+    raise EnvironmentFault(f"{name} has actions of type {type(space).__name__} ({space}), which ppo cannot choose: wrap the "
+                           "environment so that they are Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or Tuple of these.")

@@ -12,21 +12,21 @@ from typing import Any
 import torch
 
 from tenfold.agents.dqn import DQNAgent
+from tenfold.agents.ppo import PPOAgent
 from tenfold.config import differing, to_mapping
 from tenfold.engines.fused import set_threads
-from tenfold.envs.vector import make_env
+from tenfold.envs.vector import MaskReader, make_env
 from tenfold.errors import CheckpointError, ConfigError, UserError
-from tenfold.memory.replay import replay_bytes
 from tenfold.ops.random import Purpose
-from tenfold.places.serial import Serial
+from tenfold.places.make import Place, make_place
 from tenfold.playing import Score, Stopped, greedy, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import RunFolder, versions, write_settings
 from tenfold.record.metrics import Metrics
 from tenfold.record.report import write_report
-from tenfold.settings import Boltzmann, Epsilon, Run, value_at
-from tenfold.spaces import discrete_actions, observation_layout
+from tenfold.settings import PPO, Run, value_at
+from tenfold.spaces import discrete_actions, observation_layout, policy_actions
 
 PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
 
@@ -55,7 +55,7 @@ def train(run: Run, out: str | Path = "", *, overwrite: bool = False, quiet: boo
     path = Path(out) if out else Path("runs") / run.env.split("(")[0].replace("/", "-").replace(":", "-")
     prepare(run)
     with Interrupt() as interrupt:
-        place = Serial(run)  # before the folder: settings that do not fit leave nothing behind
+        place = make_place(run)  # before the folder: settings that do not fit leave nothing behind
         warm_up(place, quiet)
         folder = RunFolder.create(path, run, overwrite)
         return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), interrupt, quiet)
@@ -79,13 +79,14 @@ def resume(path: str | Path, steps: int | None = None, *, engine: str = "", quie
                         f"`tenfold eval {path}`.")
     prepare(run)
     with Interrupt() as interrupt:
-        place = Serial(run)
+        place = make_place(run)
         warm_up(place, quiet)
         try:
             write_settings(folder.path, run)
         except OSError as error:
             raise UserError(f"{folder.path} cannot be written: {error.strerror or error}.") from None
         for piece in rows or []:
+            assert place.replay
             place.replay.load_rows(piece)
         if not place.load_state(nested_state(arrays), with_replay=rows is not None):
             complaints.append(f"{run.env} could not be restored exactly: its episodes begin anew and this resume is not exact.")
@@ -101,7 +102,7 @@ def prepare(run: Run) -> None:
         raise ConfigError("device", "= cuda, but PyTorch sees no CUDA device here: use cpu.")
 
 
-def warm_up(place: Serial, quiet: bool) -> None:
+def warm_up(place: Place, quiet: bool) -> None:
     """Compiles the engine's kernels, and says so where they are not on disk yet."""
     words = threading.Timer(PATIENCE, lambda: quiet or print("compiling kernels, once …", file=sys.stderr, flush=True))
     words.daemon = True
@@ -110,18 +111,17 @@ def warm_up(place: Serial, quiet: bool) -> None:
     words.cancel()
 
 
-def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metrics: Metrics, interrupt: "Interrupt", quiet: bool,
+def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics: Metrics, interrupt: "Interrupt", quiet: bool,
               note: dict[str, Any] | None = None, complaints: list[str] | None = None) -> Result:
     """The loop, with what stands before and after it. `note` is the checkpoint's that the run goes on from."""
     run = place.run
     display = Display(f"{run.agent.name} on {run.env}, seed {run.seed}", run.steps, place.step, quiet)
     for complaint in complaints or []:
         display.say(f"Note: {complaint}", always=True)
-    size = replay_bytes(run.agent, place.envs.layout, run.num_envs)
     onward = f", going on from step {place.step:,}" if place.step else ""
     display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}{onward}")
     display.say(f"engine {place.engine_choice}; on {place.agent.device}; {place.agent.online.flat.numel():,} "
-                f"parameters; replay of {run.agent.capacity:,} rows takes {size / 2**20:,.1f} MiB")
+                f"parameters; {place.memory}")
     if not place.envs.exact_resume:
         display.say(f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a resume will not be exact.")
     if place.lockstep:
@@ -151,7 +151,7 @@ def carry_out(place: Serial, folder: RunFolder, checkpoints: Checkpoints, metric
     return result
 
 
-def loop(place: Serial, recorder: "Recorder", interrupt: "Interrupt") -> None:
+def loop(place: Place, recorder: "Recorder", interrupt: "Interrupt") -> None:
     """Rounds of act, step, store and update; at the settings' intervals log, evaluate and save, in this order."""
     run = place.run
     intervals = ((run.log_every, recorder.log), (run.eval_every, recorder.evaluate), (run.checkpoint_every, recorder.save))
@@ -174,7 +174,7 @@ def next_due(step: int, intervals: Any) -> int:
 class Recorder:
     """What happens at intervals."""
 
-    def __init__(self, place: Serial, checkpoints: Checkpoints, metrics: Metrics, display: Display, interrupt: "Interrupt",
+    def __init__(self, place: Place, checkpoints: Checkpoints, metrics: Metrics, display: Display, interrupt: "Interrupt",
                  note: dict[str, Any]) -> None:
         self.place, self.checkpoints, self.metrics = place, checkpoints, metrics
         self.display, self.interrupt = display, interrupt
@@ -186,20 +186,14 @@ class Recorder:
 
     def log(self) -> None:
         place = self.place
-        settings = place.run.agent
-        how = settings.explore
-        exploring = {}
-        if isinstance(how, Epsilon):
-            exploring["epsilon"] = value_at(how.schedule, place.step)
-        elif isinstance(how, Boltzmann):
-            exploring["temperature"] = value_at(how.temperature, place.step)
+        exploring = place.agent.exploring(place.step)
         statistics = place.engine.statistics()
         if not all(map(math.isfinite, statistics.values())):
             raise UserError(f"The loss is no longer finite at step {place.step:,}: lower agent.lr or set agent.clip_norm; the "
                             f"last checkpoint in {self.checkpoints.folder.path} is from before this.")
         timing = {"seconds": self.seconds(), "steps_per_second": self.display.rate(place.step), "shares": place.clock.shares()}
         self.metrics.add({"kind": "train", "step": place.step, "updates": place.agent.updates, **self.metrics.recent(),
-                          "lr": value_at(settings.lr, place.step), **exploring, **statistics, "timing": timing})
+                          "lr": value_at(place.run.agent.lr, place.step), **exploring, **statistics, "timing": timing})
         self.metrics.flush()
         self.complain()
         self.display.update(place.step, self.metrics, place.clock, exploring)
@@ -208,7 +202,7 @@ class Recorder:
         place, run = self.place, self.place.run
         place.clock.start()
         try:
-            score = play(run.env, place.envs.layout, greedy(place.agent), run.eval_episodes, run.seed, Purpose.SELECT,
+            score = play(run.env, place.agent, greedy(place.agent), run.eval_episodes, run.seed, Purpose.SELECT,
                          run.episode_limit, lambda: bool(self.interrupt.signal))
         except Stopped:
             self.owes_evaluation = True
@@ -218,7 +212,7 @@ class Recorder:
         self.metrics.add({"kind": "eval", "step": place.step, "episodes": score.episodes, "mean_return": score.mean_return,
                           "std_return": score.std_return})
         if best:
-            state = place.agent.state()
+            state = place.agent.policy_state()
             self.try_to("save the best policy", lambda: self.checkpoints.save_best(state, place.step, score.mean_return))
         place.clock.lap("evaluate")
 
@@ -270,19 +264,27 @@ class Interrupt:
             signal.signal(number, handler)
 
 
-def load(path: str | Path, checkpoint: str | int = "last") -> DQNAgent:
+def load(path: str | Path, checkpoint: str | int = "last") -> DQNAgent | PPOAgent:
     """The trained agent of a run, ready to act: `checkpoint` is last, best or a step."""
     folder, run = RunFolder.open(Path(path))
-    parameters, _ = Checkpoints(folder, run.keep).policy(str(checkpoint))
-    env = make_env(run.env)
-    layout, actions = observation_layout(env.observation_space, run.env), discrete_actions(env.action_space, run.env)
-    env.close()
-    agent = DQNAgent(run.agent, layout, actions, run.seed)
-    if parameters.shape != agent.online.flat.shape:
-        raise CheckpointError(f"The checkpoint of {path} holds {parameters.numel():,} parameters and its settings ask for "
+    state, _ = Checkpoints(folder, run.keep).policy(str(checkpoint))
+    agent = agent_of(run)
+    if state["online"].shape != agent.online.flat.shape:
+        raise CheckpointError(f"The checkpoint of {path} holds {state['online'].numel():,} parameters and its settings ask for "
                               f"{agent.online.flat.numel():,}: config.yaml was changed after training.")
-    agent.online.flat.copy_(parameters)
+    agent.load_state({name: state[name] for name in agent.policy_state()})
     return agent
+
+
+def agent_of(run: Run) -> DQNAgent | PPOAgent:
+    """The agent of a run, untrained."""
+    env = make_env(run.env)
+    seen, actions = env.observation_space, env.action_space
+    env.close()
+    if isinstance(run.agent, PPO):
+        chosen = policy_actions(actions, run.env)
+        return PPOAgent(run.agent, observation_layout(MaskReader(seen, chosen).observation_space, run.env), chosen, run.seed)
+    return DQNAgent(run.agent, observation_layout(seen, run.env), discrete_actions(actions, run.env), run.seed)
 
 
 def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int = "last", seed: int | None = None) -> Score:
@@ -291,5 +293,5 @@ def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int
     if episodes < 1:
         raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
     agent, (_, settings) = load(path, checkpoint), RunFolder.open(path)
-    return play(settings.env, agent.layout, greedy(agent), episodes, settings.seed if seed is None else seed,
+    return play(settings.env, agent, greedy(agent), episodes, settings.seed if seed is None else seed,
                 limit=settings.episode_limit)

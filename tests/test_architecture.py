@@ -14,10 +14,11 @@ ARROWS = {
     "ops": {"ops"}, "nets": {"ops", "nets"}, "memory": {"ops", "memory"}, "envs": {"ops", "envs"},
     "agents": {"ops", "nets", "memory", "agents"}, "record": {"record", "memory", "envs"},
     "engines": {"agents", "nets", "ops", "memory", "record", "engines", "envs"},
-    "places": {"agents", "engines", "envs", "memory", "record"},
+    "places": {"agents", "engines", "envs", "memory", "record", "places"},
     "playing": {"agents", "envs", "ops"},
     "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
+    "integrations": {"ops", "nets"},
     "config": set(), "errors": set(), "settings": {"config", "errors"}, "spaces": {"errors"},
     "cli": {"training", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
 }

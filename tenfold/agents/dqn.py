@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.errors import ConfigError, UserError
-from tenfold.nets.blocks import CONVOLUTIONS, QNetwork
+from tenfold.errors import UserError
+from tenfold.nets.blocks import QNetwork, fit_encoder
 from tenfold.ops.qlearning import bootstrap, item_loss, taken
 from tenfold.ops.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.settings import DQN, Boltzmann, Epsilon, value_at
-from tenfold.spaces import NATURE_SIDE, DiscreteActions, ObsLayout
+from tenfold.spaces import DiscreteActions, ObsLayout
 
 Tensors = dict[str, torch.Tensor]
 ONLINE, TARGET, MEAN, SQUARE, GRAD = range(5)  # rows of an agent's `block`
@@ -24,7 +24,7 @@ class DQNAgent:
     """Online and target network, Adam's moments, the count of updates."""
 
     def __init__(self, config: DQN, layout: ObsLayout, actions: DiscreteActions, seed: int, device: str = "cpu") -> None:
-        self.config, self.layout, self.actions = fit_encoder(config, layout), layout, actions
+        self.config, self.layout, self.actions = replace(config, net=fit_encoder(config.net, layout)), layout, actions
         shape = (layout.size,) if self.config.net.encoder == "mlp" else layout.net_shape
         self.online = QNetwork(shape, actions.n, self.config, layout.scale).initialise([seed]).to(device)
         self.target = QNetwork(shape, actions.n, self.config, layout.scale).to(device)
@@ -66,6 +66,13 @@ class DQNAgent:
             return self.random_actions(start, size)
         return self.values(rows, self.draw_noise(Purpose.NOISE_ACT, rounds)).argmax(-1)
 
+    def exploring(self, step: int) -> dict[str, float]:
+        """What sets the exploration at this step, for the metrics."""
+        how = self.config.explore
+        if isinstance(how, Epsilon):
+            return {"epsilon": value_at(how.schedule, step)}
+        return {"temperature": value_at(how.temperature, step)} if isinstance(how, Boltzmann) else {}
+
     def random_actions(self, start: int, size: int) -> np.ndarray:
         return (fill_uniform(self.keys[Purpose.ACTION], start, np.empty(size)) * self.actions.n).astype(np.int64)
 
@@ -78,7 +85,7 @@ class DQNAgent:
         if isinstance(obs, torch.Tensor):
             found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
             return torch.as_tensor(found).to(obs.device)
-        rows, single = self.rows_of(obs)
+        rows, single = self.layout.rows_of(obs)
         values = self.values(rows)
         if mask is not None:
             allowed = np.asarray(mask, np.bool_)
@@ -91,18 +98,9 @@ class DQNAgent:
         best = values.argmax(-1) + self.actions.start
         return int(best[0]) if single else best
 
-    def rows_of(self, obs: Any) -> tuple[np.ndarray, bool]:
-        """Encoded rows [B, *shape], and whether `obs` was a single observation."""
-        shape = self.layout.shape
-        if not self.layout.direct:
-            single_dimensions = 0 if len(self.layout.one_hot) == 1 else 1
-            batch = isinstance(obs, list) or (isinstance(obs, np.ndarray) and obs.ndim > single_dimensions)
-            return np.stack([self.layout.encode(o) for o in (obs if batch else [obs])]), not batch
-        array = np.asarray(obs)
-        if array.shape[array.ndim - len(shape):] != shape or array.ndim - len(shape) not in (0, 1):
-            raise UserError(f"The observation has shape {array.shape}; this agent takes {shape} or, in a batch, {('B', *shape)}.")
-        single = array.ndim == len(shape)
-        return np.ascontiguousarray(array[None] if single else array, self.layout.dtype), single
+    def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        """The best actions for encoded rows, in the environment's own numbers; a mask is the caller's affair, see `act`."""
+        return self.values(rows).argmax(-1) + self.actions.start
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
         return rows if self.config.net.encoder == "mlp" else self.layout.to_net(rows)
@@ -138,25 +136,18 @@ class DQNAgent:
         return {"online": self.online.flat, "target": self.target.flat, "mean": self.mean, "square": self.square,
                 "updates": torch.tensor(self.updates)}
 
+    def policy_state(self) -> Tensors:
+        """What acting needs."""
+        return {"online": self.online.flat}
+
     def load_state(self, state: Tensors) -> None:
+        """All of `state()`, or the part that acting needs."""
         for name, own in self.state().items():
+            if name not in state and set(state) == set(self.policy_state()):
+                continue
             if name not in state or state[name].shape != own.shape:
                 raise UserError(f"The saved {name} parameters have shape {tuple(state[name].shape) if name in state else None}, "
                                 f"and this agent's have {tuple(own.shape)}.")
             own.copy_(state[name])
-        self.count[0] = int(state["updates"])
-
-
-def fit_encoder(config: DQN, layout: ObsLayout) -> DQN:
-    """`auto` replaced by the encoder that fits the observations; one that cannot fit is refused."""
-    wanted = config.net.encoder
-    encoder = layout.encoder if wanted == "auto" else wanted
-    if encoder in CONVOLUTIONS:
-        if len(layout.net_shape) != 3:
-            raise ConfigError("agent.net.encoder", f"= {wanted} needs images, and the observations have shape {layout.shape}: "
-                              "use auto or mlp.")
-        least = NATURE_SIDE if encoder == "nature" else 3
-        if min(layout.net_shape[1:]) < least:
-            raise ConfigError("agent.net.encoder", f"= {wanted} needs images of at least {least} x {least}, and the observations "
-                              f"have shape {layout.shape}: use auto, small or mlp.")
-    return replace(config, net=replace(config.net, encoder=encoder))
+        if "updates" in state:
+            self.count[0] = int(state["updates"])

@@ -1,33 +1,60 @@
 """Which engine runs, and why not another."""
 
 from tenfold.agents.dqn import DQNAgent
+from tenfold.agents.ppo import PPOAgent
 from tenfold.engines.fused import FusedEngine
+from tenfold.engines.fused_ppo import FusedPPO
 from tenfold.engines.plain import PlainEngine
+from tenfold.engines.plain_ppo import PlainPPO
 from tenfold.envs.vector import Environments
 from tenfold.errors import ConfigError
 from tenfold.memory.replay import Replay
+from tenfold.memory.rollout import Rollout
 from tenfold.settings import Noisy, Run
 
 
-def why_not_fused(agent: DQNAgent) -> str:
+def why_not_fused(agent: DQNAgent | PPOAgent) -> str:
     """What keeps the fused engine from this agent; empty if nothing does."""
     if agent.device.type != "cpu":
         return f"the networks are on {agent.device.type}"
     if agent.config.net.encoder != "mlp":
         return f"the network has convolutions ({agent.config.net.encoder})"
-    if isinstance(agent.config.explore, Noisy):
+    if isinstance(agent, PPOAgent):
+        if agent.config.baseline == "counterfactual":
+            return "the baseline is counterfactual"
+        if agent.config.squash and agent.config.entropy:
+            return "the entropy of squashed actions has no closed form"
+    elif isinstance(agent.config.explore, Noisy):
         return "the layers are noisy"
     return ""
 
 
+def check_wish(run: Run, obstacle: str) -> None:
+    """Refuses what cannot be had."""
+    if run.engine == "fused" and obstacle:
+        raise ConfigError("engine", f"= fused does not fit: {obstacle}; use plain or auto.")
+    if run.verify and (run.engine == "plain" or (obstacle and run.engine == "auto")):
+        raise ConfigError("verify", f"= {run.verify} has nothing to compare: the engine is plain, the reference itself"
+                          f"{', since ' + obstacle if obstacle else ''}; leave verify at 0.")
+
+
+def choose_policy_engine(run: Run, agent: PPOAgent, rollout: Rollout, envs: Environments) -> tuple[PlainPPO, str]:
+    """The engine of a policy, and one sentence about the choice."""
+    obstacle = why_not_fused(agent)
+    check_wish(run, obstacle)
+    if run.engine == "compiled":
+        raise ConfigError("engine", "= compiled is for dqn: use auto, fused or plain.")
+    if run.engine == "plain":
+        return PlainPPO(agent, rollout, envs), "plain, as asked"
+    if obstacle:
+        return PlainPPO(agent, rollout, envs), f"plain, not fused: {obstacle}; compiled (torch.compile) only when asked for"
+    return FusedPPO(agent, rollout, envs), "fused, a learning phase in one compiled call; plain would be slower, compiled too"
+
+
 def choose_engine(run: Run, agent: DQNAgent, replay: Replay, envs: Environments) -> tuple[PlainEngine, str]:
     """The engine, and one sentence about the choice."""
-    wanted, verify, obstacle = run.engine, run.verify, why_not_fused(agent)
-    if wanted == "fused" and obstacle:
-        raise ConfigError("engine", f"= fused does not fit: {obstacle}; use plain or auto.")
-    if verify and (wanted == "plain" or (obstacle and wanted == "auto")):
-        raise ConfigError("verify", f"= {verify} has nothing to compare: the engine is plain, the reference itself"
-                          f"{', since ' + obstacle if obstacle else ''}; leave verify at 0.")
+    wanted, obstacle = run.engine, why_not_fused(agent)
+    check_wish(run, obstacle)
     if wanted == "compiled":
         if agent.device.type != "cpu":
             raise ConfigError("engine", f"= compiled runs on the CPU, and the networks are on {agent.device.type}: use plain.")

@@ -7,3 +7,5 @@ if "tenfold/Catch-v0" not in gymnasium.registry:
     for task, limit in (("CartPole-v1", 500), ("Acrobot-v1", 500), ("MountainCar-v0", 200), ("Pendulum-v1", 200)):
         gymnasium.register(f"tenfold/{task}", "tenfold.envs.control:ControlEnv", max_episode_steps=limit,
                            kwargs={"kind": f"tenfold/{task}"})
+    gymnasium.register("tenfold/JobShop-v0", "tenfold.envs.jobshop:JobShopEnv", kwargs={"instance": "ft06"})
+    gymnasium.register("tenfold/Assign-v0", "tenfold.envs.assign:AssignEnv")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,11 +26,9 @@ from tenfold.config import parse_call, parse_number
 from tenfold.errors import EnvironmentFault, UserError
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_bits, key
-from tenfold.spaces import observation_layout
+from tenfold.spaces import PolicyActions, observation_layout, policy_actions
 
-if TYPE_CHECKING:
-    from tenfold.envs.control import ControlEnvironments
-
+MASK = "action_mask"
 SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
 
 
@@ -142,10 +140,22 @@ class Environments:
         # of the current episodes; lists, since Python reads and writes their items in a third of an array's time
         self.episode, self.length, self.ret = [0] * num_envs, [0] * num_envs, [0.0] * num_envs
         self.finished: list[Episode] = []
+        self.mask: np.ndarray | None = None  # [B, options], True where allowed, of the observations acted on next
         self.fallible = self.layout.dtype.kind == "f"  # whole numbers are always finite
 
     def step(self, actions: np.ndarray) -> None:
         """One step of every environment with actions [B], in the environment's own numbers."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What `restore` needs."""
+        raise NotImplementedError
+
+    def restore(self, state: dict[str, np.ndarray]) -> bool:
+        """False where the resume is not exact."""
+        raise NotImplementedError
+
+    def close(self) -> None:
         raise NotImplementedError
 
     def episode_seed(self, i: int) -> int:
@@ -157,15 +167,46 @@ class Environments:
                                 f"the {what} is not finite; mend the environment, or clip what it returns.")
 
 
+class MaskReader:
+    """Where an environment's action mask comes from: `info["action_mask"]`, or the key `action_mask` of a Dict observation, which
+    is then no part of what the network sees."""
+
+    def __init__(self, observation_space: Any, actions: PolicyActions) -> None:
+        self.actions, self.observation_space, self.in_obs = actions, observation_space, False
+        if isinstance(observation_space, gym.spaces.Dict) and MASK in observation_space.spaces:
+            self.in_obs = True
+            self.observation_space = gym.spaces.Dict({k: space for k, space in observation_space.items() if k != MASK})
+
+    def read(self, obs: Any, info: dict[str, Any], name: str) -> np.ndarray | None:
+        """The mask as booleans [options], None where there is none; one of the wrong size or kind is refused."""
+        given = obs.get(MASK) if self.in_obs else info.get(MASK)
+        if given is None:
+            return None
+        flat = np.concatenate([np.ravel(part) for part in given]) if isinstance(given, list | tuple) else np.ravel(given)
+        if flat.size != self.actions.options:
+            raise EnvironmentFault(f"{name} gives an action mask of {flat.size} numbers, and its actions have "
+                                   f"{self.actions.options} options.")
+        if flat.dtype != np.bool_ and not np.isin(flat, (0, 1)).all():
+            raise EnvironmentFault(f"{name} gives an action mask with {flat[~np.isin(flat, (0, 1))][0]} at place "
+                                   f"{int(np.argmin(np.isin(flat, (0, 1))))}: it must be 0 or 1 everywhere.")
+        return flat.astype(np.bool_)
+
+
 class ScalarEnvironments(Environments):
     """Our loop over ordinary Gymnasium environments: no allocation of its own, under 2 µs a step over the environment."""
 
-    def __init__(self, name: str, num_envs: int, seed: int) -> None:
+    def __init__(self, name: str, num_envs: int, seed: int, policy: bool = False) -> None:
+        """`policy`: actions may be of any kind, and masks are read."""
         self.envs = [make_env(name) for _ in range(num_envs)]
         first = self.envs[0]
-        super().__init__(name, num_envs, seed, first.observation_space, first.action_space)
+        masks = MaskReader(first.observation_space, policy_actions(first.action_space, name)) if policy else None
+        super().__init__(name, num_envs, seed, masks.observation_space if masks else first.observation_space, first.action_space)
+        self.masks = masks
         self.exact_resume = not (first.spec is not None and first.spec.nondeterministic)
         shape, dtype = first.action_space.shape or (), first.action_space.dtype or np.dtype(np.int64)
+        self.decode = masks.actions.decode if masks and masks.actions.parts else None
+        if masks and masks.actions.parts:
+            shape, dtype = (masks.actions.numbers,), np.dtype(np.float64)
         self.actions = np.zeros((num_envs, 1024, *shape), dtype)  # of the current episodes; grows by doubling
         self.discrete = isinstance(first.action_space, gym.spaces.Discrete)
         self.direct = self.layout.direct
@@ -176,8 +217,10 @@ class ScalarEnvironments(Environments):
 
     def begin(self, i: int) -> None:
         """Resets environment i to the start of its current episode."""
-        obs, _ = self.envs[i].reset(seed=self.episode_seed(i))
+        obs, info = self.envs[i].reset(seed=self.episode_seed(i))
         self.layout.write(obs, self.rows[i])
+        if self.masks:
+            self.read_mask(i, obs, info)
         self.length[i] = 0
         self.ret[i] = 0.0
         if self.fallible and not all_finite(self.flat_rows[i]):
@@ -188,7 +231,7 @@ class ScalarEnvironments(Environments):
         if self.finished:
             self.finished = []
         for i, action in enumerate(actions.tolist() if self.discrete else actions):
-            obs, reward, terminated, truncated, _ = self.envs[i].step(action)
+            obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
             row = self.rows[i]
             if self.direct:
                 row[...] = obs
@@ -205,11 +248,21 @@ class ScalarEnvironments(Environments):
             self.ret[i] += float(reward)
             self.terminated[i] = terminated
             self.truncated[i] = truncated
+            if self.mask is not None and not (terminated or truncated):
+                self.read_mask(i, obs, info)
             if terminated or truncated:
                 self.final_obs[i] = row
                 self.finished.append(Episode(i, self.ret[i], taken + 1))
                 self.episode[i] += 1
                 self.begin(i)
+
+    def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
+        assert self.masks
+        found = self.masks.read(obs, info, self.name)
+        if found is not None:
+            if self.mask is None:
+                self.mask = np.ones((self.num_envs, self.masks.actions.options), np.bool_)
+            self.mask[i] = found
 
     def longer_episodes(self) -> None:
         """Room for twice as many actions."""
@@ -229,11 +282,13 @@ class ScalarEnvironments(Environments):
             self.begin(i)
             for action in state["actions"][i, :state["length"][i]]:
                 action = action.item() if self.discrete else action
-                obs, reward, terminated, truncated, _ = self.envs[i].step(action)
+                obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
                 if terminated or truncated:
                     self.begin(i)
                     break
                 self.layout.write(obs, self.rows[i])
+                if self.mask is not None:
+                    self.read_mask(i, obs, info)
                 self.actions[i, self.length[i]] = action
                 self.length[i] += 1
                 self.ret[i] += float(reward)
@@ -307,10 +362,17 @@ class NativeEnvironments(Environments):
         self.env.close()
 
 
-def make_environments(name: str, num_envs: int, seed: int,
-                      vectorize: str) -> "ScalarEnvironments | NativeEnvironments | ControlEnvironments":
+def make_environments(name: str, num_envs: int, seed: int, vectorize: str, policy: bool = False) -> Environments:
     """Our compiled tasks step together whatever `vectorize` says; with arguments they are environments like any other."""
-    from tenfold.envs.control import KINDS, ControlEnvironments  # which imports this module
+    from tenfold.envs.assign import AssignEnvironments  # they import this module
+    from tenfold.envs.control import KINDS, ControlEnvironments
+    from tenfold.envs.jobshop import JobShopEnvironments
     if name in KINDS:
         return ControlEnvironments(name, num_envs, seed)
-    return (ScalarEnvironments if vectorize == "scalar" else NativeEnvironments)(name, num_envs, seed)
+    if policy and name == "tenfold/Assign-v0":
+        return AssignEnvironments(name, num_envs, seed)
+    if policy and split_name(name)[0] == "tenfold/JobShop-v0":
+        return JobShopEnvironments(name, num_envs, seed)
+    if vectorize == "scalar":
+        return ScalarEnvironments(name, num_envs, seed, policy)
+    return NativeEnvironments(name, num_envs, seed)

@@ -6,20 +6,24 @@ order of `parameters()`, each member from its own seed, so member i starts as it
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tenfold.errors import ConfigError
 from tenfold.nets.flat import FlatModule
 from tenfold.ops.pairs import pair
 from tenfold.ops.qlearning import dueling, tensor
 from tenfold.ops.random import Purpose, fill_uniform, key
-from tenfold.settings import DQN, Noisy
+from tenfold.settings import DQN, Net, Noisy
+from tenfold.spaces import NATURE_SIDE, ObsLayout
 
+NetConfig = TypeVar("NetConfig", bound=Net)
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu}
 # channels, kernel, stride; nature: Mnih et al. (2015), small: Young & Tian (2019), MinAtar
 CONVOLUTIONS = {"nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "small": ((16, 3, 1),)}
@@ -173,3 +177,18 @@ class QNetwork(FlatModule):
             used += layer.noise_size  # type: ignore[operator]
         x = x.view(*x.shape[:-1], self.actions + self.dueling, self.atoms)
         return dueling(x) if self.dueling else x
+
+
+def fit_encoder(net: NetConfig, layout: ObsLayout) -> NetConfig:
+    """`auto` replaced by the encoder that fits the observations; one that cannot fit is refused."""
+    wanted = net.encoder
+    encoder = layout.encoder if wanted == "auto" else wanted
+    if encoder in CONVOLUTIONS:
+        if len(layout.net_shape) != 3:
+            raise ConfigError("agent.net.encoder", f"= {wanted} needs images, and the observations have shape {layout.shape}: "
+                              "use auto or mlp.")
+        least = NATURE_SIDE if encoder == "nature" else 3
+        if min(layout.net_shape[1:]) < least:
+            raise ConfigError("agent.net.encoder", f"= {wanted} needs images of at least {least} x {least}, and the observations "
+                              f"have shape {layout.shape}: use auto, small or mlp.")
+    return replace(net, encoder=encoder)

@@ -22,6 +22,40 @@ ACTIVATIONS = {"relu": RELU, "tanh": TANH, "elu": ELU}
 FUNCTIONS = (F.relu, torch.tanh, F.elu)
 
 
+# tanh x = x·P(x²) / Q(x²) within ±LAST, beyond which float32 rounds to ±1: the coefficients Eigen and XLA use, highest first
+LAST = np.float32(7.90531110763549805)
+P = tuple(np.float32(c) for c in (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+                                  1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03))
+Q = tuple(np.float32(c) for c in (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03))
+
+
+def tanh_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    yield (np.array([0.0, -0.0, 1e-30, 0.1, -3, 7.9, 8, -50, np.inf, -np.inf, np.nan], dtype),)
+    yield ((rng.normal(size=1000) * 3).astype(dtype),)
+
+
+def tanh_reference(x):
+    return np.tanh(x.astype(np.float64))
+
+
+@pair(tanh_reference, tanh_examples, rtol=5e-7, atol=1e-12)
+@njit(cache=True, error_model="numpy")
+def tanh_all(x):
+    out = np.empty_like(x)
+    for i in range(x.size):
+        out[i] = tanh(x[i])
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def tanh(x):
+    """tanh of a float32 without a call of the mathematics library: loops of it vectorise, and are ten times as fast."""
+    x = -LAST if x < -LAST else LAST if x > LAST else x
+    s = x * x
+    above = ((((((P[0] * s + P[1]) * s + P[2]) * s + P[3]) * s + P[4]) * s + P[5]) * s + P[6]) * x
+    return above / (((Q[0] * s + Q[1]) * s + Q[2]) * s + Q[3])
+
+
 def parameter_count(sizes: Any) -> int:
     return int(sum((i + 1) * o for i, o in pairwise(sizes)))
 
@@ -50,7 +84,7 @@ def activate(h, bias, activation, last):
                 h[j, i] = max(h[j, i] + b, np.float32(0))
         elif activation == TANH:
             for i in range(rows):
-                h[j, i] = np.tanh(h[j, i] + b)
+                h[j, i] = tanh(h[j, i] + b)
         else:
             for i in range(rows):
                 x = h[j, i] + b

@@ -45,6 +45,7 @@ class Purpose(IntEnum):
     EVALUATE = 9
     RANDOM_POLICY = 10
     SELECT = 11
+    SHUFFLE = 12
 
 
 def mix_reference(x: int) -> int:

@@ -9,9 +9,9 @@ from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import FusedEngine
 from tenfold.engines.verify import Lockstep
 from tenfold.envs.vector import Episode, make_environments
-from tenfold.memory.replay import Replay
+from tenfold.memory.replay import Replay, replay_bytes
 from tenfold.record.clock import EVERY, Clock
-from tenfold.settings import Run
+from tenfold.settings import DQN, Run
 from tenfold.spaces import discrete_actions
 
 RARELY = (499, 251, 127)  # rounds between timed ones where an update comes every, every second, every third or fourth round
@@ -21,7 +21,8 @@ class Serial:
     """Environments, agent, memory and engine of one run, and the counters that make it go on where it stopped."""
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        assert isinstance(run.agent, DQN)
+        self.run, self.settings = run, run.agent
         self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize)
         actions = discrete_actions(self.envs.action_space, run.env)
         self.agent = DQNAgent(run.agent, self.envs.layout, actions, run.seed, "cpu" if run.device == "auto" else run.device)
@@ -41,6 +42,11 @@ class Serial:
     def engine_name(self) -> str:
         return self.engine_choice.split(",")[0]
 
+    @property
+    def memory(self) -> str:
+        size = replay_bytes(self.settings, self.envs.layout, self.run.num_envs)
+        return f"replay of {self.settings.capacity:,} rows takes {size / 2**20:,.1f} MiB"
+
     def time_every_round(self) -> None:
         """For a profile: by stages, one call after another, each timed."""
         self.timed_every = 1
@@ -52,7 +58,7 @@ class Serial:
 
         The fused engine goes on to the next end of an episode or timed round, not beyond step `until`.
         """
-        envs, clock, settings = self.envs, self.clock, self.run.agent
+        envs, clock, settings = self.envs, self.clock, self.settings
         every = self.timed_every
         wait = (EVERY - 1 - self.rounds) % every  # rounds until the next timed one; the first may compile kernels
         timed = wait == 0

@@ -26,7 +26,9 @@ class Place(Protocol):
     """What is saved: a place where a run happens."""
 
     step: int
-    replay: Replay
+
+    @property
+    def replay(self) -> Replay | None: ...
 
     def state(self) -> dict[str, dict[str, Any]]: ...
 
@@ -59,25 +61,26 @@ class Checkpoints:
         """Raises OSError when the disk refuses; then the previous checkpoint is as it was."""
         if self.saved == place.step:
             return
-        chain, heads = self.chain, place.replay.head.copy()
-        if self.heads is None or not np.array_equal(heads, self.heads):
+        chain, heads = self.chain, self.heads
+        if place.replay and (heads is None or not np.array_equal(place.replay.head, heads)):
+            heads = place.replay.head.copy()
             oldest = heads - place.replay.lane_rows + 1
             alive = [link for link in chain if (np.array(link["heads"]) >= oldest).any()]
-            chain = [*alive, self.save_rows(place, heads)]
+            chain = [*alive, self.save_rows(place.step, place.replay, heads)]
         write_arrays(self.path(place.step), flat_state(place.state()),
                      {"run": self.folder.id, "step": place.step, "rows": chain, **note})
         self.heads, self.chain, self.saved = heads, chain, place.step
         self.prune()
 
-    def save_rows(self, place: Place, heads: np.ndarray) -> dict[str, Any]:
+    def save_rows(self, step: int, replay: Replay, heads: np.ndarray) -> dict[str, Any]:
         """The rows written since the last checkpoint, in a file of their own."""
-        rows = self.folder.rows / f"rows-{place.step:012d}.safetensors"
+        rows = self.folder.rows / f"rows-{step:012d}.safetensors"
         since = np.zeros_like(heads) if self.heads is None else self.heads
         about = {"run": self.folder.id, "heads": heads.tolist()}
-        return {"file": rows.name, "digest": write_arrays(rows, place.replay.written(since), about), "heads": heads.tolist()}
+        return {"file": rows.name, "digest": write_arrays(rows, replay.written(since), about), "heads": heads.tolist()}
 
-    def save_best(self, agent_state: dict[str, Any], step: int, score: float) -> None:
-        arrays = flat_state({"agent": {"online": agent_state["online"]}})
+    def save_best(self, policy_state: dict[str, Any], step: int, score: float) -> None:
+        arrays = flat_state({"agent": policy_state})
         write_arrays(self.folder.checkpoints / BEST, arrays, {"run": self.folder.id, "step": step, "score": score})
 
     def prune(self) -> None:
@@ -134,7 +137,7 @@ class Checkpoints:
                 path.rename(path.with_name(path.name + ".damaged"))
             arrays, rows, note = found
             self.chain = note["rows"]
-            self.heads = np.array(note["rows"][-1]["heads"])
+            self.heads = np.array(note["rows"][-1]["heads"]) if note["rows"] else None
             self.saved = None if note["owes_evaluation"] else step
             return arrays, rows, note, complaints
         for step in reversed(self.steps()):
@@ -146,8 +149,8 @@ class Checkpoints:
             raise CheckpointError(f"No checkpoint of {self.folder.path} is whole: {complaints[0].split(' It was')[0]}")
         raise CheckpointError(f"{self.folder.path} has no checkpoint yet: start it again with `tenfold train` and --overwrite.")
 
-    def policy(self, which: str) -> tuple[torch.Tensor, int]:
-        """The online parameters of `best`, `last` or a step, and the step they were saved at."""
+    def policy(self, which: str) -> tuple[dict[str, torch.Tensor], int]:
+        """The agent's state of `best` (what acting needs), `last` or a step, and the step it was saved at."""
         steps = self.steps()
         if which == "best":
             path = self.folder.checkpoints / BEST
@@ -162,4 +165,4 @@ class Checkpoints:
         else:
             raise CheckpointError(f"--checkpoint {which} is not there: choose best, last or one of {', '.join(map(str, steps))}.")
         arrays, note = self.read_state(path)
-        return torch.from_numpy(arrays["agent.online"]), int(note["step"])
+        return nested_state(arrays)["agent"], int(note["step"])

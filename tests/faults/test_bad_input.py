@@ -192,7 +192,7 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
     run = small_run({"learning_starts": 10_000}, env="CliffWalking-v1", steps=100, eval_every=100, episode_limit=50)
     train(run, tmp_path / "cut", quiet=True)
     agent = load(tmp_path / "cut")
-    assert max(play(run.env, agent.layout, greedy(agent), 2, 0, limit=50).lengths) <= 50
+    assert max(play(run.env, agent, greedy(agent), 2, 0, limit=50).lengths) <= 50
     forever = small_run({"learning_starts": 10_000}, env="CliffWalking-v1", steps=200, eval_every=100, episode_limit=10**9)
     threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     result = train(forever, tmp_path / "heard", quiet=True)

@@ -28,6 +28,6 @@ def test_a_thousand_steps_move_the_policy_in_the_right_direction(tmp_path: Path)
         net=ten.Net(encoder="mlp", hidden=(64,))))
     result = ten.train(run, tmp_path / "run", quiet=True)
     agent = ten.load(tmp_path / "run")
-    random = play(run.env, agent.layout, uniformly_random(agent, 0), 100, 0)
+    random = play(run.env, agent, uniformly_random(agent, 0), 100, 0)
     assert random.mean_return < -0.6
     assert ten.evaluate(result, episodes=100).mean_return > 0.0

@@ -1,0 +1,231 @@
+"""The policy-gradient agent: acting, the loss of a minibatch, and the state to save. Any mixture of discrete, masked and
+continuous actions has one joint log-probability.
+
+HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided here.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.errors import ConfigError, UserError
+from tenfold.nets.blocks import fit_encoder
+from tenfold.nets.policy import PolicyNetwork
+from tenfold.ops import gaussian
+from tenfold.ops.heads import MaskedHeads
+from tenfold.ops.observations import RunningNorm
+from tenfold.ops.random import Purpose, fill_normal, fill_uniform, key
+from tenfold.settings import PPO
+from tenfold.spaces import ObsLayout, PolicyActions
+
+Tensors = dict[str, torch.Tensor]
+ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`
+
+
+class PPOAgent:
+    """Policy and value network, Adam's moments, the count of updates, the observations' running mean and deviation."""
+
+    def __init__(self, config: PPO, layout: ObsLayout, actions: PolicyActions, seed: int, device: str = "cpu") -> None:
+        self.config, self.layout, self.actions = replace(config, net=fit_encoder(config.net, layout)), layout, actions
+        self.norm = RunningNorm(layout.size) if config.normalize_obs else None
+        flat_input = self.config.net.encoder == "mlp"
+        self.check(flat_input)
+        scale = 1.0 if self.norm else layout.scale
+        self.online = PolicyNetwork((layout.size,) if flat_input else layout.net_shape, actions.options, len(actions.low),
+                                    self.config.net, scale, config.baseline == "counterfactual").initialise(seed, config.std)
+        self.online.to(device)
+        self.block = torch.zeros(4, self.online.flat.numel(), device=device)
+        self.online.flatten(self.block[ONLINE], self.block[GRAD])
+        self.mean, self.square = self.block[MEAN], self.block[SQUARE]
+        self.count = np.zeros(2, np.int64)  # gradient updates, epochs begun
+        self.device = self.online.flat.device
+        self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
+        self.heads = MaskedHeads(actions.sizes, config.on_empty).to(device) if actions.sizes else None
+        self.low, self.high = torch.tensor(actions.low, device=device), torch.tensor(actions.high, device=device)
+
+    def check(self, flat_input: bool) -> None:
+        """Settings that do not fit the spaces."""
+        config, actions = self.config, self.actions
+        if config.squash and not actions.low:
+            raise ConfigError("agent.squash", "= true is for continuous actions, and this environment has none: leave it out.")
+        if config.squash and not np.isfinite([*actions.low, *actions.high]).all():
+            raise ConfigError("agent.squash", "= true needs bounded actions, and this environment's have no bounds.")
+        if config.baseline == "counterfactual" and (actions.low or not actions.sizes):
+            raise ConfigError("agent.baseline", "= counterfactual compares discrete alternatives, and this environment has "
+                              "continuous actions: use value.")
+        if config.baseline == "counterfactual" and not flat_input:
+            raise ConfigError("agent.baseline", "= counterfactual needs vector observations: use value.")
+        if config.normalize_obs and not flat_input:
+            raise ConfigError("agent.normalize_obs", "= true is for vector observations; images are scaled already.")
+
+    @property
+    def updates(self) -> int:
+        return int(self.count[0])
+
+    # acting -----------------------------------------------------------------------------------------------------------
+
+    def normalised(self, rows: np.ndarray) -> np.ndarray:
+        """Encoded observations as the networks take them."""
+        return rows if self.norm is None else self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
+
+    def to_net(self, rows: np.ndarray | torch.Tensor) -> torch.Tensor:
+        tensor = torch.as_tensor(rows).to(self.device)
+        return tensor.flatten(1) if self.config.net.encoder == "mlp" else self.layout.to_net(tensor)
+
+    def explore(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> tuple[np.ndarray, ...]:
+        """(components [B, C], numbers [B, D], joint log-probability [B], value [B]) for normalised rows; `rounds` counts calls
+        and addresses the draws."""
+        size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
+        with torch.no_grad():
+            output, value = self.online(self.to_net(rows))
+            logits, means = output.split([self.actions.options, d], dim=-1)
+            log_p = torch.zeros(size, device=self.device)
+            chosen = torch.zeros(size, c, dtype=torch.int64)
+            if self.heads:
+                u = fill_uniform(self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c))
+                chosen, each = self.heads.act(logits, self.mask_of(mask), torch.from_numpy(u.reshape(size, c)).to(self.device))
+                log_p = log_p + self.heads.joint(each)
+            noise = torch.from_numpy(fill_normal(self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)))
+            real = means + self.online.log_std.exp() * noise.view(size, d).to(self.device)
+            log_p = log_p + gaussian.log_prob(means, self.online.log_std, real).sum(-1)
+        return chosen.cpu().numpy(), real.cpu().numpy(), log_p.cpu().numpy(), value.cpu().numpy()
+
+    def exploring(self, step: int) -> dict[str, float]:
+        """What sets the exploration at this step, for the metrics: the mean deviation of continuous actions."""
+        return {"std": float(self.online.log_std.detach().exp().mean())} if self.actions.low else {}
+
+    def mask_of(self, mask: np.ndarray | None) -> torch.Tensor | None:
+        return torch.from_numpy(mask).to(self.device) if mask is not None and mask.shape[-1] else None
+
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        """Values [B] of normalised rows."""
+        with torch.no_grad():
+            return self.online.value(self.online.scaled(self.to_net(rows))).squeeze(-1).cpu().numpy()
+
+    def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
+        """As the environments take them; squashed numbers become tanh of what was drawn, within the bounds."""
+        if self.config.squash:
+            low, high = np.array(self.actions.low), np.array(self.actions.high)
+            real = low + (high - low) * 0.5 * (np.tanh(real) + 1)
+        return self.actions.for_env(chosen, real)
+
+    def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        """The most probable actions for encoded rows."""
+        with torch.no_grad():
+            output, _ = self.online(self.to_net(self.normalised(rows)))
+            logits, means = output.split([self.actions.options, len(self.actions.low)], dim=-1)
+            chosen = (self.heads.mode(logits, self.mask_of(mask)).cpu().numpy() if self.heads
+                      else np.zeros((len(rows), 0), np.int64))
+        return self.for_env(chosen, means.cpu().numpy())
+
+    def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
+        """Actions drawn from the policy, draw number `rounds` of the agent's streams."""
+        chosen, real, _, _ = self.explore(self.normalised(rows), mask, rounds)
+        return self.for_env(chosen, real)
+
+    def act(self, obs: Any, mask: Any = None) -> Any:
+        """The most probable action for one observation or a batch, in the environment's own numbers.
+
+        NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict or Tuple observations is a
+        list of them. `mask` is True where an option is allowed, all components side by side.
+        """
+        if isinstance(obs, torch.Tensor):
+            found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
+            return torch.as_tensor(found).to(obs.device)
+        rows, single = self.layout.rows_of(obs)
+        if mask is not None:
+            allowed = np.asarray(mask, np.bool_)
+            mask = allowed[None] if single else allowed
+            if mask.shape != (len(rows), self.actions.options):
+                wanted = (self.actions.options,) if single else (len(rows), self.actions.options)
+                raise UserError(f"The action mask has shape {allowed.shape}; it must be {wanted}.")
+        found = self.greedy(rows, mask)
+        found = [self.actions.decode(row) for row in found] if self.actions.parts else found
+        if not single:
+            return found
+        return int(found[0]) if np.ndim(found[0]) == 0 and not self.actions.parts else found[0]
+
+    # learning ---------------------------------------------------------------------------------------------------------
+
+    def loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """(loss of a minibatch, [policy loss, value loss, entropy, KL estimate, share of clipped ratios]), weighted means."""
+        config = self.config
+        weight = batch["weight"] / batch["weight"].sum()
+        output, value = self.online(batch["obs"])
+        each, entropy = self.evaluate(output, batch)
+        change = each - batch["log_p"]  # [B, 1] of the whole action, or [B, C] with an advantage for each component
+        ratio, gain = change.exp(), batch["advantage"]
+        surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - config.clip, 1 + config.clip) * gain).sum(-1)
+        policy_loss = -(weight * surrogate).sum()
+        target, old = batch["target"], batch["value"]
+        error = (value - target).square()
+        if config.value_clip:
+            error = torch.maximum(error, (old + (value - old).clamp(-config.value_clip, config.value_clip) - target).square())
+        value_loss = 0.5 * (weight * error).sum()
+        mean_entropy = (weight * entropy).sum()
+        loss = policy_loss + config.value_weight * value_loss - config.entropy * mean_entropy
+        if self.online.critic is not None:
+            q = self.online.critic(self.with_action(batch)).squeeze(-1)
+            loss = loss + config.value_weight * 0.5 * (weight * (q - target).square()).sum()
+        with torch.no_grad():
+            joint = change.sum(-1)
+            kl = (weight * (joint.exp() - 1 - joint)).sum()
+            clipped = (weight * ((ratio - 1).abs() > config.clip).float().mean(-1)).sum()
+            statistics = torch.stack([policy_loss, value_loss, mean_entropy, kl, clipped])
+        return loss, statistics
+
+    def evaluate(self, output: torch.Tensor, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probability of the joint action [B, 1] or of each component [B, C], entropy [B])."""
+        logits, means = output.split([self.actions.options, len(self.actions.low)], dim=-1)
+        log_std = self.online.log_std
+        each = gaussian.log_prob(means, log_std, batch["real"])
+        if self.config.squash:
+            entropy = gaussian.squashed_entropy(means, log_std, self.low, self.high).sum(-1)
+        else:
+            entropy = gaussian.entropy(log_std.expand_as(means)).sum(-1)
+        if self.heads:
+            log_p, more = self.heads.evaluate(logits, batch["chosen"], batch.get("mask"))
+            each, entropy = torch.cat([log_p, each], -1), entropy + more.sum(-1)
+        return each if self.online.critic is not None else each.sum(-1, keepdim=True), entropy
+
+    def with_action(self, batch: Tensors) -> torch.Tensor:
+        """What the critic sees: observation and one-hot action side by side."""
+        assert self.heads
+        return torch.cat([self.online.scaled(batch["obs"]), self.heads.one_hot(batch["chosen"])], -1)
+
+    @torch.no_grad()
+    def counterfactual(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """(advantage Q(s, a) − bᵢ, log-probability) of each component [B, C] under the acting policy."""
+        assert self.heads and self.online.critic
+        first = self.online.critic.layers[0]
+        hidden = first(self.with_action(batch))
+        logits = self.online.policy(self.online.scaled(batch["obs"]))
+        weight = first.weight[:, batch["obs"].shape[1]:]  # type: ignore[union-attr,index]
+        values = self.heads.counterfactual_values(hidden, weight, batch["chosen"], self.online.critic.rest)
+        baselines = self.heads.baselines(logits, values, batch.get("mask"))
+        advantage = self.heads.advantages(self.online.critic.rest(hidden).squeeze(-1), baselines)
+        return advantage, self.heads.log_prob(logits, batch["chosen"], batch.get("mask"))
+
+    # state ------------------------------------------------------------------------------------------------------------
+
+    def state(self) -> Tensors:
+        own = {"online": self.online.flat, "mean": self.mean, "square": self.square, "count": torch.from_numpy(self.count)}
+        return own | ({f"norm_{name}": torch.from_numpy(np.asarray(value)) for name, value in self.norm.state().items()}
+                      if self.norm else {})
+
+    def policy_state(self) -> Tensors:
+        """What acting needs."""
+        return {name: value for name, value in self.state().items() if name == "online" or name.startswith("norm_")}
+
+    def load_state(self, state: Tensors) -> None:
+        """All of `state()`, or the part that acting needs."""
+        for name, own in self.state().items():
+            if name in state and state[name].shape != own.shape:
+                raise UserError(f"The saved {name} has shape {tuple(state[name].shape)}, and this agent's {tuple(own.shape)}.")
+            if name in state and not name.startswith("norm_"):
+                own.copy_(state[name])
+        if self.norm:
+            self.norm.load_state({name.removeprefix("norm_"): value.numpy() for name, value in state.items()
+                                  if name.startswith("norm_")})

@@ -1,0 +1,265 @@
+"""Ten workers choose among eight tasks at once, each among those it may do; what one choice is worth depends on all the others.
+
+    reward = (1 / workers) · Σ_w ( value[w, task_w] − [more than CAPACITY workers chose task_w] )
+
+A task has room for two. Everybody in a crowded one pays, so taking the best value for oneself is not the best for all, and the
+heads must be told apart in what they earned. Every step shows new values and new masks, whatever was chosen before: what matters
+is only the joint choice, which makes the task a plain test of masks and of credit between heads. Random legal choices earn about
+3.8 in an episode, each worker's best value for itself 8.3, the best joint choices 13.2.
+
+Values are uniform in [0.1, 1]; an option is legal with probability 0.6, and where that leaves a worker nothing, one drawn task
+is. An observation holds the values, worker by worker, and 0 for what is not legal. Each number is a function of its address
+(stream of the lane, episode, step, place), so an environment is restored from two counters. An episode is cut after 16 steps.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numba import njit
+
+from tenfold.envs.vector import Environments, Episode
+from tenfold.errors import EnvironmentFault
+from tenfold.ops.pairs import pair
+from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
+
+WORKERS, TASKS = 10, 8
+OPTIONS = WORKERS * TASKS
+STEPS = 16
+CAPACITY = 2  # workers that a task has room for
+LEAST, LEGAL = 0.1, 0.6  # the smallest value; the probability that an option is legal
+DRAWS = 2 * OPTIONS + WORKERS  # of a step: values, legality, and the task left to a worker that has none
+
+
+def observation_space() -> gym.spaces.Box:
+    return gym.spaces.Box(0, 1, (OPTIONS,), np.float32)
+
+
+def action_space() -> gym.spaces.MultiDiscrete:
+    return gym.spaces.MultiDiscrete([TASKS] * WORKERS)
+
+
+# one row ----------------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def show(stream, episode, step, obs, mask):
+    """Values and legal options at a step, 0 … STEPS: the last one is seen and no longer acted on."""
+    first = (episode * (STEPS + 1) + step) * DRAWS
+    for w in range(WORKERS):
+        some = False
+        for o in range(w * TASKS, (w + 1) * TASKS):
+            mask[o] = draw_uniform(stream, first + OPTIONS + o) < LEGAL
+            some |= mask[o]
+        if not some:
+            mask[w * TASKS + int(draw_uniform(stream, first + 2 * OPTIONS + w) * TASKS)] = True
+        for o in range(w * TASKS, (w + 1) * TASKS):
+            obs[o] = LEAST + (1 - LEAST) * draw_uniform(stream, first + o) if mask[o] else 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def earn(obs, action):
+    """The reward of a joint choice."""
+    total = 0.0
+    for w in range(WORKERS):
+        together = 0
+        for other in range(WORKERS):
+            together += action[other] == action[w]
+        total += obs[w * TASKS + action[w]] - (1.0 if together > CAPACITY else 0.0)
+    return total / WORKERS
+
+
+@njit(cache=True, error_model="numpy")
+def refusal(action, mask):
+    """The first worker whose action is masked, or −1."""
+    for w in range(WORKERS):
+        if not (0 <= action[w] < TASKS and mask[w * TASKS + action[w]]):
+            return w
+    return -1
+
+
+# rows -------------------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def show_all(length, episode, streams, obs, mask):
+    """What every lane sees at present."""
+    for i in range(len(length)):
+        show(streams[i], episode[i], length[i], obs[i], mask[i])
+
+
+@njit(cache=True, error_model="numpy")
+def play_all(action, length, episode, streams, obs, final_obs, mask, reward, truncated, ret, last):
+    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation, and obs and mask are the
+    next one's first. The first rows of `last` [B, 3] are the episodes that ended: lane, return, length.
+
+    Returns the number of episodes that ended. A masked action of worker w in lane i is refused before any lane moves: the result
+    is then −1 − (i · WORKERS + w).
+    """
+    for i in range(len(length)):
+        w = refusal(action[i], mask[i])
+        if w >= 0:
+            return -1 - (i * WORKERS + w)
+    ended = 0
+    for i in range(len(length)):
+        reward[i] = earn(obs[i], action[i])
+        ret[i] += reward[i]
+        length[i] += 1
+        truncated[i] = length[i] == STEPS
+        if truncated[i]:
+            show(streams[i], episode[i], length[i], final_obs[i], mask[i])
+            last[ended, 0], last[ended, 1], last[ended, 2] = i, ret[i], length[i]
+            episode[i] += 1
+            length[i], ret[i] = 0, 0.0
+            ended += 1
+        show(streams[i], episode[i], length[i], obs[i], mask[i])
+    return ended
+
+
+# the pair ---------------------------------------------------------------------------------------------------------------
+
+
+def show_reference(stream: np.uint64, episode: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+    drawn = uniform_reference(stream, (episode * (STEPS + 1) + step) * DRAWS + np.arange(DRAWS))
+    value, legality = drawn[:2 * OPTIONS].reshape(2, WORKERS, TASKS)
+    mask = legality < LEGAL
+    for w in np.flatnonzero(~mask.any(1)):
+        mask[w, int(drawn[2 * OPTIONS + w] * TASKS)] = True
+    return np.where(mask, LEAST + (1 - LEAST) * value, 0).astype(np.float32).ravel(), mask.ravel()
+
+
+def step_reference(length: np.ndarray, episode: np.ndarray, streams: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The equation, one lane after another."""
+    results: list[list[Any]] = [[], [], [], [], []]
+    for i, chosen in enumerate(action):
+        seen = show_reference(streams[i], episode[i], length[i])[0].reshape(WORKERS, TASKS)
+        crowded = np.bincount(chosen, minlength=TASKS) > CAPACITY
+        reward = np.mean(seen[np.arange(WORKERS), chosen].astype(np.float64) - crowded[chosen])
+        length[i] += 1
+        obs, mask = show_reference(streams[i], episode[i], length[i])
+        final, cut = np.zeros_like(obs), length[i] == STEPS
+        if cut:
+            final, length[i], episode[i] = obs, 0, episode[i] + 1
+            obs, mask = show_reference(streams[i], episode[i], 0)
+        for result, value in zip(results, (obs, final, mask, reward, cut), strict=True):
+            result.append(value)
+    return length, episode, *map(np.array, results)
+
+
+def random_lanes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Lanes anywhere in their episodes, some at their last step; legal actions at random, or each worker's first one."""
+    for lanes in (1, 2, 33):
+        for together in (False, True):
+            streams = np.array([key(int(rng.integers(2**62)), Purpose.EPISODE, i) for i in range(lanes)])
+            episode, length = rng.integers(1000, size=lanes), rng.choice([0, 7, STEPS - 2, STEPS - 1], lanes)
+            masks = [show_reference(*at)[1].reshape(WORKERS, TASKS) for at in zip(streams, episode, length, strict=True)]
+            action = [[np.flatnonzero(o)[0] if together else rng.choice(np.flatnonzero(o)) for o in mask] for mask in masks]
+            yield length, episode, streams, np.array(action, dtype)
+
+
+@pair(step_reference, random_lanes, rtol=1e-12, atol=1e-12, dtypes=("int64",), name="envs.assign.play_all")
+def step_once(length: np.ndarray, episode: np.ndarray, streams: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`play_all` with fresh arrays for its results."""
+    envs = AssignEnvironments("tenfold/Assign-v0", len(length), 0)
+    envs.length[:], envs.episode[:], envs.streams[:] = length, episode, streams
+    show_all(envs.length, envs.episode, envs.streams, envs.obs, envs.options)
+    envs.step(action)
+    return envs.length, envs.episode, envs.obs, envs.final_obs, envs.options, envs.reward, envs.truncated
+
+
+# the classes ------------------------------------------------------------------------------------------------------------
+
+
+def complaint(worker: int, action: int, options: np.ndarray) -> str:
+    return f"worker {worker} may not choose task {action}: its options are {', '.join(map(str, np.flatnonzero(options)))}."
+
+
+class AssignEnvironments(Environments):
+    """All lanes in one kernel call a step; `mask` [B, 80] are the options of the present `obs`. Lane i plays the episodes of the
+    stream (seed, EPISODE, i)."""
+
+    def __init__(self, name: str, num_envs: int, seed: int) -> None:
+        super().__init__(name, num_envs, seed, observation_space(), action_space())
+        self.mask = self.options = np.zeros((num_envs, OPTIONS), np.bool_)
+        self.action = np.zeros((num_envs, WORKERS), np.int64)
+        self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
+        self.streams = np.array(self.keys, np.uint64)
+        # what every step hands to the kernel; these arrays are written to, never replaced
+        self.lanes = (self.action, self.length, self.episode, self.streams, self.obs, self.final_obs, self.options, self.reward,
+                      self.truncated, self.ret, self.last)
+        show_all(self.length, self.episode, self.streams, self.obs, self.options)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of every environment with actions [B, 10]. A masked action is an error, and nothing has moved then."""
+        self.begin_rounds()
+        if actions.shape != self.action.shape:
+            raise EnvironmentFault(f"{self.name}: {actions.shape} actions do not fit lanes and workers {self.action.shape}.")
+        self.action[:] = actions
+        self.end_rounds(play_all(*self.lanes))
+
+    def begin_rounds(self) -> None:
+        if self.finished:
+            self.finished = []
+
+    def end_rounds(self, ended: int) -> None:
+        """Notes what `play_all` said of the last step."""
+        if ended > 0:
+            self.finished = [Episode(int(i), ret, int(length)) for i, ret, length in self.last[:ended].tolist()]
+        elif ended < 0:
+            i, w = divmod(-1 - ended, WORKERS)
+            why = complaint(w, int(self.action[i, w]), self.options[i].reshape(WORKERS, TASKS)[w])
+            raise EnvironmentFault(f"{self.name}, environment {i}, episode {self.episode[i]}, step {self.length[i] + 1}: {why}")
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"length": self.length.copy(), "episode": self.episode.copy(), "ret": self.ret.copy(), "obs": self.obs.copy()}
+
+    def restore(self, state: dict[str, np.ndarray]) -> bool:
+        """False where the restored counters do not show the same observations: not an exact resume."""
+        self.length[:], self.episode[:], self.ret[:] = state["length"], state["episode"], state["ret"]
+        show_all(self.length, self.episode, self.streams, self.obs, self.options)
+        return bool(np.array_equal(self.obs, state["obs"]))
+
+    def close(self) -> None:
+        pass
+
+
+class AssignEnv(gym.Env[np.ndarray, np.ndarray]):
+    """The same as an ordinary environment, with the mask as `info["action_mask"]`. After `reset(seed=s)` it plays the episodes of
+    lane 0 of seed s, one with each further `reset()`."""
+
+    metadata = {"render_modes": []}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.observation_space, self.action_space = observation_space(), action_space()
+        self.render_mode = render_mode
+        self.stream: np.uint64 | None = None
+        self.episode, self.length = 0, STEPS
+        self.obs, self.mask = np.zeros(OPTIONS, np.float32), np.zeros(OPTIONS, np.bool_)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode, self.length = self.episode + 1, 0
+        if seed is not None or self.stream is None:
+            own = int(self.np_random.integers(2**62)) if seed is None else seed
+            self.stream, self.episode = key(own, Purpose.EPISODE), 0
+        return self.seen()
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self.length == STEPS:
+            raise EnvironmentFault("This episode of tenfold/Assign-v0 is over: call reset() to begin one.")
+        chosen = np.asarray(action, np.int64)
+        if chosen.shape != self.action_space.shape:
+            raise EnvironmentFault(f"tenfold/Assign-v0 needs one action for each of its {WORKERS} workers, and got {action}.")
+        w = refusal(chosen, self.mask)
+        if w >= 0:
+            raise EnvironmentFault(f"tenfold/Assign-v0: {complaint(w, int(chosen[w]), self.mask.reshape(WORKERS, TASKS)[w])}")
+        reward = earn(self.obs, chosen)
+        self.length += 1
+        obs, info = self.seen()
+        return obs, reward, False, self.length == STEPS, info
+
+    def seen(self) -> tuple[np.ndarray, dict[str, Any]]:
+        show(self.stream, self.episode, self.length, self.obs, self.mask)
+        return self.obs.copy(), {"action_mask": self.mask.copy()}

@@ -1,0 +1,586 @@
+"""Ray RLlib, new API stack: PPO and its relatives with many masked action heads.
+
+`MultiHeadActionMaskRLModule` is a TorchRLModule for MultiDiscrete actions and observations {"observations", "action_mask"};
+`MaskedMultiCategorical` is its action distribution; `CriticPPOTorchLearner` also trains its critic Q(s, a). All heads are one
+output matrix and one pass: the equations are those of tenfold.ops.heads, and so are the checks.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numba import njit
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.distribution.distribution import Distribution
+from ray.rllib.core.distribution.torch.torch_distribution import TorchDeterministic
+from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, ValueFunctionAPI
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from ray.rllib.evaluation.postprocessing import Postprocessing
+from torch import nn
+
+from tenfold.config import Config, Limits
+from tenfold.errors import ConfigError
+from tenfold.nets.flat import FlatModule
+from tenfold.ops.heads import FINE, MaskedHeads, draw_heads, exponentials
+from tenfold.ops.mlp import ACTIVATIONS, FUNCTIONS, mlp_forward, parameter_count
+from tenfold.spaces import ObsLayout, observation_layout
+
+__all__ = ["CriticPPOTorchLearner", "HeadsModel", "MaskedMultiCategorical", "MultiHeadActionMaskRLModule"]
+
+Batch = dict[str, Any]
+Width = Annotated[int, Limits(1)]
+# RLlib's own keys that are read as ours, and those that RLlib adds by itself and that change nothing here
+RENAMED = {"fcnet_hiddens": "hidden", "fcnet_activation": "activation"}
+IGNORED = {"vf_share_layers", "max_seq_len"}
+WIDE_INTEGERS = (torch.int16, torch.int32, torch.int64)
+# rows × inputs × outputs of the widest layer up to which OpenBLAS keeps to one thread, and the compiled pass beats torch's
+COMPILED_PRODUCT = 1 << 18
+FLOOR = np.finfo(np.float32).min  # the logit of a forbidden option: finite, as RLlib's own FLOAT_MIN
+
+
+@dataclass(frozen=True)
+class HeadsModel(Config):
+    """The `model_config` of the module. RLlib's fcnet_hiddens and fcnet_activation are understood as well."""
+
+    hidden: tuple[Width, ...] = (64, 64)
+    """widths of the trunk that policy, value and critic share"""
+    activation: Literal["tanh", "relu", "elu"] = "tanh"
+    """of the trunk and the critic"""
+    on_empty: str = "raise"
+    """a head with every option masked is an error (raise), no part of the action (absent), or does its no-op (an index)"""
+    critic: tuple[Width, ...] | None = None
+    """hidden widths of the critic Q(s, a); none: there is no critic"""
+
+    @classmethod
+    def read(cls, model_config: Any) -> "HeadsModel":
+        """Out of what RLlib hands over: our keys, RLlib's names for them, and defaults of RLlib's that mean nothing here."""
+        given = dict(model_config or {})
+        theirs = {f.name: getattr(DefaultModelConfig(), f.name) for f in fields(DefaultModelConfig)}
+        own = {name: value for name, value in given.items() if name not in theirs}
+        for name, value in given.items():
+            if name in RENAMED:
+                own.setdefault(RENAMED[name], value)
+            elif name in theirs and name not in IGNORED and value != theirs[name]:
+                known = ", ".join(f.name for f in fields(cls))
+                raise ConfigError(f"model_config.{name}", f"= {value} means nothing to this module, whose networks are fully "
+                                                          f"connected: it reads {known}.")
+        try:
+            return cls.of(own | {"on_empty": str(own.get("on_empty", "raise"))})
+        except ConfigError as error:
+            raise error.within("model_config") from None
+
+    def empty_policy(self, sizes: Sequence[int]) -> Any:
+        """What MaskedHeads calls on_empty."""
+        if self.on_empty in ("raise", "absent"):
+            return self.on_empty
+        if not re.fullmatch(r"-?\d+", self.on_empty):
+            raise ConfigError("model_config.on_empty", f"= {self.on_empty} is not raise, absent or the index of a no-op.")
+        index = int(self.on_empty)
+        if not all(-n <= index < n for n in sizes):
+            raise ConfigError("model_config.on_empty", f"= {index} is no option of some head: the sizes are {list(sizes)}.")
+        return index
+
+
+# the distribution ---------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def normalise_rows(logits, offsets, log_prob, prob, entropy):
+    """log π and π [B, M] of logits that are FLOOR where forbidden, and the entropy of all heads together [B]. An empty head is
+    certain: log π is 0 whatever is done. What concerns single options is done for all heads in one vectorised loop."""
+    rows, options = logits.shape
+    top, total_of, log_of = np.empty(options, np.float32), np.empty(options, np.float32), np.empty(options, np.float32)
+    bits = np.empty(options, np.int32)
+    for b in range(rows):
+        x, p, log_p = logits[b], prob[b], log_prob[b]
+        for i in range(offsets.size - 1):
+            highest = FLOOR
+            for m in range(offsets[i], offsets[i + 1]):
+                highest = max(highest, x[m])
+            for m in range(offsets[i], offsets[i + 1]):
+                top[m] = highest
+        for m in range(options):
+            p[m] = x[m] - top[m]
+        exponentials(p, bits)
+        for i in range(offsets.size - 1):
+            total = np.float32(0)
+            for m in range(offsets[i], offsets[i + 1]):
+                total += p[m]
+            log_total = np.log(total)
+            for m in range(offsets[i], offsets[i + 1]):
+                total_of[m], log_of[m] = total, log_total
+        for m in range(options):
+            p[m] /= total_of[m]
+            log_p[m] = (x[m] - top[m]) - log_of[m] if x[m] > FLOOR else FLOOR
+        for i in range(offsets.size - 1):
+            if top[offsets[i]] == FLOOR:
+                for m in range(offsets[i], offsets[i + 1]):
+                    p[m], log_p[m] = np.float32(m == offsets[i]), np.float32(0)
+        total = np.float32(0)
+        for m in range(options):
+            total -= p[m] * log_p[m]
+        entropy[b] = total
+
+
+@njit(cache=True, error_model="numpy")
+def normalise_rows_backward(logits, offsets, log_prob, prob, by_log_prob, by_prob, by_entropy, grad):
+    """∂/∂x_j = g_j − π_j Σg + π_j (h_j − Σπh) − e·π_j (log π_j + H), for derivatives g, h, e by log π, π and H; 0 where
+    forbidden. π·log π is formed first: e times the finite minimum may overflow."""
+    rows, options = logits.shape
+    common = np.empty(options, np.float32)
+    for b in range(rows):
+        x, p, log_p, g, h, e = logits[b], prob[b], log_prob[b], by_log_prob[b], by_prob[b], by_entropy[b]
+        for i in range(offsets.size - 1):
+            total = np.float32(0)
+            for m in range(offsets[i], offsets[i + 1]):
+                total += (g[m] if x[m] > FLOOR else np.float32(0)) + p[m] * h[m] - e * (p[m] * log_p[m])
+            for m in range(offsets[i], offsets[i + 1]):
+                common[m] = total
+        for m in range(options):
+            grad[b, m] = g[m] + p[m] * (h[m] - common[m]) - e * (p[m] * log_p[m]) if x[m] > FLOOR else np.float32(0)
+
+
+class Normalise(torch.autograd.Function):
+    """Logits (B, M) to log π, π and entropy in one compiled pass each way. torch's log_softmax over a last dimension of eight
+    takes four times as long as all of it, and its exp at the finite minimum six times as long as elsewhere."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, offsets: np.ndarray) -> tuple[torch.Tensor, ...]:
+        log_prob, prob, entropy = torch.empty_like(logits), torch.empty_like(logits), logits.new_empty(len(logits))
+        normalise_rows(logits.numpy(), offsets, log_prob.numpy(), prob.numpy(), entropy.numpy())
+        ctx.save_for_backward(logits, log_prob, prob)
+        ctx.offsets = offsets
+        return log_prob, prob, entropy
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, by_log_prob: Any, by_prob: Any, by_entropy: Any) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        logits, log_prob, prob = (saved.detach().numpy() for saved in ctx.saved_tensors)
+        by = [derivative.contiguous().numpy() for derivative in (by_log_prob, by_prob, by_entropy)]
+        grad = np.empty_like(logits)
+        normalise_rows_backward(logits, ctx.offsets, log_prob, prob, by[0], by[1], by[2], grad)
+        return torch.from_numpy(grad), None
+
+
+@cache
+def heads_of(sizes: tuple[int, ...], device: torch.device) -> MaskedHeads:
+    """Constants only. The module has looked at logits and masks before; actions are looked at where no device has to wait."""
+    return MaskedHeads(sizes, "absent", check=device.type == "cpu").to(device)
+
+
+class Normalised(NamedTuple):
+    """Of all heads side by side: log π and π (..., M), and the entropy of all together (...)."""
+
+    log_prob: torch.Tensor
+    prob: torch.Tensor
+    entropy: torch.Tensor
+
+
+class MaskedMultiCategorical(Distribution):
+    """Independent categorical heads of any sizes, forbidden options at the finite minimum of the logits' dtype.
+
+    RLlib makes it by `from_logits(logits, input_lens=sizes)`. No method loops over heads. A head with no option left is a
+    certain choice of its first one: log-probability, entropy and divergence 0.
+    """
+
+    def __init__(self, logits: torch.Tensor, heads: MaskedHeads) -> None:
+        super().__init__()
+        self.logits, self.heads = logits, heads
+        self.known: Normalised | None = None
+
+    @classmethod
+    def from_logits(cls, logits: Any, *, input_lens: Sequence[int], temperatures: Sequence[float] | None = None,
+                    **kwargs: Any) -> "MaskedMultiCategorical":
+        """`logits` (..., Σ input_lens); `temperatures`, one for each head, divide the allowed logits."""
+        heads = heads_of(tuple(input_lens), logits.device)
+        if logits.shape[-1] != heads.options:
+            raise ValueError(f"input_lens {list(input_lens)} ask for rows of {heads.options} logits, not {logits.shape[-1]}")
+        if temperatures:
+            if len(temperatures) != heads.count or min(temperatures) <= 0:
+                raise ValueError(f"temperatures must be {heads.count} numbers above 0, one a head; they are {temperatures}")
+            warm = torch.tensor(temperatures, dtype=logits.dtype, device=logits.device).index_select(0, heads.component)
+            low = torch.finfo(logits.dtype).min
+            logits = torch.where(logits > low, logits / warm, low)
+        return cls(logits, heads)
+
+    @property
+    def normalised(self) -> Normalised:
+        """Computed once for this distribution's logits."""
+        if self.known is None:
+            compiled = self.logits.device.type == "cpu" and self.logits.dtype == torch.float32
+            self.known = self.normalise_compiled() if compiled else self.normalise_plainly()
+        return self.known
+
+    def normalise_plainly(self) -> Normalised:
+        """The reference of `normalise_compiled`; on other devices and in other precisions."""
+        padded, empty = self.heads.log_probs(self.logits, self.allowed)
+        log_prob, prob = self.heads.flat(padded), self.heads.flat(padded.exp())
+        if empty is not None:
+            log_prob = log_prob.masked_fill(empty.index_select(-1, self.heads.component), 0)
+        return Normalised(log_prob, prob, -(padded.exp() * padded).sum((-1, -2)))
+
+    def normalise_compiled(self) -> Normalised:
+        rows = self.logits.reshape(-1, self.heads.options).contiguous()
+        log_prob, prob, entropy = Normalise.apply(rows, self.heads.tables.offsets)  # type: ignore[misc]
+        shape = self.logits.shape
+        return Normalised(log_prob.view(shape), prob.view(shape), entropy.view(shape[:-1]))
+
+    @property
+    def allowed(self) -> torch.Tensor:
+        return self.logits > torch.finfo(self.logits.dtype).min
+
+    def sample(self, *, sample_shape: Sequence[int] | None = None, return_logp: bool = False, **kwargs: Any) -> Any:
+        """Actions (*sample_shape, ..., heads), int64, from torch's generator; with `return_logp` also their log-probability."""
+        logits, shape = self.logits.detach(), (*(sample_shape or ()), *self.logits.shape)
+        actions = self.heads.sample(logits.expand(shape), self.allowed.expand(shape))
+        return (actions, self.logp(actions)) if return_logp else actions
+
+    def rsample(self, *, sample_shape: Sequence[int] | None = None, return_logp: bool = False, **kwargs: Any) -> Any:
+        raise NotImplementedError("discrete actions have no reparametrised sample: use `sample`")
+
+    def logp(self, value: Any, **kwargs: Any) -> torch.Tensor:
+        """Of the whole action, (...): the sum over heads. That of a forbidden action is the finite minimum."""
+        value = value.long()
+        self.heads.check_actions(value)
+        log_prob = self.normalised.log_prob.expand(*value.shape[:-1], -1)
+        return self.heads.joint(log_prob.gather(-1, value + self.heads.offsets))
+
+    def entropy(self, **kwargs: Any) -> torch.Tensor:
+        return self.normalised.entropy
+
+    def kl(self, other: Distribution, **kwargs: Any) -> torch.Tensor:
+        """KL(self ‖ other), the same options forbidden in both."""
+        if not isinstance(other, MaskedMultiCategorical):
+            raise TypeError(f"the divergence to a {type(other).__name__} is not known: both must be MaskedMultiCategorical")
+        own = self.normalised
+        return (own.prob * (own.log_prob - other.normalised.log_prob)).sum(-1)
+
+    @staticmethod
+    def required_input_dim(space: gym.Space, **kwargs: Any) -> int:
+        return sum(sizes_of(space))
+
+    def to_deterministic(self) -> TorchDeterministic:
+        """The most probable allowed option of every head."""
+        return TorchDeterministic(loc=self.heads.mode(self.logits.detach(), self.allowed))
+
+
+# spaces and masks ---------------------------------------------------------------------------------------------------------
+
+
+def sizes_of(space: Any) -> tuple[int, ...]:
+    if not isinstance(space, gym.spaces.MultiDiscrete) or space.nvec.ndim != 1 or np.any(space.start):
+        raise ValueError(f"MultiHeadActionMaskRLModule needs MultiDiscrete actions of one dimension that start at 0, not {space} "
+                         "(a single head is MultiDiscrete([n]))")
+    return tuple(int(n) for n in space.nvec)
+
+
+def natural(name: Any) -> list[tuple[bool, Any]]:
+    """Sorts numbers in names as numbers: head_2 before head_10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in re.split(r"(\d+)", str(name)) if part]
+
+
+@cache
+def in_order(names: tuple[Any, ...]) -> list[Any]:
+    return sorted(names, key=natural)
+
+
+def join_mask(mask: Any, sizes: tuple[int, ...]) -> torch.Tensor:
+    """(..., M) out of one tensor (..., M), one of equal heads (..., C, n), or a list, tuple or dict with one for each head; a
+    dict's names in natural order."""
+    options = sum(sizes)
+    if isinstance(mask, Mapping):
+        mask = [mask[name] for name in in_order(tuple(mask))]
+    if isinstance(mask, list | tuple):
+        found = tuple(part.shape[-1] for part in mask)
+        if found != sizes:
+            raise ValueError(f"the mask's parts have {list(found)} options, the heads have {list(sizes)}")
+        return torch.cat(list(mask), -1)
+    if mask.shape[-1] == options:
+        return mask
+    if len(set(sizes)) == 1 and tuple(mask.shape[-2:]) == (len(sizes), sizes[0]):
+        return mask.flatten(-2)
+    raise ValueError(f"the mask has shape {tuple(mask.shape)}; its last dimension must be {options}, the options of all heads")
+
+
+def check_mask_space(space: Any, sizes: tuple[int, ...]) -> None:
+    """The mask the environment declares fits the heads; said before training begins."""
+    if isinstance(space, gym.spaces.Dict):
+        space = gym.spaces.Tuple([space[name] for name in in_order(tuple(space))])
+    shapes = [part.shape for part in space] if isinstance(space, gym.spaces.Tuple) else space.shape
+    if isinstance(shapes, list):
+        fits = shapes == [(n,) for n in sizes]
+    else:
+        fits = shapes == (sum(sizes),) or (len(set(sizes)) == 1 and shapes == (len(sizes), sizes[0]))
+    if not fits:
+        raise ValueError(f'the space of "action_mask" has shape {shapes}, and the heads have sizes {list(sizes)}: it must be one '
+                         f"array of {sum(sizes)} numbers, or a Tuple or Dict with one array for each head")
+
+
+def join_observation(layout: ObsLayout, value: Any, dtype: torch.dtype) -> torch.Tensor:
+    """(..., D) as the layout lies in a row: arrays flattened, discrete parts one-hot, Dict and Tuple joined."""
+    if layout.parts:
+        parts = [value[key] for key in layout.keys] if layout.keys else value
+        return torch.cat([join_observation(part, one, dtype) for part, one in zip(layout.parts, parts, strict=True)], -1)
+    if layout.one_hot:
+        places = torch.tensor([offset - first for offset, first in layout.one_hot], device=value.device)
+        value = value.long() if len(layout.one_hot) > 1 else value.long().unsqueeze(-1)
+        return torch.zeros(*value.shape[:-1], layout.size, dtype=dtype, device=value.device).scatter_(-1, value + places, 1)
+    if len(layout.shape) != 1:
+        value = value.reshape(*value.shape[:value.dim() - len(layout.shape)], layout.size)
+    return value if value.dtype == dtype else value.to(dtype)
+
+
+# acting, compiled ---------------------------------------------------------------------------------------------------------
+
+BAD_MASK = -2  # beside FINE and the faults of draw_heads
+
+
+def mask_array(mask: torch.Tensor) -> np.ndarray:
+    """As int8 or float32, so that only two forms of the code below are compiled."""
+    array = np.ascontiguousarray(mask)
+    return array.view(np.int8) if array.itemsize == 1 else array.astype(np.float32, copy=False)
+
+
+@njit(cache=True, error_model="numpy")
+def choose(logits, mask, coins, offsets, fallback, actions, joint):
+    """Draws actions [B, C] from logits [B, M], writes their log-probabilities summed over heads into `joint` [B], and puts FLOOR
+    where an option is forbidden. Returns FINE, BAD_MASK, or as `draw_heads` where it stopped and why."""
+    rows, options = logits.shape
+    allowed, strange = np.empty((rows, options), np.bool_), 0
+    for b in range(rows):
+        for m in range(options):
+            allowed[b, m] = mask[b, m] != 0
+            strange += np.int32(mask[b, m] != allowed[b, m])
+    if strange:
+        return BAD_MASK
+    log_prob = np.empty((rows, offsets.size - 1), np.float32)
+    weight, bits = np.empty(options, np.float32), np.empty(options, np.int32)
+    stopped = draw_heads(logits, allowed, coins, offsets, fallback, weight, bits, actions, log_prob)
+    if stopped != FINE:
+        return stopped
+    for b in range(rows):
+        for m in range(options):
+            logits[b, m] = logits[b, m] if allowed[b, m] else FLOOR
+        total = np.float32(0)
+        for i in range(offsets.size - 1):
+            total += log_prob[b, i]
+            place = offsets[i] + actions[b, i]
+            logits[b, place] = logits[b, place] if allowed[b, place] else np.float32(0)  # the fallback of an empty head
+        joint[b] = total
+    return FINE
+
+
+@njit(cache=True, error_model="numpy")
+def forward_and_choose(flat, sizes, activation, x, logits, mask, coins, offsets, fallback, actions, joint):
+    """`choose` on the logits of observations [B, D]."""
+    inputs = np.ascontiguousarray(x.T)
+    output = mlp_forward(flat, sizes, activation, inputs, np.empty(x.shape[0] * sizes[1:].sum(), np.float32))
+    for b in range(logits.shape[0]):
+        for m in range(logits.shape[1]):
+            logits[b, m] = output[m, b]
+    return choose(logits, mask, coins, offsets, fallback, actions, joint)
+
+
+# the module ---------------------------------------------------------------------------------------------------------------
+
+
+class PolicyNetwork(FlatModule):
+    """Trunk and output matrix. All parameters are views of one buffer, which the compiled forward pass reads."""
+
+    def __init__(self, widths: Sequence[int], options: int, activation: str) -> None:
+        super().__init__()
+        self.sizes = np.array([*widths, options], np.int64)
+        self.widest = max(i * o for i, o in pairwise([*widths, options]))
+        self.activation = ACTIVATIONS[activation]
+        self.trunk = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
+        self.policy = nn.Linear(widths[-1], options)
+        self.last = 4 * (parameter_count(self.sizes) - options)  # where the last bias lies in the buffer, in bytes
+        self.flatten()
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.trunk:
+            x = FUNCTIONS[self.activation](layer(x))
+        return x
+
+    def compiles(self, rows: int) -> bool:
+        """Not large products, and not after somebody put another tensor into a parameter: then the buffer is not what trains."""
+        return rows * self.widest <= COMPILED_PRODUCT and self.policy.bias.data_ptr() == self.flat.data_ptr() + self.last
+
+
+class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
+    """Policy, value and (if asked for) critic of an agent with many masked heads, on one trunk.
+
+    Observation space: Dict with "observations" (Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these) and
+    "action_mask" (bool, int8, uint8 or floats of 0 and 1; one array, or a Tuple or Dict with one for each head). Action space:
+    MultiDiscrete. `model_config`: see HeadsModel. Inputs have any leading dimensions, (B, D) or (B, T, D).
+    To put an encoder of your own in front, override `setup` and `features`.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.eval()  # RLlib switches to training by itself before a training pass
+
+    def setup(self) -> None:
+        space = self.observation_space
+        if not isinstance(space, gym.spaces.Dict) or not {"observations", "action_mask"} <= set(space):
+            raise ValueError('MultiHeadActionMaskRLModule needs a Dict observation space with "observations" and "action_mask"; '
+                             f"it is {space}")
+        self.settings = HeadsModel.read(self.model_config)
+        sizes = sizes_of(self.action_space)
+        check_mask_space(space["action_mask"], sizes)
+        self.layout = observation_layout(space["observations"], "the environment")
+        widths = (self.layout.size, *self.settings.hidden)
+        self.heads = MaskedHeads(sizes, self.settings.empty_policy(sizes))
+        self.net = PolicyNetwork(widths, sum(sizes), self.settings.activation)
+        self.value = nn.Linear(widths[-1], 1)
+        self.critic: nn.ModuleList | None = None
+        if self.settings.critic is not None:
+            critic = (widths[-1] + sum(sizes), *self.settings.critic, 1)
+            self.critic = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(critic))
+        self.action_dist_cls = MaskedMultiCategorical.get_partial_dist_cls(input_lens=list(sizes))  # type: ignore[attr-defined]
+
+    def train(self, mode: bool = True) -> "MultiHeadActionMaskRLModule":
+        """RLlib calls this around every step of an environment, and walking through all layers takes longer than acting."""
+        return self if mode == self.training else super().train(mode)
+
+    def get_non_inference_attributes(self) -> list[str]:
+        """Environment runners act; they need neither."""
+        return ["value", "critic"]
+
+    # what is seen
+
+    def observations(self, batch: Batch) -> torch.Tensor:
+        return join_observation(self.layout, batch[Columns.OBS]["observations"], self.net.flat.dtype)
+
+    def features(self, batch: Batch) -> torch.Tensor:
+        """What the trunk makes of a batch, (..., hidden[-1])."""
+        return self.net.features(self.observations(batch))
+
+    def mask(self, batch: Batch) -> torch.Tensor:
+        """(..., M), in one of the dtypes that MaskedHeads reads."""
+        mask = join_mask(batch[Columns.OBS]["action_mask"], self.heads.sizes)
+        return mask.float() if mask.dtype in WIDE_INTEGERS else mask
+
+    # RLlib's passes
+
+    def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+        features = self.features(batch)
+        return {Columns.ACTION_DIST_INPUTS: self.heads.masked_logits(self.net.policy(features), self.mask(batch)),
+                Columns.EMBEDDINGS: features}
+
+    @torch.no_grad()
+    def _forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
+        logits, mask = self.net.policy(self.features(batch)), self.mask(batch)
+        return {Columns.ACTION_DIST_INPUTS: self.heads.masked_logits(logits, mask),
+                Columns.ACTIONS: self.heads.mode(logits, mask)}
+
+    @torch.no_grad()
+    def _forward_exploration(self, batch: Batch, **kwargs: Any) -> Batch:
+        """Draws the actions as well, so RLlib makes no distribution for them. On a CPU the drawing is compiled, and for small
+        batches the networks are."""
+        mask = self.mask(batch)
+        if mask.dim() != 2 or mask.device.type != "cpu" or self.net.flat.dtype != torch.float32:
+            return self.explore_plainly(batch, mask)
+        return self.explore_compiled(batch, mask)
+
+    def explore_plainly(self, batch: Batch, mask: torch.Tensor, uniform: torch.Tensor | None = None) -> Batch:
+        """The reference of `explore_compiled`."""
+        logits = self.net.policy(self.features(batch))
+        actions, log_prob = self.heads.act(logits, mask, uniform)
+        return {Columns.ACTION_DIST_INPUTS: self.heads.masked_logits(logits, mask), Columns.ACTIONS: actions,
+                Columns.ACTION_LOGP: self.heads.joint(log_prob)}
+
+    def explore_compiled(self, batch: Batch, mask: torch.Tensor, uniform: torch.Tensor | None = None) -> Batch:
+        rows, heads, net = mask.shape[0], self.heads, self.net
+        coins = torch.rand(rows, heads.count) if uniform is None else uniform.reshape(rows, heads.count)
+        actions, joint = np.empty((rows, heads.count), np.int64), np.empty(rows, np.float32)
+        rest = (mask_array(mask), coins.numpy(), heads.tables.offsets, heads.tables.fallback, actions, joint)
+        if net.compiles(rows) and type(self).features is MultiHeadActionMaskRLModule.features:
+            logits = np.empty((rows, heads.options), np.float32)
+            seen = np.ascontiguousarray(self.observations(batch))
+            self.check_shape(seen, rows, int(net.sizes[0]))
+            stopped = forward_and_choose(net.flat.numpy(), net.sizes, net.activation, seen, logits, *rest)
+        else:
+            logits = net.policy(self.features(batch)).numpy()
+            self.check_shape(logits, rows, heads.options)
+            stopped = choose(logits, *rest)
+        if stopped != FINE:
+            heads.act(torch.from_numpy(logits), mask, coins)  # raises, and says what is wrong where
+            raise ValueError("a logit or a mask is not usable")
+        return {Columns.ACTION_DIST_INPUTS: torch.from_numpy(logits), Columns.ACTIONS: torch.from_numpy(actions),
+                Columns.ACTION_LOGP: torch.from_numpy(joint)}
+
+    @staticmethod
+    def check_shape(array: np.ndarray, rows: int, width: int) -> None:
+        """Compiled code does not look at bounds."""
+        if array.shape != (rows, width):
+            raise ValueError(f"observations give {array.shape} numbers where the mask asks for {(rows, width)}")
+
+    def compute_values(self, batch: Batch, embeddings: torch.Tensor | None = None) -> torch.Tensor:
+        """V(s), (...)."""
+        return self.value(self.features(batch) if embeddings is None else embeddings).squeeze(-1)
+
+    # the critic
+
+    def first_of_critic(self, batch: Batch) -> tuple[nn.ModuleList, torch.Tensor, torch.Tensor]:
+        """The critic, the trunk's features, and what its first layer gives for (s, a) before its activation."""
+        critic = getattr(self, "critic", None)
+        if critic is None:
+            raise ValueError('there is no critic: give model_config "critic", the widths of its hidden layers, such as [64]; '
+                             "an inference_only module has none either")
+        features = self.features(batch)
+        one_hot = self.heads.one_hot(batch[Columns.ACTIONS].long(), features.dtype)
+        return critic, features, critic[0](torch.cat([features, one_hot], -1))
+
+    def rest_of_critic(self, hidden: torch.Tensor) -> torch.Tensor:
+        assert self.critic is not None
+        for layer in self.critic[1:]:
+            hidden = layer(FUNCTIONS[self.net.activation](hidden))
+        return hidden.squeeze(-1)
+
+    def q_values(self, batch: Batch) -> torch.Tensor:
+        """Q(s, a), (...), of the batch's actions; differentiable."""
+        return self.rest_of_critic(self.first_of_critic(batch)[2])
+
+    @torch.no_grad()
+    def baselines(self, batch: Batch, learns: torch.Tensor | None = None) -> torch.Tensor:
+        """bᵢ = Σ_a′ πᵢ(a′|s)·Q(s, (a′, a₋ᵢ)), (..., heads), without gradient: all alternatives of all heads in one broadcast.
+
+        `learns`, bool (heads,) or (..., heads), leaves heads out: they are not evaluated and get Q(s, a), advantage 0.
+        """
+        critic, features, hidden = self.first_of_critic(batch)
+        columns = critic[0].weight[:, features.shape[-1]:]  # type: ignore[index, union-attr]
+        values = self.heads.counterfactual_values(hidden, columns, batch[Columns.ACTIONS].long(), self.rest_of_critic, learns)
+        return self.heads.baselines(self.net.policy(features), values, self.mask(batch))
+
+    @torch.no_grad()
+    def advantages(self, batch: Batch, learns: torch.Tensor | None = None) -> torch.Tensor:
+        """Aᵢ = Q(s, a) − bᵢ, (..., heads), without gradient."""
+        return self.heads.advantages(self.q_values(batch), self.baselines(batch, learns), learns)
+
+
+class CriticPPOTorchLearner(PPOTorchLearner):
+    """RLlib's PPO learner, which also fits Q(s, a) of modules that have a critic to the λ-returns.
+
+    `config.training(learner_class=CriticPPOTorchLearner)`; `learner_config_dict={"critic_coeff": 0.5}` weighs that loss.
+    """
+
+    def compute_loss_for_module(self, *, module_id: Any, config: Any, batch: Batch, fwd_out: Batch) -> Any:
+        loss = super().compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
+        module: Any = self.module[module_id].unwrapped()
+        if getattr(module, "critic", None) is None:
+            return loss
+        error = (module.q_values(batch) - batch[Postprocessing.VALUE_TARGETS]) ** 2
+        if Columns.LOSS_MASK in batch:
+            error = error[batch[Columns.LOSS_MASK]]
+        critic_loss = error.clamp(0, config.vf_clip_param).mean()
+        self.metrics.log_value((module_id, "critic_loss"), critic_loss, window=1)
+        return loss + config.learner_config_dict.get("critic_coeff", 1.0) * critic_loss

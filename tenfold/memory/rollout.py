@@ -1,0 +1,143 @@
+"""What a policy did since it last learned: [T, B] arrays made once, each row with the mask its action was drawn under.
+
+Row t holds the observation acted on, the action, its log-probability and the value there; then what the step brought.
+`discount` is γ, or 0 where the episode terminated; `boundary` is 1 where it ended for any reason; `next_value` is the value of
+the TRUE next observation, at a time limit that of the final one. Rows that are no transition (NEXT_STEP autoreset) have weight 0.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from tenfold.ops.pairs import pair
+from tenfold.ops.returns import episode_edges, gae_into, gae_reference
+from tenfold.settings import PPO
+from tenfold.spaces import ObsLayout, PolicyActions
+
+SAVED = ("obs", "mask", "chosen", "real", "log_p", "value", "next_value", "reward", "discount", "boundary", "weight")
+
+
+class Rollout:
+    """T steps of B environments; `count` of them are there."""
+
+    def __init__(self, config: PPO, layout: ObsLayout, actions: PolicyActions, num_envs: int, masked: bool) -> None:
+        t, b = config.horizon, num_envs
+        self.obs = np.zeros((t, b, *layout.shape), np.float32 if config.normalize_obs else layout.dtype)
+        self.mask = np.zeros((t, b, actions.options if masked else 0), np.bool_)
+        self.chosen = np.zeros((t, b, len(actions.sizes)), np.int64)
+        self.real = np.zeros((t, b, len(actions.low)), np.float32)
+        (self.log_p, self.value, self.next_value, self.reward, self.discount, self.boundary, self.weight, self.advantage,
+         self.target) = np.zeros((9, t, b), np.float32)
+        self.count = np.zeros(1, np.int64)
+        self.order = np.zeros(t * b, np.int64)  # of the rows, in an epoch
+        self.gamma, self.lam = config.gamma, config.lam
+        self.scale, self.normalize = config.reward_scale, config.normalize_advantage
+
+    @property
+    def bytes(self) -> int:
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+
+    @property
+    def left(self) -> int:
+        """Rows that are still to come before learning."""
+        return len(self.obs) - int(self.count[0])
+
+    def add(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, skipped: np.ndarray) -> int:
+        """What the step of the current row brought; returns that row. `next_value` is the caller's to set where it ended."""
+        t = int(self.count[0])
+        store_step(t, self.gamma, self.scale, reward, terminated, truncated, skipped, self.reward, self.discount, self.boundary,
+                   self.weight)
+        self.count[0] += 1
+        return t
+
+    def finish(self, last_value: np.ndarray) -> None:
+        """Advantages and targets, given the values of the observations acted on next."""
+        finish_rollout(self.reward, self.discount, self.value, self.next_value, self.boundary, self.weight, last_value, self.lam,
+                       self.normalize, self.advantage, self.target)
+        self.count[0] = 0
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The rows that are there."""
+        there = int(self.count[0])
+        return {"count": self.count} | {name: getattr(self, name)[:there] for name in SAVED}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self.count[:] = state["count"]
+        for name in SAVED:
+            getattr(self, name)[:int(self.count[0])] = state[name]
+
+
+def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for b in (1, 8, 13):
+        ends = rng.random((3, b)) < 0.3
+        yield (2, 0.9, 0.5, rng.normal(size=b), *ends, *np.zeros((4, 3, b), np.float32))
+
+
+def store_step_reference(t, gamma, scale, new_reward, terminated, truncated, skipped, reward, discount, boundary, weight):
+    discount[t], boundary[t], weight[t] = episode_edges(terminated, truncated, skipped, gamma)
+    reward[t] = np.where(skipped, 0, new_reward * scale)
+    return reward, discount, boundary, weight
+
+
+@pair(store_step_reference, step_examples)
+@njit(cache=True, error_model="numpy")
+def store_step(t, gamma, scale, new_reward, terminated, truncated, skipped, reward, discount, boundary, weight):
+    for b in range(new_reward.size):
+        reward[t, b] = 0.0 if skipped[b] else new_reward[b] * scale
+        discount[t, b] = 0.0 if terminated[b] or skipped[b] else gamma
+        boundary[t, b] = terminated[b] or truncated[b] or skipped[b]
+        weight[t, b] = not skipped[b]
+    return reward, discount, boundary, weight
+
+
+def finish_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for t, b, normalize in ((1, 1, False), (1, 3, True), (17, 5, True), (128, 8, False)):
+        reward, value, next_value = (rng.normal(size=(t, b)).astype(np.float32) for _ in range(3))
+        terminated, truncated, skipped = rng.random((3, t, b)) < 0.15
+        discount, boundary, weight = episode_edges(terminated, truncated, skipped, 0.97)
+        weight[0, 0] = 1
+        yield (reward, discount, value, next_value, boundary, weight, rng.normal(size=b).astype(np.float32), 0.9, normalize,
+               np.zeros((t, b), np.float32), np.zeros((t, b), np.float32))
+
+
+def finish_rollout_reference(reward, discount, value, next_value, boundary, weight, last_value, lam, normalize, advantage,
+                             target):
+    """GAE where next_value is that of the next row within an episode; target = A + V; A ← (A − mean) / (deviation + 1e-8)."""
+    follow = np.concatenate([value[1:], last_value[None]])
+    next_value[:] = np.where(boundary > 0, next_value, follow)
+    advantage[:] = gae_reference(reward, discount, value, next_value, boundary, lam)
+    target[:] = advantage + value
+    if normalize:
+        mean = np.average(advantage.astype(np.float64), weights=weight)
+        deviation = np.sqrt(np.average((advantage.astype(np.float64) - mean) ** 2, weights=weight))
+        advantage[:] = (advantage - mean) / (deviation + 1e-8)
+    return next_value, advantage, target
+
+
+@pair(finish_rollout_reference, finish_examples, rtol=1e-4, atol=1e-4)
+@njit(cache=True, error_model="numpy")
+def finish_rollout(reward, discount, value, next_value, boundary, weight, last_value, lam, normalize, advantage, target):
+    steps, rows = reward.shape
+    for t in range(steps):
+        for b in range(rows):
+            if boundary[t, b] == 0:
+                next_value[t, b] = value[t + 1, b] if t + 1 < steps else last_value[b]
+    gae_into(reward, discount, value, next_value, boundary, lam, advantage)
+    total = mean = square = 0.0
+    for t in range(steps):
+        for b in range(rows):
+            target[t, b] = advantage[t, b] + value[t, b]
+            total += weight[t, b]
+            mean += weight[t, b] * advantage[t, b]
+    mean /= total
+    for t in range(steps):
+        for b in range(rows):
+            square += weight[t, b] * (advantage[t, b] - mean) ** 2
+    scale = 1 / (np.sqrt(square / total) + 1e-8)
+    if normalize:
+        for t in range(steps):
+            for b in range(rows):
+                advantage[t, b] = (advantage[t, b] - mean) * scale
+    return next_value, advantage, target

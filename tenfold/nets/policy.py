@@ -1,0 +1,92 @@
+"""The networks of a policy: logits and means, the state's value, and a critic of state and action, on one flat buffer."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import nn
+
+from tenfold.nets.blocks import ACTIVATIONS, CONVOLUTIONS, Layer
+from tenfold.nets.flat import FlatModule
+from tenfold.ops.random import Purpose, fill_normal, key
+from tenfold.settings import Net
+
+OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0  # of orthogonal weights: between layers, of the last ones
+
+
+class Tower(nn.Module):
+    """Convolutions if the input is an image, then fully connected layers."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int, net: Net) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[net.activation]
+        convolutions, width = [], math.prod(shape)
+        if len(shape) == 3:
+            channels, *sides = shape
+            for out, kernel, stride in CONVOLUTIONS[net.encoder]:
+                convolutions.append(Layer(channels, out, None, kernel, stride))
+                channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
+            width = channels * math.prod(sides)
+        self.convolutions = nn.ModuleList(convolutions)
+        self.sizes = (width, *net.hidden, outputs)
+        self.layers = nn.ModuleList(Layer(i, o, None, stride=0) for i, o in pairwise(self.sizes))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for convolution in self.convolutions:
+            x = self.activation(convolution(x))
+        x = self.layers[0](x.flatten(1))
+        return self.rest(x)
+
+    def rest(self, x: torch.Tensor) -> torch.Tensor:
+        """What follows the first fully connected layer's sums."""
+        for layer in list(self.layers)[1:]:
+            x = layer(self.activation(x))
+        return x
+
+
+class PolicyNetwork(FlatModule):
+    """Observation [B, *shape] -> (logits and means [B, M + D], value [B]). Parameters in this order: deviations, policy, value,
+    critic (of observation and one-hot action, where there is one)."""
+
+    def __init__(self, shape: tuple[int, ...], options: int, reals: int, net: Net, scale: float = 1.0,
+                 critic: bool = False) -> None:
+        super().__init__()
+        self.scale = scale
+        self.policy = Tower(shape, options + reals, net)
+        self.log_std = nn.Parameter(torch.zeros(reals))
+        self.value = Tower(shape, 1, net)
+        self.critic = Tower((math.prod(shape) + options,), 1, net) if critic else None
+        self.flatten()
+
+    def initialise(self, seed: int, std: float) -> "PolicyNetwork":
+        """Orthogonal weights and zero biases; a small last layer, so that the first policy is nearly uniform."""
+        used, stream = 0, key(seed, Purpose.INIT)
+        with torch.no_grad():
+            for tower, gain in ((self.policy, POLICY_GAIN), (self.value, VALUE_GAIN), (self.critic, VALUE_GAIN)):
+                layers = [*tower.convolutions, *tower.layers] if tower else []
+                for place, layer in enumerate(layers):
+                    assert isinstance(layer, Layer)
+                    layer.bias.zero_()
+                    noise = fill_normal(stream, used, np.zeros(layer.weight.numel()))
+                    used += noise.size
+                    flat = orthogonal(noise.reshape(len(layer.weight), -1)) * (gain if place == len(layers) - 1 else OUTER_GAIN)
+                    layer.weight.copy_(torch.from_numpy(flat).view_as(layer.weight))
+            self.log_std.fill_(math.log(std))
+        return self
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.scaled(obs)
+        return self.policy(x), self.value(x).squeeze(-1)
+
+    def scaled(self, obs: torch.Tensor) -> torch.Tensor:
+        x = obs.to(self.flat.dtype)
+        return x * self.scale if self.scale != 1.0 else x
+
+
+def orthogonal(matrix: np.ndarray) -> np.ndarray:
+    """Orthonormal rows, or columns where there are fewer of these, by QR decomposition (Saxe et al., 2014)."""
+    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+    q, r = np.linalg.qr(tall)
+    q *= np.sign(np.diag(r))
+    return np.ascontiguousarray(q if tall is matrix else q.T)

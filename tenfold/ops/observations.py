@@ -1,0 +1,609 @@
+"""Structured observations as rows of one float32 array, checked and normalised on the way.
+
+`FlattenPlan(space)` is made once. Its `flatten` takes a batch (a Dict whose leaves are arrays with B in front, or a list of B
+observations) and writes [B, D]: the bytes of all leaves are joined by one call; one compiled pass reads them as what they are,
+writes every leaf to its columns (discrete ones one-hot), refuses numbers that are not finite, and, with a `RunningNorm`, updates
+its mean and variance and normalises.
+
+Moments are float64: `count` [1] (int64), `mean` [D], `m2` [D] (the sum of squared distances from the mean).
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numba import njit
+
+from tenfold.errors import CheckpointError, EnvironmentFault
+from tenfold.ops.pairs import pair
+from tenfold.spaces import ObsLayout, observation_layout
+
+CLIP, EPSILON = 10.0, 1e-8
+FINE = -1  # what kernels return when nothing is wrong; otherwise the cell, row·D + column
+
+F64, I64, F32, I32, U8, I8 = range(6)  # what compiled code reads
+CODES = {np.dtype(t): c for t, c in ((np.float64, F64), (np.int64, I64), (np.float32, F32), (np.int32, I32), (np.uint8, U8),
+                                     (np.bool_, U8), (np.int8, I8))}
+WIDER = {np.dtype(a): np.dtype(b) for a, b in ((np.float16, np.float32), (np.longdouble, np.float64), (np.int16, np.int32), (
+    np.uint16, np.int32), (np.uint32, np.int64), (np.uint64, np.float64))}  # read as the second, converted first
+WIDTHS = np.array([8, 8, 4, 4, 1, 1])  # bytes, by code
+# a table has a row per leaf, or per component of a discrete leaf
+CODE, HOT, BEFORE, BYTES, SKIP, COUNT, COLUMN, FIRST = range(8)
+
+
+class ObservationError(EnvironmentFault, ValueError):
+    """An observation that its space does not allow. `key` is the dotted path of the leaf."""
+
+    def __init__(self, key: str, sentence: str) -> None:
+        super().__init__(f"The observation's key {key} {sentence}" if key else f"The observation {sentence}")
+        self.key = key
+
+
+# running moments ------------------------------------------------------------------------------------------------------------
+
+
+def moment_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Moments of some rows (none, one, many), and further rows; also far from zero, where squares would cancel."""
+    for seen in (0, 1, 50):
+        for rows, size, far in ((1, 1, 0.0), (1, 17, 1e4), (32, 5, 1e4), (7, 40, 0.0)):
+            before = rng.normal(size=(seen, size)) + far
+            mean = before.mean(0) if seen else np.zeros(size)
+            yield (np.array([seen]), mean, ((before - mean) ** 2).sum(0),
+                   (far + rng.normal(size=(rows, size)) * rng.uniform(0.1, 3, size)).astype(dtype))
+
+
+def norm_update_reference(count, mean, m2, rows):
+    """Chan, Golub & LeVeque (1979): moments of two sets from the moments of each, the second set being `rows`."""
+    rows = rows.astype(np.float64)
+    row_mean = rows.mean(0)
+    return norm_merge_reference(count, mean, m2, np.array([len(rows)]), row_mean, ((rows - row_mean) ** 2).sum(0))
+
+
+@pair(norm_update_reference, moment_examples, rtol=1e-10, atol=1e-10, dtypes=("float32", "float64"))
+@njit(cache=True, error_model="numpy")
+def norm_update(count, mean, m2, rows):
+    """Takes rows [B, D] into the moments, in place. Each row is a set of one: neighbours in D are computed together, and nothing
+    is allocated."""
+    size = np.uint64(rows.shape[1])
+    flat = rows.reshape(-1)
+    for b in range(rows.shape[0]):
+        count[0] += 1
+        share, start = 1.0 / count[0], np.uint64(b) * size
+        for j in range(size):
+            x = np.float64(flat[start + j])
+            away = x - mean[j]
+            near = mean[j] + away * share
+            m2[j] += away * (x - near)
+            mean[j] = near
+    return count, mean, m2
+
+
+def merge_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for count, mean, m2, rows in moment_examples(rng, dtype):
+        yield count, mean, m2, np.array([len(rows)]), rows.mean(0), ((rows - rows.mean(0)) ** 2).sum(0)
+    yield np.array([0]), np.zeros(3), np.zeros(3), np.array([0]), np.zeros(3), np.zeros(3)
+    yield np.array([2]), np.ones(3), np.ones(3), np.array([0]), np.zeros(3), np.zeros(3)
+
+
+def norm_merge_reference(count, mean, m2, other_count, other_mean, other_m2):
+    """n = nₐ + n_b,  δ = mean_b − meanₐ,  mean = meanₐ + δ·n_b/n,  M2 = M2ₐ + M2_b + δ²·nₐ·n_b/n."""
+    n = count + other_count
+    if n[0] == 0:
+        return count, mean, m2
+    delta = other_mean - mean
+    return n, mean + delta * other_count / n, m2 + other_m2 + delta**2 * count * other_count / n
+
+
+@pair(norm_merge_reference, merge_examples, rtol=1e-10, atol=1e-10, dtypes=("float64",))
+@njit(cache=True, error_model="numpy")
+def norm_merge(count, mean, m2, other_count, other_mean, other_m2):
+    """Takes another set's moments into these, in place: those of several actors, for example."""
+    before, more = count[0], other_count[0]
+    if more > 0:
+        count[0] = before + more
+        for j in range(mean.size):
+            delta = other_mean[j] - mean[j]
+            mean[j] += delta * more / (before + more)
+            m2[j] += other_m2[j] + delta * delta * before * more / (before + more)
+    return count, mean, m2
+
+
+def scale_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for count, size in ((0, 3), (1, 1), (7, 5), (10**6, 33)):
+        yield np.array([count]), rng.uniform(0, 9, size) * count * (rng.random(size) < 0.8), EPSILON, np.full(size, np.nan)
+
+
+def norm_scale_reference(count, m2, epsilon, inv_std):
+    """1/√(σ² + ε) with σ² = M2/n; 1 before anything was seen."""
+    return 1 / np.sqrt(m2 / count + epsilon) if count[0] else np.ones_like(m2)
+
+
+@pair(norm_scale_reference, scale_examples, rtol=1e-12)
+@njit(cache=True, error_model="numpy")
+def norm_scale(count, m2, epsilon, inv_std):
+    """Writes what `norm_apply` multiplies with."""
+    share = 1.0 / max(count[0], 1)
+    for j in range(m2.size):
+        inv_std[j] = 1.0 / np.sqrt(m2[j] * share + epsilon)
+    if count[0] == 0:
+        inv_std[:] = 1.0
+    return inv_std
+
+
+def apply_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for count, mean, m2, rows in moment_examples(rng, dtype):
+        yield rows, mean, norm_scale_reference(count, m2, EPSILON, None), CLIP, np.full(rows.shape, np.nan, np.float32)
+    yield np.array([[-50.0, 50.0, 3.0]], dtype), np.zeros(3), np.ones(3), CLIP, np.zeros((1, 3), np.float32)
+
+
+def norm_apply_reference(rows, mean, inv_std, clip, out):
+    return np.clip((rows.astype(np.float64) - mean) * inv_std, -clip, clip).astype(np.float32)
+
+
+@pair(norm_apply_reference, apply_examples, rtol=1e-6, dtypes=("float32", "float64"))
+@njit(cache=True, error_model="numpy")
+def norm_apply(rows, mean, inv_std, clip, out):
+    """out = (rows − mean)·inv_std, clipped to ±clip. `norm_rows` does it in place."""
+    size = np.uint64(rows.shape[1])
+    flat, into = rows.reshape(-1), out.reshape(-1)
+    for b in range(rows.shape[0]):
+        start = np.uint64(b) * size
+        for j in range(size):
+            x = (np.float64(flat[start + j]) - mean[j]) * inv_std[j]
+            into[start + j] = min(max(x, -clip), clip)
+    return out
+
+
+def rows_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for rows, mean, inv_std, clip, _ in apply_examples(rng, dtype):
+        yield rows, mean, inv_std, clip
+
+
+def norm_rows_reference(rows, mean, inv_std, clip):
+    return norm_apply_reference(rows, mean, inv_std, clip, rows)
+
+
+@pair(norm_rows_reference, rows_examples, rtol=1e-6)
+@njit(cache=True, error_model="numpy")
+def norm_rows(rows, mean, inv_std, clip):
+    """`norm_apply` in place: with one array the compiler sees that its loop can be vectorised, with two equal ones it cannot."""
+    size = np.uint64(rows.shape[1])
+    flat = rows.reshape(-1)
+    for b in range(rows.shape[0]):
+        start = np.uint64(b) * size
+        for j in range(size):
+            x = (np.float64(flat[start + j]) - mean[j]) * inv_std[j]
+            flat[start + j] = min(max(x, -clip), clip)
+    return rows
+
+
+def finite_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for rows, size in ((1, 1), (3, 5), (32, 81)):
+        fine = (rng.uniform(-3, 3, (rows, size)) * 1e38).astype(dtype)
+        yield (fine,)
+        for bad in (np.nan, np.inf, -np.inf):
+            spoiled = fine.copy()
+            spoiled[rng.integers(rows), rng.integers(size)] = bad
+            yield (spoiled,)
+
+
+def first_not_finite_reference(rows):
+    bad = np.flatnonzero(~np.isfinite(rows))
+    return int(bad[0]) if bad.size else FINE
+
+
+@pair(first_not_finite_reference, finite_examples, dtypes=("float32", "float64"))
+@njit(cache=True, error_model="numpy")
+def first_not_finite(rows):
+    """The first cell that is NaN or infinite, row·D + column, or FINE. They are counted first, without a branch."""
+    flat, bad = rows.reshape(-1), 0
+    for i in range(flat.size):
+        bad += flat[i] - flat[i] != 0
+    if bad:
+        for i in range(flat.size):
+            if flat[i] - flat[i] != 0:
+                return i
+    return FINE
+
+
+class RunningNorm:
+    """Running mean and variance of `size` numbers; (x − mean)/√(variance + ε), clipped. Before anything is seen, x itself."""
+
+    def __init__(self, size: int, clip: float = CLIP, epsilon: float = EPSILON) -> None:
+        self.size, self.clip, self.epsilon = size, float(clip), float(epsilon)
+        self.count = np.zeros(1, np.int64)
+        self.moments = np.zeros((3, size))  # one array, since each argument of a compiled call costs 0.1 µs
+        self.mean, self.m2, self.inv_std = self.moments
+        self.inv_std[:] = 1
+
+    @property
+    def variance(self) -> np.ndarray:
+        return self.m2 / max(int(self.count[0]), 1)
+
+    def update(self, rows: np.ndarray) -> None:
+        """Takes rows [B, size] in. Rows that are not finite would spoil the mean for good, and are refused."""
+        rows = self.rows(rows)
+        bad = first_not_finite(rows)
+        if bad != FINE:
+            raise ObservationError("", f"is not finite: column {bad % self.size} of row {bad // self.size}.")
+        norm_update(self.count, self.mean, self.m2, rows)
+        norm_scale(self.count, self.m2, self.epsilon, self.inv_std)
+
+    def normalise(self, rows: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Rows [B, size] normalised into `out` (float32, may be `rows`), without learning from them."""
+        rows = self.rows(rows)
+        out = np.empty(rows.shape, np.float32) if out is None else out
+        check_out(out, self.size, len(rows))
+        if out is rows:
+            return norm_rows(rows, self.mean, self.inv_std, self.clip)
+        return norm_apply(rows, self.mean, self.inv_std, self.clip, out)
+
+    def rows(self, rows: np.ndarray) -> np.ndarray:
+        if rows.ndim != 2 or rows.shape[1] != self.size:
+            raise ValueError(f"rows are {list(rows.shape)} and must be [B, {self.size}]")
+        return np.ascontiguousarray(rows, rows.dtype if rows.dtype in (np.float32, np.float64) else np.float64)
+
+    def merge(self, other: "RunningNorm") -> None:
+        """Takes in what another one saw."""
+        norm_merge(self.count, self.mean, self.m2, other.count, other.mean, other.m2)
+        norm_scale(self.count, self.m2, self.epsilon, self.inv_std)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """For checkpoints."""
+        return {"count": self.count.copy(), "mean": self.mean.copy(), "m2": self.m2.copy()}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        for name, own in (("count", self.count), ("mean", self.mean), ("m2", self.m2)):
+            if name not in state or np.shape(state[name]) != own.shape:
+                found = f"is {list(np.shape(state[name]))}" if name in state else "is missing"
+                raise CheckpointError(f"The checkpoint's normalisation does not fit: {name} {found} and must be "
+                                      f"{list(own.shape)}. It belongs to another observation space.")
+        self.count[:], self.mean[:], self.m2[:] = state["count"], state["mean"], state["m2"]
+        norm_scale(self.count, self.m2, self.epsilon, self.inv_std)
+
+
+def check_out(out: np.ndarray, size: int, rows: int | None = None) -> None:
+    fits = out.ndim == 2 and out.shape[1] == size and (rows is None or len(out) == rows)
+    if not fits or out.dtype != np.float32 or not out.flags.c_contiguous:
+        raise ValueError(f"out must be C-contiguous float32 [{'B' if rows is None else rows}, {size}]: "
+                         f"it is {out.dtype} {list(out.shape)}")
+
+
+# compiled flattening --------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def copy_leaf(source, first, apart, count, column, out):
+    """`count` numbers of each row, the next row's `apart` further on, into the columns from `column` on."""
+    flat, size = out.reshape(-1), np.uint64(out.shape[1])
+    for b in range(np.uint64(out.shape[0])):
+        here, there = first + b * apart, b * size + column
+        for j in range(count):
+            flat[there + j] = source[here + j]
+
+
+@njit(cache=True, error_model="numpy")
+def whole_number(code, i64, i32, u8, i8, index):
+    """A whole number of any width; a loop for each would make compiling slow, and few observations hold many."""
+    if code == I64:
+        return i64[index]
+    if code == I32:
+        return np.int64(i32[index])
+    return np.int64(u8[index]) if code == U8 else np.int64(i8[index])
+
+
+@njit(cache=True, error_model="numpy")
+def flatten_bytes(buffer, table, apart, out):
+    """The joined bytes of all leaves into rows [B, D]. `apart`: bytes from one observation to the next, 0 where the B rows of a
+    leaf follow one another. Returns the first cell that is not allowed, or FINE."""
+    f64, i64 = buffer[:buffer.size // 8 * 8].view(np.float64), buffer[:buffer.size // 8 * 8].view(np.int64)
+    f32, i32 = buffer[:buffer.size // 4 * 4].view(np.float32), buffer[:buffer.size // 4 * 4].view(np.int32)
+    i8, fallible = buffer.view(np.int8), False
+    for k in range(table.shape[0]):
+        code, width = table[k, CODE], WIDTHS[table[k, CODE]]
+        start = table[k, BEFORE] if apart else table[k, BEFORE] * out.shape[0]
+        first = np.uint64((start + table[k, SKIP]) // width)
+        step = np.uint64((apart if apart else table[k, BYTES]) // width)
+        count, column = np.uint64(table[k, COUNT]), np.uint64(table[k, COLUMN])
+        if table[k, HOT]:
+            for b in range(np.uint64(out.shape[0])):
+                for j in range(count):
+                    out[b, column + j] = 0
+                chosen = whole_number(code, i64, i32, buffer, i8, first + b * step) - table[k, FIRST]
+                if chosen < 0 or chosen >= table[k, COUNT]:
+                    return np.int64(b) * out.shape[1] + table[k, COLUMN]
+                out[b, column + np.uint64(chosen)] = 1
+        elif code == F32:
+            copy_leaf(f32, first, step, count, column, out)
+        elif code == F64:
+            copy_leaf(f64, first, step, count, column, out)
+        elif code == U8:
+            copy_leaf(buffer, first, step, count, column, out)
+        else:
+            for b in range(np.uint64(out.shape[0])):
+                for j in range(count):
+                    out[b, column + j] = whole_number(code, i64, i32, buffer, i8, first + b * step + j)
+        fallible |= code in (F32, F64)
+    return first_not_finite(out) if fallible else FINE
+
+
+@njit(cache=True, error_model="numpy")
+def flatten_norm_bytes(buffer, table, apart, learn, count, moments, epsilon, clip, out):
+    """The same, then the moments updated by the rows (with `learn`), then the rows normalised. Rows that are not allowed change
+    no moments."""
+    bad = flatten_bytes(buffer, table, apart, out)
+    if bad == FINE:
+        if learn:
+            norm_update(count, moments[0], moments[1], out)
+            norm_scale(count, moments[1], epsilon, moments[2])
+        norm_rows(out, moments[0], moments[2], clip)
+    return bad
+
+
+# the plan -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf of the space and its columns; `choices` are (number, first value) of each discrete component."""
+
+    path: tuple[Any, ...]
+    column: int
+    size: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    choices: tuple[tuple[int, int], ...]
+
+    @property
+    def key(self) -> str:
+        return ".".join(map(str, self.path))
+
+    def of(self, observation: Any) -> Any:
+        """The leaf's value in an observation."""
+        for depth, step in enumerate(self.path):
+            try:
+                observation = observation[step]
+            except (LookupError, TypeError):
+                there = ", ".join(map(str, observation)) if hasattr(observation, "keys") else type(observation).__name__
+                raise ObservationError(".".join(map(str, self.path[:depth + 1])), f"is missing; there is: {there}.") from None
+        return observation
+
+    def array(self, observation: Any, lead: tuple[int, ...]) -> np.ndarray:
+        """The leaf's value, checked, as an array that compiled code can read."""
+        value = self.of(observation)
+        try:
+            found = np.asarray(value)
+        except (ValueError, TypeError):
+            raise ObservationError(self.key, f"is no array of numbers, but {type(value).__name__}.") from None
+        if found.dtype.kind not in ("biu" if self.choices else "biuf"):
+            raise ObservationError(self.key, f"holds {found.dtype}, and must hold {'whole ' if self.choices else ''}numbers.")
+        if found.shape != (*lead, *self.shape):
+            raise ObservationError(self.key, f"has shape {list(found.shape)}, and must have {[*lead, *self.shape]}.")
+        native = found.dtype.newbyteorder("=")
+        wider = native if native in CODES else np.dtype(np.int64) if self.choices else WIDER[native]
+        return np.ascontiguousarray(found, wider).reshape(found.shape)
+
+
+def picker(keys: list[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """All values of the keys at once, as a tuple."""
+    if len(keys) > 1:
+        return itemgetter(*keys)
+    return (lambda observation: (observation[keys[0]],)) if keys else (lambda observation: ())
+
+
+def branch(space: Any, layout: ObsLayout, path: tuple[Any, ...], column: int) -> tuple[list[Leaf], Any]:
+    """The leaves below a space, and the function that fetches their values from an observation in that order: a node's own leaves
+    first, then its branches. None for a leaf."""
+    if space.shape is not None:
+        edges = [offset for offset, _ in layout.one_hot] + [layout.size]
+        choices = tuple((after - offset, first) for (offset, first), after in zip(layout.one_hot, edges[1:], strict=True))
+        return [Leaf(path, column, layout.size, space.shape, space.dtype, choices)], None
+    leaves, below, keys, branches = [], [], [], []
+    for key, part in zip(layout.keys or range(len(layout.parts)), layout.parts, strict=True):
+        found, fetch = branch(space[key], part, (*path, key), column)
+        column += part.size
+        if fetch is None:
+            keys.append(key)
+            leaves += found
+        else:
+            branches.append((key, fetch))
+            below += found
+    own = picker(keys)
+
+    def fetch_all(observation: Any) -> tuple[Any, ...]:
+        values = own(observation)
+        for key, fetch in branches:
+            values += fetch(observation[key])
+        return values
+    return leaves + below, fetch_all if branches else own
+
+
+class FlattenPlan:
+    """Where each leaf of a space lies in a row of `size` float32 numbers, and how a batch gets there in one pass.
+
+    Box as it is, Discrete and MultiDiscrete one-hot, MultiBinary as 0 and 1, Dict and Tuple joined in the space's order. Leaves
+    may come in any numeric dtype; those that compiled code cannot read (float16, for example) are converted first. What the space
+    does not know is ignored. A plan belongs to one thread.
+    """
+
+    def __init__(self, space: gym.Space[Any], name: str = "The environment") -> None:
+        self.layout = observation_layout(space, name)
+        leaves, fetch = branch(space, self.layout, (), 0)
+        if not sum(leaf.size for leaf in leaves):
+            raise EnvironmentFault(f"{name} has observations without a number in them: {space}.")
+        self.fetch: Callable[[Any], tuple[Any, ...]] = fetch or (lambda observation: (observation,))
+        self.size, self.fetched = sum(leaf.size for leaf in leaves), leaves
+        self.leaves = tuple(sorted(leaves, key=lambda leaf: leaf.column))
+        self.shapes = [leaf.shape for leaf in leaves]
+        self.batch_shapes: dict[int, list[tuple[int, ...]]] = {}
+        self.read_as([leaf.dtype if leaf.dtype in CODES else WIDER.get(leaf.dtype, np.dtype(np.float64)) for leaf in leaves])
+
+    def read_as(self, dtypes: list[np.dtype[Any]]) -> None:
+        """The table for leaves of these dtypes. Wide numbers come first, so that all lie at multiples of their width."""
+        order = sorted(range(len(dtypes)), key=lambda i: -dtypes[i].itemsize)
+        rows, before = [], 0
+        for i in order:
+            leaf, code, width = self.fetched[i], CODES[dtypes[i]], dtypes[i].itemsize
+            numbers = len(leaf.choices) if leaf.choices else leaf.size
+            column = leaf.column
+            for component, (count, first) in enumerate(leaf.choices or ((leaf.size, 0),)):
+                rows.append((code, bool(leaf.choices), before, numbers * width, component * width, count, column, first))
+                column += count
+            before += numbers * width
+        self.dtypes, self.table = dtypes, np.array(rows, np.int64)
+        self.padding = bytes(-before % 8)
+        self.apart = before + len(self.padding)
+        sorted_already = order == list(range(len(order)))
+        self.arrange: Callable[[Any], Any] = (lambda leaves: leaves) if sorted_already else itemgetter(*order)
+
+    def flatten(self, observations: Any, out: np.ndarray, norm: RunningNorm | None = None, learn: bool = False) -> np.ndarray:
+        """Writes a batch into `out` [B, size], float32: a list of B observations, or one whose leaves have B in front.
+
+        With `norm` the rows are normalised, with `learn` it is updated by them first. An observation that the space does not
+        allow raises ObservationError; then no moments have changed, and what `out` holds means nothing.
+        """
+        check_out(out, self.size)
+        joined, apart = (self.join_rows if type(observations) is list else self.join)(observations, len(out))
+        buffer = np.frombuffer(joined, np.uint8)
+        if norm is None:
+            bad = flatten_bytes(buffer, self.table, apart, out)
+        else:
+            bad = flatten_norm_bytes(buffer, self.table, apart, learn, norm.count, norm.moments, norm.epsilon, norm.clip, out)
+        if bad != FINE:
+            raise self.not_allowed(observations, int(bad))
+        return out
+
+    def join(self, batch: Any, rows: int) -> tuple[bytes, int]:
+        """The bytes of all leaves, each with all its rows. What is not as it was last time takes the slow way, leaf by leaf."""
+        try:
+            leaves = self.fetch(batch)
+            if [a.shape for a in leaves] == self.batch_shapes[rows] and [a.dtype for a in leaves] == self.dtypes:
+                return b"".join(self.arrange(leaves)), 0
+        except (LookupError, TypeError, AttributeError, ValueError, BufferError):
+            pass
+        return self.join_slowly([leaf.array(batch, (rows,)) for leaf in self.fetched], rows)
+
+    def join_rows(self, observations: list[Any], rows: int) -> tuple[bytes, int]:
+        """The bytes of one observation after another."""
+        if len(observations) != rows:
+            raise ValueError(f"out has {rows} rows for {len(observations)} observations")
+        pieces: list[Any] = []
+        try:
+            for observation in observations:
+                leaves = self.fetch(observation)
+                if [a.shape for a in leaves] != self.shapes or [a.dtype for a in leaves] != self.dtypes:
+                    break
+                pieces += self.arrange(leaves)
+                pieces.append(self.padding)
+            else:
+                return b"".join(pieces), self.apart
+        except (LookupError, TypeError, AttributeError, ValueError, BufferError):
+            pass
+        return self.join_slowly([np.stack([leaf.array(o, ()) for o in observations]) for leaf in self.fetched], rows)
+
+    def join_slowly(self, leaves: list[np.ndarray], rows: int) -> tuple[bytes, int]:
+        self.batch_shapes[rows] = [(rows, *shape) for shape in self.shapes]
+        self.read_as([a.dtype for a in leaves])
+        return b"".join(self.arrange(leaves)), 0
+
+    def not_allowed(self, observations: Any, cell: int) -> ObservationError:
+        """The error for a cell of the output: which key, which row, what it holds."""
+        row, column = divmod(cell, self.size)
+        leaves = [leaf for leaf in self.leaves if leaf.size]
+        leaf = leaves[bisect_right([leaf.column for leaf in leaves], column) - 1]
+        values = np.ravel(leaf.of(observations[row]) if type(observations) is list else np.asarray(leaf.of(observations))[row])
+        if not leaf.choices:
+            value = values[column - leaf.column]
+            sort = f"{value}, which float32 cannot hold" if np.isfinite(value) else f"{value}, which is not finite"
+            return ObservationError(leaf.key, f"holds {sort}, in row {row}; mend the environment, or clip what it returns.")
+        starts = np.cumsum([0, *(count for count, _ in leaf.choices)]).tolist()
+        component = starts.index(column - leaf.column)
+        count, first = leaf.choices[component]
+        return ObservationError(leaf.key, f"holds {values[component]} in row {row}, and must hold one of {first} … "
+                                          f"{first + count - 1}.")
+
+
+# plan and reference ---------------------------------------------------------------------------------------------------------
+
+
+def example_space() -> gym.spaces.Dict:
+    """Every kind of leaf, two levels deep."""
+    box, discrete = gym.spaces.Box, gym.spaces.Discrete
+    return gym.spaces.Dict({
+        "speed": box(-5, 5, (3,)), "count": box(0, 9, (2, 2), np.int32), "image": box(0, 255, (4, 3, 1), np.uint8),
+        "arm": gym.spaces.Dict({"angle": box(-np.inf, np.inf, (), np.float64), "grip": discrete(3, start=-1),
+                                "joint": gym.spaces.Tuple((box(-1, 1, (2,), np.float16), gym.spaces.MultiBinary((2, 2))))}),
+        "gear": gym.spaces.MultiDiscrete(np.array([[2, 3], [4, 1]])), "none": box(0, 1, (0,)), "long": box(-9, 9, (5,), np.int64),
+        "short": box(-9, 9, (3,), np.int8), "odd": box(0, 9, (1,), np.uint16), "far": gym.spaces.MultiDiscrete([3, 3], np.int32)})
+
+
+def stacked(observations: list[Any]) -> Any:
+    """Observations as one whose leaves have the batch in front."""
+    first = observations[0]
+    if isinstance(first, dict):
+        return {key: stacked([o[key] for o in observations]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stacked([o[i] for o in observations]) for i in range(len(first)))
+    return np.stack(observations)
+
+
+def taken_apart(batch: Any, row: int) -> Any:
+    """Observation `row` of a batch."""
+    if isinstance(batch, dict):
+        return {key: taken_apart(value, row) for key, value in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(taken_apart(value, row) for value in batch)
+    return batch[row]
+
+
+def flatten_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    box = gym.spaces.Box(-1, 1, (2, 3), np.dtype(dtype).type)
+    for space in (example_space(), box, gym.spaces.Discrete(4), gym.spaces.Tuple((box, gym.spaces.Discrete(2)))):
+        space.seed(int(rng.integers(2**31)))
+        plan = FlattenPlan(space)
+        for rows in (1, 5, 32):
+            observations = [space.sample() for _ in range(rows)]
+            yield plan, stacked(observations), np.full((rows, plan.size), np.nan, np.float32)
+            yield plan, observations, np.full((rows, plan.size), np.nan, np.float32)
+
+
+def flatten_reference(plan, observations, out):
+    """Row by row, leaf by leaf."""
+    for row in range(len(out)):
+        plan.layout.write(observations[row] if isinstance(observations, list) else taken_apart(observations, row), out[row])
+    return out
+
+
+@pair(flatten_reference, flatten_examples, dtypes=("float32", "float64"))
+def flatten(plan: FlattenPlan, observations: Any, out: np.ndarray) -> np.ndarray:
+    """`plan.flatten`."""
+    return plan.flatten(observations, out)
+
+
+def flatten_norm_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for plan, observations, out in flatten_examples(rng, dtype):
+        for learn in (False, True):
+            mean, m2 = rng.normal(size=plan.size), rng.uniform(0, 50, plan.size)
+            yield plan, observations, np.array([20]), mean, m2, learn, out
+        yield plan, observations, np.array([0]), np.zeros(plan.size), np.zeros(plan.size), True, out
+
+
+def flatten_norm_reference(plan, observations, count, mean, m2, learn, out):
+    """Flattened, then taken into the moments, then normalised by them."""
+    rows = flatten_reference(plan, observations, out)
+    if learn:
+        count, mean, m2 = norm_update_reference(count, mean, m2, rows)
+    return norm_apply_reference(rows, mean, norm_scale_reference(count, m2, EPSILON, None), CLIP, out), count, mean, m2
+
+
+@pair(flatten_norm_reference, flatten_norm_examples, rtol=1e-5, atol=1e-6)
+def flatten_norm(plan: FlattenPlan, observations: Any, count: np.ndarray, mean: np.ndarray, m2: np.ndarray, learn: bool,
+                 out: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`plan.flatten` with a RunningNorm of these moments, which are returned as they are then."""
+    norm = RunningNorm(plan.size)
+    norm.load_state({"count": count, "mean": mean, "m2": m2})
+    return plan.flatten(observations, out, norm, learn), norm.count, norm.mean, norm.m2
