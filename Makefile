@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 PEERS := .venv-peers
 # every extra the code uses so far; `peers` has an environment of its own
-EXTRAS := video,box2d,dev
+EXTRAS := video,box2d,rllib,dev
 
 .PHONY: install demo test test-slow test-cuda lint bench bench-peers clean
 install: $(VENV)/.installed
@@ -20,8 +20,9 @@ demo: install
 	$(RUN)/tenfold eval runs/demo --episodes 100
 	@echo "The results are in runs/demo: open runs/demo/report.html"
 
+# two processes: kernels that one compiles the other finds on disk
 test: install lint
-	$(RUN)/python -m pytest
+	$(RUN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: install
 	$(RUN)/python -m pytest -m slow

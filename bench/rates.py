@@ -22,7 +22,8 @@ GYMNASIUM, COMPILED = "CartPole-v1", "tenfold/CartPole-v1"
 # interpreter, script, steps of a turn
 WHO = {"tenfold": (OURS, "tenfold_dqn", 42_000), "usual script": (OURS, "usual", 6_000),
        "Stable-Baselines3": (THEIRS, "sb3", 5_000), "SBX": (THEIRS, "sbx", 5_000), "Tianshou": (THEIRS, "tianshou", 4_000),
-       "JAX whole loop": (THEIRS, "jax_loop", 60_000)}
+       "JAX whole loop": (THEIRS, "jax_loop", 60_000), "tenfold's PPO": (OURS, "tenfold_ppo", 163_840),
+       "Stable-Baselines3's PPO": (THEIRS, "sb3_ppo", 30_720), "SBX's PPO": (THEIRS, "sb3_ppo", 30_720)}
 
 
 def rate(who: str, *flags: str, steps: int = 0) -> float:
@@ -53,6 +54,19 @@ def race(name: str, rivals: list[str], batch: int = 32, every: int = 1, env: str
             for rival in rivals]
 
 
+def ppo_race(name: str, env: str) -> list[dict[str, Any]]:
+    """8 environments x 128 steps, 4 epochs x 4 minibatches, 64-64: ours against theirs, A/B/C/A/B/C, medians."""
+    flags = {"tenfold's PPO": ["--env", env], "Stable-Baselines3's PPO": [], "SBX's PPO": ["--package", "sbx"]}
+    rates: dict[str, list[float]] = {who: [] for who in flags}
+    for _ in range(TURNS):
+        for who, found in rates.items():
+            found.append(rate(who, *flags[who]))
+    ours, *theirs = ((who, statistics.median(found)) for who, found in rates.items())
+    setting = {"env": env, "work": "8 x 128 steps, 4 epochs x 4 minibatches, 64-64"}
+    return [timed_row(name, setting, (who, 1e6 / median), ("tenfold", 1e6 / ours[1]), baseline_per_second=round(median),
+                      candidate_per_second=round(ours[1])) for who, median in theirs]
+
+
 def racing(*arguments: Any, **more: Any) -> Callable[[], list[dict[str, Any]]]:
     return lambda: race(*arguments, **more)
 
@@ -65,4 +79,6 @@ PEERS = {
     "cartpole-dqn-128": racing("cartpole-dqn-128", ["Stable-Baselines3"], batch=128),
     "cartpole-dqn-by-64": racing("cartpole-dqn-by-64", ["SBX"], every=64, steps={"SBX": 12_000}),
     "cartpole-compiled-dqn": racing("cartpole-compiled-dqn", ["JAX whole loop"], env=COMPILED),
+    "cartpole-ppo": lambda: ppo_race("cartpole-ppo", GYMNASIUM),
+    "cartpole-compiled-ppo": lambda: ppo_race("cartpole-compiled-ppo", COMPILED),
 }

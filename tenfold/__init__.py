@@ -19,6 +19,9 @@ if TYPE_CHECKING:
         DQN as DQN,
     )
     from tenfold.settings import (
+        PPO as PPO,
+    )
+    from tenfold.settings import (
         Boltzmann as Boltzmann,
     )
     from tenfold.settings import (
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
     )
     from tenfold.settings import (
         Noisy as Noisy,
+    )
+    from tenfold.settings import (
+        PolicyNet as PolicyNet,
     )
     from tenfold.settings import (
         Polyak as Polyak,
@@ -64,8 +70,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["DQN", "Boltzmann", "Epsilon", "Exponential", "Hard", "Linear", "Net", "Noisy", "Polyak", "Prioritized", "Quantile",
-           "Run", "Uniform", "__version__", "evaluate", "load", "named", "ops", "resume", "resume_seeds", "train", "train_seeds"]
+__all__ = ["DQN", "PPO", "Boltzmann", "Epsilon", "Exponential", "Hard", "Linear", "Net", "Noisy", "PolicyNet", "Polyak",
+           "Prioritized", "Quantile", "Run", "Uniform", "__version__", "evaluate", "load", "named", "ops", "resume",
+           "resume_seeds", "train", "train_seeds"]
 HOMES = {"train": "training", "resume": "training", "evaluate": "training", "load": "training", "train_seeds": "seeds",
          "resume_seeds": "seeds"}
 

@@ -263,6 +263,9 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
         "run": str(path), "env": run.env, "checkpoint": checkpoint, "episodes": score.episodes,
         "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns, "lengths": score.lengths,
         "random_mean_return": random.mean_return, "random_std_return": random.std_return}
+    from tenfold.jobshops import is_job_shop, judge
+    if is_job_shop(run.env):
+        found |= judge(run, agent, seed, path)
     if video is not None:
         file = Path(video) if video else path / "video.gif"
         found["video"], found["frames"] = str(file), film(run.env, agent, greedy(agent), seed, file)
@@ -274,6 +277,9 @@ def tell(found: dict[str, Any]) -> None:
     print(f"  trained  {found['mean_return']:10.2f} ± {found['std_return']:.2f}   (least {min(found['returns']):.2f}, "
           f"most {max(found['returns']):.2f})")
     print(f"  random   {found['random_mean_return']:10.2f} ± {found['random_std_return']:.2f}")
+    if "optimum" in found:
+        from tenfold.jobshops import sentences
+        print(sentences(found))
     if "video" in found:
         print(f"  video    {found['video']} ({found['frames']} frames)")
 

@@ -24,7 +24,8 @@ def forget_stale_kernels() -> None:
             kernel.unlink(missing_ok=True)
 
 
-forget_stale_kernels()
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers start after this, and must not take kernels from one another
+    forget_stale_kernels()
 
 
 @pytest.fixture

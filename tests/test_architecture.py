@@ -17,10 +17,11 @@ ARROWS = {
     "places": {"agents", "engines", "envs", "memory", "record", "places"},
     "playing": {"agents", "envs", "ops"},
     "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops"},
+    "jobshops": {"agents", "envs", "playing", "training"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "integrations": {"ops", "nets"},
     "config": set(), "errors": set(), "settings": {"config", "errors"}, "spaces": {"errors"},
-    "cli": {"training", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
+    "cli": {"training", "jobshops", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
 }
 
 

@@ -8,7 +8,7 @@ import yaml
 from tenfold.cli import parser, settings_given
 from tenfold.config import leaves_of, parse_call, parse_number, read_yaml, to_mapping
 from tenfold.errors import ConfigError
-from tenfold.settings import DQN, Epsilon, Hard, Linear, Net, Polyak, Prioritized, Quantile, Run, named, presets
+from tenfold.settings import AGENTS, DQN, Epsilon, Hard, Linear, Net, Polyak, Prioritized, Quantile, Run, named, presets
 
 
 def test_every_setting_has_help() -> None:
@@ -26,8 +26,7 @@ def test_yaml_and_back_gives_the_same_settings() -> None:
 @pytest.mark.parametrize("name", presets())
 def test_presets_are_valid_and_are_differences_from_the_defaults(name: str) -> None:
     run = named(name)
-    assert run.agent.name == "dqn"
-    given, default = read_yaml(presets()[name]), to_mapping(Run())
+    given, default = read_yaml(presets()[name]), to_mapping(Run(agent=AGENTS[run.agent.name]()))
     assert set(given) <= set(default) and set(given["agent"]) <= set(default["agent"])
     assert set(given["agent"]) < set(default["agent"])
 

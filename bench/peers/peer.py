@@ -35,6 +35,8 @@ CAPACITY = 50_000
 LEARNING_STARTS = 1_000  # random actions until then
 TARGET_EVERY = 500  # updates between hard copies
 WARM_UP = 2_000  # steps before the clock starts
+PPO = {"num_envs": 8, "horizon": 128, "batch": 256, "epochs": 4, "lr": 2.5e-4, "lam": 0.95, "clip": 0.2, "entropy": 0.01,
+       "value_weight": 0.5, "clip_norm": 0.5}
 
 
 def arguments(description: str | None, steps: int = 10_000, **own: str) -> argparse.Namespace:
@@ -61,6 +63,11 @@ def setting(options: argparse.Namespace, **own: Any) -> dict[str, Any]:
             "epsilon": EPSILON, "capacity": CAPACITY, "learning_starts": LEARNING_STARTS, "target_every_updates": TARGET_EVERY,
             "batch": options.batch, "every": options.every, "updates": options.updates, "seed": options.seed, "threads": 1,
             "warm_up_steps": WARM_UP, **own}
+
+
+def ppo_setting(options: argparse.Namespace, **own: Any) -> dict[str, Any]:
+    return {"env": ENV, "hidden": HIDDEN, "activation": "tanh", "optimizer": "adam", "gamma": GAMMA, "seed": options.seed,
+            "threads": 1, **PPO, **own}
 
 
 @contextmanager

@@ -1,0 +1,88 @@
+"""Policies from the command line and from Python, as a user trains, resumes, plays and judges them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenfold as ten
+from tenfold.cli import main
+from tenfold.envs.schedule import check_schedule, read_instance
+
+SMALL = ["--agent.horizon", "16", "--agent.minibatches", "2", "--agent.net.hidden", "8", "--num-envs", "2", "--log-every", "100",
+         "--checkpoint-every", "200", "--eval-every", "0", "--quiet"]
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict:
+    return json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+
+
+def test_a_policy_is_trained_stopped_resumed_and_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, halves = str(tmp_path / "whole"), str(tmp_path / "halves")
+    command = ["train", "ppo", "--env", "tenfold/CartPole-v1", *SMALL, "--agent.normalize-obs", "true"]
+    assert main([*command, "--steps", "1k", "--out", whole]) == 0
+    assert main([*command, "--steps", "500", "--out", halves]) == 0
+    assert main(["resume", halves, "--steps", "1k", "--quiet"]) == 0
+    one, other = ten.load(whole), ten.load(halves)
+    assert np.array_equal(one.online.flat.numpy(), other.online.flat.numpy())
+    assert np.array_equal(one.norm.mean, other.norm.mean) and one.norm.count[0] == 1000  # type: ignore[union-attr]
+    capsys.readouterr()
+    assert main(["eval", whole, "--episodes", "3", "--json"]) == 0
+    found = told(capsys)
+    assert len(found["returns"]) == 3 and found["mean_return"] == pytest.approx(sum(found["lengths"]) / 3)
+    assert (tmp_path / "whole" / "report.html").exists()
+    rows = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    logged = [row for row in rows if row["kind"] == "train" and "policy_loss" in row]
+    assert logged and {"value_loss", "entropy", "kl", "clipped", "grad_norm"} <= set(logged[-1])
+
+
+def test_seeds_of_a_policy_equal_single_runs(tmp_path: Path) -> None:
+    base = ["train", "ppo", "--env", "tenfold/CartPole-v1", *SMALL, "--steps", "400"]
+    assert main([*base, "--seeds", "2", "--out", str(tmp_path / "both")]) == 0
+    assert main([*base, "--seed", "1", "--out", str(tmp_path / "one")]) == 0
+    assert np.array_equal(ten.load(tmp_path / "both" / "seed-1").online.flat.numpy(), ten.load(tmp_path / "one").online.flat.numpy())
+
+
+def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "shop")
+    assert main(["train", "jobshop-ft06", "--steps", "2k", "--out", out, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["eval", out, "--episodes", "1", "--json"]) == 0
+    found = told(capsys)
+    assert found["optimum"] == 55 <= found["best_makespan"] <= found["untrained_best_makespan"] + 20
+    assert found["greedy_makespan"] >= 55 and found["untrained_best_makespan"] >= 55
+    assert found["rules"]["SPT"] == 88 and found["rules"]["MWKR"] == 61  # the same simulator, no policy
+    schedule = [tuple(row) for row in found["schedule"]]
+    from tenfold.envs.schedule import Scheduled
+    assert check_schedule(read_instance("ft06"), [Scheduled(*row) for row in schedule]) == min(found["best_makespan"], found["greedy_makespan"])
+    assert (tmp_path / "shop" / "gantt.png").stat().st_size > 5000
+    assert main(["eval", out, "--episodes", "1"]) == 0
+    words = capsys.readouterr().out
+    assert "the optimum is 55" in words and "untrained" in words and "gantt.png" in words
+
+
+def test_python_trains_a_policy(tmp_path: Path) -> None:
+    run = ten.Run(env="tenfold/Pendulum-v1", num_envs=2, steps=400, eval_every=0,
+                  agent=ten.PPO(horizon=20, net=ten.PolicyNet(hidden=(8,))))
+    result = ten.train(run, tmp_path / "run", quiet=True)
+    assert result.step == 400
+    action = ten.load(result.path).act(np.zeros(3, np.float32))
+    assert action.shape == (1,) and -2 <= action[0] <= 2
+    assert ten.evaluate(result, episodes=2).episodes == 2
+
+
+@pytest.mark.parametrize(("flags", "words"), [
+    (["--agent.capacity", "5"], "agent.capacity = 5 is not a setting"), (["--agent.horizn", "5"], "--agent.horizn is not a flag"),
+    (["--agent.clip", "0"], "agent.clip = 0 is out of range"), (["--agent.name", "pppo"], "is not one of dqn, ppo"),
+    (["--engine", "compiled"], "engine = compiled is for dqn")])
+def test_mistakes_are_answered_in_a_sentence(flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "ppo", "--env", "tenfold/CartPole-v1", "--out", str(tmp_path / "run"), *flags]) == 2
+    assert words in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_an_agent_written_as_a_word_in_yaml_is_told_how_to_write_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text("agent: ppo\n")
+    assert main(["train", str(file)]) == 2
+    assert "write agent: {name: ppo}" in capsys.readouterr().err
