@@ -17,12 +17,14 @@ from typing import Any
 from tenfold.measure import FOLDER, write
 
 SEEDS, SHOP_SEEDS = 8, 3
+SHORT = ["--steps", "60k", "--agent.lr", "linear(1e-3, 0, 60k)"]  # counterfactual baselines take the plain engine
 # command, SLM-Lab's average, bar
 RETURNS = {"cartpole-ppo": (["cartpole-ppo"], 498.9, 490), "acrobot-ppo": (["acrobot-ppo"], -81.3, -85),
            "lunarlander-ppo": (["lunarlander-ppo"], 183.3, 180),
            "lunarlander-ppo-1M": (["lunarlander-ppo", "--steps", "1M", "--agent.lr", "linear(1e-3, 0, 1M)"], None, 230),
            "pendulum-ppo": (["pendulum-ppo"], -174.9, -200), "assign": (["assign"], None, None),
-           "assign-counterfactual": (["assign", "--agent.baseline", "counterfactual"], None, None)}
+           "assign-short": (["assign", *SHORT], None, None),
+           "assign-counterfactual": (["assign", *SHORT, "--agent.baseline", "counterfactual"], None, None)}
 SHOPS = {"jobshop-ft06": 55, "jobshop-la01": 666, "jobshop-ft10": 1000}
 
 

@@ -40,12 +40,43 @@ def published() -> str:
     return "\n".join(lines)
 
 
+def policies() -> str:
+    """PPO's returns beside SLM-Lab's, then makespans."""
+    if not (ROOT / "bench" / "results" / "policies.json").exists():
+        return ""
+    rows = results("policies")["rows"]
+    lines = ["| command | frames | interquartile mean, 95 % interval | lowest, highest seed | SLM-Lab's PPO | bar | minutes |",
+             "|---" * 7 + "|"]
+    for r in rows:
+        if "iqm" in r:
+            low, high = r["interval"]
+            published, bar = ("" if r[k] is None else f"{r[k]:g}" for k in ("slm_ppo", "bar"))
+            lines.append(f"| `{r['command']}` | {r['steps']:,} | {r['iqm']:.1f}, {low:.1f} to {high:.1f} | {r['min']:.1f}, "
+                         f"{r['max']:.1f} | {published} | {bar} | {r['minutes']:.1f} |")
+    lines += ["", "| command | best of 64 samples, by seed | greedy | untrained, best of 64 | SPT, MWKR, FIFO, random (best of "
+              "64) | optimum | minutes |", "|---" * 7 + "|"]
+    for r in rows:
+        if "optimum" in r:
+            best, greedy, before = (", ".join(map(str, r[k])) for k in ("best_makespan", "greedy_makespan",
+                                                                        "untrained_best_makespan"))
+            rules = ", ".join(str(r["rules"][rule]) for rule in ("SPT", "MWKR", "FIFO", "random"))
+            lines.append(f"| `{r['command']}` | {best} | {greedy} | {before} | {rules} | {r['optimum']} | {r['minutes']:.1f} |")
+    return "\n".join(lines)
+
+
 # file, and what its rows are called; a row's own words are its setting
 SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + dueling + prioritised + 3-step + Huber + clip",
          "dqn-update-wide": "the same, 256-256", "updates-in-one-call": "K updates a call",
          "cartpole-dqn": "CartPole-v1 end to end, one update a step", "cartpole-dqn-128": "the same, batch 128",
          "cartpole-dqn-by-64": "64 updates every 64 steps", "cartpole-compiled-dqn": "tenfold/CartPole-v1 end to end",
-         "per": "prioritised replay of 100k", "eight-seeds": "eight seeds on two cores"}
+         "per": "prioritised replay of 100k", "eight-seeds": "eight seeds on two cores",
+         "cartpole-ppo": "PPO, CartPole-v1 end to end", "cartpole-compiled-ppo": "PPO, tenfold/CartPole-v1 end to end",
+         "masked-heads-acting": "10 heads x 8 options: logits, mask, sample, log-probability",
+         "masked-heads-one-hot": "one-hot of 10 components", "masked-heads-tables": "masked heads, tables made once",
+         "masked-heads-baselines": "counterfactual baselines, 10 x 8, 64-64", "closed-forms": "entropy and divergence",
+         "gae": "advantages (GAE), 2048 x 64", "observations": "Dict observation of 20 keys",
+         "rllib-act": "RLlib, 10 heads x 8 options: acting", "rllib-loss": "RLlib, PPO's loss and gradient",
+         "rllib-ppo": "RLlib, a PPO iteration"}
 
 
 def speed() -> str:
@@ -89,7 +120,8 @@ def bench() -> str:
 def main() -> int:
     path = ROOT / "README.md"
     text = fresh = path.read_text()
-    for name, table in (("learning", learning()), ("published", published()), ("speed", speed()), ("bench", bench())):
+    for name, table in (("learning", learning()), ("published", published()), ("policies", policies()),
+                        ("speed", speed()), ("bench", bench())):
         fresh = re.sub(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m, t=table: f"{m[1]}{t}\n{m[2]}", fresh,
                        flags=re.DOTALL)
     if "--check" in sys.argv:

@@ -377,7 +377,7 @@ def show_list(arguments: argparse.Namespace) -> int:
     print("engines")
     for name, about in ENGINES.items():
         print(f"  {name:20} {about}")
-    print("environments that are installed (dqn takes those with Discrete actions)")
+    print("environments that are installed (ppo takes all actions, dqn one Discrete)")
     ids = known_environments()
     for start in range(0, len(ids), 4):
         print("  " + "".join(f"{i:32}" for i in ids[start:start + 4]).rstrip())

@@ -53,9 +53,21 @@ class ObsLayout:
                 row[offset + int(value) - first] = 1
         else:
             start = 0
+            missing = [k for k in self.keys if k not in obs]
+            if missing:
+                raise EnvironmentFault(f"The observation has no key {missing[0]}: its space promises {', '.join(self.keys)}.")
             for part, value in zip(self.parts, [obs[k] for k in self.keys] if self.keys else obs, strict=True):
                 part.write(value, row[start:start + part.size].reshape(part.shape))
                 start += part.size
+
+    def key_at(self, place: int) -> str:
+        """The dotted key of the number at `place` of a row, where the observation is a Dict; else nothing."""
+        for key, part in zip(self.keys or map(str, range(len(self.parts))), self.parts, strict=True):
+            if place < part.size:
+                below = part.key_at(place)
+                return f"{key}.{below}" if below else key
+            place -= part.size
+        return ""
 
     def encode(self, obs: Any) -> np.ndarray:
         row = np.zeros(self.shape, self.dtype)

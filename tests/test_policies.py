@@ -86,3 +86,12 @@ def test_an_agent_written_as_a_word_in_yaml_is_told_how_to_write_it(tmp_path: Pa
     file.write_text("agent: ppo\n")
     assert main(["train", str(file)]) == 2
     assert "write agent: {name: ppo}" in capsys.readouterr().err
+
+
+def test_pieces_work_alone() -> None:
+    """A step cut by a time limit: δ = 1 + 0.99·5 − 5 = 0.95, from the final observation's value and not the next episode's."""
+    one = np.ones((1, 1))
+    assert ten.ops.gae(one, one * 0.99, one * 5, one * 5, one, 0.95)[0, 0] == pytest.approx(0.95)
+    assert ten.ops.MaskedHeads([2, 3]).options == 5
+    with pytest.raises(AttributeError):
+        ten.ops.nothing  # noqa: B018

@@ -163,6 +163,8 @@ class Environments:
 
     def not_finite(self, i: int) -> EnvironmentFault:
         what = "reward" if not math.isfinite(self.reward[i]) else "observation"
+        key = self.layout.key_at(int(np.argmin(np.isfinite(self.obs[i].ravel())))) if what == "observation" else ""
+        what = f"{what}'s {key}" if key else what
         return EnvironmentFault(f"{self.name}, environment {i}, episode {self.episode[i]}, step {self.length[i]}: "
                                 f"the {what} is not finite; mend the environment, or clip what it returns.")
 

@@ -1,0 +1,23 @@
+"""Equations on arrays, each beside its plain reference. Those that people use alone are here: `ten.ops.gae(…)`."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tenfold.ops.gaussian import Gaussian as Gaussian
+    from tenfold.ops.heads import MaskedHeads as MaskedHeads
+    from tenfold.ops.observations import FlattenPlan as FlattenPlan
+    from tenfold.ops.observations import RunningNorm as RunningNorm
+    from tenfold.ops.returns import gae as gae
+    from tenfold.ops.returns import lambda_returns as lambda_returns
+    from tenfold.ops.returns import n_step_returns as n_step_returns
+
+HOMES = {"MaskedHeads": "heads", "Gaussian": "gaussian", "FlattenPlan": "observations", "RunningNorm": "observations",
+         "gae": "returns", "lambda_returns": "returns", "n_step_returns": "returns"}
+__all__ = ["FlattenPlan", "Gaussian", "MaskedHeads", "RunningNorm", "gae", "lambda_returns", "n_step_returns"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'tenfold.ops' has no attribute {name!r}")
+    return getattr(import_module(f"tenfold.ops.{HOMES[name]}"), name)

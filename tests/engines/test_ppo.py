@@ -240,3 +240,19 @@ def test_an_unfit_wish_for_fused_is_refused() -> None:
         OnPolicy(replace(p.run, env="tenfold/Catch-v0", engine="fused"))
     with pytest.raises(ConfigError, match="verify = 3 has nothing to compare"):
         OnPolicy(replace(p.run, engine="plain", verify=3))
+
+
+@pytest.mark.parametrize(("spoil", "words"), [
+    ({"near": np.array([0, np.nan, 0], np.float32)}, "environment 0, episode 0, step 0: the observation's near is not finite"),
+    ({"near": None}, "The observation has no key near: its space promises near")])
+def test_an_observation_that_is_not_whole_is_refused_with_its_key(spoil: dict, words: str) -> None:
+    class Spoilt(Mixed):
+        def look(self) -> dict:
+            return {k: v for k, v in (super().look() | spoil).items() if v is not None}
+
+    gym.register("Spoilt-v0", Spoilt)
+    try:
+        with pytest.raises(UserError, match=words):
+            place("Spoilt-v0", "plain")
+    finally:
+        del gym.registry["Spoilt-v0"]
