@@ -141,7 +141,7 @@ def convert_group(value: Any, groups: Mapping[str, type[Config]], key: str) -> C
         return value
     first = next(iter(groups))
     if not isinstance(value, Mapping):
-        hint = f": write {key}: {{name: {value}}}" if value in groups else ""
+        hint = f": write {key}: {{name: {value}}}" if isinstance(value, str) and value in groups else ""
         raise ConfigError(key, f"= {show(value)} is not a group of settings{hint}.")
     name = str(value.get("name", first)) if first else ""
     if name not in groups:

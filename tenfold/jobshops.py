@@ -6,6 +6,7 @@ from typing import Any
 from tenfold.agents.ppo import PPOAgent
 from tenfold.envs.schedule import RULES, Schedule, check_schedule, dispatch, gantt_png, gantt_text, optimum, read_instance
 from tenfold.envs.vector import split_name
+from tenfold.errors import UserError
 from tenfold.playing import Agent, Policy, greedy, play, sampling
 from tenfold.settings import Run
 from tenfold.training import agent_of
@@ -24,6 +25,8 @@ def judge(run: Run, agent: Agent, seed: int, path: Path) -> dict[str, Any]:
 
     def best_of(player: PPOAgent, policy: Policy, count: int) -> tuple[int, Schedule]:
         played = play(run.env, player, policy, count, seed, limit=run.episode_limit)
+        if any("schedule" not in info for info in played.infos):
+            raise UserError(f"A schedule was cut off after episode_limit = {run.episode_limit} steps: raise it in config.yaml.")
         return min(((check_schedule(instance, info["schedule"]), info["schedule"]) for info in played.infos), key=lambda f: f[0])
     untrained = agent_of(run)
     assert isinstance(agent, PPOAgent) and isinstance(untrained, PPOAgent)  # no other agent takes these actions

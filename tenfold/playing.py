@@ -131,6 +131,8 @@ def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, 
             raise Stopped
         rows = np.stack([stages[i].row for i in playing])
         masks = [stages[i].mask for i in playing]
+        if any((mask is None) != (masks[0] is None) for mask in masks):
+            raise UserError(f"{env_name} gives an action mask with some observations and none with others.")
         mask = None if masks[0] is None else np.stack(masks)  # type: ignore[arg-type]
         actions = policy(rows, mask, episode[playing], step[playing])
         for i, action in zip(playing.tolist(), actions.tolist() if actions.ndim == 1 else actions, strict=True):

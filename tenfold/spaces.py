@@ -177,7 +177,10 @@ class PolicyActions:
             return np.concatenate([chosen, real], axis=1, dtype=np.float64)
         if self.sizes:
             chosen = chosen + self.starts if any(self.starts) else chosen
-            return chosen[:, 0] if isinstance(self.space, spaces.Discrete) else chosen.reshape(-1, *(self.space.shape or ()))
+            if isinstance(self.space, spaces.Discrete):
+                return chosen[:, 0]
+            # a copy: an environment may keep its action, or change it
+            return chosen.astype(self.space.dtype).reshape(-1, *(self.space.shape or ()))
         assert isinstance(self.space, spaces.Box)
         return np.clip(real, self.low, self.high, dtype=np.float64).astype(self.space.dtype).reshape(-1, *self.space.shape)
 

@@ -272,6 +272,9 @@ def load(path: str | Path, checkpoint: str | int = "last") -> DQNAgent | PPOAgen
     if state["online"].shape != agent.online.flat.shape:
         raise CheckpointError(f"The checkpoint of {path} holds {state['online'].numel():,} parameters and its settings ask for "
                               f"{agent.online.flat.numel():,}: config.yaml was changed after training.")
+    if {name for name in state if name.startswith("norm_")} != set(agent.policy_state()) - {"online"}:
+        raise CheckpointError(f"The checkpoint of {path} and its settings disagree about normalize_obs: config.yaml was changed "
+                              "after training.")
     agent.load_state({name: state[name] for name in agent.policy_state()})
     return agent
 

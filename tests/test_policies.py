@@ -74,18 +74,19 @@ def test_python_trains_a_policy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("flags", "words"), [
     (["--agent.capacity", "5"], "agent.capacity = 5 is not a setting"), (["--agent.horizn", "5"], "--agent.horizn is not a flag"),
-    (["--agent.clip", "0"], "agent.clip = 0 is out of range"), (["--agent.name", "pppo"], "is not one of dqn, ppo"),
-    (["--engine", "compiled"], "engine = compiled is for dqn")])
+    (["--agent.clip", "0"], "agent.clip = 0 is out of range"), (["--agent.name", "pppo"], "is not one of dqn, ppo")])
 def test_mistakes_are_answered_in_a_sentence(flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "ppo", "--env", "tenfold/CartPole-v1", "--out", str(tmp_path / "run"), *flags]) == 2
     assert words in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
-def test_an_agent_written_as_a_word_in_yaml_is_told_how_to_write_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("text", "words"), [("agent: ppo\n", "write agent: {name: ppo}"), ("agent: [ppo]\n", "is not a group of settings"),
+                                             ("agent: {name: ppo, net: [64, 64]}\n", "agent.net = [64, 64] is not a group")])
+def test_a_group_written_otherwise_in_yaml_is_refused(text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "my.yaml"
-    file.write_text("agent: ppo\n")
+    file.write_text(text)
     assert main(["train", str(file)]) == 2
-    assert "write agent: {name: ppo}" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
 
 
 def test_pieces_work_alone() -> None:

@@ -4,6 +4,8 @@ continuous actions has one joint log-probability.
 HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided here.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +24,15 @@ from tenfold.spaces import ObsLayout, PolicyActions
 
 Tensors = dict[str, torch.Tensor]
 ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`
+
+
+@contextmanager
+def told_to_user() -> Iterator[None]:
+    """What the heads refuse is a person's affair: a mask without an option, or a network that diverged."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"The policy cannot act: {error}.") from None
 
 
 class PPOAgent:
@@ -52,6 +63,8 @@ class PPOAgent:
             raise ConfigError("agent.squash", "= true is for continuous actions, and this environment has none: leave it out.")
         if config.squash and not np.isfinite([*actions.low, *actions.high]).all():
             raise ConfigError("agent.squash", "= true needs bounded actions, and this environment's have no bounds.")
+        if config.squash and not np.less(actions.low, actions.high).all():
+            raise ConfigError("agent.squash", "= true needs room between the bounds, and one action has none.")
         if config.baseline == "counterfactual" and (actions.low or not actions.sizes):
             raise ConfigError("agent.baseline", "= counterfactual compares discrete alternatives, and this environment has "
                               "continuous actions: use value.")
@@ -84,8 +97,9 @@ class PPOAgent:
             log_p = torch.zeros(size, device=self.device)
             chosen = torch.zeros(size, c, dtype=torch.int64)
             if self.heads:
-                u = fill_uniform(self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c))
-                chosen, each = self.heads.act(logits, self.mask_of(mask), torch.from_numpy(u.reshape(size, c)).to(self.device))
+                u = fill_uniform(self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c)).reshape(size, c)
+                with told_to_user():
+                    chosen, each = self.heads.act(logits, self.mask_of(mask), torch.from_numpy(u).to(self.device))
                 log_p = log_p + self.heads.joint(each)
             noise = torch.from_numpy(fill_normal(self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)))
             real = means + self.online.log_std.exp() * noise.view(size, d).to(self.device)
@@ -116,8 +130,9 @@ class PPOAgent:
         with torch.no_grad():
             output, _ = self.online(self.to_net(self.normalised(rows)))
             logits, means = output.split([self.actions.options, len(self.actions.low)], dim=-1)
-            chosen = (self.heads.mode(logits, self.mask_of(mask)).cpu().numpy() if self.heads
-                      else np.zeros((len(rows), 0), np.int64))
+            with told_to_user():
+                chosen = (self.heads.mode(logits, self.mask_of(mask)).cpu().numpy() if self.heads
+                          else np.zeros((len(rows), 0), np.int64))
         return self.for_env(chosen, means.cpu().numpy())
 
     def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
@@ -133,7 +148,7 @@ class PPOAgent:
         """
         if isinstance(obs, torch.Tensor):
             found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
-            return torch.as_tensor(found).to(obs.device)
+            return found if self.actions.parts else torch.as_tensor(found).to(obs.device)
         rows, single = self.layout.rows_of(obs)
         if mask is not None:
             allowed = np.asarray(mask, np.bool_)
@@ -145,14 +160,14 @@ class PPOAgent:
         found = [self.actions.decode(row) for row in found] if self.actions.parts else found
         if not single:
             return found
-        return int(found[0]) if np.ndim(found[0]) == 0 and not self.actions.parts else found[0]
+        return int(found[0]) if isinstance(found, np.ndarray) and found.dtype.kind == "i" and found.ndim == 1 else found[0]
 
     # learning ---------------------------------------------------------------------------------------------------------
 
     def loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
         """(loss of a minibatch, [policy loss, value loss, entropy, KL estimate, share of clipped ratios]), weighted means."""
         config = self.config
-        weight = batch["weight"] / batch["weight"].sum()
+        weight = batch["weight"] / batch["weight"].sum().clamp(min=1)
         output, value = self.online(batch["obs"])
         each, entropy = self.evaluate(output, batch)
         change = each - batch["log_p"]  # [B, 1] of the whole action, or [B, C] with an advantage for each component
@@ -181,7 +196,7 @@ class PPOAgent:
         logits, means = output.split([self.actions.options, len(self.actions.low)], dim=-1)
         log_std = self.online.log_std
         each = gaussian.log_prob(means, log_std, batch["real"])
-        if self.config.squash:
+        if self.config.squash and self.config.entropy:
             entropy = gaussian.squashed_entropy(means, log_std, self.low, self.high).sum(-1)
         else:
             entropy = gaussian.entropy(log_std.expand_as(means)).sum(-1)

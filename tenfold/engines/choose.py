@@ -43,7 +43,8 @@ def choose_policy_engine(run: Run, agent: PPOAgent, rollout: Rollout, envs: Envi
     obstacle = why_not_fused(agent)
     check_wish(run, obstacle)
     if run.engine == "compiled":
-        raise ConfigError("engine", "= compiled is for dqn: use auto, fused or plain.")
+        from tenfold.engines.compiled_ppo import CompiledPPO  # here: it loads much of torch that no other engine needs
+        return CompiledPPO(agent, rollout, envs), "compiled, as asked: the update as one graph through torch.compile"
     if run.engine == "plain":
         return PlainPPO(agent, rollout, envs), "plain, as asked"
     if obstacle:

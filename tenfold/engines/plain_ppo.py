@@ -73,9 +73,13 @@ class PlainPPO:
         self.rollout.finish(self.agent.values(self.agent.normalised(self.envs.obs)))
         if self.agent.online.critic is None:
             return
-        advantage, log_p = self.agent.counterfactual({**self.rows, "obs": self.agent.to_net(self.rows["obs"])})
+        rows = {name: value.to(self.agent.device) for name, value in self.rows.items()}
+        advantage, log_p = self.agent.counterfactual(rows | {"obs": self.agent.to_net(rows["obs"])})
         if self.rollout.normalize:
-            weight = self.rows["weight"][:, None] / self.rows["weight"].sum() / advantage.shape[1]
+            weight = rows["weight"][:, None].expand_as(advantage)
+            if "mask" in rows and self.agent.heads:
+                weight = weight * self.agent.heads.present(rows["mask"])  # absent components have no advantage
+            weight = weight / weight.sum().clamp(min=1)
             mean = (weight * advantage).sum()
             advantage = (advantage - mean) / ((weight * (advantage - mean).square()).sum().sqrt() + 1e-8)
         self.each = {"advantage": advantage, "log_p": log_p}

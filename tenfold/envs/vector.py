@@ -184,7 +184,8 @@ class MaskReader:
         given = obs.get(MASK) if self.in_obs else info.get(MASK)
         if given is None:
             return None
-        flat = np.concatenate([np.ravel(part) for part in given]) if isinstance(given, list | tuple) else np.ravel(given)
+        parts = [np.ravel(part) for part in given] if isinstance(given, list | tuple) and len(given) else [np.ravel(given)]
+        flat = np.concatenate(parts)
         if flat.size != self.actions.options:
             raise EnvironmentFault(f"{name} gives an action mask of {flat.size} numbers, and its actions have "
                                    f"{self.actions.options} options.")
@@ -203,7 +204,7 @@ class ScalarEnvironments(Environments):
         first = self.envs[0]
         masks = MaskReader(first.observation_space, policy_actions(first.action_space, name)) if policy else None
         super().__init__(name, num_envs, seed, masks.observation_space if masks else first.observation_space, first.action_space)
-        self.masks = masks
+        self.masks, self.masked = masks, None
         self.exact_resume = not (first.spec is not None and first.spec.nondeterministic)
         shape, dtype = first.action_space.shape or (), first.action_space.dtype or np.dtype(np.int64)
         self.decode = masks.actions.decode if masks and masks.actions.parts else None
@@ -250,7 +251,7 @@ class ScalarEnvironments(Environments):
             self.ret[i] += float(reward)
             self.terminated[i] = terminated
             self.truncated[i] = truncated
-            if self.mask is not None and not (terminated or truncated):
+            if self.masks and not (terminated or truncated):
                 self.read_mask(i, obs, info)
             if terminated or truncated:
                 self.final_obs[i] = row
@@ -261,9 +262,13 @@ class ScalarEnvironments(Environments):
     def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
         assert self.masks
         found = self.masks.read(obs, info, self.name)
-        if found is not None:
-            if self.mask is None:
-                self.mask = np.ones((self.num_envs, self.masks.actions.options), np.bool_)
+        if self.masked is None:  # the very first observation decides
+            self.masked = found is not None
+            self.mask = np.ones((self.num_envs, self.masks.actions.options), np.bool_) if self.masked else None
+        if self.masked != (found is not None):
+            raise EnvironmentFault(f"{self.name} gives an action mask with some observations and none with others: give it in "
+                                   "the info of every reset and every step, or in the observation.")
+        if self.mask is not None:
             self.mask[i] = found
 
     def longer_episodes(self) -> None:
@@ -289,7 +294,7 @@ class ScalarEnvironments(Environments):
                     self.begin(i)
                     break
                 self.layout.write(obs, self.rows[i])
-                if self.mask is not None:
+                if self.masks:
                     self.read_mask(i, obs, info)
                 self.actions[i, self.length[i]] = action
                 self.length[i] += 1
@@ -316,7 +321,7 @@ class NativeEnvironments(Environments):
         self.begin()
 
     def begin(self) -> None:
-        obs, _ = self.env.reset(seed=self.episode_seed(0))
+        obs, self.info = self.env.reset(seed=self.episode_seed(0))
         self.write_all(obs, self.obs)
         self.length, self.ret = [0] * self.num_envs, [0.0] * self.num_envs
         self.terminated[:] = self.truncated[:] = self.skipped[:] = False
@@ -377,4 +382,10 @@ def make_environments(name: str, num_envs: int, seed: int, vectorize: str, polic
         return JobShopEnvironments(name, num_envs, seed)
     if vectorize == "scalar":
         return ScalarEnvironments(name, num_envs, seed, policy)
-    return NativeEnvironments(name, num_envs, seed)
+    native = NativeEnvironments(name, num_envs, seed)
+    if policy:
+        masked = MaskReader(native.env.single_observation_space, policy_actions(native.action_space, name)).in_obs
+        if masked or MASK in native.info or policy_actions(native.action_space, name).parts:
+            raise EnvironmentFault(f"{name} has masked or mixed actions, which its own vector class cannot be given: leave "
+                                   "vectorize at scalar.")
+    return native

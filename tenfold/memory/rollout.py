@@ -131,6 +131,7 @@ def finish_rollout(reward, discount, value, next_value, boundary, weight, last_v
             target[t, b] = advantage[t, b] + value[t, b]
             total += weight[t, b]
             mean += weight[t, b] * advantage[t, b]
+    total = max(total, 1.0)  # every row may be one that is no transition
     mean /= total
     for t in range(steps):
         for b in range(rows):

@@ -39,7 +39,6 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         new = log_probability(torch.from_numpy(output), torch.from_numpy(log_std), sizes, chosen, real, mask).numpy()
         old = new + rng.normal(size=rows).astype(np.float32) / 4
         weight = (rng.random(rows) < 0.8).astype(np.float32)
-        weight[0] = 1
         yield (output, log_std, np.array(sizes, np.int64), chosen, real, mask, old, rng.normal(size=rows).astype(np.float32),
                weight, 0.2, 0.01, np.zeros_like(output), np.zeros_like(log_std), np.zeros(5))
 
@@ -77,7 +76,7 @@ def policy_gradient_reference(output, log_std, sizes, chosen, real, mask, old, a
                               delta_std, sums):
     """L = −mean min(r·A, clip(r, 1 ± ε)·A) − c·mean H,  r = π(a) / π_old(a),  by autograd; means are weighted."""
     out, std = torch.from_numpy(output).requires_grad_(), torch.from_numpy(log_std).requires_grad_()
-    w, a = torch.from_numpy(weight / weight.sum()), torch.from_numpy(advantage)
+    w, a = torch.from_numpy(weight / max(weight.sum(), 1)), torch.from_numpy(advantage)
     change = log_probability(out, std, sizes, chosen, real, mask) - torch.from_numpy(old)
     ratio = change.exp()
     policy = -(w * torch.minimum(ratio * a, ratio.clamp(1 - clip, 1 + clip) * a)).sum()
@@ -103,6 +102,7 @@ def policy_gradient(output, log_std, sizes, chosen, real, mask, old, advantage, 
     total = np.float32(0)
     for b in range(rows):
         total += weight[b]
+    total = max(total, np.float32(1))  # weights are 0 or 1; a minibatch of none learns nothing
     narrow, bonus = np.float32(clip), np.float32(entropy_weight)
     for d in range(reals):
         delta_std[d] = 0
@@ -190,7 +190,7 @@ def value_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 def value_gradient_reference(value, target, old, weight, clip, value_weight, delta, sums):
     """L = c·mean ½(V − R)², or with clipping of the larger of that and ½(V_old + clip(V − V_old, ±ε) − R)²."""
     v = torch.from_numpy(value[0]).requires_grad_()
-    r, o, w = torch.from_numpy(target), torch.from_numpy(old), torch.from_numpy(weight / weight.sum())
+    r, o, w = torch.from_numpy(target), torch.from_numpy(old), torch.from_numpy(weight / max(weight.sum(), 1))
     loss = (v - r) ** 2
     if np.isfinite(clip):
         loss = torch.maximum(loss, (o + (v - o).clamp(-clip, clip) - r) ** 2)
@@ -208,6 +208,7 @@ def value_gradient(value, target, old, weight, clip, value_weight, delta, sums):
     total = np.float32(0)
     for b in range(target.size):
         total += weight[b]
+    total = max(total, np.float32(1))
     for b in range(target.size):
         share = weight[b] / total
         error = value[0, b] - target[b]
@@ -273,6 +274,7 @@ def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, ch
             z = np.float32(np.sqrt(-2 * np.log1p(-draw_uniform(normals, counter)))
                            * np.cos(2 * np.pi * draw_uniform(normals, counter + 1)))
             real[b, d] = output[options + d, b] + np.exp(log_std[d]) * z
+            z = (real[b, d] - output[options + d, b]) * np.exp(-log_std[d])  # of the rounded number, which is learned from
             log_p[b] -= np.float32(0.5) * z * z + log_std[d] + HALF_LOG_TAU
     return chosen, real, log_p
 

@@ -256,3 +256,53 @@ def test_an_observation_that_is_not_whole_is_refused_with_its_key(spoil: dict, w
             place("Spoilt-v0", "plain")
     finally:
         del gym.registry["Spoilt-v0"]
+
+
+def test_a_mask_that_comes_only_sometimes_is_refused() -> None:
+    class Sometimes(gym.Env):
+        observation_space, action_space = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(3)
+
+        def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
+            return np.zeros(2, np.float32), {"action_mask": np.array([1, 0, 1])}
+
+        def step(self, action: int) -> tuple:
+            return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    gym.register("Sometimes-v0", Sometimes)
+    with pytest.raises(UserError, match="with some observations and none with others"):
+        place("Sometimes-v0", "plain").round()
+
+
+def test_an_environment_owns_the_action_it_is_given() -> None:
+    p = filled(place("tenfold/Assign-v0", "plain"))
+    assert not np.shares_memory(p.agent.for_env(p.rollout.chosen[0], p.rollout.real[0]), p.rollout.chosen)
+
+
+def test_rows_that_are_no_transition_alone_teach_nothing() -> None:
+    """NEXT_STEP vector classes insert rows whose action is ignored; a minibatch of only these leaves the parameters whole."""
+    for engine in ("plain", "fused"):
+        p = OnPolicy(Run.of({"env": "CartPole-v1", "vectorize": "native", "num_envs": 1, "engine": engine,
+                             "agent": {"name": "ppo", "horizon": 40, "epochs": 1, "minibatches": 40, "net": {"hidden": [8]}}}))
+        while p.agent.updates < 80:
+            p.round()
+        assert p.agent.block.isfinite().all()
+
+
+def test_narrow_gaussians_keep_the_ratio_at_1() -> None:
+    """The log-probability is that of the number stored, which was rounded."""
+    p = filled(place("tenfold/Pendulum-v1", std=1e-3))
+    with torch.no_grad():
+        p.agent.online.policy.layers[-1].bias.fill_(3.0)
+    p = filled(place("tenfold/Pendulum-v1", std=1e-3))
+    batch = PlainPPO(p.agent, p.rollout, p.envs).minibatch(0)
+    each, _ = p.agent.evaluate(p.agent.online(batch["obs"])[0], batch)
+    assert torch.allclose(each, batch["log_p"], atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_compiled_engine_learns_the_same() -> None:
+    from tenfold.engines.compiled_ppo import CompiledPPO
+    from tenfold.engines.fused_ppo import phase_of
+    options = {"horizon": 8, "epochs": 2, "minibatches": 2, "entropy": 0.01, "net": {"hidden": [6]}}
+    for plain, compiled in zip(phase_of(PlainPPO, "tenfold/Assign-v0", options, 1), phase_of(CompiledPPO, "tenfold/Assign-v0", options, 1), strict=True):
+        assert np.allclose(plain, compiled, atol=1e-5)
