@@ -47,6 +47,6 @@ def test_tuples_and_dicts_are_joined_in_their_order() -> None:
 def test_other_spaces_are_refused_by_name() -> None:
     with pytest.raises(EnvironmentFault, match="observations of type Text"):
         observation_layout(B.Text(5), "Odd-v0")
-    with pytest.raises(EnvironmentFault, match=r"Pendulum-v1 has continuous actions.*ppo fits"):
+    with pytest.raises(EnvironmentFault, match=r"Pendulum-v1 has continuous actions.*train it with ppo"):
         discrete_actions(B.Box(-1, 1, (1,)), "Pendulum-v1")
     assert discrete_actions(B.Discrete(3, start=-1), "x") == DiscreteActions(3, -1)
