@@ -24,6 +24,7 @@ from numba import njit
 import tenfold.envs  # noqa: F401  (registers ours)
 from tenfold.config import parse_call, parse_number
 from tenfold.errors import EnvironmentFault, UserError
+from tenfold.ops.observations import FlattenPlan, ObservationError
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_bits, key
 from tenfold.spaces import PolicyActions, observation_layout, policy_actions
@@ -213,6 +214,8 @@ class ScalarEnvironments(Environments):
         self.actions = np.zeros((num_envs, 1024, *shape), dtype)  # of the current episodes; grows by doubling
         self.discrete = isinstance(first.action_space, gym.spaces.Discrete)
         self.direct = self.layout.direct
+        seen = masks.observation_space if masks else first.observation_space
+        self.plan = FlattenPlan(seen, name) if self.layout.parts else None
         self.rows = list(self.obs)  # views, made once
         self.flat_rows = [row.reshape(-1) for row in self.rows]
         for i in range(num_envs):
@@ -221,7 +224,7 @@ class ScalarEnvironments(Environments):
     def begin(self, i: int) -> None:
         """Resets environment i to the start of its current episode."""
         obs, info = self.envs[i].reset(seed=self.episode_seed(i))
-        self.layout.write(obs, self.rows[i])
+        self.write(obs, i)
         if self.masks:
             self.read_mask(i, obs, info)
         self.length[i] = 0
@@ -239,7 +242,7 @@ class ScalarEnvironments(Environments):
             if self.direct:
                 row[...] = obs
             else:
-                self.layout.write(obs, row)
+                self.write(obs, i)
             self.reward[i] = reward
             taken = self.length[i]
             self.length[i] = taken + 1
@@ -258,6 +261,17 @@ class ScalarEnvironments(Environments):
                 self.finished.append(Episode(i, self.ret[i], taken + 1))
                 self.episode[i] += 1
                 self.begin(i)
+
+    def write(self, obs: Any, i: int) -> None:
+        """Encodes an observation into row i: Dict and Tuple in one pass."""
+        if self.plan is None:
+            self.layout.write(obs, self.rows[i])
+            return
+        try:
+            self.plan.flatten([obs], self.rows[i][None])
+        except ObservationError as error:
+            raise EnvironmentFault(f"{self.name}, environment {i}, episode {self.episode[i]}, step {self.length[i]}: "
+                                   f"{error}") from None
 
     def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
         assert self.masks
@@ -293,7 +307,7 @@ class ScalarEnvironments(Environments):
                 if terminated or truncated:
                     self.begin(i)
                     break
-                self.layout.write(obs, self.rows[i])
+                self.write(obs, i)
                 if self.masks:
                     self.read_mask(i, obs, info)
                 self.actions[i, self.length[i]] = action

@@ -243,8 +243,8 @@ def test_an_unfit_wish_for_fused_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("spoil", "words"), [
-    ({"near": np.array([0, np.nan, 0], np.float32)}, "environment 0, episode 0, step 0: the observation's near is not finite"),
-    ({"near": None}, "The observation has no key near: its space promises near")])
+    ({"near": np.array([0, np.nan, 0], np.float32)}, "environment 0, episode 0, step 0: The observation's key near holds nan"),
+    ({"near": None}, "environment 0, episode 0, step 0: The observation's key near is missing")])
 def test_an_observation_that_is_not_whole_is_refused_with_its_key(spoil: dict, words: str) -> None:
     class Spoilt(Mixed):
         def look(self) -> dict:
