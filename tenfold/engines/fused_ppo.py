@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from tenfold.agents.ppo import GRAD, MEAN, ONLINE, SQUARE, PPOAgent, Tensors
+from tenfold.engines.fused import PATIENCE, turn_rows, zeros
 from tenfold.engines.plain_ppo import PlainPPO
 from tenfold.envs.control import ControlEnvironments, play_all
 from tenfold.envs.vector import Environments, make_environments
@@ -28,7 +29,6 @@ from tenfold.record.clock import Clock
 from tenfold.settings import PPO
 from tenfold.spaces import policy_actions
 
-PATIENCE = 0.05  # seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
 # parts of a round, to be added up
 STORE, FINISH, UPDATE, ACT = 1, 2, 4, 8
 # places in `counter`
@@ -42,22 +42,13 @@ COINS, NORMALS, SHUFFLES = range(3)
 
 
 @njit(cache=True, error_model="numpy")
-def turn(rows, scale, inputs):
-    """Rows [B, features] as the network takes them, [features, B]."""
-    factor = np.float32(scale)
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            inputs[j, i] = rows[i, j] * factor
-
-
-@njit(cache=True, error_model="numpy")
 def values_of(obs, rule, flat, v_sizes, seen, n_mean, n_inverse, a_inputs, a_hidden):
     """Values [1, B] of observations that were not counted into the running statistics."""
     if rule[NORM]:
         norm_apply(obs, n_mean, n_inverse, rule[NORM_CLIP], seen)
-        turn(seen, 1.0, a_inputs)
+        turn_rows(seen, 1.0, a_inputs)
     else:
-        turn(obs, rule[OBS_SCALE], a_inputs)
+        turn_rows(obs, rule[OBS_SCALE], a_inputs)
     return mlp_forward(flat[flat.size - parameter_total(v_sizes):], v_sizes, int(rule[ACTIVATION]), a_inputs, a_hidden)
 
 
@@ -206,7 +197,7 @@ def fused_ppo(parts, counter, updates, rule, streams, sums, block, sizes, p_size
         if rule[REFUSE] and has_empty(e_mask, sizes):
             counter[EMPTY] = 1
             return
-        turn(r_obs[t], rule[OBS_SCALE], a_inputs)
+        turn_rows(r_obs[t], rule[OBS_SCALE], a_inputs)
         reals = r_real.shape[2]
         split = reals + parameter_total(p_sizes)
         output = mlp_forward(flat[reals:split], p_sizes, activation, a_inputs, a_hidden)
@@ -337,10 +328,6 @@ class FusedPPO(PlainPPO):
     def load_state(self, state: Tensors) -> None:
         super().load_state(state)
         self.chosen = False
-
-
-def zeros(*shape: int) -> np.ndarray:
-    return np.zeros(shape, np.float32)
 
 
 def rules(agent: PPOAgent) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -64,7 +65,8 @@ class Lockstep:
         elif self.tied():
             self.ties += 1
         else:
-            self.refuse(excess, where)
+            batch = {name: rows.numpy() for name, rows in plain.rows.items()}
+            refuse(self.folder, batch, self.before, fast.agent, plain.agent, excess, where)
         clock.lap("verify")
 
     def excess(self, lr: float) -> tuple[float, str]:
@@ -94,19 +96,20 @@ class Lockstep:
         first, second = values.topk(2, dim=-1).values.unbind(-1)
         return bool((first - second < 1e-5 * (1 + first.abs())).any())
 
-    def refuse(self, excess: float, where: str) -> None:
-        batch = {name: rows.numpy() for name, rows in self.plain.rows.items()}
-        state = {"before": self.before.numpy(), "fast": self.engine.agent.block.numpy(), "plain": self.plain.agent.block.numpy()}
-        path = self.folder / f"mismatch-{self.engine.agent.updates}.safetensors"
-        save_file(batch | state, path)
-        raise Mismatch(f"Update {self.engine.agent.updates} of the fast engine is not the plain one's: the {where} differ "
-                       f"{excess:.3g} times more than allowed. The batch and both results are in {path}; please report it, and "
-                       "go on with `tenfold resume RUN --engine plain`.")
-
     def sentence(self) -> str:
         ties = f"; {self.ties} more held a tie between actions closer than rounding" if self.ties else ""
         return (f"verified: {self.compared:,} updates repeated by the plain engine, largest difference of a parameter "
                 f"{self.largest:.1e}{ties}")
+
+
+def refuse(folder: Path, batch: dict[str, np.ndarray], before: torch.Tensor, fast: Any, plain: Any, excess: float,
+           where: str) -> NoReturn:
+    """Ends the run, with the batch and both agents' results saved."""
+    path = folder / f"mismatch-{fast.updates}.safetensors"
+    save_file(batch | {"before": before.numpy(), "fast": fast.block.numpy(), "plain": plain.block.numpy()}, path)
+    raise Mismatch(f"Update {fast.updates} of the fast engine is not the plain one's: the {where} differ {excess:.3g} times more "
+                   f"than allowed. The batch and both results are in {path}; please report it, and go on with `tenfold resume "
+                   "RUN --engine plain`.")
 
 
 def distance(one: DQNAgent, other: DQNAgent, row: int) -> float:

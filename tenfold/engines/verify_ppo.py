@@ -4,11 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 
 from tenfold.agents.ppo import GRAD, ONLINE, PPOAgent
 from tenfold.engines.plain_ppo import PlainPPO
-from tenfold.engines.verify import Mismatch
+from tenfold.engines.verify import refuse
 from tenfold.record.clock import Clock
 from tenfold.settings import value_at
 
@@ -61,19 +60,11 @@ class PolicyLockstep:
         checks = {name: np.inf if np.isnan(found) else found for name, found in checks.items()}
         where = max(checks, key=checks.__getitem__)
         if checks[where] > 1:
-            self.refuse(checks[where], where, number)
+            part = number % self.plain.agent.config.minibatches
+            batch = {name: np.ascontiguousarray(rows.numpy()) for name, rows in self.plain.minibatch(part).items()}
+            refuse(self.folder, batch, self.before, self.engine.agent, self.plain.agent, checks[where], where)
         self.compared += 1
         self.largest = max(self.largest, apart)
-
-    def refuse(self, excess: float, where: str, number: int) -> None:
-        batch = {name: np.ascontiguousarray(rows.numpy())
-                 for name, rows in self.plain.minibatch(number % self.plain.agent.config.minibatches).items()}
-        state = {"before": self.before.numpy(), "fast": self.engine.agent.block.numpy(), "plain": self.plain.agent.block.numpy()}
-        path = self.folder / f"mismatch-{self.engine.agent.updates}.safetensors"
-        save_file(batch | state, path)
-        raise Mismatch(f"Update {self.engine.agent.updates} of the fast engine is not the plain one's: the {where} differ "
-                       f"{excess:.3g} times more than allowed. The batch and both results are in {path}; please report it, and "
-                       "go on with `tenfold resume RUN --engine plain`.")
 
     def sentence(self) -> str:
         return (f"verified: {self.compared:,} updates repeated by the plain engine, largest difference of a parameter "

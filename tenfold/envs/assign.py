@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 from numba import njit
 
-from tenfold.envs.vector import Environments, Episode
+from tenfold.envs.vector import Environments
 from tenfold.errors import EnvironmentFault
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
@@ -199,14 +199,10 @@ class AssignEnvironments(Environments):
         self.action[:] = actions
         self.end_rounds(play_all(*self.lanes))
 
-    def begin_rounds(self) -> None:
-        if self.finished:
-            self.finished = []
-
     def end_rounds(self, ended: int) -> None:
         """Notes what `play_all` said of the last step."""
         if ended > 0:
-            self.finished = [Episode(int(i), ret, int(length)) for i, ret, length in self.last[:ended].tolist()]
+            self.note_ended(self.last[:ended])
         elif ended < 0:
             i, w = divmod(-1 - ended, WORKERS)
             why = complaint(w, int(self.action[i, w]), self.options[i].reshape(WORKERS, TASKS)[w])
@@ -220,9 +216,6 @@ class AssignEnvironments(Environments):
         self.length[:], self.episode[:], self.ret[:] = state["length"], state["episode"], state["ret"]
         show_all(self.length, self.episode, self.streams, self.obs, self.options)
         return bool(np.array_equal(self.obs, state["obs"]))
-
-    def close(self) -> None:
-        pass
 
 
 class AssignEnv(gym.Env[np.ndarray, np.ndarray]):

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from numba import njit
 
-from tenfold.envs.vector import Environments, Episode
+from tenfold.envs.vector import Environments
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
 
@@ -340,14 +340,10 @@ class ControlEnvironments(Environments):
         self.action[:] = actions if actions.ndim == 1 else actions[:, 0]
         self.end_rounds(play_all(*self.lanes))
 
-    def begin_rounds(self) -> None:
-        if self.finished:
-            self.finished = []
-
     def end_rounds(self, ended: int) -> None:
         """Notes what `play_all` said of the last step."""
         if ended > 0:
-            self.finished = [Episode(int(i), ret, int(length)) for i, ret, length in self.last[:ended].tolist()]
+            self.note_ended(self.last[:ended])
         elif ended < 0:
             raise self.not_finite(-1 - ended)
 
@@ -362,9 +358,6 @@ class ControlEnvironments(Environments):
         for row, seen in zip(self.states, self.obs, strict=True):
             observe(self.kind.number, row, seen)
         return bool(np.array_equal(self.obs, state["obs"]))
-
-    def close(self) -> None:
-        pass
 
 
 class ControlEnv(gym.Env[np.ndarray, Any]):

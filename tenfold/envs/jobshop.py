@@ -31,7 +31,7 @@ import numpy as np
 from numba import njit
 
 from tenfold.envs.schedule import Instance, Schedule, Scheduled, gantt_figure, gantt_text, lower_bound, read_instance
-from tenfold.envs.vector import Environments, Episode, split_name
+from tenfold.envs.vector import Environments, split_name
 from tenfold.errors import EnvironmentFault
 from tenfold.ops.pairs import pair
 
@@ -415,14 +415,10 @@ class JobShopEnvironments(Environments):
         self.action[:] = actions
         self.end_rounds(play_all(*self.lanes))
 
-    def begin_rounds(self) -> None:
-        if self.finished:
-            self.finished = []
-
     def end_rounds(self, ended: int) -> None:
         """Notes what `play_all` said of the last step."""
         if ended > 0:
-            self.finished = [Episode(int(i), ret, int(length)) for i, ret, length in self.last[:ended].tolist()]
+            self.note_ended(self.last[:ended])
         elif ended < 0:
             i, m = divmod(-1 - ended, self.instance.machines)
             why = complaint(self.instance, m, int(self.action[i, m]), self.options[i].reshape(self.instance.machines, -1)[m])
@@ -445,9 +441,6 @@ class JobShopEnvironments(Environments):
         self.last_makespan[:], self.last_states[:] = state["last_makespan"], state["last_state"]
         self.see_again()
         return bool(np.array_equal(self.obs, state["obs"]))
-
-    def close(self) -> None:
-        pass
 
 
 class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):

@@ -157,7 +157,17 @@ class Environments:
         raise NotImplementedError
 
     def close(self) -> None:
-        raise NotImplementedError
+        """Nothing is held open, unless a subclass says so."""
+
+    # for tasks whose steps are compiled
+
+    def begin_rounds(self) -> None:
+        if self.finished:
+            self.finished = []
+
+    def note_ended(self, rows: np.ndarray) -> None:
+        """Episodes that ended in the last step: rows of lane, return, length."""
+        self.finished = [Episode(int(i), ret, int(length)) for i, ret, length in rows.tolist()]
 
     def episode_seed(self, i: int) -> int:
         return int(draw_bits(self.keys[i], self.episode[i])) >> (64 - SEED_BITS)
