@@ -1,4 +1,4 @@
-"""The plain engine on a GPU: the same numbers as on the CPU, within float tolerance."""
+"""The plain engines on a GPU: the same numbers as on the CPU, within float tolerance."""
 
 import copy
 
@@ -8,6 +8,7 @@ import torch
 
 from tenfold.nets.blocks import QNetwork
 from tenfold.ops.random import Purpose, bits, bits_torch, key, normal_torch, uniform, uniform_torch
+from tenfold.places.onpolicy import OnPolicy
 from tenfold.places.serial import Serial
 from tenfold.settings import DQN, Net, Run
 
@@ -62,3 +63,44 @@ def test_a_run_on_the_gpu_trains_and_acts() -> None:
     assert place.agent.updates == 225 and not torch.equal(start, place.agent.online.flat)
     assert place.agent.act(np.zeros(4, np.float32)) in (0, 1)
     assert place.agent.act(torch.zeros(5, 4, device="cuda")).is_cuda
+
+
+@pytest.mark.parametrize(("env", "option"), [
+    ("tenfold/CartPole-v1", {"value_clip": 0.1, "entropy": 0.01, "normalize_obs": True}),
+    ("tenfold/Pendulum-v1", {"squash": True, "entropy": 0.01}),
+    ("tenfold/Assign-v0", {"baseline": "counterfactual"}), ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"})])
+def test_policy_updates_on_the_gpu_equal_the_cpus(env: str, option: dict[str, object]) -> None:
+    """Lockstep: the CPU's rollout and state are copied over before each update."""
+    small = {"name": "ppo", "horizon": 32, "epochs": 2, "minibatches": 2, "net": {"hidden": [32, 32]}}
+    cpu, gpu = (OnPolicy(Run.of({"env": env, "num_envs": 4, "engine": "plain", "device": device, "agent": small | option}))
+                for device in ("cpu", "cuda"))
+    for _ in range(3):
+        while cpu.rollout.left:
+            cpu.envs.step(cpu.engine.explore(cpu.step, cpu.rounds))
+            cpu.engine.store()
+            cpu.rounds += 1
+        for name, rows in vars(cpu.rollout).items():
+            if isinstance(rows, np.ndarray):
+                getattr(gpu.rollout, name)[...] = rows
+        gpu.envs.obs[:] = cpu.envs.obs
+        gpu.agent.load_state(cpu.agent.state())
+        for place in (cpu, gpu):
+            place.engine.finish()
+        for number in range(cpu.engine.per_phase):
+            gpu.agent.load_state(cpu.agent.state())
+            for place in (cpu, gpu):
+                place.engine.learn(number, number + 1, 100)
+            assert torch.allclose(cpu.agent.online.flat_grad, gpu.agent.online.flat_grad.cpu(), rtol=1e-3, atol=1e-5)
+            assert torch.allclose(cpu.agent.online.flat, gpu.agent.online.flat.cpu(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("env", ["tenfold/CartPole-v1", "tenfold/Pendulum-v1", "tenfold/Assign-v0"])
+def test_a_policy_on_the_gpu_trains_and_acts(env: str) -> None:
+    agent = {"name": "ppo", "horizon": 16, "net": {"hidden": [32]}}
+    place = OnPolicy(Run.of({"env": env, "num_envs": 4, "device": "cuda", "agent": agent}))
+    start = place.agent.online.flat.clone()
+    while place.step < 500:
+        place.round()
+    assert place.agent.updates > 0 and torch.isfinite(place.agent.online.flat).all()
+    assert not torch.equal(start, place.agent.online.flat)
+    assert place.envs.action_space.contains(place.agent.act(place.envs.obs[0]))
