@@ -35,8 +35,8 @@ def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, A
 def batch_of(place: Serial) -> dict[str, np.ndarray]:
     """The batch drawn last, as arrays of its own."""
     r, b = place.replay, place.replay.batch
-    gather(b.row, r.lane_rows, r.n_step, r.gamma, r.obs, r.action, r.reward, r.kind, r.flat_obs, b.action, b.reward, b.discount,
-           r.flat_next_obs)
+    gather(b.row, r.lane_rows, r.n_step, r.frames, r.gamma, r.obs, r.action, r.reward, r.kind, r.flat_obs, b.action, b.reward,
+           b.discount, r.flat_next_obs)
     weight = place.engine.items[WEIGHT] if isinstance(place.engine, FusedEngine) else b.weight
     return {"obs": b.obs.copy(), "action": b.action.copy(), "reward": b.reward.copy(), "discount": b.discount.copy(),
             "next_obs": b.next_obs.copy(), "weight": weight.copy()}

@@ -13,8 +13,10 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.envs.vector import SEED_BITS, MaskReader, make_env
 from tenfold.errors import UserError
+from tenfold.memory.frames import Frames
 from tenfold.ops.random import Purpose, below, bits, key, uniform
 
+NOT = np.zeros(1, np.bool_)
 LANES = 16  # episodes played side by side, so that one forward pass serves all of them
 
 
@@ -85,20 +87,28 @@ class Stage:
         self.name, self.agent, self.env = name, agent, make_env(name, **more)
         self.masks = MaskReader(self.env.observation_space, agent.actions) if isinstance(agent, PPOAgent) else None
         self.decode = agent.actions.decode if isinstance(agent, PPOAgent) and agent.actions.parts else None
-        self.row = np.zeros(agent.layout.shape, agent.layout.dtype)
+        self.own = self.row = np.zeros(agent.layout.shape, agent.layout.dtype)
         self.mask: np.ndarray | None = None
+        self.frames: Frames | None = None
+        if isinstance(agent, DQNAgent) and agent.config.frames > 1:
+            self.frames = Frames(agent.config.frames, agent.layout, 1)
+            self.row = self.frames.seen[0]
 
     def reset(self, seed: int) -> None:
         self.see(*self.env.reset(seed=seed))
+        if self.frames:
+            self.frames.begin(self.own[None])
 
     def step(self, action: Any) -> tuple[float, bool, dict[str, Any]]:
         """(reward, whether the episode is over, info)."""
         obs, reward, terminated, truncated, info = self.env.step(self.decode(action) if self.decode else action)
         self.see(obs, info)
+        if self.frames:
+            self.frames.push(NOT, NOT, self.own[None], self.own[None])
         return float(reward), terminated or truncated, info
 
     def see(self, obs: Any, info: dict[str, Any]) -> None:
-        self.agent.layout.write(obs, self.row)
+        self.agent.layout.write(obs, self.own)
         if self.masks:
             self.mask = self.masks.read(obs, info, self.name)
 

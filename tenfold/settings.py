@@ -166,6 +166,8 @@ class DQN(Config):
     """value and advantages as separate outputs: Q = V + A - mean(A)"""
     n_step: Count = 1
     """rewards summed before bootstrapping, cut at the episode's end"""
+    frames: Annotated[int, Limits(1, 64)] = 1
+    """observations the network sees together: the current one and those before it in its episode"""
     replay: Uniform | Prioritized = Uniform()
     """uniform, or prioritized(alpha, beta, eps)"""
     distribution: Quantile | None = None
@@ -183,8 +185,9 @@ class DQN(Config):
         if self.batch_size * self.accumulate > self.capacity:
             raise ConfigError("batch_size", f"= {self.batch_size} x accumulate = {self.accumulate} is more than "
                               f"capacity = {self.capacity}: a batch must fit into the replay memory.")
-        if self.n_step + 2 > self.capacity:
-            raise ConfigError("n_step", f"= {self.n_step} does not fit: it must be at most capacity - 2 = {self.capacity - 2}.")
+        if self.n_step + self.frames + 1 > self.capacity:
+            raise ConfigError("n_step", f"= {self.n_step} does not fit: it must be at most capacity - frames - 1 = "
+                              f"{self.capacity - self.frames - 1}.")
 
 
 @dataclass(frozen=True)
@@ -298,7 +301,7 @@ class Run(Config):
                                   f"{self.num_envs} steps of a learning phase: raise agent.horizon or num_envs.")
             return
         rows = self.agent.capacity // self.num_envs
-        if rows < self.agent.n_step + 2:
+        if rows < self.agent.n_step + self.agent.frames + 1:
             raise ConfigError("num_envs", f"= {self.num_envs} leaves {rows} rows of replay for each environment, too few for "
                               f"agent.n_step = {self.agent.n_step}: raise agent.capacity or lower num_envs.")
 

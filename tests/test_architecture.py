@@ -15,7 +15,7 @@ ARROWS = {
     "agents": {"ops", "nets", "memory", "agents"}, "record": {"record", "memory", "envs"},
     "engines": {"agents", "nets", "ops", "memory", "record", "engines", "envs"},
     "places": {"agents", "engines", "envs", "memory", "record", "places"},
-    "playing": {"agents", "envs", "ops"},
+    "playing": {"agents", "envs", "memory", "ops"},
     "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops"},
     "jobshops": {"agents", "envs", "playing", "training"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},

@@ -3,6 +3,7 @@
 HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided here.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,22 +22,31 @@ ONLINE, TARGET, MEAN, SQUARE, GRAD = range(5)  # rows of an agent's `block`
 
 
 class DQNAgent:
-    """Online and target network, Adam's moments, the count of updates."""
+    """Online and target network, Adam's moments, the count of updates.
 
-    def __init__(self, config: DQN, layout: ObsLayout, actions: DiscreteActions, seed: int, device: str = "cpu") -> None:
+    Agent `member` of a world draws from streams of its own. `block` is where the numbers live, if that is decided elsewhere.
+    """
+
+    def __init__(self, config: DQN, layout: ObsLayout, actions: DiscreteActions, seed: int, device: str = "cpu", member: int = 0,
+                 block: torch.Tensor | None = None) -> None:
         self.config, self.layout, self.actions = replace(config, net=fit_encoder(config.net, layout)), layout, actions
-        shape = (layout.size,) if self.config.net.encoder == "mlp" else layout.net_shape
-        self.online = QNetwork(shape, actions.n, self.config, layout.scale).initialise([seed]).to(device)
-        self.target = QNetwork(shape, actions.n, self.config, layout.scale).to(device)
+        self.online = self.make_network().initialise([seed], member).to(device)
+        self.target = self.make_network().to(device)
         # one array for compiled code, five for everyone else
-        self.block = torch.zeros(5, self.online.flat.numel(), device=device)
+        self.block = torch.zeros(5, self.online.flat.numel(), device=device) if block is None else block
         self.online.flatten(self.block[ONLINE], self.block[GRAD])
         self.target.flatten(self.block[TARGET]).flat.copy_(self.online.flat)
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
         self.count = np.zeros(1, np.int64)  # gradient updates so far
         self.device = self.online.flat.device
-        self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
+        self.keys = {purpose: key(seed, purpose, member) for purpose in Purpose}
         self.noise = np.zeros(self.online.noise_size, np.float32)
+
+    def make_network(self, members: int | None = None) -> QNetwork:
+        """One that sees as many frames as the settings say: side by side in a vector, as further channels in an image."""
+        frames, shape = self.config.frames, self.layout.net_shape
+        shape = (frames * self.layout.size,) if self.config.net.encoder == "mlp" else (frames * shape[0], *shape[1:])
+        return QNetwork(shape, self.actions.n, self.config, self.layout.scale, members)
 
     @property
     def updates(self) -> int:
@@ -51,20 +61,23 @@ class DQNAgent:
 
     def explore(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
         """Actions [B] 0 … n − 1 for training. `step` sets the schedules; `rounds` counts calls and addresses the draws."""
-        size, how = len(rows), self.config.explore
-        start = rounds * size
+        return self.explore_by(lambda noise: self.values(rows, noise), len(rows), step, rounds)
+
+    def explore_by(self, values: Callable[[torch.Tensor | None], np.ndarray], size: int, step: int, rounds: int) -> np.ndarray:
+        """The same for action values [B, A] that are asked for only where they count, under noise or without."""
+        start, how = rounds * size, self.config.explore
         if isinstance(how, Epsilon):
             random = fill_uniform(self.keys[Purpose.COIN], start, np.empty(size)) < value_at(how.schedule, step)
             choice = self.random_actions(start, size)
-            return choice if random.all() else np.where(random, choice, self.values(rows).argmax(-1))
+            return choice if random.all() else np.where(random, choice, values(None).argmax(-1))
         if isinstance(how, Boltzmann):  # argmax(Q / T + Gumbel noise) is a draw from softmax(Q / T)
             u = fill_uniform(self.keys[Purpose.ACTION], start * self.actions.n, np.empty(size * self.actions.n))
             gumbel = -np.log(-np.log(np.maximum(u, 2.0**-53)))
-            values = self.values(rows).astype(np.float64)
-            return (values + value_at(how.temperature, step) * gumbel.reshape(size, -1)).argmax(-1)
+            known = values(None).astype(np.float64)
+            return (known + value_at(how.temperature, step) * gumbel.reshape(size, -1)).argmax(-1)
         if step < self.config.learning_starts:  # an untrained network's favourite action would fill the memory otherwise
             return self.random_actions(start, size)
-        return self.values(rows, self.draw_noise(Purpose.NOISE_ACT, rounds)).argmax(-1)
+        return values(self.draw_noise(Purpose.NOISE_ACT, rounds)).argmax(-1)
 
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics."""
@@ -80,12 +93,16 @@ class DQNAgent:
         """The greedy action for one observation or a batch, in the environment's own numbers.
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict or Tuple observations is a
-        list of them. `mask` is True where an action is allowed.
+        list of them. `mask` is True where an action is allowed. An agent that sees k frames takes [k, …] for one observation,
+        oldest first; before an episode's first frame stands that frame again.
         """
         if isinstance(obs, torch.Tensor):
             found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
             return torch.as_tensor(found).to(obs.device)
-        rows, single = self.layout.rows_of(obs)
+        layout, frames = self.layout, self.config.frames
+        if frames > 1:
+            layout = replace(layout, shape=(frames, *layout.shape), parts=(), keys=(), one_hot=())
+        rows, single = layout.rows_of(obs)
         values = self.values(rows)
         if mask is not None:
             allowed = np.asarray(mask, np.bool_)
@@ -103,7 +120,10 @@ class DQNAgent:
         return self.values(rows).argmax(-1) + self.actions.start
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows if self.config.net.encoder == "mlp" else self.layout.to_net(rows)
+        if self.config.net.encoder == "mlp":
+            return rows
+        images = self.layout.to_net(rows)
+        return images if self.config.frames == 1 else images.flatten(-4, -3)  # frames as channels
 
     def draw_noise(self, purpose: Purpose, count: int) -> torch.Tensor | None:
         """The noise vector number `count` of a purpose; None where the layers are not noisy."""

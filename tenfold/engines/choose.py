@@ -26,6 +26,8 @@ def why_not_fused(agent: DQNAgent | PPOAgent) -> str:
             return "the entropy of squashed actions has no closed form"
     elif isinstance(agent.config.explore, Noisy):
         return "the layers are noisy"
+    elif agent.config.frames > 1:
+        return "the network sees several frames"
     return ""
 
 

@@ -62,8 +62,8 @@ def update_once(step, updates, rule, stream, sums, block, sizes, rows, inputs, l
         draw_prioritized(stream, m_count, m_tree, schedule_at(rule, BETA, step), row, draw, weight)
     else:
         draw_ready(stream, m_count, m_ready, m_head, row)
-    gather(row, m_ready.size // m_head.size, int(rule[N_STEP]), rule[GAMMA], m_obs, m_action, m_reward, m_kind, rows[0], action,
-           reward, discount, rows[1])
+    gather(row, m_ready.size // m_head.size, int(rule[N_STEP]), 1, rule[GAMMA], m_obs, m_action, m_reward, m_kind, rows[0],
+           action, reward, discount, rows[1])
     turn_rows(rows[0], rule[SCALE], obs)
     turn_rows(rows[1], rule[SCALE], next_obs)
     next_output = mlp_forward(target, sizes, activation, next_obs, layers[NEXT_HIDDEN])
@@ -156,7 +156,7 @@ def fused_round(parts, counter, updates, rule, streams, sums, block, sizes, rows
     """
     if parts & STORE:
         add_rows(m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top, int(rule[N_STEP]),
-                 e_action, e_reward, e_terminated, e_truncated, e_skipped, e_obs, e_final_obs)
+                 1, 0, e_action, e_reward, e_terminated, e_truncated, e_skipped, e_obs, e_final_obs)
         before = counter[STEP]
         for i in range(e_skipped.size):
             counter[STEP] += not e_skipped[i]

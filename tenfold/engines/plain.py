@@ -19,6 +19,7 @@ class PlainEngine:
 
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
         self.agent, self.replay, self.envs = agent, replay, envs
+        self.seen = envs.obs  # what the network acts on
         b = replay.batch  # these tensors share the batch's memory: nothing is copied on the CPU
         self.rows: Tensors = {name: torch.from_numpy(getattr(b, name))
                               for name in ("obs", "action", "reward", "discount", "next_obs", "weight")}
@@ -30,7 +31,7 @@ class PlainEngine:
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments' current observations."""
-        return self.agent.explore(self.envs.obs, step, rounds)
+        return self.agent.explore(self.seen, step, rounds)
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         """`count` gradient updates at environment step `step`."""

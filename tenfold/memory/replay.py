@@ -9,6 +9,9 @@ following row keeps the TRUE final observation (kind FINAL, never sampled) and t
     kind       STEP  STEP  TERM  FINAL  STEP  PENDING
 
 A row is `ready` once its n-step return can be computed: n rows were completed, or its episode ended before that.
+
+Where a network sees the last k frames, rows still hold one frame each: `stack_frames` puts them together from the row and those
+before it in its episode, for the learner and for whoever acts. The k − 1 oldest rows, whose frames are gone, are not ready.
 """
 
 import os
@@ -66,7 +69,7 @@ class Replay:
     def __init__(self, config: DQN, layout: ObsLayout, num_envs: int, seed: int) -> None:
         require_memory(replay_bytes(config, layout, num_envs))
         self.lane_rows = config.capacity // num_envs
-        self.n_step, self.gamma, self.layout = config.n_step, config.gamma, layout
+        self.n_step, self.gamma, self.layout, self.frames = config.n_step, config.gamma, layout, config.frames
         rows, size = self.lane_rows * num_envs, config.batch_size * config.accumulate
         self.obs = np.zeros((rows, layout.size), layout.dtype)
         self.action = np.zeros(rows, np.int32)
@@ -81,10 +84,10 @@ class Replay:
         self.top = np.ones(1)  # the largest priority so far, given to new rows
         self.stream = key(seed, Purpose.REPLAY)
         self.draw = np.zeros(size)  # scratch
+        shape = (size, *layout.shape) if config.frames == 1 else (size, config.frames, *layout.shape)
         self.batch = Batch(
-            np.zeros(size, np.int64), np.zeros((size, *layout.shape), layout.dtype), np.zeros(size, np.int64),
-            np.zeros(size, np.float32), np.zeros(size, np.float32), np.zeros((size, *layout.shape), layout.dtype),
-            np.ones(size, np.float32))
+            np.zeros(size, np.int64), np.zeros(shape, layout.dtype), np.zeros(size, np.int64), np.zeros(size, np.float32),
+            np.zeros(size, np.float32), np.zeros(shape, layout.dtype), np.ones(size, np.float32))
         self.flat_obs = self.batch.obs.reshape(size, -1)
         self.flat_next_obs = self.batch.next_obs.reshape(size, -1)
 
@@ -93,11 +96,12 @@ class Replay:
         self.obs[self.head % self.lane_rows + np.arange(len(obs)) * self.lane_rows] = obs.reshape(len(obs), -1)
 
     def add(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, skipped: np.ndarray,
-            obs: np.ndarray, final_obs: np.ndarray) -> None:
-        """One step of every environment. `obs` is what each acts on next; `final_obs` counts where an episode ended."""
+            obs: np.ndarray, final_obs: np.ndarray, first: int = 0) -> None:
+        """One step of the environments whose lanes begin with `first`: all of them, or an actor's. `obs` is what each acts on
+        next; `final_obs` counts where an episode ended."""
         add_rows(self.obs, self.action, self.reward, self.kind, self.ready, self.head, self.start, self.count, self.tree,
-                 self.top, self.n_step, action, reward, terminated, truncated, skipped, obs.reshape(len(obs), -1),
-                 final_obs.reshape(len(obs), -1))
+                 self.top, self.n_step, self.frames, first, action, reward, terminated, truncated, skipped,
+                 obs.reshape(len(obs), -1), final_obs.reshape(len(obs), -1))
 
     def cut(self, obs: np.ndarray) -> None:
         """Ends the running episodes as if by a time limit and begins others at `obs` (after a resume that is not exact)."""
@@ -116,9 +120,9 @@ class Replay:
     def sample(self, beta: float = 1.0) -> Batch:
         """A batch in the preallocated arrays; the next call overwrites it."""
         b = self.batch
-        sample_rows(self.stream, self.count, self.tree, beta, self.ready, self.head, self.draw, self.n_step, self.gamma, self.obs,
-                    self.action, self.reward, self.kind, b.row, b.weight, self.flat_obs, b.action, b.reward, b.discount,
-                    self.flat_next_obs)
+        sample_rows(self.stream, self.count, self.tree, beta, self.ready, self.head, self.draw, self.n_step, self.frames,
+                    self.gamma, self.obs, self.action, self.reward, self.kind, b.row, b.weight, self.flat_obs, b.action, b.reward,
+                    b.discount, self.flat_next_obs)
         return b
 
     def prioritise(self, error: np.ndarray) -> None:
@@ -179,8 +183,10 @@ def set_ready(place, ready, count, tree, priority):
 
 
 @njit(cache=True, error_model="numpy")
-def clear_row(place, kind, ready, count, tree):
-    kind[place] = PENDING
+def clear_row(h, base, length, frames, kind, ready, count, tree):
+    """Row h of a lane is about to be written. Of what is left the row k − 1 further on is now the last without all its frames."""
+    kind[base + h % length] = PENDING
+    place = base + (h + frames - 1) % length
     if ready[place]:
         ready[place] = False
         count[0] -= 1
@@ -189,19 +195,20 @@ def clear_row(place, kind, ready, count, tree):
 
 
 @njit(cache=True, error_model="numpy")
-def add_rows(obs, action, reward, kind, ready, head, start, count, tree, top, n_step, new_action, new_reward, terminated,
-             truncated, skipped, new_obs, final_obs):
+def add_rows(obs, action, reward, kind, ready, head, start, count, tree, top, n_step, frames, first_lane, new_action, new_reward,
+             terminated, truncated, skipped, new_obs, final_obs):
     length = obs.shape[0] // head.size
-    for lane in range(head.size):
+    for i in range(skipped.size):
+        lane = first_lane + i
         base, h = lane * length, head[lane]
-        if skipped[lane]:  # no transition: only the observation to act on has changed
-            copy_row(obs, base + h % length, new_obs, lane)
+        if skipped[i]:  # no transition: only the observation to act on has changed
+            copy_row(obs, base + h % length, new_obs, i)
             continue
         place = base + h % length
-        ended = terminated[lane] or truncated[lane]
-        action[place] = new_action[lane]
-        reward[place] = new_reward[lane]
-        kind[place] = TERMINATED if terminated[lane] else TRUNCATED if truncated[lane] else STEP
+        ended = terminated[i] or truncated[i]
+        action[place] = new_action[i]
+        reward[place] = new_reward[i]
+        kind[place] = TERMINATED if terminated[i] else TRUNCATED if truncated[i] else STEP
         first = max(start[lane], h - n_step + 1)
         if ended:
             for row in range(first, h + 1):
@@ -209,22 +216,24 @@ def add_rows(obs, action, reward, kind, ready, head, start, count, tree, top, n_
         elif h - n_step + 1 >= start[lane]:
             set_ready(base + first % length, ready, count, tree, top[0])
         h += 1
-        clear_row(base + h % length, kind, ready, count, tree)
-        copy_row(obs, base + h % length, final_obs if ended else new_obs, lane)
+        clear_row(h, base, length, frames, kind, ready, count, tree)
+        copy_row(obs, base + h % length, final_obs if ended else new_obs, i)
         if ended:
             kind[base + h % length] = FINAL
             h += 1
-            clear_row(base + h % length, kind, ready, count, tree)
-            copy_row(obs, base + h % length, new_obs, lane)
+            clear_row(h, base, length, frames, kind, ready, count, tree)
+            copy_row(obs, base + h % length, new_obs, i)
             start[lane] = h
         head[lane] = h
 
 
 def stored_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Memories filled with short random episodes: before and after the ring wraps, one lane and three, n = 1, 3, 7."""
-    for lanes, capacity, steps, n_step in ((1, 64, 40, 1), (1, 64, 200, 3), (3, 90, 100, 7), (2, 40, 300, 3)):
+    """Memories filled with short random episodes: before and after the ring wraps, one lane and three, n = 1, 3, 7, frames."""
+    for lanes, capacity, steps, n_step, frames in ((1, 64, 40, 1, 1), (1, 64, 200, 3, 1), (3, 90, 100, 7, 1), (2, 40, 300, 3, 1),
+                                                   (1, 64, 30, 1, 4), (2, 60, 300, 3, 5)):
         layout = ObsLayout((2,), np.dtype(dtype), (2,), 1.0)
-        memory = Replay(DQN(batch_size=33, capacity=capacity, n_step=n_step, gamma=0.9), layout, lanes, int(rng.integers(99)))
+        memory = Replay(DQN(batch_size=33, capacity=capacity, n_step=n_step, frames=frames, gamma=0.9), layout, lanes,
+                        int(rng.integers(99)))
         memory.begin(rng.integers(0, 99, (lanes, 2)).astype(dtype))
         for _ in range(steps):
             ends = rng.random((2, lanes)) < 0.08
@@ -316,11 +325,21 @@ def draw_prioritized(stream, count, tree, beta, row, priority, weight):
 def gather_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for (memory,) in stored_examples(rng, dtype):
         b = memory.sample()
-        yield (b.row, memory.lane_rows, memory.n_step, memory.gamma, memory.obs, memory.action, memory.reward, memory.kind,
-               memory.flat_obs, b.action, b.reward, b.discount, memory.flat_next_obs)
+        yield (b.row, memory.lane_rows, memory.n_step, memory.frames, memory.gamma, memory.obs, memory.action, memory.reward,
+               memory.kind, memory.flat_obs, b.action, b.reward, b.discount, memory.flat_next_obs)
 
 
-def gather_reference(row, length, n_step, gamma, obs, action, reward, kind, out_obs, out_action, out_reward, out_discount,
+def stack_reference(obs, kind, lane, length, place, frames):
+    """The row's frame after the k − 1 before it; before an episode's first frame comes that frame again."""
+    found = [obs[place]]
+    while len(found) < frames:
+        before = lane + (place - lane - 1) % length
+        place = place if kind[before] in (FINAL, PENDING) else before
+        found.insert(0, obs[place])
+    return np.concatenate(found)
+
+
+def gather_reference(row, length, n_step, frames, gamma, obs, action, reward, kind, out_obs, out_action, out_reward, out_discount,
                      out_next):
     """R = Σ_{j<k} γ^j r_{t+j} and the observation k steps later, k = n or the steps to the episode's end if fewer."""
     for item, place in enumerate(row):
@@ -328,21 +347,34 @@ def gather_reference(row, length, n_step, gamma, obs, action, reward, kind, out_
         path = [lane + (at + j) % length for j in range(n_step)]
         ends = [j for j, p in enumerate(path) if kind[p] in (TERMINATED, TRUNCATED)]
         k = ends[0] + 1 if ends else n_step
-        out_obs[item], out_action[item] = obs[place], action[place]
+        out_obs[item], out_action[item] = stack_reference(obs, kind, lane, length, place, frames), action[place]
         out_reward[item] = sum(gamma**j * float(reward[path[j]]) for j in range(k))
         out_discount[item] = 0.0 if kind[path[k - 1]] == TERMINATED else gamma**k
-        out_next[item] = obs[lane + (at + k) % length]
+        out_next[item] = stack_reference(obs, kind, lane, length, lane + (at + k) % length, frames)
     return out_obs, out_action, out_reward, out_discount, out_next
+
+
+@njit(cache=True, error_model="numpy")
+def stack_frames(obs, kind, lane, length, place, frames, out, item):
+    """The frame of row `place` and the k − 1 before it in its episode into out[item], oldest first."""
+    size = obs.shape[1]
+    for j in range(frames - 1, -1, -1):
+        for c in range(size):
+            out[item, j * size + c] = obs[place, c]
+        if j:
+            before = place - 1 if place > lane else lane + length - 1
+            place = before if kind[before] != FINAL and kind[before] != PENDING else place
 
 
 @pair(gather_reference, gather_examples, rtol=1e-6, atol=1e-6, dtypes=("float32", "uint8"))
 @njit(cache=True, error_model="numpy")
-def gather(row, length, n_step, gamma, obs, action, reward, kind, out_obs, out_action, out_reward, out_discount, out_next):
+def gather(row, length, n_step, frames, gamma, obs, action, reward, kind, out_obs, out_action, out_reward, out_discount,
+           out_next):
     for item in range(row.size):
         place = row[item]
         lane = 0 if place < length else place // length * length
         at = place - lane
-        copy_row(out_obs, item, obs, place)
+        stack_frames(obs, kind, lane, length, place, frames, out_obs, item)
         out_action[item] = action[place]
         total, discount = 0.0, 1.0
         for _ in range(n_step):
@@ -357,7 +389,7 @@ def gather(row, length, n_step, gamma, obs, action, reward, kind, out_obs, out_a
                 break
         out_reward[item] = total
         out_discount[item] = discount
-        copy_row(out_next, item, obs, place)
+        stack_frames(obs, kind, lane, length, place, frames, out_next, item)
     return out_obs, out_action, out_reward, out_discount, out_next
 
 
@@ -392,13 +424,13 @@ def set_priorities(tree, top, row, error, alpha, eps):
 
 
 @njit(cache=True, error_model="numpy")
-def sample_rows(stream, count, tree, beta, ready, head, draw, n_step, gamma, obs, action, reward, kind, out_row, out_weight,
-                out_obs, out_action, out_reward, out_discount, out_next):
+def sample_rows(stream, count, tree, beta, ready, head, draw, n_step, frames, gamma, obs, action, reward, kind, out_row,
+                out_weight, out_obs, out_action, out_reward, out_discount, out_next):
     if tree.size > 2:
         draw_prioritized(stream, count, tree, beta, out_row, draw, out_weight)
     else:
         draw_ready(stream, count, ready, head, out_row)
-    gather(out_row, ready.size // head.size, n_step, gamma, obs, action, reward, kind, out_obs, out_action, out_reward,
+    gather(out_row, ready.size // head.size, n_step, frames, gamma, obs, action, reward, kind, out_obs, out_action, out_reward,
            out_discount, out_next)
 
 

@@ -145,11 +145,12 @@ class QNetwork(FlatModule):
         self.noise_size = sum(layer.noise_size for layer in self.layers)  # type: ignore[misc]
         self.flatten()
 
-    def initialise(self, seeds: Sequence[int]) -> "QNetwork":
-        """Weights and biases uniform within ±1/√inputs (torch's default), noise scales sigma/√inputs; a seed per member."""
+    def initialise(self, seeds: Sequence[int], member: int = 0) -> "QNetwork":
+        """Weights and biases uniform within ±1/√inputs (torch's default), noise scales sigma/√inputs; a seed per member, or one
+        seed and which agent of a world it is."""
         rows = self.flat.cpu().view(len(seeds), -1)
         for row, seed in zip(rows, seeds, strict=True):
-            row.copy_(torch.from_numpy(fill_uniform(key(seed, Purpose.INIT), 0, np.empty(row.numel()))))
+            row.copy_(torch.from_numpy(fill_uniform(key(seed, Purpose.INIT, member), 0, np.empty(row.numel()))))
         with torch.no_grad():
             self.flat.copy_(rows.view_as(self.flat))
             for layer in [*self.convolutions, *self.layers]:

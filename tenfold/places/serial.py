@@ -9,6 +9,7 @@ from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import FusedEngine
 from tenfold.engines.verify import Lockstep
 from tenfold.envs.vector import Episode, make_environments
+from tenfold.memory.frames import Frames
 from tenfold.memory.replay import Replay, replay_bytes
 from tenfold.record.clock import EVERY, Clock
 from tenfold.settings import DQN, Run
@@ -35,6 +36,11 @@ class Serial:
             self.fused.scale = self.timed_every
         self.lockstep = Lockstep(self.engine, run.verify) if run.verify else None
         self.replay.begin(self.envs.obs)
+        self.frames: Frames | None = None
+        if run.agent.frames > 1:
+            self.frames = Frames(run.agent.frames, self.envs.layout, self.envs.num_envs)
+            self.frames.begin(self.envs.obs)
+            self.engine.seen = self.frames.seen
         self.clock = Clock()
         self.step = self.rounds = 0
 
@@ -75,6 +81,8 @@ class Serial:
         if timed:
             clock.lap("env", every)
         self.replay.add(action, envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.obs, envs.final_obs)
+        if self.frames:
+            self.frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
         if timed:
             clock.lap("store", every)
         before = self.step
@@ -88,8 +96,9 @@ class Serial:
     def state(self) -> dict[str, dict[str, Any]]:
         """Everything that decides what comes next, by part; replay rows aside."""
         counters = {"step": np.array(self.step), "rounds": np.array(self.rounds)}
+        frames = {"frames": self.frames.state()} if self.frames else {}
         return {"agent": self.agent.state(), "engine": self.engine.state(), "replay": self.replay.state(),
-                "envs": self.envs.state(), "serial": counters}
+                "envs": self.envs.state(), "serial": counters, **frames}
 
     def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
         """Restores `state` (replay rows must have been loaded). False where the environments could not be restored exactly.
@@ -100,6 +109,10 @@ class Serial:
         self.engine.load_state(state["engine"])
         self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
         exact = self.envs.restore(state["envs"])
+        if self.frames and exact:
+            self.frames.load_state(state["frames"])
+        elif self.frames:
+            self.frames.begin(self.envs.obs)
         if not with_replay:
             self.replay.begin(self.envs.obs)
             return exact

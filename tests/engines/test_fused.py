@@ -99,8 +99,8 @@ def gather_again(shadow: Lockstep) -> None:
     from tenfold.memory.replay import gather
     r = shadow.plain.replay
     b = r.batch
-    gather(b.row, r.lane_rows, r.n_step, r.gamma, r.obs, r.action, r.reward, r.kind, r.flat_obs, b.action, b.reward, b.discount,
-           r.flat_next_obs)
+    gather(b.row, r.lane_rows, r.n_step, r.frames, r.gamma, r.obs, r.action, r.reward, r.kind, r.flat_obs, b.action, b.reward,
+           b.discount, r.flat_next_obs)
 
 
 @pytest.mark.parametrize("option", [{}, EVERYTHING, {"target": "polyak(0.1)", "distribution": "quantile(3)"}], ids=names)

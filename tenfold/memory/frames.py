@@ -1,0 +1,95 @@
+"""The last k observations of every lane, as a network that sees several frames takes them: for whoever acts.
+
+The learner finds them in the replay memory by the same function, `stack_frames`, so both see the same at the same step.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from tenfold.memory.replay import FINAL, PENDING, STEP, TRUNCATED, copy_row, stack_frames
+from tenfold.ops.pairs import pair
+from tenfold.spaces import ObsLayout
+
+
+class Frames:
+    """A ring of a few rows for each lane, and `seen` [B, k, *shape], oldest frame first; an episode's first frame stands also
+    for those before it."""
+
+    def __init__(self, frames: int, layout: ObsLayout, lanes: int) -> None:
+        self.frames, rows = frames, frames + 2  # the last step of an episode adds its final observation and the next one's first
+        self.obs = np.zeros((lanes * rows, layout.size), layout.dtype)
+        self.kind = np.zeros(lanes * rows, np.uint8)
+        self.head = np.zeros(lanes, np.int64)
+        self.seen = np.zeros((lanes, frames, *layout.shape), layout.dtype)
+        self.flat = self.seen.reshape(lanes, -1)
+
+    def begin(self, obs: np.ndarray) -> None:
+        """New episodes in all lanes."""
+        never = np.zeros(len(obs), np.bool_)
+        self.kind[:] = PENDING
+        self.push(never, ~never, obs, obs)
+
+    def push(self, ended: np.ndarray, skipped: np.ndarray, obs: np.ndarray, final_obs: np.ndarray) -> None:
+        """One step of every lane, as the replay memory is given it."""
+        lanes = len(obs)
+        push_frames(self.obs, self.kind, self.head, self.frames, ended, skipped, obs.reshape(lanes, -1),
+                    final_obs.reshape(lanes, -1), self.flat)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"obs": self.obs, "kind": self.kind, "head": self.head, "seen": self.seen}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        for name, own in self.state().items():
+            own[...] = state[name]
+
+
+def push_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Lanes in the middle of their episodes, of which some end and some do not move."""
+    for lanes, frames, steps in ((1, 1, 3), (1, 5, 2), (3, 4, 30), (2, 3, 11)):
+        memory = Frames(frames, ObsLayout((2,), np.dtype(dtype), (2,), 1.0), lanes)
+        memory.begin(rng.integers(0, 99, (lanes, 2)).astype(dtype))
+        for _ in range(steps):
+            step = (rng.random(lanes) < 0.2, rng.random(lanes) < 0.2, rng.integers(0, 99, (lanes, 2)).astype(dtype),
+                    rng.integers(0, 99, (lanes, 2)).astype(dtype))
+            memory.push(*step)
+        yield memory.obs, memory.kind, memory.head, frames, *step, memory.flat
+
+
+def push_reference(obs, kind, head, frames, ended, skipped, new_obs, final_obs, seen):
+    """What was seen moves on by one frame; where an episode ended there is only its successor's first; where nothing moved the
+    latest frame is another."""
+    for lane in range(len(head)):
+        old = np.split(seen[lane], frames)
+        if skipped[lane]:  # an episode with one frame so far begins with the other one
+            alone = kind[lane * (frames + 2) + (head[lane] - 1) % (frames + 2)] in (FINAL, PENDING)
+            found = [new_obs[lane]] * frames if alone else [*old[:-1], new_obs[lane]]
+        elif ended[lane]:
+            found = [new_obs[lane]] * frames
+        else:
+            found = [*old[1:], new_obs[lane]]
+        seen[lane] = np.concatenate(found)
+    return seen
+
+
+@pair(push_reference, push_examples, dtypes=("float32", "uint8"))
+@njit(cache=True, error_model="numpy")
+def push_frames(obs, kind, head, frames, ended, skipped, new_obs, final_obs, seen):
+    """Stores one step of every lane and writes what each sees then into `seen` [B, k·size]."""
+    length = frames + 2
+    for lane in range(head.size):
+        base, h = lane * length, head[lane]
+        if not skipped[lane]:
+            kind[base + h % length] = TRUNCATED if ended[lane] else STEP
+            h += 1
+            if ended[lane]:
+                copy_row(obs, base + h % length, final_obs, lane)
+                kind[base + h % length] = FINAL
+                h += 1
+            kind[base + h % length] = PENDING
+            head[lane] = h
+        copy_row(obs, base + h % length, new_obs, lane)
+        stack_frames(obs, kind, base, length, base + h % length, frames, seen, lane)
+    return seen
