@@ -34,6 +34,9 @@ if TYPE_CHECKING:
         Hard as Hard,
     )
     from tenfold.settings import (
+        Implicit as Implicit,
+    )
+    from tenfold.settings import (
         Linear as Linear,
     )
     from tenfold.settings import (
@@ -70,8 +73,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["DQN", "PPO", "Boltzmann", "Epsilon", "Exponential", "Hard", "Linear", "Net", "Noisy", "PolicyNet", "Polyak",
-           "Prioritized", "Quantile", "Run", "Uniform", "__version__", "evaluate", "load", "named", "ops", "resume",
+__all__ = ["DQN", "PPO", "Boltzmann", "Epsilon", "Exponential", "Hard", "Implicit", "Linear", "Net", "Noisy", "PolicyNet",
+           "Polyak", "Prioritized", "Quantile", "Run", "Uniform", "__version__", "evaluate", "load", "named", "ops", "resume",
            "resume_seeds", "train", "train_seeds"]
 HOMES = {"train": "training", "resume": "training", "evaluate": "training", "load": "training", "train_seeds": "seeds",
          "resume_seeds": "seeds"}

@@ -96,6 +96,18 @@ class Quantile(Option):
 
 
 @dataclass(frozen=True)
+class Implicit(Option):
+    """The return's quantile function itself, asked at fractions drawn anew for every item (IQN): `samples` of s, `target_samples`
+    of s'. A fraction enters the network as `cosines` cosines; acting takes the mean over `acting` fixed fractions, evenly
+    spaced, so that the greedy policy is deterministic."""
+
+    samples: Annotated[int, Limits(1, 4096)] = 12
+    target_samples: Annotated[int, Limits(1, 4096)] = 12
+    cosines: Annotated[int, Limits(1, 4096)] = 64
+    acting: Annotated[int, Limits(1, 4096)] = 32
+
+
+@dataclass(frozen=True)
 class Epsilon(Option):
     """A random action with the scheduled probability, otherwise the best one."""
 
@@ -136,7 +148,7 @@ class Net(Config):
 
 @dataclass(frozen=True)
 class DQN(Config):
-    """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, noisy, as fields of one agent."""
+    """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, noisy, as fields of one agent."""
 
     name: Literal["dqn"] = "dqn"
     """which agent"""
@@ -170,8 +182,8 @@ class DQN(Config):
     """observations the network sees together: the current one and those before it in its episode"""
     replay: Uniform | Prioritized = Uniform()
     """uniform, or prioritized(alpha, beta, eps)"""
-    distribution: Quantile | None = None
-    """none (the mean), or quantile(n)"""
+    distribution: Quantile | Implicit | None = None
+    """none (the mean), quantile(n), or implicit(samples, target_samples, cosines, acting)"""
     explore: Epsilon | Boltzmann | Noisy = Epsilon()
     """epsilon(schedule), boltzmann(temperature) or noisy(sigma)"""
     loss: Literal["mse", "huber"] = "mse"

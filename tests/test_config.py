@@ -8,7 +8,7 @@ import yaml
 from tenfold.cli import parser, settings_given
 from tenfold.config import leaves_of, parse_call, parse_number, read_yaml, to_mapping
 from tenfold.errors import ConfigError
-from tenfold.settings import AGENTS, DQN, Epsilon, Hard, Linear, Net, Polyak, Prioritized, Quantile, Run, named, presets
+from tenfold.settings import AGENTS, DQN, Epsilon, Hard, Implicit, Linear, Net, Polyak, Prioritized, Quantile, Run, named, presets
 
 
 def test_every_setting_has_help() -> None:
@@ -57,6 +57,14 @@ def test_numbers_as_people_write_them(text: str, number: float | None) -> None:
     assert type(parse_number(text)) is type(number)
 
 
+def test_implicit_quantiles_from_flag_and_yaml(tmp_path: Path) -> None:
+    flags = parser().understand(["train", "dqn", "--agent.distribution", "implicit"])
+    assert named("dqn", settings_given(flags)).agent.distribution == Implicit(12, 12, 64, 32)
+    (tmp_path / "my.yaml").write_text("agent: {distribution: 'implicit(8, cosines=16)'}\n")
+    run = named(str(tmp_path / "my.yaml"))
+    assert run.agent.distribution == Implicit(8, 12, 16, 32) and Run.of(to_mapping(run)) == run
+
+
 def test_call_notation() -> None:
     assert parse_call("epsilon(linear(1, 0.05, 10k))") == ("epsilon", ["linear(1, 0.05, 10k)"], {})
     assert parse_call("prioritized(0.6, beta=linear(0.4, 1, 5))") == ("prioritized", ["0.6"], {"beta": "linear(0.4, 1, 5)"})
@@ -89,6 +97,11 @@ MISTAKES = [
     ({"agent": {"explore": "epsilon(linear(1, 0.1))"}}, "linear.steps is missing"),
     ({"agent": {"explore": "epsilon(2)"}}, "a probability lies between 0 and 1"),
     ({"agent": {"replay": "prioritized(beta=2)"}}, "beta = 2 is out of range"),
+    ({"agent": {"distribution": "implict"}},
+     r"agent.distribution = implict is not quantile\(n\) or implicit\(samples, target_samples, cosines, acting\) or none \(did you mean implicit\?\)"),
+    ({"agent": {"distribution": "implicit(0)"}}, "implicit.samples = 0 is out of range: it must be between 1 and 4096."),
+    ({"agent": {"distribution": "implicit(acting=0.5)"}}, "implicit.acting = 0.5 is not a whole number"),
+    ({"agent": {"distribution": "implicit(n=3)"}}, "n = 3 is not a setting"),
     ({"agent": {"loss": "hubr"}}, r"agent.loss = hubr is not one of mse, huber \(did you mean huber\?\)"),
     ({"agent": {"double": "maybe"}}, "agent.double = maybe is not true or false."),
     ({"agent": {"net": {"hidden": "64,x"}}}, "agent.net.hidden = x is not a whole number"),

@@ -12,9 +12,9 @@ import torch
 
 from tenfold.errors import UserError
 from tenfold.nets.blocks import QNetwork, fit_encoder
-from tenfold.ops.qlearning import bootstrap, item_loss, taken
+from tenfold.ops.qlearning import td_items
 from tenfold.ops.random import Purpose, fill_normal, fill_uniform, key
-from tenfold.settings import DQN, Boltzmann, Epsilon, value_at
+from tenfold.settings import DQN, Boltzmann, Epsilon, Implicit, value_at
 from tenfold.spaces import DiscreteActions, ObsLayout
 
 Tensors = dict[str, torch.Tensor]
@@ -132,23 +132,34 @@ class DQNAgent:
         fill_normal(self.keys[purpose], count * self.noise.size, self.noise)
         return torch.tensor(self.noise, device=self.device)
 
+    def draw_fractions(self, items: int) -> Tensors:
+        """The fractions for the next update's batch, one row an item, to lie beside it; none unless quantiles are implicit."""
+        how = self.config.distribution
+        if not isinstance(how, Implicit):
+            return {}
+        drawn = {}
+        for name, purpose, count in (("fractions", Purpose.FRACTION, how.samples),
+                                     ("next_fractions", Purpose.NEXT_FRACTION, how.target_samples)):
+            size = items * count
+            numbers = fill_uniform(self.keys[purpose], self.updates * size, np.empty(size, np.float32))
+            drawn[name] = torch.from_numpy(numbers).view(items, count)
+        return drawn
+
     # learning ---------------------------------------------------------------------------------------------------------
 
     def loss(self, batch: Tensors, noise: torch.Tensor | None, target_noise: torch.Tensor | None,
              effective: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(Σ weight·loss / effective batch, TD error of each item, mean Q of the actions taken).
 
-        Double Q-learning needs the online network on s' too, a pass of its own without gradient.
+        Double Q-learning needs the online network on s' too, a pass of its own without gradient, at the same fractions.
         """
-        predicted = taken(self.online(self.to_net(batch["obs"]), noise), batch["action"])
+        values = self.online(self.to_net(batch["obs"]), noise, batch.get("fractions"))
         with torch.no_grad():
-            next_obs = self.to_net(batch["next_obs"])
-            next_values = self.target(next_obs, target_noise)
-            chooser = self.online(next_obs, noise) if self.config.double else next_values
-        target = bootstrap(batch["reward"], batch["discount"], next_values, chooser)
-        weighted = batch["weight"] * item_loss(predicted, target, self.config.loss)
-        q = predicted.detach().mean(-1)
-        return weighted.sum() / effective, target.mean(-1) - q, q.mean()
+            next_obs, next_fractions = self.to_net(batch["next_obs"]), batch.get("next_fractions")
+            next_values = self.target(next_obs, target_noise, next_fractions)
+            chooser = self.online(next_obs, noise, next_fractions) if self.config.double else next_values
+        weighted, errors, q = td_items(batch, values, next_values, chooser, self.config.loss)
+        return weighted.sum() / effective, errors, q.mean()
 
     # state ------------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from tenfold.envs.vector import Environments
 from tenfold.errors import ConfigError
 from tenfold.memory.replay import Replay
 from tenfold.memory.rollout import Rollout
-from tenfold.settings import Noisy, Run
+from tenfold.settings import Implicit, Noisy, Run
 
 
 def why_not_fused(agent: DQNAgent | PPOAgent) -> str:
@@ -28,6 +28,8 @@ def why_not_fused(agent: DQNAgent | PPOAgent) -> str:
         return "the layers are noisy"
     elif agent.config.frames > 1:
         return "the network sees several frames"
+    elif isinstance(agent.config.distribution, Implicit):
+        return "the quantiles are implicit"
     return ""
 
 

@@ -17,7 +17,7 @@ from tenfold.envs.vector import Environments
 from tenfold.errors import ConfigError
 from tenfold.memory.replay import Replay
 from tenfold.ops.adam import BETA1, BETA2
-from tenfold.ops.qlearning import bootstrap, item_loss, taken
+from tenfold.ops.qlearning import td_items
 from tenfold.ops.random import Purpose
 from tenfold.record.clock import Clock
 from tenfold.settings import value_at
@@ -42,6 +42,7 @@ class CompiledEngine(PlainEngine):
     def update_once(self, step: int, clock: Clock) -> None:
         agent, replay, config = self.agent, self.replay, self.agent.config
         replay.sample(value_at(replay.priorities.beta, step) if replay.priorities else 1.0)
+        self.rows |= agent.draw_fractions(len(replay.batch.action))
         clock.lap("sample")
         noise = agent.draw_noise(Purpose.NOISE_ONLINE, agent.updates)
         target_noise = agent.draw_noise(Purpose.NOISE_TARGET, agent.updates)
@@ -67,19 +68,18 @@ def pure_update(agent: DQNAgent) -> Any:
         places[name] = (used, used + parameter.numel(), parameter.shape)
         used += parameter.numel()
 
-    def values(net: torch.nn.Module, flat: torch.Tensor, obs: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
+    def values(net: torch.nn.Module, flat: torch.Tensor, *inputs: torch.Tensor | None) -> torch.Tensor:
         parameters = {name: flat[first:last].view(shape) for name, (first, last, shape) in places.items()}
-        return functional_call(net, parameters, (obs, noise))
+        return functional_call(net, parameters, inputs)
 
     def loss(flat: torch.Tensor, behind: torch.Tensor, rows: dict[str, torch.Tensor], noise: Any,
              target_noise: Any) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-        predicted = taken(values(online, flat, agent.to_net(rows["obs"]), noise), rows["action"])
-        next_obs = agent.to_net(rows["next_obs"])
-        next_values = values(target, behind, next_obs, target_noise)
-        chooser = values(online, flat.detach(), next_obs, noise) if config.double else next_values
-        y = bootstrap(rows["reward"], rows["discount"], next_values, chooser)
-        q = predicted.detach().mean(-1)
-        return (rows["weight"] * item_loss(predicted, y, config.loss)).mean(), (y.mean(-1) - q, q.mean())
+        next_obs, next_fractions = agent.to_net(rows["next_obs"]), rows.get("next_fractions")
+        next_values = values(target, behind, next_obs, target_noise, next_fractions)
+        chooser = values(online, flat.detach(), next_obs, noise, next_fractions) if config.double else next_values
+        own = values(online, flat, agent.to_net(rows["obs"]), noise, rows.get("fractions"))
+        weighted, errors, q = td_items(rows, own, next_values, chooser, config.loss)
+        return weighted.mean(), (errors, q.mean())
 
     def update(flat: torch.Tensor, behind: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, rows: dict[str, torch.Tensor],
                noise: Any, target_noise: Any, numbers: torch.Tensor) -> tuple[torch.Tensor, ...]:

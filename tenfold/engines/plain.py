@@ -23,6 +23,7 @@ class PlainEngine:
         b = replay.batch  # these tensors share the batch's memory: nothing is copied on the CPU
         self.rows: Tensors = {name: torch.from_numpy(getattr(b, name))
                               for name in ("obs", "action", "reward", "discount", "next_obs", "weight")}
+        self.rows |= agent.draw_fractions(len(b.action))
         # of the statistics, and the number of updates; they stay on the device until they are logged
         self.sums = torch.zeros(len(STATISTICS) + 1, device=agent.device)
 
@@ -42,6 +43,7 @@ class PlainEngine:
     def update_once(self, step: int, clock: Clock) -> None:
         agent, replay, config = self.agent, self.replay, self.agent.config
         replay.sample(value_at(replay.priorities.beta, step) if replay.priorities else 1.0)
+        self.rows |= agent.draw_fractions(len(replay.batch.action))
         clock.lap("sample")
         errors = self.accumulate_gradient()
         grad = agent.online.flat_grad

@@ -90,7 +90,8 @@ class Lockstep:
         agent = copy.deepcopy(self.plain.agent.online)
         agent.flat.copy_(self.before[ONLINE if self.plain.agent.config.double else TARGET])
         with torch.no_grad():
-            values = agent(self.plain.agent.to_net(self.plain.rows["next_obs"])).mean(-1)
+            rows = self.plain.rows
+            values = agent(self.plain.agent.to_net(rows["next_obs"]), None, rows.get("next_fractions")).mean(-1)
         if values.shape[-1] < 2:
             return False
         first, second = values.topk(2, dim=-1).values.unbind(-1)

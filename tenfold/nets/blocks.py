@@ -17,10 +17,11 @@ from torch.nn import functional as F
 
 from tenfold.errors import ConfigError
 from tenfold.nets.flat import FlatModule
+from tenfold.nets.quantile import cosines, join
 from tenfold.ops.pairs import pair
-from tenfold.ops.qlearning import dueling, tensor
+from tenfold.ops.qlearning import dueling, midpoints, tensor
 from tenfold.ops.random import Purpose, fill_uniform, key
-from tenfold.settings import DQN, Net, Noisy
+from tenfold.settings import DQN, Implicit, Net, Noisy, Quantile
 from tenfold.spaces import NATURE_SIDE, ObsLayout
 
 NetConfig = TypeVar("NetConfig", bound=Net)
@@ -121,13 +122,17 @@ class QNetwork(FlatModule):
 
     The last layer gives A·N numbers, or (1 + A)·N with dueling, joined by a fixed map. `noise` is one vector for all noisy
     layers, [..., noise_size]; without it the means act.
+
+    Implicit quantiles: the atoms stand at `fractions` [..., B, N], or without these at the midpoints for acting. Features of the
+    first hidden layer (of images: the convolutions) are multiplied by an embedding of the fraction; what follows sees B·N rows.
     """
 
     def __init__(self, obs_shape: tuple[int, ...], actions: int, config: DQN, scale: float = 1.0,
                  members: int | None = None) -> None:
         super().__init__()
         self.members, self.actions, self.scale = members, actions, scale
-        self.atoms = config.distribution.n if config.distribution else 1
+        self.atoms = config.distribution.n if isinstance(config.distribution, Quantile) else 1
+        self.implicit = config.distribution if isinstance(config.distribution, Implicit) else None
         self.dueling = config.dueling
         self.activation = ACTIVATIONS[config.net.activation]
         sigma = config.explore.sigma if isinstance(config.explore, Noisy) else 0.0
@@ -143,6 +148,8 @@ class QNetwork(FlatModule):
         self.sizes = (width, *config.net.hidden, (actions + self.dueling) * self.atoms)  # of the fully connected layers
         self.layers = nn.ModuleList(Layer(i, o, members, stride=0, sigma=sigma) for i, o in pairwise(self.sizes))
         self.noise_size = sum(layer.noise_size for layer in self.layers)  # type: ignore[misc]
+        self.joins = min(len(config.net.hidden), 0 if self.image else 1)  # the layer whose input the embedding multiplies
+        self.embedding = Layer(self.implicit.cosines, self.sizes[self.joins], members, stride=0) if self.implicit else None
         self.flatten()
 
     def initialise(self, seeds: Sequence[int], member: int = 0) -> "QNetwork":
@@ -153,7 +160,7 @@ class QNetwork(FlatModule):
             row.copy_(torch.from_numpy(fill_uniform(key(seed, Purpose.INIT, member), 0, np.empty(row.numel()))))
         with torch.no_grad():
             self.flat.copy_(rows.view_as(self.flat))
-            for layer in [*self.convolutions, *self.layers]:
+            for layer in [*self.convolutions, *self.layers, *([self.embedding] if self.embedding else [])]:
                 assert isinstance(layer, Layer)
                 layer.weight.mul_(2).sub_(1).mul_(layer.bound)
                 layer.bias.mul_(2).sub_(1).mul_(layer.bound)
@@ -162,7 +169,8 @@ class QNetwork(FlatModule):
                     layer.bias_sigma.fill_(layer.sigma * layer.bound)
         return self
 
-    def forward(self, obs: torch.Tensor, noise: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, obs: torch.Tensor, noise: torch.Tensor | None = None,
+                fractions: torch.Tensor | None = None) -> torch.Tensor:
         x = obs.to(self.flat.dtype)
         if self.scale != 1.0:
             x = x * self.scale
@@ -174,10 +182,23 @@ class QNetwork(FlatModule):
         for place, layer in enumerate(self.layers):
             if place:
                 x = self.activation(x)
+            if self.implicit and place == self.joins:
+                x = self.at_fractions(x, fractions)
             x = layer(x, None if noise is None else noise[..., used:used + layer.noise_size])  # type: ignore[operator]
             used += layer.noise_size  # type: ignore[operator]
-        x = x.view(*x.shape[:-1], self.actions + self.dueling, self.atoms)
+        if self.implicit:
+            x = x.view(*obs.shape[:lead], -1, self.actions + self.dueling).transpose(-1, -2)
+        else:
+            x = x.view(*x.shape[:-1], self.actions + self.dueling, self.atoms)
         return dueling(x) if self.dueling else x
+
+    def at_fractions(self, features: torch.Tensor, fractions: torch.Tensor | None) -> torch.Tensor:
+        """Features [..., B, F] -> a row for each item and fraction, [..., B·N, F]."""
+        assert self.implicit and self.embedding
+        if fractions is None:  # the same for all items
+            fractions = midpoints(self.implicit.acting, features).expand(*features.shape[:-2], 1, self.implicit.acting)
+        sums = self.embedding(cosines(fractions.to(features.dtype), self.implicit.cosines))
+        return join(features, sums, fractions.shape[-1])
 
 
 def fit_encoder(net: NetConfig, layout: ObsLayout) -> NetConfig:

@@ -13,6 +13,7 @@ from numba import njit
 from tenfold.ops.pairs import pair
 
 SHAPES = ((1, 2, 1), (5, 3, 1), (4, 1, 6), (7, 4, 3))  # B, A, N
+STACKED = (2, 5, 3, 4)  # M, B, A, N
 
 
 def tensor(rng: np.random.Generator, dtype: str, *shape: int) -> torch.Tensor:
@@ -39,11 +40,13 @@ def dueling(outputs: torch.Tensor) -> torch.Tensor:
 
 
 def taken_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for b, a, n in SHAPES:
-        yield tensor(rng, dtype, b, a, n), torch.from_numpy(rng.integers(0, a, b))
+    for *lead, a, n in (*SHAPES, STACKED):
+        yield tensor(rng, dtype, *lead, a, n), torch.from_numpy(rng.integers(0, a, lead))
 
 
 def taken_reference(values, action):
+    if action.dim() > 1:
+        return torch.stack([taken_reference(*member) for member in zip(values, action, strict=True)])
     return torch.stack([values[b, int(a)] for b, a in enumerate(action)])
 
 
@@ -55,12 +58,15 @@ def taken(values: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
 
 
 def bootstrap_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for b, a, n in SHAPES:
-        discount = torch.from_numpy((0.9 * rng.integers(0, 2, b)).astype(dtype))
-        yield tensor(rng, dtype, b), discount, tensor(rng, dtype, b, a, n), tensor(rng, dtype, b, a, n)
+    for *lead, a, n in (*SHAPES, STACKED):
+        discount = torch.from_numpy((0.9 * rng.integers(0, 2, lead)).astype(dtype))
+        yield tensor(rng, dtype, *lead), discount, tensor(rng, dtype, *lead, a, n), tensor(rng, dtype, *lead, a, n)
 
 
 def bootstrap_reference(reward, discount, next_values, chooser):
+    if reward.dim() > 1:
+        members = zip(reward, discount, next_values, chooser, strict=True)
+        return torch.stack([bootstrap_reference(*member) for member in members])
     rows = []
     for b in range(len(reward)):
         means = [float(chooser[b, a].sum()) for a in range(chooser.shape[1])]
@@ -81,44 +87,69 @@ def bootstrap(reward: torch.Tensor, discount: torch.Tensor, next_values: torch.T
 
 
 def loss_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for b, _, n in SHAPES:
-        yield 2 * tensor(rng, dtype, b, n), tensor(rng, dtype, b, n), "huber"
-        yield 2 * tensor(rng, dtype, b, n), tensor(rng, dtype, b, n), "mse"
+    for *lead, _, n in (*SHAPES, STACKED):
+        yield 2 * tensor(rng, dtype, *lead, n), tensor(rng, dtype, *lead, n), "huber", None
+        yield 2 * tensor(rng, dtype, *lead, n), tensor(rng, dtype, *lead, n), "mse", None
+        drawn = torch.from_numpy(rng.random((*lead, n)).astype(dtype))
+        yield 2 * tensor(rng, dtype, *lead, n), tensor(rng, dtype, *lead, n + 2), "mse", drawn
 
 
-def item_loss_reference(predicted, target, kind):
+def item_loss_reference(predicted, target, kind, fractions):
     """N = 1: squared error or Huber (½e² inside ±1, |e| − ½ outside). N > 1: Σ_i mean_j |τ_i − 1{u<0}|·Huber(u),
-    u = y_j − θ_i, τ_i = (i + ½)/N (Dabney et al., 2018)."""
-    losses, n = [], predicted.shape[1]
+    u = y_j − θ_i, τ_i = (i + ½)/N (Dabney et al., 2018); with fractions this for any N, and τ_i is the item's own."""
+    if predicted.dim() > 2:
+        own = [None] * len(predicted) if fractions is None else fractions
+        members = zip(predicted, target, own, strict=True)
+        return torch.stack([item_loss_reference(p, y, kind, f) for p, y, f in members])
+    losses, n, targets = [], predicted.shape[1], target.shape[1]
     for b in range(len(predicted)):
         total = predicted.new_zeros(())
         for i in range(n):
-            for j in range(n):
+            level = (i + 0.5) / n if fractions is None else float(fractions[b, i])
+            for j in range(targets):
                 u = target[b, j] - predicted[b, i]
                 size = abs(float(u.detach()))
                 huber = 0.5 * u * u if size <= 1 else abs(u) - 0.5
-                if n == 1:
+                if n == 1 and fractions is None:
                     total = total + (u * u if kind == "mse" else huber)
                 else:
-                    total = total + abs((i + 0.5) / n - float(u.detach() < 0)) * huber / n
+                    total = total + abs(level - float(u.detach() < 0)) * huber / targets
         losses.append(total)
     return torch.stack(losses)
 
 
 @pair(item_loss_reference, loss_examples, rtol=2e-5, atol=1e-6, dtypes=("float32", "float64"), gradients=(0,))
-def item_loss(predicted: torch.Tensor, target: torch.Tensor, kind: str) -> torch.Tensor:
-    """The loss of each item, [..., B], from predicted and target atoms [..., B, N]. Weighting and mean come after."""
+def item_loss(predicted: torch.Tensor, target: torch.Tensor, kind: str, fractions: torch.Tensor | None = None) -> torch.Tensor:
+    """The loss of each item, [..., B], from predicted atoms [..., B, N] and target atoms [..., B, N']. Weighting and mean come
+    after. `fractions` [..., B, N] are those the atoms were asked for; without them N atoms stand at the midpoints."""
     n = predicted.shape[-1]
-    if n == 1:
+    if n == 1 and fractions is None:
         error = (target - predicted).squeeze(-1)
         return error.square() if kind == "mse" else huber(error)
     error = target[..., None, :] - predicted[..., :, None]
-    level = (torch.arange(n, dtype=predicted.dtype, device=predicted.device) + 0.5) / n
-    return ((level[:, None] - (error.detach() < 0).to(predicted.dtype)).abs() * huber(error)).mean(-1).sum(-1)
+    level = midpoints(n, predicted) if fractions is None else fractions
+    return ((level[..., None] - (error.detach() < 0).to(predicted.dtype)).abs() * huber(error)).mean(-1).sum(-1)
 
 
 def huber(error: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none")
+
+
+def midpoints(n: int, like: torch.Tensor) -> torch.Tensor:
+    """The fractions (i + ½)/n in the middle of n equal parts."""
+    return (torch.arange(n, dtype=like.dtype, device=like.device) + 0.5) / n
+
+
+def td_items(batch: dict[str, torch.Tensor], values: torch.Tensor, next_values: torch.Tensor, chooser: torch.Tensor,
+             kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(weighted loss, TD error, Q of the action taken) of every item, [..., B], from the networks' values [..., B, A, N].
+
+    The TD error is the difference of means, whatever the distribution. Only the first of the three has a gradient.
+    """
+    predicted = taken(values, batch["action"])
+    target = bootstrap(batch["reward"], batch["discount"], next_values, chooser)
+    q = predicted.detach().mean(-1)
+    return batch["weight"] * item_loss(predicted, target, kind, batch.get("fractions")), target.mean(-1) - q, q
 
 
 # the fused engine's part: the derivative of the loss by the network's output ------------------------------------------------

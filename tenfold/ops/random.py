@@ -46,6 +46,8 @@ class Purpose(IntEnum):
     RANDOM_POLICY = 10
     SELECT = 11
     SHUFFLE = 12
+    FRACTION = 13
+    NEXT_FRACTION = 14
 
 
 def mix_reference(x: int) -> int:

@@ -6,6 +6,8 @@ import torch
 
 from tenfold.agents.dqn import DQNAgent
 from tenfold.errors import UserError
+from tenfold.nets.blocks import QNetwork
+from tenfold.ops.qlearning import td_items
 from tenfold.settings import DQN, Exponential, Linear, Net, value_at
 from tenfold.spaces import DiscreteActions, ObsLayout
 
@@ -22,6 +24,9 @@ def batch(size: int = 6, seed: int = 0) -> dict[str, torch.Tensor]:
     return {"obs": torch.randn(size, 3, generator=g), "next_obs": torch.randn(size, 3, generator=g),
             "action": torch.randint(0, 4, (size,), generator=g), "reward": torch.randn(size, generator=g),
             "discount": torch.full((size,), 0.9), "weight": torch.ones(size)}
+
+
+IMPLICIT = "implicit(samples=3, target_samples=5, cosines=6, acting=4)"
 
 
 @pytest.mark.parametrize("obs", [
@@ -85,10 +90,12 @@ def gradient(a: DQNAgent, b: dict[str, torch.Tensor], size: int | None = None) -
     return a.online.flat_grad.clone()
 
 
-@pytest.mark.parametrize("option", [{}, {"double": True}, {"dueling": True}, {"distribution": "quantile(5)"}, {"loss": "huber"}], ids=str)
+@pytest.mark.parametrize("option", [
+    {}, {"double": True}, {"dueling": True}, {"distribution": "quantile(5)"}, {"distribution": IMPLICIT}, {"loss": "huber"}], ids=str)
 def test_the_gradient_reaches_every_layer_and_equals_finite_differences(option: dict[str, object]) -> None:
     """The update must change every layer (a forward pass under no_grad would not), by the loss's own derivative."""
     a, b = agent(**option), {k: v.double() if v.is_floating_point() else v for k, v in batch().items()}
+    b |= a.draw_fractions(6)
     a.online.double()
     a.target.double()
     a.target.flat.add_(0.1)
@@ -145,6 +152,57 @@ def test_batch_one_is_its_row_of_a_larger_batch() -> None:
     b = batch(5)
     rows = [gradient(agent(), {k: v[i:i + 1] for k, v in b.items()}) for i in range(5)]
     assert torch.allclose(torch.stack(rows).mean(0), gradient(agent(), b), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("option", [
+    {"double": True}, {"distribution": "quantile(5)"}, {"distribution": IMPLICIT}, {"distribution": IMPLICIT, "dueling": True, "double": True}],
+    ids=str)
+def test_stacked_members_learn_what_each_learns_alone(option: dict[str, object]) -> None:
+    """Three agents as one network with a member dimension: losses, TD errors and gradients of each are those it has alone."""
+    config = DQN(net=Net(hidden=(8,)), **option)  # type: ignore[arg-type]
+    agents = [DQNAgent(config, VECTOR, DiscreteActions(4, 0), seed) for seed in range(3)]
+    online, target = (QNetwork((3,), 4, config, members=3).initialise(seeds) for seeds in ([0, 1, 2], [7, 8, 9]))
+    batches = [batch(seed=i) | a.draw_fractions(6) | {"weight": torch.rand(6) + 0.5} for i, a in enumerate(agents)]
+    stacked = {name: torch.stack([b[name] for b in batches]) for name in batches[0]}
+    next_fractions = stacked.get("next_fractions")
+    with torch.no_grad():
+        next_values = target(stacked["next_obs"], None, next_fractions)
+        chooser = online(stacked["next_obs"], None, next_fractions) if config.double else next_values
+    weighted, errors, q = td_items(stacked, online(stacked["obs"], None, stacked.get("fractions")), next_values, chooser, config.loss)
+    weighted.sum().backward()
+    for i, a in enumerate(agents):
+        a.target.flat.copy_(target.flat[i])
+        loss, error, mean_q = a.loss(batches[i], None, None, 6)
+        a.online.flat_grad.zero_()
+        (loss * 6).backward()
+        assert torch.allclose(weighted[i].mean(), loss, rtol=1e-5) and torch.allclose(q[i].mean(), mean_q, rtol=1e-4, atol=1e-6)
+        assert torch.allclose(errors[i], error, rtol=1e-4, atol=1e-6)
+        assert torch.allclose(online.flat_grad[i], a.online.flat_grad, rtol=1e-4, atol=1e-5)
+
+
+# implicit quantiles ---------------------------------------------------------------------------------------------------
+
+
+def test_fractions_are_functions_of_seed_and_update_each_item_has_its_own() -> None:
+    a, again, other = agent(distribution="implicit"), agent(distribution="implicit"), agent()
+    first = a.draw_fractions(50)
+    assert first["fractions"].shape == first["next_fractions"].shape == (50, 12)
+    assert all(torch.equal(again.draw_fractions(50)[name], first[name]) for name in first)
+    a.count += 1
+    drawn = torch.cat([t.flatten() for t in (*first.values(), *a.draw_fractions(50).values())])
+    assert len(set(drawn.tolist())) > 0.999 * drawn.numel()  # of 24 bits: hardly a repetition
+    assert drawn.min() >= 0 and drawn.max() <= 1
+    assert float(drawn.mean()) == pytest.approx(0.5, abs=4 * 12**-0.5 / drawn.numel()**0.5)
+    assert other.draw_fractions(50) == {}
+
+
+def test_values_are_means_over_evenly_spaced_fractions() -> None:
+    a, rows = agent(distribution=IMPLICIT, dueling=True), np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+    with torch.no_grad():
+        each = [a.online(torch.from_numpy(rows), None, torch.full((7, 1), fraction)) for fraction in (1 / 8, 3 / 8, 5 / 8, 7 / 8)]
+    assert torch.allclose(torch.from_numpy(a.values(rows)), torch.cat(each, -1).mean(-1), atol=1e-6)
+    assert (a.values(rows) == a.values(rows)).all()  # nothing is drawn for acting
+    assert a.act(rows).tolist() == [a.act(row) for row in rows]
 
 
 # exploration ----------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ def test_parameters_stay_views_of_one_buffer_on_the_gpu() -> None:
 
 @pytest.mark.parametrize("option", [
     {}, {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "distribution": "quantile(8)"},
+    {"distribution": "implicit", "explore": "noisy", "double": True, "accumulate": 2},
     {"explore": "noisy", "target": "polyak(0.1)", "clip_norm": 1.0, "accumulate": 2}], ids=lambda o: ",".join(o) or "defaults")
 def test_updates_on_the_gpu_equal_the_cpus(option: dict[str, object]) -> None:
     """Lockstep: the CPU's state is copied over before each update, on the batches of the CPU's run."""

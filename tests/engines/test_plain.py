@@ -15,7 +15,7 @@ from tenfold.spaces import DiscreteActions, ObsLayout
 
 VECTOR = ObsLayout((3,), np.dtype(np.float32), (3,), 1.0)
 OPTIONS = [{}, {"double": True}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"distribution": "quantile(4)"},
-           {"explore": "noisy"}, {"target": "polyak(0.1)"}, {"loss": "huber", "clip_norm": 0.5}, {"lr": "linear(1e-2, 1e-3, 50)"}]
+           {"distribution": "implicit(3, 5, cosines=4)", "double": True, "replay": "prioritized"}, {"explore": "noisy"}, {"target": "polyak(0.1)"}, {"loss": "huber", "clip_norm": 0.5}, {"lr": "linear(1e-2, 1e-3, 50)"}]
 
 
 def engine(**options: object) -> PlainEngine:
@@ -51,7 +51,8 @@ def test_k_updates_differ_from_one_update_of_the_merged_batch() -> None:
     assert not torch.allclose(several.agent.online.flat, merged.agent.online.flat, atol=1e-4)
 
 
-@pytest.mark.parametrize("option", [{}, {"replay": "prioritized"}, {"distribution": "quantile(4)"}, {"explore": "noisy"}], ids=str)
+@pytest.mark.parametrize("option", [{}, {"replay": "prioritized"}, {"distribution": "quantile(4)"}, {"distribution": "implicit"},
+                                    {"explore": "noisy"}], ids=str)
 def test_accumulated_micro_batches_equal_one_large_batch(option: dict[str, object]) -> None:
     micro, large = engine(batch_size=4, accumulate=6, **option), engine(batch_size=24, **option)
     for _ in range(5):  # from equal state each time: errors of the last bits do not add up
@@ -79,19 +80,19 @@ def test_an_update_is_the_textbooks(option: dict[str, object]) -> None:
         e.update(1, 20, Clock())
         b = {k: v.clone() for k, v in e.rows.items()}
         names = [n for n, _ in online.named_parameters()]
-        values = torch.func.functional_call(online, dict(zip(names, parameters, strict=True)), (b["obs"],))
+        values = torch.func.functional_call(online, dict(zip(names, parameters, strict=True)), (b["obs"], None, b.get("fractions")))
         with torch.no_grad():
-            after = target(b["next_obs"])
-            other = torch.func.functional_call(online, dict(zip(names, parameters, strict=True)), (b["next_obs"],))
+            there = (b["next_obs"], None, b.get("next_fractions"))
+            after = target(*there)
+            other = torch.func.functional_call(online, dict(zip(names, parameters, strict=True)), there)
         losses = []
         for i in range(len(b["action"])):
             chooser = (other if config.double else after)[i].mean(-1)
             y = b["reward"][i] + b["discount"][i] * after[i, chooser.argmax()]
             theta = values[i, b["action"][i]]
             if config.distribution:
-                n = config.distribution.n
                 u = y[None] - theta[:, None]
-                level = ((torch.arange(n) + 0.5) / n)[:, None]
+                level = (b["fractions"][i] if "fractions" in b else (torch.arange(len(theta)) + 0.5) / len(theta))[:, None]
                 rho = torch.abs(level - (u < 0).float()) * torch.where(u.abs() <= 1, u * u / 2, u.abs() - 0.5)
                 losses.append(rho.mean(1).sum())
             else:

@@ -59,7 +59,8 @@ def test_loading_a_state_changes_the_buffer() -> None:
     assert torch.equal(net.flat, other.flat)
 
 
-@pytest.mark.parametrize("option", [{}, {"dueling": True}, {"distribution": "quantile(3)"}, {"explore": "noisy"}], ids=str)
+@pytest.mark.parametrize("option", [{}, {"dueling": True}, {"distribution": "quantile(3)"}, {"explore": "noisy"},
+                                    {"distribution": "implicit(cosines=5)"}], ids=str)
 def test_member_i_is_what_it_would_be_alone(option: dict[str, object]) -> None:
     stacked = network(3, **option)
     x = torch.randn(3, 6, 3)
