@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 PEERS := .venv-peers
 # every extra the code uses so far; `peers` has an environment of its own
-EXTRAS := video,box2d,rllib,dev
+EXTRAS := video,box2d,multiagent,rllib,dev
 
 .PHONY: install demo test test-slow test-cuda lint bench bench-peers clean
 install: $(VENV)/.installed

@@ -177,10 +177,10 @@ def complaint(worker: int, action: int, options: np.ndarray) -> str:
 
 class AssignEnvironments(Environments):
     """All lanes in one kernel call a step; `mask` [B, 80] are the options of the present `obs`. Lane i plays the episodes of the
-    stream (seed, EPISODE, i)."""
+    stream (seed, EPISODE, first + i)."""
 
-    def __init__(self, name: str, num_envs: int, seed: int) -> None:
-        super().__init__(name, num_envs, seed, observation_space(), action_space())
+    def __init__(self, name: str, num_envs: int, seed: int, first: int = 0) -> None:
+        super().__init__(name, num_envs, seed, observation_space(), action_space(), first)
         self.mask = self.options = np.zeros((num_envs, OPTIONS), np.bool_)
         self.action = np.zeros((num_envs, WORKERS), np.int64)
         self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
@@ -206,7 +206,7 @@ class AssignEnvironments(Environments):
         elif ended < 0:
             i, w = divmod(-1 - ended, WORKERS)
             why = complaint(w, int(self.action[i, w]), self.options[i].reshape(WORKERS, TASKS)[w])
-            raise EnvironmentFault(f"{self.name}, environment {i}, episode {self.episode[i]}, step {self.length[i] + 1}: {why}")
+            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
 
     def state(self) -> dict[str, np.ndarray]:
         return {"length": self.length.copy(), "episode": self.episode.copy(), "ret": self.ret.copy(), "obs": self.obs.copy()}

@@ -319,11 +319,12 @@ def step_once(kind: Kind, state: np.ndarray, length: np.ndarray, episode: np.nda
 
 
 class ControlEnvironments(Environments):
-    """All lanes of one task, one kernel call a step. Lane i plays the episodes of the stream (seed, EPISODE, i)."""
+    """All lanes of one task, one kernel call a step. Lane i plays the episodes of the stream
+    (seed, EPISODE, first + i)."""
 
-    def __init__(self, name: str, num_envs: int, seed: int) -> None:
+    def __init__(self, name: str, num_envs: int, seed: int, first: int = 0) -> None:
         self.kind = kind = KINDS[name]
-        super().__init__(name, num_envs, seed, kind.observation_space(), kind.action_space())
+        super().__init__(name, num_envs, seed, kind.observation_space(), kind.action_space(), first)
         self.states = np.zeros((num_envs, STATES))
         self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))

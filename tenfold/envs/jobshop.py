@@ -379,12 +379,13 @@ class JobShopEnvironments(Environments):
     before the first; `makespan` those of the episodes in `finished`.
     """
 
-    def __init__(self, name: str, num_envs: int, seed: int, instance: str | Path | Instance | None = None) -> None:
+    def __init__(self, name: str, num_envs: int, seed: int, instance: str | Path | Instance | None = None,
+                 first: int = 0) -> None:
         asked = split_name(name)[1] if instance is None else {}
         if set(asked) - {"instance"}:
             raise EnvironmentFault(f"{name} cannot be made: the only argument is instance, for example (instance=la01).")
         self.instance = shop = read_instance(asked.get("instance", "ft06") if instance is None else instance)
-        super().__init__(name, num_envs, seed, observation_space(shop), action_space(shop))
+        super().__init__(name, num_envs, seed, observation_space(shop), action_space(shop), first)
         self.routes, self.units, self.scale = shop_of(shop)
         self.states = np.zeros((num_envs, row_size(shop)), np.int64)
         self.work = scratch(shop)
@@ -422,7 +423,7 @@ class JobShopEnvironments(Environments):
         elif ended < 0:
             i, m = divmod(-1 - ended, self.instance.machines)
             why = complaint(self.instance, m, int(self.action[i, m]), self.options[i].reshape(self.instance.machines, -1)[m])
-            raise EnvironmentFault(f"{self.name}, environment {i}, episode {self.episode[i]}, step {self.length[i] + 1}: {why}")
+            raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
 
     def see_again(self) -> None:
         """Observations and masks of the present states."""

@@ -38,8 +38,9 @@ class Episode:
     """A finished episode."""
 
     env: int
-    ret: float
+    ret: float  # with several agents the mean of theirs
     length: int
+    each: tuple[float, ...] = ()  # with several agents every one's own return
 
 
 def make_env(name: str, **more: Any) -> gym.Env[Any, Any]:
@@ -124,14 +125,21 @@ def all_finite(row):
 
 
 class Environments:
-    """The adapter. Subclasses differ only in where a step comes from; the learner sees no difference."""
+    """The adapter. Subclasses differ only in where a step comes from; the learner sees no difference.
+
+    Worlds with several agents are lanes as well, agent by agent: lane = agent · worlds + world, `num_envs` = agents · worlds.
+    Episodes, their seeds and lengths are the worlds'. `first` is the index of the first of these worlds among all of a run, so
+    that several processes can each hold a part.
+    """
 
     exact_resume = True
 
-    def __init__(self, name: str, num_envs: int, seed: int, observation_space: Any, action_space: Any) -> None:
-        self.name, self.num_envs, self.action_space = name, num_envs, action_space
-        self.layout = observation_layout(observation_space, name)
-        self.keys = [key(seed, Purpose.EPISODE, i) for i in range(num_envs)]
+    def __init__(self, name: str, worlds: int, seed: int, observation_space: Any, action_space: Any, first: int = 0,
+                 agents: int = 1) -> None:
+        self.name, self.action_space, self.first = name, action_space, first
+        self.worlds, self.agents, self.num_envs = worlds, agents, worlds * agents
+        self.layout, num_envs = observation_layout(observation_space, name), self.num_envs
+        self.keys = [key(seed, Purpose.EPISODE, first + i) for i in range(worlds)]
         self.obs = np.zeros((num_envs, *self.layout.shape), self.layout.dtype)
         self.final_obs = np.zeros_like(self.obs)
         self.reward = np.zeros(num_envs)
@@ -139,7 +147,7 @@ class Environments:
         self.truncated = np.zeros(num_envs, np.bool_)
         self.skipped = np.zeros(num_envs, np.bool_)  # rows that are no transition (the reset step of NEXT_STEP classes)
         # of the current episodes; lists, since Python reads and writes their items in a third of an array's time
-        self.episode, self.length, self.ret = [0] * num_envs, [0] * num_envs, [0.0] * num_envs
+        self.episode, self.length, self.ret = [0] * worlds, [0] * worlds, [0.0] * num_envs
         self.finished: list[Episode] = []
         self.mask: np.ndarray | None = None  # [B, options], True where allowed, of the observations acted on next
         self.fallible = self.layout.dtype.kind == "f"  # whole numbers are always finite
@@ -176,8 +184,13 @@ class Environments:
         what = "reward" if not math.isfinite(self.reward[i]) else "observation"
         key = self.layout.key_at(int(np.argmin(np.isfinite(self.obs[i].ravel())))) if what == "observation" else ""
         what = f"{what}'s {key}" if key else what
-        return EnvironmentFault(f"{self.name}, environment {i}, episode {self.episode[i]}, step {self.length[i]}: "
-                                f"the {what} is not finite; mend the environment, or clip what it returns.")
+        return EnvironmentFault(f"{self.place(i)}: the {what} is not finite; mend the environment, or clip what it returns.")
+
+    def place(self, i: int, later: int = 0) -> str:
+        """Where lane i is, for errors; `later` steps from now."""
+        w = i % self.worlds
+        which = f"world {self.first + w}, agent {i // self.worlds}" if self.agents > 1 else f"environment {self.first + w}"
+        return f"{self.name}, {which}, episode {self.episode[w]}, step {self.length[w] + later}"
 
 
 class MaskReader:
@@ -209,22 +222,23 @@ class MaskReader:
 class ScalarEnvironments(Environments):
     """Our loop over ordinary Gymnasium environments: no allocation of its own, under 2 µs a step over the environment."""
 
-    def __init__(self, name: str, num_envs: int, seed: int, policy: bool = False) -> None:
+    def __init__(self, name: str, num_envs: int, seed: int, policy: bool = False, first: int = 0) -> None:
         """`policy`: actions may be of any kind, and masks are read."""
         self.envs = [make_env(name) for _ in range(num_envs)]
-        first = self.envs[0]
-        masks = MaskReader(first.observation_space, policy_actions(first.action_space, name)) if policy else None
-        super().__init__(name, num_envs, seed, masks.observation_space if masks else first.observation_space, first.action_space)
+        one = self.envs[0]
+        masks = MaskReader(one.observation_space, policy_actions(one.action_space, name)) if policy else None
+        super().__init__(name, num_envs, seed, masks.observation_space if masks else one.observation_space, one.action_space,
+                         first)
         self.masks, self.masked = masks, None
-        self.exact_resume = not (first.spec is not None and first.spec.nondeterministic)
-        shape, dtype = first.action_space.shape or (), first.action_space.dtype or np.dtype(np.int64)
+        self.exact_resume = not (one.spec is not None and one.spec.nondeterministic)
+        shape, dtype = one.action_space.shape or (), one.action_space.dtype or np.dtype(np.int64)
         self.decode = masks.actions.decode if masks and masks.actions.parts else None
         if masks and masks.actions.parts:
             shape, dtype = (masks.actions.numbers,), np.dtype(np.float64)
         self.actions = np.zeros((num_envs, 1024, *shape), dtype)  # of the current episodes; grows by doubling
-        self.discrete = isinstance(first.action_space, gym.spaces.Discrete)
+        self.discrete = isinstance(one.action_space, gym.spaces.Discrete)
         self.direct = self.layout.direct
-        seen = masks.observation_space if masks else first.observation_space
+        seen = masks.observation_space if masks else one.observation_space
         self.plan = FlattenPlan(seen, name) if self.layout.parts else None
         self.rows = list(self.obs)  # views, made once
         self.flat_rows = [row.reshape(-1) for row in self.rows]
@@ -280,8 +294,7 @@ class ScalarEnvironments(Environments):
         try:
             self.plan.flatten([obs], self.rows[i][None])
         except ObservationError as error:
-            raise EnvironmentFault(f"{self.name}, environment {i}, episode {self.episode[i]}, step {self.length[i]}: "
-                                   f"{error}") from None
+            raise EnvironmentFault(f"{self.place(i)}: {error}") from None
 
     def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
         assert self.masks
@@ -336,9 +349,9 @@ class NativeEnvironments(Environments):
 
     exact_resume = False
 
-    def __init__(self, name: str, num_envs: int, seed: int) -> None:
+    def __init__(self, name: str, num_envs: int, seed: int, first: int = 0) -> None:
         self.env = make_native(name, num_envs)
-        super().__init__(name, num_envs, seed, self.env.single_observation_space, self.env.single_action_space)
+        super().__init__(name, num_envs, seed, self.env.single_observation_space, self.env.single_action_space, first)
         self.mode = self.env.metadata.get("autoreset_mode")
         if self.mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
             raise EnvironmentFault(f"{name}'s vector class does not reset by itself ({self.mode}): leave vectorize at scalar.")
@@ -393,20 +406,30 @@ class NativeEnvironments(Environments):
         self.env.close()
 
 
-def make_environments(name: str, num_envs: int, seed: int, vectorize: str, policy: bool = False) -> Environments:
-    """Our compiled tasks step together whatever `vectorize` says; with arguments they are environments like any other."""
+def is_multiagent(name: str) -> bool:
+    """Whether a world with several agents goes by this name: a gridworld of ours, or a PettingZoo environment."""
+    from tenfold.envs.treasure_rules import is_gridworld  # it imports this module
+    return name.startswith("pettingzoo/") or is_gridworld(name)
+
+
+def make_environments(name: str, num_envs: int, seed: int, vectorize: str, policy: bool = False, first: int = 0) -> Environments:
+    """Our compiled tasks step together whatever `vectorize` says; with arguments they are environments like any other. Of worlds
+    with several agents there are `num_envs`, and more lanes. `first` is the index of the first one in its run."""
     from tenfold.envs.assign import AssignEnvironments  # they import this module
     from tenfold.envs.control import KINDS, ControlEnvironments
     from tenfold.envs.jobshop import JobShopEnvironments
     if name in KINDS:
-        return ControlEnvironments(name, num_envs, seed)
+        return ControlEnvironments(name, num_envs, seed, first)
+    if is_multiagent(name):
+        from tenfold.envs.worlds import make_worlds
+        return make_worlds(name, num_envs, seed, policy, first)
     if policy and name == "tenfold/Assign-v0":
-        return AssignEnvironments(name, num_envs, seed)
+        return AssignEnvironments(name, num_envs, seed, first)
     if policy and split_name(name)[0] == "tenfold/JobShop-v0":
-        return JobShopEnvironments(name, num_envs, seed)
+        return JobShopEnvironments(name, num_envs, seed, first=first)
     if vectorize == "scalar":
-        return ScalarEnvironments(name, num_envs, seed, policy)
-    native = NativeEnvironments(name, num_envs, seed)
+        return ScalarEnvironments(name, num_envs, seed, policy, first)
+    native = NativeEnvironments(name, num_envs, seed, first)
     if policy:
         masked = MaskReader(native.env.single_observation_space, policy_actions(native.action_space, name)).in_obs
         if masked or MASK in native.info or policy_actions(native.action_space, name).parts:

@@ -29,7 +29,7 @@ class OnPolicy:
         self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize, policy=True)
         actions = policy_actions(self.envs.action_space, run.env)
         self.agent = PPOAgent(run.agent, self.envs.layout, actions, run.seed, "cpu" if run.device == "auto" else run.device)
-        self.rollout = Rollout(run.agent, self.envs.layout, actions, run.num_envs, self.envs.mask is not None)
+        self.rollout = Rollout(run.agent, self.envs.layout, actions, self.envs.num_envs, self.envs.mask is not None)
         self.engine, self.engine_choice = choose_policy_engine(run, self.agent, self.rollout, self.envs)
         self.fused = self.engine if isinstance(self.engine, FusedPPO) and not run.verify else None
         self.timed_every = EVERY
@@ -45,7 +45,7 @@ class OnPolicy:
 
     @property
     def memory(self) -> str:
-        steps = f"{len(self.rollout.obs):,} x {self.run.num_envs:,}"
+        steps = f"{len(self.rollout.obs):,} x {self.envs.num_envs:,}"
         return f"rollouts of {steps} steps take {self.rollout.bytes / 2**20:,.1f} MiB"
 
     def time_every_round(self) -> None:

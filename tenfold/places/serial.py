@@ -27,7 +27,7 @@ class Serial:
         self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize)
         actions = discrete_actions(self.envs.action_space, run.env)
         self.agent = DQNAgent(run.agent, self.envs.layout, actions, run.seed, "cpu" if run.device == "auto" else run.device)
-        self.replay = Replay(run.agent, self.envs.layout, run.num_envs, run.seed)
+        self.replay = Replay(run.agent, self.envs.layout, self.envs.num_envs, run.seed)
         self.engine, self.engine_choice = choose_engine(run, self.agent, self.replay, self.envs)
         self.fused = self.engine if isinstance(self.engine, FusedEngine) and not run.verify else None
         self.timed_every = EVERY
@@ -50,7 +50,7 @@ class Serial:
 
     @property
     def memory(self) -> str:
-        size = replay_bytes(self.settings, self.envs.layout, self.run.num_envs)
+        size = replay_bytes(self.settings, self.envs.layout, self.envs.num_envs)
         return f"replay of {self.settings.capacity:,} rows takes {size / 2**20:,.1f} MiB"
 
     def time_every_round(self) -> None:

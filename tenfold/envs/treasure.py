@@ -1,0 +1,302 @@
+"""Treasure Hunt: agents in a walled grid take what they enter.
+
+A turn: the agents move one after another (`order`: always the same, or drawn anew each turn), up, down, left or right. A wall
+stops the move and costs `bump`; another agent stops it and costs nothing; a treasure is taken and earns its kind's value. Then
+each empty cell becomes a treasure with probability `spawn`, its kind drawn by the kinds' shares. An epoch begins with the agents
+on cells drawn at random and one such round of treasures, and is cut after `turns` turns: a truncation, never a termination.
+
+An agent sees the (2r + 1)² cells around itself, as one flat row of 0 and 1: channel, row, column. The channels are wall, other
+agents, then one for each kind; an empty cell is 0 in all of them, and everything outside the grid is wall.
+
+All worlds live in one array of whole numbers, padded by r cells of wall, so that a window is a slice that never leaves it; an
+agent is a code in that map as well. Each random number is a function of its address (stream of the world, epoch, turn, place).
+The pair's reference knows neither codes for agents nor padding: it looks at one cell of one agent's world at a time.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from tenfold.envs.treasure_rules import AGENT, EMPTY, FIRST, WALL, Kind, Rules
+from tenfold.ops.pairs import pair
+from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
+
+MOVES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]])  # up, down, left, right
+RADIUS, TURNS, SHUFFLED = range(3)  # places in the rules' whole numbers
+
+
+# one world --------------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def first_draw(rule, board, agents, episode, turn):
+    """The address of a turn's first draw: one for each cell, then one for each agent."""
+    inside = (board.shape[0] - 2 * rule[RADIUS]) * (board.shape[1] - 2 * rule[RADIUS])
+    return (episode * (rule[TURNS] + 1) + turn) * (inside + agents), inside
+
+
+@njit(cache=True, error_model="numpy")
+def spawn(radius, threshold, board, stream, counter):
+    """Every empty cell may become a treasure."""
+    width = board.shape[1] - 2 * radius
+    often = threshold[-1]
+    for y in range(board.shape[0] - 2 * radius):
+        for x in range(width):
+            if board[y + radius, x + radius] == EMPTY:
+                drawn = draw_uniform(stream, counter + y * width + x)
+                if drawn < often:
+                    kind = 0
+                    while drawn >= threshold[kind]:
+                        kind += 1
+                    board[y + radius, x + radius] = FIRST + kind
+
+
+@njit(cache=True, error_model="numpy")
+def begin(rule, template, threshold, board, at, stream, episode):
+    """The agents on empty cells at random, then the first treasures."""
+    radius, agents = rule[RADIUS], at.shape[0]
+    counter, inside = first_draw(rule, template, agents, episode, 0)
+    free = 0
+    for i in range(board.shape[0]):
+        for j in range(board.shape[1]):
+            board[i, j] = template[i, j]
+            free += template[i, j] == EMPTY
+    for a in range(agents):
+        left = int(draw_uniform(stream, counter + inside + a) * (free - a))
+        for cell in range(inside):
+            y, x = cell // (board.shape[1] - 2 * radius), cell % (board.shape[1] - 2 * radius)
+            if board[y + radius, x + radius] == EMPTY:
+                if left == 0:
+                    board[y + radius, x + radius] = AGENT
+                    at[a, 0], at[a, 1] = y, x
+                    break
+                left -= 1
+    spawn(radius, threshold, board, stream, counter)
+
+
+@njit(cache=True, error_model="numpy")
+def observe(radius, board, y, x, row):
+    """The window of an agent at (y, x): rows y … y + 2r of the padded map."""
+    side = 2 * radius + 1
+    area = side * side
+    for f in range(row.size):
+        row[f] = 0
+    place = 0
+    for i in range(y, y + side):
+        for j in range(x, x + side):
+            code = board[i, j]
+            if code != EMPTY:
+                row[(code - 1) * area + place] = 1
+            place += 1
+    row[(AGENT - 1) * area + area // 2] = 0  # itself
+
+
+@njit(cache=True, error_model="numpy")
+def move(radius, value, board, at, a, action):
+    """Moves agent a and returns what that earned."""
+    y, x = at[a, 0] + MOVES[action, 0], at[a, 1] + MOVES[action, 1]
+    code = board[y + radius, x + radius]
+    if code != WALL and code != AGENT:
+        board[at[a, 0] + radius, at[a, 1] + radius] = EMPTY
+        board[y + radius, x + radius] = AGENT
+        at[a, 0], at[a, 1] = y, x
+    return value[code]
+
+
+# worlds -----------------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def observe_all(radius, boards, at, obs):
+    """Every agent's window in every world; lane = agent · worlds + world."""
+    for a in range(at.shape[1]):
+        for w in range(len(boards)):
+            observe(radius, boards[w], at[w, a, 0], at[w, a, 1], obs[a * len(boards) + w])
+
+
+@njit(cache=True, error_model="numpy")
+def begin_all(rule, template, threshold, boards, at, episode, streams, obs):
+    for w in range(len(boards)):
+        begin(rule, template, threshold, boards[w], at[w], streams[w], episode[w])
+    observe_all(rule[RADIUS], boards, at, obs)
+
+
+@njit(cache=True, error_model="numpy")
+def play_all(action, rule, template, value, threshold, boards, at, length, episode, streams, obs, final_obs, reward, truncated,
+             ret, last_ret, order):
+    """One turn of every world, SAME_STEP: where an epoch ended, final_obs has its last windows, last_ret its returns, and obs are
+    the next one's first. Returns the number of worlds that ended; an action that is none of the four is refused before anything
+    moves: the result is then −1 − lane."""
+    worlds, agents, ended = len(boards), at.shape[1], 0
+    for lane in range(len(action)):
+        if not 0 <= action[lane] < len(MOVES):
+            return -1 - lane
+    for w in range(worlds):
+        length[w] += 1
+        counter, inside = first_draw(rule, template, agents, episode[w], length[w])
+        for a in range(agents):
+            order[a] = a
+        if rule[SHUFFLED]:
+            for a in range(agents - 1, 0, -1):
+                other = int(draw_uniform(streams[w], counter + inside + a) * (a + 1))
+                order[a], order[other] = order[other], order[a]
+        for a in order:
+            lane = a * worlds + w
+            reward[lane] = move(rule[RADIUS], value, boards[w], at[w], a, action[lane])
+            ret[lane] += reward[lane]
+        spawn(rule[RADIUS], threshold, boards[w], streams[w], counter)
+        over = length[w] == rule[TURNS]
+        for a in range(agents):
+            lane = a * worlds + w
+            truncated[lane] = over
+            if over:
+                observe(rule[RADIUS], boards[w], at[w, a, 0], at[w, a, 1], final_obs[lane])
+                last_ret[lane], ret[lane] = ret[lane], 0.0
+        if over:
+            ended += 1
+            episode[w] += 1
+            length[w] = 0
+            begin(rule, template, threshold, boards[w], at[w], streams[w], episode[w])
+    observe_all(rule[RADIUS], boards, at, obs)
+    return ended
+
+
+# the pairs: cell by cell, one world and one agent at a time --------------------------------------------------------------
+
+
+def cell_reference(rules: Rules, board: np.ndarray, at: np.ndarray, y: int, x: int) -> int:
+    """What is at (y, x): the padding and the codes of agents in `board` are not looked at."""
+    if not (0 < y < rules.height - 1 and 0 < x < rules.width - 1) or (y, x) in rules.walls:
+        return WALL
+    if any(p == (y, x) for p in map(tuple, at.tolist())):
+        return AGENT
+    return int(board[y + rules.radius, x + rules.radius])
+
+
+def observe_reference(rules: Rules, boards: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Windows [agents · worlds, channels · side²]."""
+    obs = np.zeros((rules.agents, len(boards), rules.channels, rules.side, rules.side), np.uint8)
+    for w, board in enumerate(boards):
+        for a, (y, x) in enumerate(at[w].tolist()):
+            for i in range(rules.side):
+                for j in range(rules.side):
+                    code = cell_reference(rules, board, at[w], y - rules.radius + i, x - rules.radius + j)
+                    if code != EMPTY and (i, j) != (rules.radius, rules.radius):
+                        obs[a, w, code - 1, i, j] = 1
+    return obs.reshape(rules.agents * len(boards), -1)
+
+
+def draws_reference(rules: Rules, stream: np.uint64, episode: int, turn: int) -> tuple[np.ndarray, np.ndarray]:
+    """The draws of a turn's cells [height, width] and of its agents."""
+    cells = rules.height * rules.width
+    first = (episode * (rules.turns + 1) + turn) * (cells + rules.agents)
+    drawn = uniform_reference(stream, first + np.arange(cells + rules.agents))
+    return drawn[:cells].reshape(rules.height, rules.width), drawn[cells:]
+
+
+def empty_cells(rules: Rules, board: np.ndarray, at: np.ndarray) -> list[tuple[int, int]]:
+    return [(y, x) for y in range(rules.height) for x in range(rules.width) if cell_reference(rules, board, at, y, x) == EMPTY]
+
+
+def spawn_reference(rules: Rules, board: np.ndarray, at: np.ndarray, drawn: np.ndarray) -> None:
+    """A draw u makes an empty cell the first kind k with u < spawn · (share of the kinds up to k)."""
+    share = np.cumsum([k.share for k in rules.kinds])
+    for y, x in empty_cells(rules, board, at):
+        if drawn[y, x] < rules.spawn:
+            kind = next(k for k in range(len(share)) if drawn[y, x] < rules.spawn * (share[k] / share[-1]))
+            board[y + rules.radius, x + rules.radius] = FIRST + kind
+
+
+def begin_reference(rules: Rules, stream: np.uint64, episode: int) -> tuple[np.ndarray, np.ndarray]:
+    board, at = rules.board(), np.zeros((0, 2), np.int64)
+    cells, agents = draws_reference(rules, stream, episode, 0)
+    for drawn in agents:
+        free = empty_cells(rules, board, at)
+        at = np.concatenate([at, [free[int(drawn * len(free))]]])
+    spawn_reference(rules, board, at, cells)
+    return board, at
+
+
+def turn_reference(rules: Rules, board: np.ndarray, at: np.ndarray, drawn: np.ndarray, action: np.ndarray) -> np.ndarray:
+    """The agents' moves, each after the one before it."""
+    reward, order = np.zeros(rules.agents), list(range(rules.agents))
+    if rules.order == "shuffled":
+        for a in reversed(range(1, rules.agents)):
+            other = int(drawn[a] * (a + 1))
+            order[a], order[other] = order[other], order[a]
+    for a in order:
+        y, x = (at[a] + MOVES[action[a]]).tolist()
+        found = cell_reference(rules, board, at, y, x)
+        if found == WALL:
+            reward[a] = rules.bump
+        elif found != AGENT:
+            reward[a] = rules.kinds[found - FIRST].value if found >= FIRST else 0
+            board[y + rules.radius, x + rules.radius] = EMPTY
+            at[a] = y, x
+    return reward
+
+
+def step_reference(rules: Rules, boards: np.ndarray, at: np.ndarray, length: np.ndarray, episode: np.ndarray,
+                   streams: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+    """One turn, world by world. Boards come back as the kernel has them, with the agents marked."""
+    worlds = len(boards)
+    final = np.zeros((rules.agents * worlds, rules.channels * rules.side**2), np.uint8)
+    reward, over = np.zeros((rules.agents, worlds)), length + 1 == rules.turns
+    for w, board in enumerate(boards):
+        board[board == AGENT] = EMPTY
+        length[w] += 1
+        cells, agents = draws_reference(rules, streams[w], episode[w], length[w])
+        reward[:, w] = turn_reference(rules, board, at[w], agents, action.reshape(rules.agents, worlds)[:, w])
+        spawn_reference(rules, board, at[w], cells)
+        if over[w]:
+            final[w::worlds] = observe_reference(rules, board[None], at[w][None])
+            length[w], episode[w] = 0, episode[w] + 1
+            boards[w], at[w] = begin_reference(rules, streams[w], episode[w])
+    obs = observe_reference(rules, boards, at)
+    for board, places in zip(boards, at, strict=True):
+        for y, x in places:
+            board[y + rules.radius, x + rules.radius] = AGENT
+    return boards, at, length, episode, obs, final, reward.ravel(), np.tile(over, rules.agents)
+
+
+def random_worlds(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Worlds in the middle of an epoch and at its last turn: crowded, empty, odd shapes, inner walls, both orders."""
+    gem, bone = Kind("gem", 10, 2.0), Kind("bone", -10, 0.5)
+    for rules, worlds in ((Rules(), 2), (Rules(10, 10, kinds=(gem,), spawn=0.02, agents=5, turns=50), 5),
+                          (Rules(4, 7, kinds=(gem, bone), spawn=0.4, agents=6, turns=3, radius=3, order="fixed"), 3),
+                          (Rules(5, 5, spawn=1.0, agents=9, turns=2, radius=1), 1),
+                          (Rules(9, 6, kinds=(gem,), spawn=0.0, agents=1, turns=9, walls=((2, 2), (3, 2), (0, 0))), 4)):
+        streams = np.array([key(int(rng.integers(2**62)), Purpose.EPISODE, w) for w in range(worlds)])
+        episode, length = rng.integers(1000, size=worlds), rng.choice([0, rules.turns - 1], worlds)
+        began = [begin_reference(rules, *each) for each in zip(streams, episode, strict=True)]
+        boards, at = np.stack([b for b, _ in began]), np.stack([a for _, a in began])
+        for board, places in zip(boards, at + rules.radius, strict=True):
+            board[places[:, 0], places[:, 1]] = AGENT
+        yield rules, boards, at, length, episode, streams, rng.integers(4, size=rules.agents * worlds)
+
+
+@pair(step_reference, random_worlds, dtypes=("int64",), name="envs.treasure.play_all")
+def step_once(rules: Rules, boards: np.ndarray, at: np.ndarray, length: np.ndarray, episode: np.ndarray, streams: np.ndarray,
+              action: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`play_all` with fresh arrays for its results."""
+    lanes = rules.agents * len(boards)
+    obs, final = np.zeros((2, lanes, rules.channels * rules.side**2), np.uint8)
+    reward, ret, last_ret = np.zeros((3, lanes))
+    truncated = np.zeros(lanes, np.bool_)
+    play_all(action, *rules.tables(), boards, at, length, episode, streams, obs, final, reward, truncated, ret, last_ret,
+             np.zeros(rules.agents, np.int64))
+    return boards, at, length, episode, obs, final, reward, truncated
+
+
+def only_seen(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    yield from (inputs[:3] for inputs in random_worlds(rng, dtype))
+
+
+@pair(observe_reference, only_seen, dtypes=("int64",), name="envs.treasure.observe_all")
+def observe_once(rules: Rules, boards: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """`observe_all` with a fresh array for its result."""
+    obs = np.zeros((rules.agents * len(boards), rules.channels * rules.side**2), np.uint8)
+    observe_all(rules.radius, boards, at, obs)
+    return obs
