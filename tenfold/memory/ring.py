@@ -56,16 +56,17 @@ class Ring:
         self.data, self.space = Signal(counting=False), Signal(counting=False)
         self.words = self.segment.words()
         self.words[HEAD] = self.words[TAIL] = 0
-        for slot in range(rows):
-            self.words[self._sequence(slot)] = 0
+        for sequence in self.sequences:
+            self.words[sequence] = 0
 
     def _place(self) -> None:
-        """Where the fields begin within a slot, each on its own cache line after that of the sequence number."""
+        """Where fields begin within a slot, each on its own cache line; and the words of the slots' sequence numbers."""
         self.offsets: dict[str, int] = {}
         self.stride = LINE
         for name, (shape, dtype) in self.schema.items():
             self.offsets[name] = self.stride
             self.stride += aligned(int(np.prod(shape)) * dtype.itemsize)
+        self.sequences = [(SLOTS + slot * self.stride) // WORD for slot in range(self.rows)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("schema", "rows", "checksum", "segment", "data", "space")}
@@ -74,9 +75,6 @@ class Ring:
         vars(self).update(state)
         self._place()
         self.words = self.segment.words()
-
-    def _sequence(self, slot: int) -> int:
-        return (SLOTS + slot * self.stride) // WORD
 
     def _views(self, slot: int, writeable: bool) -> Row:
         start = SLOTS + slot * self.stride
@@ -128,12 +126,12 @@ class Ring:
         words, head, rows = self.words, self.words[HEAD], self.rows
         if head - words[TAIL] >= rows and not self.space.until(lambda: head - words[TAIL] < rows, timeout):
             return None
-        words[self._sequence(head % rows)] = WRITING
+        words[self.sequences[head % rows]] = WRITING
         return self._writable[head % rows]
 
     def publish(self) -> None:
         words, head = self.words, self.words[HEAD]
-        sequence = self._sequence(head % self.rows)
+        sequence = self.sequences[head % self.rows]
         if words[sequence] != WRITING:
             raise RuntimeError("publish() comes after slot(), once for each.")
         if self.checksum:
@@ -148,7 +146,7 @@ class Ring:
         Whoever held this end must be dead. The row it was writing is lost, and no other.
         """
         head = self.words[HEAD]
-        if self.words[self._sequence(head % self.rows)] == head + 1:  # it died between the two stores
+        if self.words[self.sequences[head % self.rows]] == head + 1:  # it died between the two stores
             self.words[HEAD] = head = head + 1
         self.data.give()
         self.space.give()
@@ -202,7 +200,7 @@ class Ring:
         self.space.give()
 
     def _check_sequence(self, tail: int) -> None:
-        found = self.words[self._sequence(tail % self.rows)]
+        found = self.words[self.sequences[tail % self.rows]]
         if found != tail + 1:
             raise TornRow(f"Row {tail} of a ring of {self.rows} was overwritten while it was read (its slot says "
                           f"{'being written' if found == WRITING else found}, not {tail + 1}): two producers write to it, "
@@ -210,7 +208,7 @@ class Ring:
 
     def _verify(self, row: Row) -> None:
         tail = self.words[TAIL]
-        if self.words[self._sequence(tail % self.rows) + 1] != checksum_of(row):
+        if self.words[self.sequences[tail % self.rows] + 1] != checksum_of(row):
             raise TornRow(f"Row {tail} of a ring of {self.rows} does not have the checksum that was written with it.")
 
     def close(self) -> None:
@@ -233,5 +231,5 @@ def checked_dtype(name: str, dtype: DTypeLike) -> np.dtype:
 def checksum_of(row: Row) -> int:
     total = 0
     for value in row.values():
-        total = zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8), total)
+        total = zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data, total)
     return total

@@ -16,7 +16,8 @@ import platform
 import select
 import time
 from collections.abc import Callable, Iterable
-from multiprocessing import context, reduction
+from multiprocessing import reduction
+from multiprocessing.context import get_spawning_popen
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -183,7 +184,7 @@ def wait_for(things: Iterable[Waitable], timeout: float | None) -> list[Waitable
 
 def handle_of(fd: int, what: str) -> Any:
     """A descriptor for the child that is being started; anywhere else there is nobody to hand it to."""
-    if context.get_spawning_popen() is None:
+    if get_spawning_popen() is None:
         raise RuntimeError(f"{what} is shared memory, never a value: hand it to a child in the arguments of its Process "
                            "(start method spawn) instead of pickling or copying it.")
     if fd < 0:
