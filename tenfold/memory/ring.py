@@ -1,0 +1,235 @@
+"""A bounded queue of typed rows from ONE process to ONE other, in shared memory, without a lock.
+
+    ring = Ring({"obs": ((4,), np.float32), "reward": ((), np.float32)}, rows=64)      # in the parent; goes to a child by spawn
+    ring.write({"obs": obs, "reward": reward}, timeout=5)          # the producer: sleeps while the ring is full
+    row = ring.empty_row(); ring.read(row, timeout=5)                    # the consumer: a copy, checked before and after
+    views = ring.peek(timeout=5); …; ring.release()                # or in place
+
+Row r lies in slot r mod rows. The producer marks the slot as being written, fills it, stores the slot's sequence number r + 1
+and then the count of published rows; the consumer reads them in the opposite order. That is enough where stores are seen in the
+order in which they were made and loads are not reordered: x86-64 (TSO). A memcpy by string or streaming instructions is complete
+before a store that follows it. On other machines `Ring` refuses.
+
+The numbers in memory are the truth; the bells only wake. So a process killed at any point leaves a ring that another can go on
+with (`take_over`): the row it was writing was never published.
+"""
+
+import zlib
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from tenfold.errors import ConfigError
+from tenfold.memory.shared import LINE, Segment, Signal, aligned, check_ordering
+
+Schema = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
+Row = dict[str, np.ndarray]
+
+WORD = 8
+HEAD, TAIL = 0, LINE // WORD  # published by the producer, released by the consumer; each on a line of its own
+SLOTS = 2 * LINE  # where the first slot begins
+WRITING = 1 << 63  # in place of a sequence number
+
+
+class TornRow(RuntimeError):
+    """A row changed while it was read, or is not what was written: two producers, or memory that somebody else wrote to."""
+
+
+class RowError(ValueError):
+    """A row that does not fit the schema: another name, shape or dtype. Nothing is converted and nothing is broadcast."""
+
+
+class Ring:
+    """`rows` slots of the fields of `schema`. `checksum` adds and verifies one per row (for tests: it costs a pass each)."""
+
+    def __init__(self, schema: Schema, rows: int, checksum: bool = False) -> None:
+        check_ordering()
+        if rows < 1 or not schema:
+            raise ConfigError("rows", "of a ring and its fields must be at least one.")
+        self.schema = {name: (tuple(shape), checked_dtype(name, dtype)) for name, (shape, dtype) in schema.items()}
+        self.rows, self.checksum = rows, checksum
+        self._place()
+        self.segment = Segment(SLOTS + rows * self.stride, f"a ring of {rows} rows")
+        self.data, self.space = Signal(counting=False), Signal(counting=False)
+        self.words = self.segment.words()
+        self.words[HEAD] = self.words[TAIL] = 0
+        for sequence in self.sequences:
+            self.words[sequence] = 0
+
+    def _place(self) -> None:
+        """Where fields begin within a slot, each on its own cache line; and the words of the slots' sequence numbers."""
+        self.offsets: dict[str, int] = {}
+        self.stride = LINE
+        for name, (shape, dtype) in self.schema.items():
+            self.offsets[name] = self.stride
+            self.stride += aligned(int(np.prod(shape)) * dtype.itemsize)
+        self.sequences = [(SLOTS + slot * self.stride) // WORD for slot in range(self.rows)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("schema", "rows", "checksum", "segment", "data", "space")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._place()
+        self.words = self.segment.words()
+
+    def _views(self, slot: int, writeable: bool) -> Row:
+        start = SLOTS + slot * self.stride
+        row = {name: self.segment.array(start + self.offsets[name], *self.schema[name]) for name in self.schema}
+        for view in row.values():
+            view.flags.writeable = writeable
+        return row
+
+    @cached_property
+    def _writable(self) -> list[Row]:
+        return [self._views(slot, True) for slot in range(self.rows)]
+
+    @cached_property
+    def _readable(self) -> list[Row]:
+        return [self._views(slot, False) for slot in range(self.rows)]
+
+    def empty_row(self) -> Row:
+        """Arrays of the schema's shapes, to read into."""
+        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in self.schema.items()}
+
+    def available(self) -> int:
+        """Rows published and not yet released; no system call."""
+        return self.words[HEAD] - self.words[TAIL]
+
+    @property
+    def published(self) -> int:
+        """Rows published since the ring was made."""
+        return self.words[HEAD]
+
+    def fileno(self) -> int:
+        """Ready when rows may be available: for `wait_for` over many rings. Then `read` with timeout 0 until it says False."""
+        return self.data.fd
+
+    # the producer ------------------------------------------------------------------------------------------------------
+
+    def write(self, fields: Mapping[str, Any], timeout: float | None = None) -> bool:
+        """Copies a row in and publishes it. False: the ring stayed full for `timeout` seconds."""
+        values = self._checked(fields)
+        slot = self.slot(timeout)
+        if slot is None:
+            return False
+        for name, value in values.items():
+            slot[name][...] = value
+        self.publish()
+        return True
+
+    def slot(self, timeout: float | None = None) -> Row | None:
+        """The next slot's arrays, to fill in place before `publish`; None when the ring stayed full."""
+        words, head, rows = self.words, self.words[HEAD], self.rows
+        if head - words[TAIL] >= rows and not self.space.until(lambda: head - words[TAIL] < rows, timeout):
+            return None
+        words[self.sequences[head % rows]] = WRITING
+        return self._writable[head % rows]
+
+    def publish(self) -> None:
+        words, head = self.words, self.words[HEAD]
+        sequence = self.sequences[head % self.rows]
+        if words[sequence] != WRITING:
+            raise RuntimeError("publish() comes after slot(), once for each.")
+        if self.checksum:
+            words[sequence + 1] = checksum_of(self._writable[head % self.rows])
+        words[sequence] = head + 1
+        words[HEAD] = head + 1
+        self.data.give()
+
+    def take_over(self) -> int:
+        """In place of a process that died: completes what it had published, wakes the other side, returns the rows published.
+
+        Whoever held this end must be dead. The row it was writing is lost, and no other.
+        """
+        head = self.words[HEAD]
+        if self.words[self.sequences[head % self.rows]] == head + 1:  # it died between the two stores
+            self.words[HEAD] = head = head + 1
+        self.data.give()
+        self.space.give()
+        return head
+
+    def _checked(self, fields: Mapping[str, Any]) -> Row:
+        if fields.keys() != self.schema.keys():
+            raise RowError(f"a row has the fields {', '.join(fields)} and this ring's are {', '.join(self.schema)}.")
+        found: Row = {}
+        for name, (shape, dtype) in self.schema.items():
+            value = fields[name]
+            if type(value) is not np.ndarray:
+                value = np.asarray(value)
+            if value.shape != shape or value.dtype != dtype:
+                raise RowError(f"{name} is {value.dtype} of shape {value.shape}, and the ring's schema says {dtype} of shape "
+                               f"{shape}: nothing is converted or broadcast.")
+            found[name] = value
+        return found
+
+    # the consumer ------------------------------------------------------------------------------------------------------
+
+    def read(self, out: Row, timeout: float | None = None) -> bool:
+        """Copies the oldest row into `out` and gives its slot back. False: nothing came for `timeout` seconds."""
+        self._checked(out)
+        row = self.peek(timeout)
+        if row is None:
+            return False
+        for name, view in row.items():
+            out[name][...] = view
+        if self.checksum:
+            self._verify(out)
+        self.release()
+        return True
+
+    def peek(self, timeout: float | None = None) -> Row | None:
+        """The oldest row in place, read-only, valid until `release`; None when nothing came."""
+        words, tail = self.words, self.words[TAIL]
+        if words[HEAD] == tail and not self.data.until(lambda: words[HEAD] != tail, timeout):
+            return None
+        self._check_sequence(tail)
+        row = self._readable[tail % self.rows]
+        if self.checksum:
+            self._verify(row)
+        return row
+
+    def release(self) -> None:
+        """Gives the slot of the row peeked at back to the producer, after a last look at its sequence number."""
+        tail = self.words[TAIL]
+        self._check_sequence(tail)
+        self.words[TAIL] = tail + 1
+        self.space.give()
+
+    def _check_sequence(self, tail: int) -> None:
+        found = self.words[self.sequences[tail % self.rows]]
+        if found != tail + 1:
+            raise TornRow(f"Row {tail} of a ring of {self.rows} was overwritten while it was read (its slot says "
+                          f"{'being written' if found == WRITING else found}, not {tail + 1}): two producers write to it, "
+                          "or release() came without a row.")
+
+    def _verify(self, row: Row) -> None:
+        tail = self.words[TAIL]
+        if self.words[self.sequences[tail % self.rows] + 1] != checksum_of(row):
+            raise TornRow(f"Row {tail} of a ring of {self.rows} does not have the checksum that was written with it.")
+
+    def close(self) -> None:
+        """Lets go of memory and bells. Views that somebody kept stay valid, and keep the memory."""
+        for name in ("_writable", "_readable"):
+            vars(self).pop(name, None)
+        self.words.release()
+        self.segment.close()
+        self.data.close()
+        self.space.close()
+
+
+def checked_dtype(name: str, dtype: DTypeLike) -> np.dtype:
+    found = np.dtype(dtype)
+    if found.hasobject:
+        raise ConfigError(name, "is of Python objects, which cannot lie in shared memory: give it a number's dtype.")
+    return found
+
+
+def checksum_of(row: Row) -> int:
+    total = 0
+    for value in row.values():
+        total = zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data, total)
+    return total

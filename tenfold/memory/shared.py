@@ -1,0 +1,240 @@
+"""Memory and signals that processes share: anonymous, handed to spawned children by handle, gone with the last who holds them.
+
+A `Segment` is a memfd that is mapped: it has no name, so nothing can be left behind in /dev/shm, whoever is killed. A `Signal`
+is an eventfd: whoever waits for one sleeps in the kernel. Both travel in the arguments of a spawned Process and nowhere else.
+
+Arrays on a segment are made by `Segment.array` (np.frombuffer): they hold the mapping open, so it cannot vanish under them.
+Never np.ndarray(buffer=…) or torch.frombuffer on it, which do not, and crash the process after `close`; torch.from_numpy of
+an array made here is safe.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import platform
+import select
+import time
+from collections.abc import Callable, Iterable
+from multiprocessing import reduction
+from multiprocessing.context import get_spawning_popen
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from tenfold.errors import UserError
+
+LINE = 64  # bytes of a cache line: what two processes write lies on different ones
+POISON = 0xFF  # NaN as a float, −1 as an integer: what was never written shows
+GIGABYTE = 1e9
+ORDERED = ("x86_64", "AMD64")  # machines on which stores are seen in the order in which they were made
+
+
+def aligned(size: int) -> int:
+    """`size` rounded up to whole cache lines."""
+    return -(-size // LINE) * LINE
+
+
+def check_ordering() -> None:
+    """Sequence numbers tell the truth only where stores are seen in order (x86-TSO); elsewhere they would need a lock."""
+    if platform.machine() not in ORDERED:
+        raise UserError(f"Actors and learner over shared memory rely on the store order of x86-64, and this machine is a "
+                        f"{platform.machine()}: run them in one process (serial).")
+
+
+class Segment:
+    """`size` bytes (rounded up to cache lines), zero-copy in every process that was handed it; filled with POISON."""
+
+    def __init__(self, size: int, purpose: str = "actors and learner") -> None:
+        self.size = aligned(max(size, 1))
+        check_room(self.size, purpose)
+        self.fd = os.memfd_create("tenfold", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, self.size)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        self.map: mmap.mmap | None = mmap.mmap(self.fd, self.size)
+        self.array(0, (self.size,), np.uint8).fill(POISON)
+
+    @classmethod
+    def attach(cls, handle: Any, size: int) -> Self:
+        """In the child: the same memory, by the descriptor it inherited."""
+        self = cls.__new__(cls)
+        self.fd, self.size = handle.detach(), size
+        self.map = mmap.mmap(self.fd, size)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Segment.attach, (handle_of(self.fd, "A Segment"), self.size)
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+        """A view from byte `offset` on. It keeps the memory mapped as long as it lives."""
+        count = int(np.prod(shape))
+        if count == 0:
+            return np.empty(shape, dtype)
+        return np.frombuffer(self.mapping(), dtype, count, offset).reshape(shape)
+
+    def words(self) -> memoryview:
+        """All of it as 64-bit numbers: one of them is read or stored in 40 ns here, against 100 through NumPy, and at once."""
+        return memoryview(self.mapping()).cast("B").cast("Q")
+
+    def mapping(self) -> mmap.mmap:
+        if self.map is None:
+            raise ValueError("This shared memory was closed.")
+        return self.map
+
+    def close(self) -> bool:
+        """Lets go of the memory. False: arrays on it still live, and the last of them takes the mapping along; no crash."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        held, self.map = self.map, None
+        try:
+            if held is not None:
+                held.close()
+        except BufferError:
+            return False
+        return True
+
+    def __del__(self) -> None:
+        if hasattr(self, "map"):
+            self.close()
+
+
+class Signal:
+    """A count in the kernel that one process raises and another waits for, asleep.
+
+    `counting`: each `take` takes one of what was given (a semaphore). Otherwise it takes all: a bell, where what counts is
+    told elsewhere and the bell only wakes.
+    """
+
+    def __init__(self, counting: bool = True) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | (os.EFD_SEMAPHORE if counting else 0))
+
+    @classmethod
+    def attach(cls, handle: Any) -> Self:
+        self = cls.__new__(cls)
+        self.fd = handle.detach()
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Signal.attach, (handle_of(self.fd, "A Signal"),)
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def give(self, n: int = 1) -> None:
+        os.eventfd_write(self.fd, n)
+
+    def take(self, timeout: float | None = 0.0) -> bool:
+        """Whether there was something to take within `timeout` seconds (None: however long it lasts)."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self.fd)
+                return True
+            left = None if end is None else end - time.monotonic()
+            if (left is not None and left <= 0) or not wait_for([self], left):
+                return False
+
+    def until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
+        """Sleeps until `ready()`, which whoever gives this bell made true before; False after `timeout` seconds.
+
+        The bell is emptied before the condition is looked at, so that no change is slept through; a bell emptied in vain is
+        rung again, for those who poll it.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self.take()
+            if ready():
+                self.give()
+                return True
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            wait_for([self], left)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __del__(self) -> None:
+        if hasattr(self, "fd"):
+            self.close()
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+Waitable = TypeVar("Waitable", bound="int | HasFileno")
+
+
+def wait_for(things: Iterable[Waitable], timeout: float | None) -> list[Waitable]:
+    """Those that are ready to read (signals, rings, sentinels of processes), asleep until one is or `timeout` seconds passed."""
+    poll = select.poll()
+    by_fd: dict[int, Waitable] = {}
+    for thing in things:
+        fd = thing if isinstance(thing, int) else thing.fileno()
+        by_fd[fd] = thing
+        poll.register(fd, select.POLLIN)
+    return [by_fd[fd] for fd, _ in poll.poll(None if timeout is None else max(0.0, timeout * 1000))]
+
+
+def handle_of(fd: int, what: str) -> Any:
+    """A descriptor for the child that is being started; anywhere else there is nobody to hand it to."""
+    if get_spawning_popen() is None:
+        raise RuntimeError(f"{what} is shared memory, never a value: hand it to a child in the arguments of its Process "
+                           "(start method spawn) instead of pickling or copying it.")
+    if fd < 0:
+        raise ValueError(f"{what} was closed before it was handed to a child.")
+    return reduction.DupFd(fd)
+
+
+# how much memory is free -----------------------------------------------------------------------------------------------
+
+
+def check_room(size: int, purpose: str) -> None:
+    """Refuses before the kernel would kill."""
+    free, whose = room()
+    if size > free:
+        raise UserError(f"Shared memory for {purpose} would take {size / GIGABYTE:.2f} GB and {free / GIGABYTE:.2f} GB is free "
+                        f"{whose}: take fewer or smaller rows, or fewer actors.")
+
+
+def room() -> tuple[int, str]:
+    """Bytes that are free, and by whose account: the machine's or the container's, whichever is less."""
+    accounts = [(machine_room(), "on this machine"), (container_room(), "in this container")]
+    return min((free, whose) for free, whose in accounts if free is not None)
+
+
+def machine_room() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def container_room(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What the control groups above this process leave (version 2 or 1); None where there is no limit to read."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for line in proc.read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if number == "0":
+                top, limit, usage, reclaimable = root, "memory.max", "memory.current", "inactive_file"
+            elif "memory" in controllers.split(","):
+                top, limit, usage, reclaimable = (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                                  "total_inactive_file")
+            else:
+                continue
+            group = top / path.lstrip("/")
+            # inside a container the path may be the host's: then only the top is there
+            for folder in {group, *group.parents, top}:
+                if folder == top or top in folder.parents:
+                    with contextlib.suppress(OSError, ValueError):
+                        most = int((folder / limit).read_text())  # "max" is no number: no limit
+                        stat = dict(s.split() for s in (folder / "memory.stat").read_text().splitlines())
+                        found.append(most - int((folder / usage).read_text()) + int(stat.get(reclaimable, 0)))
+    return min(found, default=None)

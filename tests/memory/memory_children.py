@@ -1,0 +1,105 @@
+"""What spawned children run in the tests of shared memory. Imports NumPy only, so that a child starts in a moment."""
+
+import os
+import signal
+import time
+
+import numpy as np
+
+from tenfold.memory.handshake import Handshake
+from tenfold.memory.ring import Ring
+from tenfold.memory.shared import Segment, Signal
+from tenfold.memory.weights import Weights
+
+ROW = {"number": ((), np.int64), "values": ((250,), np.float32), "flags": ((3, 5), np.bool_)}
+
+
+def fill(row: dict[str, np.ndarray], number: int) -> None:
+    """Row `number`, into arrays of the schema."""
+    row["number"][...] = number
+    row["values"][...] = number % 1000
+    row["flags"][...] = number % 2
+
+
+def echo_poison(segment: Segment, done: Signal) -> None:
+    """Tells what it sees at the start, then leaves its mark."""
+    words = segment.words()
+    words[1] = words[0]
+    words[0] = os.getpid()
+    done.give()
+
+
+def give_later(bell: Signal, seconds: float) -> None:
+    time.sleep(seconds)
+    bell.give()
+
+
+def write_numbers(ring: Ring, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        row = ring.slot(timeout=30)
+        assert row is not None
+        fill(row, number)
+        ring.publish()
+
+
+def write_for(ring: Ring, seconds: float) -> None:
+    """At full speed, one row copied in, one in place."""
+    end, number, row = time.monotonic() + seconds, 0, ring.empty_row()
+    while time.monotonic() < end:
+        for _ in range(50):
+            fill(row, number)
+            if not ring.write(row, timeout=30):
+                return
+            slot = ring.slot(timeout=30)
+            if slot is None:
+                return
+            fill(slot, number + 1)
+            ring.publish()
+            number += 2
+
+
+def die_while_writing(ring: Ring, whole: int) -> None:
+    """Publishes `whole` rows and is killed in the middle of the next."""
+    write_numbers(ring, 0, whole)
+    row = ring.slot()
+    assert row is not None
+    row["values"][:100] = -1
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def read_slowly(ring: Ring, wait: float, count: int) -> None:
+    time.sleep(wait)
+    row = ring.empty_row()
+    for _ in range(count):
+        assert ring.read(row, timeout=30)
+
+
+def publish_for(weights: Weights, seconds: float) -> None:
+    """Every element of version v is v, published at step 10·v."""
+    flat = np.empty(weights.shape, np.float32)
+    end, version = time.monotonic() + seconds, weights.newest
+    while time.monotonic() < end:
+        for _ in range(50):
+            flat.fill(version + 1)
+            version = weights.publish(flat, 10 * (version + 1))
+
+
+def die_while_publishing(weights: Weights) -> None:
+    flat = np.full(weights.shape, 1, np.float32)
+    weights.publish(flat, 10)
+    lock, copy = weights.places[0]
+    weights.words[lock] = 3  # version 2 is being written
+    copy[: copy.size // 2] = 2
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def shake(handshake: Handshake, name: str) -> None:
+    handshake.answer(name, timeout=20)
+
+
+def exit_at_once(code: int) -> None:
+    os._exit(code)
+
+
+def stay_silent(seconds: float) -> None:
+    time.sleep(seconds)

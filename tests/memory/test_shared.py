@@ -1,0 +1,216 @@
+"""Shared memory and signals: by handle only, poison before the first write, nothing left behind, asleep while waiting."""
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import memory_children as children
+import numpy as np
+import pytest
+
+from tenfold.errors import UserError
+from tenfold.memory import shared
+from tenfold.memory.handshake import Handshake
+from tenfold.memory.ring import Ring
+from tenfold.memory.shared import Segment, Signal, container_room, wait_for
+from tenfold.memory.weights import Weights
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def start(target: Callable[..., None], *arguments: Any) -> Any:
+    process = SPAWN.Process(target=target, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def descriptors() -> set[str]:
+    """What is open here and is ours: memfds and eventfds, by descriptor and kind."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            kind = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:
+            continue  # the folder listing's own
+        if "memfd:tenfold" in kind or "eventfd" in kind:
+            found.add(f"{fd} {kind}")
+    return found
+
+
+def test_a_child_sees_poison_and_the_parent_what_the_child_wrote() -> None:
+    segment, done = Segment(4096), Signal()
+    assert np.isnan(segment.array(0, (1024,), np.float32)).all()
+    assert (segment.array(0, (512,), np.int64) == -1).all()
+    child = start(children.echo_poison, segment, done)
+    assert done.take(30)
+    child.join(30)
+    words = segment.words()
+    assert words[1] == 2**64 - 1 and words[0] == child.pid
+    assert child.exitcode == 0
+
+
+def test_it_is_never_passed_by_value() -> None:
+    for shared_thing in (Segment(64), Signal(), Handshake(["actor 0"]), Ring(children.ROW, 2), Weights(3)):
+        with pytest.raises(RuntimeError, match="never a value: hand it to a child in the arguments of its Process"):
+            ForkingPickler.dumps(shared_thing)
+
+
+def test_closing_leaves_no_descriptor_and_no_file() -> None:
+    before, files = descriptors(), os.listdir("/dev/shm")
+    segment, signal = Segment(10_000), Signal()
+    assert len(descriptors() - before) == 3  # the memory, its mapping, the signal
+    assert os.listdir("/dev/shm") == files
+    assert segment.close()
+    signal.close()
+    assert descriptors() == before
+    with pytest.raises(ValueError, match="closed"):
+        segment.array(0, (1,), np.uint8)
+
+
+def test_an_array_outlives_the_segment_that_was_closed_under_it() -> None:
+    before = descriptors()
+    segment = Segment(4096)
+    kept = segment.array(64, (10,), np.float32)
+    part = kept[2:5]
+    kept[:] = 7
+    assert not segment.close()
+    del kept
+    assert (part == 7).all()
+    part[:] = 8
+    del part
+    assert descriptors() == before
+
+
+def test_what_is_dropped_is_closed() -> None:
+    before = descriptors()
+    Segment(100)
+    Signal()
+    assert descriptors() == before
+
+
+def test_it_cannot_be_resized() -> None:
+    segment = Segment(4096)
+    with pytest.raises(PermissionError):
+        os.ftruncate(segment.fd, 100)
+    with pytest.raises(PermissionError):
+        os.ftruncate(segment.fd, 8192)
+
+
+def test_more_than_is_free_is_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"would take 1000\.00 GB and \d+\.\d\d GB is free on this machine"):
+        Segment(10**12, "a ring")
+    monkeypatch.setattr(shared, "container_room", lambda: 1_500_000)
+    with pytest.raises(UserError, match=r"0\.20 GB and 0\.00 GB is free in this container"):
+        Segment(200_000_000)
+
+
+def test_a_containers_limit_is_read_in_both_versions(tmp_path: Path) -> None:
+    """The tightest of the groups above counts; what the page cache holds can be had back."""
+    def group(folder: Path, names: tuple[str, str, str], limit: str, usage: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in zip(names, (limit, str(usage), "anon 5\ninactive_file 30\ntotal_inactive_file 30"), strict=True):
+            (folder / name).write_text(text)
+    two, one = ("memory.max", "memory.current", "memory.stat"), ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
+    group(tmp_path / "v2/a/b", two, "max", 900)
+    group(tmp_path / "v2/a", two, "1000", 900)
+    (tmp_path / "v2/self").write_text("0::/a/b\n")
+    assert container_room(tmp_path / "v2/self", tmp_path / "v2") == 1000 - 900 + 30
+    group(tmp_path / "v1/memory", one, "5000", 1000)
+    (tmp_path / "v1/self").write_text("4:cpu,memory:/docker/of-the-host\n1:pids:/x\n")
+    assert container_room(tmp_path / "v1/self", tmp_path / "v1") == 5000 - 1000 + 30
+    assert container_room(tmp_path / "nothing", tmp_path) is None
+
+
+def test_a_machine_without_store_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(UserError, match=r"aarch64: run them in one process \(serial\)"):
+        shared.check_ordering()
+
+
+def test_a_signal_counts_and_a_bell_does_not() -> None:
+    signal, bell = Signal(), Signal(counting=False)
+    signal.give(2)
+    bell.give(2)
+    assert [signal.take() for _ in range(3)] == [True, True, False]
+    assert [bell.take() for _ in range(2)] == [True, False]
+
+
+def test_only_the_ready_are_returned_and_nothing_after_the_timeout() -> None:
+    first, second = Signal(), Signal()
+    assert wait_for([first, second], 0) == []
+    second.give()
+    assert wait_for([first, second], 5) == [second]
+    assert wait_for([first.fd, second.fd], 5) == [second.fd]
+    start = time.monotonic()
+    assert not first.take(0.05) and time.monotonic() - start >= 0.05
+
+
+def test_who_waits_sleeps_and_wakes() -> None:
+    """A second of waiting costs this process less than 1 % of it."""
+    signal = Signal()
+    waker = threading.Thread(target=children.give_later, args=(signal, 1.0))
+    used, start = time.process_time(), time.monotonic()
+    waker.start()
+    assert signal.take(30)
+    assert time.process_time() - used < 0.01 * (time.monotonic() - start)
+    waker.join()
+
+
+def test_a_bell_rung_between_two_looks_is_not_slept_through() -> None:
+    bell = Signal(counting=False)
+    seen: list[bool] = []
+
+    def ready() -> bool:
+        """False when first asked, though it has become true by the time the question is answered."""
+        seen.append(len(seen) > 0)
+        if len(seen) == 1:
+            bell.give()
+        return seen[-1]
+    assert bell.until(ready, timeout=5) and len(seen) == 2
+    assert not bell.until(lambda: False, timeout=0)
+
+
+def test_children_and_parent_answer_one_another() -> None:
+    handshake = Handshake(["actor 0", "actor 1"])
+    running = {name: start(children.shake, handshake, name) for name in handshake.names}
+    handshake.wait(30, running)
+    for child in running.values():
+        child.join(30)
+        assert child.exitcode == 0
+    handshake.renew("actor 1")  # started anew: the old answer does not count
+    with pytest.raises(UserError, match=r"^actor 1 did not answer within 0\.01 s"):
+        handshake.wait(0.01)
+    again = start(children.shake, handshake, "actor 1")
+    handshake.wait(30, {"actor 1": again})
+    again.join(30)
+    assert again.exitcode == 0
+
+
+def test_a_child_that_does_not_answer_is_named() -> None:
+    handshake = Handshake(["actor 0", "learner"])
+    silent = start(children.stay_silent, 60)
+    answering = threading.Thread(target=children.shake, args=(handshake, "learner"))
+    answering.start()
+    with pytest.raises(UserError, match=r"^actor 0 did not answer within 0\.3 s"):
+        handshake.wait(0.3, {"actor 0": silent, "learner": silent})
+    answering.join()
+    silent.kill()
+    silent.join()
+
+
+def test_a_child_that_dies_at_start_is_named_at_once() -> None:
+    handshake = Handshake(["actor 0"])
+    began = time.monotonic()
+    with pytest.raises(UserError, match="actor 0 ended with exit code 3 before training began"):
+        handshake.wait(60, {"actor 0": start(children.exit_at_once, 3)})
+    assert time.monotonic() - began < 30
+
+
+def test_a_child_whose_memory_is_not_the_parents_gives_up() -> None:
+    with pytest.raises(UserError, match=r"actor 0 waited 0\.05 s for the parent"):
+        Handshake(["actor 0"]).answer("actor 0", timeout=0.05)
