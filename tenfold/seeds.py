@@ -4,11 +4,9 @@ A process for each core takes one seed after another. (One process that updates 
 cost of the calls, some 2 µs of a round; and it could not use a second core.)
 """
 
-import ctypes
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -19,13 +17,13 @@ from typing import Any
 from tenfold.config import to_mapping
 from tenfold.errors import ConfigError, UserError
 from tenfold.places.make import make_place
+from tenfold.places.watch import die_with_parent
 from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import is_run
 from tenfold.record.seeds import SeedsFolder, latest_row, summarise, write_seeds_report
 from tenfold.settings import Run
 from tenfold.training import Finished, prepare, resume, train, warm_up
 
-DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 POLL = 0.5  # seconds between looks at the members' progress
 
 
@@ -114,10 +112,7 @@ stopped = 0
 def enter_worker(parent: int) -> None:
     """A worker ends with its parent, whatever happens to that, and hears Ctrl-C only from it, exactly once."""
     os.setpgrp()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
-            os._exit(1)
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, remember_stop)
 
 

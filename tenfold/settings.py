@@ -281,12 +281,27 @@ class Run(Config):
     seed: Annotated[int, Limits(0, 2**63 - 1)] = 0
     """one number that determines the whole run"""
     num_envs: Count = 1
-    """environments stepped together"""
+    """environments stepped together (by each actor); of worlds with several agents, worlds"""
+    actors: Annotated[int, Limits(1, 1024)] = 1
+    """how many act for the one learner, each with environments and draws of its own"""
+    where: Literal["auto", "serial", "processes"] = "auto"
+    """where actors act: in this process one after another (serial), or each in its own; auto measures a step of the environment
+    and takes processes where they pay"""
+    ahead: Whole = 8
+    """steps an actor's process may be ahead of the learner; 0: none, and the run equals the serial one bit for bit"""
+    on_death: Literal["stop", "restart"] = "stop"
+    """when an actor's process dies: stop the run, which can be resumed, or start another in its place"""
+    patience: Positive = 60.0
+    """seconds an actor's process may take for one step before the run gives it up"""
+    share: bool = False
+    """the agents of a world are one network (dqn; policies always are) instead of one each"""
     vectorize: Literal["scalar", "native"] = "scalar"
     """scalar: our loop over ordinary environments, resumed exactly; native: the environment's own vector class"""
     engine: Literal["auto", "plain", "fused", "compiled"] = "auto"
     """how an update runs: fused (one compiled call, for fully connected networks on the CPU), compiled (any network on the CPU
     through torch.compile), plain (eager PyTorch, the reference); auto picks fused or plain"""
+    stack: Literal["auto", "together", "apart"] = "auto"
+    """agents of one world are updated in one call (together) or one after another (apart); auto picks by the shapes"""
     verify: Whole = 0
     """repeat every N-th update with the plain engine from a copy of the same state and compare; 0: never"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -308,11 +323,11 @@ class Run(Config):
 
     def check(self) -> None:
         if isinstance(self.agent, PPO):
-            if self.agent.horizon * self.num_envs < self.agent.minibatches:
+            if self.agent.horizon * self.num_envs * self.actors < self.agent.minibatches:
                 raise ConfigError("agent.minibatches", f"= {self.agent.minibatches} is more than the {self.agent.horizon} x "
-                                  f"{self.num_envs} steps of a learning phase: raise agent.horizon or num_envs.")
+                                  f"{self.num_envs * self.actors} steps of a learning phase: raise agent.horizon or num_envs.")
             return
-        rows = self.agent.capacity // self.num_envs
+        rows = self.agent.capacity // (self.num_envs * self.actors)
         if rows < self.agent.n_step + self.agent.frames + 1:
             raise ConfigError("num_envs", f"= {self.num_envs} leaves {rows} rows of replay for each environment, too few for "
                               f"agent.n_step = {self.agent.n_step}: raise agent.capacity or lower num_envs.")

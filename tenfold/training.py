@@ -121,7 +121,7 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
     onward = f", going on from step {place.step:,}" if place.step else ""
     display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}{onward}")
     display.say(f"engine {place.engine_choice}; on {place.agent.device}; {place.agent.online.flat.numel():,} "
-                f"parameters; {place.memory}")
+                f"parameters; {place.memory}{'; ' if place.where else ''}{place.where}")
     if not place.envs.exact_resume:
         display.say(f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a resume will not be exact.")
     if place.lockstep:
@@ -160,6 +160,8 @@ def loop(place: Place, recorder: "Recorder", interrupt: "Interrupt") -> None:
         before = place.step
         for episode in place.round(min(due, run.steps)):
             recorder.metrics.episode(place.step, episode)
+        if place.remarks:
+            recorder.remark()
         if place.step >= due:
             for every, action in intervals:
                 if every and place.step // every > before // every:
@@ -193,7 +195,8 @@ class Recorder:
                             f"last checkpoint in {self.checkpoints.folder.path} is from before this.")
         timing = {"seconds": self.seconds(), "steps_per_second": self.display.rate(place.step), "shares": place.clock.shares()}
         self.metrics.add({"kind": "train", "step": place.step, "updates": place.agent.updates, **self.metrics.recent(),
-                          "lr": value_at(place.run.agent.lr, place.step), **exploring, **statistics, "timing": timing})
+                          "lr": value_at(place.run.agent.lr, place.step), **exploring, **statistics,
+                          **(place.crew.report() if place.crew else {}), "timing": timing})
         self.metrics.flush()
         self.complain()
         self.display.update(place.step, self.metrics, place.clock, exploring)
@@ -219,6 +222,8 @@ class Recorder:
     def save(self) -> str:
         """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the next attempt may succeed."""
         self.place.clock.start()
+        for episode in self.place.settle():
+            self.metrics.episode(self.place.step, episode)
         note = {"metrics_bytes": self.metrics.flush(), "seconds": self.seconds(), "best": self.metrics.best_or_none(),
                 "owes_evaluation": self.owes_evaluation, "settings": to_mapping(self.place.run)}
         failed = self.metrics.complaint if self.metrics.waiting else ""
@@ -226,6 +231,12 @@ class Recorder:
         self.complain()
         self.place.clock.lap("save")
         return failed
+
+    def remark(self) -> None:
+        """Says what happened that a person may want to know."""
+        for words in self.place.remarks:
+            self.display.say(f"step {self.place.step:,}: {words}")
+        self.place.remarks.clear()
 
     def try_to(self, what: str, action: Any) -> str:
         try:

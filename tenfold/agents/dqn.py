@@ -3,6 +3,7 @@
 HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided here.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,8 @@ class DQNAgent:
     Agent `member` of a world draws from streams of its own. `block` is where the numbers live, if that is decided elsewhere.
     """
 
+    members = 1
+
     def __init__(self, config: DQN, layout: ObsLayout, actions: DiscreteActions, seed: int, device: str = "cpu", member: int = 0,
                  block: torch.Tensor | None = None) -> None:
         self.config, self.layout, self.actions = replace(config, net=fit_encoder(config.net, layout)), layout, actions
@@ -39,6 +42,7 @@ class DQNAgent:
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
         self.count = np.zeros(1, np.int64)  # gradient updates so far
         self.device = self.online.flat.device
+        self.seed, self.member = seed, member
         self.keys = {purpose: key(seed, purpose, member) for purpose in Purpose}
         self.noise = np.zeros(self.online.noise_size, np.float32)
 
@@ -78,6 +82,13 @@ class DQNAgent:
         if step < self.config.learning_starts:  # an untrained network's favourite action would fill the memory otherwise
             return self.random_actions(start, size)
         return values(self.draw_noise(Purpose.NOISE_ACT, rounds)).argmax(-1)
+
+    def for_actor(self, actor: int) -> "DQNAgent":
+        """The same networks, exploring by the draws of one of several actors."""
+        own = copy.copy(self)
+        own.keys = self.keys | {purpose: key(self.seed, purpose, self.member + (actor << 32))
+                                for purpose in (Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT)}
+        return own
 
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics."""
@@ -181,4 +192,4 @@ class DQNAgent:
                                 f"and this agent's have {tuple(own.shape)}.")
             own.copy_(state[name])
         if "updates" in state:
-            self.count[0] = int(state["updates"])
+            self.count[:] = int(state["updates"])

@@ -4,6 +4,7 @@ continuous actions has one joint log-probability.
 HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided here.
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -52,6 +53,7 @@ class PPOAgent:
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
         self.count = np.zeros(2, np.int64)  # gradient updates, epochs begun
         self.device = self.online.flat.device
+        self.seed = seed
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
         self.heads = MaskedHeads(actions.sizes, config.on_empty).to(device) if actions.sizes else None
         self.low, self.high = torch.tensor(actions.low, device=device), torch.tensor(actions.high, device=device)
@@ -105,6 +107,12 @@ class PPOAgent:
             real = means + self.online.log_std.exp() * noise.view(size, d).to(self.device)
             log_p = log_p + gaussian.log_prob(means, self.online.log_std, real).sum(-1)
         return chosen.cpu().numpy(), real.cpu().numpy(), log_p.cpu().numpy(), value.cpu().numpy()
+
+    def for_actor(self, actor: int) -> "PPOAgent":
+        """The same networks, exploring by the draws of one of several actors."""
+        own = copy.copy(self)
+        own.keys = self.keys | {purpose: key(self.seed, purpose, actor) for purpose in (Purpose.ACTION, Purpose.NOISE_ACT)}
+        return own
 
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics: the mean deviation of continuous actions."""

@@ -23,9 +23,13 @@ class PlainEngine:
         b = replay.batch  # these tensors share the batch's memory: nothing is copied on the CPU
         self.rows: Tensors = {name: torch.from_numpy(getattr(b, name))
                               for name in ("obs", "action", "reward", "discount", "next_obs", "weight")}
-        self.rows |= agent.draw_fractions(len(b.action))
+        self.rows |= agent.draw_fractions(b.action.shape[-1])
         # of the statistics, and the number of updates; they stay on the device until they are logged
         self.sums = torch.zeros(len(STATISTICS) + 1, device=agent.device)
+
+    def look(self, seen: np.ndarray) -> None:
+        """Acts on these arrays from now on: the last frames instead of the environments' observations."""
+        self.seen = seen
 
     def warm_up(self) -> None:
         """Compiles what there is to compile, and changes nothing."""
@@ -43,7 +47,7 @@ class PlainEngine:
     def update_once(self, step: int, clock: Clock) -> None:
         agent, replay, config = self.agent, self.replay, self.agent.config
         replay.sample(value_at(replay.priorities.beta, step) if replay.priorities else 1.0)
-        self.rows |= agent.draw_fractions(len(replay.batch.action))
+        self.rows |= agent.draw_fractions(replay.batch.action.shape[-1])
         clock.lap("sample")
         errors = self.accumulate_gradient()
         grad = agent.online.flat_grad
@@ -72,15 +76,16 @@ class PlainEngine:
         target_noise = agent.draw_noise(Purpose.NOISE_TARGET, agent.updates)
         agent.online.flat_grad.zero_()
         errors = []
-        effective = len(self.rows["action"])
+        action = self.rows["action"]
+        items, effective = action.dim() - 1, action.shape[-1]  # agents of a world stand before the items
         for start in range(0, effective, size):
-            part = {name: t[start:start + size].to(agent.device) for name, t in self.rows.items()}
+            part = {name: t.narrow(items, start, size).to(agent.device) for name, t in self.rows.items()}
             loss, error, q = agent.loss(part, noise, target_noise, effective)
             loss.backward()
             errors.append(error)
-            self.sums[0] += loss.detach()
+            self.sums[0] += loss.detach() / agent.members
             self.sums[1] += q * (size / effective)
-        return torch.cat(errors)
+        return torch.cat(errors, -1)
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call."""

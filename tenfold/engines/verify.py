@@ -28,8 +28,7 @@ class Lockstep:
         self.compared = self.ties = 0
         self.largest = 0.0  # difference of parameters
         agent, replay = engine.agent, copy.copy(engine.replay)
-        replay.batch = copy.deepcopy(replay.batch)
-        replay.flat_obs, replay.flat_next_obs = (a.reshape(len(a), -1) for a in (replay.batch.obs, replay.batch.next_obs))
+        replay.use(copy.deepcopy(replay.batch))
         self.changed = ("count", "tree", "top", "draw")  # by an update, of the replay; all else it only reads
         for name in self.changed:
             setattr(replay, name, getattr(replay, name).copy())

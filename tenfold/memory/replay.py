@@ -66,7 +66,8 @@ def require_memory(wanted: int) -> None:
 class Replay:
     """Rows of all environments, allocated once. Uniform or prioritised, by the agent's settings."""
 
-    def __init__(self, config: DQN, layout: ObsLayout, num_envs: int, seed: int) -> None:
+    def __init__(self, config: DQN, layout: ObsLayout, num_envs: int, seed: int, member: int = 0) -> None:
+        """`member`: which agent of a world."""
         require_memory(replay_bytes(config, layout, num_envs))
         self.lane_rows = config.capacity // num_envs
         self.n_step, self.gamma, self.layout, self.frames = config.n_step, config.gamma, layout, config.frames
@@ -82,17 +83,20 @@ class Replay:
         self.priorities = config.replay if isinstance(config.replay, Prioritized) else None
         self.tree = make_tree(rows if self.priorities else 0)
         self.top = np.ones(1)  # the largest priority so far, given to new rows
-        self.stream = key(seed, Purpose.REPLAY)
+        self.stream = key(seed, Purpose.REPLAY, member)
         self.draw = np.zeros(size)  # scratch
         shape = (size, *layout.shape) if config.frames == 1 else (size, config.frames, *layout.shape)
-        self.batch = Batch(
+        self.use(Batch(
             np.zeros(size, np.int64), np.zeros(shape, layout.dtype), np.zeros(size, np.int64), np.zeros(size, np.float32),
-            np.zeros(size, np.float32), np.zeros(shape, layout.dtype), np.ones(size, np.float32))
-        self.flat_obs = self.batch.obs.reshape(size, -1)
-        self.flat_next_obs = self.batch.next_obs.reshape(size, -1)
+            np.zeros(size, np.float32), np.zeros(shape, layout.dtype), np.ones(size, np.float32)))
+
+    def use(self, batch: Batch) -> None:
+        """Batches are written into these arrays from now on."""
+        self.batch = batch
+        self.flat_obs, self.flat_next_obs = (array.reshape(len(array), -1) for array in (batch.obs, batch.next_obs))
 
     def begin(self, obs: np.ndarray) -> None:
-        """The first observations, one a lane."""
+        """The first observations, one for each lane."""
         self.obs[self.head % self.lane_rows + np.arange(len(obs)) * self.lane_rows] = obs.reshape(len(obs), -1)
 
     def add(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, skipped: np.ndarray,
@@ -103,19 +107,20 @@ class Replay:
                  self.top, self.n_step, self.frames, first, action, reward, terminated, truncated, skipped,
                  obs.reshape(len(obs), -1), final_obs.reshape(len(obs), -1))
 
-    def cut(self, obs: np.ndarray) -> None:
-        """Ends the running episodes as if by a time limit and begins others at `obs` (after a resume that is not exact)."""
-        lanes = np.arange(len(obs))
-        last = lanes * self.lane_rows + (self.head - 1) % self.lane_rows
-        pending = lanes * self.lane_rows + self.head % self.lane_rows
-        running = self.head > self.start
-        self.head -= running  # take the last step back and store it again as truncated
+    def cut(self, obs: np.ndarray, first: int = 0) -> None:
+        """Ends the running episodes of the lanes from `first` on as if by a time limit and begins others at `obs` (after a resume
+        that is not exact, or an actor's death)."""
+        lanes = first + np.arange(len(obs))
+        last = lanes * self.lane_rows + (self.head[lanes] - 1) % self.lane_rows
+        pending = lanes * self.lane_rows + self.head[lanes] % self.lane_rows
+        running = self.head[lanes] > self.start[lanes]
+        self.head[lanes] -= running  # take the last step back and store it again as truncated
         self.count[0] -= int(self.ready[last][running].sum())
         self.ready[last[running]] = False
         if self.priorities:
             put(self.tree, last[running], np.zeros(int(running.sum())))
         self.add(self.action[last], self.reward[last].astype(np.float64), np.zeros_like(running), running, ~running, obs,
-                 self.obs[pending])
+                 self.obs[pending], first)
 
     def sample(self, beta: float = 1.0) -> Batch:
         """A batch in the preallocated arrays; the next call overwrites it."""

@@ -11,9 +11,11 @@ from tenfold.engines.verify_ppo import PolicyLockstep
 from tenfold.envs.vector import Episode, make_environments
 from tenfold.memory.replay import Replay
 from tenfold.memory.rollout import Rollout
+from tenfold.places.actor import episodes, make_agent
+from tenfold.places.choose import make_crew
+from tenfold.places.crew import Crew
 from tenfold.record.clock import EVERY, Clock
 from tenfold.settings import PPO, Run
-from tenfold.spaces import policy_actions
 
 RARELY = 499  # rounds between timed ones where the fused engine runs: a timed round costs several times a whole one
 
@@ -26,18 +28,24 @@ class OnPolicy:
     def __init__(self, run: Run) -> None:
         assert isinstance(run.agent, PPO)
         self.run = run
-        self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize, policy=True)
-        actions = policy_actions(self.envs.action_space, run.env)
-        self.agent = PPOAgent(run.agent, self.envs.layout, actions, run.seed, "cpu" if run.device == "auto" else run.device)
-        self.rollout = Rollout(run.agent, self.envs.layout, actions, self.envs.num_envs, self.envs.mask is not None)
+        self.crew, self.where = make_crew(run)
+        self.envs = self.crew.envs if self.crew else make_environments(run.env, run.num_envs, run.seed, run.vectorize, True)
+        agent = make_agent(run, self.envs)
+        assert isinstance(agent, PPOAgent)
+        self.agent = agent
+        self.rollout = Rollout(run.agent, self.envs.layout, agent.actions, self.envs.num_envs, self.envs.mask is not None)
         self.engine, self.engine_choice = choose_policy_engine(run, self.agent, self.rollout, self.envs)
-        self.fused = self.engine if isinstance(self.engine, FusedPPO) and not run.verify else None
+        alone = self.envs.agents == 1 and not self.crew
+        self.fused = self.engine if isinstance(self.engine, FusedPPO) and alone and not run.verify else None
         self.timed_every = EVERY
         if self.fused:
             self.timed_every = RARELY
         self.lockstep = PolicyLockstep(self.engine, run.verify) if run.verify else None
         self.clock = Clock()
         self.step = self.rounds = 0
+        self.remarks: list[str] = []  # for the person, about what happened
+        if self.crew:
+            self.crew.follow(agent)
 
     @property
     def engine_name(self) -> str:
@@ -58,6 +66,8 @@ class OnPolicy:
 
         The fused engine goes on to the next end of an episode or timed round, not beyond step `until`.
         """
+        if self.crew:
+            return self.crew_round(self.crew)
         envs, clock, every = self.envs, self.clock, self.timed_every
         wait = (EVERY - 1 - self.rounds) % every  # rounds until the next timed one; the first may compile kernels
         timed = wait == 0
@@ -77,17 +87,69 @@ class OnPolicy:
         self.engine.store()
         if timed:
             clock.lap("store", every)
-        self.step += envs.num_envs - int(np.count_nonzero(envs.skipped))
-        self.rounds += 1
+        self.count_step()
         if not self.rollout.left:
             (self.lockstep or self.engine).update(self.step, clock)
         return envs.finished
+
+    def count_step(self) -> None:
+        envs = self.envs
+        self.step += envs.worlds if envs.agents > 1 else envs.num_envs - int(np.count_nonzero(envs.skipped))
+        self.rounds += 1
+
+    def crew_round(self, crew: Crew, most: int | None = None) -> list[Episode]:
+        """One row of every actor into the rollout; when it is full learns, and lets actors know. `most`: rounds that actors may
+        play until the learner says more."""
+        envs, rollout, clock = self.envs, self.rollout, self.clock
+        clock.start()
+        t, finished = int(rollout.count[0]), []
+        rollout.obs[t] = self.agent.normalised(envs.obs)
+        if envs.mask is not None:
+            rollout.mask[t] = envs.mask
+        again = False
+        for part in crew.collect(self.step, min(rollout.left, most or rollout.left)):
+            if part.begins:
+                again = True
+                continue
+            clock.lap("wait")
+            worlds = len(part.row["length"])
+            for name in ("chosen", "real", "log_p", "value"):
+                own = envs.lanes(getattr(rollout, name)[t], part.first, worlds)
+                own[...] = part.row[name].reshape(own.shape)
+            for name in ("reward", "terminated", "truncated", "skipped", "final_obs"):
+                envs.put(part.first, name, part.row[name])
+            finished += episodes(part, envs.agents)
+            clock.lap("store")
+        if crew.words:
+            self.remarks.append(crew.words)
+            crew.words = ""
+        if again:  # an actor was replaced: its episodes go on nowhere, and the others' rows have lost their company
+            rollout.count[0] = 0
+            return finished
+        self.engine.store()
+        clock.lap("store")
+        self.count_step()
+        if not rollout.left:
+            (self.lockstep or self.engine).update(self.step, clock)
+            clock.start()
+            crew.publish(self.agent, self.step)
+            clock.lap("publish")
+        return finished
+
+    def settle(self) -> list[Episode]:
+        """Before the state is saved: goes on until all actors have come as far as the furthest."""
+        finished: list[Episode] = []
+        if self.crew:
+            for left in range(self.crew.hold(), 0, -1):
+                finished += self.crew_round(self.crew, left)
+            assert not list(self.crew.settle())
+        return finished
 
     def state(self) -> dict[str, dict[str, Any]]:
         """Everything that decides what comes next, by part."""
         counters = {"step": np.array(self.step), "rounds": np.array(self.rounds)}
         return {"agent": self.agent.state(), "engine": self.engine.state(), "rollout": self.rollout.state(),
-                "envs": self.envs.state(), "serial": counters}
+                "envs": (self.crew or self.envs).state(), "serial": counters}
 
     def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
         """Restores `state`. False where the environments could not be restored exactly."""
@@ -95,10 +157,10 @@ class OnPolicy:
         self.engine.load_state(state["engine"])
         self.rollout.load_state(state["rollout"])
         self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
-        exact = self.envs.restore(state["envs"])
+        exact = (self.crew or self.envs).restore(state["envs"])
         if not exact:
             self.rollout.count[0] = 0  # its last episodes go on nowhere
         return exact
 
     def close(self) -> None:
-        self.envs.close()
+        (self.crew or self.envs).close()

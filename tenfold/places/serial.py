@@ -1,19 +1,26 @@
-"""Actor and learner in one process, one after another: the reference of every other arrangement."""
+"""Actors and learner one after another, the reference of every other arrangement; or the learner of actors elsewhere."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from tenfold.agents.dqn import DQNAgent
-from tenfold.engines.choose import choose_engine
+from tenfold.engines.choose import choose_engine, why_not_fused
 from tenfold.engines.fused import FusedEngine
+from tenfold.engines.plain import PlainEngine
+from tenfold.engines.team import Team, choose_team_engine
 from tenfold.engines.verify import Lockstep
 from tenfold.envs.vector import Episode, make_environments
 from tenfold.memory.frames import Frames
 from tenfold.memory.replay import Replay, replay_bytes
+from tenfold.memory.team import TeamReplay
+from tenfold.places.actor import Part, episodes, make_agent
+from tenfold.places.choose import make_crew
+from tenfold.places.crew import Crew
+from tenfold.places.look import first_look
 from tenfold.record.clock import EVERY, Clock
 from tenfold.settings import DQN, Run
-from tenfold.spaces import discrete_actions
 
 RARELY = (499, 251, 127)  # rounds between timed ones where an update comes every, every second, every third or fourth round
 
@@ -24,25 +31,36 @@ class Serial:
     def __init__(self, run: Run) -> None:
         assert isinstance(run.agent, DQN)
         self.run, self.settings = run, run.agent
-        self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize)
-        actions = discrete_actions(self.envs.action_space, run.env)
-        self.agent = DQNAgent(run.agent, self.envs.layout, actions, run.seed, "cpu" if run.device == "auto" else run.device)
-        self.replay = Replay(run.agent, self.envs.layout, self.envs.num_envs, run.seed)
-        self.engine, self.engine_choice = choose_engine(run, self.agent, self.replay, self.envs)
-        self.fused = self.engine if isinstance(self.engine, FusedEngine) and not run.verify else None
+        self.crew, self.where = make_crew(run)
+        self.envs = self.crew.envs if self.crew else make_environments(run.env, run.num_envs, run.seed, run.vectorize)
+        agent = make_agent(run, self.envs)
+        assert isinstance(agent, DQNAgent)
+        self.agent = agent
+        if isinstance(agent, Team):
+            self.replay = TeamReplay(run.agent, self.envs.layout, self.envs.worlds, run.seed, agent.members)
+            self.engine, self.engine_choice = choose_team_engine(run, agent, self.replay, self.envs, why_not_fused(agent))
+        else:
+            self.replay = Replay(run.agent, self.envs.layout, self.envs.num_envs, run.seed)
+            self.engine, self.engine_choice = choose_engine(run, agent, self.replay, self.envs)
+        alone = self.envs.agents == 1 and not self.crew
+        self.fused = self.engine if isinstance(self.engine, FusedEngine) and alone and not run.verify else None
         self.timed_every = EVERY
         if self.fused:  # a timed round costs several times a whole one: the more rounds there are to an update, the rarer
             self.timed_every = next((prime for prime in RARELY if prime * run.agent.every <= RARELY[0]), EVERY)
             self.fused.scale = self.timed_every
-        self.lockstep = Lockstep(self.engine, run.verify) if run.verify else None
-        self.replay.begin(self.envs.obs)
+        self.lockstep = Lockstep(self.engine, run.verify) if run.verify and isinstance(self.engine, PlainEngine) else None
         self.frames: Frames | None = None
-        if run.agent.frames > 1:
+        if self.crew:
+            self.crew.follow(agent)
+        elif run.agent.frames > 1:
             self.frames = Frames(run.agent.frames, self.envs.layout, self.envs.num_envs)
             self.frames.begin(self.envs.obs)
-            self.engine.seen = self.frames.seen
+            self.engine.look(self.frames.seen)
+        self.replay.begin(self.envs.obs)
         self.clock = Clock()
         self.step = self.rounds = 0
+        self.due_from = 0  # the step up to which updates were run, where actors may be ahead
+        self.remarks: list[str] = []  # for the person, about what happened
 
     @property
     def engine_name(self) -> str:
@@ -64,7 +82,9 @@ class Serial:
 
         The fused engine goes on to the next end of an episode or timed round, not beyond step `until`.
         """
-        envs, clock, settings = self.envs, self.clock, self.settings
+        if self.crew:
+            return self.crew_round(self.crew)
+        envs, clock = self.envs, self.clock
         every = self.timed_every
         wait = (EVERY - 1 - self.rounds) % every  # rounds until the next timed one; the first may compile kernels
         timed = wait == 0
@@ -85,20 +105,64 @@ class Serial:
             self.frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
         if timed:
             clock.lap("store", every)
-        before = self.step
-        self.step += envs.num_envs - int(np.count_nonzero(envs.skipped))
+        self.due_from = self.step
+        self.step += envs.worlds if envs.agents > 1 else envs.num_envs - int(np.count_nonzero(envs.skipped))
         self.rounds += 1
-        due = (self.step // settings.every - before // settings.every) * settings.updates
-        if due and self.step > settings.learning_starts and self.replay.rows:
-            (self.lockstep or self.engine).update(due, self.step, clock)
+        self.learn()
         return envs.finished
+
+    def crew_round(self, crew: Crew) -> list[Episode]:
+        """Takes the rows that actors brought, runs the updates due for them, and lets actors know."""
+        finished: list[Episode] = []
+        self.clock.start()
+        for part in crew.collect(self.step, 1):
+            finished += self.take(part)
+        self.rounds += 1
+        if self.learn():
+            self.clock.start()
+            crew.publish(self.agent, self.step)
+            self.clock.lap("publish")
+        if crew.words:
+            self.remarks.append(crew.words)
+            crew.words = ""
+        return finished
+
+    def take(self, part: Part) -> Iterable[Episode]:
+        """Stores what an actor brought. Returns the episodes that ended."""
+        self.clock.lap("wait")
+        row = part.row
+        if part.begins:
+            self.replay.cut(row["obs"], part.first)
+            return ()
+        self.replay.add(row["action"], row["reward"], row["terminated"], row["truncated"], row["skipped"], row["obs"],
+                        row["final_obs"], part.first)
+        skipped = 0 if self.envs.agents > 1 else int(np.count_nonzero(row["skipped"]))
+        self.step += len(row["length"]) - skipped
+        self.clock.lap("store")
+        return episodes(part, self.envs.agents)
+
+    def learn(self) -> bool:
+        """Runs the updates that are due since step `due_from`; whether there were any."""
+        settings, step = self.settings, self.step
+        due = (step // settings.every - self.due_from // settings.every) * settings.updates
+        self.due_from = step
+        if not due or step <= settings.learning_starts or not self.replay.rows:
+            return False
+        if self.crew and not self.agent.updates:
+            self.remarks.append(first_look(self.replay))
+        (self.lockstep or self.engine).update(due, step, self.clock)
+        return True
+
+    def settle(self) -> list[Episode]:
+        """Before the state is saved: takes what actors are ahead by. Updates that are due for it come with the next round."""
+        return [episode for part in self.crew.settle() for episode in self.take(part)] if self.crew else []
 
     def state(self) -> dict[str, dict[str, Any]]:
         """Everything that decides what comes next, by part; replay rows aside."""
         counters = {"step": np.array(self.step), "rounds": np.array(self.rounds)}
         frames = {"frames": self.frames.state()} if self.frames else {}
         return {"agent": self.agent.state(), "engine": self.engine.state(), "replay": self.replay.state(),
-                "envs": self.envs.state(), "serial": counters, **frames}
+                "envs": (self.crew or self.envs).state(), "serial": counters, **frames}
 
     def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
         """Restores `state` (replay rows must have been loaded). False where the environments could not be restored exactly.
@@ -108,7 +172,8 @@ class Serial:
         self.agent.load_state(state["agent"])
         self.engine.load_state(state["engine"])
         self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
-        exact = self.envs.restore(state["envs"])
+        self.due_from = self.step
+        exact = (self.crew or self.envs).restore(state["envs"])
         if self.frames and exact:
             self.frames.load_state(state["frames"])
         elif self.frames:
@@ -122,4 +187,4 @@ class Serial:
         return exact
 
     def close(self) -> None:
-        self.envs.close()
+        (self.crew or self.envs).close()

@@ -2,7 +2,7 @@
 
 from time import perf_counter_ns
 
-STAGES = ("act", "env", "store", "sample", "update", "verify", "evaluate", "save")
+STAGES = ("act", "env", "wait", "store", "sample", "update", "publish", "verify", "evaluate", "save")
 EVERY = 61  # a prime, so that it does not beat with periods of the settings such as an update every 256 steps
 
 

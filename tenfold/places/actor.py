@@ -1,0 +1,154 @@
+"""An actor: some of a run's environments, stepped by the run's policy. The same code acts in this process and in another."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tenfold.agents.dqn import DQNAgent
+from tenfold.agents.ppo import PPOAgent
+from tenfold.engines.team import Team
+from tenfold.envs.vector import Environments, Episode, make_environments
+from tenfold.memory.frames import Frames
+from tenfold.memory.ring import Row, Schema
+from tenfold.settings import PPO, Run
+from tenfold.spaces import discrete_actions, policy_actions
+
+Agent = DQNAgent | PPOAgent
+STEP = ("reward", "terminated", "truncated", "skipped", "obs", "final_obs")  # what a step leaves in an adapter's arrays
+ACT, ENV, WAIT = range(3)  # places in `seconds`
+
+
+def make_agent(run: Run, envs: Environments) -> Agent:
+    """The agent of a run in these environments, untrained: one, or one for each agent of a world."""
+    device = "cpu" if run.device == "auto" else run.device
+    if isinstance(run.agent, PPO):
+        return PPOAgent(run.agent, envs.layout, policy_actions(envs.action_space, run.env), run.seed, device)
+    actions = discrete_actions(envs.action_space, run.env)
+    if envs.agents > 1 and not run.share:
+        return Team(run.agent, envs.layout, actions, run.seed, envs.agents, device)
+    return DQNAgent(run.agent, envs.layout, actions, run.seed, device)
+
+
+class Actor:
+    """Actor number `index`: `num_envs` environments, what it sees of them, and draws of its own."""
+
+    def __init__(self, run: Run, index: int) -> None:
+        self.run, self.index, self.first = run, index, index * run.num_envs
+        self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize, isinstance(run.agent, PPO), self.first)
+        self.seen, self.frames = self.envs.obs, None
+        if not isinstance(run.agent, PPO) and run.agent.frames > 1:
+            self.frames = Frames(run.agent.frames, self.envs.layout, self.envs.num_envs)
+            self.frames.begin(self.envs.obs)
+            self.seen = self.frames.seen
+        self.rounds = 0
+        self.seconds = np.zeros(3)
+
+    def follow(self, agent: Agent) -> None:
+        """Acts by this agent's networks from now on."""
+        self.agent = agent.for_actor(self.index)
+
+    def schema(self) -> Schema:
+        """A row: one step of all its environments."""
+        envs = self.envs
+        fields: dict[str, Any] = {name: (getattr(envs, name).shape, getattr(envs, name).dtype) for name in STEP}
+        lanes = envs.num_envs
+        if isinstance(self.run.agent, PPO):
+            actions = policy_actions(envs.action_space, self.run.env)
+            fields |= {"chosen": ((lanes, len(actions.sizes)), np.int64), "real": ((lanes, len(actions.low)), np.float32),
+                       "log_p": ((lanes,), np.float32), "value": ((lanes,), np.float32)}
+            if envs.mask is not None:
+                fields["mask"] = (envs.mask.shape, np.bool_)
+        else:
+            fields["action"] = ((lanes,), np.int64)
+        # returns of lanes and lengths of worlds whose episode ended, else 0; version acted by; seconds spent so far
+        return fields | {"ret": ((lanes,), np.float64), "length": ((envs.worlds,), np.int64), "version": ((), np.int64),
+                         "acted": ((), np.float64), "seconds": ((3,), np.float64)}
+
+    def advance(self, step: int, row: Row, version: int = 0) -> None:
+        """Chooses actions, steps, and writes down what came of it. `step` sets the schedules."""
+        start, envs = perf_counter(), self.envs
+        if isinstance(self.agent, PPOAgent):
+            found = self.agent.explore(self.agent.normalised(envs.obs), envs.mask, self.rounds)
+            for name, value in zip(("chosen", "real", "log_p", "value"), found, strict=True):
+                row[name][...] = value
+            action = self.agent.for_env(row["chosen"], row["real"])
+        else:
+            row["action"][:] = self.agent.explore(self.seen, step, self.rounds)
+            action = row["action"] + self.agent.actions.start
+        chosen = perf_counter()
+        envs.step(action)
+        for name in STEP:
+            row[name][...] = getattr(envs, name)
+        if envs.mask is not None and "mask" in row:
+            row["mask"][...] = envs.mask
+        row["ret"].fill(0)
+        row["length"].fill(0)
+        for episode in envs.finished:
+            row["ret"][episode.env::envs.worlds] = episode.each or episode.ret
+            row["length"][episode.env] = episode.length
+        if self.frames:
+            self.frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
+        self.rounds += 1
+        end = perf_counter()
+        self.seconds[ACT] += chosen - start
+        self.seconds[ENV] += end - chosen
+        row["version"][...], row["acted"][...], row["seconds"][...] = version, end, self.seconds
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What `restore` needs."""
+        frames = self.frames.state() if self.frames else {}
+        return ({f"envs.{name}": value for name, value in self.envs.state().items()}
+                | {f"frames.{name}": value for name, value in frames.items()} | {"rounds": np.array(self.rounds)})
+
+    def restore(self, state: dict[str, np.ndarray]) -> bool:
+        """False where the environments could not be restored exactly."""
+        self.rounds = int(state["rounds"])
+        exact = self.envs.restore({name.removeprefix("envs."): v for name, v in state.items() if name.startswith("envs.")})
+        if self.frames and exact:
+            self.frames.load_state({name.removeprefix("frames."): v for name, v in state.items() if name.startswith("frames.")})
+        elif self.frames:
+            self.frames.begin(self.envs.obs)
+        return exact
+
+
+@dataclass
+class Part:
+    """What an actor brought: a row, or (`begins`) the first observations of one that started anew."""
+
+    actor: int
+    first: int  # of its worlds, among all of the run
+    row: Row
+    begins: bool = False
+
+
+def episodes(part: Part, agents: int) -> Iterator[Episode]:
+    """Those that ended in a row."""
+    row, worlds = part.row, len(part.row["length"])
+    for w in np.flatnonzero(row["length"]).tolist():
+        each = row["ret"][w::worlds].tolist()
+        yield Episode(part.first + w, sum(each) / agents, int(row["length"][w]), tuple(each) if agents > 1 else ())
+
+
+class Gathered(Environments):
+    """The latest step of all actors' environments in one set of arrays; lanes agent by agent, as one adapter would have them."""
+
+    def __init__(self, like: Environments, actors: int) -> None:
+        self.name, self.action_space, self.layout, self.first = like.name, like.action_space, like.layout, 0
+        self.worlds, self.agents, self.num_envs = like.worlds * actors, like.agents, like.num_envs * actors
+        self.exact_resume, self.fallible = like.exact_resume, like.fallible
+        self.finished = []
+        for name in STEP:
+            own = getattr(like, name)
+            setattr(self, name, np.zeros((self.num_envs, *own.shape[1:]), own.dtype))
+        self.mask = None if like.mask is None else np.ones((self.num_envs, like.mask.shape[1]), np.bool_)
+
+    def put(self, first: int, name: str, value: np.ndarray) -> None:
+        """An actor's array into its lanes."""
+        self.lanes(getattr(self, name), first, len(value) // self.agents)[...] = value.reshape(self.agents, -1, *value.shape[1:])
+
+    def lanes(self, array: np.ndarray, first: int, worlds: int) -> np.ndarray:
+        """The lanes of some worlds in an array of all, [agents, worlds, …]."""
+        return array.reshape(self.agents, self.worlds, *array.shape[1:])[:, first:first + worlds]

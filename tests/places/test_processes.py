@@ -1,0 +1,108 @@
+"""Actors in processes of their own: with nobody ahead the run is the serial one, bit for bit."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from tenfold.places.make import Place, make_place
+from tenfold.places.processes import ProcessCrew
+from tenfold.settings import Run
+
+DQN = {"name": "dqn", "learning_starts": 30, "batch_size": 8, "every": 2, "capacity": 400, "net": {"hidden": [16]}}
+IMPLICIT = DQN | {"frames": 3, "n_step": 3, "double": True, "dueling": True, "explore": "noisy", "clip_norm": 1.0,
+                  "distribution": "implicit(samples=3, target_samples=3, cosines=8, acting=4)"}
+PPO = {"name": "ppo", "horizon": 16, "epochs": 2, "minibatches": 2, "net": {"hidden": [16]}}
+CASES = {"dqn": {"env": "CartPole-v1", "agent": DQN, "num_envs": 2},
+         "compiled task, prioritised": {"env": "tenfold/CartPole-v1", "agent": DQN | {"replay": "prioritized", "n_step": 2}},
+         "five agents": {"env": "tenfold/TreasureSmall-v0", "agent": IMPLICIT, "num_envs": 2},
+         "policy": {"env": "tenfold/CartPole-v1", "agent": PPO, "num_envs": 2},
+         "masked policy": {"env": "tenfold/JobShop-v0(instance=ft06)", "agent": PPO | {"on_empty": "absent"}}}
+
+
+@contextmanager
+def playing(case: dict, **more: object) -> Iterator[Place]:
+    place = make_place(Run.of(case | {"actors": 2, "seed": 3, "steps": 10_000} | more))
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+def play(place: Place, steps: int) -> None:
+    while place.step < steps:
+        place.round(steps)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_synchronous_processes_equal_the_serial_run_bit_for_bit(case: str) -> None:
+    ahead = 3 if "policy" in case else 0  # a policy waits for its learner anyway
+    with playing(CASES[case], where="serial") as serial, playing(CASES[case], where="processes", ahead=ahead) as processes:
+        assert isinstance(processes.crew, ProcessCrew)
+        for place in (serial, processes):
+            play(place, 200)
+            play(place, 260)
+        assert serial.agent.updates == processes.agent.updates > 10
+        assert torch.equal(serial.agent.block, processes.agent.block)
+        assert np.array_equal(serial.envs.obs, processes.envs.obs)
+        if serial.replay and processes.replay:
+            for name, value in serial.replay.state().items():
+                assert np.array_equal(value, processes.replay.state()[name]), name
+
+
+def test_actors_have_environments_and_draws_of_their_own() -> None:
+    with playing(CASES["dqn"], where="serial") as place:
+        first = place.envs.obs.copy()
+        assert len({tuple(row) for row in first.tolist()}) == 4
+        assert place.crew
+        agents = [actor.agent for actor in place.crew.actors]
+        draws = [agent.random_actions(0, 50).tolist() for agent in agents]
+        assert draws[0] != draws[1]
+    with playing(CASES["dqn"], num_envs=4, actors=1) as alone:
+        assert np.array_equal(alone.envs.obs, first)  # the partition changes nothing in the environments
+
+
+@pytest.mark.parametrize("case", ["dqn", "policy"])
+def test_a_run_moves_from_one_process_to_several_and_back(case: str) -> None:
+    """State saved in either arrangement goes on in the other as if nothing had happened."""
+    with playing(CASES[case], where="serial") as whole:
+        play(whole, 300)
+        expected = whole.agent.block.clone()
+    state, rows = None, None
+    for where, until in (("serial", 120), ("processes", 200), ("serial", 300)):
+        with playing(CASES[case], where=where, ahead=0) as place:
+            if state:
+                if place.replay:
+                    assert rows
+                    place.replay.load_rows(rows)
+                assert place.load_state(state)
+            play(place, until)
+            place.settle()
+            state = {part: {k: torch.as_tensor(v).clone() if part in ("agent", "engine") else np.array(v)
+                            for k, v in values.items()} for part, values in place.state().items()}
+            rows = place.replay.written(np.zeros_like(place.replay.head)) if place.replay else None
+    assert torch.equal(place.agent.block, expected)
+
+
+@pytest.mark.parametrize("case", ["dqn", "policy"])
+def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
+    """Steps, updates and episodes add up, the policies that acted are not older than allowed, and the state can be saved."""
+    with playing(CASES[case], where="processes", ahead=4) as place:
+        finished = []
+        while place.step < 600:
+            finished += place.round()
+        finished += place.settle()
+        assert place.crew
+        report = place.crew.report()
+        assert sum(episode.length for episode in finished) <= place.step
+        assert len(finished) > 4 and {episode.env for episode in finished} == {0, 1, 2, 3}
+        per_row = 2 / DQN["every"]  # updates for a row of two environments
+        assert report["policy_age_most"] <= (4 + 1) * 2 * per_row if case == "dqn" else report["policy_age_most"] <= 1
+        assert 0 < report["actors_env"] < 1
+        state = place.state()
+        assert int(state["envs"]["0.rounds"]) + int(state["envs"]["1.rounds"]) == place.step / 2
+        if place.replay:
+            assert place.replay.rows == place.step if place.step < 300 else place.replay.rows > 300
+        play(place, place.step + 200)  # and it goes on
