@@ -73,8 +73,8 @@ class Crew:
     def state(self) -> dict[str, np.ndarray]:
         return {f"{actor.index}.{name}": value for actor in self.actors for name, value in actor.state().items()}
 
-    def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where environments could not be restored exactly."""
+    def restore(self, state: dict[str, np.ndarray], agent: Agent, step: int) -> bool:
+        """Goes on with what the agent has learned by `step`. False where environments could not be restored exactly."""
         exact = [actor.restore(of_actor(state, actor.index)) for actor in self.actors]
         self.see_first()
         return all(exact)

@@ -157,7 +157,8 @@ class OnPolicy:
         self.engine.load_state(state["engine"])
         self.rollout.load_state(state["rollout"])
         self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
-        exact = (self.crew or self.envs).restore(state["envs"])
+        crew, saved = self.crew, state["envs"]
+        exact = crew.restore(saved, self.agent, self.step) if crew else self.envs.restore(saved)
         if not exact:
             self.rollout.count[0] = 0  # its last episodes go on nowhere
         return exact

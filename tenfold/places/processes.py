@@ -6,8 +6,9 @@
        ▲                       │
        └──── weights, version ─┘            one flat vector, two copies
 
-The ring's length is the rate limit: an actor `ahead` + 1 rows ahead of the learner waits, and the learner runs exactly the
-updates that are due for the rows it has taken. With `ahead` = 0 actors step only when they are let, after the learner has
+The rate is limited on both sides: the learner runs exactly the updates that are due for the rows it has taken, and an actor
+waits that is `ahead` + 1 rows ahead of the learner's last row of the slowest actor. So no policy that acts is older than
+2 (A − 1)(ahead + 1) + ahead versions, A actors counted. With `ahead` = 0 actors step only when they are let, after the learner has
 published: then everything happens in the order in which `Crew` does it, and the numbers are the same bit for bit.
 Children die with their parent; memory and bells have no names, so nothing is left behind whoever is killed.
 """
@@ -38,7 +39,6 @@ from tenfold.places.watch import die_with_parent
 from tenfold.settings import PPO, Run
 
 LET, STEP, STOP, ASK = range(4)  # words of an actor's line: rounds it may play, the global step, whether to end, questions asked
-FREELY = 1 << 62
 START_UP = 120.0  # seconds for a child to import, make its environments and answer
 FAREWELL = 5.0  # seconds for a child to end before it is killed
 RESTARTS = 3  # in a row without a single step
@@ -207,9 +207,10 @@ class ProcessCrew(Crew):
 
     def collect(self, step: int, left: int) -> Iterator[Part]:
         """Rows as they come: one of every actor where all go together, otherwise whatever is there."""
+        slowest = min(link.taken for link in self.links)
         for link in self.links:
             link.words[STEP] = step
-            let = link.taken + left if self.together else FREELY
+            let = link.taken + left if self.together else slowest + self.run.ahead + 1
             if link.words[LET] != let:
                 link.words[LET] = let
                 link.bell.give()
@@ -258,6 +259,8 @@ class ProcessCrew(Crew):
             if self.processes[link.index].exitcode is not None:
                 self.lost(link, self.last_words(link) or self.how_it_ended(link))
         for link in missing:
+            if link.taken >= link.words[LET]:  # it waits for the others
+                self.heard[link.index] = monotonic()
             if monotonic() - self.heard[link.index] > self.run.patience and self.processes[link.index].exitcode is None:
                 self.processes[link.index].kill()
                 self.processes[link.index].join()
@@ -354,7 +357,8 @@ class ProcessCrew(Crew):
         return {f"{link.index}.{name}": value for link, state in zip(self.links, self.states, strict=True)
                 for name, value in state.items()}
 
-    def restore(self, state: dict[str, np.ndarray]) -> bool:
+    def restore(self, state: dict[str, np.ndarray], agent: Agent, step: int) -> bool:
+        self.publish(agent, step)
         for link in self.links:
             self.ask(link, "restore", of_actor(state, link.index))
         exact = True

@@ -173,7 +173,8 @@ class Serial:
         self.engine.load_state(state["engine"])
         self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
         self.due_from = self.step
-        exact = (self.crew or self.envs).restore(state["envs"])
+        crew, saved = self.crew, state["envs"]
+        exact = crew.restore(saved, self.agent, self.step) if crew else self.envs.restore(saved)
         if self.frames and exact:
             self.frames.load_state(state["frames"])
         elif self.frames:
