@@ -23,8 +23,8 @@ from numba import njit
 
 import tenfold.envs  # noqa: F401  (registers ours)
 from tenfold.config import parse_call, parse_number
-from tenfold.errors import EnvironmentFault, UserError
-from tenfold.ops.observations import FlattenPlan, ObservationError
+from tenfold.errors import EnvironmentFault, ObservationError, UserError
+from tenfold.ops.observations import FlattenPlan
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_bits, key
 from tenfold.spaces import PolicyActions, observation_layout, policy_actions
