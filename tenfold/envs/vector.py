@@ -396,7 +396,8 @@ class NativeEnvironments(Environments):
 def make_environments(name: str, num_envs: int, seed: int, vectorize: str, policy: bool = False) -> Environments:
     """Our compiled tasks step together whatever `vectorize` says; with arguments they are environments like any other."""
     from tenfold.envs.assign import AssignEnvironments  # they import this module
-    from tenfold.envs.control import KINDS, ControlEnvironments
+    from tenfold.envs.control import ControlEnvironments
+    from tenfold.envs.control_tasks import KINDS
     from tenfold.envs.jobshop import JobShopEnvironments
     if name in KINDS:
         return ControlEnvironments(name, num_envs, seed)
