@@ -15,8 +15,10 @@ from torch.distributions import Categorical, Normal
 
 from tenfold.engines.fused import set_threads
 from tenfold.measure import row
+from tenfold.ops.drawing import linear_sample_numba
 from tenfold.ops.gaussian import entropy, kl
-from tenfold.ops.heads import MaskedHeads, linear_sample_numba, some_mask
+from tenfold.ops.heads import MaskedHeads
+from tenfold.ops.layout import some_mask
 
 HEADS, OPTIONS, WIDTH = 10, 8, 64
 SIZES = (OPTIONS,) * HEADS

@@ -14,7 +14,8 @@ import torch
 
 from tenfold.engines.fused import set_threads
 from tenfold.measure import row
-from tenfold.ops.observations import CLIP, EPSILON, FlattenPlan, RunningNorm, stacked
+from tenfold.ops.moments import CLIP, EPSILON, RunningNorm
+from tenfold.ops.observations import FlattenPlan, stacked
 
 SHAPES = ((3,), (4,), (), (2, 2), (1,), (6,), (3,), (), (5,), (2, 3), (1,), (8,), (2,), (3,), (4,), (), (7,), (3, 3), (2,), (10,))
 WIDE, WHOLE = (3, 9, 15), (5, 12)  # keys that are float64, and whole numbers

@@ -311,53 +311,26 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
     from tenfold.engines.fused import set_threads
-    from tenfold.measure import choose, write
+    from tenfold.measure import choose, run_all, show_rows, write
     chosen = choose(arguments.names, arguments.peers)
     if arguments.list:
         print("\n".join(chosen))
         return 0
     set_threads(1)
-    table = Table("benchmark", "setting", "baseline", "candidate", "ratio", "equal", "bytes")
-    rows = []
-    with Console(stderr=True).status("") as status:
-        for number, (name, work) in enumerate(chosen.items(), 1):
-            status.update(f"{number} of {len(chosen)}: {name}")
-            rows += work()
-    for row in rows:
-        setting = " ".join(f"{k}={v}" for k, v in row["setting"].items())
-        equal = {True: "[green]yes[/]", False: "[red]NO[/]", None: "–"}[row["equal"]]
-        table.add_row(row["name"], setting, f"{row['baseline']} {row['baseline_us']:,.1f} µs",
-                      f"{row['candidate']} {row['candidate_us']:,.1f} µs", f"{row['ratio']:.2f}", equal,
-                      f"{row['baseline_bytes']:,} → {row['candidate_bytes']:,}" if row["candidate_bytes"] is not None else "–")
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    rows = run_all(chosen)
+    show_rows(rows)
     if arguments.json:
         write("", rows, Path(arguments.json))
     return 1 if any(row["equal"] is False for row in rows) else 0
 
 
 def profile(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
-    from tenfold.profiling import profile_run, verdict, write_trace
+    from tenfold.profiling import profile_run, show_profiles, verdict, write_trace
     run, steps = named(arguments.what, settings_given(arguments)), whole_number(arguments.length, "--for", 1, 10**8)
     assert steps is not None
     profiles = [profile_run(run, engine.strip(), steps) for engine in arguments.engines.split(",")]
-    for found in profiles:
-        table = Table("stage", "calls", "total s", "mean µs", "share",
-                      title=f"{found.engine}: {found.us_per_step:.1f} µs an environment step")
-        for stage, (calls, spent) in found.stages().items():
-            table.add_row(stage, f"{calls:,}" if calls else "", f"{spent:.3f}", f"{spent / calls * 1e6:.1f}" if calls else "",
-                          f"{spent / found.seconds:.1%}")
-        Console(width=None if sys.stdout.isatty() else 120).print(table)
-    first = profiles[0]
-    for other in profiles[1:]:
-        print(f"{other.engine} takes {first.us_per_step / other.us_per_step:.1f} times less than {first.engine} a step, stages "
-              "timed one by one; in a run a round of the fused engine is one call.")
+    show_profiles(profiles)
     trace = Path(arguments.trace or "profile.json")
     write_trace(profiles, trace)
     print(f"{verdict(profiles)}\ntrace: {trace} (open it at chrome://tracing or ui.perfetto.dev)")

@@ -21,5 +21,13 @@ class EnvironmentFault(UserError):
     """An environment that does not exist, cannot be used, or produced a number that is not finite."""
 
 
+class ObservationError(EnvironmentFault, ValueError):
+    """An observation that its space does not allow. `key` is the dotted path of the leaf."""
+
+    def __init__(self, key: str, sentence: str) -> None:
+        super().__init__(f"The observation's key {key} {sentence}" if key else f"The observation {sentence}")
+        self.key = key
+
+
 class CheckpointError(UserError):
     """A checkpoint that is missing, torn, foreign or cannot be written."""

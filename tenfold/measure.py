@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
+from rich.table import Table
 
 from tenfold.errors import UserError
 from tenfold.ops.pairs import Pair, all_pairs, compare, fresh, outcome
@@ -26,6 +28,7 @@ from tenfold.record.folder import machine_card, versions
 FOLDER = Path(__file__).parent.parent / "bench"
 TURN_SECONDS = 0.02  # a candidate's turn lasts about so long
 Work = Callable[[], Any]
+Benchmark = Callable[[], list[dict[str, Any]]]  # the rows it measured
 
 
 def turns(candidates: dict[str, Callable[[], int]], rounds: int = 15) -> dict[str, list[float]]:
@@ -141,9 +144,9 @@ def write(name: str, rows: list[dict[str, Any]], file: Path | None = None) -> No
 # tenfold bench ----------------------------------------------------------------------------------------------------------
 
 
-def benchmarks(peers: bool = False) -> dict[str, Callable[[], list[dict[str, Any]]]]:
+def benchmarks(peers: bool = False) -> dict[str, Benchmark]:
     """Names and what they run. Those that need other people's packages only with `peers`."""
-    found: dict[str, Callable[[], list[dict[str, Any]]]] = {}
+    found: dict[str, Benchmark] = {}
     for module in bench_modules():
         found |= module.NAMES
         if peers:
@@ -165,7 +168,7 @@ def bench_modules() -> Iterator[Any]:
             yield module
 
 
-def choose(names: list[str], peers: bool) -> dict[str, Callable[[], list[dict[str, Any]]]]:
+def choose(names: list[str], peers: bool) -> dict[str, Benchmark]:
     from tenfold.config import nearest
     known = benchmarks(peers)
     if not names:
@@ -176,3 +179,24 @@ def choose(names: list[str], peers: bool) -> dict[str, Callable[[], list[dict[st
         raise UserError(f"There is no benchmark {unknown[0]}{near}: `tenfold bench --list` shows them all.")
     pairs = {tested.name for tested in all_pairs()}
     return {n: f for n, f in known.items() if n in names or ("pairs" in names and n in pairs)}
+
+
+def run_all(chosen: dict[str, Benchmark]) -> list[dict[str, Any]]:
+    """The rows of all, one benchmark after another; says on the terminal which one it is at."""
+    rows = []
+    with Console(stderr=True).status("") as status:
+        for number, (name, work) in enumerate(chosen.items(), 1):
+            status.update(f"{number} of {len(chosen)}: {name}")
+            rows += work()
+    return rows
+
+
+def show_rows(rows: list[dict[str, Any]]) -> None:
+    table = Table("benchmark", "setting", "baseline", "candidate", "ratio", "equal", "bytes")
+    for row in rows:
+        setting = " ".join(f"{k}={v}" for k, v in row["setting"].items())
+        equal = {True: "[green]yes[/]", False: "[red]NO[/]", None: "–"}[row["equal"]]
+        table.add_row(row["name"], setting, f"{row['baseline']} {row['baseline_us']:,.1f} µs",
+                      f"{row['candidate']} {row['candidate_us']:,.1f} µs", f"{row['ratio']:.2f}", equal,
+                      f"{row['baseline_bytes']:,} → {row['candidate_bytes']:,}" if row["candidate_bytes"] is not None else "–")
+    Console(width=None if sys.stdout.isatty() else 200).print(table)

@@ -19,7 +19,7 @@ ARROWS = {
     "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops"},
     "jobshops": {"agents", "envs", "playing", "training"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
-    "integrations": {"ops", "nets"},
+    "integrations": {"ops", "nets", "integrations"},
     "config": set(), "errors": set(), "settings": {"config", "errors"}, "spaces": {"errors"},
     "cli": {"training", "jobshops", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
 }

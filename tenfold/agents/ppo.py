@@ -18,7 +18,7 @@ from tenfold.nets.blocks import fit_encoder
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.observations import RunningNorm
+from tenfold.ops.moments import RunningNorm
 from tenfold.ops.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.settings import PPO
 from tenfold.spaces import ObsLayout, PolicyActions

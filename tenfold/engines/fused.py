@@ -15,7 +15,8 @@ from numba import njit
 
 from tenfold.agents.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors
 from tenfold.engines.plain import PlainEngine
-from tenfold.envs.control import ControlEnvironments, play_all
+from tenfold.envs.control import ControlEnvironments
+from tenfold.envs.control_tasks import play_all
 from tenfold.envs.vector import Environments
 from tenfold.memory.replay import Replay, add_rows, draw_prioritized, draw_ready, gather, set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba

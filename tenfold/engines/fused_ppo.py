@@ -15,12 +15,13 @@ from numba import njit
 from tenfold.agents.ppo import GRAD, MEAN, ONLINE, SQUARE, PPOAgent, Tensors
 from tenfold.engines.fused import PATIENCE, turn_rows, zeros
 from tenfold.engines.plain_ppo import PlainPPO
-from tenfold.envs.control import ControlEnvironments, play_all
+from tenfold.envs.control import ControlEnvironments
+from tenfold.envs.control_tasks import play_all
 from tenfold.envs.vector import Environments, make_environments
 from tenfold.memory.rollout import Rollout, finish_rollout, store_step
 from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.mlp import ACTIVATIONS, mlp_backward, mlp_forward, parameter_count
-from tenfold.ops.observations import norm_apply, norm_scale, norm_update
+from tenfold.ops.moments import norm_apply, norm_scale, norm_update
 from tenfold.ops.pairs import pair
 from tenfold.ops.policy import KL, draw_action, policy_gradient, shuffle, value_gradient
 from tenfold.ops.random import Purpose

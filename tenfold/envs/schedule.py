@@ -1,7 +1,8 @@
 """Job-shop instances and their schedules: reading, dispatching rules, an independent check, and charts.
 
 A job is a list of operations that must run in order; each needs one machine, alone, for a whole number of time units. A schedule
-says when each operation starts. `check_schedule` shares nothing with the simulator in `jobshop.py` but the instance's two tables.
+says when each operation starts. `check_schedule` shares nothing with the simulator in `jobshop_rules.py` but the instance's two
+tables.
 """
 
 from collections.abc import Callable, Iterable

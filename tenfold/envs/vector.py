@@ -23,8 +23,8 @@ from numba import njit
 
 import tenfold.envs  # noqa: F401  (registers ours)
 from tenfold.config import parse_call, parse_number
-from tenfold.errors import EnvironmentFault, UserError
-from tenfold.ops.observations import FlattenPlan, ObservationError
+from tenfold.errors import EnvironmentFault, ObservationError, UserError
+from tenfold.ops.observations import FlattenPlan
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_bits, key
 from tenfold.spaces import PolicyActions, observation_layout, policy_actions
@@ -416,7 +416,8 @@ def make_environments(name: str, num_envs: int, seed: int, vectorize: str, polic
     """Our compiled tasks step together whatever `vectorize` says; with arguments they are environments like any other. Of worlds
     with several agents there are `num_envs`, and more lanes. `first` is the index of the first one in its run."""
     from tenfold.envs.assign import AssignEnvironments  # they import this module
-    from tenfold.envs.control import KINDS, ControlEnvironments
+    from tenfold.envs.control import ControlEnvironments
+    from tenfold.envs.control_tasks import KINDS
     from tenfold.envs.jobshop import JobShopEnvironments
     if name in KINDS:
         return ControlEnvironments(name, num_envs, seed, first)

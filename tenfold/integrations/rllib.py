@@ -10,16 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import torch
-from numba import njit
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.core.columns import Columns
-from ray.rllib.core.distribution.distribution import Distribution
-from ray.rllib.core.distribution.torch.torch_distribution import TorchDeterministic
 from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, ValueFunctionAPI
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
@@ -28,9 +25,11 @@ from torch import nn
 
 from tenfold.config import Config, Limits
 from tenfold.errors import ConfigError
+from tenfold.integrations.distribution import MaskedMultiCategorical, sizes_of
 from tenfold.nets.flat import FlatModule
-from tenfold.ops.heads import FINE, MaskedHeads, draw_heads, exponentials
-from tenfold.ops.mlp import ACTIVATIONS, FUNCTIONS, mlp_forward, parameter_count
+from tenfold.ops.acting import act_on_logits, act_on_observations
+from tenfold.ops.heads import MaskedHeads
+from tenfold.ops.mlp import ACTIVATIONS, FUNCTIONS, parameter_count
 from tenfold.spaces import ObsLayout, observation_layout
 
 __all__ = ["CriticPPOTorchLearner", "HeadsModel", "MaskedMultiCategorical", "MultiHeadActionMaskRLModule"]
@@ -43,7 +42,6 @@ IGNORED = {"vf_share_layers", "max_seq_len"}
 WIDE_INTEGERS = (torch.int16, torch.int32, torch.int64)
 # rows × inputs × outputs of the widest layer up to which OpenBLAS keeps to one thread, and the compiled pass beats torch's
 COMPILED_PRODUCT = 1 << 18
-FLOOR = np.finfo(np.float32).min  # the logit of a forbidden option: finite, as RLlib's own FLOAT_MIN
 
 
 @dataclass(frozen=True)
@@ -89,197 +87,7 @@ class HeadsModel(Config):
         return index
 
 
-# the distribution ---------------------------------------------------------------------------------------------------------
-
-
-@njit(cache=True, error_model="numpy")
-def normalise_rows(logits, offsets, log_prob, prob, entropy):
-    """log π and π [B, M] of logits that are FLOOR where forbidden, and the entropy of all heads together [B]. An empty head is
-    certain: log π is 0 whatever is done. What concerns single options is done for all heads in one vectorised loop."""
-    rows, options = logits.shape
-    top, total_of, log_of = np.empty(options, np.float32), np.empty(options, np.float32), np.empty(options, np.float32)
-    bits = np.empty(options, np.int32)
-    for b in range(rows):
-        x, p, log_p = logits[b], prob[b], log_prob[b]
-        for i in range(offsets.size - 1):
-            highest = FLOOR
-            for m in range(offsets[i], offsets[i + 1]):
-                highest = max(highest, x[m])
-            for m in range(offsets[i], offsets[i + 1]):
-                top[m] = highest
-        for m in range(options):
-            p[m] = x[m] - top[m]
-        exponentials(p, bits)
-        for i in range(offsets.size - 1):
-            total = np.float32(0)
-            for m in range(offsets[i], offsets[i + 1]):
-                total += p[m]
-            log_total = np.log(total)
-            for m in range(offsets[i], offsets[i + 1]):
-                total_of[m], log_of[m] = total, log_total
-        for m in range(options):
-            p[m] /= total_of[m]
-            log_p[m] = (x[m] - top[m]) - log_of[m] if x[m] > FLOOR else FLOOR
-        for i in range(offsets.size - 1):
-            if top[offsets[i]] == FLOOR:
-                for m in range(offsets[i], offsets[i + 1]):
-                    p[m], log_p[m] = np.float32(m == offsets[i]), np.float32(0)
-        total = np.float32(0)
-        for m in range(options):
-            total -= p[m] * log_p[m]
-        entropy[b] = total
-
-
-@njit(cache=True, error_model="numpy")
-def normalise_rows_backward(logits, offsets, log_prob, prob, by_log_prob, by_prob, by_entropy, grad):
-    """∂/∂x_j = g_j − π_j Σg + π_j (h_j − Σπh) − e·π_j (log π_j + H), for derivatives g, h, e by log π, π and H; 0 where
-    forbidden. π·log π is formed first: e times the finite minimum may overflow."""
-    rows, options = logits.shape
-    common = np.empty(options, np.float32)
-    for b in range(rows):
-        x, p, log_p, g, h, e = logits[b], prob[b], log_prob[b], by_log_prob[b], by_prob[b], by_entropy[b]
-        for i in range(offsets.size - 1):
-            total = np.float32(0)
-            for m in range(offsets[i], offsets[i + 1]):
-                total += (g[m] if x[m] > FLOOR else np.float32(0)) + p[m] * h[m] - e * (p[m] * log_p[m])
-            for m in range(offsets[i], offsets[i + 1]):
-                common[m] = total
-        for m in range(options):
-            grad[b, m] = g[m] + p[m] * (h[m] - common[m]) - e * (p[m] * log_p[m]) if x[m] > FLOOR else np.float32(0)
-
-
-class Normalise(torch.autograd.Function):
-    """Logits (B, M) to log π, π and entropy in one compiled pass each way. torch's log_softmax over a last dimension of eight
-    takes four times as long as all of it, and its exp at the finite minimum six times as long as elsewhere."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: torch.Tensor, offsets: np.ndarray) -> tuple[torch.Tensor, ...]:
-        log_prob, prob, entropy = torch.empty_like(logits), torch.empty_like(logits), logits.new_empty(len(logits))
-        normalise_rows(logits.numpy(), offsets, log_prob.numpy(), prob.numpy(), entropy.numpy())
-        ctx.save_for_backward(logits, log_prob, prob)
-        ctx.offsets = offsets
-        return log_prob, prob, entropy
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, by_log_prob: Any, by_prob: Any, by_entropy: Any) -> tuple[torch.Tensor, None]:  # type: ignore[override]
-        logits, log_prob, prob = (saved.detach().numpy() for saved in ctx.saved_tensors)
-        by = [derivative.contiguous().numpy() for derivative in (by_log_prob, by_prob, by_entropy)]
-        grad = np.empty_like(logits)
-        normalise_rows_backward(logits, ctx.offsets, log_prob, prob, by[0], by[1], by[2], grad)
-        return torch.from_numpy(grad), None
-
-
-@cache
-def heads_of(sizes: tuple[int, ...], device: torch.device) -> MaskedHeads:
-    """Constants only. The module has looked at logits and masks before; actions are looked at where no device has to wait."""
-    return MaskedHeads(sizes, "absent", check=device.type == "cpu").to(device)
-
-
-class Normalised(NamedTuple):
-    """Of all heads side by side: log π and π (..., M), and the entropy of all together (...)."""
-
-    log_prob: torch.Tensor
-    prob: torch.Tensor
-    entropy: torch.Tensor
-
-
-class MaskedMultiCategorical(Distribution):
-    """Independent categorical heads of any sizes, forbidden options at the finite minimum of the logits' dtype.
-
-    RLlib makes it by `from_logits(logits, input_lens=sizes)`. No method loops over heads. A head with no option left is a
-    certain choice of its first one: log-probability, entropy and divergence 0.
-    """
-
-    def __init__(self, logits: torch.Tensor, heads: MaskedHeads) -> None:
-        super().__init__()
-        self.logits, self.heads = logits, heads
-        self.known: Normalised | None = None
-
-    @classmethod
-    def from_logits(cls, logits: Any, *, input_lens: Sequence[int], temperatures: Sequence[float] | None = None,
-                    **kwargs: Any) -> "MaskedMultiCategorical":
-        """`logits` (..., Σ input_lens); `temperatures`, one for each head, divide the allowed logits."""
-        heads = heads_of(tuple(input_lens), logits.device)
-        if logits.shape[-1] != heads.options:
-            raise ValueError(f"input_lens {list(input_lens)} ask for rows of {heads.options} logits, not {logits.shape[-1]}")
-        if temperatures:
-            if len(temperatures) != heads.count or min(temperatures) <= 0:
-                raise ValueError(f"temperatures must be {heads.count} numbers above 0, one a head; they are {temperatures}")
-            warm = torch.tensor(temperatures, dtype=logits.dtype, device=logits.device).index_select(0, heads.component)
-            low = torch.finfo(logits.dtype).min
-            logits = torch.where(logits > low, logits / warm, low)
-        return cls(logits, heads)
-
-    @property
-    def normalised(self) -> Normalised:
-        """Computed once for this distribution's logits."""
-        if self.known is None:
-            compiled = self.logits.device.type == "cpu" and self.logits.dtype == torch.float32
-            self.known = self.normalise_compiled() if compiled else self.normalise_plainly()
-        return self.known
-
-    def normalise_plainly(self) -> Normalised:
-        """The reference of `normalise_compiled`; on other devices and in other precisions."""
-        padded, empty = self.heads.log_probs(self.logits, self.allowed)
-        log_prob, prob = self.heads.flat(padded), self.heads.flat(padded.exp())
-        if empty is not None:
-            log_prob = log_prob.masked_fill(empty.index_select(-1, self.heads.component), 0)
-        return Normalised(log_prob, prob, -(padded.exp() * padded).sum((-1, -2)))
-
-    def normalise_compiled(self) -> Normalised:
-        rows = self.logits.reshape(-1, self.heads.options).contiguous()
-        log_prob, prob, entropy = Normalise.apply(rows, self.heads.tables.offsets)  # type: ignore[misc]
-        shape = self.logits.shape
-        return Normalised(log_prob.view(shape), prob.view(shape), entropy.view(shape[:-1]))
-
-    @property
-    def allowed(self) -> torch.Tensor:
-        return self.logits > torch.finfo(self.logits.dtype).min
-
-    def sample(self, *, sample_shape: Sequence[int] | None = None, return_logp: bool = False, **kwargs: Any) -> Any:
-        """Actions (*sample_shape, ..., heads), int64, from torch's generator; with `return_logp` also their log-probability."""
-        logits, shape = self.logits.detach(), (*(sample_shape or ()), *self.logits.shape)
-        actions = self.heads.sample(logits.expand(shape), self.allowed.expand(shape))
-        return (actions, self.logp(actions)) if return_logp else actions
-
-    def rsample(self, *, sample_shape: Sequence[int] | None = None, return_logp: bool = False, **kwargs: Any) -> Any:
-        raise NotImplementedError("discrete actions have no reparametrised sample: use `sample`")
-
-    def logp(self, value: Any, **kwargs: Any) -> torch.Tensor:
-        """Of the whole action, (...): the sum over heads. That of a forbidden action is the finite minimum."""
-        value = value.long()
-        self.heads.check_actions(value)
-        log_prob = self.normalised.log_prob.expand(*value.shape[:-1], -1)
-        return self.heads.joint(log_prob.gather(-1, value + self.heads.offsets))
-
-    def entropy(self, **kwargs: Any) -> torch.Tensor:
-        return self.normalised.entropy
-
-    def kl(self, other: Distribution, **kwargs: Any) -> torch.Tensor:
-        """KL(self ‖ other), the same options forbidden in both."""
-        if not isinstance(other, MaskedMultiCategorical):
-            raise TypeError(f"the divergence to a {type(other).__name__} is not known: both must be MaskedMultiCategorical")
-        own = self.normalised
-        return (own.prob * (own.log_prob - other.normalised.log_prob)).sum(-1)
-
-    @staticmethod
-    def required_input_dim(space: gym.Space, **kwargs: Any) -> int:
-        return sum(sizes_of(space))
-
-    def to_deterministic(self) -> TorchDeterministic:
-        """The most probable allowed option of every head."""
-        return TorchDeterministic(loc=self.heads.mode(self.logits.detach(), self.allowed))
-
-
 # spaces and masks ---------------------------------------------------------------------------------------------------------
-
-
-def sizes_of(space: Any) -> tuple[int, ...]:
-    if not isinstance(space, gym.spaces.MultiDiscrete) or space.nvec.ndim != 1 or np.any(space.start):
-        raise ValueError(f"MultiHeadActionMaskRLModule needs MultiDiscrete actions of one dimension that start at 0, not {space} "
-                         "(a single head is MultiDiscrete([n]))")
-    return tuple(int(n) for n in space.nvec)
 
 
 def natural(name: Any) -> list[tuple[bool, Any]]:
@@ -336,57 +144,6 @@ def join_observation(layout: ObsLayout, value: Any, dtype: torch.dtype) -> torch
     if len(layout.shape) != 1:
         value = value.reshape(*value.shape[:value.dim() - len(layout.shape)], layout.size)
     return value if value.dtype == dtype else value.to(dtype)
-
-
-# acting, compiled ---------------------------------------------------------------------------------------------------------
-
-BAD_MASK = -2  # beside FINE and the faults of draw_heads
-
-
-def mask_array(mask: torch.Tensor) -> np.ndarray:
-    """As int8 or float32, so that only two forms of the code below are compiled."""
-    array = np.ascontiguousarray(mask)
-    return array.view(np.int8) if array.itemsize == 1 else array.astype(np.float32, copy=False)
-
-
-@njit(cache=True, error_model="numpy")
-def choose(logits, mask, coins, offsets, fallback, actions, joint):
-    """Draws actions [B, C] from logits [B, M], writes their log-probabilities summed over heads into `joint` [B], and puts FLOOR
-    where an option is forbidden. Returns FINE, BAD_MASK, or as `draw_heads` where it stopped and why."""
-    rows, options = logits.shape
-    allowed, strange = np.empty((rows, options), np.bool_), 0
-    for b in range(rows):
-        for m in range(options):
-            allowed[b, m] = mask[b, m] != 0
-            strange += np.int32(mask[b, m] != allowed[b, m])
-    if strange:
-        return BAD_MASK
-    log_prob = np.empty((rows, offsets.size - 1), np.float32)
-    weight, bits = np.empty(options, np.float32), np.empty(options, np.int32)
-    stopped = draw_heads(logits, allowed, coins, offsets, fallback, weight, bits, actions, log_prob)
-    if stopped != FINE:
-        return stopped
-    for b in range(rows):
-        for m in range(options):
-            logits[b, m] = logits[b, m] if allowed[b, m] else FLOOR
-        total = np.float32(0)
-        for i in range(offsets.size - 1):
-            total += log_prob[b, i]
-            place = offsets[i] + actions[b, i]
-            logits[b, place] = logits[b, place] if allowed[b, place] else np.float32(0)  # the fallback of an empty head
-        joint[b] = total
-    return FINE
-
-
-@njit(cache=True, error_model="numpy")
-def forward_and_choose(flat, sizes, activation, x, logits, mask, coins, offsets, fallback, actions, joint):
-    """`choose` on the logits of observations [B, D]."""
-    inputs = np.ascontiguousarray(x.T)
-    output = mlp_forward(flat, sizes, activation, inputs, np.empty(x.shape[0] * sizes[1:].sum(), np.float32))
-    for b in range(logits.shape[0]):
-        for m in range(logits.shape[1]):
-            logits[b, m] = output[m, b]
-    return choose(logits, mask, coins, offsets, fallback, actions, joint)
 
 
 # the module ---------------------------------------------------------------------------------------------------------------
@@ -501,28 +258,14 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
     def explore_compiled(self, batch: Batch, mask: torch.Tensor, uniform: torch.Tensor | None = None) -> Batch:
         rows, heads, net = mask.shape[0], self.heads, self.net
         coins = torch.rand(rows, heads.count) if uniform is None else uniform.reshape(rows, heads.count)
-        actions, joint = np.empty((rows, heads.count), np.int64), np.empty(rows, np.float32)
-        rest = (mask_array(mask), coins.numpy(), heads.tables.offsets, heads.tables.fallback, actions, joint)
+        rest = (np.ascontiguousarray(mask), coins.numpy())
         if net.compiles(rows) and type(self).features is MultiHeadActionMaskRLModule.features:
-            logits = np.empty((rows, heads.options), np.float32)
             seen = np.ascontiguousarray(self.observations(batch))
-            self.check_shape(seen, rows, int(net.sizes[0]))
-            stopped = forward_and_choose(net.flat.numpy(), net.sizes, net.activation, seen, logits, *rest)
+            found = act_on_observations(heads.tables, net.flat.numpy(), net.sizes, net.activation, seen, *rest)
         else:
-            logits = net.policy(self.features(batch)).numpy()
-            self.check_shape(logits, rows, heads.options)
-            stopped = choose(logits, *rest)
-        if stopped != FINE:
-            heads.act(torch.from_numpy(logits), mask, coins)  # raises, and says what is wrong where
-            raise ValueError("a logit or a mask is not usable")
-        return {Columns.ACTION_DIST_INPUTS: torch.from_numpy(logits), Columns.ACTIONS: torch.from_numpy(actions),
-                Columns.ACTION_LOGP: torch.from_numpy(joint)}
-
-    @staticmethod
-    def check_shape(array: np.ndarray, rows: int, width: int) -> None:
-        """Compiled code does not look at bounds."""
-        if array.shape != (rows, width):
-            raise ValueError(f"observations give {array.shape} numbers where the mask asks for {(rows, width)}")
+            found = act_on_logits(heads.tables, net.policy(self.features(batch)).numpy(), *rest)
+        logits, actions, joint = map(torch.from_numpy, found)
+        return {Columns.ACTION_DIST_INPUTS: logits, Columns.ACTIONS: actions, Columns.ACTION_LOGP: joint}
 
     def compute_values(self, batch: Batch, embeddings: torch.Tensor | None = None) -> torch.Tensor:
         """V(s), (...)."""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tenfold.ops.gaussian import Gaussian as Gaussian
     from tenfold.ops.heads import MaskedHeads as MaskedHeads
+    from tenfold.ops.moments import RunningNorm as RunningNorm
     from tenfold.ops.observations import FlattenPlan as FlattenPlan
-    from tenfold.ops.observations import RunningNorm as RunningNorm
     from tenfold.ops.returns import gae as gae
     from tenfold.ops.returns import lambda_returns as lambda_returns
     from tenfold.ops.returns import n_step_returns as n_step_returns
 
-HOMES = {"MaskedHeads": "heads", "Gaussian": "gaussian", "FlattenPlan": "observations", "RunningNorm": "observations",
+HOMES = {"MaskedHeads": "heads", "Gaussian": "gaussian", "FlattenPlan": "observations", "RunningNorm": "moments",
          "gae": "returns", "lambda_returns": "returns", "n_step_returns": "returns"}
 __all__ = ["FlattenPlan", "Gaussian", "MaskedHeads", "RunningNorm", "gae", "lambda_returns", "n_step_returns"]
 

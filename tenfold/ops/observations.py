@@ -4,8 +4,6 @@
 observations) and writes [B, D]: the bytes of all leaves are joined by one call; one compiled pass reads them as what they are,
 writes every leaf to its columns (discrete ones one-hot), refuses numbers that are not finite, and, with a `RunningNorm`, updates
 its mean and variance and normalises.
-
-Moments are float64: `count` [1] (int64), `mean` [D], `m2` [D] (the sum of squared distances from the mean).
 """
 
 from bisect import bisect_right
@@ -18,12 +16,23 @@ import gymnasium as gym
 import numpy as np
 from numba import njit
 
-from tenfold.errors import CheckpointError, EnvironmentFault
+from tenfold.errors import EnvironmentFault, ObservationError
+from tenfold.ops.moments import (
+    CLIP,
+    EPSILON,
+    FINE,
+    RunningNorm,
+    check_out,
+    first_not_finite,
+    norm_apply_reference,
+    norm_rows,
+    norm_scale,
+    norm_scale_reference,
+    norm_update,
+    norm_update_reference,
+)
 from tenfold.ops.pairs import pair
 from tenfold.spaces import ObsLayout, observation_layout
-
-CLIP, EPSILON = 10.0, 1e-8
-FINE = -1  # what kernels return when nothing is wrong; otherwise the cell, row·D + column
 
 F64, I64, F32, I32, U8, I8 = range(6)  # what compiled code reads
 CODES = {np.dtype(t): c for t, c in ((np.float64, F64), (np.int64, I64), (np.float32, F32), (np.int32, I32), (np.uint8, U8),
@@ -33,244 +42,6 @@ WIDER = {np.dtype(a): np.dtype(b) for a, b in ((np.float16, np.float32), (np.lon
 WIDTHS = np.array([8, 8, 4, 4, 1, 1])  # bytes, by code
 # a table has a row per leaf, or per component of a discrete leaf
 CODE, HOT, BEFORE, BYTES, SKIP, COUNT, COLUMN, FIRST = range(8)
-
-
-class ObservationError(EnvironmentFault, ValueError):
-    """An observation that its space does not allow. `key` is the dotted path of the leaf."""
-
-    def __init__(self, key: str, sentence: str) -> None:
-        super().__init__(f"The observation's key {key} {sentence}" if key else f"The observation {sentence}")
-        self.key = key
-
-
-# running moments ------------------------------------------------------------------------------------------------------------
-
-
-def moment_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Moments of some rows (none, one, many), and further rows; also far from zero, where squares would cancel."""
-    for seen in (0, 1, 50):
-        for rows, size, far in ((1, 1, 0.0), (1, 17, 1e4), (32, 5, 1e4), (7, 40, 0.0)):
-            before = rng.normal(size=(seen, size)) + far
-            mean = before.mean(0) if seen else np.zeros(size)
-            yield (np.array([seen]), mean, ((before - mean) ** 2).sum(0),
-                   (far + rng.normal(size=(rows, size)) * rng.uniform(0.1, 3, size)).astype(dtype))
-
-
-def norm_update_reference(count, mean, m2, rows):
-    """Chan, Golub & LeVeque (1979): moments of two sets from the moments of each, the second set being `rows`."""
-    rows = rows.astype(np.float64)
-    row_mean = rows.mean(0)
-    return norm_merge_reference(count, mean, m2, np.array([len(rows)]), row_mean, ((rows - row_mean) ** 2).sum(0))
-
-
-@pair(norm_update_reference, moment_examples, rtol=1e-10, atol=1e-10, dtypes=("float32", "float64"))
-@njit(cache=True, error_model="numpy")
-def norm_update(count, mean, m2, rows):
-    """Takes rows [B, D] into the moments, in place. Each row is a set of one: neighbours in D are computed together, and nothing
-    is allocated."""
-    size = np.uint64(rows.shape[1])
-    flat = rows.reshape(-1)
-    for b in range(rows.shape[0]):
-        count[0] += 1
-        share, start = 1.0 / count[0], np.uint64(b) * size
-        for j in range(size):
-            x = np.float64(flat[start + j])
-            away = x - mean[j]
-            near = mean[j] + away * share
-            m2[j] += away * (x - near)
-            mean[j] = near
-    return count, mean, m2
-
-
-def merge_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for count, mean, m2, rows in moment_examples(rng, dtype):
-        yield count, mean, m2, np.array([len(rows)]), rows.mean(0), ((rows - rows.mean(0)) ** 2).sum(0)
-    yield np.array([0]), np.zeros(3), np.zeros(3), np.array([0]), np.zeros(3), np.zeros(3)
-    yield np.array([2]), np.ones(3), np.ones(3), np.array([0]), np.zeros(3), np.zeros(3)
-
-
-def norm_merge_reference(count, mean, m2, other_count, other_mean, other_m2):
-    """n = nₐ + n_b,  δ = mean_b − meanₐ,  mean = meanₐ + δ·n_b/n,  M2 = M2ₐ + M2_b + δ²·nₐ·n_b/n."""
-    n = count + other_count
-    if n[0] == 0:
-        return count, mean, m2
-    delta = other_mean - mean
-    return n, mean + delta * other_count / n, m2 + other_m2 + delta**2 * count * other_count / n
-
-
-@pair(norm_merge_reference, merge_examples, rtol=1e-10, atol=1e-10, dtypes=("float64",))
-@njit(cache=True, error_model="numpy")
-def norm_merge(count, mean, m2, other_count, other_mean, other_m2):
-    """Takes another set's moments into these, in place: those of several actors, for example."""
-    before, more = count[0], other_count[0]
-    if more > 0:
-        count[0] = before + more
-        for j in range(mean.size):
-            delta = other_mean[j] - mean[j]
-            mean[j] += delta * more / (before + more)
-            m2[j] += other_m2[j] + delta * delta * before * more / (before + more)
-    return count, mean, m2
-
-
-def scale_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for count, size in ((0, 3), (1, 1), (7, 5), (10**6, 33)):
-        yield np.array([count]), rng.uniform(0, 9, size) * count * (rng.random(size) < 0.8), EPSILON, np.full(size, np.nan)
-
-
-def norm_scale_reference(count, m2, epsilon, inv_std):
-    """1/√(σ² + ε) with σ² = M2/n; 1 before anything was seen."""
-    return 1 / np.sqrt(m2 / count + epsilon) if count[0] else np.ones_like(m2)
-
-
-@pair(norm_scale_reference, scale_examples, rtol=1e-12)
-@njit(cache=True, error_model="numpy")
-def norm_scale(count, m2, epsilon, inv_std):
-    """Writes what `norm_apply` multiplies with."""
-    share = 1.0 / max(count[0], 1)
-    for j in range(m2.size):
-        inv_std[j] = 1.0 / np.sqrt(m2[j] * share + epsilon)
-    if count[0] == 0:
-        inv_std[:] = 1.0
-    return inv_std
-
-
-def apply_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for count, mean, m2, rows in moment_examples(rng, dtype):
-        yield rows, mean, norm_scale_reference(count, m2, EPSILON, None), CLIP, np.full(rows.shape, np.nan, np.float32)
-    yield np.array([[-50.0, 50.0, 3.0]], dtype), np.zeros(3), np.ones(3), CLIP, np.zeros((1, 3), np.float32)
-
-
-def norm_apply_reference(rows, mean, inv_std, clip, out):
-    return np.clip((rows.astype(np.float64) - mean) * inv_std, -clip, clip).astype(np.float32)
-
-
-@pair(norm_apply_reference, apply_examples, rtol=1e-6, dtypes=("float32", "float64"))
-@njit(cache=True, error_model="numpy")
-def norm_apply(rows, mean, inv_std, clip, out):
-    """out = (rows − mean)·inv_std, clipped to ±clip. `norm_rows` does it in place."""
-    size = np.uint64(rows.shape[1])
-    flat, into = rows.reshape(-1), out.reshape(-1)
-    for b in range(rows.shape[0]):
-        start = np.uint64(b) * size
-        for j in range(size):
-            x = (np.float64(flat[start + j]) - mean[j]) * inv_std[j]
-            into[start + j] = min(max(x, -clip), clip)
-    return out
-
-
-def rows_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for rows, mean, inv_std, clip, _ in apply_examples(rng, dtype):
-        yield rows, mean, inv_std, clip
-
-
-def norm_rows_reference(rows, mean, inv_std, clip):
-    return norm_apply_reference(rows, mean, inv_std, clip, rows)
-
-
-@pair(norm_rows_reference, rows_examples, rtol=1e-6)
-@njit(cache=True, error_model="numpy")
-def norm_rows(rows, mean, inv_std, clip):
-    """`norm_apply` in place: with one array the compiler sees that its loop can be vectorised, with two equal ones it cannot."""
-    size = np.uint64(rows.shape[1])
-    flat = rows.reshape(-1)
-    for b in range(rows.shape[0]):
-        start = np.uint64(b) * size
-        for j in range(size):
-            x = (np.float64(flat[start + j]) - mean[j]) * inv_std[j]
-            flat[start + j] = min(max(x, -clip), clip)
-    return rows
-
-
-def finite_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for rows, size in ((1, 1), (3, 5), (32, 81)):
-        fine = (rng.uniform(-3, 3, (rows, size)) * 1e38).astype(dtype)
-        yield (fine,)
-        for bad in (np.nan, np.inf, -np.inf):
-            spoiled = fine.copy()
-            spoiled[rng.integers(rows), rng.integers(size)] = bad
-            yield (spoiled,)
-
-
-def first_not_finite_reference(rows):
-    bad = np.flatnonzero(~np.isfinite(rows))
-    return int(bad[0]) if bad.size else FINE
-
-
-@pair(first_not_finite_reference, finite_examples, dtypes=("float32", "float64"))
-@njit(cache=True, error_model="numpy")
-def first_not_finite(rows):
-    """The first cell that is NaN or infinite, row·D + column, or FINE. They are counted first, without a branch."""
-    flat, bad = rows.reshape(-1), 0
-    for i in range(flat.size):
-        bad += flat[i] - flat[i] != 0
-    if bad:
-        for i in range(flat.size):
-            if flat[i] - flat[i] != 0:
-                return i
-    return FINE
-
-
-class RunningNorm:
-    """Running mean and variance of `size` numbers; (x − mean)/√(variance + ε), clipped. Before anything is seen, x itself."""
-
-    def __init__(self, size: int, clip: float = CLIP, epsilon: float = EPSILON) -> None:
-        self.size, self.clip, self.epsilon = size, float(clip), float(epsilon)
-        self.count = np.zeros(1, np.int64)
-        self.moments = np.zeros((3, size))  # one array, since each argument of a compiled call costs 0.1 µs
-        self.mean, self.m2, self.inv_std = self.moments
-        self.inv_std[:] = 1
-
-    @property
-    def variance(self) -> np.ndarray:
-        return self.m2 / max(int(self.count[0]), 1)
-
-    def update(self, rows: np.ndarray) -> None:
-        """Takes rows [B, size] in. Rows that are not finite would spoil the mean for good, and are refused."""
-        rows = self.rows(rows)
-        bad = first_not_finite(rows)
-        if bad != FINE:
-            raise ObservationError("", f"is not finite: column {bad % self.size} of row {bad // self.size}.")
-        norm_update(self.count, self.mean, self.m2, rows)
-        norm_scale(self.count, self.m2, self.epsilon, self.inv_std)
-
-    def normalise(self, rows: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Rows [B, size] normalised into `out` (float32, may be `rows`), without learning from them."""
-        rows = self.rows(rows)
-        out = np.empty(rows.shape, np.float32) if out is None else out
-        check_out(out, self.size, len(rows))
-        if out is rows:
-            return norm_rows(rows, self.mean, self.inv_std, self.clip)
-        return norm_apply(rows, self.mean, self.inv_std, self.clip, out)
-
-    def rows(self, rows: np.ndarray) -> np.ndarray:
-        if rows.ndim != 2 or rows.shape[1] != self.size:
-            raise ValueError(f"rows are {list(rows.shape)} and must be [B, {self.size}]")
-        return np.ascontiguousarray(rows, rows.dtype if rows.dtype in (np.float32, np.float64) else np.float64)
-
-    def merge(self, other: "RunningNorm") -> None:
-        """Takes in what another one saw."""
-        norm_merge(self.count, self.mean, self.m2, other.count, other.mean, other.m2)
-        norm_scale(self.count, self.m2, self.epsilon, self.inv_std)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """For checkpoints."""
-        return {"count": self.count.copy(), "mean": self.mean.copy(), "m2": self.m2.copy()}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for name, own in (("count", self.count), ("mean", self.mean), ("m2", self.m2)):
-            if name not in state or np.shape(state[name]) != own.shape:
-                found = f"is {list(np.shape(state[name]))}" if name in state else "is missing"
-                raise CheckpointError(f"The checkpoint's normalisation does not fit: {name} {found} and must be "
-                                      f"{list(own.shape)}. It belongs to another observation space.")
-        self.count[:], self.mean[:], self.m2[:] = state["count"], state["mean"], state["m2"]
-        norm_scale(self.count, self.m2, self.epsilon, self.inv_std)
-
-
-def check_out(out: np.ndarray, size: int, rows: int | None = None) -> None:
-    fits = out.ndim == 2 and out.shape[1] == size and (rows is None or len(out) == rows)
-    if not fits or out.dtype != np.float32 or not out.flags.c_contiguous:
-        raise ValueError(f"out must be C-contiguous float32 [{'B' if rows is None else rows}, {size}]: "
-                         f"it is {out.dtype} {list(out.shape)}")
 
 
 # compiled flattening --------------------------------------------------------------------------------------------------------

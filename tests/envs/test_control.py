@@ -10,8 +10,9 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenfold.envs import control
-from tenfold.envs.control import KINDS, ControlEnvironments, step_once
+from tenfold.envs import control_tasks
+from tenfold.envs.control import ControlEnvironments
+from tenfold.envs.control_tasks import KINDS, step_once
 from tenfold.envs.vector import ScalarEnvironments, make_env, make_environments
 from tenfold.errors import EnvironmentFault
 from tenfold.ops.random import Purpose, key
@@ -102,7 +103,7 @@ def test_whole_episodes_equal_gymnasiums_whether_they_terminate_or_run_out_of_ti
     ("tenfold/Pendulum-v1", [np.pi / 2 + 4 * np.pi, 8, 0, 0], 0, [4.5 * np.pi + 0.4, 8, 0, 0], -np.pi**2 / 4 - 6.4, False)])
 def test_a_step_worked_out_by_hand(name, state, action, after, reward, terminated) -> None:
     row = np.array(state, float)
-    assert control.advance(KINDS[name].number, row, action) == (pytest.approx(reward, abs=1e-12), terminated)
+    assert control_tasks.advance(KINDS[name].number, row, action) == (pytest.approx(reward, abs=1e-12), terminated)
     assert row == pytest.approx(after, abs=1e-12)
 
 
@@ -159,7 +160,7 @@ def test_a_lane_plays_what_it_plays_alone(name: str) -> None:
     five, alone = ControlEnvironments(name, 5, 21), [ControlEnvironments(name, 1, 0) for _ in range(5)]
     for i, one in enumerate(alone):
         one.streams[0] = five.streams[i]
-        control.reset_all(one.kind.number, one.states, one.length, one.episode, one.streams, one.obs)
+        control_tasks.reset_all(one.kind.number, one.states, one.length, one.episode, one.streams, one.obs)
     for _ in range(520):
         actions = draw_actions(name, rng, five.states, 0.5)
         five.step(actions)

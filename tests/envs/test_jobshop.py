@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenfold.envs.jobshop import BOUND, JobShopEnv, JobShopEnvironments, step_once, step_reference
+from tenfold.envs.jobshop import JobShopEnv, JobShopEnvironments
+from tenfold.envs.jobshop_rules import BOUND, step_once, step_reference
 from tenfold.envs.schedule import (
     RULES,
     Infeasible,

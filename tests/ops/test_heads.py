@@ -1,4 +1,4 @@
-"""Masked heads: what a mask promises, equality with the loop over heads, empty components, counterfactual baselines, errors."""
+"""Masked heads: what a mask promises, equality with the loop over heads, empty components, counterfactual baselines."""
 
 import math
 from typing import Any
@@ -8,21 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba.core.runtime import _nrt_python, rtsys
 from torch.distributions import Categorical
 
-from tenfold.ops.heads import (
-    HeadTables,
-    MaskedHeads,
-    draw_heads,
-    linear_draw_heads,
-    linear_sample_numba,
-    log_prob_numba,
-    log_prob_reference,
-    sample_numba,
-    score_heads,
-    some_mask,
-)
+from tenfold.ops.drawing import log_prob_numba, sample_numba
+from tenfold.ops.heads import MaskedHeads
+from tenfold.ops.layout import some_mask
 
 LOG = math.log
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
@@ -91,20 +81,6 @@ def test_a_million_draws_never_return_a_forbidden_option(dtype: torch.dtype, gra
         uniform = torch.rand(rows, 3, generator=generator, dtype=torch.float64)
         uniform[::2] = ends[torch.randint(0, len(ends), (rows // 2, 3), generator=generator)]
         assert mask.gather(1, heads.sample(logits, mask, uniform) + heads.offsets).all()
-
-
-def test_a_million_compiled_draws_never_return_a_forbidden_option() -> None:
-    sizes, rows = (5, 3, 8), 50_000
-    tables, rng = HeadTables.of(sizes), np.random.default_rng(0)
-    mask = some_mask(rng, sizes, (rows,), False).numpy()
-    logits = np.where(mask, rng.normal(size=mask.shape), 300).astype(np.float32)
-    actions, log_prob = np.zeros((rows, 3), np.int64), np.zeros((rows, 3), np.float32)
-    ends = np.array([0, 1e-45, 1 - 2**-24, 1, 0.5], np.float32)
-    for _ in range(7):
-        uniform = np.where(rng.random((rows, 3)) < 0.5, rng.choice(ends, (rows, 3)), rng.random((rows, 3))).astype(np.float32)
-        sample_numba(tables, logits, mask, uniform, actions, log_prob)
-        assert np.take_along_axis(mask, actions + tables.offsets[:-1], 1).all()
-        assert np.isfinite(log_prob).all() and (log_prob <= 1e-6).all()
 
 
 def test_a_sum_rounded_in_another_order_does_not_let_a_forbidden_option_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,7 +370,7 @@ def test_chunks_do_not_change_the_values(sizes: tuple[int, ...], monkeypatch: py
     torch.testing.assert_close(heads.counterfactual_values(state, weight, actions, rest), whole, rtol=1e-5, atol=1e-6)
 
 
-# 6. entropy and divergence count allowed options only
+# 5. entropy and divergence count allowed options only
 
 
 @quick
@@ -407,139 +383,3 @@ def test_forbidden_logits_change_nothing(situation: Any, shift: float) -> None:
     allowed = heads.padded(mask) & (heads.padding == 0)
     assert (heads.entropy(logits, mask) <= allowed.sum(-1).to(torch.float64).log() + 1e-5).all()
     assert (heads.kl(logits, -logits, mask) >= -1e-5).all()
-
-
-# errors
-
-
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.float32, torch.bfloat16])
-def test_masks_of_other_dtypes_are_read_as_bool(dtype: torch.dtype) -> None:
-    heads, logits, mask = MaskedHeads((2, 3), "absent"), torch.randn(2, 5), EMPTY_FIRST
-    assert torch.equal(heads.entropy(logits, mask.to(dtype)), heads.entropy(logits, mask))
-    assert torch.equal(heads.present(mask.to(dtype)), heads.present(mask))
-
-
-def test_bad_input_is_named() -> None:
-    heads, logits, mask = MaskedHeads((2, 3)), torch.zeros(4, 5), torch.ones(4, 5)
-    for wrong, words in ((torch.ones(4, 4), "shape of the logits"), (torch.ones(5), "shape of the logits"),
-                         (mask.long(), "bool, int8, uint8 or a float"), (0.5 * mask, r"row 0, component 0 \(option 0\) is neither 0 nor 1")):
-        with pytest.raises(ValueError, match=words):
-            heads.entropy(logits, wrong)
-    for number in (math.nan, math.inf, -math.inf):
-        for gradient in (False, True):
-            broken = logits.clone()
-            broken[2, 3] = number
-            broken.requires_grad_(gradient)
-            for given_mask in (None, mask.bool()):
-                with pytest.raises(ValueError, match=r"row 2, component 1.* not finite"):
-                    heads.sample(broken, given_mask)
-                with pytest.raises(ValueError, match=r"row 2, component 1.* not finite"):
-                    heads.entropy(broken, given_mask)
-    for wrong in (torch.zeros(4, 6), torch.zeros(4, 5, dtype=torch.int64)):
-        with pytest.raises(ValueError, match=r"floats \(\.\.\., 5\)"):
-            heads.entropy(wrong)
-    with pytest.raises(ValueError, match="row 1, component 0 was given a uniform number"):
-        heads.sample(logits, None, torch.tensor([[0, 0], [math.nan, 0], [0, 0], [0, 0]]))
-    with pytest.raises(ValueError, match=r"uniform must be \(4, 2\)"):
-        heads.sample(logits, None, torch.zeros(4, 3))
-
-
-@pytest.mark.parametrize("action", [-1, 3, 4, 2**40])
-def test_an_action_out_of_range_is_named(action: int) -> None:
-    for sizes, component in (((2, 3), 1), ((3, 3), 1), ((3, 9), 0)):
-        heads, actions = MaskedHeads(sizes), torch.zeros(4, 2, dtype=torch.int64)
-        actions[2, component] = action
-        logits = torch.zeros(4, heads.options)
-        for call in (lambda h=heads, a=actions: h.one_hot(a), lambda h=heads, a=actions, x=logits: h.log_prob(x, a),
-                     lambda h=heads, a=actions: h.one_hot(a, torch.float64), lambda h=heads, a=actions, x=logits: h.evaluate(x, a),
-                     lambda h=heads, a=actions: h.counterfactual_values(torch.zeros(4, 1), torch.zeros(1, h.options), a, lambda x: x)):
-            with pytest.raises(ValueError, match=f"row 2, component {component} was given action {action}.* 0 … 2"):
-                call()
-        with pytest.raises(ValueError, match=f"row 2, component {component} was given an action outside"):
-            log_prob_numba(heads.tables, logits.numpy(), np.ones(logits.shape, np.bool_), actions.numpy(), np.zeros((4, 2), np.float32))
-    with pytest.raises(ValueError, match=r"int64 \(\.\.\., 2\)"):
-        MaskedHeads((2, 3)).one_hot(torch.zeros(4, 2))
-
-
-def test_bad_input_to_the_compiled_form_is_named() -> None:
-    heads, shape = MaskedHeads((2, 3)), (4, 2)
-    good = {"logits": np.zeros((4, 5), np.float32), "mask": np.ones((4, 5), np.bool_), "uniform": np.zeros(shape, np.float32),
-            "actions": np.zeros(shape, np.int64), "log_prob": np.zeros(shape, np.float32)}
-    nan, late = good["logits"].copy(), good["uniform"].copy()
-    nan[1, 4], late[3, 0] = math.nan, 1.5
-    for change, words in (({"logits": nan}, "row 1, component 1 has a logit that is not finite"), ({"uniform": late}, "row 3, component 0 was given a uniform"),
-                          ({"mask": np.ones((4, 5))}, "bool mask"), ({"mask": np.ones((3, 5), np.bool_)}, "bool mask"),
-                          ({"actions": np.zeros((4, 1), np.int64)}, "one number a component")):
-        with pytest.raises(ValueError, match=words):
-            sample_numba(heads.tables, **(good | change))
-
-
-def test_settings_that_cannot_work_are_refused() -> None:
-    for sizes, on_empty, words in (((), "raise", "at least 1"), ((2, 0), "raise", "at least 1"), ((2, 3), "ignore", "on_empty"),
-                                   ((2, 3), 2, "no option of component 0")):
-        with pytest.raises(ValueError, match=words):
-            MaskedHeads(sizes, on_empty)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="needs check=True"):
-        MaskedHeads((2, 3), check=False)
-    assert MaskedHeads((2, 3), "absent", check=False).entropy(torch.zeros(1, 5), torch.zeros(1, 5, dtype=torch.bool)).tolist() == [[0.0, 0.0]]
-
-
-def test_constants_follow_the_device_and_stay_out_of_checkpoints() -> None:
-    heads = MaskedHeads((2, 3))
-    assert not heads.state_dict() and not list(heads.parameters())
-    assert heads.to("meta").offsets.device.type == "meta"
-
-
-@pytest.mark.parametrize("gradient", [False, True])
-def test_no_rows_are_no_error(gradient: bool) -> None:
-    heads, logits, mask = MaskedHeads((2, 3)), torch.zeros(0, 5, requires_grad=gradient), torch.ones(0, 5, dtype=torch.bool)
-    actions = heads.sample(logits, mask)
-    assert actions.shape == heads.log_prob(logits, actions, mask).shape == heads.entropy(logits, mask).shape == (0, 2)
-    assert heads.one_hot(actions).shape == (0, 5)
-
-
-def test_one_hot_by_hand() -> None:
-    heads, actions = MaskedHeads((2, 3)), torch.tensor([[[1, 0]], [[0, 2]]])
-    for dtype in (torch.float32, torch.float64):
-        assert heads.one_hot(actions, dtype).tolist() == [[[0, 1, 1, 0, 0]], [[1, 0, 0, 0, 1]]]
-    assert heads.one_hot(actions.transpose(0, 2).transpose(0, 2)).dtype == torch.float32
-
-
-def test_the_linear_form_writes_into_given_arrays_and_equals_the_layers() -> None:
-    sizes, rows = (2, 5, 1), 9
-    heads, rng = MaskedHeads(sizes), np.random.default_rng(0)
-    layer = torch.nn.Linear(6, 8)
-    features, mask = rng.normal(size=(rows, 6)).astype(np.float32), some_mask(rng, sizes, (rows,), False)
-    uniform, logits = rng.random((rows, 3)).astype(np.float32), np.zeros((rows, 8), np.float32)
-    actions, scores = np.zeros((rows, 3), np.int64), np.zeros((rows, 3), np.float32)
-    found = linear_sample_numba(heads.tables, features, layer.weight.detach().numpy(), layer.bias.detach().numpy(), mask.numpy(), uniform,
-                                logits, actions, scores)
-    assert found[0] is actions and found[1] is scores
-    expected, log_prob = heads.act(layer(torch.from_numpy(features)), mask, torch.from_numpy(uniform))
-    assert np.array_equal(actions, expected.numpy()) and np.abs(scores - log_prob.numpy()).max() < 1e-5
-    reference = log_prob_reference(heads, torch.from_numpy(logits), expected, mask)
-    assert np.abs(scores - reference.numpy()).max() < 1e-5
-
-
-def test_the_compiled_forms_allocate_nothing() -> None:
-    t = HeadTables.of((2, 5, 1))
-    constants, scratch = (t.offsets, t.fallback), (t.weight, t.bits)
-
-    def arrays(rows: int) -> list[np.ndarray]:
-        shape = (rows, 3)
-        return [np.ones((rows, 4), np.float32), np.ones((rows, 8), np.float32), np.ones((rows, 8), np.bool_), np.full(shape, 0.5, np.float32),
-                np.zeros(shape, np.int64), np.zeros(shape, np.float32)]
-    weight, bias = np.ones((8, 4), np.float32), np.ones(8, np.float32)
-
-    def allocations(rows: int) -> int:
-        features, logits, mask, uniform, actions, scores = arrays(rows)
-        before = rtsys.get_allocation_stats().alloc
-        for _ in range(20):
-            draw_heads(logits, mask, uniform, *constants, *scratch, actions, scores)
-            score_heads(logits, mask, actions, *constants, t.absent, *scratch, scores)
-            linear_draw_heads(features, weight, bias, mask, uniform, *constants, *scratch, logits, actions, scores)
-        return rtsys.get_allocation_stats().alloc - before
-    _nrt_python.memsys_enable_stats()
-    handles, found = allocations(1), allocations(500)  # each array argument costs a handle
-    _nrt_python.memsys_disable_stats()
-    assert found == handles == 20 * (9 + 8 + 12)
