@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from tenfold.envs.treasure import MOVES
-from tenfold.envs.treasure_rules import AGENT, FIRST, WALL, Rules, rules_of
+from tenfold.envs.treasure_rules import AGENT, FIRST, RULES, WALL, Rules, rules_of
 from tenfold.envs.worlds import TreasureWorlds
 from tenfold.ops.random import Purpose, below, draw_uniform, key
 
@@ -73,7 +73,7 @@ def best_treasure(codes, side, value, distance):
 
 @njit(cache=True, error_model="numpy")
 def wander(codes, side, value, heading, draw):
-    """The move with the least to lose and the farthest view: straight on where both are as good, else the side that `draw` picks."""
+    """The move with the least to lose and the farthest view: straight on where all are alike, else the side that `draw` picks."""
     centre, best, chosen = side // 2, -np.inf, 0
     for m in range(4):
         ahead = codes[(centre + MOVES[m, 0]) * side + centre + MOVES[m, 1]]
@@ -149,3 +149,9 @@ def mean_return(policy: type[RandomWalk] | type[Scripted], world: str | Rules, e
 def yardsticks(world: str | Rules, epochs: int = 1000, seed: int = 0) -> dict[str, float]:
     """Mean return of an agent in an epoch of both."""
     return {"random": mean_return(RandomWalk, world, epochs, seed), "scripted": mean_return(Scripted, world, epochs, seed)}
+
+
+if __name__ == "__main__":
+    import sys
+    for name in sys.argv[1:] or RULES:
+        print(name, {player: round(mean, 1) for player, mean in yardsticks(name).items()})

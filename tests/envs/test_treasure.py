@@ -72,7 +72,7 @@ def test_outside_of_the_grid_everything_is_wall(radius: int) -> None:
     expected = np.ones_like(wall)
     for y, x in ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)):
         i, j = y - 2 + radius, x - 3 + radius
-        if 0 <= i and 0 <= j:
+        if min(i, j) >= 0:
             expected[i, j] = 0
     assert np.array_equal(wall, expected)
 
