@@ -105,6 +105,22 @@ def move(radius, value, board, at, a, action):
     return value[code]
 
 
+@njit(cache=True, error_model="numpy")
+def turn(rule, value, threshold, board, at, stream, episode, length, action, reward, order):
+    """The agents' moves in turn number `length`, then new treasures."""
+    agents = len(at)
+    counter, inside = first_draw(rule, board, agents, episode, length)
+    for a in range(agents):
+        order[a] = a
+    if rule[SHUFFLED]:
+        for a in range(agents - 1, 0, -1):
+            other = int(draw_uniform(stream, counter + inside + a) * (a + 1))
+            order[a], order[other] = order[other], order[a]
+    for a in order:
+        reward[a] = move(rule[RADIUS], value, board, at, a, action[a])
+    spawn(rule[RADIUS], threshold, board, stream, counter)
+
+
 # worlds -----------------------------------------------------------------------------------------------------------------
 
 
@@ -135,22 +151,13 @@ def play_all(action, rule, template, value, threshold, boards, at, length, episo
             return -1 - lane
     for w in range(worlds):
         length[w] += 1
-        counter, inside = first_draw(rule, template, agents, episode[w], length[w])
-        for a in range(agents):
-            order[a] = a
-        if rule[SHUFFLED]:
-            for a in range(agents - 1, 0, -1):
-                other = int(draw_uniform(streams[w], counter + inside + a) * (a + 1))
-                order[a], order[other] = order[other], order[a]
-        for a in order:
-            lane = a * worlds + w
-            reward[lane] = move(rule[RADIUS], value, boards[w], at[w], a, action[lane])
-            ret[lane] += reward[lane]
-        spawn(rule[RADIUS], threshold, boards[w], streams[w], counter)
+        turn(rule, value, threshold, boards[w], at[w], streams[w], episode[w], length[w], action[w::worlds], reward[w::worlds],
+             order)
         over = length[w] == rule[TURNS]
         for a in range(agents):
             lane = a * worlds + w
             truncated[lane] = over
+            ret[lane] += reward[lane]
             if over:
                 observe(rule[RADIUS], boards[w], at[w, a, 0], at[w, a, 1], final_obs[lane])
                 last_ret[lane], ret[lane] = ret[lane], 0.0

@@ -4,9 +4,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tenfold.envs.treasure_rules import RULES, Rules
-from tenfold.envs.treasure_view import picture, picture_text
-from tenfold.envs.worlds import TreasureWorlds
+from tenfold.envs.treasure import begin, observe_all, turn
+from tenfold.envs.treasure_rules import Rules, rules_of
+from tenfold.envs.treasure_view import inner, picture, picture_text
 from tenfold.errors import EnvironmentFault
 from tenfold.ops.random import Purpose, key
 
@@ -26,15 +26,17 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
     def __init__(self, world: str | Rules = "tenfold/Treasure-v0", render_mode: str | None = None) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise EnvironmentFault(f"render_mode = {render_mode} cannot be: it is ansi or rgb_array.")
-        own = world if isinstance(world, Rules) else None
-        self.worlds = TreasureWorlds("a gridworld of your own" if isinstance(world, Rules) else world, 1, 0, rules=own)
-        self.rules, self.render_mode = self.worlds.rules, render_mode
-        self.possible_agents = [f"agent_{a}" for a in range(self.rules.agents)]
+        self.rules = rules = world if isinstance(world, Rules) else rules_of(world)
+        self.render_mode = render_mode
+        self.possible_agents = [f"agent_{a}" for a in range(rules.agents)]
         self.agents: list[str] = []
-        self.seen, self.actions = self.rules.observation_space(), self.rules.action_space()
-        self.observation_spaces = dict.fromkeys(self.possible_agents, self.seen)
-        self.action_spaces = dict.fromkeys(self.possible_agents, self.actions)
-        self.seeded = False
+        self.observation_spaces = {agent: rules.observation_space() for agent in self.possible_agents}
+        self.action_spaces = {agent: rules.action_space() for agent in self.possible_agents}
+        self.rule, self.template, self.value, self.threshold = rules.tables()
+        self.board, self.at = rules.board(), np.zeros((rules.agents, 2), np.int64)
+        self.order = np.zeros(rules.agents, np.int64)
+        self.stream: np.uint64 | None = None
+        self.episode, self.length = 0, 0
 
     def observation_space(self, agent: str) -> Any:
         return self.observation_spaces[agent]
@@ -43,47 +45,48 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        if seed is not None or not self.seeded:
+        self.episode, self.length = self.episode + 1, 0
+        if seed is not None or self.stream is None:
             own = int(np.random.default_rng().integers(2**62)) if seed is None else seed
-            self.worlds.begin_epoch(key(own, Purpose.EPISODE), 0)
-            self.seeded = True
-        elif self.agents:  # the end of an epoch has begun the next one already
-            self.worlds.begin_epoch(self.worlds.streams[0], int(self.worlds.episode[0]) + 1)
+            self.stream, self.episode = key(own, Purpose.EPISODE), 0
+        begin(self.rule, self.template, self.threshold, self.board, self.at, self.stream, self.episode)
         self.agents = list(self.possible_agents)
-        return self.by_agent(self.worlds.obs.copy()), {agent: {} for agent in self.agents}
+        return self.seen(), {agent: {} for agent in self.agents}
 
-    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool],
+                                                     dict[str, Any]]:
         """Every agent must act; after the last turn of an epoch all are truncated and gone."""
         if not self.agents:
             raise EnvironmentFault("This epoch is over: call reset() to begin one.")
         if set(actions) != set(self.agents):
             raise EnvironmentFault(f"Actions came from {', '.join(sorted(actions)) or 'nobody'}, and the agents are "
                                    f"{', '.join(self.agents)}.")
-        worlds = self.worlds
-        before = worlds.boards[0], worlds.at[0]
-        self.last = tuple(part.copy() for part in before)
-        worlds.step(np.array([int(actions[agent]) for agent in self.agents]))
-        over = bool(worlds.truncated[0])
-        seen = self.by_agent((worlds.final_obs if over else worlds.obs).copy())
-        results = (seen, self.by_agent(worlds.reward.tolist()), self.by_agent(worlds.terminated.tolist()),
-                   self.by_agent(worlds.truncated.tolist()), {agent: {} for agent in self.agents})
-        if over:
-            self.agents = []
-        return results
+        for agent, action in actions.items():
+            if not self.action_spaces[agent].contains(action):
+                raise EnvironmentFault(f"{agent} cannot do {action!r}: actions are 0 up, 1 down, 2 left, 3 right.")
+        self.length += 1
+        reward = np.zeros(self.rules.agents)
+        turn(self.rule, self.value, self.threshold, self.board, self.at, self.stream, self.episode, self.length,
+             np.array([int(actions[agent]) for agent in self.agents]), reward, self.order)
+        going, over = self.agents, self.length == self.rules.turns
+        self.agents = [] if over else list(going)
+        return (self.seen(), dict(zip(going, reward.tolist(), strict=True)), dict.fromkeys(going, False),
+                dict.fromkeys(going, over), {agent: {} for agent in going})
 
-    def by_agent(self, values: Any) -> dict[str, Any]:
-        return dict(zip(self.possible_agents, values, strict=True))
-
-    def render(self) -> str | np.ndarray | None:
-        """The board as text or as RGB; after the last turn, of the epoch that comes next."""
-        if self.render_mode is None:
-            return None
-        draw = picture_text if self.render_mode == "ansi" else picture
-        return draw(self.rules, self.worlds.boards[0], self.worlds.at[0])
+    def seen(self) -> dict[str, Any]:
+        obs = np.zeros((self.rules.agents, self.rules.channels * self.rules.side**2), np.uint8)
+        observe_all(self.rules.radius, self.board[None], self.at[None], obs)
+        return dict(zip(self.possible_agents, obs, strict=True))
 
     def state(self) -> np.ndarray:
-        """The whole board without its padding, agents marked: what a central critic may see."""
-        return self.worlds.boards[0, self.rules.radius:-self.rules.radius, self.rules.radius:-self.rules.radius].copy()
+        """The whole board, agents marked: what a central critic may see."""
+        return inner(self.rules, self.board).copy()
+
+    def render(self) -> str | np.ndarray | None:
+        """The board as text or as RGB."""
+        if self.render_mode is None:
+            return None
+        return (picture_text if self.render_mode == "ansi" else picture)(self.rules, self.board, self.at)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -91,5 +94,4 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
 
 def parallel_env(world: str = "tenfold/Treasure-v0", **options: Any) -> TreasureHunt:
     """PettingZoo's usual name of a constructor."""
-    assert world in RULES or world
     return TreasureHunt(world, **options)

@@ -23,8 +23,8 @@ def picture_text(rules: Rules, board: np.ndarray, at: np.ndarray) -> str:
 
 
 def picture(rules: Rules, board: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """RGB [height · CELL, width · CELL, 3]: treasures are squares in their kind's colour, agents dark discs with a pale centre
-    that grows with their number."""
+    """RGB [height · CELL, width · CELL, 3]: treasures are squares in their kind's colour, agents dark discs with a pale
+    centre that grows with their number."""
     colours = np.array([GROUND, STONE, GROUND, *(k.colour for k in rules.kinds)], np.uint8)
     codes = np.kron(inner(rules, board), np.ones((CELL, CELL), np.int8))
     image = colours[codes]

@@ -94,10 +94,12 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
 
 def known_environments() -> list[str]:
     """Ids of the environments whose package is installed, without Gymnasium's copies in JAX and its compatibility shims."""
+    from tenfold.envs.treasure_rules import RULES  # it imports this module
     needs = {"gymnasium.envs.mujoco": "mujoco", "gymnasium.envs.box2d": "Box2D"}
     missing = tuple(home for home, module in needs.items() if find_spec(module) is None)
-    return sorted(i for i, spec in gym.registry.items()
-                  if not i.startswith(("phys2d/", "tabular/", "GymV")) and not str(spec.entry_point).startswith(missing))
+    single = [i for i, spec in gym.registry.items()
+              if not i.startswith(("phys2d/", "tabular/", "GymV")) and not str(spec.entry_point).startswith(missing)]
+    return sorted([*single, *RULES])
 
 
 def finite_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
