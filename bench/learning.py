@@ -22,6 +22,8 @@ CASES: dict[str, tuple[str, list[str], float]] = {
     "cartpole, dueling": ("cartpole", ["--agent.dueling"], 475),
     "cartpole, prioritized": ("cartpole", ["--agent.replay", "prioritized"], 475),
     "cartpole, quantile": ("cartpole", ["--agent.distribution", "quantile(10)", "--agent.lr", "linear(2e-3, 0, 50k)"], 475),
+    "cartpole, implicit": ("cartpole", ["--agent.distribution", "implicit", "--agent.net.hidden", "128,128",
+                                        "--agent.batch-size", "64"], 475),
     "cartpole, noisy": ("cartpole", ["--agent.explore", "noisy", "--agent.learning-starts", "5k"], 475),
     "cartpole, boltzmann": ("cartpole", ["--agent.explore", "boltzmann(exponential(2, 0.02, 20k))"], 475),
     "catch": ("catch", [], 0.95),

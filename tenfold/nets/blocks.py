@@ -194,7 +194,7 @@ class QNetwork(FlatModule):
 
     def at_fractions(self, features: torch.Tensor, fractions: torch.Tensor | None) -> torch.Tensor:
         """Features [..., B, F] -> a row for each item and fraction, [..., B·N, F]."""
-        assert self.implicit and self.embedding
+        assert self.implicit is not None and self.embedding is not None
         if fractions is None:  # the same for all items
             fractions = midpoints(self.implicit.acting, features).expand(*features.shape[:-2], 1, self.implicit.acting)
         sums = self.embedding(cosines(fractions.to(features.dtype), self.implicit.cosines))

@@ -196,6 +196,21 @@ def test_fractions_are_functions_of_seed_and_update_each_item_has_its_own() -> N
     assert other.draw_fractions(50) == {}
 
 
+def test_double_chooses_by_the_online_mean_over_the_drawn_fractions() -> None:
+    """With fractions near 0 the worst cases choose, not the means the agent acts by."""
+    a, b = agent(distribution=IMPLICIT, double=True), batch(64)
+    a.online.flat.mul_(4)  # so that the quantiles of an action lie far apart
+    a.target.flat.mul_(-1)
+    b |= a.draw_fractions(64) | {"next_fractions": torch.full((64, 5), 0.01)}
+    with torch.no_grad():
+        chosen = a.online(b["next_obs"], None, b["next_fractions"]).mean(-1).argmax(-1)
+        acted = a.online(b["next_obs"]).mean(-1).argmax(-1)
+        y = b["reward"] + 0.9 * a.target(b["next_obs"], None, b["next_fractions"]).mean(-1).gather(1, chosen[:, None])[:, 0]
+        q = a.online(b["obs"], None, b["fractions"]).mean(-1).gather(1, b["action"][:, None])[:, 0]
+    assert (chosen != acted).any()
+    assert torch.allclose(a.loss(b, None, None, 64)[1], y - q, rtol=1e-4, atol=1e-5)
+
+
 def test_values_are_means_over_evenly_spaced_fractions() -> None:
     a, rows = agent(distribution=IMPLICIT, dueling=True), np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
     with torch.no_grad():

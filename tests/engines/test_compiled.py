@@ -11,10 +11,11 @@ from tenfold.settings import Run
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-@pytest.mark.parametrize("distribution", [None, "implicit(5, 4, cosines=8, acting=6)"])
-def test_an_update_equals_the_plain_engines(distribution: str | None) -> None:
-    agent = {"batch_size": 8, "capacity": 500, "learning_starts": 100, "net": {"encoder": "small", "hidden": [16]},
-             "distribution": distribution, "explore": "noisy", "replay": "prioritized", "clip_norm": 0.5, "double": True, "dueling": True, "accumulate": 2,
+@pytest.mark.parametrize("option", [{"net": {"encoder": "small", "hidden": [16]}}, {
+    "net": {"encoder": "mlp", "hidden": [16]}, "distribution": "implicit(5, 4, cosines=8, acting=6)"}], ids=str)
+def test_an_update_equals_the_plain_engines(option: dict[str, object]) -> None:
+    agent = {"batch_size": 8, "capacity": 500, "learning_starts": 100, **option,
+             "explore": "noisy", "replay": "prioritized", "clip_norm": 0.5, "double": True, "dueling": True, "accumulate": 2,
              "target": "polyak(0.1)", "lr": "linear(1e-3, 1e-4, 300)"}
     place = Serial(Run.of({"env": "tenfold/Catch-v0", "engine": "compiled", "verify": 1, "agent": agent}))
     assert isinstance(place.engine, CompiledEngine) and "torch.compile" in place.engine_choice

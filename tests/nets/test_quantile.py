@@ -89,7 +89,6 @@ def test_the_learned_quantile_function_of_a_two_valued_reward_is_right() -> None
     with torch.no_grad():
         asked = torch.tensor([[0.2, 0.3, 0.8, 0.95]])
         found = agent.online(torch.ones(1, 1), None, asked)[0]
-    print(found)
     assert found[0, 0] == pytest.approx(0.25, abs=0.5) and found[0, 2] == pytest.approx(9.75, abs=0.5)
     assert found[1, 1] == pytest.approx(1 / 7, abs=0.5) and found[1, 3] == pytest.approx(10 - 3 / 19, abs=0.5)
     values = agent.values(np.ones((1, 1), np.float32))[0]
