@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tenfold.errors import ConfigError, UserError
-from tenfold.memory.ring import HEAD, Ring, RowError, TornRow
+from tenfold.memory.ring import HEAD, WRITING, Ring, RowError, TornRow
 from tenfold.memory.shared import wait_for
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -148,6 +148,29 @@ def test_a_row_is_written_and_read_in_place() -> None:
     ring.release()
     with pytest.raises(TornRow, match="without a row"):
         ring.release()
+
+
+def test_a_row_is_announced_only_after_it_is_there() -> None:
+    """The order of stores is the whole protocol: mark, fields, sequence number, count, bell."""
+    ring = Ring({"reward": ((), np.float32)}, rows=2)
+    view, bell, log = ring.slot(), ring.data, []
+
+    class Words:
+        """The ring's own, with every store noted beside what a reader would then see."""
+
+        def __getitem__(self, at: int) -> int:
+            return words[at]
+
+        def __setitem__(self, at: int, value: int) -> None:
+            words[at] = value
+            assert view is not None
+            log.append((at, value, float(view["reward"]), bool(wait_for([bell], 0))))
+    words, ring.words = ring.words, Words()  # type: ignore[assignment]
+    sequence = ring.sequences[0]
+    ring.write({"reward": np.array(5, np.float32)})
+    assert log[0][:2] == (sequence, WRITING) and np.isnan(log[0][2])
+    assert log[1:] == [(sequence, 1, 5.0, False), (HEAD, 1, 5.0, False)] and wait_for([bell], 0) == [bell]
+    ring.words = words
 
 
 def test_a_row_that_changes_while_it_is_read_is_an_error() -> None:
