@@ -32,6 +32,7 @@ WORD = 8
 HEAD, TAIL = 0, LINE // WORD  # published by the producer, released by the consumer; each on a line of its own
 SLOTS = 2 * LINE  # where the first slot begins
 WRITING = 1 << 63  # in place of a sequence number
+ARRAYS = (np.ndarray, np.generic)
 
 
 class TornRow(RuntimeError):
@@ -112,12 +113,12 @@ class Ring:
 
     def write(self, fields: Mapping[str, Any], timeout: float | None = None) -> bool:
         """Copies a row in and publishes it. False: the ring stayed full for `timeout` seconds."""
-        values = self._checked(fields)
+        self._check(fields)
         slot = self.slot(timeout)
         if slot is None:
             return False
-        for name, value in values.items():
-            slot[name][...] = value
+        for name, view in slot.items():
+            view[...] = fields[name]
         self.publish()
         return True
 
@@ -152,25 +153,22 @@ class Ring:
         self.space.give()
         return head
 
-    def _checked(self, fields: Mapping[str, Any]) -> Row:
+    def _check(self, fields: Mapping[str, Any]) -> None:
         if fields.keys() != self.schema.keys():
             raise RowError(f"a row has the fields {', '.join(fields)} and this ring's are {', '.join(self.schema)}.")
-        found: Row = {}
         for name, (shape, dtype) in self.schema.items():
             value = fields[name]
-            if type(value) is not np.ndarray:
-                value = np.asarray(value)
+            if not isinstance(value, ARRAYS):
+                raise RowError(f"{name} is a {type(value).__name__}, and the ring's schema says an array, {dtype} of shape {shape}.")
             if value.shape != shape or value.dtype != dtype:
                 raise RowError(f"{name} is {value.dtype} of shape {value.shape}, and the ring's schema says {dtype} of shape "
                                f"{shape}: nothing is converted or broadcast.")
-            found[name] = value
-        return found
 
     # the consumer ------------------------------------------------------------------------------------------------------
 
     def read(self, out: Row, timeout: float | None = None) -> bool:
         """Copies the oldest row into `out` and gives its slot back. False: nothing came for `timeout` seconds."""
-        self._checked(out)
+        self._check(out)
         row = self.peek(timeout)
         if row is None:
             return False

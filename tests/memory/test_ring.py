@@ -62,7 +62,8 @@ def test_fields_lie_on_cache_lines_of_their_own_and_start_as_poison() -> None:
     ("obs", np.zeros(4, np.float64), "^obs is float64"),
     ("obs", np.zeros((), np.float32), "^obs is float32 of shape ()"),
     ("reward", np.zeros(1, np.float32), r"^reward is float32 of shape \(1,\)"),
-    ("reward", 1.0, "^reward is float64"),
+    ("reward", 1.0, "^reward is a float, and the ring's schema says an array, float32"),
+    ("obs", [0.0] * 4, "^obs is a list"),
     ("obs", np.zeros(4, ">f4"), "^obs is >f4"),
 ])
 def test_a_row_of_another_shape_or_dtype_is_refused_by_name(field: str, value: Any, said: str) -> None:
