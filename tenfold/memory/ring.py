@@ -67,6 +67,7 @@ class Ring:
         for name, (shape, dtype) in self.schema.items():
             self.offsets[name] = self.stride
             self.stride += aligned(int(np.prod(shape)) * dtype.itemsize)
+        self.low = min(self.rows - 1, self.rows * 3 // 4)  # so few rows wake a producer that waits
         self.sequences = [(SLOTS + slot * self.stride) // WORD for slot in range(self.rows)]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -123,10 +124,16 @@ class Ring:
         return True
 
     def slot(self, timeout: float | None = None) -> Row | None:
-        """The next slot's arrays, to fill in place before `publish`; None when the ring stayed full."""
-        words, head, rows = self.words, self.words[HEAD], self.rows
-        if head - words[TAIL] >= rows and not self.space.until(lambda: head - words[TAIL] < rows, timeout):
-            return None
+        """The next slot's arrays, to fill in place before `publish`; None when the ring stayed full.
+
+        Who finds it full sleeps until a quarter is free, or the time is up and a slot is: to be woken for every row would cost
+        more than the row.
+        """
+        words, head, rows, low = self.words, self.words[HEAD], self.rows, self.low
+        if head - words[TAIL] >= rows:
+            self.space.until(lambda: head - words[TAIL] <= low, timeout)
+            if head - words[TAIL] >= rows:
+                return None
         words[self.sequences[head % rows]] = WRITING
         return self._writable[head % rows]
 
@@ -159,7 +166,8 @@ class Ring:
         for name, (shape, dtype) in self.schema.items():
             value = fields[name]
             if not isinstance(value, ARRAYS):
-                raise RowError(f"{name} is a {type(value).__name__}, and the ring's schema says an array, {dtype} of shape {shape}.")
+                raise RowError(f"{name} is a {type(value).__name__}, and the ring's schema says an array, {dtype} of shape "
+                               f"{shape}.")
             if value.shape != shape or value.dtype != dtype:
                 raise RowError(f"{name} is {value.dtype} of shape {value.shape}, and the ring's schema says {dtype} of shape "
                                f"{shape}: nothing is converted or broadcast.")
@@ -195,7 +203,8 @@ class Ring:
         tail = self.words[TAIL]
         self._check_sequence(tail)
         self.words[TAIL] = tail + 1
-        self.space.give()
+        if self.words[HEAD] - tail - 1 <= self.low:  # an old count of published rows only rings once too often
+            self.space.give()
 
     def _check_sequence(self, tail: int) -> None:
         found = self.words[self.sequences[tail % self.rows]]

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -108,6 +109,20 @@ def test_a_full_ring_blocks_and_wakes_its_producer() -> None:
     assert time.process_time() - used < 0.05  # it slept meanwhile
     reader.join(30)
     assert reader.exitcode == 0 and ring.available() == 0
+
+
+def test_a_producer_is_woken_when_a_quarter_is_free_or_its_time_is_up() -> None:
+    ring, row = Ring(PAIR, rows=8), pair_of(0)
+    for number in range(8):
+        ring.write(pair_of(number))
+    assert ring.slot(timeout=0) is None
+    assert ring.read(row) and wait_for([ring.space], 0) == []
+    assert ring.read(row) and wait_for([ring.space], 0) == [ring.space]
+    assert ring.write(row, 0) and ring.write(row, 0) and ring.slot(timeout=0) is None
+    reader = threading.Timer(0.1, ring.read, (row,))
+    reader.start()
+    assert ring.slot(timeout=0.5) is not None  # only one slot is free: no bell, yet nobody is refused
+    reader.join()
 
 
 def test_an_empty_ring_lets_its_consumer_sleep() -> None:
