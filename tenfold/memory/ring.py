@@ -32,6 +32,7 @@ WORD = 8
 HEAD, TAIL = 0, LINE // WORD  # published by the producer, released by the consumer; each on a line of its own
 SLOTS = 2 * LINE  # where the first slot begins
 WRITING = 1 << 63  # in place of a sequence number
+ARRAYS = (np.ndarray, np.generic)
 
 
 class TornRow(RuntimeError):
@@ -66,6 +67,7 @@ class Ring:
         for name, (shape, dtype) in self.schema.items():
             self.offsets[name] = self.stride
             self.stride += aligned(int(np.prod(shape)) * dtype.itemsize)
+        self.low = min(self.rows - 1, self.rows * 3 // 4)  # so few rows wake a producer that waits
         self.sequences = [(SLOTS + slot * self.stride) // WORD for slot in range(self.rows)]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,20 +114,26 @@ class Ring:
 
     def write(self, fields: Mapping[str, Any], timeout: float | None = None) -> bool:
         """Copies a row in and publishes it. False: the ring stayed full for `timeout` seconds."""
-        values = self._checked(fields)
+        self._check(fields)
         slot = self.slot(timeout)
         if slot is None:
             return False
-        for name, value in values.items():
-            slot[name][...] = value
+        for name, view in slot.items():
+            view[...] = fields[name]
         self.publish()
         return True
 
     def slot(self, timeout: float | None = None) -> Row | None:
-        """The next slot's arrays, to fill in place before `publish`; None when the ring stayed full."""
-        words, head, rows = self.words, self.words[HEAD], self.rows
-        if head - words[TAIL] >= rows and not self.space.until(lambda: head - words[TAIL] < rows, timeout):
-            return None
+        """The next slot's arrays, to fill in place before `publish`; None when the ring stayed full.
+
+        Who finds it full sleeps until a quarter is free, or the time is up and a slot is: to be woken for every row would cost
+        more than the row.
+        """
+        words, head, rows, low = self.words, self.words[HEAD], self.rows, self.low
+        if head - words[TAIL] >= rows:
+            self.space.until(lambda: head - words[TAIL] <= low, timeout)
+            if head - words[TAIL] >= rows:
+                return None
         words[self.sequences[head % rows]] = WRITING
         return self._writable[head % rows]
 
@@ -152,25 +160,23 @@ class Ring:
         self.space.give()
         return head
 
-    def _checked(self, fields: Mapping[str, Any]) -> Row:
+    def _check(self, fields: Mapping[str, Any]) -> None:
         if fields.keys() != self.schema.keys():
             raise RowError(f"a row has the fields {', '.join(fields)} and this ring's are {', '.join(self.schema)}.")
-        found: Row = {}
         for name, (shape, dtype) in self.schema.items():
             value = fields[name]
-            if type(value) is not np.ndarray:
-                value = np.asarray(value)
+            if not isinstance(value, ARRAYS):
+                raise RowError(f"{name} is a {type(value).__name__}, and the ring's schema says an array, {dtype} of shape "
+                               f"{shape}.")
             if value.shape != shape or value.dtype != dtype:
                 raise RowError(f"{name} is {value.dtype} of shape {value.shape}, and the ring's schema says {dtype} of shape "
                                f"{shape}: nothing is converted or broadcast.")
-            found[name] = value
-        return found
 
     # the consumer ------------------------------------------------------------------------------------------------------
 
     def read(self, out: Row, timeout: float | None = None) -> bool:
         """Copies the oldest row into `out` and gives its slot back. False: nothing came for `timeout` seconds."""
-        self._checked(out)
+        self._check(out)
         row = self.peek(timeout)
         if row is None:
             return False
@@ -197,7 +203,8 @@ class Ring:
         tail = self.words[TAIL]
         self._check_sequence(tail)
         self.words[TAIL] = tail + 1
-        self.space.give()
+        if self.words[HEAD] - tail - 1 <= self.low:  # an old count of published rows only rings once too often
+            self.space.give()
 
     def _check_sequence(self, tail: int) -> None:
         found = self.words[self.sequences[tail % self.rows]]

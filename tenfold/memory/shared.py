@@ -129,13 +129,18 @@ class Signal:
     def take(self, timeout: float | None = 0.0) -> bool:
         """Whether there was something to take within `timeout` seconds (None: however long it lasts)."""
         end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self.fd)
-                return True
+        while not self._taken():
             left = None if end is None else end - time.monotonic()
             if (left is not None and left <= 0) or not wait_for([self], left):
                 return False
+        return True
+
+    def _taken(self) -> bool:
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return False
+        return True
 
     def until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         """Sleeps until `ready()`, which whoever gives this bell made true before; False after `timeout` seconds.
@@ -145,7 +150,7 @@ class Signal:
         """
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            self.take()
+            self._taken()
             if ready():
                 self.give()
                 return True
@@ -153,6 +158,8 @@ class Signal:
             if left is not None and left <= 0:
                 return False
             wait_for([self], left)
+            if ready():
+                return True
 
     def close(self) -> None:
         if self.fd >= 0:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from tenfold.errors import ConfigError, UserError
-from tenfold.memory.ring import HEAD, Ring, RowError, TornRow
+from tenfold.memory.ring import HEAD, WRITING, Ring, RowError, TornRow
 from tenfold.memory.shared import wait_for
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -62,7 +63,8 @@ def test_fields_lie_on_cache_lines_of_their_own_and_start_as_poison() -> None:
     ("obs", np.zeros(4, np.float64), "^obs is float64"),
     ("obs", np.zeros((), np.float32), "^obs is float32 of shape ()"),
     ("reward", np.zeros(1, np.float32), r"^reward is float32 of shape \(1,\)"),
-    ("reward", 1.0, "^reward is float64"),
+    ("reward", 1.0, "^reward is a float, and the ring's schema says an array, float32"),
+    ("obs", [0.0] * 4, "^obs is a list"),
     ("obs", np.zeros(4, ">f4"), "^obs is >f4"),
 ])
 def test_a_row_of_another_shape_or_dtype_is_refused_by_name(field: str, value: Any, said: str) -> None:
@@ -109,6 +111,20 @@ def test_a_full_ring_blocks_and_wakes_its_producer() -> None:
     assert reader.exitcode == 0 and ring.available() == 0
 
 
+def test_a_producer_is_woken_when_a_quarter_is_free_or_its_time_is_up() -> None:
+    ring, row = Ring(PAIR, rows=8), pair_of(0)
+    for number in range(8):
+        ring.write(pair_of(number))
+    assert ring.slot(timeout=0) is None
+    assert ring.read(row) and wait_for([ring.space], 0) == []
+    assert ring.read(row) and wait_for([ring.space], 0) == [ring.space]
+    assert ring.write(row, 0) and ring.write(row, 0) and ring.slot(timeout=0) is None
+    reader = threading.Timer(0.1, ring.read, (row,))
+    reader.start()
+    assert ring.slot(timeout=0.5) is not None  # only one slot is free: no bell, yet nobody is refused
+    reader.join()
+
+
 def test_an_empty_ring_lets_its_consumer_sleep() -> None:
     """Two seconds of waiting cost less than 1 % of one core."""
     ring = Ring(PAIR, rows=4)
@@ -148,6 +164,29 @@ def test_a_row_is_written_and_read_in_place() -> None:
     ring.release()
     with pytest.raises(TornRow, match="without a row"):
         ring.release()
+
+
+def test_a_row_is_announced_only_after_it_is_there() -> None:
+    """The order of stores is the whole protocol: mark, fields, sequence number, count, bell."""
+    ring = Ring({"reward": ((), np.float32)}, rows=2)
+    view, bell, log = ring.slot(), ring.data, []
+
+    class Words:
+        """The ring's own, with every store noted beside what a reader would then see."""
+
+        def __getitem__(self, at: int) -> int:
+            return words[at]
+
+        def __setitem__(self, at: int, value: int) -> None:
+            words[at] = value
+            assert view is not None
+            log.append((at, value, float(view["reward"]), bool(wait_for([bell], 0))))
+    words, ring.words = ring.words, Words()  # type: ignore[assignment]
+    sequence = ring.sequences[0]
+    ring.write({"reward": np.array(5, np.float32)})
+    assert log[0][:2] == (sequence, WRITING) and np.isnan(log[0][2])
+    assert log[1:] == [(sequence, 1, 5.0, False), (HEAD, 1, 5.0, False)] and wait_for([bell], 0) == [bell]
+    ring.words = words
 
 
 def test_a_row_that_changes_while_it_is_read_is_an_error() -> None:
