@@ -51,11 +51,13 @@ def push_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
     for lanes, frames, steps in ((1, 1, 3), (1, 5, 2), (3, 4, 30), (2, 3, 11)):
         memory = Frames(frames, ObsLayout((2,), np.dtype(dtype), (2,), 1.0), lanes)
         memory.begin(rng.integers(0, 99, (lanes, 2)).astype(dtype))
-        for _ in range(steps):
+        for left in range(steps, -1, -1):
             step = (rng.random(lanes) < 0.2, rng.random(lanes) < 0.2, rng.integers(0, 99, (lanes, 2)).astype(dtype),
                     rng.integers(0, 99, (lanes, 2)).astype(dtype))
-            memory.push(*step)
-        yield memory.obs, memory.kind, memory.head, frames, *step, memory.flat
+            if left:
+                memory.push(*step)
+            else:
+                yield memory.obs, memory.kind, memory.head, frames, *step, memory.flat
 
 
 def push_reference(obs, kind, head, frames, ended, skipped, new_obs, final_obs, seen):

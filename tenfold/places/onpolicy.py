@@ -100,7 +100,7 @@ class OnPolicy:
     def crew_round(self, crew: Crew, most: int | None = None) -> list[Episode]:
         """One row of every actor into the rollout; when it is full learns, and lets actors know. `most`: rounds that actors may
         play until the learner says more."""
-        envs, rollout, clock = self.envs, self.rollout, self.clock
+        envs, rollout, clock = crew.envs, self.rollout, self.clock
         clock.start()
         t, finished = int(rollout.count[0]), []
         rollout.obs[t] = self.agent.normalised(envs.obs)

@@ -8,8 +8,8 @@
 
 The rate is limited on both sides: the learner runs exactly the updates that are due for the rows it has taken, and an actor
 waits that is `ahead` + 1 rows ahead of the learner's last row of the slowest actor. So no policy that acts is older than
-2 (A − 1)(ahead + 1) + ahead versions, A actors counted. With `ahead` = 0 actors step only when they are let, after the learner has
-published: then everything happens in the order in which `Crew` does it, and the numbers are the same bit for bit.
+2 (A − 1)(ahead + 1) + ahead versions, with A actors. With `ahead` = 0 actors step only when they are let, after the learner
+has published: then everything happens in the order in which `Crew` does it, and the numbers are the same bit for bit.
 Children die with their parent; memory and bells have no names, so nothing is left behind whoever is killed.
 """
 
@@ -110,7 +110,7 @@ def serve(actor: Actor, agent: Agent, link: Link, weights: Weights, talk: Connec
     flat, words, answered = agent.online.flat.numpy(), link.words, 0
     while True:
         before = perf_counter()
-        link.bell.until(lambda: words[STOP] or words[ASK] != answered or actor.rounds < words[LET], None)  # noqa: B023
+        link.bell.until(lambda: bool(words[STOP]) or words[ASK] != answered or actor.rounds < words[LET], None)  # noqa: B023
         if words[STOP]:
             return
         if words[ASK] != answered:
@@ -146,7 +146,7 @@ class ProcessCrew(Crew):
     """Starts actors, takes their rows, watches over them."""
 
     def __init__(self, run: Run) -> None:
-        if getattr(multiprocessing.process.current_process(), "_inheriting", False):
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise UserError("A script that trains with actors in processes needs `if __name__ == \"__main__\":` around what it "
                             "does: every process reads the script.")
         self.run = run

@@ -16,6 +16,7 @@ import torch
 
 from tenfold.errors import CheckpointError
 from tenfold.memory.replay import Replay
+from tenfold.memory.team import TeamReplay
 from tenfold.record.files import Arrays, read_arrays, write_arrays
 from tenfold.record.folder import RunFolder
 
@@ -28,7 +29,7 @@ class Place(Protocol):
     step: int
 
     @property
-    def replay(self) -> Replay | None: ...
+    def replay(self) -> Replay | TeamReplay | None: ...
 
     def state(self) -> dict[str, dict[str, Any]]: ...
 
@@ -72,7 +73,7 @@ class Checkpoints:
         self.heads, self.chain, self.saved = heads, chain, place.step
         self.prune()
 
-    def save_rows(self, step: int, replay: Replay, heads: np.ndarray) -> dict[str, Any]:
+    def save_rows(self, step: int, replay: Replay | TeamReplay, heads: np.ndarray) -> dict[str, Any]:
         """The rows written since the last checkpoint, in a file of their own."""
         rows = self.folder.rows / f"rows-{step:012d}.safetensors"
         since = np.zeros_like(heads) if self.heads is None else self.heads
