@@ -11,7 +11,7 @@ import numpy as np
 
 from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
-from tenfold.envs.vector import SEED_BITS, MaskReader, make_env
+from tenfold.envs.vector import SEED_BITS, MaskReader, is_multiagent, make_env, make_environments
 from tenfold.errors import UserError
 from tenfold.memory.frames import Frames
 from tenfold.ops.random import Purpose, below, bits, key, uniform
@@ -128,6 +128,8 @@ def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, 
     Choosing a checkpoint during training plays other episodes (Purpose.SELECT) than judging it afterwards. An episode is cut
     after `limit` steps. `stop` is asked every round, and raises Stopped when it says yes.
     """
+    if is_multiagent(env_name):
+        return play_worlds(env_name, agent, policy, episodes, seed, purpose, limit, stop)
     lanes = min(LANES, episodes)
     stages = [Stage(env_name, agent) for _ in range(lanes)]
     seeds = episode_seeds(seed, purpose, episodes)
@@ -160,6 +162,46 @@ def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, 
     for stage in stages:
         stage.env.close()
     return Score(returns, lengths, infos)
+
+
+def play_worlds(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, purpose: Purpose = Purpose.EVALUATE,
+                limit: int = 30_000, stop: Callable[[], bool] = bool) -> Score:
+    """`play` for worlds with several agents: an episode's return is the mean of its agents', and `infos` holds every one's own.
+
+    World w plays the episodes w, w + worlds, …; a world whose episode is not over after `limit` steps is cut there.
+    """
+    worlds = min(LANES, episodes)
+    own = episode_seeds(seed, purpose, 1)[0]
+    envs = make_environments(env_name, worlds, own, "scalar", isinstance(agent, PPOAgent))
+    frames = None
+    if isinstance(agent, DQNAgent) and agent.config.frames > 1:
+        frames = Frames(agent.config.frames, agent.layout, envs.num_envs)
+        frames.begin(envs.obs)
+    found: dict[int, tuple[float, int, tuple[float, ...]]] = {}
+    number, step = np.arange(worlds), np.zeros(worlds, np.int64)
+    returns = np.zeros(envs.num_envs)
+    while len(found) < episodes:
+        if stop():
+            raise Stopped
+        address = np.tile(number, envs.agents) + np.repeat(np.arange(envs.agents), worlds) * episodes
+        actions = policy(frames.seen if frames else envs.obs, envs.mask, address, np.tile(step, envs.agents))
+        envs.step(actions)
+        if frames:
+            frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
+        step += 1
+        returns += np.where(envs.skipped, 0.0, envs.reward)
+        ended = {episode.env: episode for episode in envs.finished}
+        for w in range(worlds):
+            if w not in ended and step[w] < limit:
+                continue
+            each = tuple(returns[w::worlds].tolist())
+            if number[w] < episodes:
+                found.setdefault(int(number[w]), (sum(each) / envs.agents, int(step[w]), each))
+            number[w], step[w] = number[w] + worlds, 0
+            returns[w::worlds] = 0.0
+    envs.close()
+    scores = [found[e] for e in range(episodes)]
+    return Score([ret for ret, _, _ in scores], [length for _, length, _ in scores], [{"each": each} for _, _, each in scores])
 
 
 def film(env_name: str, agent: Agent, policy: Policy, seed: int, path: Path, limit: int = 3_000) -> int:

@@ -15,9 +15,10 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.config import differing, to_mapping
 from tenfold.engines.fused import set_threads
-from tenfold.envs.vector import MaskReader, make_env
+from tenfold.envs.vector import MaskReader, is_multiagent, make_env, make_environments
 from tenfold.errors import CheckpointError, ConfigError, UserError
 from tenfold.ops.random import Purpose
+from tenfold.places.actor import make_agent
 from tenfold.places.make import Place, make_place
 from tenfold.playing import Score, Stopped, greedy, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
@@ -292,6 +293,10 @@ def load(path: str | Path, checkpoint: str | int = "last") -> DQNAgent | PPOAgen
 
 def agent_of(run: Run) -> DQNAgent | PPOAgent:
     """The agent of a run, untrained."""
+    if is_multiagent(run.env):
+        envs = make_environments(run.env, 1, run.seed, "scalar", isinstance(run.agent, PPO))
+        envs.close()
+        return make_agent(replace(run, device="cpu"), envs)
     env = make_env(run.env)
     seen, actions = env.observation_space, env.action_space
     env.close()
