@@ -25,7 +25,7 @@ from tenfold.record.clock import Clock
 from tenfold.settings import DQN, Implicit, Run
 from tenfold.spaces import DiscreteActions, ObsLayout
 
-STACKED_PRODUCTS = 1 << 24  # multiplications of an agent's widest layer in an update up to which one call for all is faster
+STACKED_PRODUCTS = 1 << 27  # multiplications of an agent's widest layer in an update up to which one call for all is faster
 
 
 class Team(DQNAgent):
