@@ -13,6 +13,7 @@ agent is a code in that map as well. Each random number is a function of its add
 The pair's reference knows neither codes for agents nor padding: it looks at one cell of one agent's world at a time.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,49 +32,57 @@ RADIUS, TURNS, SHUFFLED = range(3)  # places in the rules' whole numbers
 
 
 @njit(cache=True, error_model="numpy")
-def first_draw(rule, board, agents, episode, turn):
-    """The address of a turn's first draw: one for each cell, then one for each agent."""
-    inside = (board.shape[0] - 2 * rule[RADIUS]) * (board.shape[1] - 2 * rule[RADIUS])
-    return (episode * (rule[TURNS] + 1) + turn) * (inside + agents), inside
+def first_draw(rule, cells, agents, episode, turn):
+    """The address of a turn's first draw: one for each agent, then two for each cell that is hit, and one that hits none."""
+    return (episode * (rule[TURNS] + 1) + turn) * (agents + 2 * cells + 1)
 
 
 @njit(cache=True, error_model="numpy")
-def spawn(radius, threshold, board, stream, counter):
-    """Every empty cell may become a treasure."""
-    width = board.shape[1] - 2 * radius
-    often = threshold[-1]
-    for y in range(board.shape[0] - 2 * radius):
-        for x in range(width):
-            if board[y + radius, x + radius] == EMPTY:
-                drawn = draw_uniform(stream, counter + y * width + x)
-                if drawn < often:
-                    kind = 0
-                    while drawn >= threshold[kind]:
-                        kind += 1
-                    board[y + radius, x + radius] = FIRST + kind
+def spawn(radius, gaps, shares, board, stream, counter):
+    """Each cell is hit with the same probability, and becomes a treasure if it is empty. One draw for each hit instead of one for
+    each cell: how many cells are passed over before the next one has a known distribution."""
+    width, cell = board.shape[1] - 2 * radius, -1
+    while True:
+        drawn = draw_uniform(stream, counter)
+        low, high = 0, gaps.size  # the number of gaps up to `drawn`, by halving
+        while low < high:
+            middle = (low + high) // 2
+            if gaps[middle] <= drawn:
+                low = middle + 1
+            else:
+                high = middle
+        cell += low + 1
+        if cell >= gaps.size:
+            return
+        y, x = cell // width + radius, cell % width + radius
+        if board[y, x] == EMPTY:
+            drawn, kind = draw_uniform(stream, counter + 1), 0
+            while drawn >= shares[kind]:
+                kind += 1
+            board[y, x] = FIRST + kind
+        counter += 2
 
 
 @njit(cache=True, error_model="numpy")
-def begin(rule, template, threshold, board, at, stream, episode):
+def begin(rule, template, gaps, shares, board, at, stream, episode):
     """The agents on empty cells at random, then the first treasures."""
     radius, agents = rule[RADIUS], at.shape[0]
-    counter, inside = first_draw(rule, template, agents, episode, 0)
-    free = 0
+    counter, width, free = first_draw(rule, gaps.size, agents, episode, 0), board.shape[1] - 2 * radius, 0
     for i in range(board.shape[0]):
         for j in range(board.shape[1]):
             board[i, j] = template[i, j]
             free += template[i, j] == EMPTY
     for a in range(agents):
-        left = int(draw_uniform(stream, counter + inside + a) * (free - a))
-        for cell in range(inside):
-            y, x = cell // (board.shape[1] - 2 * radius), cell % (board.shape[1] - 2 * radius)
+        left = int(draw_uniform(stream, counter + a) * (free - a))
+        for cell in range(gaps.size):
+            y, x = cell // width, cell % width
             if board[y + radius, x + radius] == EMPTY:
                 if left == 0:
                     board[y + radius, x + radius] = AGENT
                     at[a, 0], at[a, 1] = y, x
                     break
                 left -= 1
-    spawn(radius, threshold, board, stream, counter)
+    spawn(radius, gaps, shares, board, stream, counter + agents)
 
 
 @njit(cache=True, error_model="numpy")
@@ -106,19 +115,19 @@ def move(radius, value, board, at, a, action):
 
 
 @njit(cache=True, error_model="numpy")
-def turn(rule, value, threshold, board, at, stream, episode, length, action, reward, order):
+def turn(rule, value, gaps, shares, board, at, stream, episode, length, action, reward, order):
     """The agents' moves in turn number `length`, then new treasures."""
     agents = len(at)
-    counter, inside = first_draw(rule, board, agents, episode, length)
+    counter = first_draw(rule, gaps.size, agents, episode, length)
     for a in range(agents):
         order[a] = a
     if rule[SHUFFLED]:
         for a in range(agents - 1, 0, -1):
-            other = int(draw_uniform(stream, counter + inside + a) * (a + 1))
+            other = int(draw_uniform(stream, counter + a) * (a + 1))
             order[a], order[other] = order[other], order[a]
     for a in order:
         reward[a] = move(rule[RADIUS], value, board, at, a, action[a])
-    spawn(rule[RADIUS], threshold, board, stream, counter)
+    spawn(rule[RADIUS], gaps, shares, board, stream, counter + agents)
 
 
 # worlds -----------------------------------------------------------------------------------------------------------------
@@ -133,15 +142,15 @@ def observe_all(radius, boards, at, obs):
 
 
 @njit(cache=True, error_model="numpy")
-def begin_all(rule, template, threshold, boards, at, episode, streams, obs):
+def begin_all(rule, template, gaps, shares, boards, at, episode, streams, obs):
     for w in range(len(boards)):
-        begin(rule, template, threshold, boards[w], at[w], streams[w], episode[w])
+        begin(rule, template, gaps, shares, boards[w], at[w], streams[w], episode[w])
     observe_all(rule[RADIUS], boards, at, obs)
 
 
 @njit(cache=True, error_model="numpy")
-def play_all(action, rule, template, value, threshold, boards, at, length, episode, streams, obs, final_obs, reward, truncated,
-             ret, last_ret, order):
+def play_all(action, rule, template, value, gaps, shares, boards, at, length, episode, streams, obs, final_obs, reward,
+             truncated, ret, last_ret, order):
     """One turn of every world, SAME_STEP: where an epoch ended, final_obs has its last windows, last_ret its returns, and obs are
     the next one's first. Returns the number of worlds that ended; an action that is none of the four is refused before anything
     moves: the result is then −1 − lane."""
@@ -151,8 +160,8 @@ def play_all(action, rule, template, value, threshold, boards, at, length, episo
             return -1 - lane
     for w in range(worlds):
         length[w] += 1
-        turn(rule, value, threshold, boards[w], at[w], streams[w], episode[w], length[w], action[w::worlds], reward[w::worlds],
-             order)
+        turn(rule, value, gaps, shares, boards[w], at[w], streams[w], episode[w], length[w], action[w::worlds],
+             reward[w::worlds], order)
         over = length[w] == rule[TURNS]
         for a in range(agents):
             lane = a * worlds + w
@@ -165,7 +174,7 @@ def play_all(action, rule, template, value, threshold, boards, at, length, episo
             ended += 1
             episode[w] += 1
             length[w] = 0
-            begin(rule, template, threshold, boards[w], at[w], streams[w], episode[w])
+            begin(rule, template, gaps, shares, boards[w], at[w], streams[w], episode[w])
     observe_all(rule[RADIUS], boards, at, obs)
     return ended
 
@@ -177,7 +186,7 @@ def cell_reference(rules: Rules, board: np.ndarray, at: np.ndarray, y: int, x: i
     """What is at (y, x): the padding and the codes of agents in `board` are not looked at."""
     if not (0 < y < rules.height - 1 and 0 < x < rules.width - 1) or (y, x) in rules.walls:
         return WALL
-    if any(p == (y, x) for p in map(tuple, at.tolist())):
+    if [y, x] in at.tolist():
         return AGENT
     return int(board[y + rules.radius, x + rules.radius])
 
@@ -195,34 +204,31 @@ def observe_reference(rules: Rules, boards: np.ndarray, at: np.ndarray) -> np.nd
     return obs.reshape(rules.agents * len(boards), -1)
 
 
-def draws_reference(rules: Rules, stream: np.uint64, episode: int, turn: int) -> tuple[np.ndarray, np.ndarray]:
-    """The draws of a turn's cells [height, width] and of its agents."""
-    cells = rules.height * rules.width
-    first = (episode * (rules.turns + 1) + turn) * (cells + rules.agents)
-    drawn = uniform_reference(stream, first + np.arange(cells + rules.agents))
-    return drawn[:cells].reshape(rules.height, rules.width), drawn[cells:]
+def first_reference(rules: Rules, episode: int, turn: int) -> int:
+    return (episode * (rules.turns + 1) + turn) * (rules.agents + 2 * rules.height * rules.width + 1)
 
 
-def empty_cells(rules: Rules, board: np.ndarray, at: np.ndarray) -> list[tuple[int, int]]:
-    return [(y, x) for y in range(rules.height) for x in range(rules.width) if cell_reference(rules, board, at, y, x) == EMPTY]
-
-
-def spawn_reference(rules: Rules, board: np.ndarray, at: np.ndarray, drawn: np.ndarray) -> None:
-    """A draw u makes an empty cell the first kind k with u < spawn · (share of the kinds up to k)."""
-    share = np.cumsum([k.share for k in rules.kinds])
-    for y, x in empty_cells(rules, board, at):
-        if drawn[y, x] < rules.spawn:
-            kind = next(k for k in range(len(share)) if drawn[y, x] < rules.spawn * (share[k] / share[-1]))
-            board[y + rules.radius, x + rules.radius] = FIRST + kind
+def spawn_reference(rules: Rules, board: np.ndarray, at: np.ndarray, stream: np.uint64, first: int) -> None:
+    """A draw u passes over as many cells as there are k with P(at most k) ≤ u; the next is hit, and its kind is the first k with
+    u' < P(one of the kinds up to k)."""
+    cell = -1
+    for counter in itertools.count(first, 2):
+        passed, which = uniform_reference(stream, np.array([counter, counter + 1]))
+        cell += 1 + int(np.count_nonzero(rules.gaps() <= passed))
+        if cell >= rules.height * rules.width:
+            return
+        y, x = divmod(cell, rules.width)
+        if cell_reference(rules, board, at, y, x) == EMPTY:
+            board[y + rules.radius, x + rules.radius] = FIRST + np.count_nonzero(rules.shares() <= which)
 
 
 def begin_reference(rules: Rules, stream: np.uint64, episode: int) -> tuple[np.ndarray, np.ndarray]:
     board, at = rules.board(), np.zeros((0, 2), np.int64)
-    cells, agents = draws_reference(rules, stream, episode, 0)
-    for drawn in agents:
-        free = empty_cells(rules, board, at)
+    first, cells = first_reference(rules, episode, 0), list(np.ndindex(rules.height, rules.width))
+    for drawn in uniform_reference(stream, first + np.arange(rules.agents)):
+        free = [cell for cell in cells if cell_reference(rules, board, at, *cell) == EMPTY]
         at = np.concatenate([at, [free[int(drawn * len(free))]]])
-    spawn_reference(rules, board, at, cells)
+    spawn_reference(rules, board, at, stream, first + rules.agents)
     return board, at
 
 
@@ -254,9 +260,10 @@ def step_reference(rules: Rules, boards: np.ndarray, at: np.ndarray, length: np.
     for w, board in enumerate(boards):
         board[board == AGENT] = EMPTY
         length[w] += 1
-        cells, agents = draws_reference(rules, streams[w], episode[w], length[w])
-        reward[:, w] = turn_reference(rules, board, at[w], agents, action.reshape(rules.agents, worlds)[:, w])
-        spawn_reference(rules, board, at[w], cells)
+        first = first_reference(rules, episode[w], length[w])
+        drawn = uniform_reference(streams[w], first + np.arange(rules.agents))
+        reward[:, w] = turn_reference(rules, board, at[w], drawn, action.reshape(rules.agents, worlds)[:, w])
+        spawn_reference(rules, board, at[w], streams[w], first + rules.agents)
         if over[w]:
             final[w::worlds] = observe_reference(rules, board[None], at[w][None])
             length[w], episode[w] = 0, episode[w] + 1

@@ -32,7 +32,7 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
         self.agents: list[str] = []
         self.observation_spaces = {agent: rules.observation_space() for agent in self.possible_agents}
         self.action_spaces = {agent: rules.action_space() for agent in self.possible_agents}
-        self.rule, self.template, self.value, self.threshold = rules.tables()
+        self.rule, self.template, self.value, self.gaps, self.shares = rules.tables()
         self.board, self.at = rules.board(), np.zeros((rules.agents, 2), np.int64)
         self.order = np.zeros(rules.agents, np.int64)
         self.stream: np.uint64 | None = None
@@ -49,7 +49,7 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
         if seed is not None or self.stream is None:
             own = int(np.random.default_rng().integers(2**62)) if seed is None else seed
             self.stream, self.episode = key(own, Purpose.EPISODE), 0
-        begin(self.rule, self.template, self.threshold, self.board, self.at, self.stream, self.episode)
+        begin(self.rule, self.template, self.gaps, self.shares, self.board, self.at, self.stream, self.episode)
         self.agents = list(self.possible_agents)
         return self.seen(), {agent: {} for agent in self.agents}
 
@@ -66,7 +66,7 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
                 raise EnvironmentFault(f"{agent} cannot do {action!r}: actions are 0 up, 1 down, 2 left, 3 right.")
         self.length += 1
         reward = np.zeros(self.rules.agents)
-        turn(self.rule, self.value, self.threshold, self.board, self.at, self.stream, self.episode, self.length,
+        turn(self.rule, self.value, self.gaps, self.shares, self.board, self.at, self.stream, self.episode, self.length,
              np.array([int(actions[agent]) for agent in self.agents]), reward, self.order)
         going, over = self.agents, self.length == self.rules.turns
         self.agents = [] if over else list(going)

@@ -89,13 +89,19 @@ class Rules:
             inner[y, x] = WALL
         return board
 
-    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What the kernels take: whole numbers, the empty map, what entering a code earns, and for each kind the number under
-        which a cell's draw makes it that kind."""
-        value = np.array([0.0, self.bump, 0.0, *(k.value for k in self.kinds)])
+    def gaps(self) -> np.ndarray:
+        """Of the cells in their order: the probability that at most k of them are passed over before one is hit."""
+        return 1 - (1 - self.spawn) ** np.arange(1, self.height * self.width + 1)
+
+    def shares(self) -> np.ndarray:
+        """The probability that a treasure is one of the kinds up to k."""
         share = np.cumsum([k.share for k in self.kinds])
-        threshold = self.spawn * (share / share[-1])  # the last is spawn itself
-        return np.array([self.radius, self.turns, self.order == "shuffled"]), self.board(), value, threshold
+        return share / share[-1]
+
+    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What the kernels take: whole numbers, the empty map, what entering a code earns, gaps and shares."""
+        value = np.array([0.0, self.bump, 0.0, *(k.value for k in self.kinds)])
+        return np.array([self.radius, self.turns, self.order == "shuffled"]), self.board(), value, self.gaps(), self.shares()
 
 
 RULES = {"tenfold/Treasure-v0": Rules(),

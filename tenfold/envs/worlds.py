@@ -34,7 +34,7 @@ class TreasureWorlds(Environments):
     def __init__(self, name: str, worlds: int, seed: int, first: int = 0, rules: Rules | None = None) -> None:
         self.rules = rules = rules or rules_of(name)
         super().__init__(name, worlds, seed, rules.observation_space(), rules.action_space(), first, rules.agents)
-        self.rule, self.template, self.value, self.threshold = rules.tables()
+        self.rule, self.template, self.value, self.gaps, self.shares = rules.tables()
         self.boards = np.zeros((worlds, *self.template.shape), np.int8)
         self.at = np.zeros((worlds, rules.agents, 2), np.int64)  # row and column of each agent
         self.length, self.episode = np.zeros(worlds, np.int64), np.zeros(worlds, np.int64)
@@ -42,10 +42,10 @@ class TreasureWorlds(Environments):
         self.action = np.zeros(self.num_envs, np.int64)
         self.streams = np.array(self.keys, np.uint64)
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (self.action, self.rule, self.template, self.value, self.threshold, self.boards, self.at, self.length,
-                      self.episode, self.streams, self.obs, self.final_obs, self.reward, self.truncated, self.ret, self.last_ret,
-                      np.zeros(rules.agents, np.int64))
-        begin_all(self.rule, self.template, self.threshold, self.boards, self.at, self.episode, self.streams, self.obs)
+        self.lanes = (self.action, self.rule, self.template, self.value, self.gaps, self.shares, self.boards, self.at,
+                      self.length, self.episode, self.streams, self.obs, self.final_obs, self.reward, self.truncated, self.ret,
+                      self.last_ret, np.zeros(rules.agents, np.int64))
+        begin_all(self.rule, self.template, self.gaps, self.shares, self.boards, self.at, self.episode, self.streams, self.obs)
 
     def step(self, actions: np.ndarray) -> None:
         """One turn of every world with actions [B]."""
