@@ -263,9 +263,15 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
         "run": str(path), "env": run.env, "checkpoint": checkpoint, "episodes": score.episodes,
         "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns, "lengths": score.lengths,
         "random_mean_return": random.mean_return, "random_std_return": random.std_return}
+    if score.infos[0].get("each"):
+        found["agents"] = [sum(own) / len(own) for own in zip(*(info["each"] for info in score.infos), strict=True)]
+    from tenfold.envs.treasure_rules import is_gridworld
     from tenfold.jobshops import is_job_shop, judge
     if is_job_shop(run.env):
         found |= judge(run, agent, seed, path)
+    if is_gridworld(run.env):
+        from tenfold.envs.treasure_play import yardsticks
+        found |= {f"{player}_mean_return": mean for player, mean in yardsticks(run.env).items()}
     if video is not None:
         file = Path(video) if video else path / "video.gif"
         found["video"], found["frames"] = str(file), film(run.env, agent, greedy(agent), seed, file)
@@ -277,6 +283,10 @@ def tell(found: dict[str, Any]) -> None:
     print(f"  trained  {found['mean_return']:10.2f} ± {found['std_return']:.2f}   (least {min(found['returns']):.2f}, "
           f"most {max(found['returns']):.2f})")
     print(f"  random   {found['random_mean_return']:10.2f} ± {found['random_std_return']:.2f}")
+    if "scripted_mean_return" in found:
+        print(f"  scripted {found['scripted_mean_return']:10.2f}")
+    if "agents" in found:
+        print(f"  each     {'  '.join(f'{mean:.2f}' for mean in found['agents'])}")
     if "optimum" in found:
         from tenfold.jobshops import sentences
         print(sentences(found))

@@ -11,7 +11,7 @@ import numpy as np
 
 from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
-from tenfold.envs.vector import SEED_BITS, MaskReader, is_multiagent, make_env, make_environments
+from tenfold.envs.vector import SEED_BITS, Environments, MaskReader, is_multiagent, make_env, make_environments
 from tenfold.errors import UserError
 from tenfold.memory.frames import Frames
 from tenfold.ops.random import Purpose, below, bits, key, uniform
@@ -164,6 +164,22 @@ def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, 
     return Score(returns, lengths, infos)
 
 
+class Seen:
+    """What an agent's network is shown of several lanes: the observations, or the last frames of each."""
+
+    def __init__(self, agent: Agent, envs: Environments) -> None:
+        self.envs, self.rows, self.frames = envs, envs.obs, None
+        if isinstance(agent, DQNAgent) and agent.config.frames > 1:
+            self.frames = Frames(agent.config.frames, agent.layout, envs.num_envs)
+            self.frames.begin(envs.obs)
+            self.rows = self.frames.seen
+
+    def step(self) -> None:
+        envs = self.envs
+        if self.frames:
+            self.frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
+
+
 def play_worlds(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, purpose: Purpose = Purpose.EVALUATE,
                 limit: int = 30_000, stop: Callable[[], bool] = bool) -> Score:
     """`play` for worlds with several agents: an episode's return is the mean of its agents', and `infos` holds every one's own.
@@ -173,10 +189,7 @@ def play_worlds(env_name: str, agent: Agent, policy: Policy, episodes: int, seed
     worlds = min(LANES, episodes)
     own = episode_seeds(seed, purpose, 1)[0]
     envs = make_environments(env_name, worlds, own, "scalar", isinstance(agent, PPOAgent))
-    frames = None
-    if isinstance(agent, DQNAgent) and agent.config.frames > 1:
-        frames = Frames(agent.config.frames, agent.layout, envs.num_envs)
-        frames.begin(envs.obs)
+    seen = Seen(agent, envs)
     found: dict[int, tuple[float, int, tuple[float, ...]]] = {}
     number, step = np.arange(worlds), np.zeros(worlds, np.int64)
     returns = np.zeros(envs.num_envs)
@@ -184,10 +197,8 @@ def play_worlds(env_name: str, agent: Agent, policy: Policy, episodes: int, seed
         if stop():
             raise Stopped
         address = np.tile(number, envs.agents) + np.repeat(np.arange(envs.agents), worlds) * episodes
-        actions = policy(frames.seen if frames else envs.obs, envs.mask, address, np.tile(step, envs.agents))
-        envs.step(actions)
-        if frames:
-            frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
+        envs.step(policy(seen.rows, envs.mask, address, np.tile(step, envs.agents)))
+        seen.step()
         step += 1
         returns += np.where(envs.skipped, 0.0, envs.reward)
         ended = {episode.env: episode for episode in envs.finished}
@@ -212,6 +223,16 @@ def film(env_name: str, agent: Agent, policy: Policy, seed: int, path: Path, lim
         path.open("wb").close()
     except OSError as error:
         raise UserError(f"--video {path} cannot be written: {error.strerror or error}.") from None
+    if is_multiagent(env_name):
+        frames, rate = film_world(env_name, agent, policy, seed, limit)
+    else:
+        frames, rate = film_env(env_name, agent, policy, seed, limit)
+    (write_gif if path.suffix == ".gif" else write_mp4)(path, frames, rate)
+    return len(frames)
+
+
+def film_env(env_name: str, agent: Agent, policy: Policy, seed: int, limit: int) -> tuple[list[np.ndarray], int]:
+    """Pictures of an episode, and how many a second."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame then asks for neither screen nor sound card
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     stage = Stage(env_name, agent, render_mode="rgb_array")
@@ -225,9 +246,33 @@ def film(env_name: str, agent: Agent, policy: Policy, seed: int, path: Path, lim
         frames.append(frame_of(env, env_name))
         step += 1
     env.close()
-    rate = int(env.metadata.get("render_fps") or 30)
-    (write_gif if path.suffix == ".gif" else write_mp4)(path, frames, rate)
-    return len(frames)
+    return frames, int(env.metadata.get("render_fps") or 30)
+
+
+def film_world(env_name: str, agent: Agent, policy: Policy, seed: int, limit: int) -> tuple[list[np.ndarray], int]:
+    """The same for a world with several agents."""
+    envs = make_environments(env_name, 1, episode_seeds(seed, Purpose.EVALUATE, 1)[0], "scalar", isinstance(agent, PPOAgent))
+    seen = Seen(agent, envs)
+    frames, over = [world_picture(envs)], False
+    while not over and len(frames) <= limit:
+        lanes = np.arange(envs.num_envs)
+        envs.step(policy(seen.rows, envs.mask, lanes, np.full(envs.num_envs, len(frames))))
+        seen.step()
+        over = bool(envs.finished)
+        if not over:  # the board shows the next episode by then
+            frames.append(world_picture(envs))
+    envs.close()
+    return frames, 7
+
+
+def world_picture(envs: Environments) -> np.ndarray:
+    from tenfold.envs.worlds import ParallelWorlds, TreasureWorlds
+    if isinstance(envs, TreasureWorlds):
+        from tenfold.envs.treasure_view import picture
+        return picture(envs.rules, envs.boards[0], envs.at[0])
+    assert isinstance(envs, ParallelWorlds)
+    envs.envs[0].unwrapped.render_mode = "rgb_array"
+    return frame_of(envs.envs[0], envs.name)
 
 
 def frame_of(env: Any, name: str) -> np.ndarray:

@@ -81,7 +81,8 @@ class Metrics:
         return {"episodes": self.episodes, **mean}
 
     def episode(self, step: int, episode: Episode) -> None:
-        self.add({"kind": "episode", "step": step, "env": episode.env, "return": episode.ret, "length": episode.length})
+        each = {"each": list(episode.each)} if episode.each else {}  # of several agents
+        self.add({"kind": "episode", "step": step, "env": episode.env, "return": episode.ret, "length": episode.length, **each})
 
     def add(self, row: dict[str, Any]) -> None:
         self.remember(row)
