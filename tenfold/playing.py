@@ -13,7 +13,7 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.envs.vector import SEED_BITS, Environments, MaskReader, is_multiagent, make_env, make_environments
 from tenfold.errors import UserError
-from tenfold.memory.frames import Frames
+from tenfold.memory.frames import Frames, Seen
 from tenfold.ops.random import Purpose, below, bits, key, uniform
 
 NOT = np.zeros(1, np.bool_)
@@ -80,6 +80,10 @@ def uniformly_random(agent: Agent, seed: int) -> Policy:
     return act
 
 
+def frames_of(agent: Agent) -> int:
+    return agent.config.frames if isinstance(agent, DQNAgent) else 1
+
+
 class Stage:
     """An environment that is played, with what a policy sees of it."""
 
@@ -90,8 +94,8 @@ class Stage:
         self.own = self.row = np.zeros(agent.layout.shape, agent.layout.dtype)
         self.mask: np.ndarray | None = None
         self.frames: Frames | None = None
-        if isinstance(agent, DQNAgent) and agent.config.frames > 1:
-            self.frames = Frames(agent.config.frames, agent.layout, 1)
+        if frames_of(agent) > 1:
+            self.frames = Frames(frames_of(agent), agent.layout, 1)
             self.row = self.frames.seen[0]
 
     def reset(self, seed: int) -> None:
@@ -164,22 +168,6 @@ def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, 
     return Score(returns, lengths, infos)
 
 
-class Seen:
-    """What an agent's network is shown of several lanes: the observations, or the last frames of each."""
-
-    def __init__(self, agent: Agent, envs: Environments) -> None:
-        self.envs, self.rows, self.frames = envs, envs.obs, None
-        if isinstance(agent, DQNAgent) and agent.config.frames > 1:
-            self.frames = Frames(agent.config.frames, agent.layout, envs.num_envs)
-            self.frames.begin(envs.obs)
-            self.rows = self.frames.seen
-
-    def step(self) -> None:
-        envs = self.envs
-        if self.frames:
-            self.frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
-
-
 def play_worlds(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, purpose: Purpose = Purpose.EVALUATE,
                 limit: int = 30_000, stop: Callable[[], bool] = bool) -> Score:
     """`play` for worlds with several agents: an episode's return is the mean of its agents', and `infos` holds every one's own.
@@ -189,7 +177,7 @@ def play_worlds(env_name: str, agent: Agent, policy: Policy, episodes: int, seed
     worlds = min(LANES, episodes)
     own = episode_seeds(seed, purpose, 1)[0]
     envs = make_environments(env_name, worlds, own, "scalar", isinstance(agent, PPOAgent))
-    seen = Seen(agent, envs)
+    seen = Seen(frames_of(agent), envs)
     found: dict[int, tuple[float, int, tuple[float, ...]]] = {}
     number, step = np.arange(worlds), np.zeros(worlds, np.int64)
     returns = np.zeros(envs.num_envs)
@@ -252,7 +240,7 @@ def film_env(env_name: str, agent: Agent, policy: Policy, seed: int, limit: int)
 def film_world(env_name: str, agent: Agent, policy: Policy, seed: int, limit: int) -> tuple[list[np.ndarray], int]:
     """The same for a world with several agents."""
     envs = make_environments(env_name, 1, episode_seeds(seed, Purpose.EVALUATE, 1)[0], "scalar", isinstance(agent, PPOAgent))
-    seen = Seen(agent, envs)
+    seen = Seen(frames_of(agent), envs)
     frames, over = [world_picture(envs)], False
     while not over and len(frames) <= limit:
         lanes = np.arange(envs.num_envs)

@@ -4,7 +4,7 @@ The learner finds them in the replay memory by the same function, `stack_frames`
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numba import njit
@@ -12,6 +12,45 @@ from numba import njit
 from tenfold.memory.replay import FINAL, PENDING, STEP, TRUNCATED, copy_row, stack_frames
 from tenfold.ops.pairs import pair
 from tenfold.spaces import ObsLayout
+
+
+class Lanes(Protocol):
+    """What environments show after a step."""
+
+    layout: ObsLayout
+    num_envs: int
+    obs: np.ndarray
+    final_obs: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    skipped: np.ndarray
+
+
+class Seen:
+    """What a network is shown of environments: `rows`, their observations or the last k frames of each."""
+
+    def __init__(self, frames: int, envs: Lanes) -> None:
+        self.envs, self.rows = envs, envs.obs
+        self.frames = Frames(frames, envs.layout, envs.num_envs) if frames > 1 else None
+        if self.frames:
+            self.rows = self.frames.seen
+            self.frames.begin(envs.obs)
+
+    def step(self) -> None:
+        """After a step of the environments."""
+        if self.frames:
+            envs = self.envs
+            self.frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return self.frames.state() if self.frames else {}
+
+    def restore(self, state: dict[str, np.ndarray], exact: bool) -> None:
+        """`exact`: the environments are where they were; otherwise they began anew."""
+        if self.frames and exact:
+            self.frames.load_state(state)
+        elif self.frames:
+            self.frames.begin(self.envs.obs)
 
 
 class Frames:

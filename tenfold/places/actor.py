@@ -11,7 +11,7 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.engines.team import Team
 from tenfold.envs.vector import Environments, Episode, make_environments
-from tenfold.memory.frames import Frames
+from tenfold.memory.frames import Seen
 from tenfold.memory.ring import Row, Schema
 from tenfold.settings import PPO, Run
 from tenfold.spaces import discrete_actions, policy_actions
@@ -38,11 +38,7 @@ class Actor:
     def __init__(self, run: Run, index: int) -> None:
         self.run, self.index, self.first = run, index, index * run.num_envs
         self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize, isinstance(run.agent, PPO), self.first)
-        self.seen, self.frames = self.envs.obs, None
-        if not isinstance(run.agent, PPO) and run.agent.frames > 1:
-            self.frames = Frames(run.agent.frames, self.envs.layout, self.envs.num_envs)
-            self.frames.begin(self.envs.obs)
-            self.seen = self.frames.seen
+        self.seen = Seen(1 if isinstance(run.agent, PPO) else run.agent.frames, self.envs)
         self.rounds = 0
         self.seconds = np.zeros(3)
 
@@ -76,7 +72,7 @@ class Actor:
                 row[name][...] = value
             action = self.agent.for_env(row["chosen"], row["real"])
         else:
-            row["action"][:] = self.agent.explore(self.seen, step, self.rounds)
+            row["action"][:] = self.agent.explore(self.seen.rows, step, self.rounds)
             action = row["action"] + self.agent.actions.start
         chosen = perf_counter()
         envs.step(action)
@@ -89,8 +85,7 @@ class Actor:
         for episode in envs.finished:
             row["ret"][episode.env::envs.worlds] = episode.each or episode.ret
             row["length"][episode.env] = episode.length
-        if self.frames:
-            self.frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
+        self.seen.step()
         self.rounds += 1
         end = perf_counter()
         self.seconds[ACT] += chosen - start
@@ -99,19 +94,20 @@ class Actor:
 
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` needs."""
-        frames = self.frames.state() if self.frames else {}
         return ({f"envs.{name}": value for name, value in self.envs.state().items()}
-                | {f"frames.{name}": value for name, value in frames.items()} | {"rounds": np.array(self.rounds)})
+                | {f"frames.{name}": value for name, value in self.seen.state().items()} | {"rounds": np.array(self.rounds)})
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """False where the environments could not be restored exactly."""
         self.rounds = int(state["rounds"])
-        exact = self.envs.restore({name.removeprefix("envs."): v for name, v in state.items() if name.startswith("envs.")})
-        if self.frames and exact:
-            self.frames.load_state({name.removeprefix("frames."): v for name, v in state.items() if name.startswith("frames.")})
-        elif self.frames:
-            self.frames.begin(self.envs.obs)
+        exact = self.envs.restore(part_of(state, "envs."))
+        self.seen.restore(part_of(state, "frames."), exact)
         return exact
+
+
+def part_of(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """What stands under names with this prefix."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 @dataclass

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tenfold.memory.ring import Row
-from tenfold.places.actor import ACT, ENV, WAIT, Actor, Agent, Gathered, Part
+from tenfold.places.actor import ACT, ENV, WAIT, Actor, Agent, Gathered, Part, part_of
 from tenfold.settings import Run
 
 
@@ -75,15 +75,10 @@ class Crew:
 
     def restore(self, state: dict[str, np.ndarray], agent: Agent, step: int) -> bool:
         """Goes on with what the agent has learned by `step`. False where environments could not be restored exactly."""
-        exact = [actor.restore(of_actor(state, actor.index)) for actor in self.actors]
+        exact = [actor.restore(part_of(state, f"{actor.index}.")) for actor in self.actors]
         self.see_first()
         return all(exact)
 
     def close(self) -> None:
         for actor in self.actors:
             actor.envs.close()
-
-
-def of_actor(state: dict[str, np.ndarray], index: int) -> dict[str, np.ndarray]:
-    prefix = f"{index}."
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

@@ -33,8 +33,8 @@ from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import LINE, Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
-from tenfold.places.actor import WAIT, Actor, Agent, Gathered, Part, make_agent
-from tenfold.places.crew import Crew, of_actor
+from tenfold.places.actor import WAIT, Actor, Agent, Gathered, Part, make_agent, part_of
+from tenfold.places.crew import Crew
 from tenfold.places.watch import die_with_parent
 from tenfold.settings import PPO, Run
 
@@ -360,7 +360,7 @@ class ProcessCrew(Crew):
     def restore(self, state: dict[str, np.ndarray], agent: Agent, step: int) -> bool:
         self.publish(agent, step)
         for link in self.links:
-            self.ask(link, "restore", of_actor(state, link.index))
+            self.ask(link, "restore", part_of(state, f"{link.index}."))
         exact = True
         for link in self.links:
             _, same, obs, mask = self.hear(link, "restored")

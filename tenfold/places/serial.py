@@ -12,7 +12,7 @@ from tenfold.engines.plain import PlainEngine
 from tenfold.engines.team import Team, choose_team_engine
 from tenfold.engines.verify import Lockstep
 from tenfold.envs.vector import Episode, make_environments
-from tenfold.memory.frames import Frames
+from tenfold.memory.frames import Seen
 from tenfold.memory.replay import Replay, replay_bytes
 from tenfold.memory.team import TeamReplay
 from tenfold.places.actor import Part, episodes, make_agent
@@ -49,13 +49,11 @@ class Serial:
             self.timed_every = next((prime for prime in RARELY if prime * run.agent.every <= RARELY[0]), EVERY)
             self.fused.scale = self.timed_every
         self.lockstep = Lockstep(self.engine, run.verify) if run.verify and isinstance(self.engine, PlainEngine) else None
-        self.frames: Frames | None = None
+        self.seen = Seen(1 if self.crew else run.agent.frames, self.envs)
         if self.crew:
             self.crew.follow(agent)
-        elif run.agent.frames > 1:
-            self.frames = Frames(run.agent.frames, self.envs.layout, self.envs.num_envs)
-            self.frames.begin(self.envs.obs)
-            self.engine.look(self.frames.seen)
+        else:
+            self.engine.look(self.seen.rows)
         self.replay.begin(self.envs.obs)
         self.clock = Clock()
         self.step = self.rounds = 0
@@ -101,8 +99,7 @@ class Serial:
         if timed:
             clock.lap("env", every)
         self.replay.add(action, envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.obs, envs.final_obs)
-        if self.frames:
-            self.frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
+        self.seen.step()
         if timed:
             clock.lap("store", every)
         self.due_from = self.step
@@ -160,9 +157,8 @@ class Serial:
     def state(self) -> dict[str, dict[str, Any]]:
         """Everything that decides what comes next, by part; replay rows aside."""
         counters = {"step": np.array(self.step), "rounds": np.array(self.rounds)}
-        frames = {"frames": self.frames.state()} if self.frames else {}
         return {"agent": self.agent.state(), "engine": self.engine.state(), "replay": self.replay.state(),
-                "envs": (self.crew or self.envs).state(), "serial": counters, **frames}
+                "envs": (self.crew or self.envs).state(), "serial": counters, "frames": self.seen.state()}
 
     def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
         """Restores `state` (replay rows must have been loaded). False where the environments could not be restored exactly.
@@ -175,10 +171,7 @@ class Serial:
         self.due_from = self.step
         crew, saved = self.crew, state["envs"]
         exact = crew.restore(saved, self.agent, self.step) if crew else self.envs.restore(saved)
-        if self.frames and exact:
-            self.frames.load_state(state["frames"])
-        elif self.frames:
-            self.frames.begin(self.envs.obs)
+        self.seen.restore(state.get("frames", {}), exact)
         if not with_replay:
             self.replay.begin(self.envs.obs)
             return exact
