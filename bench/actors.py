@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers.usual_actors import Learner, Player, Setting, System, loss_of
+from peers.usual_actors import Player, System
+from peers.usual_iqn import Learner, Setting, loss_of
 
 from tenfold.engines.fused import set_threads
 from tenfold.engines.team import Team
@@ -24,7 +25,7 @@ from tenfold.places.serial import Serial
 from tenfold.record.clock import Clock
 from tenfold.settings import Run
 
-TURNS, WARM_UP = 7, 500  # turns of each system; environment steps after learning began and before the clock starts
+TURNS, WARM_UP = 5, 200  # turns of each system; environment steps after learning began and before the clock starts
 FRESH = 5  # steps of one of two actors between versions of the weights
 SMALL, LARGE = "tenfold/TreasureSmall-v0", "tenfold/Treasure-v0"
 
@@ -72,7 +73,7 @@ def loss_difference(place: Serial) -> float:
                 layer.reset_noise(own)
         flat = {name: value.float().flatten(1) if name in ("obs", "next_obs") else value for name, value in rows.items()}
         theirs = loss_of(learner.online, learner.target, flat, rows["fractions"], rows["next_fractions"])
-        worst = max(worst, abs(float(ours) - float(theirs)) / abs(float(ours)))
+        worst = max(worst, abs(ours.item() - theirs.item()) / abs(ours.item()))
     return worst
 
 
@@ -141,7 +142,7 @@ def treasure() -> list[dict[str, Any]]:
         parts, difference = Player(0, setting, opponent.replay), loss_difference(ours["serial"])
         actor = interleave(actor_turns(ours["serial"], opponent, parts, setting), 9)
         learner = interleave(learner_turns(ours["serial"], opponent, setting), 9)
-        whole = {"opponent": lambda: opponent.run(400)} | {where: going(place, 800) for where, place in ours.items()}
+        whole = {"opponent": lambda: opponent.run(300)} | {where: going(place, 600) for where, place in ours.items()}
         systems = interleave(whole, TURNS)
         shares = {where: {k: round(v, 3) for k, v in place.clock.shares().items()} for where, place in ours.items()}
         waits = ours["processes"].crew.report()["actors_wait"]  # type: ignore[union-attr]
@@ -169,7 +170,7 @@ def processes_against_serial(name: str, env: str) -> dict[str, Any]:
     setting = Setting(env)
     ours = {where: begun(Serial(run_of(setting, where)), setting.starts + WARM_UP) for where in ("processes", "serial")}
     try:
-        found = interleave({where: going(place, 800) for where, place in ours.items()}, TURNS)
+        found = interleave({where: going(place, 600) for where, place in ours.items()}, TURNS)
     finally:
         for place in ours.values():
             place.close()
