@@ -1,0 +1,181 @@
+"""Actors and learner as whole systems: ours in processes, ours in one, and as commonly written (peers/usual_actors.py).
+
+Worlds of several agents, implicit quantiles, noisy, dueling, double, 3-step, 5 frames, 64-64, batch 32, one update of every agent
+per 10 environment steps, one world an actor, one thread a process; opponent and tenfold have the same setting, network and loss,
+which is checked on a batch ("equal"). Actor: its turns alone, new weights every 5 of them. Learner: an update of all agents and
+handing out the weights, alone. System: two actors and the learner together, in turns of a second; nobody runs beside it.
+"""
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from peers.usual_actors import Player, System
+from peers.usual_iqn import Learner, Setting, loss_of
+
+from tenfold.engines.fused import set_threads
+from tenfold.engines.team import Team
+from tenfold.measure import interleave, timed_row
+from tenfold.memory.weights import Weights
+from tenfold.ops.random import Purpose
+from tenfold.places.actor import Actor
+from tenfold.places.serial import Serial
+from tenfold.record.clock import Clock
+from tenfold.settings import Run
+
+TURNS, WARM_UP = 5, 200  # turns of each system; environment steps after learning began and before the clock starts
+FRESH = 5  # steps of one of two actors between versions of the weights
+SMALL, LARGE = "tenfold/TreasureSmall-v0", "tenfold/Treasure-v0"
+
+
+def run_of(setting: Setting, where: str) -> Run:
+    s = setting
+    agent = {"distribution": f"implicit({s.samples}, {s.samples}, {s.cosines}, {s.acting})", "dueling": True, "double": True,
+             "explore": f"noisy({s.sigma})", "n_step": s.n_step, "frames": s.frames, "batch_size": s.batch, "every": s.every,
+             "capacity": s.capacity, "learning_starts": s.starts, "gamma": s.gamma, "lr": s.lr, "target": f"polyak({s.tau})",
+             "clip_norm": s.clip, "net": {"hidden": [s.hidden, s.hidden]}}
+    return Run.of({"env": s.env, "actors": s.actors, "where": where, "agent": agent})
+
+
+def begun(place: Serial, steps: int) -> Serial:
+    while place.step < steps:
+        place.round()
+    return place
+
+
+def going(place: Serial, steps: int) -> Callable[[], int]:
+    """A turn of one of our systems."""
+    def turn() -> int:
+        first = place.step
+        return begun(place, first + steps).step - first
+    return turn
+
+
+def loss_difference(place: Serial) -> float:
+    """How far the opponent's loss is from ours, of one agent on one batch under the same noise and fractions."""
+    team, worst = place.agent, 0.0
+    assert isinstance(team, Team)
+    for m, agent in enumerate(team.agents):
+        learner = Learner(agent.online.sizes[0], agent.actions.n, Setting(place.run.env))
+        learner.online.load_state_dict(agent.online.state_dict())
+        learner.target.load_state_dict(agent.target.state_dict())
+        place.replay.sample()
+        rows = {name: torch.from_numpy(getattr(place.replay.batch, name)[m]) for name in (
+            "obs", "action", "reward", "discount", "next_obs", "weight")}
+        rows |= agent.draw_fractions(len(rows["action"]))
+        noises = [agent.draw_noise(purpose, 0) for purpose in (Purpose.NOISE_ONLINE, Purpose.NOISE_TARGET)]
+        ours, _, _ = agent.loss(rows, *noises, len(rows["action"]))
+        for net, noise in zip((learner.online, learner.target), noises, strict=True):
+            assert noise is not None
+            for layer, own in zip(net.layers, noise.split([sum(layer.weight.shape) for layer in net.layers]), strict=True):
+                layer.reset_noise(own)
+        flat = {name: value.float().flatten(1) if name in ("obs", "next_obs") else value for name, value in rows.items()}
+        theirs = loss_of(learner.online, learner.target, flat, rows["fractions"], rows["next_fractions"])
+        worst = max(worst, abs(ours.item() - theirs.item()) / abs(ours.item()))
+    return worst
+
+
+def actor_turns(place: Serial, opponent: System, player: Player, setting: Setting) -> dict[str, Callable[[], int]]:
+    """100 turns of an actor's world, ours and theirs."""
+    actor = Actor(place.run, 0)
+    actor.follow(place.agent)
+    row = {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
+    flat = place.agent.online.flat.numpy()
+    weights, letters = Weights(flat.shape), [pickle.dumps(opponent.weights()) for _ in range(2)]
+    opponent.learn()
+    letters[1] = pickle.dumps(opponent.weights())
+
+    def ours() -> int:
+        for turn in range(100):
+            if turn % FRESH == 0:
+                weights.publish(flat, 0)
+            weights.read(flat)
+            actor.advance(setting.starts, row, weights.version)
+        return 100
+
+    def theirs() -> int:
+        for turn in range(100):
+            if turn % FRESH == 0:
+                player.load(pickle.loads(letters[turn // FRESH % 2]))
+            player.step(False)
+        return 100
+    return {"ours": ours, "theirs": theirs}
+
+
+def learner_turns(place: Serial, opponent: System, setting: Setting) -> dict[str, Callable[[], int]]:
+    """10 updates of all agents, ours and theirs."""
+    clock, flat = Clock(), place.agent.online.flat.numpy()
+    weights = Weights(flat.shape)
+
+    def ours() -> int:
+        for _ in range(10):
+            place.engine.update(1, place.step, clock)
+            weights.publish(flat, place.step)
+        return 10
+
+    def theirs() -> int:
+        for _ in range(10):
+            opponent.learn()
+            found = opponent.weights()
+            for _ in range(setting.actors):
+                pickle.dumps(found)  # what the queues do
+        return 10
+    return {"ours": ours, "theirs": theirs}
+
+
+def per_second(name: str, setting: dict[str, Any], baseline: tuple[str, float], candidate: tuple[str, float],
+               **more: Any) -> dict[str, Any]:
+    return timed_row(name, setting, baseline, candidate, baseline_per_second=round(1e6 / baseline[1]),
+                     candidate_per_second=round(1e6 / candidate[1]), **more)
+
+
+def treasure() -> list[dict[str, Any]]:
+    set_threads(1)
+    setting = Setting(SMALL)
+    warm = setting.starts + WARM_UP
+    ours = {where: begun(Serial(run_of(setting, where)), warm) for where in ("processes", "serial")}
+    opponent = System(setting).start()
+    try:
+        opponent.run(warm)
+        parts, difference = Player(0, setting, opponent.replay), loss_difference(ours["serial"])
+        actor = interleave(actor_turns(ours["serial"], opponent, parts, setting), 9)
+        learner = interleave(learner_turns(ours["serial"], opponent, setting), 9)
+        whole = {"opponent": lambda: opponent.run(300)} | {where: going(place, 600) for where, place in ours.items()}
+        systems = interleave(whole, TURNS)
+        shares = {where: {k: round(v, 3) for k, v in place.clock.shares().items()} for where, place in ours.items()}
+        waits = ours["processes"].crew.report()["actors_wait"]  # type: ignore[union-attr]
+    finally:
+        opponent.close()
+        for place in ours.values():
+            place.close()
+    equal = {"equal": difference < 1e-5, "max_diff": difference}
+    name, what = "treasure-actors", {"env": SMALL, "actors": 2, "batch": setting.batch, "hidden": [setting.hidden] * 2}
+    rows = [per_second(name, what | {"work": "an actor alone"}, ("as commonly written", actor["theirs"]),
+                       ("tenfold", actor["ours"]), bar=1.3, goal=3) | equal,
+            timed_row(name, what | {"work": "an update of 5 agents"}, ("as commonly written", learner["theirs"]),
+                      ("tenfold", learner["ours"]), bar=1.4, goal=3) | equal,
+            per_second(name, what | {"work": "2 actors and learner, in processes"}, ("as commonly written", systems["opponent"]),
+                       ("tenfold", systems["processes"]), bar=1.35, goal=3, learner_shares=shares["processes"],
+                       actors_wait=round(waits, 3)) | equal,
+            per_second(name, what | {"work": "2 actors and learner, ours in one process"}, ("as commonly written",
+                       systems["opponent"]), ("tenfold, serial", systems["serial"]), shares=shares["serial"]) | equal,
+            per_second(name, what | {"work": "2 actors and learner"}, ("tenfold, serial", systems["serial"]),
+                       ("tenfold, processes", systems["processes"]))]
+    return [*rows, processes_against_serial(name, LARGE)]
+
+
+def processes_against_serial(name: str, env: str) -> dict[str, Any]:
+    setting = Setting(env)
+    ours = {where: begun(Serial(run_of(setting, where)), setting.starts + WARM_UP) for where in ("processes", "serial")}
+    try:
+        found = interleave({where: going(place, 600) for where, place in ours.items()}, TURNS)
+    finally:
+        for place in ours.values():
+            place.close()
+    what = {"env": env, "actors": 2, "batch": setting.batch, "hidden": [setting.hidden] * 2, "work": "2 actors and learner"}
+    return per_second(name, what, ("tenfold, serial", found["serial"]), ("tenfold, processes", found["processes"]))
+
+
+NAMES = {"treasure-actors": treasure}

@@ -1,0 +1,53 @@
+"""Where processes of their own pay: an environment that burns processor time, one actor in this process or two in their own.
+
+DQN, 64-64, batch 32, an update every 4 environment steps, fused engine, actors up to 8 steps ahead of the learner, one thread a
+process, in turns. Where two cores do all the work, actors' processes share them with the learner's.
+"""
+
+from typing import Any
+
+from actors import begun, going, per_second
+from heavy_environment import spins_for
+
+from tenfold.engines.fused import set_threads
+from tenfold.measure import interleave
+from tenfold.places.serial import Serial
+from tenfold.settings import Run
+
+HEAVY, COSTS = 1_000, (50, 100, 200, 300, 500, 1_000, 2_000)  # microseconds of a step
+TURN, TURNS = 0.7, 7  # seconds of steps, turns of each
+
+
+def run_of(spins: int, actors: int, where: str, every: int = 4) -> Run:
+    return Run.of({"env": f"heavy_environment:Heavy-v0(spins={spins})", "actors": actors, "where": where, "agent": {
+        "learning_starts": 100, "every": every, "net": {"hidden": [64, 64]}}})
+
+
+def compare(name: str, cost: float, every: int = 4, **more: Any) -> dict[str, Any]:
+    """One actor here against two in processes, in environment steps a second."""
+    set_threads(1)
+    spins = spins_for(cost * 1e-6)
+    ours = {"serial": Serial(run_of(spins, 1, "serial", every)), "processes": Serial(run_of(spins, 2, "processes", every))}
+    try:
+        for place in ours.values():
+            begun(place, 300)
+        found = interleave({where: going(place, round(TURN / (cost * 1e-6 + 50e-6))) for where, place in ours.items()}, TURNS)
+        shares = {k: round(v, 3) for k, v in ours["processes"].clock.shares().items()}
+        actors = {k: round(v, 3) for k, v in ours["processes"].crew.report().items()}  # type: ignore[union-attr]
+    finally:
+        for place in ours.values():
+            place.close()
+    return per_second(name, {"work": f"a step burns {cost:g} µs, an update every {every} steps", "hidden": [64, 64], "batch": 32},
+                      ("1 actor, serial", found["serial"]), ("2 actor processes", found["processes"]), learner_shares=shares,
+                      actors=actors, **more)
+
+
+def heavy() -> list[dict[str, Any]]:
+    return [compare("heavy-environment", HEAVY, bar=1.7)]
+
+
+def where_processes_pay() -> list[dict[str, Any]]:
+    return [compare("processes-pay", cost) for cost in COSTS]
+
+
+NAMES = {"heavy-environment": heavy, "processes-pay": where_processes_pay}
