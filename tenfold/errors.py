@@ -29,5 +29,16 @@ class ObservationError(EnvironmentFault, ValueError):
         self.key = key
 
 
+class ActorFault(UserError):
+    """An actor's process that ended, or had to be ended. `trace` is its traceback, for whoever wrote the environment."""
+
+    def __init__(self, sentence: str, trace: str = "") -> None:
+        super().__init__(f"{sentence}\n{trace}".rstrip())
+        self.sentence, self.trace = sentence, trace
+
+    def adding(self, more: str) -> "ActorFault":
+        return ActorFault(f"{self.sentence} {more}", self.trace)
+
+
 class CheckpointError(UserError):
     """A checkpoint that is missing, torn, foreign or cannot be written."""

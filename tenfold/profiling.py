@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter_ns
@@ -58,17 +59,16 @@ def profile_run(run: Run, engine: str, steps: int, quiet: bool = False) -> Profi
     """Trains past the start of learning, then times `steps` environment steps by stage."""
     run = replace(run, engine=engine)
     prepare(run)
-    place = make_place(run)
-    place.time_every_round()
-    warm_up(place, quiet)
-    while place.agent.updates == 0:
-        place.round()
-    clock = place.clock = EventClock()
-    first, start = place.step, perf_counter_ns()
-    while place.step < first + steps:
-        place.round()
-    seconds = (perf_counter_ns() - start) / 1e9
-    place.close()
+    with closing(make_place(run)) as place:
+        place.time_every_round()
+        warm_up(place, quiet)
+        while place.agent.updates == 0:
+            place.round()
+        clock = place.clock = EventClock()
+        first, start = place.step, perf_counter_ns()
+        while place.step < first + steps:
+            place.round()
+        seconds = (perf_counter_ns() - start) / 1e9
     return Profile(place.engine_name, place.step - first, seconds, clock.laps)
 
 

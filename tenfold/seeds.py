@@ -16,13 +16,12 @@ from typing import Any
 
 from tenfold.config import to_mapping
 from tenfold.errors import ConfigError, UserError
-from tenfold.places.make import make_place
 from tenfold.places.watch import die_with_parent
 from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import is_run
 from tenfold.record.seeds import SeedsFolder, latest_row, summarise, write_seeds_report
 from tenfold.settings import Run
-from tenfold.training import Finished, prepare, resume, train, warm_up
+from tenfold.training import Finished, prepare, ready, resume, train
 
 POLL = 0.5  # seconds between looks at the members' progress
 
@@ -45,9 +44,8 @@ def train_seeds(run: Run, seeds: int | tuple[int, ...], out: str | Path, *, jobs
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
         raise ConfigError("seeds", f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.")
     prepare(run)
-    place = make_place(run)  # settings that do not fit leave nothing behind
-    warm_up(place, quiet)  # once, not in every process
-    place.close()
+    with ready(run, quiet):  # settings that do not fit leave nothing behind; kernels compile once, not in every process
+        pass
     return carry_out(SeedsFolder.create(Path(out), run, chosen, overwrite), jobs, quiet, None, "")
 
 

@@ -4,6 +4,8 @@ import math
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -16,10 +18,11 @@ from tenfold.agents.ppo import PPOAgent
 from tenfold.config import differing, to_mapping
 from tenfold.engines.fused import set_threads
 from tenfold.envs.vector import MaskReader, is_multiagent, make_env, make_environments
-from tenfold.errors import CheckpointError, ConfigError, UserError
+from tenfold.errors import ActorFault, CheckpointError, ConfigError, UserError
 from tenfold.ops.random import Purpose
 from tenfold.places.actor import make_agent
 from tenfold.places.make import Place, make_place
+from tenfold.places.watch import refuse_in_child
 from tenfold.playing import Score, Stopped, greedy, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
@@ -55,9 +58,7 @@ def train(run: Run, out: str | Path = "", *, overwrite: bool = False, quiet: boo
     """Trains `run` from the start into the folder `out` (runs/<environment> by default)."""
     path = Path(out) if out else Path("runs") / run.env.split("(")[0].replace("/", "-").replace(":", "-")
     prepare(run)
-    with Interrupt() as interrupt:
-        place = make_place(run)  # before the folder: settings that do not fit leave nothing behind
-        warm_up(place, quiet)
+    with Interrupt() as interrupt, ready(run, quiet) as place:  # before the folder: settings that do not fit leave nothing behind
         folder = RunFolder.create(path, run, overwrite)
         return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), interrupt, quiet)
 
@@ -79,9 +80,7 @@ def resume(path: str | Path, steps: int | None = None, *, engine: str = "", quie
         raise Finished(f"{path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
                         f"`tenfold eval {path}`.")
     prepare(run)
-    with Interrupt() as interrupt:
-        place = make_place(run)
-        warm_up(place, quiet)
+    with Interrupt() as interrupt, ready(run, quiet) as place:
         try:
             write_settings(folder.path, run)
         except OSError as error:
@@ -98,9 +97,21 @@ def resume(path: str | Path, steps: int | None = None, *, engine: str = "", quie
 
 
 def prepare(run: Run) -> None:
+    refuse_in_child()
     set_threads(run.threads)
     if run.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device", "= cuda, but PyTorch sees no CUDA device here: use cpu.")
+
+
+@contextmanager
+def ready(run: Run, quiet: bool) -> Iterator[Place]:
+    """The place of a run, its kernels compiled. Its environments and actors are gone afterwards, whatever happens."""
+    place = make_place(run)
+    try:
+        warm_up(place, quiet)
+        yield place
+    finally:
+        place.close()
 
 
 def warm_up(place: Place, quiet: bool) -> None:
@@ -136,10 +147,11 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
             recorder.evaluate()
         loop(place, recorder, interrupt)
         unsaved = recorder.save()
+    except ActorFault as fault:
+        raise fault.adding(f"`tenfold resume {folder.path}` goes on from the last checkpoint.") from None
     finally:
         metrics.close()
         display.close()
-        place.close()
     returns, seconds = metrics.returns, recorder.seconds()
     result = Result(folder.path, run, place.step, sum(returns) / len(returns) if returns else None,
                     metrics.best_or_none(), seconds, interrupt.signal, unsaved)
@@ -161,7 +173,7 @@ def loop(place: Place, recorder: "Recorder", interrupt: "Interrupt") -> None:
         before = place.step
         for episode in place.round(min(due, run.steps)):
             recorder.metrics.episode(place.step, episode)
-        if place.remarks:
+        if place.remarks or (place.crew and place.crew.words):
             recorder.remark()
         if place.step >= due:
             for every, action in intervals:
@@ -225,6 +237,7 @@ class Recorder:
         self.place.clock.start()
         for episode in self.place.settle():
             self.metrics.episode(self.place.step, episode)
+        self.remark()
         note = {"metrics_bytes": self.metrics.flush(), "seconds": self.seconds(), "best": self.metrics.best_or_none(),
                 "owes_evaluation": self.owes_evaluation, "settings": to_mapping(self.place.run)}
         failed = self.metrics.complaint if self.metrics.waiting else ""
@@ -234,10 +247,15 @@ class Recorder:
         return failed
 
     def remark(self) -> None:
-        """Says what happened that a person may want to know."""
+        """Says what happened that a person may want to know, and what one must not miss."""
+        step = self.place.step
         for words in self.place.remarks:
-            self.display.say(f"step {self.place.step:,}: {words}")
+            self.display.say(f"step {step:,}: {words}")
         self.place.remarks.clear()
+        if self.place.crew:
+            for words in self.place.crew.words:
+                self.display.say(f"Warning: at step {step:,} {words}; training goes on.", always=True)
+            self.place.crew.words.clear()
 
     def try_to(self, what: str, action: Any) -> str:
         try:

@@ -12,10 +12,9 @@ from tenfold.settings import Run
 class Crew:
     """Actors that act when the learner asks, all of them once a round."""
 
-    words = ""
-
     def __init__(self, run: Run) -> None:
         self.run = run
+        self.words: list[str] = []  # about actors that were lost and replaced
         self.actors = [Actor(run, index) for index in range(run.actors)]
         self.envs = Gathered(self.actors[0].envs, run.actors)
         self.rows: list[Row] = [{name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}

@@ -120,9 +120,6 @@ class OnPolicy:
                 envs.put(part.first, name, part.row[name])
             finished += episodes(part, envs.agents)
             clock.lap("store")
-        if crew.words:
-            self.remarks.append(crew.words)
-            crew.words = ""
         if again:  # an actor was replaced: its episodes go on nowhere, and the others' rows have lost their company
             rollout.count[0] = 0
             return finished
@@ -140,9 +137,11 @@ class OnPolicy:
         """Before the state is saved: goes on until all actors have come as far as the furthest."""
         finished: list[Episode] = []
         if self.crew:
-            for left in range(self.crew.hold(), 0, -1):
-                finished += self.crew_round(self.crew, left)
-            assert not list(self.crew.settle())
+            while ahead := self.crew.hold():  # more than once only where an actor was replaced meanwhile
+                for left in range(ahead, 0, -1):
+                    finished += self.crew_round(self.crew, left)
+            if any(part.begins for part in self.crew.settle()):
+                self.rollout.count[0] = 0
         return finished
 
     def state(self) -> dict[str, dict[str, Any]]:

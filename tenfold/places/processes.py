@@ -13,160 +13,67 @@ has published: then everything happens in the order in which `Crew` does it, and
 Children die with their parent; memory and bells have no names, so nothing is left behind whoever is killed.
 """
 
+import atexit
 import contextlib
 import multiprocessing
-import os
 import signal
-import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
 
 from tenfold.config import to_mapping
-from tenfold.engines.fused import set_threads
-from tenfold.errors import UserError
+from tenfold.errors import ActorFault, UserError
 from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import LINE, Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
-from tenfold.places.actor import WAIT, Actor, Agent, Gathered, Part, make_agent, part_of
+from tenfold.places.actor import Actor, Agent, Gathered, Part, part_of
+from tenfold.places.child import ASK, LET, START_UP, STEP, STOP, Link, act_for_learner
 from tenfold.places.crew import Crew
-from tenfold.places.watch import die_with_parent
+from tenfold.places.watch import Tie, deaf, enter
 from tenfold.settings import PPO, Run
 
-LET, STEP, STOP, ASK = range(4)  # words of an actor's line: rounds it may play, the global step, whether to end, questions asked
-START_UP = 120.0  # seconds for a child to import, make its environments and answer
 FAREWELL = 5.0  # seconds for a child to end before it is killed
 RESTARTS = 3  # in a row without a single step
+ABSENT = 1.0  # seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
 
 
-@dataclass
-class Link:
-    """What the learner and one actor share."""
+class Lost(Exception):
+    """An actor's process is gone: how, and its traceback if it had one."""
 
-    index: int
-    ring: Ring
-    control: Segment  # one line of words
-    bell: Signal
-    handshake: Handshake
-    name: str
-    base: int = 0  # rounds that were played before its ring was made
-    words: memoryview = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.words = self.control.words()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k != "words"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.__post_init__()
-
-    @property
-    def taken(self) -> int:
-        """Rounds whose rows the learner has."""
-        return self.base + self.ring.published - self.ring.available()
-
-    def close(self) -> None:
-        self.ring.close()
-        self.words.release()
-        self.control.close()
-        self.bell.close()
-        self.handshake.close()
-
-
-# in the actor's process ----------------------------------------------------------------------------------------------------
-
-
-def act_for_learner(settings: dict[str, Any], link: Link, weights: Weights, talk: Connection, parent: int, rounds: int) -> None:
-    """The whole life of an actor's process."""
-    die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the learner decides
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        run = Run.of(settings)
-        set_threads(1)
-        actor = Actor(run, link.index)
-        actor.rounds = rounds
-        agent = make_agent(Run.of(settings | {"device": "cpu"}), actor.envs)
-        actor.follow(agent)
-        link.ring.take_over()
-        link.handshake.answer(link.name, START_UP)
-        talk.send(("begin", actor.envs.obs, actor.envs.mask))
-        serve(actor, agent, link, weights, talk)
-    except UserError as error:
-        talk.send(("error", str(error)))
-    except Exception:  # whatever an environment raises is told to the learner, which tells the person
-        talk.send(("error", traceback.format_exc()))
-
-
-def serve(actor: Actor, agent: Agent, link: Link, weights: Weights, talk: Connection) -> None:
-    """Rounds as the learner lets them happen, and answers between them."""
-    flat, words, answered = agent.online.flat.numpy(), link.words, 0
-    while True:
-        before = perf_counter()
-        link.bell.until(lambda: bool(words[STOP]) or words[ASK] != answered or actor.rounds < words[LET], None)  # noqa: B023
-        if words[STOP]:
-            return
-        if words[ASK] != answered:
-            answered += 1
-            talk.send(answer(actor, *talk.recv()))
-            continue
-        slot = None
-        while slot is None:  # full: the learner is behind
-            slot = link.ring.slot(0.5)
-            if words[STOP]:
-                return
-            if slot is None and words[ASK] != answered:
-                break
-        if slot is None:
-            continue
-        actor.seconds[WAIT] += perf_counter() - before
-        weights.read(flat)
-        actor.advance(words[STEP], slot, weights.version)
-        link.ring.publish()
-
-
-def answer(actor: Actor, what: str, *given: Any) -> tuple[Any, ...]:
-    """To a question between two rounds."""
-    if what == "restore":
-        return "restored", actor.restore(*given), actor.envs.obs, actor.envs.mask
-    return ("state", actor.state()) if what == "state" else ("held",)
-
-
-# in the learner's process ---------------------------------------------------------------------------------------------------
+    def __init__(self, how: str, trace: str = "") -> None:
+        super().__init__(how)
+        self.how, self.trace = how, trace
 
 
 class ProcessCrew(Crew):
     """Starts actors, takes their rows, watches over them."""
 
     def __init__(self, run: Run) -> None:
-        if getattr(multiprocessing.current_process(), "_inheriting", False):
-            raise UserError("A script that trains with actors in processes needs `if __name__ == \"__main__\":` around what it "
-                            "does: every process reads the script.")
         self.run = run
         probe = Actor(run, 0)
         self.envs, self.schema = Gathered(probe.envs, run.actors), probe.schema()
         self.worlds = probe.envs.worlds
         probe.envs.close()
-        self.spent, self.ages = np.zeros((run.actors, 3)), []
+        self.spent, self.ages, self.words = np.zeros((run.actors, 3)), [], []
         self.policy = isinstance(run.agent, PPO)
         self.together = self.policy or run.ahead == 0  # a round is a row of every actor
         self.context = multiprocessing.get_context("spawn")
         self.links: list[Link] = []
         self.processes: list[Any] = [None] * run.actors
         self.talks: list[Any] = [None] * run.actors
+        self.greeted: set[int] = set()
         self.asked = [0] * run.actors
-        self.heard = [monotonic()] * run.actors  # when each was last seen alive
-        self.failures = [0] * run.actors  # restarts since the last row
+        self.heard = [monotonic()] * run.actors  # when each was last seen alive, or was given something to do
+        self.failures = [0] * run.actors  # processes lost since the last row
         self.began: list[Part] = []
 
+    # processes
+
     def follow(self, agent: Agent) -> None:
+        atexit.register(self.kill)  # before multiprocessing's own, which would wait for them
         try:
             self.weights = Weights(tuple(agent.online.flat.shape))
             self.publish(agent, 0)
@@ -178,30 +85,101 @@ class ProcessCrew(Crew):
                     link.words[word] = 0
                 self.links.append(link)
             for link in self.links:
-                self.start(link, 0)
+                self.start(link)
             for link in self.links:
-                self.greet(link)
+                try:
+                    self.greet(link)
+                except Lost as fault:
+                    self.replace(link, fault)
+            self.began.clear()  # nobody has seen anything of theirs yet
         except BaseException:
             self.close()
             raise
 
-    def start(self, link: Link, rounds: int) -> None:
+    def start(self, link: Link) -> None:
         here, there = self.context.Pipe()
-        process = self.context.Process(target=act_for_learner, name=link.name, daemon=True, args=(
-            to_mapping(self.run), link, self.weights, there, os.getpid(), rounds))
-        process.start()
+        self.asked[link.index] = link.words[ASK] = 0
+        process = self.context.Process(target=enter, name=link.name, args=(  # no daemon: environments may have children
+            Tie(), act_for_learner, to_mapping(self.run), link, self.weights, there, link.taken))
+        with deaf():
+            process.start()
         there.close()
-        self.processes[link.index], self.talks[link.index], self.asked[link.index] = process, here, 0
-        link.words[ASK] = 0
+        self.processes[link.index], self.talks[link.index] = process, here
 
     def greet(self, link: Link) -> None:
-        """Waits until an actor has proven that it shares our memory, and takes its first observations."""
+        """Takes an actor's first observations, and waits until it has proven that it shares our memory."""
+        self.hear(link, "awake", START_UP, "started")
+        _, obs, mask = self.hear(link, "begin", self.run.patience, f"made {self.run.env}")
         try:
             link.handshake.wait(START_UP, {link.name: self.processes[link.index]})
         except UserError as error:
-            raise UserError(self.last_words(link) or str(error)) from None
-        _, obs, mask = self.hear(link, "begin")
+            raise Lost(f"did not start: {error}") from None
+        self.greeted.add(link.index)
+        self.heard[link.index] = monotonic()
         self.see(link.index * self.worlds, obs, mask)
+
+    def replace(self, link: Link, fault: Lost) -> None:
+        """What becomes of a lost actor: by the run's policy an error, or another process in its place."""
+        index, first = link.index, link.index * self.worlds
+        link.ring.take_over()
+        if link.ring.available():
+            self.failures[index] = 0
+        while link.ring.available():  # rows it had finished are good
+            row = link.ring.peek(0)
+            assert row is not None
+            if not self.policy:  # whose rollouts must fit together
+                self.began.append(Part(index, first, {k: v.copy() for k, v in row.items()}))
+            link.ring.release()
+        while True:
+            self.dismiss(index)
+            self.failures[index] += 1
+            if self.run.on_death == "stop" or self.failures[index] > RESTARTS:
+                times = f", the {self.failures[index]}th time without a step" if self.run.on_death == "restart" else ""
+                raise ActorFault(f"Actor {index} {fault.how}{times}: the run stops.", fault.trace)
+            self.words.append(f"actor {index} {fault.how}; another takes its place")
+            link.handshake.renew(link.name)
+            self.start(link)
+            try:
+                self.greet(link)
+                break
+            except Lost as again:
+                fault = again
+        obs = self.envs.lanes(self.envs.obs, first, self.worlds).reshape(-1, *self.envs.obs.shape[1:]).copy()
+        self.began.append(Part(index, first, {"obs": obs}, begins=True))
+        link.bell.give()
+
+    def dismiss(self, index: int) -> None:
+        """Ends a process, if it has not ended, and lets go of it."""
+        process, talk = self.processes[index], self.talks[index]
+        self.processes[index] = self.talks[index] = None
+        self.greeted.discard(index)
+        if process:
+            process.kill()
+            process.join()
+            process.close()
+            talk.close()
+
+    def kill(self) -> None:
+        for index in range(len(self.processes)):
+            self.dismiss(index)
+
+    def close(self) -> None:
+        """Ends all children, kindly and then not, and lets go of what was shared."""
+        try:
+            for link in self.links:
+                link.words[STOP] = 1
+                link.bell.give()
+            end = monotonic() + FAREWELL
+            for index in self.greeted:  # the others are still importing: there is nothing to wait for
+                self.processes[index].join(max(end - monotonic(), 0))
+        finally:
+            self.kill()
+            atexit.unregister(self.kill)
+            for link in self.links:
+                link.close()
+            self.links = []
+            if hasattr(self, "weights"):
+                self.weights.close()
 
     # rows
 
@@ -212,6 +190,8 @@ class ProcessCrew(Crew):
             link.words[STEP] = step
             let = link.taken + left if self.together else slowest + self.run.ahead + 1
             if link.words[LET] != let:
+                if link.played >= link.words[LET]:  # it had nothing to do until now
+                    self.heard[link.index] = monotonic()
                 link.words[LET] = let
                 link.bell.give()
         self.wait()
@@ -219,7 +199,8 @@ class ProcessCrew(Crew):
 
     def taken(self, most: int) -> Iterator[Part]:
         """Up to `most` rows of each actor that are there."""
-        yield from self.begun()
+        while self.began:  # of actors that were started again
+            yield self.began.pop(0)
         for link in self.links:
             for _ in range(min(most, link.ring.available())):
                 row = link.ring.peek(0)
@@ -227,11 +208,6 @@ class ProcessCrew(Crew):
                 self.note(link, row)
                 yield Part(link.index, link.index * self.worlds, row)
                 link.ring.release()
-
-    def begun(self) -> Iterator[Part]:
-        """First observations of actors that were started again."""
-        while self.began:
-            yield self.began.pop(0)
 
     def note(self, link: Link, row: dict[str, np.ndarray]) -> None:
         now = perf_counter()
@@ -247,144 +223,118 @@ class ProcessCrew(Crew):
             self.watch(missing)
             if not missing or (not self.together and len(missing) < len(self.links)) or self.began:
                 return
-            left = min(self.heard[link.index] for link in missing) + self.run.patience - monotonic()
+            before = monotonic()
+            left = max(min(self.heard[link.index] for link in missing) + self.run.patience - before, 0.01)
             rows, ends = [link.ring.data for link in missing], [process.sentinel for process in self.processes]
-            for thing in wait_for([*rows, *ends], max(left, 0.01)):
+            for thing in wait_for([*rows, *ends], left):
                 if isinstance(thing, Signal):
                     thing.take()
+            if monotonic() - before > left + ABSENT:
+                self.heard = [monotonic()] * len(self.links)
 
     def watch(self, missing: list[Link]) -> None:
         """Actors that died, or that have not finished a step in time though nobody kept them from it."""
         for link in self.links:
             if self.processes[link.index].exitcode is not None:
-                self.lost(link, self.last_words(link) or self.how_it_ended(link))
+                self.replace(link, self.obituary(link))
         for link in missing:
             if link.taken >= link.words[LET]:  # it waits for the others
                 self.heard[link.index] = monotonic()
-            if monotonic() - self.heard[link.index] > self.run.patience and self.processes[link.index].exitcode is None:
-                self.processes[link.index].kill()
-                self.processes[link.index].join()
-                self.lost(link, f"has not finished a step of {self.run.env} in {self.run.patience:g} s (the environment hangs, "
-                                "or needs a larger --patience)")
+            if monotonic() - self.heard[link.index] > self.run.patience and not link.ring.available():
+                self.replace(link, self.too_slow(f"finished a step of {self.run.env}", self.run.patience))
 
-    def last_words(self, link: Link) -> str:
-        """What an actor said before it ended."""
+    # words
+
+    def obituary(self, link: Link) -> Lost:
+        """What an actor that ended said last, or else how it ended."""
+        process, talk = self.processes[link.index], self.talks[link.index]
         with contextlib.suppress(EOFError, OSError):
-            while self.talks[link.index].poll(0.2 if self.processes[link.index].exitcode else 0):
-                kind, *rest = self.talks[link.index].recv()
+            while talk.poll():
+                kind, *rest = talk.recv()
                 if kind == "error":
-                    return f"stopped: {rest[0].rstrip()}"
-        return ""
+                    return Lost(f"stopped: {rest[0]}", rest[1])
+        process.join(FAREWELL)  # its pipe may end a moment before it does
+        code = process.exitcode
+        if code is None:
+            return Lost("no longer answers")
+        if code < 0:
+            return Lost(f"was killed by {signal_name(-code)}")
+        hint = ("" if link.index in self.greeted else ' before it began (is there a script without `if __name__ == "__main__":` '
+                "around what it does? every process reads it)")
+        return Lost(f"ended with exit code {code}{hint}")
 
-    def how_it_ended(self, link: Link) -> str:
-        code = self.processes[link.index].exitcode
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-
-    def lost(self, link: Link, how: str) -> None:
-        """By the run's policy an error, or another process in its place."""
-        self.failures[link.index] += 1
-        if self.run.on_death == "stop" or self.failures[link.index] > RESTARTS:
-            again = f" ({RESTARTS} times in a row)" if self.run.on_death == "restart" else ""
-            raise UserError(f"Actor {link.index} {how}{again}. The run stops; `tenfold resume` goes on from its last checkpoint.")
-        self.words = f"actor {link.index} {how}; another took its place"
-        while link.ring.available():  # rows it had finished are good
-            row = link.ring.peek(0)
-            assert row is not None
-            if not self.policy:  # whose rollouts must fit together
-                self.began.append(Part(link.index, link.index * self.worlds, {k: v.copy() for k, v in row.items()}))
-            link.ring.release()
-        link.handshake.renew(link.name)
-        self.start(link, link.taken)
-        self.greet(link)
-        self.heard[link.index] = monotonic()
-        first = link.index * self.worlds
-        obs = self.envs.lanes(self.envs.obs, first, self.worlds).reshape(-1, *self.envs.obs.shape[1:]).copy()
-        self.began.append(Part(link.index, first, {"obs": obs}, begins=True))
-        link.bell.give()
-
-    # questions
+    def too_slow(self, deed: str, seconds: float) -> Lost:
+        return Lost(f"has not {deed} in {seconds:g} s (the environment hangs, or needs a larger --patience)")
 
     def ask(self, link: Link, what: str, *given: Any) -> None:
-        self.talks[link.index].send((what, *given))
+        with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
+            self.talks[link.index].send((what, *given))
         self.asked[link.index] += 1
         link.words[ASK] = self.asked[link.index]
         link.bell.give()
 
-    def hear(self, link: Link, kind: str) -> tuple[Any, ...]:
-        """An actor's answer of this kind; its death or silence is an error."""
+    def hear(self, link: Link, kind: str, seconds: float, deed: str) -> tuple[Any, ...]:
+        """What an actor says of this kind within some seconds; or it is lost."""
         talk, process = self.talks[link.index], self.processes[link.index]
-        end = monotonic() + max(self.run.patience, START_UP)
-        while monotonic() < end:
-            ready = wait_for([talk.fileno(), process.sentinel], 1.0)
-            if talk.fileno() in ready:
-                try:
-                    answer = talk.recv()
-                except EOFError:
-                    process.join(1)
-                    raise UserError(f"Actor {link.index} {self.how_it_ended(link)}.") from None
-                if answer[0] == kind:
-                    return answer
-                if answer[0] == "error":
-                    raise UserError(f"Actor {link.index} stopped: {answer[1].rstrip()}")
-            elif ready:
-                raise UserError(f"Actor {link.index} {self.how_it_ended(link)}.")
-        raise UserError(f"Actor {link.index} has not answered in {max(self.run.patience, START_UP):g} s.")
+        end = monotonic() + seconds
+        while wait_for([talk.fileno(), process.sentinel], end - monotonic()):
+            said: tuple[Any, ...] = ("error",)
+            with contextlib.suppress(EOFError, OSError):
+                said = talk.recv() if talk.poll() else said
+            if said[0] == kind:
+                return said
+            if said[0] == "error":
+                raise Lost(f"stopped: {said[1]}", said[2]) if said[1:] else self.obituary(link)
+        raise self.too_slow(deed, seconds)
 
-    def hold(self) -> int:
+    def hear_all(self, what: str, seconds: float, deed: str, given: Callable[[int], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Every actor's answer to a question; whoever dies over it is replaced and asked again, or is an error."""
+        for link in self.links:
+            self.ask(link, what, *given(link.index))
+        answers: list[tuple[Any, ...]] = []
+        for link in self.links:
+            while len(answers) <= link.index:
+                try:
+                    answers.append(self.hear(link, what, seconds, deed))
+                except Lost as fault:
+                    self.replace(link, fault)
+                    self.ask(link, what, *given(link.index))
+        return answers
+
+    def rest(self, what: str) -> list[tuple[Any, ...]]:
+        """Lets nobody begin another round; answers come when all have finished the one they are in."""
         for link in self.links:
             link.words[LET] = 0
-            self.ask(link, "hold")
-        for link in self.links:
-            self.hear(link, "held")
+        return self.hear_all(what, self.run.patience, f"finished a step of {self.run.env}", lambda index: ())
+
+    def hold(self) -> int:
+        self.rest("held")
         return max(link.ring.available() for link in self.links)
 
     def settle(self) -> Iterator[Part]:
-        """Lets nobody begin another round, and takes what they had finished or were about to."""
-        for link in self.links:
-            link.words[LET] = 0
-        self.states: list[dict[str, np.ndarray]] = []
-        for link in self.links:
-            self.ask(link, "state")
-        for link in self.links:
-            while not self.talks[link.index].poll(0.01):  # it may be waiting for room in its ring
-                self.watch([])
-                yield from self.taken(self.run.ahead + 1)
-            self.states.append(self.hear(link, "state")[1])
-            yield from self.taken(self.run.ahead + 1)
+        self.states: list[dict[str, np.ndarray]] = [state for _, state in self.rest("state")]
+        yield from self.taken(self.run.ahead + 1)
 
     def state(self) -> dict[str, np.ndarray]:
         """After `settle`."""
-        return {f"{link.index}.{name}": value for link, state in zip(self.links, self.states, strict=True)
-                for name, value in state.items()}
+        return {f"{index}.{name}": value for index, state in enumerate(self.states) for name, value in state.items()}
 
     def restore(self, state: dict[str, np.ndarray], agent: Agent, step: int) -> bool:
         self.publish(agent, step)
-        for link in self.links:
-            self.ask(link, "restore", part_of(state, f"{link.index}."))
-        exact = True
-        for link in self.links:
-            _, same, obs, mask = self.hear(link, "restored")
+        answers = self.hear_all("restored", max(START_UP, self.run.patience), f"restored {self.run.env}",
+                                lambda index: (part_of(state, f"{index}."),))
+        self.began.clear()
+        for link, (_, _, obs, mask) in zip(self.links, answers, strict=True):
             link.base = int(state[f"{link.index}.rounds"])
             self.see(link.index * self.worlds, obs, mask)
-            exact = exact and same
-        return exact
+        return all(exact for _, exact, _, _ in answers)
 
     def publish(self, agent: Agent, step: int) -> None:
         self.weights.publish(agent.online.flat.detach().cpu().numpy(), step)
 
-    def close(self) -> None:
-        """Ends all children, kindly and then not, and lets go of what was shared."""
-        for link in self.links:
-            link.words[STOP] = 1
-            link.bell.give()
-        end = monotonic() + FAREWELL
-        for process in filter(None, self.processes):
-            process.join(max(end - monotonic(), 0))
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-        for link in self.links:
-            link.close()
-        self.links = []
-        if hasattr(self, "weights"):
-            self.weights.close()
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has none
+        return f"signal {number}"

@@ -119,9 +119,6 @@ class Serial:
             self.clock.start()
             crew.publish(self.agent, self.step)
             self.clock.lap("publish")
-        if crew.words:
-            self.remarks.append(crew.words)
-            crew.words = ""
         return finished
 
     def take(self, part: Part) -> Iterable[Episode]:

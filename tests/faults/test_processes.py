@@ -1,0 +1,405 @@
+"""Actors that die, hang or raise, and learners that are stopped: a sentence or another actor, nothing left behind, and resume works."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tenfold import training
+from tenfold.cli import main
+from tenfold.memory import shared
+from tenfold.places.make import make_place
+from tenfold.places.processes import RESTARTS, ProcessCrew
+from tenfold.record.checkpoint import Checkpoints
+from tenfold.record.folder import RunFolder
+from tenfold.record.metrics import Metrics
+from tenfold.settings import Run
+
+COMMON = ["--actors", "2", "--where", "processes", "--eval-every", "0", "--log-every", "50", "--checkpoint-every", "100", "--out", "run"]
+DQN = ["train", "dqn", "--env", "CartPole-v1", "--agent.learning-starts", "60", "--agent.capacity", "2k", "--agent.net.hidden", "16",
+       "--agent.batch-size", "8", *COMMON]
+PPO = ["train", "ppo", "--env", "CartPole-v1", "--agent.horizon", "16", "--agent.net.hidden", "16", "--num-envs", "1",
+       "--agent.minibatches", "2", *COMMON]
+KINDS = {"dqn, synchronous": [*DQN, "--ahead", "0"], "dqn, asynchronous": [*DQN, "--ahead", "4"], "ppo": PPO}
+LONG, SHORT = ["--steps", "1M"], ["--steps", "400"]
+
+TROUBLE = """
+import multiprocessing, os, time
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Trouble(CartPoleEnv):
+    '''CartPole with a flaw that shows only in the process of actor `only`.'''
+
+    def __init__(self, flaw="none", only=1, after=40):
+        super().__init__()
+        self.here = multiprocessing.current_process().name == f"actor {only}"
+        self.flaw, self.after, self.count = flaw, after, 0
+        if self.here and flaw == "broken constructor":
+            raise RuntimeError("no licence for this simulator")
+        if self.here and flaw == "stuck constructor":
+            time.sleep(1000)
+
+    def step(self, action):
+        self.count += 1
+        obs, reward, *rest = super().step(action)
+        if self.flaw == "blind":
+            obs = obs * 0
+        if self.flaw == "slow":
+            time.sleep(0.05)
+        if self.here and self.count == self.after:
+            if self.flaw == "raises":
+                raise ZeroDivisionError("the physics broke")
+            if self.flaw == "hangs":
+                time.sleep(1000)
+            if self.flaw == "nan":
+                reward = float("nan")
+            if self.flaw == "leaves":
+                os._exit(7)
+        return obs, reward, *rest
+
+    def reset(self, **options):
+        obs, info = super().reset(**options)
+        return (obs * 0 if self.flaw == "blind" else obs), info
+
+gym.register("Trouble-v0", Trouble, max_episode_steps=500)
+"""
+
+
+def open_files() -> dict[str, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[name] = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # the listing itself
+    return found
+
+
+def shared_files() -> set[str]:
+    """Names in /dev/shm; semaphores of multiprocessing are other people's, since actors have none."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")}
+
+
+def processes_of(session: int) -> dict[int, str]:
+    """The commands of all living processes of a session, by id."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            state, _, _, own = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[:4]
+            if int(own) == session and state != "Z":
+                found[int(name)] = Path(f"/proc/{name}/cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue  # it ended meanwhile
+    return found
+
+
+def actors_of(parent: int) -> list[int]:
+    """Actors' processes that were started, imported or not."""
+    return [pid for pid, command in processes_of(os.getsid(parent)).items() if pid != parent and "spawn_main" in command
+            and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(parent)]
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """After each test: no actor, no shared memory, no open file more than before."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(training.__file__).parent.parent), str(tmp_path)]))
+    (tmp_path / "trouble.py").write_text(TROUBLE)
+    resource_tracker.ensure_running()
+    before, memory = open_files(), shared_files()
+    yield
+    sys.modules.pop("trouble", None)
+    gc.collect()
+    assert actors_of(os.getpid()) == []
+    assert shared_files() <= memory
+    extra = [target for name, target in open_files().items() if name not in before]
+    assert not [target for target in extra if "memfd:" in target or "eventfd" in target or "socket:" in target or "pipe:" in target], extra
+
+
+def whenever(monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[ProcessCrew, int], None]) -> None:
+    """Calls `act` with the crew and a count from 1 before every `log` or `save` of the run."""
+    real, calls = getattr(training.Recorder, what), []
+
+    def hooked(self: training.Recorder) -> object:
+        calls.append(self)
+        assert isinstance(self.place.crew, ProcessCrew)
+        act(self.place.crew, len(calls))
+        return real(self)
+    monkeypatch.setattr(training.Recorder, what, hooked)
+
+
+def strike(crew: ProcessCrew, index: int) -> None:
+    os.kill(crew.processes[index].pid, signal.SIGKILL)
+
+
+def last_step(path: Path) -> int:
+    folder, run = RunFolder.open(path)
+    return Checkpoints(folder, run.keep).latest()[2]["step"]
+
+
+def goes_on(path: Path) -> None:
+    step = last_step(path)
+    assert main(["resume", str(path), "--steps", str(step + 60), "--quiet"]) == 0
+    assert last_step(path) >= step + 60
+
+
+# actors that are killed -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["dqn, asynchronous", pytest.param("dqn, synchronous", marks=pytest.mark.slow),
+                                  pytest.param("ppo", marks=pytest.mark.slow)])
+def test_a_killed_actor_ends_the_run_with_its_name_and_the_way_on(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    struck = []
+    with monkeypatch.context() as patch:
+        whenever(patch, "log", lambda crew, count: count == 3 and (strike(crew, 1), struck.append(time.monotonic())))  # type: ignore[func-returns-value]
+        assert main([*KINDS[kind], *LONG, "--quiet"]) == 2
+    assert time.monotonic() - struck[0] < 5
+    said = capsys.readouterr().err
+    assert said == ("tenfold: Actor 1 was killed by SIGKILL: the run stops. `tenfold resume run` goes on from the last "
+                    "checkpoint.\n")
+    goes_on(tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                capsys: pytest.CaptureFixture[str]) -> None:
+    """One dies at work; then one dies while a checkpoint is made, and of the synchronous run's its successor while it starts."""
+    started = []
+    real = ProcessCrew.start
+
+    def start(self: ProcessCrew, link: Any) -> None:
+        real(self, link)
+        started.append(link.index)
+        if kind == "dqn, synchronous" and started.count(0) == 2:
+            strike(self, 0)
+    monkeypatch.setattr(ProcessCrew, "start", start)
+    whenever(monkeypatch, "log", lambda crew, count: count == 2 and strike(crew, 1))
+    whenever(monkeypatch, "save", lambda crew, count: count == 3 and strike(crew, 0))
+    assert main([*KINDS[kind], *SHORT, "--on-death", "restart"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "SIGKILL" in line]
+    again = 2 if kind == "dqn, synchronous" else 1
+    assert [("actor 1" in line, "actor 0" in line) for line in said] == [(True, False)] + [(False, True)] * again
+    assert all(line.startswith("Warning: at step ") and line.endswith(
+        "was killed by SIGKILL; another takes its place; training goes on.") for line in said)
+    assert started.count(1) == 2 and started.count(0) == 1 + again
+    assert last_step(tmp_path / "run") >= 400
+
+
+def test_an_actor_that_dies_again_and_again_ends_the_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    real, started = ProcessCrew.start, []
+
+    def start(self: ProcessCrew, link: Any) -> None:
+        real(self, link)
+        started.append(link.index)
+        strike(self, 0)
+    monkeypatch.setattr(ProcessCrew, "start", start)
+    assert main([*DQN, *LONG, "--actors", "1", "--on-death", "restart", "--quiet"]) == 2
+    assert capsys.readouterr().err == "tenfold: Actor 0 was killed by SIGKILL, the 4th time without a step: the run stops.\n"
+    assert len(started) == RESTARTS + 1 and not Path("run").exists()
+
+
+# environments that fail -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("flaw", "sentence"), [
+    ("raises", "Actor 1 stopped: ZeroDivisionError: the physics broke: the run stops. `tenfold resume run` goes on"),
+    ("nan", "Actor 1 stopped: trouble:Trouble-v0(flaw=nan), environment 1, episode"),
+    ("hangs", "Actor 1 has not finished a step of trouble:Trouble-v0(flaw=hangs) in 3 s (the environment hangs, or needs a larger"),
+    ("broken constructor", "Actor 1 stopped: RuntimeError: no licence for this simulator: the run stops."),
+    ("stuck constructor", "Actor 1 has not made trouble:Trouble-v0(flaw=stuck constructor) in 3 s"),
+    pytest.param("leaves", "Actor 1 ended with exit code 7: the run stops.", marks=pytest.mark.slow)])
+def test_an_environment_that_fails_in_one_actor_is_named(flaw: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    start = time.monotonic()
+    assert main([*DQN, *LONG, "--env", f"trouble:Trouble-v0(flaw={flaw})", "--patience", "3", "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"tenfold: {sentence}"), said
+    trace = flaw in ("raises", "broken constructor")
+    assert ("Traceback" in said and "trouble.py" in said) if trace else said.count("\n") == 1
+    assert time.monotonic() - start < 60  # where actors are given 120 s to start
+    if flaw == "nan":
+        assert "the reward is not finite" in said
+
+
+@pytest.mark.parametrize("what", ["save", pytest.param("log", marks=pytest.mark.slow)])
+def test_an_actor_that_hangs_while_a_checkpoint_is_made_is_named(what: str, monkeypatch: pytest.MonkeyPatch,
+                                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    whenever(monkeypatch, what, lambda crew, count: count == 2 and os.kill(crew.processes[1].pid, signal.SIGSTOP))
+    assert main([*DQN, *LONG, "--patience", "2", "--quiet"]) == 2
+    assert "Actor 1 has not finished a step of CartPole-v1 in 2 s" in capsys.readouterr().err
+
+
+def test_a_learner_busy_for_longer_than_the_patience_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    whenever(monkeypatch, "log", lambda crew, count: count == 2 and time.sleep(2.5))
+    assert main([*DQN, "--steps", "200", "--ahead", "0", "--patience", "2", "--quiet"]) == 0
+
+
+def test_observations_that_are_all_identical_are_refused_before_the_first_update(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*DQN, *LONG, "--actors", "1", "--env", "trouble:Trouble-v0(flaw=blind)", "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert "All observations of the first" in said and "observations 0 to 0, deviation 0; rewards 1 to 1" in said
+
+
+def test_too_little_shared_memory_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(shared, "room", lambda: (30_000_000, "in this container"))
+    monkeypatch.setattr(ProcessCrew, "start", lambda *given: pytest.fail("a child was started"))
+    assert main([*DQN, *LONG, "--ahead", "200k", "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert "would take 0.17 GB and 0.03 GB is free in this container" in said.replace("0.18", "0.17") and not Path("run").exists()
+
+
+def test_a_full_disk_for_metrics_does_not_stop_actors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    real, calls = Metrics.flush, []
+
+    def flush(self: Metrics) -> int:
+        calls.append(self)
+        path = self.path
+        if 2 <= len(calls) <= 4:
+            self.path = Path("/dev/full")
+        try:
+            return real(self)
+        finally:
+            self.path = path
+    monkeypatch.setattr(Metrics, "flush", flush)
+    assert main([*DQN, "--actors", "1", "--steps", "300", "--quiet"]) == 0
+    assert "Warning: metrics cannot be written (No space left on device); training goes on." in capsys.readouterr().err
+    assert last_step(Path("run")) >= 300 and '"step": 50' in Path("run/metrics.jsonl").read_text()
+
+
+def test_whoever_waits_uses_no_processor() -> None:
+    place = make_place(Run.of({"env": "trouble:Trouble-v0(flaw=slow)", "where": "processes", "steps": 1000, "ahead": 2, "num_envs": 1,
+                               "agent": {"name": "dqn", "learning_starts": 900, "net": {"hidden": [16]}}}))
+    try:
+        assert isinstance(place.crew, ProcessCrew)
+        for _ in range(10):
+            place.round()
+        start, used = time.monotonic(), time.process_time()
+        while time.monotonic() < start + 3:  # the environment takes 50 ms a step
+            place.round()
+        assert (time.process_time() - used) / (time.monotonic() - start) < 0.02
+        stat = Path(f"/proc/{place.crew.processes[0].pid}/stat")
+        time.sleep(0.3)  # until the actor is as far ahead as it may be
+
+        def ticks() -> int:
+            return sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13]))
+        before = ticks()
+        time.sleep(3)
+        assert (ticks() - before) / os.sysconf("SC_CLK_TCK") / 3 < 0.01
+    finally:
+        place.close()
+
+
+# the whole run is stopped ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Runs in a session of their own; afterwards no process of it may be there."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(*command: str, program: tuple[str, ...] = ("-m", "tenfold.cli")) -> subprocess.Popen[str]:
+        begun.append(subprocess.Popen([sys.executable, *program, *command], cwd=tmp_path, text=True, start_new_session=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return begun[-1]
+    yield start
+    for process in begun:
+        left = processes_of(process.pid)
+        if left:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert left == {}
+
+
+def trained(path: Path) -> dict[str, torch.Tensor]:
+    folder, run = RunFolder.open(path)
+    return Checkpoints(folder, run.keep).latest()[0]
+
+
+def test_a_killed_learner_takes_its_actors_along(begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    process = begin(*DQN, *LONG)
+    wait_for(lambda: len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) > 1)
+    assert len(actors_of(process.pid)) == 2
+    process.kill()
+    wait_for(lambda: not processes_of(process.pid), 2)
+    goes_on(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_learner_killed_while_actors_import_takes_them_along(begin: Callable[..., subprocess.Popen[str]]) -> None:
+    process = begin(*DQN, *LONG)
+    wait_for(lambda: len(actors_of(process.pid)) == 2)
+    time.sleep(0.5)  # in which a child becomes Python, and no more
+    process.kill()
+    wait_for(lambda: not processes_of(process.pid), 1)
+
+
+@pytest.mark.parametrize(("number", "code", "when"), [
+    (signal.SIGINT, 130, "at work"), (signal.SIGINT, 130, "starting"),
+    pytest.param(signal.SIGTERM, 143, "at work", marks=pytest.mark.slow), (signal.SIGTERM, 143, "saving"),
+    pytest.param(signal.SIGINT, 130, "saving", marks=pytest.mark.slow)])
+def test_a_signal_to_the_whole_group_saves_and_the_run_goes_on_bit_for_bit(
+        number: signal.Signals, code: int, when: str, begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    command = [*DQN, "--ahead", "0", *(["--checkpoint-every", "2"] if when == "saving" else [])]
+    process = begin(*command, *LONG)
+    if when == "starting":
+        wait_for(lambda: len(actors_of(process.pid)) == 2)
+    else:
+        wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code and "Traceback" not in err, err
+    assert "and saved. Go on with: tenfold resume run" in out
+    step = last_step(tmp_path / "run")
+    assert (step == 0) == (when == "starting") and not list((tmp_path / "run").rglob("*.tmp"))
+    end = str(step + 100)
+    assert main(["resume", "run", "--steps", end, "--quiet"]) == 0
+    assert main([*command, "--steps", end, "--where", "serial", "--out", "straight", "--checkpoint-every", "0", "--quiet"]) == 0
+    found, expected = trained(tmp_path / "run"), trained(tmp_path / "straight")
+    for name in expected:
+        assert torch.equal(torch.as_tensor(found[name]), torch.as_tensor(expected[name])), name
+
+
+def test_a_second_ctrl_c_stops_at_once(begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    """Also where an actor hangs, so that the first would wait for it."""
+    process = begin(*DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=hangs)")
+    wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    start = time.monotonic()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "stopped; what was saved before is untouched" in err and "Traceback" not in err
+    assert time.monotonic() - start < 8
+
+
+def test_a_script_without_a_guard_gets_a_sentence_and_no_endless_spawn(begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import tenfold as ten\n"
+        "open('read', 'a').write('x')\n"
+        "ten.train(ten.Run(env='CartPole-v1', where='processes', actors=2, steps=1000), out='run', quiet=True)\n")
+    process = begin(program=("script.py",))
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 1 and not (tmp_path / "run").exists()
+    assert err.count('needs `if __name__ == "__main__":` around what it does: every process reads the script.') in (1, 2)
+    assert "ended with exit code 1 before it began (is there a script without" in err.strip().splitlines()[-1]
+    assert len((tmp_path / "read").read_text()) == 3
