@@ -33,9 +33,10 @@ def learn(name: str) -> dict[str, Any]:
     marks = yardsticks(named(command[0]).env)
     low, high = (float(bound) for bound in bootstrap_interval(np.array(returns)))
     closed = [(r - marks["random"]) / (marks["scripted"] - marks["random"]) for r in returns]
-    return {"name": name, "command": f"tenfold train {' '.join(command)} --seeds {SEEDS}", "returns": returns,
+    steps = min(member["step"] for member in found["seeds"].values())
+    return {"name": name, "command": f"tenfold train {' '.join(command)} --seeds {SEEDS}", "steps": steps, "returns": returns,
             "interval": [low, high], "mean": float(np.mean(returns)), **marks, "closed": float(np.mean(closed)),
-            "least_closed": min(closed), "bar": BAR, "steps": min(member["step"] for member in found["seeds"].values()), "minutes": minutes}
+            "least_closed": min(closed), "bar": BAR, "minutes": minutes}
 
 
 def main() -> None:
