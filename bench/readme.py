@@ -64,6 +64,19 @@ def policies() -> str:
     return "\n".join(lines)
 
 
+def worlds() -> str:
+    """What agents of one world learn."""
+    if not (ROOT / "bench" / "results" / "worlds.json").exists():
+        return ""
+    lines = ["| command | steps | mean return of an agent, by seed | random | scripted | closed of the gap between (least) | bar | "
+             "minutes |", "|---" * 8 + "|"]
+    for r in results("worlds")["rows"]:
+        returns = ", ".join(f"{value:.1f}" for value in r["returns"])
+        lines.append(f"| `{r['command']}` | {r['steps']:,} | {returns} | {r['random']:.1f} | {r['scripted']:.1f} | {r['closed']:.0%} "
+                     f"({r['least_closed']:.0%}) | {r['bar']:.0%} | {r['minutes']:.1f} |")
+    return "\n".join(lines)
+
+
 # file, and what its rows are called; a row's own words are its setting
 SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + dueling + prioritised + 3-step + Huber + clip",
          "dqn-update-wide": "the same, 256-256", "updates-in-one-call": "K updates a call",
@@ -76,7 +89,11 @@ SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + du
          "masked-heads-baselines": "counterfactual baselines, 10 x 8, 64-64", "closed-forms": "entropy and divergence",
          "gae": "advantages (GAE), 2048 x 64", "observations": "Dict observation of 20 keys",
          "rllib-act": "RLlib, 10 heads x 8 options: acting", "rllib-loss": "RLlib, PPO's loss and gradient",
-         "rllib-ppo": "RLlib, a PPO iteration"}
+         "rllib-ppo": "RLlib, a PPO iteration",
+         "ring": "rows between two processes", "weights": "weights from learner to actor", "waiting": "waiting",
+         "frames": "stacked frames from replay", "team-update": "an update of five agents",
+         "treasure-actors": "treasure-small, actors and learner", "heavy-environment": "an environment that takes 1 ms a step",
+         "treasure-windows": "64 gridworlds x 5 agents, what all see", "treasure-turns": "64 gridworlds x 5 agents, a turn"}
 
 
 def speed() -> str:
@@ -85,7 +102,7 @@ def speed() -> str:
         if not (ROOT / "bench" / "results" / f"{name}.json").exists():
             continue
         for r in results(name)["rows"]:
-            words = {k: v for k, v in r["setting"].items() if k in ("batch", "updates", "work", "hidden")}
+            words = {k: v for k, v in r["setting"].items() if k in ("batch", "updates", "work", "hidden", "env")}
             setting = ", ".join(f"{k} {'-'.join(map(str, v)) if isinstance(v, list) else v}" for k, v in words.items())
             equal = "" if r["equal"] is None else f"yes, {r['max_diff']:.0e}" if r["equal"] else "NO"
             lines.append(f"| {title} | {setting} | {r['baseline']}: {amount(r, 'baseline')} | {r['candidate']}: "
@@ -120,7 +137,7 @@ def bench() -> str:
 def main() -> int:
     path = ROOT / "README.md"
     text = fresh = path.read_text()
-    for name, table in (("learning", learning()), ("published", published()), ("policies", policies()),
+    for name, table in (("learning", learning()), ("published", published()), ("policies", policies()), ("worlds", worlds()),
                         ("speed", speed()), ("bench", bench())):
         fresh = re.sub(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m, t=table: f"{m[1]}{t}\n{m[2]}", fresh,
                        flags=re.DOTALL)
