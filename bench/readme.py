@@ -68,12 +68,12 @@ def worlds() -> str:
     """What agents of one world learn."""
     if not (ROOT / "bench" / "results" / "worlds.json").exists():
         return ""
-    lines = ["| command | steps | mean return of an agent, by seed | random | scripted | closed of the gap between (least) | bar | "
-             "minutes |", "|---" * 8 + "|"]
+    lines = ["| command | steps | mean return of an agent, by seed | random | scripted | closed of the gap between (least) | bar "
+             "| minutes |", "|---" * 8 + "|"]
     for r in results("worlds")["rows"]:
         returns = ", ".join(f"{value:.1f}" for value in r["returns"])
-        lines.append(f"| `{r['command']}` | {r['steps']:,} | {returns} | {r['random']:.1f} | {r['scripted']:.1f} | {r['closed']:.0%} "
-                     f"({r['least_closed']:.0%}) | {r['bar']:.0%} | {r['minutes']:.1f} |")
+        lines.append(f"| `{r['command']}` | {r['steps']:,} | {returns} | {r['random']:.1f} | {r['scripted']:.1f} | "
+                     f"{r['closed']:.0%} ({r['least_closed']:.0%}) | {r['bar']:.0%} | {r['minutes']:.1f} |")
     return "\n".join(lines)
 
 
