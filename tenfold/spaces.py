@@ -77,14 +77,28 @@ class ObsLayout:
     def rows_of(self, obs: Any) -> tuple[np.ndarray, bool]:
         """Encoded rows [B, *shape], and whether `obs` was a single observation."""
         if not self.direct:
-            single_dimensions = 0 if len(self.one_hot) == 1 else 1
-            batch = isinstance(obs, list) or (isinstance(obs, np.ndarray) and obs.ndim > single_dimensions)
-            return np.stack([self.encode(o) for o in (obs if batch else [obs])]), not batch
+            each = obs if isinstance(obs, list) else self.taken_apart(obs)
+            return np.stack([self.encode(o) for o in (each if each is not None else [obs])]), each is None
         array, shape = np.asarray(obs), self.shape
         if array.shape[array.ndim - len(shape):] != shape or array.ndim - len(shape) not in (0, 1):
             raise UserError(f"The observation has shape {array.shape}; this agent takes {shape} or, in a batch, {('B', *shape)}.")
         single = array.ndim == len(shape)
         return np.ascontiguousarray(array[None] if single else array, self.dtype), single
+
+    def taken_apart(self, obs: Any) -> list[Any] | None:
+        """The observations of one whose leaves have a batch in front, as vector environments give them; None for a single one."""
+        if not self.parts:
+            dimensions = 0 if len(self.one_hot) == 1 else 1 if self.one_hot else len(self.shape)
+            return list(obs) if np.ndim(obs) > dimensions else None
+        missing = [key for key in self.keys if not isinstance(obs, dict) or key not in obs]
+        if missing:
+            raise EnvironmentFault(f"The observation has no key {missing[0]}: its space promises {', '.join(self.keys)}.")
+        values = [obs[key] for key in self.keys] if self.keys else list(obs)
+        each = [part.taken_apart(value) for part, value in zip(self.parts, values, strict=True)]
+        if any(one is None for one in each):
+            return None
+        rows = zip(*each, strict=True)  # type: ignore[arg-type]
+        return [dict(zip(self.keys, row, strict=True)) if self.keys else row for row in rows]
 
     def to_net(self, batch: Any) -> Any:
         """Rows [..., B, *shape] as the network takes them, for NumPy and torch alike (a view where that is possible)."""

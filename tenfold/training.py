@@ -18,7 +18,7 @@ from tenfold.agents.ppo import PPOAgent
 from tenfold.config import differing, to_mapping
 from tenfold.engines.fused import set_threads
 from tenfold.envs.vector import MaskReader, is_multiagent, make_env, make_environments
-from tenfold.errors import ActorFault, CheckpointError, ConfigError, UserError
+from tenfold.errors import ActorFault, CheckpointError, ConfigError, EnvironmentFault, UserError
 from tenfold.ops.random import Purpose
 from tenfold.places.actor import make_agent
 from tenfold.places.make import Place, make_place
@@ -145,7 +145,11 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
             recorder.save()  # so that a run can be resumed from its first moment on
         if recorder.owes_evaluation:
             recorder.evaluate()
-        loop(place, recorder, interrupt)
+        try:
+            loop(place, recorder, interrupt)
+        except EnvironmentFault:
+            recorder.refuse_divergence()  # then the environment only suffers from its actions
+            raise
         unsaved = recorder.save()
     except ActorFault as fault:
         raise fault.adding(f"`tenfold resume {folder.path}` goes on from the last checkpoint.") from None
@@ -204,8 +208,7 @@ class Recorder:
         exploring = place.agent.exploring(place.step)
         statistics = place.engine.statistics()
         if not all(map(math.isfinite, statistics.values())):
-            raise UserError(f"The loss is no longer finite at step {place.step:,}: lower agent.lr or set agent.clip_norm; the "
-                            f"last checkpoint in {self.checkpoints.folder.path} is from before this.")
+            raise self.diverged()
         timing = {"seconds": self.seconds(), "steps_per_second": self.display.rate(place.step), "shares": place.clock.shares()}
         self.metrics.add({"kind": "train", "step": place.step, "updates": place.agent.updates, **self.metrics.recent(),
                           "lr": value_at(place.run.agent.lr, place.step), **exploring, **statistics,
@@ -224,6 +227,7 @@ class Recorder:
             self.owes_evaluation = True
             return
         self.owes_evaluation = False
+        self.refuse_divergence()  # before such a policy counts as the best
         best = score.mean_return > self.metrics.best
         self.metrics.add({"kind": "eval", "step": place.step, "episodes": score.episodes, "mean_return": score.mean_return,
                           "std_return": score.std_return})
@@ -233,7 +237,9 @@ class Recorder:
         place.clock.lap("evaluate")
 
     def save(self) -> str:
-        """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the next attempt may succeed."""
+        """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the next attempt may succeed.
+        Networks that diverged are never saved."""
+        self.refuse_divergence()
         self.place.clock.start()
         for episode in self.place.settle():
             self.metrics.episode(self.place.step, episode)
@@ -245,6 +251,14 @@ class Recorder:
         self.complain()
         self.place.clock.lap("save")
         return failed
+
+    def refuse_divergence(self) -> None:
+        if not bool(torch.isfinite(self.place.agent.online.flat).all()):
+            raise self.diverged()
+
+    def diverged(self) -> UserError:
+        return UserError(f"The loss is no longer finite at step {self.place.step:,}: lower agent.lr or set agent.clip_norm; the "
+                         f"last checkpoint in {self.checkpoints.folder.path} is from before this.")
 
     def remark(self) -> None:
         """Says what happened that a person may want to know, and what one must not miss."""

@@ -96,3 +96,29 @@ def test_pieces_work_alone() -> None:
     assert ten.ops.MaskedHeads([2, 3]).options == 5
     with pytest.raises(AttributeError):
         ten.ops.nothing  # noqa: B018
+
+
+def test_act_takes_the_mask_that_comes_with_the_observation_and_batches_as_vector_environments_give_them(tmp_path: Path) -> None:
+    """The key `action_mask` counts as in training; one observation, a list of them, or leaves with the batch in front."""
+    from gymnasium import spaces
+
+    from tenfold.agents.ppo import PPOAgent
+    from tenfold.settings import PPO
+    from tenfold.spaces import observation_layout, policy_actions
+    seen = spaces.Dict({"values": spaces.Box(-1, 1, (3, 2)), "kind": spaces.Discrete(3), "flags": spaces.MultiBinary(2)})
+    actions = policy_actions(spaces.MultiDiscrete([4, 4]), "shop")
+    agent = PPOAgent(PPO(), observation_layout(seen, "shop"), actions, 0)
+    rng = np.random.default_rng(0)
+    observations = []
+    for _ in range(20):
+        mask = rng.random((2, 4)) < 0.4
+        mask[np.arange(2), rng.integers(0, 4, 2)] = True
+        observations.append({**seen.sample(), "action_mask": mask.ravel().astype(np.int8)})
+    chosen = np.array([agent.act(one) for one in observations])
+    allowed = np.array([one["action_mask"].reshape(2, 4)[np.arange(2), action] for one, action in zip(observations, chosen, strict=True)])
+    assert allowed.all()
+    assert (np.array([agent.act({k: v for k, v in one.items() if k != "action_mask"}) for one in observations]) != chosen).any()
+    assert np.array_equal(agent.act(observations), chosen)
+    together = {key: np.stack([one[key] for one in observations]) for key in observations[0]}
+    assert np.array_equal(agent.act(together), chosen)
+    assert np.array_equal(agent.act(observations[0], mask=observations[0]["action_mask"].reshape(2, 4)), chosen[0])

@@ -24,6 +24,7 @@ from tenfold.settings import PPO
 from tenfold.spaces import ObsLayout, PolicyActions
 
 Tensors = dict[str, torch.Tensor]
+MASK = "action_mask"  # the key of a Dict observation that holds its mask
 ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`
 
 
@@ -152,14 +153,19 @@ class PPOAgent:
         """The most probable action for one observation or a batch, in the environment's own numbers.
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict or Tuple observations is a
-        list of them. `mask` is True where an option is allowed, all components side by side.
+        list of them, or one whose leaves have the batch in front. `mask` is True where an option is allowed, all components side
+        by side; without it the key `action_mask` of a Dict observation counts, as in training.
         """
         if isinstance(obs, torch.Tensor):
             found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
             return found if self.actions.parts else torch.as_tensor(found).to(obs.device)
         rows, single = self.layout.rows_of(obs)
+        if mask is None and MASK not in self.layout.keys:
+            first = obs[0] if isinstance(obs, list) and obs else obs
+            if isinstance(first, dict) and MASK in first:
+                mask = np.stack([one[MASK] for one in obs]) if isinstance(obs, list) else obs[MASK]
         if mask is not None:
-            allowed = np.asarray(mask, np.bool_)
+            allowed = np.asarray(mask, np.bool_).reshape(*(() if single else (len(rows),)), -1)
             mask = allowed[None] if single else allowed
             if mask.shape != (len(rows), self.actions.options):
                 wanted = (self.actions.options,) if single else (len(rows), self.actions.options)

@@ -225,6 +225,9 @@ class FusedEngine(PlainEngine):
         if self.compiled:
             self.run_compiled(self.compiled, 0)
         fused_round(0, *self.arrays)
+        e, no = self.envs, slice(0, 0)  # storing alone, which timed rounds do, of no environment
+        self.replay.add(self.action[no], e.reward[no], e.terminated[no], e.truncated[no], e.skipped[no], e.obs[no],
+                        e.final_obs[no])
 
     def at(self, step: int, rounds: int, due: int = 0) -> None:
         self.counter[:] = step, rounds, due

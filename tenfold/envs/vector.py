@@ -10,10 +10,12 @@ again and repeating the actions taken in it, without pickling anything.
 
 import contextlib
 import math
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -188,6 +190,12 @@ class Environments:
         what = f"{what}'s {key}" if key else what
         return EnvironmentFault(f"{self.place(i)}: the {what} is not finite; mend the environment, or clip what it returns.")
 
+    def raised(self, i: int, what: str, error: Exception) -> EnvironmentFault:
+        """What an environment's own code raised, and where."""
+        frames = traceback.extract_tb(error.__traceback__)
+        where, words = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}", " ".join(str(error).split())
+        return EnvironmentFault(f"{self.place(i)}: {what} raised {type(error).__name__} ({words}) in {where}.")
+
     def place(self, i: int, later: int = 0) -> str:
         """Where lane i is, for errors; `later` steps from now."""
         w = i % self.worlds
@@ -249,8 +257,13 @@ class ScalarEnvironments(Environments):
 
     def begin(self, i: int) -> None:
         """Resets environment i to the start of its current episode."""
-        obs, info = self.envs[i].reset(seed=self.episode_seed(i))
-        self.write(obs, i)
+        try:
+            obs, info = self.envs[i].reset(seed=self.episode_seed(i))
+            self.write(obs, i)
+        except UserError:
+            raise
+        except Exception as error:
+            raise self.raised(i, "reset", error) from error
         if self.masks:
             self.read_mask(i, obs, info)
         self.length[i] = 0
@@ -262,31 +275,40 @@ class ScalarEnvironments(Environments):
         """One step of every environment with actions [B], in the environment's own numbers."""
         if self.finished:
             self.finished = []
-        for i, action in enumerate(actions.tolist() if self.discrete else actions):
-            obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
-            row = self.rows[i]
-            if self.direct:
-                row[...] = obs
-            else:
-                self.write(obs, i)
-            self.reward[i] = reward
-            taken = self.length[i]
-            self.length[i] = taken + 1
-            if not math.isfinite(reward) or (self.fallible and not all_finite(self.flat_rows[i])):
-                raise self.not_finite(i)
-            if taken == self.actions.shape[1]:
-                self.longer_episodes()
-            self.actions[i, taken] = action
-            self.ret[i] += float(reward)
-            self.terminated[i] = terminated
-            self.truncated[i] = truncated
-            if self.masks and not (terminated or truncated):
-                self.read_mask(i, obs, info)
-            if terminated or truncated:
-                self.final_obs[i] = row
-                self.finished.append(Episode(i, self.ret[i], taken + 1))
-                self.episode[i] += 1
-                self.begin(i)
+        i = 0
+        try:
+            for i, action in enumerate(actions.tolist() if self.discrete else actions):
+                self.step_one(i, action)
+        except UserError:
+            raise
+        except Exception as error:
+            raise self.raised(i, "step", error) from error
+
+    def step_one(self, i: int, action: Any) -> None:
+        obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
+        row = self.rows[i]
+        if self.direct:
+            row[...] = obs
+        else:
+            self.write(obs, i)
+        self.reward[i] = reward
+        taken = self.length[i]
+        self.length[i] = taken + 1
+        if not math.isfinite(reward) or (self.fallible and not all_finite(self.flat_rows[i])):
+            raise self.not_finite(i)
+        if taken == self.actions.shape[1]:
+            self.longer_episodes()
+        self.actions[i, taken] = action
+        self.ret[i] += float(reward)
+        self.terminated[i] = terminated
+        self.truncated[i] = truncated
+        if self.masks and not (terminated or truncated):
+            self.read_mask(i, obs, info)
+        if terminated or truncated:
+            self.final_obs[i] = row
+            self.finished.append(Episode(i, self.ret[i], taken + 1))
+            self.episode[i] += 1
+            self.begin(i)
 
     def write(self, obs: Any, i: int) -> None:
         """Encodes an observation into row i: Dict and Tuple in one pass."""

@@ -105,7 +105,7 @@ class Replay:
         next; `final_obs` counts where an episode ended."""
         add_rows(self.obs, self.action, self.reward, self.kind, self.ready, self.head, self.start, self.count, self.tree,
                  self.top, self.n_step, self.frames, first, action, reward, terminated, truncated, skipped,
-                 obs.reshape(len(obs), -1), final_obs.reshape(len(obs), -1))
+                 obs.reshape(-1, self.layout.size), final_obs.reshape(-1, self.layout.size))
 
     def cut(self, obs: np.ndarray, first: int = 0) -> None:
         """Ends the running episodes of the lanes from `first` on as if by a time limit and begins others at `obs` (after a resume

@@ -1,0 +1,81 @@
+"""An environment's mistakes are told with place and reason; a policy that diverged is told as that, and never saved."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import tenfold as ten
+from tenfold.cli import main
+from tenfold.errors import EnvironmentFault, UserError
+from tenfold.places.serial import Serial
+from tenfold.record.checkpoint import Checkpoints
+from tenfold.record.folder import RunFolder
+from tenfold.settings import Run
+
+
+class Mistaken(gym.Env):
+    """Does wrong what `what` says, in the third step."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+
+    def __init__(self, what: str) -> None:
+        self.what, self.t = what, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(5, np.float32) if self.what == "reset" else (np.zeros(2, np.float32), {})
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        obs, reward = np.full(2, 0.1 * self.t, np.float32), 1.0
+        if self.t == 3 and self.what == "raise":
+            raise RuntimeError("the motor\nis hot")
+        if self.t == 3 and self.what == "shape":
+            obs = np.zeros(3, np.float32)
+        if self.t == 3 and self.what == "four":
+            return obs, reward, False, {}
+        return obs, "one" if self.t == 3 and self.what == "reward" else reward, False, False, {}
+
+
+gym.register("Mistaken-v0", Mistaken)
+
+
+@pytest.mark.parametrize(("what", "said"), [
+    ("raise", r"environment 0, episode 0, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py, line \d+"),
+    ("shape", r"step raised ValueError \(could not broadcast input array from shape \(3,\) into shape \(2,\)\)"),
+    ("four", r"step raised ValueError \(not enough values to unpack"), ("reward", "step raised ValueError"),
+    ("reset", "episode 0, step 0: reset raised ValueError")])
+def test_what_an_environment_raises_is_named_with_its_place(what: str, said: str) -> None:
+    with pytest.raises(EnvironmentFault, match=said):
+        place = Serial(Run(env=f"Mistaken-v0(what={what})"))
+        for _ in range(5):
+            place.round()
+
+
+def test_from_the_command_line_it_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "dqn", "--env", "Mistaken-v0(what=raise)", "--out", str(tmp_path / "run"), "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert "the motor is hot" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("engine", ["plain", "fused"])
+def test_networks_that_diverged_are_never_saved(engine: str, tmp_path: Path) -> None:
+    """The checkpoint that is left is the finite one from before, and the sentence says so."""
+    run = Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "steps": 900, "eval_every": 900, "checkpoint_every": 50, "log_every": 10_000,
+                  "agent": {"name": "dqn", "lr": 1e12, "learning_starts": 100, "net": {"hidden": [16]}}})
+    with pytest.raises(UserError, match=r"no longer finite at step .* the last checkpoint .* is from before this"):
+        ten.train(run, tmp_path / "run", quiet=True)
+    folder, _ = RunFolder.open(tmp_path / "run")
+    state, step = Checkpoints(folder, 2).policy("last")
+    assert torch.isfinite(state["online"]).all() and 0 < step <= 150
+    assert not (tmp_path / "run" / "checkpoints" / "best.safetensors").exists()
+
+
+def test_a_policy_that_diverged_is_not_blamed_on_the_environment(tmp_path: Path) -> None:
+    run = Run.of({"env": "tenfold/Pendulum-v1", "num_envs": 2, "steps": 2000, "eval_every": 0, "agent": {
+        "name": "ppo", "lr": 1e18, "clip_norm": None, "horizon": 16, "net": {"hidden": [16]}}})
+    with pytest.raises(UserError, match=r"no longer finite|not finite: the network diverged"):
+        ten.train(run, tmp_path / "run", quiet=True)
