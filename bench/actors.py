@@ -6,8 +6,11 @@ which is checked on a batch ("equal"). Actor: its turns alone, new weights every
 handing out the weights, alone. System: two actors and the learner together, in turns of a second; nobody runs beside it.
 """
 
+import os
 import pickle
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +54,34 @@ def going(place: Serial, steps: int) -> Callable[[], int]:
         first = place.step
         return begun(place, first + steps).step - first
     return turn
+
+
+class Meter:
+    """A turn, with the processor time that the learner's process and each actor's took: what is left of other people's load."""
+
+    def __init__(self, turn: Callable[[], int], processes: list[Any]) -> None:
+        self.turn, self.pids = turn, [process.pid for process in processes]
+        self.found: list[list[float]] = []  # of every turn, microseconds a step
+
+    def __call__(self) -> int:
+        before = self.read()
+        steps = self.turn()
+        self.found.append([(after - b) / steps * 1e6 for after, b in zip(self.read(), before, strict=True)])
+        return steps
+
+    def read(self) -> list[float]:
+        ticks = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in self.pids]
+        return [time.process_time()] + [sum(map(int, both)) / os.sysconf("SC_CLK_TCK") for both in ticks]
+
+    def row(self) -> dict[str, float]:
+        """Medians, the first turn aside, and what two idle cores could do a step in at best."""
+        learner, *actors = np.median(self.found[1:], axis=0).tolist()
+        return {"learner_us": round(learner), "actors_us": round(sum(actors)),
+                "two_cores_us": round(max(learner, (learner + sum(actors)) / 2) if actors else learner)}
+
+
+def meters(places: dict[str, Serial], steps: int) -> dict[str, Meter]:
+    return {where: Meter(going(place, steps), getattr(place.crew, "processes", [])) for where, place in places.items()}
 
 
 def loss_difference(place: Serial) -> float:
@@ -142,10 +173,10 @@ def treasure() -> list[dict[str, Any]]:
         parts, difference = Player(0, setting, opponent.replay), loss_difference(ours["serial"])
         actor = interleave(actor_turns(ours["serial"], opponent, parts, setting), 9)
         learner = interleave(learner_turns(ours["serial"], opponent, setting), 9)
-        whole = {"opponent": lambda: opponent.run(300)} | {where: going(place, 600) for where, place in ours.items()}
+        whole = {"opponent": Meter(lambda: opponent.run(300), opponent.processes)} | meters(ours, 600)
         systems = interleave(whole, TURNS)
         shares = {where: {k: round(v, 3) for k, v in place.clock.shares().items()} for where, place in ours.items()}
-        waits = ours["processes"].crew.report()["actors_wait"]  # type: ignore[union-attr]
+        spent = {who: meter.row() for who, meter in whole.items()}
     finally:
         opponent.close()
         for place in ours.values():
@@ -158,9 +189,10 @@ def treasure() -> list[dict[str, Any]]:
                       ("tenfold", learner["ours"]), bar=1.4, goal=3) | equal,
             per_second(name, what | {"work": "2 actors and learner, in processes"}, ("as commonly written", systems["opponent"]),
                        ("tenfold", systems["processes"]), bar=1.35, goal=3, learner_shares=shares["processes"],
-                       actors_wait=round(waits, 3)) | equal,
+                       baseline_processor=spent["opponent"], candidate_processor=spent["processes"]) | equal,
             per_second(name, what | {"work": "2 actors and learner, ours in one process"}, ("as commonly written",
-                       systems["opponent"]), ("tenfold, serial", systems["serial"]), shares=shares["serial"]) | equal,
+                       systems["opponent"]), ("tenfold, serial", systems["serial"]), shares=shares["serial"],
+                       baseline_processor=spent["opponent"], candidate_processor=spent["serial"]) | equal,
             per_second(name, what | {"work": "2 actors and learner"}, ("tenfold, serial", systems["serial"]),
                        ("tenfold, processes", systems["processes"]))]
     return [*rows, processes_against_serial(name, LARGE)]
@@ -170,12 +202,14 @@ def processes_against_serial(name: str, env: str) -> dict[str, Any]:
     setting = Setting(env)
     ours = {where: begun(Serial(run_of(setting, where)), setting.starts + WARM_UP) for where in ("processes", "serial")}
     try:
-        found = interleave({where: going(place, 600) for where, place in ours.items()}, TURNS)
+        meters_of = meters(ours, 600)
+        found = interleave(dict(meters_of), TURNS)
     finally:
         for place in ours.values():
             place.close()
     what = {"env": env, "actors": 2, "batch": setting.batch, "hidden": [setting.hidden] * 2, "work": "2 actors and learner"}
-    return per_second(name, what, ("tenfold, serial", found["serial"]), ("tenfold, processes", found["processes"]))
+    return per_second(name, what, ("tenfold, serial", found["serial"]), ("tenfold, processes", found["processes"]),
+                      baseline_processor=meters_of["serial"].row(), candidate_processor=meters_of["processes"].row())
 
 
 NAMES = {"treasure-actors": treasure}

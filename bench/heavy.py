@@ -6,7 +6,7 @@ process, in turns. Where two cores do all the work, actors' processes share them
 
 from typing import Any
 
-from actors import begun, going, per_second
+from actors import begun, meters, per_second
 from heavy_environment import spins_for
 
 from tenfold.engines.fused import set_threads
@@ -31,15 +31,14 @@ def compare(name: str, cost: float, every: int = 4, **more: Any) -> dict[str, An
     try:
         for place in ours.values():
             begun(place, 300)
-        found = interleave({where: going(place, round(TURN / (cost * 1e-6 + 50e-6))) for where, place in ours.items()}, TURNS)
-        shares = {k: round(v, 3) for k, v in ours["processes"].clock.shares().items()}
-        actors = {k: round(v, 3) for k, v in ours["processes"].crew.report().items()}  # type: ignore[union-attr]
+        turns = meters(ours, round(TURN / (cost * 1e-6 + 50e-6)))
+        found = interleave(dict(turns), TURNS)
     finally:
         for place in ours.values():
             place.close()
     return per_second(name, {"work": f"a step burns {cost:g} µs, an update every {every} steps", "hidden": [64, 64], "batch": 32},
-                      ("1 actor, serial", found["serial"]), ("2 actor processes", found["processes"]), learner_shares=shares,
-                      actors=actors, **more)
+                      ("1 actor, serial", found["serial"]), ("2 actor processes", found["processes"]),
+                      baseline_processor=turns["serial"].row(), candidate_processor=turns["processes"].row(), **more)
 
 
 def heavy() -> list[dict[str, Any]]:

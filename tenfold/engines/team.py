@@ -25,7 +25,7 @@ from tenfold.record.clock import Clock
 from tenfold.settings import DQN, Implicit, Run
 from tenfold.spaces import DiscreteActions, ObsLayout
 
-STACKED_PRODUCTS = 1 << 27  # multiplications of an agent's widest layer in an update up to which one call for all is faster
+STACKED_PRODUCTS = 30_000_000  # multiplications of an agent's largest product up to which one call for all is faster
 
 
 class Team(DQNAgent):
@@ -130,10 +130,15 @@ def lanes_of(envs: Environments, member: int) -> Any:
 
 
 def products(team: Team) -> int:
-    """Multiplications of an agent's widest layer in one pass over a batch."""
-    config, sizes = team.config, team.online.sizes
-    rows = config.batch_size * (config.distribution.samples if isinstance(config.distribution, Implicit) else 1)
-    return rows * max(i * o for i, o in pairwise(sizes))
+    """Multiplications of an agent's largest product in one pass over a batch. Implicit quantiles are a row each from where
+    their embedding joins on."""
+    config, net = team.config, team.online
+    shapes = list(pairwise(net.sizes))
+    counts = [config.batch_size] * len(shapes)
+    if isinstance(config.distribution, Implicit):
+        shapes.append((config.distribution.cosines, net.sizes[net.joins]))  # the embedding
+        counts = [config.batch_size * (config.distribution.samples if place >= net.joins else 1) for place in range(len(shapes))]
+    return max(rows * i * o for rows, (i, o) in zip(counts, shapes, strict=True))
 
 
 def choose_team_engine(run: Run, team: Team, replay: TeamReplay, envs: Environments,
