@@ -196,6 +196,21 @@ def fused_rounds(most, kind, limit, state, length, episode, env_streams, ret, la
     return ended
 
 
+class FusedActing:
+    """`DQNAgent.explore` as one compiled call, for an actor that does nothing else."""
+
+    def __init__(self, agent: DQNAgent, lanes: int) -> None:
+        sizes = np.array(agent.online.sizes)
+        self.action = np.zeros(lanes, np.int64)
+        self.before = (rules(agent), agent.keys[Purpose.COIN], agent.keys[Purpose.ACTION], agent.block[ONLINE].numpy(), sizes,
+                       zeros(sizes[0], lanes), zeros(lanes * int(sizes[1:].sum())))
+
+    def __call__(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
+        """Actions [B] for rows [B, …], valid until the next call."""
+        choose_actions(step, rounds, *self.before, rows.reshape(len(rows), -1), self.action)
+        return self.action
+
+
 class FusedEngine(PlainEngine):
     """Runs rounds by one call each. Parameters, moments, memory and statistics stay where the plain engine keeps them, so a run
     can change engines at any round."""
@@ -331,6 +346,23 @@ def outcome_of(kind: type[PlainEngine], options: dict[str, Any], seed: int) -> t
     actions = [engine.explore(50, rounds).copy() for rounds in range(10)]
     block = engine.agent.block.numpy()
     return block[ONLINE], block[TARGET], block[GRAD], engine.replay.tree, engine.replay.batch.row, np.array(actions)
+
+
+def acting_outcome(options: dict[str, Any], seed: int, fused: bool) -> np.ndarray:
+    """The actions of an actor in thirty rounds."""
+    engine = with_memory(PlainEngine, options, seed)
+    agent, rows = engine.agent.for_actor(1), engine.envs.obs
+    act = FusedActing(agent, len(rows)) if fused else agent.explore
+    return np.array([act(rows, 20 * rounds, rounds).copy() for rounds in range(30)])
+
+
+def plain_acting(options: dict[str, Any], seed: int) -> np.ndarray:
+    return acting_outcome(options, seed, fused=False)
+
+
+@pair(plain_acting, engine_examples, name="engines.fused.act alone")
+def fused_acting(options: dict[str, Any], seed: int) -> np.ndarray:
+    return acting_outcome(options, seed, fused=True)
 
 
 def plain_outcome(options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:

@@ -9,6 +9,8 @@ import numpy as np
 
 from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
+from tenfold.engines.choose import why_not_fused
+from tenfold.engines.fused import FusedActing
 from tenfold.engines.team import Team
 from tenfold.envs.vector import Environments, Episode, make_environments
 from tenfold.memory.frames import Seen
@@ -45,6 +47,9 @@ class Actor:
     def follow(self, agent: Agent) -> None:
         """Acts by this agent's networks from now on."""
         self.agent = agent.for_actor(self.index)
+        if isinstance(self.agent, DQNAgent):
+            compiled = self.agent.members == 1 and self.run.engine != "plain" and not why_not_fused(self.agent)
+            self.explore = FusedActing(self.agent, self.envs.num_envs) if compiled else self.agent.explore
 
     def schema(self) -> Schema:
         """A row: one step of all its environments."""
@@ -72,7 +77,7 @@ class Actor:
                 row[name][...] = value
             action = self.agent.for_env(row["chosen"], row["real"])
         else:
-            row["action"][:] = self.agent.explore(self.seen.rows, step, self.rounds)
+            row["action"][:] = self.explore(self.seen.rows, step, self.rounds)
             action = row["action"] + self.agent.actions.start
         chosen = perf_counter()
         envs.step(action)
