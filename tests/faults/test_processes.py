@@ -137,7 +137,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     assert not [target for target in extra if "memfd:" in target or "eventfd" in target or "socket:" in target or "pipe:" in target], extra
 
 
-def whenever(monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[ProcessCrew, int], None]) -> None:
+def whenever(monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[ProcessCrew, int], object]) -> None:
     """Calls `act` with the crew and a count from 1 before every `log` or `save` of the run."""
     real, calls = getattr(training.Recorder, what), []
 
@@ -173,7 +173,7 @@ def test_a_killed_actor_ends_the_run_with_its_name_and_the_way_on(kind: str, tmp
                                                                    capsys: pytest.CaptureFixture[str]) -> None:
     struck = []
     with monkeypatch.context() as patch:
-        whenever(patch, "log", lambda crew, count: count == 3 and (strike(crew, 1), struck.append(time.monotonic())))  # type: ignore[func-returns-value]
+        whenever(patch, "log", lambda crew, count: count == 3 and (strike(crew, 1), struck.append(time.monotonic())))
         assert main([*KINDS[kind], *LONG, "--quiet"]) == 2
     assert time.monotonic() - struck[0] < 5
     said = capsys.readouterr().err
@@ -332,7 +332,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         assert left == {}
 
 
-def trained(path: Path) -> dict[str, torch.Tensor]:
+def trained(path: Path) -> dict[str, Any]:
     folder, run = RunFolder.open(path)
     return Checkpoints(folder, run.keep).latest()[0]
 
