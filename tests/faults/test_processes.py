@@ -23,7 +23,7 @@ from tenfold.places.make import make_place
 from tenfold.places.processes import RESTARTS, ProcessCrew
 from tenfold.record.checkpoint import Checkpoints
 from tenfold.record.folder import RunFolder
-from tenfold.record.metrics import Metrics
+from tenfold.record.metrics import Metrics, read_rows
 from tenfold.settings import Run
 
 COMMON = ["--actors", "2", "--where", "processes", "--eval-every", "0", "--log-every", "50", "--checkpoint-every", "100", "--out", "run"]
@@ -285,7 +285,8 @@ def test_a_full_disk_for_metrics_does_not_stop_actors(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Metrics, "flush", flush)
     assert main([*DQN, "--actors", "1", "--steps", "300", "--quiet"]) == 0
     assert "Warning: metrics cannot be written (No space left on device); training goes on." in capsys.readouterr().err
-    assert last_step(Path("run")) >= 300 and '"step": 50' in Path("run/metrics.jsonl").read_text()
+    assert last_step(Path("run")) >= 300
+    assert sum(row["kind"] == "train" for row in read_rows(Path("run/metrics.jsonl"))) == 6  # none was lost
 
 
 def test_whoever_waits_uses_no_processor() -> None:
