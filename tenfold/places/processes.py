@@ -35,6 +35,7 @@ from tenfold.places.crew import Crew
 from tenfold.places.watch import Tie, deaf, enter
 from tenfold.settings import PPO, Run
 
+MAKING = 15.0  # seconds at least for a child to make its environments, however little patience: much is imported then
 FAREWELL = 5.0  # seconds for a child to end before it is killed
 RESTARTS = 3  # in a row without a single step
 ABSENT = 1.0  # seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
@@ -109,7 +110,7 @@ class ProcessCrew(Crew):
     def greet(self, link: Link) -> None:
         """Takes an actor's first observations, and waits until it has proven that it shares our memory."""
         self.hear(link, "awake", START_UP, "started")
-        _, obs, mask = self.hear(link, "begin", self.run.patience, f"made {self.run.env}")
+        _, obs, mask = self.hear(link, "begin", max(self.run.patience, MAKING), f"made {self.run.env}")
         try:
             link.handshake.wait(START_UP, {link.name: self.processes[link.index]})
         except UserError as error:

@@ -11,17 +11,19 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 
 from tenfold import training
 from tenfold.cli import main
 from tenfold.memory import shared
+from tenfold.places import processes
 from tenfold.places.make import make_place
 from tenfold.places.processes import RESTARTS, ProcessCrew
 from tenfold.record.checkpoint import Checkpoints
 from tenfold.record.folder import RunFolder
-from tenfold.record.metrics import Metrics
+from tenfold.record.metrics import Metrics, read_rows
 from tenfold.settings import Run
 
 COMMON = ["--actors", "2", "--where", "processes", "--eval-every", "0", "--log-every", "50", "--checkpoint-every", "100", "--out", "run"]
@@ -53,7 +55,7 @@ class Trouble(CartPoleEnv):
         self.count += 1
         obs, reward, *rest = super().step(action)
         if self.flaw == "blind":
-            obs = obs * 0
+            obs = obs * 0 + 0
         if self.flaw == "slow":
             time.sleep(0.05)
         if self.here and self.count == self.after:
@@ -69,7 +71,7 @@ class Trouble(CartPoleEnv):
 
     def reset(self, **options):
         obs, info = super().reset(**options)
-        return (obs * 0 if self.flaw == "blind" else obs), info
+        return (obs * 0 + 0 if self.flaw == "blind" else obs), info
 
 gym.register("Trouble-v0", Trouble, max_episode_steps=500)
 """
@@ -127,6 +129,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     before, memory = open_files(), shared_files()
     yield
     sys.modules.pop("trouble", None)
+    gymnasium.registry.pop("Trouble-v0", None)
     gc.collect()
     assert actors_of(os.getpid()) == []
     assert shared_files() <= memory
@@ -134,7 +137,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     assert not [target for target in extra if "memfd:" in target or "eventfd" in target or "socket:" in target or "pipe:" in target], extra
 
 
-def whenever(monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[ProcessCrew, int], None]) -> None:
+def whenever(monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[ProcessCrew, int], object]) -> None:
     """Calls `act` with the crew and a count from 1 before every `log` or `save` of the run."""
     real, calls = getattr(training.Recorder, what), []
 
@@ -170,7 +173,7 @@ def test_a_killed_actor_ends_the_run_with_its_name_and_the_way_on(kind: str, tmp
                                                                    capsys: pytest.CaptureFixture[str]) -> None:
     struck = []
     with monkeypatch.context() as patch:
-        whenever(patch, "log", lambda crew, count: count == 3 and (strike(crew, 1), struck.append(time.monotonic())))  # type: ignore[func-returns-value]
+        whenever(patch, "log", lambda crew, count: count == 3 and (strike(crew, 1), struck.append(time.monotonic())))
         assert main([*KINDS[kind], *LONG, "--quiet"]) == 2
     assert time.monotonic() - struck[0] < 5
     said = capsys.readouterr().err
@@ -223,18 +226,19 @@ def test_an_actor_that_dies_again_and_again_ends_the_run(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(("flaw", "sentence"), [
     ("raises", "Actor 1 stopped: ZeroDivisionError: the physics broke: the run stops. `tenfold resume run` goes on"),
     ("nan", "Actor 1 stopped: trouble:Trouble-v0(flaw=nan), environment 1, episode"),
-    ("hangs", "Actor 1 has not finished a step of trouble:Trouble-v0(flaw=hangs) in 3 s (the environment hangs, or needs a larger"),
-    ("broken constructor", "Actor 1 stopped: RuntimeError: no licence for this simulator: the run stops."),
-    ("stuck constructor", "Actor 1 has not made trouble:Trouble-v0(flaw=stuck constructor) in 3 s"),
+    ("hangs", "Actor 1 has not finished a step of trouble:Trouble-v0(flaw=hangs) in 4 s (the environment hangs, or needs a larger"),
+    ("broken constructor", "Actor 1 stopped: trouble:Trouble-v0(flaw=broken constructor) cannot be made: RuntimeError: no licence for this"),
+    ("stuck constructor", "Actor 1 has not made trouble:Trouble-v0(flaw=stuck constructor) in 8 s"),
     pytest.param("leaves", "Actor 1 ended with exit code 7: the run stops.", marks=pytest.mark.slow)])
-def test_an_environment_that_fails_in_one_actor_is_named(flaw: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_that_fails_in_one_actor_is_named(flaw: str, sentence: str, monkeypatch: pytest.MonkeyPatch,
+                                                             capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(processes, "MAKING", 8.0)
     start = time.monotonic()
-    assert main([*DQN, *LONG, "--env", f"trouble:Trouble-v0(flaw={flaw})", "--patience", "3", "--quiet"]) == 2
+    assert main([*DQN, *LONG, "--env", f"trouble:Trouble-v0(flaw={flaw})", "--patience", "4" if flaw == "hangs" else "8", "--quiet"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"tenfold: {sentence}"), said
-    trace = flaw in ("raises", "broken constructor")
-    assert ("Traceback" in said and "trouble.py" in said) if trace else said.count("\n") == 1
-    assert time.monotonic() - start < 60  # where actors are given 120 s to start
+    assert ("Traceback" in said and "trouble.py" in said) if flaw == "raises" else said.count("\n") == 1
+    assert time.monotonic() - start < 100  # where actors are given 120 s to start
     if flaw == "nan":
         assert "the reward is not finite" in said
 
@@ -243,13 +247,13 @@ def test_an_environment_that_fails_in_one_actor_is_named(flaw: str, sentence: st
 def test_an_actor_that_hangs_while_a_checkpoint_is_made_is_named(what: str, monkeypatch: pytest.MonkeyPatch,
                                                                  capsys: pytest.CaptureFixture[str]) -> None:
     whenever(monkeypatch, what, lambda crew, count: count == 2 and os.kill(crew.processes[1].pid, signal.SIGSTOP))
-    assert main([*DQN, *LONG, "--patience", "2", "--quiet"]) == 2
-    assert "Actor 1 has not finished a step of CartPole-v1 in 2 s" in capsys.readouterr().err
+    assert main([*DQN, *LONG, "--patience", "4", "--quiet"]) == 2
+    assert "Actor 1 has not finished a step of CartPole-v1 in 4 s" in capsys.readouterr().err
 
 
 def test_a_learner_busy_for_longer_than_the_patience_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    whenever(monkeypatch, "log", lambda crew, count: count == 2 and time.sleep(2.5))
-    assert main([*DQN, "--steps", "200", "--ahead", "0", "--patience", "2", "--quiet"]) == 0
+    whenever(monkeypatch, "log", lambda crew, count: count == 2 and time.sleep(5))
+    assert main([*DQN, "--steps", "200", "--ahead", "0", "--patience", "4", "--quiet"]) == 0
 
 
 def test_observations_that_are_all_identical_are_refused_before_the_first_update(capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,7 +285,8 @@ def test_a_full_disk_for_metrics_does_not_stop_actors(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Metrics, "flush", flush)
     assert main([*DQN, "--actors", "1", "--steps", "300", "--quiet"]) == 0
     assert "Warning: metrics cannot be written (No space left on device); training goes on." in capsys.readouterr().err
-    assert last_step(Path("run")) >= 300 and '"step": 50' in Path("run/metrics.jsonl").read_text()
+    assert last_step(Path("run")) >= 300
+    assert sum(row["kind"] == "train" for row in read_rows(Path("run/metrics.jsonl"))) == 6  # none was lost
 
 
 def test_whoever_waits_uses_no_processor() -> None:
@@ -328,7 +333,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         assert left == {}
 
 
-def trained(path: Path) -> dict[str, torch.Tensor]:
+def trained(path: Path) -> dict[str, Any]:
     folder, run = RunFolder.open(path)
     return Checkpoints(folder, run.keep).latest()[0]
 
