@@ -66,8 +66,9 @@ def carry_out(folder: SeedsFolder, jobs: int, quiet: bool, steps: int | None, en
     try:
         with Forward(pool) as forward:
             with deaf():  # the pool starts its processes as it is given work
-                members |= {pool.submit(train_member, to_mapping(folder.run_of(seed)), str(folder.member(seed)), steps, engine): seed
-                            for seed in folder.seeds}
+                for seed in folder.seeds:
+                    settings = to_mapping(folder.run_of(seed))
+                    members[pool.submit(train_member, settings, str(folder.member(seed)), steps, engine)] = seed
             forward.tell()
             watch(folder, members, display)
     except BrokenProcessPool:
