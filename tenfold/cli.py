@@ -224,11 +224,10 @@ def finish(result: Any) -> int:
 def evaluate(arguments: argparse.Namespace) -> int:
     path, episodes = chosen_run(arguments.run), whole_number(arguments.episodes, "--episodes", 1, 10**6)
     seed = whole_number(arguments.seed, "--seed", 0)
-    import torch
-
+    from tenfold.engines.fused import set_threads
     from tenfold.record.folder import is_seeds
     from tenfold.record.seeds import SeedsFolder, sentence, together
-    torch.set_num_threads(1)
+    set_threads(1)  # so small a network gains nothing by more, and threads that wait for a busy machine cost seconds
     assert episodes is not None
     if not is_seeds(path):
         found = scores(path, arguments.checkpoint, episodes, seed, arguments.video)

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from tenfold.agents.dqn import DQNAgent
-from tenfold.agents.ppo import PPOAgent
+from tenfold.agents.ppo import PPOAgent, told_to_user
 from tenfold.envs.vector import SEED_BITS, Environments, MaskReader, is_multiagent, make_env, make_environments
 from tenfold.errors import UserError
 from tenfold.memory.frames import Frames, Seen
-from tenfold.ops.random import Purpose, below, bits, key, uniform
+from tenfold.ops.random import Purpose, below, bits, fill_normal, fill_uniform, key, uniform
 
 NOT = np.zeros(1, np.bool_)
 LANES = 16  # episodes played side by side, so that one forward pass serves all of them
@@ -51,11 +52,21 @@ def greedy(agent: Agent) -> Policy:
 
 
 def sampling(agent: PPOAgent) -> Policy:
-    """Actions as the policy draws them, by (episode, step)."""
+    """Actions as the policy draws them, by (episode, step): the draws of `agent.sampled` for each row, one pass for all."""
+    c, d = len(agent.actions.sizes), len(agent.actions.low)
+
     def act(rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
-        each = [agent.sampled(rows[i:i + 1], None if mask is None else mask[i:i + 1], int(e) * 2**32 + int(s))
-                for i, (e, s) in enumerate(zip(episode, step, strict=True))]
-        return np.concatenate(each)
+        u, noise = np.empty((len(rows), c)), np.empty((len(rows), d), np.float32)
+        for i, address in enumerate((episode * 2**32 + step).tolist()):
+            fill_uniform(agent.keys[Purpose.ACTION], address * c, u[i])
+            fill_normal(agent.keys[Purpose.NOISE_ACT], address * d, noise[i])
+        with torch.no_grad(), told_to_user():
+            output, _ = agent.online(agent.to_net(agent.normalised(rows)))
+            logits, means = output.split([agent.actions.options, d], dim=-1)
+            drawn = torch.from_numpy(u).to(agent.device)
+            chosen = agent.heads.sample(logits, agent.mask_of(mask), drawn).cpu().numpy() if agent.heads else u.astype(np.int64)
+            real = means + agent.online.log_std.exp() * torch.from_numpy(noise).to(agent.device)
+        return agent.for_env(chosen, real.cpu().numpy())
     return act
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tenfold.config import to_mapping
 from tenfold.errors import ConfigError, UserError
-from tenfold.places.watch import die_with_parent
+from tenfold.places.watch import STOPS, deaf, die_with_parent
 from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import is_run
 from tenfold.record.seeds import SeedsFolder, latest_row, summarise, write_seeds_report
@@ -62,10 +62,14 @@ def carry_out(folder: SeedsFolder, jobs: int, quiet: bool, steps: int | None, en
     display.say(f"{folder.run.agent.name} on {folder.run.env}, seeds {', '.join(map(str, folder.seeds))}, {workers} at a time "
                 f"-> {folder.path}")
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=enter_worker, initargs=(os.getpid(),))
-    members = {pool.submit(train_member, to_mapping(folder.run_of(seed)), str(folder.member(seed)), steps, engine): seed
-               for seed in folder.seeds}
+    members: dict[Future[dict[str, Any]], int] = {}
     try:
         with Forward(pool) as forward:
+            with deaf():  # the pool starts its processes as it is given work
+                for seed in folder.seeds:
+                    settings = to_mapping(folder.run_of(seed))
+                    members[pool.submit(train_member, settings, str(folder.member(seed)), steps, engine)] = seed
+            forward.tell()
             watch(folder, members, display)
     except BrokenProcessPool:
         raise UserError(f"A training process died (out of memory?): `tenfold resume {folder.path}` goes on from the last "
@@ -108,10 +112,13 @@ stopped = 0
 
 
 def enter_worker(parent: int) -> None:
-    """A worker ends with its parent, whatever happens to that, and hears Ctrl-C only from it, exactly once."""
+    """A worker ends with its parent, whatever happens to that, and hears Ctrl-C only from it, exactly once; one that came
+    while it started waited until here."""
     os.setpgrp()
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, remember_stop)
+    for number in STOPS:
+        signal.signal(number, remember_stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 def remember_stop(number: int, frame: Any) -> None:
@@ -138,22 +145,28 @@ def train_member(settings: dict[str, Any], path: str, steps: int | None, engine:
 
 
 class Forward:
-    """Passes Ctrl-C and SIGTERM on to the workers, once."""
+    """Passes Ctrl-C and SIGTERM on to the workers, once to each."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self.pool, self.signal = pool, 0
+        self.told: set[int] = set()
 
     def __enter__(self) -> "Forward":
         self.before = {}
         if threading.current_thread() is threading.main_thread():
-            self.before = {s: signal.signal(s, self.pass_on) for s in (signal.SIGINT, signal.SIGTERM)}
+            self.before = {s: signal.signal(s, self.pass_on) for s in STOPS}
         return self
 
     def pass_on(self, number: int, frame: Any) -> None:
         if self.signal:
             raise KeyboardInterrupt
         self.signal = number
-        for worker in list(self.pool._processes):
+        self.tell()
+
+    def tell(self) -> None:
+        """If there was a signal: to those workers that have not heard of it."""
+        for worker in set(self.pool._processes) - self.told if self.signal else ():
+            self.told.add(worker)
             os.kill(worker, signal.SIGINT)
 
     def __exit__(self, *error: object) -> None:

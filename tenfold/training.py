@@ -140,6 +140,9 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         place.lockstep.folder = folder.path
     recorder = Recorder(place, checkpoints, metrics, display, interrupt, note or {})
     recorder.complain()
+    session = {"from_step": place.step, "engine": place.engine_choice, "device": str(place.agent.device), "where": place.where}
+    folder.about.setdefault("sessions", []).append(session)
+    recorder.try_to("write run.json", folder.write_about)
     try:
         if place.step == 0:
             recorder.save()  # so that a run can be resumed from its first moment on
@@ -159,10 +162,12 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
     returns, seconds = metrics.returns, recorder.seconds()
     result = Result(folder.path, run, place.step, sum(returns) / len(returns) if returns else None,
                     metrics.best_or_none(), seconds, interrupt.signal, unsaved)
+    if place.lockstep:
+        session["verify"] = place.lockstep.sentence()
+        recorder.try_to("write run.json", folder.write_about)
+        display.say(session["verify"], always=True)
     if not unsaved:
         recorder.try_to("write the report", lambda: write_report(folder, run))
-    if place.lockstep:
-        display.say(place.lockstep.sentence(), always=True)
     display.say(f"step {place.step:,} after {clock_face(seconds)} ({display.rate(place.step):,.0f} steps/s); "
                 f"time: {place.clock.sentence()}")
     return result

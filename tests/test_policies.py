@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import tenfold as ten
+from tenfold.agents.ppo import PPOAgent
 from tenfold.cli import main
 from tenfold.envs.schedule import check_schedule, read_instance
+from tenfold.playing import Stage, sampling
+from tenfold.training import agent_of
 
 SMALL = ["--agent.horizon", "16", "--agent.minibatches", "2", "--agent.net.hidden", "8", "--num-envs", "2", "--log-every", "100",
          "--checkpoint-every", "200", "--eval-every", "0", "--quiet"]
@@ -60,6 +63,20 @@ def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(tmp_path: Path, capsy
     assert main(["eval", out, "--episodes", "1"]) == 0
     words = capsys.readouterr().out
     assert "the optimum is 55" in words and "untrained" in words and "gantt.png" in words
+
+
+@pytest.mark.parametrize("env", ["tenfold/JobShop-v0(instance=ft06)", "tenfold/Pendulum-v1"])
+def test_a_batch_is_sampled_by_the_draws_of_each_row_alone(env: str) -> None:
+    run = ten.Run.of({"env": env, "agent": {"name": "ppo", "on_empty": "absent"}})
+    agent, stage = agent_of(run), Stage(env, agent_of(run))
+    assert isinstance(agent, PPOAgent)
+    stage.reset(0)
+    rows, mask = np.stack([stage.row] * 40), None if stage.mask is None else np.stack([stage.mask] * 40)
+    episode, step = np.arange(40) % 7, np.arange(40) // 7
+    together = sampling(agent)(rows, mask, episode, step)
+    alone = [agent.sampled(rows[:1], None if mask is None else mask[:1], int(e) * 2**32 + int(s)) for e, s in zip(episode, step, strict=True)]
+    np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-5)
+    assert len(np.unique(together, axis=0)) > 3  # and they are not all one
 
 
 def test_python_trains_a_policy(tmp_path: Path) -> None:

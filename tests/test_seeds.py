@@ -86,6 +86,31 @@ def test_ctrl_c_saves_every_seed_and_says_how_to_go_on(small_run: Callable[..., 
         assert Checkpoints(folder, run.keep).latest()[2]["step"] > 0
 
 
+def test_ctrl_c_while_the_processes_start_is_a_stop_like_any_other(small_run: Callable[..., Run], tmp_path: Path) -> None:
+    import yaml
+
+    from tenfold.config import to_mapping
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(to_mapping(small_run(steps=10**7))))
+    process = subprocess.Popen([sys.executable, "-m", "tenfold.cli", "train", str(tmp_path / "run.yaml"), "--seeds", "2", "--jobs", "2",
+                                "--out", str(tmp_path / "many"), "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 120
+
+    def starting() -> int:
+        found = (Path(f"/proc/{child}/cmdline") for child in children.read_text().split())
+        return sum(b"spawn_main" in cmdline.read_bytes() for cmdline in found if cmdline.exists())
+    while starting() < 2:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.3)  # their interpreters run, and import what they need for seconds
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err == "", err
+    assert out == f"Stopped and saved. Go on with: tenfold resume {tmp_path / 'many'}\n"
+    assert not (tmp_path / "many" / "seed-0").exists()
+
+
 def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_path: Path,
                                                              tenfold: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     shutil.copytree(four, tmp_path / "runs" / "many")

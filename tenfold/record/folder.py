@@ -71,7 +71,7 @@ class RunFolder:
             for part in (made / folder.checkpoints.name, made / folder.rows.name):
                 part.mkdir(parents=True)
             write_settings(made, run)
-            replace_file(made / "run.json", json.dumps(folder.about, indent=1).encode())
+            folder.write_about(made)
             if path.exists():
                 shutil.rmtree(path)
             made.rename(path)
@@ -79,6 +79,9 @@ class RunFolder:
             shutil.rmtree(made, ignore_errors=True)
             raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
         return folder
+
+    def write_about(self, path: Path | None = None) -> None:
+        replace_file((path or self.path) / "run.json", json.dumps(self.about, indent=1).encode())
 
     @classmethod
     def open(cls, path: Path) -> tuple["RunFolder", Run]:

@@ -31,6 +31,7 @@ def write_report(folder: RunFolder, run: Run) -> Path:
 <h1>{html.escape(f"{run.agent.name} on {run.env}, seed {run.seed}")}</h1>
 {table(summary(rows))}
 <p><img alt="returns and losses over environment steps" src="data:image/png;base64,{image}"></p>
+<h2>Engine</h2>{table(sessions(folder.about))}
 <h2>Time</h2>{table(time_shares(rows))}
 <h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(run), sort_keys=False))}</pre>
 <h2>Versions and machine</h2>{table(folder.about.get("versions", {}) | folder.about.get("machine", {}))}
@@ -60,6 +61,13 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         found |= {"environment steps": f"{trained[-1]['step']:,}", "gradient updates": f"{trained[-1]['updates']:,}",
                   "steps per second": f"{trained[-1]['timing']['steps_per_second']:,.0f}"}
     return found
+
+
+def sessions(about: dict[str, Any]) -> dict[str, str]:
+    """How it ran from its start, and from every resume on: the engine and why, where the actors were, what was verified."""
+    return {f"from step {session['from_step']:,}": "; ".join(
+        filter(None, (session["engine"], f"on {session['device']}", session["where"], session.get("verify", ""))))
+        for session in about.get("sessions", [])}
 
 
 def time_shares(rows: list[dict[str, Any]]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The fused engine does what the plain one does: batches, gradients, parameters, priorities, actions; and allocates nothing."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -224,7 +225,10 @@ def test_verification_catches_a_fast_engine_that_learns_something_else(tmp_path:
 def test_a_verified_run_says_how_many_updates_were_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run.of({"agent": {"learning_starts": 200, "capacity": 2000}, "steps": 700, "verify": 50, "eval_every": 0})
     train(run, tmp_path / "run")
-    assert "verified: 10 updates repeated by the plain engine, largest difference of a parameter" in capsys.readouterr().err
+    words = "verified: 10 updates repeated by the plain engine, largest difference of a parameter"
+    assert words in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["sessions"][0]["verify"].startswith(words)
+    assert words in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_run_can_change_its_engine_when_it_is_resumed(tmp_path: Path) -> None:
@@ -233,6 +237,10 @@ def test_a_run_can_change_its_engine_when_it_is_resumed(tmp_path: Path) -> None:
     result = resume(tmp_path / "run", 600, engine="plain", quiet=True)
     assert (result.run.engine, result.step) == ("plain", 600)
     assert resume(tmp_path / "run", 800, engine="fused", quiet=True).step == 800
+    sessions = json.loads((tmp_path / "run" / "run.json").read_text())["sessions"]
+    assert [(s["from_step"], s["engine"].split(",")[0], s["device"]) for s in sessions] == [
+        (0, "fused", "cpu"), (400, "plain", "cpu"), (600, "fused", "cpu")]
+    assert "<th>from step 400</th><td>plain, as asked; on cpu</td>" in (tmp_path / "run" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(("option", "why"), [({"explore": "noisy"}, "noisy"), ({"net": {"encoder": "small"}}, "convolutions")],
