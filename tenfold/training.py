@@ -58,8 +58,8 @@ def train(run: Run, out: str | Path = "", *, overwrite: bool = False, quiet: boo
     """Trains `run` from the start into the folder `out` (runs/<environment> by default)."""
     path = Path(out) if out else Path("runs") / run.env.split("(")[0].replace("/", "-").replace(":", "-")
     prepare(run)
-    with Interrupt() as interrupt, ready(run, quiet) as place:  # before the folder: settings that do not fit leave nothing behind
-        folder = RunFolder.create(path, run, overwrite)
+    # the place before the folder: settings that do not fit leave nothing behind
+    with Interrupt() as interrupt, ready(run, quiet) as place, RunFolder.create(path, run, overwrite) as folder:
         return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), interrupt, quiet)
 
 
@@ -67,6 +67,12 @@ def resume(path: str | Path, steps: int | None = None, *, engine: str = "", quie
     """Goes on from the latest whole checkpoint, as if the run had never stopped; `steps` sets a new end, `engine` another
     engine (then numbers differ in their last bits)."""
     folder, run = RunFolder.open(Path(path))
+    with folder:
+        return go_on(folder, run, steps, engine, quiet)
+
+
+def go_on(folder: RunFolder, run: Run, steps: int | None, engine: str, quiet: bool) -> Result:
+    """`resume` in a folder that nobody else writes to."""
     checkpoints = Checkpoints(folder, run.keep)
     arrays, rows, note, complaints = checkpoints.latest()
     run = replace(run, engine=engine) if engine else run
@@ -77,8 +83,8 @@ def resume(path: str | Path, steps: int | None = None, *, engine: str = "", quie
                           "back, or start a run of its own; only --steps and --engine can change on resume.")
     run = run if steps is None else replace(run, steps=steps)
     if note["step"] >= run.steps and not note["owes_evaluation"]:
-        raise Finished(f"{path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
-                        f"`tenfold eval {path}`.")
+        raise Finished(f"{folder.path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
+                        f"`tenfold eval {folder.path}`.")
     prepare(run)
     with Interrupt() as interrupt, ready(run, quiet) as place:
         try:

@@ -9,12 +9,13 @@ import time
 import uuid
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
 from tenfold.config import read_yaml, to_mapping
 from tenfold.errors import UserError
+from tenfold.record.claim import Claim, claimed_below
 from tenfold.record.files import replace_file
 from tenfold.settings import Run
 
@@ -46,7 +47,7 @@ def versions() -> dict[str, str]:
 
 
 class RunFolder:
-    """Paths and identity of one run."""
+    """Paths and identity of one run. Inside `with` it is kept to this process; a new one is from its creation on."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,6 +55,16 @@ class RunFolder:
         self.metrics, self.tensorboard = path / "metrics.jsonl", path / "tensorboard"
         self.report = path / "report.html"
         self.about: dict[str, Any] = {}
+        self.claim: Claim | None = None
+
+    def __enter__(self) -> Self:
+        self.claim = self.claim or Claim(self.path)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.claim:
+            self.claim.let_go()
+        self.claim = None
 
     @property
     def id(self) -> str:
@@ -65,16 +76,19 @@ class RunFolder:
         folder = cls(path)
         folder.about = {"kind": KIND, "id": uuid.uuid4().hex, "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                         "command": sys.argv, "versions": versions(), "machine": machine_card()}
-        made = path.with_name(f".{path.name}.{os.getpid()}.new")  # the new folder stands complete before the old one goes
+        made = path.absolute()
+        made = made.with_name(f".{made.name}.{os.getpid()}.new")  # the new folder stands complete before the old one goes
         try:
             require_place(path, overwrite)
-            for part in (made / folder.checkpoints.name, made / folder.rows.name):
-                part.mkdir(parents=True)
-            write_settings(made, run)
-            replace_file(made / "run.json", json.dumps(folder.about, indent=1).encode())
-            if path.exists():
-                shutil.rmtree(path)
-            made.rename(path)
+            with claimed_below(path):
+                for part in (made / folder.checkpoints.name, made / folder.rows.name):
+                    part.mkdir(parents=True)
+                write_settings(made, run)
+                replace_file(made / "run.json", json.dumps(folder.about, indent=1).encode())
+                folder.claim = Claim(made)  # it stays with the folder when that is renamed
+                if path.exists():
+                    shutil.rmtree(path)
+                made.rename(path)
         except OSError as error:
             shutil.rmtree(made, ignore_errors=True)
             raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
