@@ -17,6 +17,7 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.config import differing, to_mapping
 from tenfold.engines.fused import set_threads
+from tenfold.envs.jobshop import anchored
 from tenfold.envs.vector import MaskReader, is_multiagent, make_env, make_environments
 from tenfold.errors import ActorFault, CheckpointError, ConfigError, UserError
 from tenfold.ops.random import Purpose
@@ -57,6 +58,7 @@ class Finished(UserError):
 def train(run: Run, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Result:
     """Trains `run` from the start into the folder `out` (runs/<environment> by default)."""
     path = Path(out) if out else Path("runs") / run.env.split("(")[0].replace("/", "-").replace(":", "-")
+    run = replace(run, env=anchored(run.env))
     prepare(run)
     # the place before the folder: settings that do not fit leave nothing behind
     with Interrupt() as interrupt, ready(run, quiet) as place, RunFolder.create(path, run, overwrite) as folder:

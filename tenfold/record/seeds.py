@@ -15,6 +15,7 @@ import numpy as np
 import yaml
 
 from tenfold.config import read_yaml, to_mapping
+from tenfold.envs.jobshop import anchored
 from tenfold.errors import UserError
 from tenfold.record.claim import Claim, claimed_below
 from tenfold.record.files import replace_file
@@ -44,6 +45,7 @@ class SeedsFolder:
 
     @classmethod
     def create(cls, path: Path, run: Run, seeds: tuple[int, ...], overwrite: bool = False) -> "SeedsFolder":
+        run = replace(run, env=anchored(run.env))
         about = {"kind": SEEDS_KIND, "seeds": list(seeds), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                  "versions": versions(), "machine": machine_card()}
         try:
