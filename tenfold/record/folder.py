@@ -108,7 +108,11 @@ class RunFolder:
 
 
 def require_place(path: Path, overwrite: bool) -> None:
-    """Refuses a folder that holds something: anything that is not ours, and a run unless `overwrite` says so."""
+    """Refuses a folder that holds something: anything that is not ours, and a run unless `overwrite` says so. Nor can the
+    folder be replaced in which this process is."""
+    if Path.cwd().is_relative_to(path.resolve()):
+        raise UserError(f"{path} is the folder you are in, or holds it: name a folder of the run's own with --out, such as "
+                        f"{path / 'run'}.")
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (is_run(path) or is_seeds(path)):

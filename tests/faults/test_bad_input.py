@@ -34,6 +34,9 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["report", "plain-folder"], "plain-folder is not a tenfold run"),
     (["train", "dqn", *QUICK, "--out", "plain-folder"], "plain-folder exists and is not a tenfold run"),
     (["train", "dqn", *QUICK, "--out", "plain-folder", "--overwrite"], "plain-folder exists and is not a tenfold run"),
+    (["train", "dqn", *QUICK, "--out", "."], ". is the folder you are in, or holds it: name a folder of the run's own with --out, such as run"),
+    (["train", "dqn", *QUICK, "--out", "..", "--overwrite"], ".. is the folder you are in, or holds it"),
+    (["train", "dqn", *QUICK, "--out", "/", "--seeds", "2"], "/ is the folder you are in, or holds it"),
     (["train", "dqn", *QUICK, "--out", "a-file/run"], "a-file/run cannot be written: Not a directory"),
     (["train", "dqn", *QUICK, "--out", "/proc/run"], "/proc/run cannot be written"),
 ]
