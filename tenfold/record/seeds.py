@@ -62,8 +62,11 @@ class SeedsFolder:
 
     @classmethod
     def open(cls, path: Path) -> "SeedsFolder":
-        about = json.loads((path / "seeds.json").read_text())
-        return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(about["seeds"]))
+        seeds = json.loads((path / "seeds.json").read_text()).get("seeds")
+        if not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
+            raise UserError(f"{path / 'seeds.json'} does not say which seeds there are: write them back, such as \"seeds\": [0, 1], "
+                            f"or name a seed's own folder below {path}.")
+        return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(seeds))
 
 
 def interquartile_mean(values: np.ndarray) -> Any:
