@@ -147,7 +147,12 @@ def whole_number(text: str | None, flag: str, least: int, most: int = 2**63 - 1)
 
 
 def train(arguments: argparse.Namespace) -> int:
-    run = named(arguments.what, settings_given(arguments))
+    given = settings_given(arguments)
+    if arguments.seeds is not None and "seed" in given:
+        raise UserError("--seed and --seeds exclude each other: give one seed, or say which several.")
+    if arguments.seeds is None and arguments.jobs is not None:
+        raise UserError("--jobs says how many seeds are trained at the same time: give --seeds as well.")
+    run = named(arguments.what, given)
     out = arguments.out or str(RUNS / (Path(arguments.what).stem if arguments.what not in AGENTS else
                                        f"{arguments.what}-{run.env.split('(')[0].replace('/', '-').replace(':', '-')}"))
     jobs = whole_number(arguments.jobs, "--jobs", 1, 1024) or 0
@@ -202,6 +207,8 @@ def resume(arguments: argparse.Namespace) -> int:
         with Claim(path):
             return finish_seeds(resume_seeds(path, steps, engine=arguments.engine or "", quiet=arguments.quiet,
                                              jobs=whole_number(arguments.jobs, "--jobs", 1, 1024) or 0))
+    if arguments.jobs is not None:
+        raise UserError(f"--jobs is for a run of many seeds, and {path} is none.")
     from tenfold.training import resume as go_on
     return finish(go_on(path, steps, engine=arguments.engine or "", quiet=arguments.quiet))
 

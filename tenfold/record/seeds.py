@@ -64,8 +64,8 @@ class SeedsFolder:
     def open(cls, path: Path) -> "SeedsFolder":
         seeds = json.loads((path / "seeds.json").read_text()).get("seeds")
         if not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
-            raise UserError(f"{path / 'seeds.json'} does not say which seeds there are: write them back, such as \"seeds\": [0, 1], "
-                            f"or name a seed's own folder below {path}.")
+            raise UserError(f"{path / 'seeds.json'} does not say which seeds there are: write them back, such as "
+                            f"\"seeds\": [0, 1], or name a seed's own folder below {path}.")
         return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(seeds))
 
 
