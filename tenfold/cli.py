@@ -329,6 +329,18 @@ def check(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def writable(path: Path, flag: str) -> Path:
+    """A file that is written after much work; refused before it where that cannot be."""
+    try:
+        new = not path.exists()
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UserError(f"{flag} {path} cannot be written: {error.strerror or error}.") from None
+    return path
+
+
 def bench(arguments: argparse.Namespace) -> int:
     from tenfold.engines.fused import set_threads
     from tenfold.measure import choose, run_all, show_rows, write
@@ -336,11 +348,12 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print("\n".join(chosen))
         return 0
+    file = writable(Path(arguments.json), "--json") if arguments.json else None
     set_threads(1)
     rows = run_all(chosen)
     show_rows(rows)
-    if arguments.json:
-        write("", rows, Path(arguments.json))
+    if file:
+        write("", rows, file)
     return 1 if any(row["equal"] is False for row in rows) else 0
 
 
@@ -348,9 +361,9 @@ def profile(arguments: argparse.Namespace) -> int:
     from tenfold.profiling import profile_run, show_profiles, verdict, write_trace
     run, steps = named(arguments.what, settings_given(arguments)), whole_number(arguments.length, "--for", 1, 10**8)
     assert steps is not None
+    trace = writable(Path(arguments.trace or "profile.json"), "--trace")
     profiles = [profile_run(run, engine.strip(), steps) for engine in arguments.engines.split(",")]
     show_profiles(profiles)
-    trace = Path(arguments.trace or "profile.json")
     write_trace(profiles, trace)
     print(f"{verdict(profiles)}\ntrace: {trace} (open it at chrome://tracing or ui.perfetto.dev)")
     return 0
