@@ -15,11 +15,13 @@ import torch
 
 from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
-from tenfold.config import differing, to_mapping
+from tenfold.config import differing, show, to_mapping
 from tenfold.engines.fused import set_threads
 from tenfold.envs.jobshop import anchored
 from tenfold.envs.vector import MaskReader, is_multiagent, make_env, make_environments
 from tenfold.errors import ActorFault, CheckpointError, ConfigError, UserError
+from tenfold.memory.replay import require_memory
+from tenfold.ops.mlp import parameter_count
 from tenfold.ops.random import Purpose
 from tenfold.places.actor import make_agent
 from tenfold.places.make import Place, make_place
@@ -30,9 +32,10 @@ from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import RunFolder, versions, write_settings
 from tenfold.record.metrics import Metrics
 from tenfold.record.report import write_report
-from tenfold.settings import PPO, Run, value_at
+from tenfold.settings import PPO, Noisy, Run, value_at
 from tenfold.spaces import discrete_actions, observation_layout, policy_actions
 
+COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
 PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
 
 
@@ -109,6 +112,20 @@ def prepare(run: Run) -> None:
     set_threads(run.threads)
     if run.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device", "= cuda, but PyTorch sees no CUDA device here: use cpu.")
+    if run.device != "cuda":
+        require_networks(run)
+
+
+def require_networks(run: Run) -> None:
+    """Refuses hidden layers that memory cannot hold: the kernel would end the process without a word."""
+    agent = run.agent
+    towers = 2 + (agent.baseline == "counterfactual") if isinstance(agent, PPO) else 1 + isinstance(agent.explore, Noisy)
+    count = towers * parameter_count(agent.net.hidden)
+    try:
+        require_memory(count * COPIES * 4)
+    except UserError:
+        raise ConfigError("agent.net.hidden", f"= {show(agent.net.hidden)} makes {count:,} parameters, for whose learning "
+                          f"{count * COPIES * 4:,} bytes are needed, more than are free: make the layers narrower.") from None
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def in_order(names: tuple[Any, ...]) -> list[Any]:
 
 def join_mask(mask: Any, sizes: tuple[int, ...], in_rows: bool = False) -> torch.Tensor:
     """(..., M) out of one tensor (..., M), one of equal heads (..., C, n), or a list, tuple or dict with one for each head; a
-    dict's names in natural order. `in_rows`: the space has a row for each head; of a single head the shape alone does not tell."""
+    dict's names in natural order. `in_rows`: the space has a row for each head; of a single head no shape tells it."""
     options = sum(sizes)
     if isinstance(mask, Mapping):
         mask = [mask[name] for name in in_order(tuple(mask))]

@@ -21,6 +21,9 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "dqn", "--env", "Pendulum-v1"], "Pendulum-v1 has continuous actions"),
     (["train", "dqn", "--agent.net.encoder", "nature"], "agent.net.encoder = nature needs images"),
     (["train", "dqn", "--agent.capacity", "1000G"], "The replay memory needs"),
+    (["train", "dqn", "--agent.net.hidden", ",".join(["16384"] * 400)],  # 399 x (16384² + 16384) parameters, two terabytes
+     "16384 makes 107,112,284,160 parameters, for whose learning 2,142,245,683,200 bytes are needed, more than are free"),
+    (["train", "ppo", "--agent.net.hidden", ",".join(["16384"] * 400)], "16384 makes 214,224,568,320 parameters"),
     (["train", "dqn", "--device", "cuda"], "PyTorch sees no CUDA device"),
     (["train", "dqn", "--env", "Acrobot-v1", "--vectorize", "native"], "has no vector class of its own"),
     (["train"], "The following arguments are required: WHAT"),
