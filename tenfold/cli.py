@@ -147,7 +147,12 @@ def whole_number(text: str | None, flag: str, least: int, most: int = 2**63 - 1)
 
 
 def train(arguments: argparse.Namespace) -> int:
-    run = named(arguments.what, settings_given(arguments))
+    given = settings_given(arguments)
+    if arguments.seeds is not None and "seed" in given:
+        raise UserError("--seed and --seeds exclude each other: give one seed, or say which several.")
+    if arguments.seeds is None and arguments.jobs is not None:
+        raise UserError("--jobs says how many seeds are trained at the same time: give --seeds as well.")
+    run = named(arguments.what, given)
     out = arguments.out or str(RUNS / (Path(arguments.what).stem if arguments.what not in AGENTS else
                                        f"{arguments.what}-{run.env.split('(')[0].replace('/', '-').replace(':', '-')}"))
     jobs = whole_number(arguments.jobs, "--jobs", 1, 1024) or 0
@@ -195,11 +200,15 @@ def finish_seeds(result: Any) -> int:
 
 def resume(arguments: argparse.Namespace) -> int:
     path, steps = chosen_run(arguments.run), whole_number(arguments.steps, "--steps", 1)
+    from tenfold.record.claim import Claim
     from tenfold.record.folder import is_seeds
     if is_seeds(path):
         from tenfold.seeds import resume_seeds
-        return finish_seeds(resume_seeds(path, steps, engine=arguments.engine or "", quiet=arguments.quiet,
-                                         jobs=whole_number(arguments.jobs, "--jobs", 1, 1024) or 0))
+        with Claim(path):
+            return finish_seeds(resume_seeds(path, steps, engine=arguments.engine or "", quiet=arguments.quiet,
+                                             jobs=whole_number(arguments.jobs, "--jobs", 1, 1024) or 0))
+    if arguments.jobs is not None:
+        raise UserError(f"--jobs is for a run of many seeds, and {path} is none.")
     from tenfold.training import resume as go_on
     return finish(go_on(path, steps, engine=arguments.engine or "", quiet=arguments.quiet))
 
@@ -319,6 +328,18 @@ def check(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def writable(path: Path, flag: str) -> Path:
+    """A file that is written after much work; refused before it where that cannot be."""
+    try:
+        new = not path.exists()
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UserError(f"{flag} {path} cannot be written: {error.strerror or error}.") from None
+    return path
+
+
 def bench(arguments: argparse.Namespace) -> int:
     from tenfold.engines.fused import set_threads
     from tenfold.measure import choose, run_all, show_rows, write
@@ -326,11 +347,12 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print("\n".join(chosen))
         return 0
+    file = writable(Path(arguments.json), "--json") if arguments.json else None
     set_threads(1)
     rows = run_all(chosen)
     show_rows(rows)
-    if arguments.json:
-        write("", rows, Path(arguments.json))
+    if file:
+        write("", rows, file)
     return 1 if any(row["equal"] is False for row in rows) else 0
 
 
@@ -338,9 +360,9 @@ def profile(arguments: argparse.Namespace) -> int:
     from tenfold.profiling import profile_run, show_profiles, verdict, write_trace
     run, steps = named(arguments.what, settings_given(arguments)), whole_number(arguments.length, "--for", 1, 10**8)
     assert steps is not None
+    trace = writable(Path(arguments.trace or "profile.json"), "--trace")
     profiles = [profile_run(run, engine.strip(), steps) for engine in arguments.engines.split(",")]
     show_profiles(profiles)
-    trace = Path(arguments.trace or "profile.json")
     write_trace(profiles, trace)
     print(f"{verdict(profiles)}\ntrace: {trace} (open it at chrome://tracing or ui.perfetto.dev)")
     return 0

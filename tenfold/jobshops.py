@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.agents.ppo import PPOAgent
+from tenfold.envs.jobshop import SHOP
 from tenfold.envs.schedule import RULES, Schedule, check_schedule, dispatch, gantt_png, gantt_text, optimum, read_instance
 from tenfold.envs.vector import split_name
 from tenfold.errors import UserError
@@ -11,7 +12,6 @@ from tenfold.playing import Agent, Policy, greedy, play, sampling
 from tenfold.settings import Run
 from tenfold.training import agent_of
 
-SHOP = "tenfold/JobShop-v0"
 SAMPLES = 64  # schedules drawn from a policy, of which the best counts
 
 
@@ -21,7 +21,8 @@ def is_job_shop(env: str) -> bool:
 
 def judge(run: Run, agent: Agent, seed: int, path: Path) -> dict[str, Any]:
     """Makespans by the same budget for everyone, each schedule verified; the best is drawn into path/gantt.png."""
-    instance = read_instance(split_name(run.env)[1].get("instance", "ft06"))
+    asked = split_name(run.env)[1].get("instance", "ft06")
+    instance = read_instance(asked)
 
     def best_of(player: PPOAgent, policy: Policy, count: int) -> tuple[int, Schedule]:
         played = play(run.env, player, policy, count, seed, limit=run.episode_limit)
@@ -35,7 +36,7 @@ def judge(run: Run, agent: Agent, seed: int, path: Path) -> dict[str, Any]:
     schedule = its_schedule if steady < best else schedule
     rules = {rule: min(check_schedule(instance, dispatch(instance, rule, seed=i))
                        for i in range(SAMPLES if rule == "random" else 1)) for rule in RULES}
-    found = {"greedy_makespan": steady, "best_makespan": best, "optimum": optimum(instance.name), "rules": rules,
+    found = {"greedy_makespan": steady, "best_makespan": best, "optimum": optimum(str(asked)), "rules": rules,
              "untrained_best_makespan": best_of(untrained, sampling(untrained), SAMPLES)[0], "gantt": str(path / "gantt.png"),
              "schedule": [list(map(int, operation)) for operation in schedule]}
     gantt_png(schedule, path / "gantt.png", f"{instance.name}, makespan {min(best, steady)}")

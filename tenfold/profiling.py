@@ -10,6 +10,7 @@ from time import perf_counter_ns
 from rich.console import Console
 from rich.table import Table
 
+from tenfold.errors import UserError
 from tenfold.places.make import make_place
 from tenfold.record.clock import Clock
 from tenfold.settings import Run
@@ -63,6 +64,9 @@ def profile_run(run: Run, engine: str, steps: int, quiet: bool = False) -> Profi
         place.time_every_round()
         warm_up(place, quiet)
         while place.agent.updates == 0:
+            if place.step >= run.steps:
+                raise UserError(f"There is no update in {run.steps:,} steps of this run, so nothing to profile: lower "
+                                "agent.learning_starts (of ppo agent.horizon), or raise steps.")
             place.round()
         clock = place.clock = EventClock()
         first, start = place.step, perf_counter_ns()

@@ -187,7 +187,7 @@ class DQN(Config):
     explore: Epsilon | Boltzmann | Noisy = Epsilon()
     """epsilon(schedule), boltzmann(temperature) or noisy(sigma)"""
     loss: Literal["mse", "huber"] = "mse"
-    """squared or Huber (kappa = 1) TD error; quantile regression always uses quantile Huber"""
+    """squared or Huber (kappa = 1) TD error; quantiles always use quantile Huber, but for quantile(1), which is the mean"""
     clip_norm: Positive | None = None
     """longest gradient (Euclidean norm over all parameters), or none"""
     net: Net = field(default_factory=Net)

@@ -109,7 +109,7 @@ class ObsLayout:
 
 
 def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
-    """Box as it is (float64 becomes float32, the networks' precision); discrete spaces one-hot; Tuple and Dict joined."""
+    """Box as it is (all floats become float32, the networks' precision); discrete spaces one-hot; Tuple and Dict joined."""
     if isinstance(space, spaces.Box):
         return box_layout(space)
     if isinstance(space, spaces.Discrete):
@@ -131,7 +131,7 @@ def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
 
 def box_layout(space: spaces.Box) -> ObsLayout:
     shape = space.shape
-    dtype = np.dtype(np.float32) if space.dtype == np.float64 else np.dtype(space.dtype)
+    dtype = np.dtype(np.float32) if np.issubdtype(space.dtype, np.floating) else np.dtype(space.dtype)
     if dtype != np.uint8 or len(shape) not in (2, 3):
         return ObsLayout(shape, dtype, (math.prod(shape),), 1.0)
     last = len(shape) == 3 and shape[-1] in IMAGE_CHANNELS and shape[0] > max(IMAGE_CHANNELS)

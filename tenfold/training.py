@@ -15,10 +15,13 @@ import torch
 
 from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
-from tenfold.config import differing, to_mapping
+from tenfold.config import differing, show, to_mapping
 from tenfold.engines.fused import set_threads
+from tenfold.envs.jobshop import anchored
 from tenfold.envs.vector import MaskReader, is_multiagent, make_env, make_environments
 from tenfold.errors import ActorFault, CheckpointError, ConfigError, EnvironmentFault, UserError
+from tenfold.memory.replay import require_memory
+from tenfold.ops.mlp import parameter_count
 from tenfold.ops.random import Purpose
 from tenfold.places.actor import make_agent
 from tenfold.places.make import Place, make_place
@@ -29,9 +32,10 @@ from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import RunFolder, versions, write_settings
 from tenfold.record.metrics import Metrics
 from tenfold.record.report import write_report
-from tenfold.settings import PPO, Run, value_at
+from tenfold.settings import PPO, Noisy, Run, value_at
 from tenfold.spaces import discrete_actions, observation_layout, policy_actions
 
+COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
 PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
 
 
@@ -57,9 +61,10 @@ class Finished(UserError):
 def train(run: Run, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Result:
     """Trains `run` from the start into the folder `out` (runs/<environment> by default)."""
     path = Path(out) if out else Path("runs") / run.env.split("(")[0].replace("/", "-").replace(":", "-")
+    run = replace(run, env=anchored(run.env))
     prepare(run)
-    with Interrupt() as interrupt, ready(run, quiet) as place:  # before the folder: settings that do not fit leave nothing behind
-        folder = RunFolder.create(path, run, overwrite)
+    # the place before the folder: settings that do not fit leave nothing behind
+    with Interrupt() as interrupt, ready(run, quiet) as place, RunFolder.create(path, run, overwrite) as folder:
         return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), interrupt, quiet)
 
 
@@ -67,6 +72,12 @@ def resume(path: str | Path, steps: int | None = None, *, engine: str = "", quie
     """Goes on from the latest whole checkpoint, as if the run had never stopped; `steps` sets a new end, `engine` another
     engine (then numbers differ in their last bits)."""
     folder, run = RunFolder.open(Path(path))
+    with folder:
+        return go_on(folder, run, steps, engine, quiet)
+
+
+def go_on(folder: RunFolder, run: Run, steps: int | None, engine: str, quiet: bool) -> Result:
+    """`resume` in a folder that nobody else writes to."""
     checkpoints = Checkpoints(folder, run.keep)
     arrays, rows, note, complaints = checkpoints.latest()
     run = replace(run, engine=engine) if engine else run
@@ -77,8 +88,8 @@ def resume(path: str | Path, steps: int | None = None, *, engine: str = "", quie
                           "back, or start a run of its own; only --steps and --engine can change on resume.")
     run = run if steps is None else replace(run, steps=steps)
     if note["step"] >= run.steps and not note["owes_evaluation"]:
-        raise Finished(f"{path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
-                        f"`tenfold eval {path}`.")
+        raise Finished(f"{folder.path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
+                        f"`tenfold eval {folder.path}`.")
     prepare(run)
     with Interrupt() as interrupt, ready(run, quiet) as place:
         try:
@@ -101,6 +112,20 @@ def prepare(run: Run) -> None:
     set_threads(run.threads)
     if run.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device", "= cuda, but PyTorch sees no CUDA device here: use cpu.")
+    if run.device != "cuda":
+        require_networks(run)
+
+
+def require_networks(run: Run) -> None:
+    """Refuses hidden layers that memory cannot hold: the kernel would end the process without a word."""
+    agent = run.agent
+    towers = 2 + (agent.baseline == "counterfactual") if isinstance(agent, PPO) else 1 + isinstance(agent.explore, Noisy)
+    count = towers * parameter_count(agent.net.hidden)
+    try:
+        require_memory(count * COPIES * 4)
+    except UserError:
+        raise ConfigError("agent.net.hidden", f"= {show(agent.net.hidden)} makes {count:,} parameters, for whose learning "
+                          f"{count * COPIES * 4:,} bytes are needed, more than are free: make the layers narrower.") from None
 
 
 @contextmanager

@@ -85,3 +85,21 @@ def test_profile_from_the_command_line(tenfold: Callable[..., subprocess.Complet
     assert done.returncode == 0, done.stderr
     assert "largest cost" in done.stdout and (tmp_path / "profile.json").exists()
     assert tenfold("profile", "cartpole", "--engine", "quick").returncode == 2
+
+
+def test_a_run_that_never_learns_is_not_profiled(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ["profile", "dqn", "--agent.learning-starts", "1G", "--steps", "500", "--engine", "plain", "--trace", str(tmp_path / "t.json")]
+    assert main(command) == 2
+    assert "There is no update in 500 steps of this run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["profile", "dqn", "--trace"], ["bench", "--json"]], ids=["profile", "bench"])
+@pytest.mark.parametrize("file", ["nowhere/x.json", "."])
+def test_a_result_that_cannot_be_written_is_refused_before_anything_is_measured(command: list[str], file: str, tmp_path: Path,
+                                                                                monkeypatch: pytest.MonkeyPatch,
+                                                                                capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("tenfold.profiling.profile_run", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr("tenfold.measure.run_all", lambda *_: pytest.fail("it was measured"))
+    assert main([*command, str(tmp_path / file)]) == 2
+    assert f"{command[-1]} {tmp_path / file} cannot be written" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

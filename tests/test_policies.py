@@ -79,6 +79,28 @@ def test_a_batch_is_sampled_by_the_draws_of_each_row_alone(env: str) -> None:
     assert len(np.unique(together, axis=0)) > 3  # and they are not all one
 
 
+def test_a_file_of_a_known_name_has_no_known_optimum_and_means_the_same_file_from_any_folder(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder, long in ((here, 3), (there, 30)):
+        folder.mkdir()
+        (folder / "ft06.txt").write_text(f"2 2\n0 {long} 1 2\n0 2 1 4\n")
+    monkeypatch.chdir(here)
+    shop = ["train", "ppo", "--env", "tenfold/JobShop-v0(instance=ft06.txt)", "--agent.on-empty", "absent", *SMALL, "--quiet"]
+    assert main([*shop, "--steps", "200", "--out", "one"]) == 0
+    assert main([*shop, "--steps", "200", "--out", "many", "--seeds", "1"]) == 0
+    monkeypatch.chdir(there)
+    capsys.readouterr()
+    assert main(["eval", str(here / "one"), "--episodes", "1", "--json"]) == 0
+    found = told(capsys)
+    assert found["optimum"] is None and found["best_makespan"] == 8  # job 1 first: 0-2 and 2-6, then 2-5 and 6-8
+    for run in ("one/config.yaml", "many/config.yaml", "many/seed-0/config.yaml"):
+        assert f"instance={here}/ft06.txt" in (here / run).read_text()
+    (here / "ft06.txt").write_text((there / "ft06.txt").read_text())
+    assert main(["resume", str(here / "one"), "--steps", "400"]) == 2
+    assert "the instance is not the one this run was trained on" in capsys.readouterr().err
+
+
 def test_python_trains_a_policy(tmp_path: Path) -> None:
     run = ten.Run(env="tenfold/Pendulum-v1", num_envs=2, steps=400, eval_every=0,
                   agent=ten.PPO(horizon=20, net=ten.PolicyNet(hidden=(8,))))

@@ -154,6 +154,17 @@ def test_an_error_in_one_seed_is_named_and_twice_the_same_seed_refused(four: Pat
         train_seeds(SeedsFolder.open(four).run, (1, 1), tmp_path / "other")
 
 
+@pytest.mark.parametrize("lost", ["", ', "seeds": null', ', "seeds": []', ', "seeds": ["a"]'])
+@pytest.mark.parametrize("command", ["resume", "eval", "report"])
+def test_a_folder_that_has_lost_its_list_of_seeds_is_refused(lost: str, command: str, four: Path, tmp_path: Path,
+                                                             capsys: pytest.CaptureFixture[str]) -> None:
+    from tenfold.cli import main
+    shutil.copytree(four, tmp_path / "many")
+    (tmp_path / "many" / "seeds.json").write_text('{"kind": "tenfold-seeds"' + lost + "}")
+    assert main([command, str(tmp_path / "many")]) == 2
+    assert "seeds.json does not say which seeds there are" in capsys.readouterr().err
+
+
 def test_the_interquartile_mean_leaves_out_the_outer_quarters() -> None:
     assert interquartile_mean(np.array([0.0, 1, 2, 3, 4, 5, 6, 1000])) == 3.5  # 2, 3, 4, 5
     assert interquartile_mean(np.array([1.0, 2, 6])) == 3.0  # too few to leave any out

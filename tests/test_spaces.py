@@ -10,8 +10,9 @@ from tenfold.spaces import DiscreteActions, discrete_actions, observation_layout
 B = gym.spaces
 
 
-def test_vectors_keep_their_numbers_and_float64_becomes_the_networks_precision() -> None:
-    layout = observation_layout(B.Box(-1, 1, (3,), np.float64), "x")
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
+def test_vectors_keep_their_numbers_and_all_floats_become_the_networks_precision(dtype: type[np.floating]) -> None:
+    layout = observation_layout(B.Box(-1, 1, (3,), dtype), "x")
     assert layout.dtype == np.float32 and layout.encoder == "mlp" and layout.direct
     assert layout.encode(np.array([0.1, 0.2, 0.3])).tolist() == np.float32([0.1, 0.2, 0.3]).tolist()
 

@@ -24,9 +24,24 @@ from tenfold.envs.jobshop_rules import (
     scratch,
     shop_of,
 )
-from tenfold.envs.schedule import Instance, Schedule, Scheduled, gantt_figure, gantt_text, read_instance
+from tenfold.envs.schedule import OPTIMA, Instance, Schedule, Scheduled, gantt_figure, gantt_text, read_instance
 from tenfold.envs.vector import Environments, split_name
 from tenfold.errors import EnvironmentFault
+
+SHOP = "tenfold/JobShop-v0"
+
+
+def anchored(name: str) -> str:
+    """The environment's name with an instance's file as an absolute path, so that it means the same file from any folder."""
+    ident, asked = split_name(name)
+    file = Path(str(asked.get("instance", ""))).absolute()
+    if ident != SHOP or set(asked) != {"instance"} or asked["instance"] in OPTIMA or not file.is_file():
+        return name
+    moved = f"{ident}(instance={file})"
+    if split_name(moved)[1] != {"instance": str(file)}:
+        raise EnvironmentFault(f"The instance's path {file} cannot be kept in a run's settings: move it to a folder without "
+                               "commas, quotes and brackets in its name.")
+    return moved
 
 
 def schedule_of(instance: Instance, row: np.ndarray) -> Schedule:
@@ -110,10 +125,13 @@ class JobShopEnvironments(Environments):
 
     def state(self) -> dict[str, np.ndarray]:
         return {"state": self.states.copy(), "length": self.length.copy(), "episode": self.episode.copy(), "ret": self.ret.copy(),
-                "obs": self.obs.copy(), "last_makespan": self.last_makespan.copy(), "last_state": self.last_states.copy()}
+                "obs": self.obs.copy(), "last_makespan": self.last_makespan.copy(), "last_state": self.last_states.copy(),
+                "routes": self.routes.copy()}
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """False where the restored states do not show the same observations: not an exact resume."""
+        if not np.array_equal(self.routes, state.get("routes", self.routes)):
+            raise EnvironmentFault(f"{self.name}: the instance is not the one this run was trained on: put its file back.")
         self.states[:], self.ret[:] = state["state"], state["ret"]
         self.length[:], self.episode[:] = state["length"], state["episode"]
         self.last_makespan[:], self.last_states[:] = state["last_makespan"], state["last_state"]

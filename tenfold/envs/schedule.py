@@ -74,9 +74,10 @@ class Instance:
         return self.machine.shape[1]
 
 
-def optimum(name: str) -> int | None:
-    """The shortest makespan of an instance we ship; None where none is known to us."""
-    return OPTIMA.get(name)
+def optimum(source: str) -> int | None:
+    """The shortest makespan of an instance we ship, by what `read_instance` was given; None where none is known to us, as of a
+    file of whatever name."""
+    return OPTIMA.get(source)
 
 
 def read_instance(source: str | Path | Instance) -> Instance:

@@ -100,9 +100,9 @@ def in_order(names: tuple[Any, ...]) -> list[Any]:
     return sorted(names, key=natural)
 
 
-def join_mask(mask: Any, sizes: tuple[int, ...]) -> torch.Tensor:
+def join_mask(mask: Any, sizes: tuple[int, ...], in_rows: bool = False) -> torch.Tensor:
     """(..., M) out of one tensor (..., M), one of equal heads (..., C, n), or a list, tuple or dict with one for each head; a
-    dict's names in natural order."""
+    dict's names in natural order. `in_rows`: the space has a row for each head; of a single head no shape tells it."""
     options = sum(sizes)
     if isinstance(mask, Mapping):
         mask = [mask[name] for name in in_order(tuple(mask))]
@@ -111,7 +111,7 @@ def join_mask(mask: Any, sizes: tuple[int, ...]) -> torch.Tensor:
         if found != sizes:
             raise ValueError(f"the mask's parts have {list(found)} options, the heads have {list(sizes)}")
         return torch.cat(list(mask), -1)
-    if mask.shape[-1] == options:
+    if mask.shape[-1] == options and not in_rows:
         return mask
     if len(set(sizes)) == 1 and tuple(mask.shape[-2:]) == (len(sizes), sizes[0]):
         return mask.flatten(-2)
@@ -133,7 +133,8 @@ def check_mask_space(space: Any, sizes: tuple[int, ...]) -> None:
 
 
 def join_observation(layout: ObsLayout, value: Any, dtype: torch.dtype) -> torch.Tensor:
-    """(..., D) as the layout lies in a row: arrays flattened, discrete parts one-hot, Dict and Tuple joined."""
+    """(..., D) as the layout lies in a row: arrays flattened, images of bytes scaled to [0, 1], discrete parts one-hot,
+    Dict and Tuple joined."""
     if layout.parts:
         parts = [value[key] for key in layout.keys] if layout.keys else value
         return torch.cat([join_observation(part, one, dtype) for part, one in zip(layout.parts, parts, strict=True)], -1)
@@ -143,7 +144,8 @@ def join_observation(layout: ObsLayout, value: Any, dtype: torch.dtype) -> torch
         return torch.zeros(*value.shape[:-1], layout.size, dtype=dtype, device=value.device).scatter_(-1, value + places, 1)
     if len(layout.shape) != 1:
         value = value.reshape(*value.shape[:value.dim() - len(layout.shape)], layout.size)
-    return value if value.dtype == dtype else value.to(dtype)
+    value = value if value.dtype == dtype else value.to(dtype)
+    return value if layout.scale == 1.0 else value * layout.scale
 
 
 # the module ---------------------------------------------------------------------------------------------------------------
@@ -181,6 +183,8 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
     To put an encoder of your own in front, override `setup` and `features`.
     """
 
+    mask_in_rows = False  # the mask's space has a row for each head
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.eval()  # RLlib switches to training by itself before a training pass
@@ -193,6 +197,7 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
         self.settings = HeadsModel.read(self.model_config)
         sizes = sizes_of(self.action_space)
         check_mask_space(space["action_mask"], sizes)
+        self.mask_in_rows = len(space["action_mask"].shape or ()) == 2
         self.layout = observation_layout(space["observations"], "the environment")
         widths = (self.layout.size, *self.settings.hidden)
         self.heads = MaskedHeads(sizes, self.settings.empty_policy(sizes))
@@ -223,7 +228,7 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
 
     def mask(self, batch: Batch) -> torch.Tensor:
         """(..., M), in one of the dtypes that MaskedHeads reads."""
-        mask = join_mask(batch[Columns.OBS]["action_mask"], self.heads.sizes)
+        mask = join_mask(batch[Columns.OBS]["action_mask"], self.heads.sizes, self.mask_in_rows)
         return mask.float() if mask.dtype in WIDE_INTEGERS else mask
 
     # RLlib's passes

@@ -9,12 +9,13 @@ import time
 import uuid
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
 from tenfold.config import read_yaml, to_mapping
 from tenfold.errors import UserError
+from tenfold.record.claim import Claim, claimed_below
 from tenfold.record.files import replace_file
 from tenfold.settings import Run
 
@@ -46,7 +47,7 @@ def versions() -> dict[str, str]:
 
 
 class RunFolder:
-    """Paths and identity of one run."""
+    """Paths and identity of one run. Inside `with` it is kept to this process; a new one is from its creation on."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,6 +55,16 @@ class RunFolder:
         self.metrics, self.tensorboard = path / "metrics.jsonl", path / "tensorboard"
         self.report = path / "report.html"
         self.about: dict[str, Any] = {}
+        self.claim: Claim | None = None
+
+    def __enter__(self) -> Self:
+        self.claim = self.claim or Claim(self.path)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.claim:
+            self.claim.let_go()
+        self.claim = None
 
     @property
     def id(self) -> str:
@@ -65,16 +76,19 @@ class RunFolder:
         folder = cls(path)
         folder.about = {"kind": KIND, "id": uuid.uuid4().hex, "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                         "command": sys.argv, "versions": versions(), "machine": machine_card()}
-        made = path.with_name(f".{path.name}.{os.getpid()}.new")  # the new folder stands complete before the old one goes
+        made = path.absolute()
+        made = made.with_name(f".{made.name}.{os.getpid()}.new")  # the new folder stands complete before the old one goes
         try:
             require_place(path, overwrite)
-            for part in (made / folder.checkpoints.name, made / folder.rows.name):
-                part.mkdir(parents=True)
-            write_settings(made, run)
-            folder.write_about(made)
-            if path.exists():
-                shutil.rmtree(path)
-            made.rename(path)
+            with claimed_below(path):
+                for part in (made / folder.checkpoints.name, made / folder.rows.name):
+                    part.mkdir(parents=True)
+                write_settings(made, run)
+                folder.write_about(made)
+                folder.claim = Claim(made)  # it stays with the folder when that is renamed
+                if path.exists():
+                    shutil.rmtree(path)
+                made.rename(path)
         except OSError as error:
             shutil.rmtree(made, ignore_errors=True)
             raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
@@ -97,7 +111,11 @@ class RunFolder:
 
 
 def require_place(path: Path, overwrite: bool) -> None:
-    """Refuses a folder that holds something: anything that is not ours, and a run unless `overwrite` says so."""
+    """Refuses a folder that holds something: anything that is not ours, and a run unless `overwrite` says so. Nor can the
+    folder be replaced in which this process is."""
+    if Path.cwd().is_relative_to(path.resolve()):
+        raise UserError(f"{path} is the folder you are in, or holds it: name a folder of the run's own with --out, such as "
+                        f"{path / 'run'}.")
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (is_run(path) or is_seeds(path)):

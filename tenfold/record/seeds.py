@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ import numpy as np
 import yaml
 
 from tenfold.config import read_yaml, to_mapping
+from tenfold.envs.jobshop import anchored
 from tenfold.errors import UserError
+from tenfold.record.claim import Claim, claimed_below
 from tenfold.record.files import replace_file
 from tenfold.record.folder import SEEDS_KIND, machine_card, require_place, versions, write_settings
 from tenfold.record.metrics import read_rows
@@ -27,11 +29,13 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class SeedsFolder:
-    """Where the members are. `run` is the experiment; its seed is a member's affair."""
+    """Where the members are. `run` is the experiment; its seed is a member's affair. A new one is kept to this process as long
+    as the object lives."""
 
     path: Path
     run: Run
     seeds: tuple[int, ...]
+    claim: Claim | None = field(default=None, compare=False, repr=False)
 
     def member(self, seed: int) -> Path:
         return self.path / f"seed-{seed}"
@@ -41,23 +45,28 @@ class SeedsFolder:
 
     @classmethod
     def create(cls, path: Path, run: Run, seeds: tuple[int, ...], overwrite: bool = False) -> "SeedsFolder":
+        run = replace(run, env=anchored(run.env))
         about = {"kind": SEEDS_KIND, "seeds": list(seeds), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                  "versions": versions(), "machine": machine_card()}
         try:
             require_place(path, overwrite)
-            if path.exists():
-                shutil.rmtree(path)
-            path.mkdir(parents=True)
+            with claimed_below(path):
+                if path.exists():
+                    shutil.rmtree(path)
+                path.mkdir(parents=True)
             write_settings(path, run)
             replace_file(path / "seeds.json", json.dumps(about, indent=1).encode())
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
-        return cls(path, run, seeds)
+        return cls(path, run, seeds, Claim(path))
 
     @classmethod
     def open(cls, path: Path) -> "SeedsFolder":
-        about = json.loads((path / "seeds.json").read_text())
-        return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(about["seeds"]))
+        seeds = json.loads((path / "seeds.json").read_text()).get("seeds")
+        if not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
+            raise UserError(f"{path / 'seeds.json'} does not say which seeds there are: write them back, such as "
+                            f"\"seeds\": [0, 1], or name a seed's own folder below {path}.")
+        return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(seeds))
 
 
 def interquartile_mean(values: np.ndarray) -> Any:
@@ -142,9 +151,9 @@ def draw(folder: SeedsFolder) -> bytes:
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for kind, field, colour, label in (("train", "return", "C0", "training (mean of 100 episodes)"),
-                                       ("eval", "mean_return", "C3", "evaluation (greedy)")):
-        steps, values = curves(folder, kind, field)
+    for kind, column, colour, label in (("train", "return", "C0", "training (mean of 100 episodes)"),
+                                        ("eval", "mean_return", "C3", "evaluation (greedy)")):
+        steps, values = curves(folder, kind, column)
         if steps.size:
             axes.plot(steps, values.T, color=colour, alpha=0.2, linewidth=0.8)
             axes.plot(steps, interquartile_mean(values), color=colour, label=label)

@@ -21,6 +21,9 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "dqn", "--env", "Pendulum-v1"], "Pendulum-v1 has continuous actions"),
     (["train", "dqn", "--agent.net.encoder", "nature"], "agent.net.encoder = nature needs images"),
     (["train", "dqn", "--agent.capacity", "1000G"], "The replay memory needs"),
+    (["train", "dqn", "--agent.net.hidden", ",".join(["16384"] * 400)],  # 399 x (16384² + 16384) parameters, two terabytes
+     "16384 makes 107,112,284,160 parameters, for whose learning 2,142,245,683,200 bytes are needed, more than are free"),
+    (["train", "ppo", "--agent.net.hidden", ",".join(["16384"] * 400)], "16384 makes 214,224,568,320 parameters"),
     (["train", "dqn", "--device", "cuda"], "PyTorch sees no CUDA device"),
     (["train", "dqn", "--env", "Acrobot-v1", "--vectorize", "native"], "has no vector class of its own"),
     (["train"], "The following arguments are required: WHAT"),
@@ -34,6 +37,11 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["report", "plain-folder"], "plain-folder is not a tenfold run"),
     (["train", "dqn", *QUICK, "--out", "plain-folder"], "plain-folder exists and is not a tenfold run"),
     (["train", "dqn", *QUICK, "--out", "plain-folder", "--overwrite"], "plain-folder exists and is not a tenfold run"),
+    (["train", "dqn", "--jobs", "2"], "--jobs says how many seeds are trained at the same time: give --seeds as well."),
+    (["train", "dqn", "--seed", "7", "--seeds", "2"], "--seed and --seeds exclude each other"),
+    (["train", "dqn", *QUICK, "--out", "."], ". is the folder you are in, or holds it: name a folder of the run's own with --out, such as run"),
+    (["train", "dqn", *QUICK, "--out", "..", "--overwrite"], ".. is the folder you are in, or holds it"),
+    (["train", "dqn", *QUICK, "--out", "/", "--seeds", "2"], "/ is the folder you are in, or holds it"),
     (["train", "dqn", *QUICK, "--out", "a-file/run"], "a-file/run cannot be written: Not a directory"),
     (["train", "dqn", *QUICK, "--out", "/proc/run"], "/proc/run cannot be written"),
 ]
@@ -128,6 +136,12 @@ def test_settings_changed_behind_a_runs_back_are_refused_on_resume(before: str, 
     config.write_text(config.read_text().replace(before, after))
     assert main(["resume", str(finished), "--steps", "900"]) == 2
     assert f"{key} in {config} is not what the checkpoint was trained with" in capsys.readouterr().err
+
+
+def test_jobs_of_a_single_run_are_refused_on_resume(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tenfold.cli import main
+    assert main(["resume", str(finished), "--steps", "700", "--jobs", "2"]) == 2
+    assert f"--jobs is for a run of many seeds, and {finished} is none." in capsys.readouterr().err
 
 
 def test_an_end_that_lies_behind_is_refused_and_changes_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,6 +125,31 @@ def test_equal_heads_take_a_mask_with_a_row_for_each() -> None:
     assert torch.equal(join_mask(mask, (4, 4, 4)), mask.view(2, 12))
 
 
+def test_a_single_head_takes_a_mask_of_one_row() -> None:
+    """Declared as (1, 5): the shape of a batch alone would not tell the row from a time dimension."""
+    flat = build(sizes=[5])
+    module = RLModuleSpec(module_class=MultiHeadActionMaskRLModule, action_space=flat.action_space, model_config={"hidden": [16, 12]},
+                          observation_space=gym.spaces.Dict({"observations": flat.observation_space["observations"],
+                                                             "action_mask": gym.spaces.Box(0, 1, (1, 5), np.int8)})).build()
+    module.set_state(flat.get_state())
+    for shape in ((4,), (2, 2)):  # with and without a time dimension
+        batch = batch_of(4, [5])
+        batch = {Columns.OBS: {key: value.view(*shape, -1) for key, value in batch[Columns.OBS].items()}}
+        rows = {Columns.OBS: batch[Columns.OBS] | {"action_mask": batch[Columns.OBS]["action_mask"].unsqueeze(-2)}}
+        for forward in ("forward_train", "forward_inference"):
+            one, other = getattr(module, forward)(rows), getattr(flat, forward)(batch)
+            assert torch.equal(one[Columns.ACTION_DIST_INPUTS], other[Columns.ACTION_DIST_INPUTS])
+        assert module.forward_exploration(rows)[Columns.ACTIONS].shape == (*shape, 1)
+
+
+def test_images_of_bytes_are_scaled_as_for_tenfolds_own_agents() -> None:
+    space = gym.spaces.Dict({"observations": gym.spaces.Box(0, 255, (2, 2), np.uint8), "action_mask": gym.spaces.MultiBinary(4)})
+    module = RLModuleSpec(module_class=MultiHeadActionMaskRLModule, action_space=gym.spaces.MultiDiscrete([2, 2]),
+                          observation_space=space).build()
+    seen = torch.tensor([[[0, 51], [102, 255]]], dtype=torch.uint8)
+    assert torch.allclose(module.observations({Columns.OBS: {"observations": seen}}), torch.tensor([[0, 0.2, 0.4, 1.0]]))
+
+
 def test_the_heads_of_a_dict_are_counted_as_numbers() -> None:
     """head_2 stands before head_10, whatever the order of letters is."""
     parts = {f"head_{i}": torch.full((1, 2), float(i)) for i in (10, 2, 1, 9, 11)}
