@@ -242,15 +242,22 @@ def evaluate(arguments: argparse.Namespace) -> int:
         print(json.dumps({"run": str(path), "env": folder.run.env, "mean_return": joined["mean"], **joined, "members": members}))
         return 0
     print(f"{folder.run.env}, checkpoint {arguments.checkpoint}, {episodes} episodes each, greedy")
+    shop = "greedy_makespan" in members[0]
     for s, member in zip(folder.seeds, members, strict=True):
-        print(f"  seed {s:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}")
+        makespans = f"   makespan {member['best_makespan']}, greedy {member['greedy_makespan']}" if shop else ""
+        print(f"  seed {s:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}{makespans}")
     print(f"  trained   {sentence(joined)}\n  random    {members[0]['random_mean_return']:10.2f}")
+    if shop:
+        from tenfold.jobshops import sentences
+        best, seed = min((min(m["best_makespan"], m["greedy_makespan"]), s) for s, m in zip(folder.seeds, members, strict=True))
+        print(f"the best, {best} by seed {seed}:\n{sentences(members[folder.seeds.index(seed)])}")
     return 0
 
 
 def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None) -> dict[str, Any]:
     """The greedy policy's returns, with the random policy's beside them."""
     from tenfold.playing import film, greedy, play, uniformly_random
+    from tenfold.record.files import replace_file
     from tenfold.record.folder import RunFolder
     from tenfold.training import load
     _, run = RunFolder.open(path)
@@ -267,7 +274,9 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
     from tenfold.envs.treasure_rules import is_gridworld
     from tenfold.jobshops import is_job_shop, judge
     if is_job_shop(run.env):
-        found |= judge(run, agent, seed, path)
+        judged = judge(run, agent, seed, path)
+        replace_file(path / "makespans.json", json.dumps(judged, indent=1).encode())  # for the report
+        found |= judged
     if is_gridworld(run.env):
         from tenfold.envs.treasure_play import yardsticks
         found |= {f"{player}_mean_return": mean for player, mean in yardsticks(run.env).items()}

@@ -127,6 +127,11 @@ def test_python_api(small_run, tmp_path: Path) -> None:
     assert ten.evaluate(tmp_path / "run", episodes=3).returns == score.returns
 
 
+def test_names_that_are_imported_later_are_shown_all_the_same() -> None:
+    assert {"train", "Run", "DQN", "load", "ops", "__version__"} <= set(dir(ten))
+    assert {"gae", "MaskedHeads", "RunningNorm"} <= set(dir(ten.ops))
+
+
 def test_a_native_vector_class_trains_and_says_that_its_resume_is_not_exact(tenfold) -> None:
     done = tenfold("train", "dqn", "--env", "CartPole-v1", "--vectorize", "native", "--num-envs", "4", *QUICK, "--out", "native")
     assert done.returncode == 0, done.stderr

@@ -63,6 +63,23 @@ def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(tmp_path: Path, capsy
     assert main(["eval", out, "--episodes", "1"]) == 0
     words = capsys.readouterr().out
     assert "the optimum is 55" in words and "untrained" in words and "gantt.png" in words
+    assert "Schedule" not in (tmp_path / "shop" / "report.html").read_text()
+    assert main(["report", out]) == 0
+    page = (tmp_path / "shop" / "report.html").read_text()
+    assert f"<th>makespan, greedy</th><td>{found['greedy_makespan']}</td>" in page and "<th>rule SPT</th><td>88</td>" in page
+    assert page.count("data:image/png;base64,") == 2  # the curve and the chart
+
+
+def test_seeds_of_a_job_shop_are_judged_each_and_the_best_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "shops")
+    assert main(["train", "jobshop-ft06", "--steps", "1k", "--seeds", "2", "--out", out, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["eval", out, "--episodes", "1", "--json"]) == 0
+    each = [min(member["best_makespan"], member["greedy_makespan"]) for member in told(capsys)["members"]]
+    assert main(["eval", out, "--episodes", "1"]) == 0
+    words = capsys.readouterr().out
+    assert words.count("   makespan ") == 2 and f"the best, {min(each)} by seed {each.index(min(each))}:" in words
+    assert f"chart      {out}/seed-{each.index(min(each))}/gantt.png" in words and "machine 5 |" in words
 
 
 @pytest.mark.parametrize("env", ["tenfold/JobShop-v0(instance=ft06)", "tenfold/Pendulum-v1"])
@@ -90,7 +107,7 @@ def test_python_trains_a_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("flags", "words"), [
-    (["--agent.capacity", "5"], "agent.capacity = 5 is not a setting"), (["--agent.horizn", "5"], "--agent.horizn is not a flag"),
+    (["--agent.capacity", "5"], "agent.capacity = 5 is not a setting of ppo, which this run trains: it belongs to dqn"), (["--agent.horizn", "5"], "--agent.horizn is not a flag"),
     (["--agent.clip", "0"], "agent.clip = 0 is out of range"), (["--agent.name", "pppo"], "is not one of dqn, ppo")])
 def test_mistakes_are_answered_in_a_sentence(flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "ppo", "--env", "tenfold/CartPole-v1", "--out", str(tmp_path / "run"), *flags]) == 2

@@ -85,7 +85,8 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
         raise EnvironmentFault(f"There is no environment {ident}: {near}.") from None
     except ModuleNotFoundError as error:
         module = error.name or ident.split(":")[0]
-        raise EnvironmentFault(f"{ident} needs the module {module}, which is not installed.") from None
+        own = ": run this in its folder, or put that folder on PYTHONPATH" if module == ident.split(":")[0] else ""
+        raise EnvironmentFault(f"{ident} needs the module {module}, which is not installed{own}.") from None
     except UserError:
         raise
     except Exception as error:  # an environment's constructor may complain in any way it likes
