@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import tenfold as ten
 from tenfold.agents.ppo import PPOAgent
@@ -127,6 +128,13 @@ def test_pieces_work_alone() -> None:
     """A step cut by a time limit: δ = 1 + 0.99·5 − 5 = 0.95, from the final observation's value and not the next episode's."""
     one = np.ones((1, 1))
     assert ten.ops.gae(one, one * 0.99, one * 5, one * 5, one, 0.95)[0, 0] == pytest.approx(0.95)
+    row = ten.ops.gae([1.0, 1.0], [0.5, 0.0], [2.0, 4.0], [4.0, 9.0], [False, True], lam=0.5)  # [T]: δ = 1 + 2 − 2 and 1 − 4
+    assert row.tolist() == [1 - 0.25 * 3, -3.0]
+    out = torch.zeros(2)
+    given = [torch.tensor(a) for a in ([1.0, 1.0], [0.5, 0.0], [2.0, 4.0], [4.0, 9.0], [False, True])]
+    assert ten.ops.gae(*given, 0.5, out=out) is out and out.tolist() == row.tolist()
+    with pytest.raises(ValueError, match=r"discount must be \[T\], \[T, B\]"):
+        ten.ops.gae(np.ones(2), 0.9, np.ones(2), np.ones(2), np.ones(2), 0.5)
     assert ten.ops.MaskedHeads([2, 3]).options == 5
     with pytest.raises(AttributeError):
         ten.ops.nothing  # noqa: B018
