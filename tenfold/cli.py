@@ -78,11 +78,13 @@ def parser() -> Parser:
 
     report = commands.add_parser("report", help="write a run's page and picture anew", allow_abbrev=False)
     report.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
-    commands.add_parser("check", help="compare every fast path with its plain reference, on this machine", allow_abbrev=False)
+    check = commands.add_parser("check", help="compare every fast path with its plain reference, here", allow_abbrev=False)
+    check.add_argument("names", nargs="*", metavar="NAME", help="only those with one of these in their name, such as returns")
     bench = commands.add_parser("bench", help="time every fast path against its baseline, on this machine", allow_abbrev=False)
     bench.add_argument("names", nargs="*", metavar="NAME", help="which (all by default); `pairs` means every registered pair")
     bench.add_argument("--peers", action="store_true", help="other people's packages too (make bench-peers installs them)")
-    bench.add_argument("--json", metavar="FILE", help="write the rows, with the machine card")
+    bench.add_argument("--json", nargs="?", const="", metavar="FILE",
+                       help="write the rows, with the machine card; without FILE print them instead of the table")
     bench.add_argument("--list", action="store_true", help="show the names")
     profile = commands.add_parser("profile", help="show where a run's time goes, engine by engine", allow_abbrev=False)
     profile.add_argument("what", metavar="WHAT", help="a preset, an agent or FILE.yaml, as for train")
@@ -318,28 +320,35 @@ def check(arguments: argparse.Namespace) -> int:
     from tenfold.ops.pairs import all_pairs, check_pair
     table = Table("pair", "cases", "max difference", "tolerance", "verdict")
     failed = 0
-    for tested in all_pairs():
+    chosen = [tested for tested in all_pairs() if not arguments.names or any(name in tested.name for name in arguments.names)]
+    if not chosen:
+        raise UserError(f"No fast path has {' or '.join(arguments.names)} in its name: `tenfold check` without a name shows all.")
+    for tested in chosen:
         verdict = check_pair(tested)
         failed += not verdict.equal
         table.add_row(verdict.name, str(verdict.cases), f"{verdict.difference:.2g}", verdict.tolerance,
                       "[green]equal[/]" if verdict.equal else "[red]DIFFERENT[/]")
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)  # a pipe cuts no names
     print(f"{table.row_count - failed} of {table.row_count} fast paths equal their references on this machine.")
     return 1 if failed else 0
 
 
 def bench(arguments: argparse.Namespace) -> int:
     from tenfold.engines.fused import set_threads
-    from tenfold.measure import choose, run_all, show_rows, write
+    from tenfold.measure import as_json, choose, run_all, show_rows
     chosen = choose(arguments.names, arguments.peers)
     if arguments.list:
         print("\n".join(chosen))
         return 0
     set_threads(1)
     rows = run_all(chosen)
-    show_rows(rows)
+    if arguments.json == "":
+        print(as_json(rows))
+    else:
+        show_rows(rows)
     if arguments.json:
-        write("", rows, Path(arguments.json))
+        Path(arguments.json).parent.mkdir(parents=True, exist_ok=True)
+        Path(arguments.json).write_text(as_json(rows) + "\n")
     return 1 if any(row["equal"] is False for row in rows) else 0
 
 

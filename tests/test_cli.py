@@ -106,9 +106,19 @@ def test_check_walks_the_pairs_and_fails_when_one_is_wrong(capsys: pytest.Captur
     monkeypatch.setattr(pairs, "all_pairs", lambda: two)
     assert main(["check"]) == 0
     assert "2 of 2 fast paths equal their references" in capsys.readouterr().out
+    assert main(["check", "dueling"]) == 0
+    assert "1 of 1 fast paths equal their references" in capsys.readouterr().out
+    assert main(["check", "duelling"]) == 2
+    assert "No fast path has duelling in its name" in capsys.readouterr().err
     monkeypatch.setattr(pairs, "all_pairs", lambda: [two[0], replace(two[1], fast=lambda x: two[1].fast(x) + 0.01)])
     assert main(["check"]) == 1
     assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_a_pipe_cuts_no_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["check", "ops.random.fill_uniform"]) == 0
+    assert "ops.random.fill_uniform " in capsys.readouterr().out
 
 
 def test_version_and_help(tenfold) -> None:
