@@ -366,7 +366,7 @@ def profile(arguments: argparse.Namespace) -> int:
 
 def show_list(arguments: argparse.Namespace) -> int:
     from tenfold.envs.vector import known_environments
-    from tenfold.record.folder import runs_below
+    from tenfold.record.folder import is_seeds, runs_below
     print("presets")
     for name, path in presets().items():
         about = path.read_text().splitlines()[0].lstrip("# ") if path.read_text().startswith("#") else read_yaml(path).get("env")
@@ -384,9 +384,35 @@ def show_list(arguments: argparse.Namespace) -> int:
     found = runs_below(RUNS)
     if found:
         print("runs")
-        for path in found:
-            print(f"  {path}")
+        many = {path.parent for path in found if is_seeds(path.parent)}
+        for path in dict.fromkeys(p.parent if p.parent in many else p for p in found):  # as eval and resume take them
+            print(f"  {path!s:32} {about_seeds(path) if path in many else about_run(path)}")
     return 0
+
+
+def about_run(path: Path) -> str:
+    """A run in a few words: what trained on what, how far, and how well at last."""
+    from tenfold.record.folder import RunFolder
+    from tenfold.record.seeds import latest_row
+    try:
+        run = RunFolder.open(path)[1]
+    except UserError as error:
+        return str(error)
+    row = latest_row(path / "metrics.jsonl")
+    step = row.get("step", 0)
+    far = f"finished at {step:,}" if step >= run.steps else f"at {step:,} of {run.steps:,}, not finished"
+    return f"{run.agent.name} on {run.env}, {far}" + (f", return {row['return']:.2f}" if "return" in row else "")
+
+
+def about_seeds(path: Path) -> str:
+    """The same of many seeds."""
+    from tenfold.record.seeds import SeedsFolder, latest_row
+    folder = SeedsFolder.open(path)
+    rows = [latest_row(folder.member(seed) / "metrics.jsonl") for seed in folder.seeds]
+    done = sum(row.get("step", 0) >= folder.run.steps for row in rows)
+    returns = [row["return"] for row in rows if "return" in row]
+    mean = f", mean return {sum(returns) / len(returns):.2f}" if returns else ""
+    return f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at {folder.run.steps:,}{mean}"
 
 
 COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "report": report, "check": check, "bench": bench,

@@ -54,7 +54,8 @@ class ObsLayout:
                 row[offset + int(value) - first] = 1
         else:
             start = 0
-            if not isinstance(obs, Mapping if self.keys else Sequence | np.ndarray):
+            fits = isinstance(obs, Mapping) if self.keys else isinstance(obs, Sequence | np.ndarray)
+            if not fits:
                 wanted = f"a dict with the keys {', '.join(self.keys)}" if self.keys else f"a tuple of {len(self.parts)} parts"
                 raise EnvironmentFault(f"The observation is of type {type(obs).__name__}: its space promises {wanted}.")
             missing = [k for k in self.keys if k not in obs]

@@ -94,8 +94,10 @@ def test_resume_without_an_argument_takes_the_latest_run(tenfold) -> None:
 def test_list_shows_presets_agents_engines_environments_and_runs(tenfold) -> None:
     tenfold("train", "dqn", *QUICK, "--out", "runs/mine", "--quiet")
     shown = tenfold("list").stdout
-    for word in ("presets", "cartpole", "catch", "agents", "dqn", "engines", "plain", "CartPole-v1", "tenfold/Catch-v0", "runs/mine"):
+    for word in ("presets", "cartpole", "catch", "agents", "dqn", "engines", "plain", "CartPole-v1", "tenfold/Catch-v0", "runs/mine",
+                 "dqn on CartPole-v1, finished at 400, return "):
         assert word in shown
+    assert "Ant-v3" not in shown and "Hopper-v2" not in shown  # Gymnasium only knows that they were
 
 
 def test_check_walks_the_pairs_and_fails_when_one_is_wrong(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

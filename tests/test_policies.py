@@ -132,7 +132,7 @@ def test_pieces_work_alone() -> None:
     assert row.tolist() == [1 - 0.25 * 3, -3.0]
     out = torch.zeros(2)
     given = [torch.tensor(a) for a in ([1.0, 1.0], [0.5, 0.0], [2.0, 4.0], [4.0, 9.0], [False, True])]
-    assert ten.ops.gae(*given, 0.5, out=out) is out and out.tolist() == row.tolist()
+    assert ten.ops.gae(*given, lam=0.5, out=out) is out and out.tolist() == row.tolist()
     with pytest.raises(ValueError, match=r"discount must be \[T\], \[T, B\]"):
         ten.ops.gae(np.ones(2), 0.9, np.ones(2), np.ones(2), np.ones(2), 0.5)
     assert ten.ops.MaskedHeads([2, 3]).options == 5

@@ -122,6 +122,8 @@ def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_pat
     page = (four / "report.html").read_text()
     assert "interquartile mean of 4 seeds" in page and "<td>600</td>" in page
     assert "<th>torch</th>" in page and "<th>cores</th>" in page and "<h2>Command</h2><pre>[&quot;" in page
+    listed = tenfold("list").stdout
+    assert "dqn on CartPole-v1, 4 of 4 seeds finished at 600, mean return " in listed and "seed-0" not in listed
     filmed = tenfold("eval", "runs/many", "--video")
     assert filmed.returncode == 2 and "runs/many/seed-0" in filmed.stderr
     more = tenfold("resume", "runs/many", "--steps", "700", "--quiet")
