@@ -5,6 +5,9 @@
 The task: ten machines, eight orders offered to each, about half of them forbidden at any time. Every step each machine takes
 one allowed order and the team is paid the mean value of what was taken. An illegal choice raises, so a run that ends proves
 that none was made. Replace `Orders` by your environment; the rest stays as it is.
+
+What to expect: a few iterations only begin to learn. The mean return, of actions drawn from the policy, was 0.06 at the first
+and about 0.2 at the sixth iteration of one run; the most likely actions then got 1.3, which the script prints last.
 """
 
 import argparse

@@ -80,6 +80,10 @@ HOMES = {"train": "training", "resume": "training", "evaluate": "training", "loa
          "resume_seeds": "seeds"}
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name == "ops":
         return import_module("tenfold.ops")

@@ -78,11 +78,13 @@ def parser() -> Parser:
 
     report = commands.add_parser("report", help="write a run's page and picture anew", allow_abbrev=False)
     report.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
-    commands.add_parser("check", help="compare every fast path with its plain reference, on this machine", allow_abbrev=False)
+    check = commands.add_parser("check", help="compare every fast path with its plain reference, here", allow_abbrev=False)
+    check.add_argument("names", nargs="*", metavar="NAME", help="only those with one of these in their name, such as returns")
     bench = commands.add_parser("bench", help="time every fast path against its baseline, on this machine", allow_abbrev=False)
     bench.add_argument("names", nargs="*", metavar="NAME", help="which (all by default); `pairs` means every registered pair")
     bench.add_argument("--peers", action="store_true", help="other people's packages too (make bench-peers installs them)")
-    bench.add_argument("--json", metavar="FILE", help="write the rows, with the machine card")
+    bench.add_argument("--json", nargs="?", const="", metavar="FILE",
+                       help="write the rows, with the machine card; without FILE print them instead of the table")
     bench.add_argument("--list", action="store_true", help="show the names")
     profile = commands.add_parser("profile", help="show where a run's time goes, engine by engine", allow_abbrev=False)
     profile.add_argument("what", metavar="WHAT", help="a preset, an agent or FILE.yaml, as for train")
@@ -251,15 +253,22 @@ def evaluate(arguments: argparse.Namespace) -> int:
         print(json.dumps({"run": str(path), "env": folder.run.env, "mean_return": joined["mean"], **joined, "members": members}))
         return 0
     print(f"{folder.run.env}, checkpoint {arguments.checkpoint}, {episodes} episodes each, greedy")
+    shop = "greedy_makespan" in members[0]
     for s, member in zip(folder.seeds, members, strict=True):
-        print(f"  seed {s:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}")
+        makespans = f"   makespan {member['best_makespan']}, greedy {member['greedy_makespan']}" if shop else ""
+        print(f"  seed {s:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}{makespans}")
     print(f"  trained   {sentence(joined)}\n  random    {members[0]['random_mean_return']:10.2f}")
+    if shop:
+        from tenfold.jobshops import sentences
+        best, seed = min((min(m["best_makespan"], m["greedy_makespan"]), s) for s, m in zip(folder.seeds, members, strict=True))
+        print(f"the best, {best} by seed {seed}:\n{sentences(members[folder.seeds.index(seed)])}")
     return 0
 
 
 def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None) -> dict[str, Any]:
     """The greedy policy's returns, with the random policy's beside them."""
     from tenfold.playing import film, greedy, play, uniformly_random
+    from tenfold.record.files import replace_file
     from tenfold.record.folder import RunFolder
     from tenfold.training import load
     _, run = RunFolder.open(path)
@@ -276,7 +285,9 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
     from tenfold.envs.treasure_rules import is_gridworld
     from tenfold.jobshops import is_job_shop, judge
     if is_job_shop(run.env):
-        found |= judge(run, agent, seed, path)
+        judged = judge(run, agent, seed, path)
+        replace_file(path / "makespans.json", json.dumps(judged, indent=1).encode())  # for the report
+        found |= judged
     if is_gridworld(run.env):
         from tenfold.envs.treasure_play import yardsticks
         found |= {f"{player}_mean_return": mean for player, mean in yardsticks(run.env).items()}
@@ -318,12 +329,15 @@ def check(arguments: argparse.Namespace) -> int:
     from tenfold.ops.pairs import all_pairs, check_pair
     table = Table("pair", "cases", "max difference", "tolerance", "verdict")
     failed = 0
-    for tested in all_pairs():
+    chosen = [tested for tested in all_pairs() if not arguments.names or any(name in tested.name for name in arguments.names)]
+    if not chosen:
+        raise UserError(f"No fast path has {' or '.join(arguments.names)} in its name: `tenfold check` without a name shows all.")
+    for tested in chosen:
         verdict = check_pair(tested)
         failed += not verdict.equal
         table.add_row(verdict.name, str(verdict.cases), f"{verdict.difference:.2g}", verdict.tolerance,
                       "[green]equal[/]" if verdict.equal else "[red]DIFFERENT[/]")
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)  # a pipe cuts no names
     print(f"{table.row_count - failed} of {table.row_count} fast paths equal their references on this machine.")
     return 1 if failed else 0
 
@@ -342,7 +356,7 @@ def writable(path: Path, flag: str) -> Path:
 
 def bench(arguments: argparse.Namespace) -> int:
     from tenfold.engines.fused import set_threads
-    from tenfold.measure import choose, run_all, show_rows, write
+    from tenfold.measure import as_json, choose, run_all, show_rows
     chosen = choose(arguments.names, arguments.peers)
     if arguments.list:
         print("\n".join(chosen))
@@ -350,9 +364,12 @@ def bench(arguments: argparse.Namespace) -> int:
     file = writable(Path(arguments.json), "--json") if arguments.json else None
     set_threads(1)
     rows = run_all(chosen)
-    show_rows(rows)
+    if arguments.json == "":
+        print(as_json(rows))
+    else:
+        show_rows(rows)
     if file:
-        write("", rows, file)
+        file.write_text(as_json(rows) + "\n")
     return 1 if any(row["equal"] is False for row in rows) else 0
 
 
@@ -370,7 +387,7 @@ def profile(arguments: argparse.Namespace) -> int:
 
 def show_list(arguments: argparse.Namespace) -> int:
     from tenfold.envs.vector import known_environments
-    from tenfold.record.folder import runs_below
+    from tenfold.record.folder import is_seeds, runs_below
     print("presets")
     for name, path in presets().items():
         about = path.read_text().splitlines()[0].lstrip("# ") if path.read_text().startswith("#") else read_yaml(path).get("env")
@@ -388,9 +405,35 @@ def show_list(arguments: argparse.Namespace) -> int:
     found = runs_below(RUNS)
     if found:
         print("runs")
-        for path in found:
-            print(f"  {path}")
+        many = {path.parent for path in found if is_seeds(path.parent)}
+        for path in dict.fromkeys(p.parent if p.parent in many else p for p in found):  # as eval and resume take them
+            print(f"  {path!s:32} {about_seeds(path) if path in many else about_run(path)}")
     return 0
+
+
+def about_run(path: Path) -> str:
+    """A run in a few words: what trained on what, how far, and how well at last."""
+    from tenfold.record.folder import RunFolder
+    from tenfold.record.seeds import latest_row
+    try:
+        run = RunFolder.open(path)[1]
+    except UserError as error:
+        return str(error)
+    row = latest_row(path / "metrics.jsonl")
+    step = row.get("step", 0)
+    far = f"finished at {step:,}" if step >= run.steps else f"at {step:,} of {run.steps:,}, not finished"
+    return f"{run.agent.name} on {run.env}, {far}" + (f", return {row['return']:.2f}" if "return" in row else "")
+
+
+def about_seeds(path: Path) -> str:
+    """The same of many seeds."""
+    from tenfold.record.seeds import SeedsFolder, latest_row
+    folder = SeedsFolder.open(path)
+    rows = [latest_row(folder.member(seed) / "metrics.jsonl") for seed in folder.seeds]
+    done = sum(row.get("step", 0) >= folder.run.steps for row in rows)
+    returns = [row["return"] for row in rows if "return" in row]
+    mean = f", mean return {sum(returns) / len(returns):.2f}" if returns else ""
+    return f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at {folder.run.steps:,}{mean}"
 
 
 COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "report": report, "check": check, "bench": bench,

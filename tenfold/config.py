@@ -146,6 +146,12 @@ def convert_group(value: Any, groups: Mapping[str, type[Config]], key: str) -> C
     name = str(value.get("name", first)) if first else ""
     if name not in groups:
         raise ConfigError(f"{key}.name", f"= {name} is not one of {', '.join(groups)}{nearest(name, tuple(groups))}.")
+    for raw, given in value.items():
+        word = str(raw).replace("-", "_")
+        owners = [other for other, group in groups.items() if word in hints(group)]
+        if owners and name not in owners:
+            raise ConfigError(f"{key}.{raw}", f"= {show(given)} is not a setting of {name}, which this run trains: "
+                              f"it belongs to {', '.join(owners)}.")
     try:
         return groups[name].of(value)
     except ConfigError as error:

@@ -36,9 +36,9 @@ def judge(run: Run, agent: Agent, seed: int, path: Path) -> dict[str, Any]:
     schedule = its_schedule if steady < best else schedule
     rules = {rule: min(check_schedule(instance, dispatch(instance, rule, seed=i))
                        for i in range(SAMPLES if rule == "random" else 1)) for rule in RULES}
-    found = {"greedy_makespan": steady, "best_makespan": best, "optimum": optimum(str(asked)), "rules": rules,
-             "untrained_best_makespan": best_of(untrained, sampling(untrained), SAMPLES)[0], "gantt": str(path / "gantt.png"),
-             "schedule": [list(map(int, operation)) for operation in schedule]}
+    found = {"greedy_makespan": steady, "best_makespan": best, "samples": SAMPLES, "optimum": optimum(str(asked)),
+             "rules": rules, "untrained_best_makespan": best_of(untrained, sampling(untrained), SAMPLES)[0],
+             "gantt": str(path / "gantt.png"), "schedule": [list(map(int, operation)) for operation in schedule]}
     gantt_png(schedule, path / "gantt.png", f"{instance.name}, makespan {min(best, steady)}")
     return found | {"picture": gantt_text(schedule)}
 

@@ -132,11 +132,16 @@ def numbers_in(inputs: tuple[Any, ...]) -> int:
     return sum(v.numel() if isinstance(v, torch.Tensor) else v.size if isinstance(v, np.ndarray) else 0 for v in inputs)
 
 
-def write(name: str, rows: list[dict[str, Any]], file: Path | None = None) -> None:
-    """Rows with the machine card, into bench/results/NAME.json by default."""
-    file = file or FOLDER / "results" / f"{name}.json"
+def as_json(rows: list[dict[str, Any]]) -> str:
+    """Rows with the machine card."""
+    return json.dumps({"machine": machine_card(), "versions": versions(), "rows": rows}, indent=1)
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> None:
+    """Rows into bench/results/NAME.json."""
+    file = FOLDER / "results" / f"{name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"machine": machine_card(), "versions": versions(), "rows": rows}, indent=1) + "\n")
+    file.write_text(as_json(rows) + "\n")
     for found in rows:
         print(found)
 

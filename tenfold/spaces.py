@@ -1,6 +1,7 @@
 """A Gymnasium space -> how it is laid out in arrays. The only ladder of isinstance in the package."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,10 @@ class ObsLayout:
                 row[offset + int(value) - first] = 1
         else:
             start = 0
+            fits = isinstance(obs, Mapping) if self.keys else isinstance(obs, Sequence | np.ndarray)
+            if not fits:
+                wanted = f"a dict with the keys {', '.join(self.keys)}" if self.keys else f"a tuple of {len(self.parts)} parts"
+                raise EnvironmentFault(f"The observation is of type {type(obs).__name__}: its space promises {wanted}.")
             missing = [k for k in self.keys if k not in obs]
             if missing:
                 raise EnvironmentFault(f"The observation has no key {missing[0]}: its space promises {', '.join(self.keys)}.")
@@ -81,7 +86,8 @@ class ObsLayout:
             return np.stack([self.encode(o) for o in (each if each is not None else [obs])]), each is None
         array, shape = np.asarray(obs), self.shape
         if array.shape[array.ndim - len(shape):] != shape or array.ndim - len(shape) not in (0, 1):
-            raise UserError(f"The observation has shape {array.shape}; this agent takes {shape} or, in a batch, {('B', *shape)}.")
+            batch = f"({', '.join(map(str, ('B', *shape)))})"
+            raise UserError(f"The observation has shape {array.shape}; this agent takes {shape} or, in a batch, {batch}.")
         single = array.ndim == len(shape)
         return np.ascontiguousarray(array[None] if single else array, self.dtype), single
 

@@ -24,7 +24,10 @@ def test_a_pair_is_timed_with_its_equality_and_its_memory(tmp_path: Path, capsys
     assert set(row) == KEYS and row["equal"] is True and row["setting"]["numbers"] == 4000
     assert row["ratio"] == pytest.approx(row["baseline_us"] / row["candidate_us"], rel=0.01)
     assert found["machine"]["cores"] >= 1 and "torch" in found["versions"]
-    assert "ops.adam.adam_numba" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "ops.adam.adam_numba" in shown and "{'name'" not in shown  # the table, not Python's own notation
+    assert main(["bench", "ops.adam.adam_numba", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["name"] == "ops.adam.adam_numba"
 
 
 def test_a_pair_that_is_not_equal_is_said_and_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

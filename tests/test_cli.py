@@ -94,8 +94,10 @@ def test_resume_without_an_argument_takes_the_latest_run(tenfold) -> None:
 def test_list_shows_presets_agents_engines_environments_and_runs(tenfold) -> None:
     tenfold("train", "dqn", *QUICK, "--out", "runs/mine", "--quiet")
     shown = tenfold("list").stdout
-    for word in ("presets", "cartpole", "catch", "agents", "dqn", "engines", "plain", "CartPole-v1", "tenfold/Catch-v0", "runs/mine"):
+    for word in ("presets", "cartpole", "catch", "agents", "dqn", "engines", "plain", "CartPole-v1", "tenfold/Catch-v0", "runs/mine",
+                 "dqn on CartPole-v1, finished at 400, return "):
         assert word in shown
+    assert "Ant-v3" not in shown and "Hopper-v2" not in shown  # Gymnasium only knows that they were
 
 
 def test_check_walks_the_pairs_and_fails_when_one_is_wrong(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,9 +108,19 @@ def test_check_walks_the_pairs_and_fails_when_one_is_wrong(capsys: pytest.Captur
     monkeypatch.setattr(pairs, "all_pairs", lambda: two)
     assert main(["check"]) == 0
     assert "2 of 2 fast paths equal their references" in capsys.readouterr().out
+    assert main(["check", "dueling"]) == 0
+    assert "1 of 1 fast paths equal their references" in capsys.readouterr().out
+    assert main(["check", "duelling"]) == 2
+    assert "No fast path has duelling in its name" in capsys.readouterr().err
     monkeypatch.setattr(pairs, "all_pairs", lambda: [two[0], replace(two[1], fast=lambda x: two[1].fast(x) + 0.01)])
     assert main(["check"]) == 1
     assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_a_pipe_cuts_no_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["check", "ops.random.fill_uniform"]) == 0
+    assert "ops.random.fill_uniform " in capsys.readouterr().out
 
 
 def test_version_and_help(tenfold) -> None:
@@ -125,6 +137,11 @@ def test_python_api(small_run, tmp_path: Path) -> None:
     assert agent.act(np.zeros(4, np.float32)) in (0, 1)
     assert agent.act(np.zeros((6, 4), np.float32)).shape == (6,)
     assert ten.evaluate(tmp_path / "run", episodes=3).returns == score.returns
+
+
+def test_names_that_are_imported_later_are_shown_all_the_same() -> None:
+    assert {"train", "Run", "DQN", "load", "ops", "__version__"} <= set(dir(ten))
+    assert {"gae", "MaskedHeads", "RunningNorm"} <= set(dir(ten.ops))
 
 
 def test_a_native_vector_class_trains_and_says_that_its_resume_is_not_exact(tenfold) -> None:

@@ -73,6 +73,7 @@ def test_call_notation() -> None:
 
 MISTAKES = [
     ({"agent": {"gama": 0.9}}, "agent.gama = 0.9 is not a setting: the nearest is gamma, a number"),
+    ({"agent": {"lam": 0.9}}, "agent.lam = 0.9 is not a setting of dqn, which this run trains: it belongs to ppo."),
     ({"gamma": 0.9}, "gamma = 0.9 is not a setting: the nearest is agent.gamma"),
     ({"zzzzzz": 1}, "zzzzzz = 1 is not a setting."),
     ({"steps": "many"}, "steps = many is not a whole number such as 32, 300k or 1.5M."),

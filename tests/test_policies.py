@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import tenfold as ten
 from tenfold.agents.ppo import PPOAgent
@@ -63,6 +64,23 @@ def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(tmp_path: Path, capsy
     assert main(["eval", out, "--episodes", "1"]) == 0
     words = capsys.readouterr().out
     assert "the optimum is 55" in words and "untrained" in words and "gantt.png" in words
+    assert "Schedule" not in (tmp_path / "shop" / "report.html").read_text()
+    assert main(["report", out]) == 0
+    page = (tmp_path / "shop" / "report.html").read_text()
+    assert f"<th>makespan, greedy</th><td>{found['greedy_makespan']}</td>" in page and "<th>rule SPT</th><td>88</td>" in page
+    assert page.count("data:image/png;base64,") == 2  # the curve and the chart
+
+
+def test_seeds_of_a_job_shop_are_judged_each_and_the_best_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "shops")
+    assert main(["train", "jobshop-ft06", "--steps", "1k", "--seeds", "2", "--out", out, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["eval", out, "--episodes", "1", "--json"]) == 0
+    each = [min(member["best_makespan"], member["greedy_makespan"]) for member in told(capsys)["members"]]
+    assert main(["eval", out, "--episodes", "1"]) == 0
+    words = capsys.readouterr().out
+    assert words.count("   makespan ") == 2 and f"the best, {min(each)} by seed {each.index(min(each))}:" in words
+    assert f"chart      {out}/seed-{each.index(min(each))}/gantt.png" in words and "machine 5 |" in words
 
 
 @pytest.mark.parametrize("env", ["tenfold/JobShop-v0(instance=ft06)", "tenfold/Pendulum-v1"])
@@ -112,7 +130,7 @@ def test_python_trains_a_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("flags", "words"), [
-    (["--agent.capacity", "5"], "agent.capacity = 5 is not a setting"), (["--agent.horizn", "5"], "--agent.horizn is not a flag"),
+    (["--agent.capacity", "5"], "agent.capacity = 5 is not a setting of ppo, which this run trains: it belongs to dqn"), (["--agent.horizn", "5"], "--agent.horizn is not a flag"),
     (["--agent.clip", "0"], "agent.clip = 0 is out of range"), (["--agent.name", "pppo"], "is not one of dqn, ppo")])
 def test_mistakes_are_answered_in_a_sentence(flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "ppo", "--env", "tenfold/CartPole-v1", "--out", str(tmp_path / "run"), *flags]) == 2
@@ -132,6 +150,13 @@ def test_pieces_work_alone() -> None:
     """A step cut by a time limit: δ = 1 + 0.99·5 − 5 = 0.95, from the final observation's value and not the next episode's."""
     one = np.ones((1, 1))
     assert ten.ops.gae(one, one * 0.99, one * 5, one * 5, one, 0.95)[0, 0] == pytest.approx(0.95)
+    row = ten.ops.gae([1.0, 1.0], [0.5, 0.0], [2.0, 4.0], [4.0, 9.0], [False, True], lam=0.5)  # [T]: δ = 1 + 2 − 2 and 1 − 4
+    assert row.tolist() == [1 - 0.25 * 3, -3.0]
+    out = torch.zeros(2)
+    given = [torch.tensor(a) for a in ([1.0, 1.0], [0.5, 0.0], [2.0, 4.0], [4.0, 9.0], [False, True])]
+    assert ten.ops.gae(*given, lam=0.5, out=out) is out and out.tolist() == row.tolist()
+    with pytest.raises(ValueError, match=r"discount must be \[T\], \[T, B\]"):
+        ten.ops.gae(np.ones(2), 0.9, np.ones(2), np.ones(2), np.ones(2), 0.5)
     assert ten.ops.MaskedHeads([2, 3]).options == 5
     with pytest.raises(AttributeError):
         ten.ops.nothing  # noqa: B018

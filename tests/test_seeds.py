@@ -119,7 +119,11 @@ def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_pat
     assert len(means) == 4 and found["iqm"] == pytest.approx(np.mean(sorted(means)[1:3]))
     assert found["interval"][0] <= found["iqm"] <= found["interval"][1]
     assert set(json.loads((four / "summary.json").read_text())["seeds"]) == {"0", "3", "5", "9"}
-    assert "interquartile mean of 4 seeds" in (four / "report.html").read_text()
+    page = (four / "report.html").read_text()
+    assert "interquartile mean of 4 seeds" in page and "<td>600</td>" in page
+    assert "<th>torch</th>" in page and "<th>cores</th>" in page and "<h2>Command</h2><pre>[&quot;" in page
+    listed = tenfold("list").stdout
+    assert "dqn on CartPole-v1, 4 of 4 seeds finished at 600, mean return " in listed and "seed-0" not in listed
     filmed = tenfold("eval", "runs/many", "--video")
     assert filmed.returncode == 2 and "runs/many/seed-0" in filmed.stderr
     more = tenfold("resume", "runs/many", "--steps", "700", "--quiet")

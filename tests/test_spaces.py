@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tenfold.errors import EnvironmentFault
+from tenfold.errors import EnvironmentFault, UserError
 from tenfold.spaces import DiscreteActions, discrete_actions, observation_layout
 
 B = gym.spaces
@@ -43,6 +43,18 @@ def test_tuples_and_dicts_are_joined_in_their_order() -> None:
     assert list(layout.keys) == list(both.keys())
     expected = {"a": [0, 1, 1, 0, 0], "b": [0.25, 0.5]}
     assert layout.encode({"b": [0.25, 0.5], "a": (1, 0)}).tolist() == [x for k in both for x in expected[k]]
+
+
+def test_an_observation_of_another_kind_is_refused_by_what_it_is() -> None:
+    both = observation_layout(B.Dict(flags=B.MultiBinary(2), speed=B.Box(0, 1, (2,))), "x")
+    with pytest.raises(EnvironmentFault, match=r"is of type ndarray: its space promises a dict with the keys flags, speed\."):
+        both.rows_of(np.zeros(4))
+    with pytest.raises(EnvironmentFault, match="has no key speed"):
+        both.encode({"flags": [0, 1]})
+    with pytest.raises(EnvironmentFault, match=r"is of type int: its space promises a tuple of 2 parts\."):
+        observation_layout(B.Tuple((B.Discrete(2), B.Discrete(3))), "x").encode(1)
+    with pytest.raises(UserError, match=r"has shape \(3,\); this agent takes \(4,\) or, in a batch, \(B, 4\)\."):
+        observation_layout(B.Box(0, 1, (4,)), "x").rows_of(np.zeros(3))
 
 
 def test_other_spaces_are_refused_by_name() -> None:

@@ -17,6 +17,10 @@ HOMES = {"MaskedHeads": "heads", "Gaussian": "gaussian", "FlattenPlan": "observa
 __all__ = ["FlattenPlan", "Gaussian", "MaskedHeads", "RunningNorm", "gae", "lambda_returns", "n_step_returns"]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module 'tenfold.ops' has no attribute {name!r}")

@@ -171,7 +171,16 @@ def baselines_reference(heads, logits, values, mask):
 EQUAL = {"rtol": 2e-5, "atol": 5e-6, "dtypes": ("float32", "float64")}
 
 class MaskedHeads(HeadLayout):
-    """A policy over C components of given sizes, masked. What `on_empty` and `check` say is explained at HeadLayout."""
+    """A policy over C components of given sizes, masked; logits and masks are (..., M), the options of all side by side.
+
+        heads = MaskedHeads([3, 5])                          # two components, M = 8
+        actions = heads.sample(logits, mask)                 # (..., 2); mask is True where an option is allowed
+        log_p = heads.log_prob(logits, actions, mask)        # (..., 2), one of each component; heads.joint(log_p) is their sum
+        entropy, best = heads.entropy(logits, mask), heads.mode(logits, mask)
+
+    A component with every option masked is an error (`on_empty="raise"`), no part of the action ("absent": log-probability and
+    entropy 0, no gradient), or does its no-op (an option's index). `check=False` leaves out the search for bad values.
+    """
 
     def log_probs(self, logits: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
         """log π as (..., C, n_max), forbidden options and padding at the finite minimum; and what was empty, (..., C)."""

@@ -8,7 +8,8 @@ All take (reward, discount, value, next_value, boundary, λ or n), time-major [T
 
 `discount` and `boundary` say how many dimensions lie in front: [T, B], or [M, T, B] with members. The other three have the same
 shape, or one dimension more at the end: K reward components that share the episodes. So [T, B, K] with discount [T, B] is
-components, and [M, T, B] with discount [M, T, B] is members. The end of the rollout cuts like a time limit.
+components, and [M, T, B] with discount [M, T, B] is members; discount [T] is one environment. The end of the
+rollout cuts like a time limit.
 
 NumPy arrays and tensors alike, without gradient; tensors that are not on the CPU are scanned where they are. The …_into kernels
 serve other compiled code: [T, B] and C-contiguous, no allocation.
@@ -193,7 +194,7 @@ def check_shapes(arrays: Any) -> None:
     names = ("reward", "discount", "value", "next_value", "boundary")
     lead, full = tuple(arrays[1].shape), tuple(arrays[0].shape)
     if len(lead) not in (2, 3) or 0 in full or full[:len(lead)] != lead or len(full) > len(lead) + 1:
-        raise ValueError(f"discount must be [T, B] or [M, T, B] and reward the same or with components at the end, "
+        raise ValueError(f"discount must be [T], [T, B] or [M, T, B] and reward the same or with components at the end, "
                          f"none of them empty: they are {list(lead)} and {list(full)}")
     for name, array, shape in zip(names, arrays, (full, lead, full, full, lead), strict=True):
         if tuple(array.shape) != shape:
@@ -220,6 +221,10 @@ def applied(kernel: Callable[..., Any], inputs: tuple[Any, ...], last: float, ou
 def dispatched(kernel: Callable[..., Any], scan: Callable[..., torch.Tensor], inputs: tuple[Any, ...], last: float,
                out: Any) -> Any:
     """Arrays and CPU tensors to the kernel, other tensors to the scan; what comes back is of the kind that came."""
+    if np.ndim(inputs[1]) == np.ndim(inputs[4]) == 1 and all(np.ndim(a) for a in inputs):  # one environment
+        inputs = tuple((a if isinstance(a, torch.Tensor) else np.asarray(a))[:, None] for a in inputs)
+        found = dispatched(kernel, scan, inputs, last, None if out is None else out[:, None])
+        return found[:, 0] if out is None else out
     if not isinstance(inputs[0], torch.Tensor):
         return applied(kernel, inputs, last, out)
     tensors = tuple(torch.as_tensor(a, device=inputs[0].device).detach() for a in inputs)
@@ -233,7 +238,11 @@ def dispatched(kernel: Callable[..., Any], scan: Callable[..., torch.Tensor], in
 
 @pair(gae_reference, rollout_examples((0.0, 0.95, 1.0)), rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"))
 def gae(reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any, lam: float, out: Any = None) -> Any:
-    """A_t = δ_t + λ·discount_t·(1 − boundary_t)·A_{t+1},   δ_t = r_t + discount_t·V(s'_t) − V(s_t)   (Schulman et al., 2016)."""
+    """A_t = δ_t + λ·discount_t·(1 − boundary_t)·A_{t+1},   δ_t = r_t + discount_t·V(s'_t) − V(s_t)   (Schulman et al., 2016).
+
+    Shapes [T, B], [M, T, B] with members, or [T] of one environment; `discount` is γ, or 0 where the episode terminated;
+    `boundary` is 1 where it ended for any reason; `next_value` is that of the true next observation.
+    """
     return dispatched(gae_into, gae_scan, (reward, discount, value, next_value, boundary), float(lam), out)
 
 
@@ -241,14 +250,15 @@ def gae(reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any, 
 def lambda_returns(reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any, lam: float, out: Any = None) -> Any:
     """G^λ_t, the mean of all n-step returns weighted by (1 − λ)·λⁿ⁻¹; the last one before an end has all the weight that is left.
 
-    `value` is not used: the three functions take the same, so that one can stand for another.
+    Inputs as for `gae`. `value` is not used: the three functions take the same, so that one can stand for another.
     """
     return dispatched(lambda_returns_into, lambda_returns_scan, (reward, discount, value, next_value, boundary), float(lam), out)
 
 
 @pair(n_step_returns_reference, rollout_examples((1, 3, 100)), rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"))
 def n_step_returns(reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any, n: int, out: Any = None) -> Any:
-    """G_{t:t+n}: n rewards and the value after them; fewer where the episode or the rollout ends before. `value` is not used."""
+    """G_{t:t+n}: n rewards and the value after them; fewer where the episode or the rollout ends before. Inputs as
+    for `gae`; `value` is not used."""
     if n < 1:
         raise ValueError(f"n is {n}: a return has at least one step")
     return dispatched(n_step_returns_into, n_step_returns_scan, (reward, discount, value, next_value, boundary), int(n), out)

@@ -31,7 +31,7 @@ def write_report(folder: RunFolder, run: Run) -> Path:
 <h1>{html.escape(f"{run.agent.name} on {run.env}, seed {run.seed}")}</h1>
 {table(summary(rows))}
 <p><img alt="returns and losses over environment steps" src="data:image/png;base64,{image}"></p>
-<h2>Engine</h2>{table(sessions(folder.about))}
+{schedule(folder.path)}<h2>Engine</h2>{table(sessions(folder.about))}
 <h2>Time</h2>{table(time_shares(rows))}
 <h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(run), sort_keys=False))}</pre>
 <h2>Versions and machine</h2>{table(folder.about.get("versions", {}) | folder.about.get("machine", {}))}
@@ -61,6 +61,22 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         found |= {"environment steps": f"{trained[-1]['step']:,}", "gradient updates": f"{trained[-1]['updates']:,}",
                   "steps per second": f"{trained[-1]['timing']['steps_per_second']:,.0f}"}
     return found
+
+
+def schedule(path: Path) -> str:
+    """What `tenfold eval` found of a job shop, once it has played it: the makespans and the best schedule's chart."""
+    try:
+        found, chart = json.loads((path / "makespans.json").read_text()), (path / "gantt.png").read_bytes()
+    except (OSError, ValueError):
+        return ""
+    best = f"best of {found['samples']}"
+    cells = {f"makespan, {best} samples": found["best_makespan"], "makespan, greedy": found["greedy_makespan"],
+             "optimum": found["optimum"] or "unknown", f"untrained, {best} samples": found["untrained_best_makespan"]}
+    rules = {f"rule {rule}{f', {best}' if rule == 'random' else ''}": makespan for rule, makespan in found["rules"].items()}
+    image = base64.b64encode(chart).decode()
+    return f"""<h2>Schedule</h2>{table(cells | rules)}
+<p><img alt="the best schedule: machines over time" src="data:image/png;base64,{image}"></p>
+"""
 
 
 def sessions(about: dict[str, Any]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,7 +48,7 @@ class SeedsFolder:
     def create(cls, path: Path, run: Run, seeds: tuple[int, ...], overwrite: bool = False) -> "SeedsFolder":
         run = replace(run, env=anchored(run.env))
         about = {"kind": SEEDS_KIND, "seeds": list(seeds), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                 "versions": versions(), "machine": machine_card()}
+                 "command": sys.argv, "versions": versions(), "machine": machine_card()}
         try:
             require_place(path, overwrite)
             with claimed_below(path):
@@ -121,12 +122,13 @@ def summarise(folder: SeedsFolder) -> dict[str, Any]:
 
 
 def write_seeds_report(folder: SeedsFolder) -> Path:
-    found = summarise(folder)
+    found, about = summarise(folder), json.loads((folder.path / "seeds.json").read_text())
     picture = draw(folder)
     replace_file(folder.path / "curve.png", picture)
     image, title = base64.b64encode(picture).decode(), f"{folder.run.agent.name} on {folder.run.env}, {len(folder.seeds)} seeds"
     lines = "".join(f"<tr><td><a href='seed-{seed}/report.html'>{seed}</a></td>"
-                    + "".join(f"<td>{'–' if v is None else f'{v:,.2f}'}</td>" for v in member.values()) + "</tr>"
+                    + "".join(f"<td>{'–' if v is None else f'{v:,}' if name == 'step' else f'{v:,.2f}'}</td>"
+                              for name, v in member.items()) + "</tr>"
                     for seed, member in found["seeds"].items())
     page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>
 <h1>{html.escape(title)}</h1>
@@ -134,7 +136,9 @@ def write_seeds_report(folder: SeedsFolder) -> Path:
 <p><img alt="returns over environment steps" src="data:image/png;base64,{image}"></p>
 <table><tr><th>seed</th><th>step</th><th>return (last 100 training episodes)</th><th>last evaluation</th><th>best</th></tr>
 {lines}</table>
-<h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(folder.run), sort_keys=False))}</pre></html>
+<h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(folder.run), sort_keys=False))}</pre>
+<h2>Versions and machine</h2>{table(about["versions"] | about["machine"])}
+<h2>Command</h2><pre>{html.escape(json.dumps(about.get("command", "")))}</pre></html>
 """
     replace_file(folder.path / "report.html", page.encode())
     return folder.path / "report.html"
