@@ -19,7 +19,7 @@ class PlainEngine:
 
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
         self.agent, self.replay, self.envs = agent, replay, envs
-        self.seen = envs.obs  # what the network acts on
+        self.seen: np.ndarray | None = None  # what the network acts on, where it is not the environments' observations
         b = replay.batch  # these tensors share the batch's memory: nothing is copied on the CPU
         self.rows: Tensors = {name: torch.from_numpy(getattr(b, name))
                               for name in ("obs", "action", "reward", "discount", "next_obs", "weight")}
@@ -36,7 +36,7 @@ class PlainEngine:
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments' current observations."""
-        return self.agent.explore(self.seen, step, rounds)
+        return self.agent.explore(self.envs.obs if self.seen is None else self.seen, step, rounds)
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         """`count` gradient updates at environment step `step`."""

@@ -224,7 +224,7 @@ def test_an_actor_that_dies_again_and_again_ends_the_run(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("flaw", "sentence"), [
-    ("raises", "Actor 1 stopped: ZeroDivisionError: the physics broke: the run stops. `tenfold resume run` goes on"),
+    ("raises", "Actor 1 stopped: trouble:Trouble-v0(flaw=raises), environment 1, episode 1, step 9: step raised ZeroDivisionError"),
     ("nan", "Actor 1 stopped: trouble:Trouble-v0(flaw=nan), environment 1, episode"),
     ("hangs", "Actor 1 has not finished a step of trouble:Trouble-v0(flaw=hangs) in 4 s (the environment hangs, or needs a larger"),
     ("broken constructor", "Actor 1 stopped: trouble:Trouble-v0(flaw=broken constructor) cannot be made: RuntimeError: no licence for this"),
