@@ -285,8 +285,8 @@ class Run(Config):
     actors: Annotated[int, Limits(1, 1024)] = 1
     """how many act for the one learner, each with environments and draws of its own"""
     where: Literal["auto", "serial", "processes"] = "auto"
-    """where actors act: in this process one after another (serial), or each in its own; auto measures a step of the environment
-    and takes processes where they pay"""
+    """where actors act: in this process one after another (serial), or each in its own; auto measures a round of an actor and
+    takes processes where they pay"""
     ahead: Whole = 8
     """steps an actor's process may be ahead of the learner; 0: none, and the run equals the serial one bit for bit"""
     on_death: Literal["stop", "restart"] = "stop"

@@ -2,17 +2,17 @@
 
 import os
 import statistics
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 
 from tenfold.errors import ConfigError
-from tenfold.places.actor import Actor
+from tenfold.places.actor import Actor, make_agent
 from tenfold.places.crew import Crew
 from tenfold.settings import PPO, Run
-from tenfold.spaces import policy_actions
 
-PAYS = 300e-6  # seconds of a round of an actor's environments from which a process of its own pays
+PAYS = 300e-6  # seconds of an actor's round, acting and stepping, from which a process of its own pays
 LOOK = 0.3  # seconds for finding out
 
 
@@ -33,7 +33,7 @@ def make_crew(run: Run) -> tuple[Crew | None, str]:
         why = "observations are normalised as they come" if normalises else "there is one core"
         return Crew(run), f"{run.actors} actors in this process: {why}"
     seconds = round_seconds(run)
-    words = f"a step of an actor's environments takes {1e6 * seconds:,.0f} us, and processes pay from {1e6 * PAYS:,.0f} us on"
+    words = f"an actor's round takes {1e6 * seconds:,.0f} us, and processes pay from {1e6 * PAYS:,.0f} us on"
     if seconds < PAYS:
         return Crew(run), f"{run.actors} actors in this process: {words}"
     return in_processes(run), f"{run.actors} actors in processes: {words}"
@@ -45,19 +45,15 @@ def in_processes(run: Run) -> Crew:
 
 
 def round_seconds(run: Run) -> float:
-    """The median time of a step of one actor's environments, by random actions."""
-    envs = Actor(run, 0).envs
-    rng, found = np.random.default_rng(0), []
-    actions = policy_actions(envs.action_space, run.env)
-    low, high = (np.nan_to_num(bound, posinf=1, neginf=-1) for bound in (np.array(actions.low), np.array(actions.high)))
+    """The median time in which an actor chooses actions and steps its environments."""
+    actor = Actor(run, 0)
+    actor.follow(make_agent(replace(run, device="cpu"), actor.envs))
+    row = {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
+    found: list[float] = []
     end = perf_counter() + LOOK
-    while len(found) < 3 or (perf_counter() < end and len(found) < 1000):
-        chosen = np.stack([rng.integers(0, n, envs.num_envs) for n in actions.sizes], -1) if actions.sizes else np.zeros(
-            (envs.num_envs, 0), np.int64)
-        real = low + (high - low) * rng.random((envs.num_envs, len(low)))
-        action = actions.for_env(chosen, real)
+    while len(found) < 5 or (perf_counter() < end and len(found) < 1000):
         start = perf_counter()
-        envs.step(action)
+        actor.advance(run.steps, row)  # exploring as little as it will
         found.append(perf_counter() - start)
-    envs.close()
+    actor.envs.close()
     return statistics.median(found)

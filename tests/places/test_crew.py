@@ -1,5 +1,7 @@
 """Actors in processes of their own: with nobody ahead the run is the serial one, bit for bit."""
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tenfold.places import choose
 from tenfold.places.make import Place, make_place
 from tenfold.places.processes import ProcessCrew
 from tenfold.settings import Run
@@ -105,3 +108,15 @@ def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
         if place.replay:
             assert place.replay.rows == place.step if place.step < 300 else place.replay.rows > 300
         play(place, place.step + 200)  # and it goes on
+
+
+def test_auto_measures_a_round_and_takes_one_process_where_processes_would_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(CASES["compiled task, prioritised"]) as place:
+        assert not isinstance(place.crew, ProcessCrew) and place.crew
+        assert re.fullmatch(r"2 actors in this process: an actor's round takes \d+ us, and processes pay from 300 us on", place.where)
+    monkeypatch.setattr(choose, "PAYS", 1e-9)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    with playing(CASES["compiled task, prioritised"]) as place:
+        assert isinstance(place.crew, ProcessCrew) and place.where.startswith("2 actors in processes: an actor's round takes")
+    with playing(CASES["compiled task, prioritised"], actors=1) as place:
+        assert place.crew is None and place.where == ""
