@@ -96,9 +96,8 @@ class ObsLayout:
         if not self.parts:
             dimensions = 0 if len(self.one_hot) == 1 else 1 if self.one_hot else len(self.shape)
             return list(obs) if np.ndim(obs) > dimensions else None
-        missing = [key for key in self.keys if not isinstance(obs, dict) or key not in obs]
-        if missing:
-            raise EnvironmentFault(f"The observation has no key {missing[0]}: its space promises {', '.join(self.keys)}.")
+        if self.keys and not (isinstance(obs, dict) and all(key in obs for key in self.keys)):
+            return None  # `write` says what is wrong
         values = [obs[key] for key in self.keys] if self.keys else list(obs)
         each = [part.taken_apart(value) for part, value in zip(self.parts, values, strict=True)]
         if any(one is None for one in each):
