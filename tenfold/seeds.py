@@ -21,7 +21,7 @@ from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import is_run
 from tenfold.record.seeds import SeedsFolder, latest_row, summarise, write_seeds_report
 from tenfold.settings import Run
-from tenfold.training import Finished, prepare, ready, resume, train
+from tenfold.training import Finished, Interrupt, prepare, ready, resume, train
 
 POLL = 0.5  # seconds between looks at the members' progress
 
@@ -108,8 +108,6 @@ def done_steps(folder: SeedsFolder) -> int:
 
 # inside a worker --------------------------------------------------------------------------------------------------------
 
-stopped = 0
-
 
 def enter_worker(parent: int) -> None:
     """A worker ends with its parent, whatever happens to that, and hears Ctrl-C only from it, exactly once; one that came
@@ -122,21 +120,19 @@ def enter_worker(parent: int) -> None:
 
 
 def remember_stop(number: int, frame: Any) -> None:
-    global stopped
-    stopped = number
+    Interrupt.earlier = number
 
 
 def train_member(settings: dict[str, Any], path: str, steps: int | None, engine: str) -> dict[str, Any]:
     """One seed from its start, or from where it stopped."""
-    global stopped
-    if stopped:
+    if Interrupt.earlier:
         return {"error": ""}
     try:
         if is_run(Path(path)) and any((Path(path) / "checkpoints").glob("step-*")):
             result = resume(path, steps, engine=engine, quiet=True)
         else:
             result = train(Run.of(settings | ({"steps": steps} if steps else {})), path, overwrite=True, quiet=True)
-        stopped = stopped or result.interrupted
+        Interrupt.earlier = Interrupt.earlier or result.interrupted
         return {"error": result.unsaved}
     except Finished:
         return {"error": ""}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -319,6 +319,8 @@ class Recorder:
 class Interrupt:
     """Ctrl-C or SIGTERM ends the loop after the current round, so that the state can be saved; a second one stops at once."""
 
+    earlier: ClassVar[int] = 0  # a signal that this process heard before it came to a loop
+
     def __init__(self) -> None:
         self.signal = 0
 
@@ -326,6 +328,7 @@ class Interrupt:
         self.before = {}
         if threading.current_thread() is threading.main_thread():
             self.before = {s: signal.signal(s, self.note) for s in (signal.SIGINT, signal.SIGTERM)}
+        self.signal = self.signal or Interrupt.earlier
         return self
 
     def note(self, number: int, frame: FrameType | None) -> None:
