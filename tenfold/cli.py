@@ -202,13 +202,11 @@ def finish_seeds(result: Any) -> int:
 
 def resume(arguments: argparse.Namespace) -> int:
     path, steps = chosen_run(arguments.run), whole_number(arguments.steps, "--steps", 1)
-    from tenfold.record.claim import Claim
     from tenfold.record.folder import is_seeds
     if is_seeds(path):
         from tenfold.seeds import resume_seeds
-        with Claim(path):
-            return finish_seeds(resume_seeds(path, steps, engine=arguments.engine or "", quiet=arguments.quiet,
-                                             jobs=whole_number(arguments.jobs, "--jobs", 1, 1024) or 0))
+        return finish_seeds(resume_seeds(path, steps, engine=arguments.engine or "", quiet=arguments.quiet,
+                                         jobs=whole_number(arguments.jobs, "--jobs", 1, 1024) or 0))
     if arguments.jobs is not None:
         raise UserError(f"--jobs is for a run of many seeds, and {path} is none.")
     from tenfold.training import resume as go_on

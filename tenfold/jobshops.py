@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.agents.ppo import PPOAgent
-from tenfold.envs.jobshop import SHOP
 from tenfold.envs.schedule import RULES, Schedule, check_schedule, dispatch, gantt_png, gantt_text, optimum, read_instance
-from tenfold.envs.vector import split_name
+from tenfold.envs.vector import SHOP, split_name
 from tenfold.errors import UserError
 from tenfold.playing import Agent, Policy, greedy, play, sampling
 from tenfold.settings import Run

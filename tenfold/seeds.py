@@ -17,6 +17,7 @@ from typing import Any
 from tenfold.config import to_mapping
 from tenfold.errors import ConfigError, UserError
 from tenfold.places.watch import STOPS, deaf, die_with_parent
+from tenfold.record.claim import Claim
 from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import is_run
 from tenfold.record.seeds import SeedsFolder, latest_row, summarise, write_seeds_report
@@ -52,7 +53,9 @@ def train_seeds(run: Run, seeds: int | tuple[int, ...], out: str | Path, *, jobs
 def resume_seeds(path: str | Path, steps: int | None = None, *, engine: str = "", jobs: int = 0,
                  quiet: bool = False) -> SeedsResult:
     """Goes on with those seeds that are not finished."""
-    return carry_out(SeedsFolder.open(Path(path)), jobs, quiet, steps, engine)
+    folder = SeedsFolder.open(Path(path))
+    with Claim(folder.path):
+        return carry_out(folder, jobs, quiet, steps, engine)
 
 
 def carry_out(folder: SeedsFolder, jobs: int, quiet: bool, steps: int | None, engine: str) -> SeedsResult:

@@ -17,8 +17,7 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.config import differing, show, to_mapping
 from tenfold.engines.fused import set_threads
-from tenfold.envs.jobshop import anchored
-from tenfold.envs.vector import MaskReader, is_multiagent, make_env, make_environments
+from tenfold.envs.vector import MaskReader, anchored, is_multiagent, make_env, make_environments
 from tenfold.errors import ActorFault, CheckpointError, ConfigError, EnvironmentFault, UserError
 from tenfold.memory.replay import require_memory
 from tenfold.ops.mlp import parameter_count

@@ -25,13 +25,11 @@ from tenfold.envs.jobshop_rules import (
     shop_of,
 )
 from tenfold.envs.schedule import OPTIMA, Instance, Schedule, Scheduled, gantt_figure, gantt_text, read_instance
-from tenfold.envs.vector import Environments, split_name
+from tenfold.envs.vector import SHOP, Environments, split_name
 from tenfold.errors import EnvironmentFault
 
-SHOP = "tenfold/JobShop-v0"
 
-
-def anchored(name: str) -> str:
+def with_absolute_path(name: str) -> str:
     """The environment's name with an instance's file as an absolute path, so that it means the same file from any folder."""
     ident, asked = split_name(name)
     file = Path(str(asked.get("instance", ""))).absolute()

@@ -32,6 +32,7 @@ from tenfold.ops.random import Purpose, draw_bits, key
 from tenfold.spaces import PolicyActions, observation_layout, policy_actions
 
 MASK = "action_mask"
+SHOP = "tenfold/JobShop-v0"
 SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
 
 
@@ -432,6 +433,14 @@ class NativeEnvironments(Environments):
         self.env.close()
 
 
+def anchored(name: str) -> str:
+    """The name as it means the same from any folder: a job shop's own instance file by its absolute path."""
+    if not name.startswith(SHOP):
+        return name
+    from tenfold.envs.jobshop import with_absolute_path
+    return with_absolute_path(name)
+
+
 def is_multiagent(name: str) -> bool:
     """Whether a world with several agents goes by this name: a gridworld of ours, or a PettingZoo environment."""
     from tenfold.envs.treasure_rules import is_gridworld  # it imports this module
@@ -441,18 +450,18 @@ def is_multiagent(name: str) -> bool:
 def make_environments(name: str, num_envs: int, seed: int, vectorize: str, policy: bool = False, first: int = 0) -> Environments:
     """Our compiled tasks step together whatever `vectorize` says; with arguments they are environments like any other. Of worlds
     with several agents there are `num_envs`, and more lanes. `first` is the index of the first one in its run."""
-    from tenfold.envs.assign import AssignEnvironments  # they import this module
-    from tenfold.envs.control import ControlEnvironments
-    from tenfold.envs.control_tasks import KINDS
-    from tenfold.envs.jobshop import JobShopEnvironments
+    from tenfold.envs.control_tasks import KINDS  # they import this module, and a run needs one of them at most
     if name in KINDS:
+        from tenfold.envs.control import ControlEnvironments
         return ControlEnvironments(name, num_envs, seed, first)
     if is_multiagent(name):
         from tenfold.envs.worlds import make_worlds
         return make_worlds(name, num_envs, seed, policy, first)
     if policy and name == "tenfold/Assign-v0":
+        from tenfold.envs.assign import AssignEnvironments
         return AssignEnvironments(name, num_envs, seed, first)
-    if policy and split_name(name)[0] == "tenfold/JobShop-v0":
+    if policy and split_name(name)[0] == SHOP:
+        from tenfold.envs.jobshop import JobShopEnvironments
         return JobShopEnvironments(name, num_envs, seed, first=first)
     if vectorize == "scalar":
         return ScalarEnvironments(name, num_envs, seed, policy, first)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.memory.replay import Batch, Replay
+from tenfold.memory.replay import Batch, Replay, replay_bytes, require_memory
 from tenfold.settings import DQN
 from tenfold.spaces import ObsLayout
 
@@ -14,6 +14,7 @@ class TeamReplay:
     """A `Replay` for each agent, used as one. Lanes come agent by agent, as the environments give them."""
 
     def __init__(self, config: DQN, layout: ObsLayout, worlds: int, seed: int, agents: int) -> None:
+        require_memory(agents * replay_bytes(config, layout, worlds))
         self.each = [Replay(config, layout, worlds, seed, member) for member in range(agents)]
         first = self.each[0]
         self.lane_rows, self.priorities, self.worlds = first.lane_rows, first.priorities, worlds

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from tenfold.engines.fused import FusedActing
 from tenfold.engines.team import Team
 from tenfold.envs.vector import Environments, Episode, make_environments
 from tenfold.memory.frames import Seen
-from tenfold.memory.ring import Row, Schema
 from tenfold.settings import PPO, Run
 from tenfold.spaces import discrete_actions, policy_actions
+
+if TYPE_CHECKING:  # a run in one process needs no ring
+    from tenfold.memory.ring import Row, Schema
 
 Agent = DQNAgent | PPOAgent
 STEP = ("reward", "terminated", "truncated", "skipped", "obs", "final_obs")  # what a step leaves in an adapter's arrays
@@ -51,7 +53,7 @@ class Actor:
             compiled = self.agent.members == 1 and self.run.engine != "plain" and not why_not_fused(self.agent)
             self.explore = FusedActing(self.agent, self.envs.num_envs) if compiled else self.agent.explore
 
-    def schema(self) -> Schema:
+    def schema(self) -> "Schema":
         """A row: one step of all its environments."""
         envs = self.envs
         fields: dict[str, Any] = {name: (getattr(envs, name).shape, getattr(envs, name).dtype) for name in STEP}
@@ -68,7 +70,7 @@ class Actor:
         return fields | {"ret": ((lanes,), np.float64), "length": ((envs.worlds,), np.int64), "version": ((), np.int64),
                          "acted": ((), np.float64), "seconds": ((3,), np.float64)}
 
-    def advance(self, step: int, row: Row, version: int = 0) -> None:
+    def advance(self, step: int, row: "Row", version: int = 0) -> None:
         """Chooses actions, steps, and writes down what came of it. `step` sets the schedules."""
         start, envs = perf_counter(), self.envs
         if isinstance(self.agent, PPOAgent):
@@ -121,7 +123,7 @@ class Part:
 
     actor: int
     first: int  # of its worlds, among all of the run
-    row: Row
+    row: "Row"
     begins: bool = False
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tenfold.memory.ring import Row
 from tenfold.places.actor import ACT, ENV, WAIT, Actor, Agent, Gathered, Part, part_of
 from tenfold.settings import Run
 
@@ -17,8 +16,8 @@ class Crew:
         self.words: list[str] = []  # about actors that were lost and replaced
         self.actors = [Actor(run, index) for index in range(run.actors)]
         self.envs = Gathered(self.actors[0].envs, run.actors)
-        self.rows: list[Row] = [{name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
-                                for actor in self.actors]
+        self.rows = [{name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
+                     for actor in self.actors]
         self.spent = np.zeros((run.actors, 3))  # seconds of each actor, by ACT, ENV and WAIT
         self.ages: list[tuple[int, float]] = []  # of the rows since the last report, in versions and seconds
 

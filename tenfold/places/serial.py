@@ -66,8 +66,9 @@ class Serial:
 
     @property
     def memory(self) -> str:
-        size = replay_bytes(self.settings, self.envs.layout, self.envs.num_envs)
-        return f"replay of {self.settings.capacity:,} rows takes {size / 2**20:,.1f} MiB"
+        members = self.agent.members
+        size = members * replay_bytes(self.settings, self.envs.layout, self.envs.num_envs // members)
+        return f"replay of {self.settings.capacity:,} rows{' for each agent' * (members > 1)} takes {size / 2**20:,.1f} MiB"
 
     def time_every_round(self) -> None:
         """For a profile: by stages, one call after another, each timed."""

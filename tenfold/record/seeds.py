@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 
 from tenfold.config import read_yaml, to_mapping
-from tenfold.envs.jobshop import anchored
+from tenfold.envs.vector import anchored
 from tenfold.errors import UserError
 from tenfold.record.claim import Claim, claimed_below
 from tenfold.record.files import replace_file
