@@ -46,6 +46,13 @@ class Limits:
         return f"{least} and at most {self.high:g}" if self.above else f"between {self.low:g} and {self.high:g}"
 
 
+Count = Annotated[int, Limits(1)]
+Whole = Annotated[int, Limits(0)]
+Share = Annotated[float, Limits(0, 1)]
+Positive = Annotated[float, Limits(0, above=True)]
+NotNegative = Annotated[float, Limits(0)]
+
+
 @dataclass(frozen=True)
 class Config:
     """A group of settings. Every value is converted and judged on construction, wherever it came from."""

@@ -8,14 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from tenfold.config import Config, Limits, Option, merge, nearest, read_yaml, show
+from tenfold.config import (
+    Config,
+    Count,
+    Limits,
+    NotNegative,
+    Option,
+    Positive,
+    Share,
+    Whole,
+    merge,
+    nearest,
+    read_yaml,
+    show,
+)
 from tenfold.errors import ConfigError
-
-Count = Annotated[int, Limits(1)]
-Whole = Annotated[int, Limits(0)]
-Share = Annotated[float, Limits(0, 1)]
-Positive = Annotated[float, Limits(0, above=True)]
-NotNegative = Annotated[float, Limits(0)]
 
 PRESETS = Path(__file__).parent / "presets"
 
