@@ -62,10 +62,10 @@ def sampling(agent: PPOAgent) -> Policy:
             fill_normal(agent.keys[Purpose.NOISE_ACT], address * d, noise[i])
         with torch.no_grad(), told_to_user():
             output, _ = agent.online(agent.to_net(agent.normalised(rows)))
-            logits, means = output.split([agent.actions.options, d], dim=-1)
+            logits, means, log_std = agent.parts_of(output)
             drawn = torch.from_numpy(u).to(agent.device)
             chosen = agent.heads.sample(logits, agent.mask_of(mask), drawn).cpu().numpy() if agent.heads else u.astype(np.int64)
-            real = means + agent.online.log_std.exp() * torch.from_numpy(noise).to(agent.device)
+            real = means + log_std.exp() * torch.from_numpy(noise).to(agent.device)
         return agent.for_env(chosen, real.cpu().numpy())
     return act
 

@@ -144,9 +144,9 @@ class Noisy(Option):
 class Net(Config):
     """The network between observation and action values."""
 
-    encoder: Literal["auto", "mlp", "nature", "small"] = "auto"
-    """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small (one, for tiny images);
-    auto picks by the observation space"""
+    encoder: Literal["auto", "mlp", "nature", "small", "graph"] = "auto"
+    """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small (one, for tiny images), graph
+    (attention along edges, a layer for each of `hidden`); auto picks by the observation space"""
     hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (64, 64)
     """widths of the fully connected layers, after the convolutions if there are any"""
     activation: Literal["relu", "tanh", "elu"] = "relu"
@@ -211,10 +211,12 @@ class DQN(Config):
 
 @dataclass(frozen=True)
 class PolicyNet(Net):
-    """The network of a policy, and that of its value."""
+    """The network of a policy, and that of its value (one body with two heads where observations are graphs)."""
 
     activation: Literal["relu", "tanh", "elu"] = "tanh"
     """the function between layers"""
+    attention: Count = 4
+    """heads of a graph encoder's attention, each with its share of the width"""
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,9 @@ class PPO(Config):
     """a learning phase ends early after an epoch whose mean KL divergence from the acting policy exceeds this, or none"""
     normalize_advantage: bool = True
     """advantages of a learning phase are shifted and scaled to mean 0 and deviation 1"""
+    advantage_of: Literal["components", "total"] = "components"
+    """where rewards come in components, each with a value of its own: the weighted sum of their advantages counts, or the
+    advantage of the total"""
     normalize_obs: bool = False
     """observations are shifted and scaled by their running mean and deviation, which the checkpoint keeps"""
     reward_scale: Positive = 1.0
@@ -261,6 +266,8 @@ class PPO(Config):
     """continuous actions pass through tanh into their bounds, instead of being cut at them"""
     std: Positive = 1.0
     """deviation of continuous actions at the start"""
+    least_std: Positive = 0.05
+    """deviation below which a graph policy, whose deviations depend on what it sees, cannot go"""
     on_empty: Literal["raise", "absent"] = "raise"
     """a component without an allowed option: raise an error, or leave it out of action and loss"""
     net: PolicyNet = field(default_factory=PolicyNet)

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from tenfold.config import show
 from tenfold.errors import ConfigError, UserError
+from tenfold.memory.graphs import pack
 from tenfold.nets.blocks import fit_encoder
+from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
@@ -37,17 +40,36 @@ def told_to_user() -> Iterator[None]:
         raise UserError(f"The policy cannot act: {error}.") from None
 
 
+def graph_outputs(actions: PolicyActions, nodes: int) -> GraphOutputs:
+    """Parts with a row for every node have an output at every node: components of one size, numbers of shape (nodes, D)."""
+    options, numbers = [], []
+    for leaf in actions.leaves:
+        per_node = len(leaf.sizes) == nodes and len(set(leaf.sizes)) == 1
+        options += [(leaf.sizes[0], True)] if per_node else [(n, False) for n in leaf.sizes]
+        if leaf.low:
+            shape = leaf.space.shape or ()
+            rows = len(shape) == 2 and shape[0] == nodes
+            numbers.append((len(leaf.low) // (nodes if rows else 1), rows))
+    return GraphOutputs(tuple(options), tuple(numbers))
+
+
 class PPOAgent:
     """Policy and value network, Adam's moments, the count of updates, the observations' running mean and deviation."""
 
-    def __init__(self, config: PPO, layout: ObsLayout, actions: PolicyActions, seed: int, device: str = "cpu") -> None:
+    def __init__(self, config: PPO, layout: ObsLayout, actions: PolicyActions, seed: int, device: str = "cpu",
+                 components: int = 0) -> None:
+        """`components` of the rewards, where they come in some: each has a value of its own, besides the total's."""
         self.config, self.layout, self.actions = replace(config, net=fit_encoder(config.net, layout)), layout, actions
         self.norm = RunningNorm(layout.size) if config.normalize_obs else None
         flat_input = self.config.net.encoder == "mlp"
         self.check(flat_input)
         scale = 1.0 if self.norm else layout.scale
-        self.online = PolicyNetwork((layout.size,) if flat_input else layout.net_shape, actions.options, len(actions.low),
-                                    self.config.net, scale, config.baseline == "counterfactual").initialise(seed, config.std)
+        if layout.graph:
+            self.online = GraphNetwork(layout.graph, graph_outputs(actions, layout.graph.nodes), self.config.net,
+                                       components and 1 + components, config.least_std).initialise(seed, config.std)
+        else:
+            self.online = PolicyNetwork((layout.size,) if flat_input else layout.net_shape, actions.options, len(actions.low),
+                                        self.config.net, scale, config.baseline == "counterfactual").initialise(seed, config.std)
         self.online.to(device)
         self.block = torch.zeros(4, self.online.flat.numel(), device=device)
         self.online.flatten(self.block[ONLINE], self.block[GRAD])
@@ -58,10 +80,18 @@ class PPOAgent:
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
         self.heads = MaskedHeads(actions.sizes, config.on_empty).to(device) if actions.sizes else None
         self.low, self.high = torch.tensor(actions.low, device=device), torch.tensor(actions.high, device=device)
+        self.gates = torch.tensor(actions.gates, device=device) if actions.gates else None
 
     def check(self, flat_input: bool) -> None:
         """Settings that do not fit the spaces."""
         config, actions = self.config, self.actions
+        hidden = config.net.hidden
+        if self.layout.graph and (not hidden or len(set(hidden)) > 1 or hidden[0] % config.net.attention):
+            raise ConfigError("agent.net.hidden", f"= {show(hidden)} does not fit a graph encoder: its layers have one width, a "
+                              f"multiple of net.attention = {config.net.attention}.")
+        if actions.gates and config.on_empty != "absent":
+            raise ConfigError("agent.on_empty", "= raise does not fit: this environment has choices that may be absent; set "
+                              "it to absent.")
         if config.squash and not actions.low:
             raise ConfigError("agent.squash", "= true is for continuous actions, and this environment has none: leave it out.")
         if config.squash and not np.isfinite([*actions.low, *actions.high]).all():
@@ -86,8 +116,11 @@ class PPOAgent:
         """Encoded observations as the networks take them."""
         return rows if self.norm is None else self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
 
-    def to_net(self, rows: np.ndarray | torch.Tensor) -> torch.Tensor:
+    def to_net(self, rows: np.ndarray | torch.Tensor) -> Any:
+        """Rows as the network takes them: a tensor, or packed graphs."""
         tensor = torch.as_tensor(rows).to(self.device)
+        if self.layout.graph:
+            return pack(tensor, self.layout.graph)
         return tensor.flatten(1) if self.config.net.encoder == "mlp" else self.layout.to_net(tensor)
 
     def explore(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> tuple[np.ndarray, ...]:
@@ -96,7 +129,7 @@ class PPOAgent:
         size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
         with torch.no_grad():
             output, value = self.online(self.to_net(rows))
-            logits, means = output.split([self.actions.options, d], dim=-1)
+            logits, means, log_std = self.parts_of(output)
             log_p = torch.zeros(size, device=self.device)
             chosen = torch.zeros(size, c, dtype=torch.int64)
             if self.heads:
@@ -105,9 +138,24 @@ class PPOAgent:
                     chosen, each = self.heads.act(logits, self.mask_of(mask), torch.from_numpy(u).to(self.device))
                 log_p = log_p + self.heads.joint(each)
             noise = torch.from_numpy(fill_normal(self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)))
-            real = means + self.online.log_std.exp() * noise.view(size, d).to(self.device)
-            log_p = log_p + gaussian.log_prob(means, self.online.log_std, real).sum(-1)
+            real = means + log_std.exp() * noise.view(size, d).to(self.device)
+            log_p = log_p + self.counted(gaussian.log_prob(means, log_std, real), chosen, self.mask_of(mask)).sum(-1)
         return chosen.cpu().numpy(), real.cpu().numpy(), log_p.cpu().numpy(), value.cpu().numpy()
+
+    def parts_of(self, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(logits, means, log-deviations) of a network's output; deviations are its own, or depend on what it sees."""
+        options, d = self.actions.options, len(self.actions.low)
+        if output.shape[-1] == options + d:
+            return output[..., :options], output[..., options:], self.online.log_std
+        logits, means, log_std = output.split([options, d, d], dim=-1)
+        return logits, means, log_std
+
+    def counted(self, each: torch.Tensor, chosen: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """What stands for numbers [B, D], 0 where the choice that a number hangs on was another, or is absent."""
+        if self.gates is None or self.heads is None:
+            return each
+        taken = self.heads.one_hot(chosen).bool() if mask is None else self.heads.one_hot(chosen).bool() & mask
+        return torch.where(taken[:, self.gates.clamp(min=0)] | (self.gates < 0), each, 0.0)
 
     def for_actor(self, actor: int) -> "PPOAgent":
         """The same networks, exploring by the draws of one of several actors."""
@@ -123,9 +171,9 @@ class PPOAgent:
         return torch.from_numpy(mask).to(self.device) if mask is not None and mask.shape[-1] else None
 
     def values(self, rows: np.ndarray) -> np.ndarray:
-        """Values [B] of normalised rows."""
+        """Values [B] (or [B, columns]) of normalised rows."""
         with torch.no_grad():
-            return self.online.value(self.online.scaled(self.to_net(rows))).squeeze(-1).cpu().numpy()
+            return self.online.values(self.to_net(rows)).cpu().numpy()
 
     def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
         """As the environments take them; squashed numbers become tanh of what was drawn, within the bounds."""
@@ -138,7 +186,7 @@ class PPOAgent:
         """The most probable actions for encoded rows."""
         with torch.no_grad():
             output, _ = self.online(self.to_net(self.normalised(rows)))
-            logits, means = output.split([self.actions.options, len(self.actions.low)], dim=-1)
+            logits, means, _ = self.parts_of(output)
             with told_to_user():
                 chosen = (self.heads.mode(logits, self.mask_of(mask)).cpu().numpy() if self.heads
                           else np.zeros((len(rows), 0), np.int64))
@@ -192,7 +240,7 @@ class PPOAgent:
         error = (value - target).square()
         if config.value_clip:
             error = torch.maximum(error, (old + (value - old).clamp(-config.value_clip, config.value_clip) - target).square())
-        value_loss = 0.5 * (weight * error).sum()
+        value_loss = 0.5 * (weight * (error if error.dim() == 1 else error.mean(-1))).sum()
         mean_entropy = (weight * entropy).sum()
         loss = policy_loss + config.value_weight * value_loss - config.entropy * mean_entropy
         if self.online.critic is not None:
@@ -207,27 +255,28 @@ class PPOAgent:
 
     def evaluate(self, output: torch.Tensor, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probability of the joint action [B, 1] or of each component [B, C], entropy [B])."""
-        logits, means = output.split([self.actions.options, len(self.actions.low)], dim=-1)
-        log_std = self.online.log_std
-        each = gaussian.log_prob(means, log_std, batch["real"])
+        logits, means, log_std = self.parts_of(output)
+        log_std, chosen, mask = log_std.expand_as(means), batch["chosen"], batch.get("mask")
+        each = self.counted(gaussian.log_prob(means, log_std, batch["real"]), chosen, mask)
         if self.config.squash and self.config.entropy:
-            entropy = gaussian.squashed_entropy(means, log_std, self.low, self.high).sum(-1)
+            entropy = gaussian.squashed_entropy(means, log_std, self.low, self.high)
         else:
-            entropy = gaussian.entropy(log_std.expand_as(means)).sum(-1)
+            entropy = gaussian.entropy(log_std)
+        entropy = self.counted(entropy, chosen, mask).sum(-1)
         if self.heads:
-            log_p, more = self.heads.evaluate(logits, batch["chosen"], batch.get("mask"))
+            log_p, more = self.heads.evaluate(logits, chosen, mask)
             each, entropy = torch.cat([log_p, each], -1), entropy + more.sum(-1)
         return each if self.online.critic is not None else each.sum(-1, keepdim=True), entropy
 
     def with_action(self, batch: Tensors) -> torch.Tensor:
         """What the critic sees: observation and one-hot action side by side."""
-        assert self.heads
+        assert self.heads and isinstance(self.online, PolicyNetwork)
         return torch.cat([self.online.scaled(batch["obs"]), self.heads.one_hot(batch["chosen"])], -1)
 
     @torch.no_grad()
     def counterfactual(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
         """(advantage Q(s, a) − bᵢ, log-probability) of each component [B, C] under the acting policy."""
-        assert self.heads and self.online.critic
+        assert self.heads and isinstance(self.online, PolicyNetwork) and self.online.critic
         first = self.online.critic.layers[0]
         hidden = first(self.with_action(batch))
         logits = self.online.policy(self.online.scaled(batch["obs"]))

@@ -17,6 +17,8 @@ def why_not_fused(agent: DQNAgent | PPOAgent) -> str:
     """What keeps the fused engine from this agent; empty if nothing does."""
     if agent.device.type != "cpu":
         return f"the networks are on {agent.device.type}"
+    if agent.config.net.encoder == "graph":
+        return "the network reads graphs"
     if agent.config.net.encoder != "mlp":
         return f"the network has convolutions ({agent.config.net.encoder})"
     if isinstance(agent, PPOAgent):

@@ -19,6 +19,7 @@ from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.control_tasks import play_all
 from tenfold.envs.vector import Environments, make_environments
 from tenfold.memory.rollout import Rollout, finish_rollout, store_step
+from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.mlp import ACTIVATIONS, mlp_backward, mlp_forward, parameter_count
 from tenfold.ops.moments import norm_apply, norm_scale, norm_update
@@ -246,6 +247,7 @@ class FusedPPO(PlainPPO):
         self.counter = np.zeros(5, np.int64)
         self.compiled = envs if isinstance(envs, ControlEnvironments) and not agent.config.squash else None
         streams = np.array([agent.keys[p] for p in (Purpose.ACTION, Purpose.NOISE_ACT, Purpose.SHUFFLE)])
+        assert isinstance(agent.online, PolicyNetwork)
         p_sizes, v_sizes = (np.array(tower.sizes) for tower in (agent.online.policy, agent.online.value))
         assert parameter_count(p_sizes) + len(agent.actions.low) + parameter_count(v_sizes) == agent.online.flat.numel()
         count, features, outputs = envs.num_envs, int(p_sizes[0]), int(max(p_sizes[1:].sum(), v_sizes[1:].sum()))
@@ -334,6 +336,7 @@ class FusedPPO(PlainPPO):
 def rules(agent: PPOAgent) -> np.ndarray:
     """The settings as numbers."""
     config, rule = agent.config, np.zeros(RULES)
+    assert isinstance(agent.online, PolicyNetwork)
     rule[ACTIVATION], rule[OBS_SCALE] = ACTIVATIONS[config.net.activation], agent.online.scale
     rule[GAMMA], rule[LAM] = config.gamma, config.lam
     rule[SCALE], rule[NORMALIZE] = config.reward_scale, config.normalize_advantage

@@ -61,10 +61,10 @@ class PlainPPO:
         """What the step brought; at a time limit the value of the final observation. The running statistics learn here and not
         in acting, so that choosing an action again changes nothing."""
         envs, rollout = self.envs, self.rollout
-        t = rollout.add(envs.reward, envs.terminated, envs.truncated, envs.skipped)
+        t = rollout.add(envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.components)
         if envs.truncated.any():
             values = self.agent.values(self.agent.normalised(envs.final_obs))
-            rollout.next_value[t] = np.where(envs.truncated, values, rollout.next_value[t])
+            rollout.next_value[t][envs.truncated] = values[envs.truncated]
         if self.agent.norm:
             self.agent.norm.update(envs.obs.reshape(envs.num_envs, -1))
 

@@ -140,6 +140,8 @@ class Environments:
     """
 
     exact_resume = True
+    component_names: tuple[str, ...] = ()
+    component_weights: np.ndarray | None = None  # with these the components add up to the reward
 
     def __init__(self, name: str, worlds: int, seed: int, observation_space: Any, action_space: Any, first: int = 0,
                  agents: int = 1) -> None:
@@ -156,6 +158,7 @@ class Environments:
         # of the current episodes; lists, since Python reads and writes their items in a third of an array's time
         self.episode, self.length, self.ret = [0] * worlds, [0] * worlds, [0.0] * num_envs
         self.finished: list[Episode] = []
+        self.components: np.ndarray | None = None  # [B, K] of the rewards, where they come in named components
         self.mask: np.ndarray | None = None  # [B, options], True where allowed, of the observations acted on next
         self.fallible = self.layout.dtype.kind == "f"  # whole numbers are always finite
 

@@ -11,25 +11,33 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tenfold.ops.components import gae_components
 from tenfold.ops.pairs import pair
 from tenfold.ops.returns import episode_edges, gae_into, gae_reference
 from tenfold.settings import PPO
 from tenfold.spaces import ObsLayout, PolicyActions
 
-SAVED = ("obs", "mask", "chosen", "real", "log_p", "value", "next_value", "reward", "discount", "boundary", "weight")
+SAVED = ("obs", "mask", "chosen", "real", "log_p", "value", "next_value", "reward", "rewards", "discount", "boundary",
+         "weight")
 
 
 class Rollout:
     """T steps of B environments; `count` of them are there."""
 
-    def __init__(self, config: PPO, layout: ObsLayout, actions: PolicyActions, num_envs: int, masked: bool) -> None:
+    def __init__(self, config: PPO, layout: ObsLayout, actions: PolicyActions, num_envs: int, masked: bool,
+                 weights: np.ndarray | None = None) -> None:
+        """`weights` of the rewards' components, where there are any: values then have columns, the total's and theirs."""
         t, b = config.horizon, num_envs
+        columns = () if weights is None else (1 + len(weights),)
         self.obs = np.zeros((t, b, *layout.shape), np.float32 if config.normalize_obs else layout.dtype)
         self.mask = np.zeros((t, b, actions.options if masked else 0), np.bool_)
         self.chosen = np.zeros((t, b, len(actions.sizes)), np.int64)
         self.real = np.zeros((t, b, len(actions.low)), np.float32)
-        (self.log_p, self.value, self.next_value, self.reward, self.discount, self.boundary, self.weight, self.advantage,
-         self.target) = np.zeros((9, t, b), np.float32)
+        (self.log_p, self.reward, self.discount, self.boundary, self.weight, self.advantage) = np.zeros((6, t, b), np.float32)
+        self.value, self.next_value, self.target = np.zeros((3, t, b, *columns), np.float32)
+        self.weights = weights
+        self.rewards, self.advantages = np.zeros((2, t, b, *(columns or (0,))), np.float32)  # total, then components
+        self.sum_of_components = config.advantage_of == "components"
         self.count = np.zeros(1, np.int64)
         self.order = np.zeros(t * b, np.int64)  # of the rows, in an epoch
         self.gamma, self.lam = config.gamma, config.lam
@@ -44,19 +52,39 @@ class Rollout:
         """Rows that are still to come before learning."""
         return len(self.obs) - int(self.count[0])
 
-    def add(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, skipped: np.ndarray) -> int:
+    def add(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, skipped: np.ndarray,
+            components: np.ndarray | None = None) -> int:
         """What the step of the current row brought; returns that row. `next_value` is the caller's to set where it ended."""
         t = int(self.count[0])
         store_step(t, self.gamma, self.scale, reward, terminated, truncated, skipped, self.reward, self.discount, self.boundary,
                    self.weight)
+        if components is not None:
+            self.rewards[t, :, 0] = self.reward[t]
+            np.multiply(components, self.scale, out=self.rewards[t, :, 1:])
         self.count[0] += 1
         return t
 
     def finish(self, last_value: np.ndarray) -> None:
         """Advantages and targets, given the values of the observations acted on next."""
-        finish_rollout(self.reward, self.discount, self.value, self.next_value, self.boundary, self.weight, last_value, self.lam,
-                       self.normalize, self.advantage, self.target)
+        if self.weights is None:
+            finish_rollout(self.reward, self.discount, self.value, self.next_value, self.boundary, self.weight, last_value,
+                           self.lam, self.normalize, self.advantage, self.target)
+        else:
+            self.finish_components(last_value, self.weights)
         self.count[0] = 0
+
+    def finish_components(self, last_value: np.ndarray, weights: np.ndarray) -> None:
+        gae_components(self.rewards, self.discount, self.value, self.next_value, self.boundary, last_value, self.lam,
+                       self.advantages)
+        np.add(self.advantages, self.value, out=self.target)
+        if self.sum_of_components:
+            np.matmul(self.advantages[..., 1:], weights.astype(np.float32), out=self.advantage)
+        else:
+            self.advantage[:] = self.advantages[..., 0]
+        if self.normalize:
+            mean = np.average(self.advantage, weights=self.weight)
+            deviation = np.sqrt(np.average((self.advantage - mean) ** 2, weights=self.weight))
+            self.advantage[:] = (self.advantage - mean) / (deviation + 1e-8)
 
     def state(self) -> dict[str, np.ndarray]:
         """The rows that are there."""

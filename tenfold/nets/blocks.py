@@ -205,6 +205,9 @@ def fit_encoder(net: NetConfig, layout: ObsLayout) -> NetConfig:
     """`auto` replaced by the encoder that fits the observations; one that cannot fit is refused."""
     wanted = net.encoder
     encoder = layout.encoder if wanted == "auto" else wanted
+    if (encoder == "graph") != (layout.graph is not None):
+        raise ConfigError("agent.net.encoder", f"= {wanted} does not fit: the observations are "
+                          f"{'graphs, use auto or graph' if layout.graph else 'no graphs, use auto or mlp'}.")
     if encoder in CONVOLUTIONS:
         if len(layout.net_shape) != 3:
             raise ConfigError("agent.net.encoder", f"= {wanted} needs images, and the observations have shape {layout.shape}: "

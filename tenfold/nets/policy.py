@@ -79,6 +79,9 @@ class PolicyNetwork(FlatModule):
         x = self.scaled(obs)
         return self.policy(x), self.value(x).squeeze(-1)
 
+    def values(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.value(self.scaled(obs)).squeeze(-1)
+
     def scaled(self, obs: torch.Tensor) -> torch.Tensor:
         x = obs.to(self.flat.dtype)
         return x * self.scale if self.scale != 1.0 else x

@@ -29,7 +29,8 @@ def make_agent(run: Run, envs: Environments) -> Agent:
     """The agent of a run in these environments, untrained: one, or one for each agent of a world."""
     device = "cpu" if run.device == "auto" else run.device
     if isinstance(run.agent, PPO):
-        return PPOAgent(run.agent, envs.layout, policy_actions(envs.action_space, run.env), run.seed, device)
+        return PPOAgent(run.agent, envs.layout, policy_actions(envs.action_space, run.env), run.seed, device,
+                        len(envs.component_names))
     actions = discrete_actions(envs.action_space, run.env)
     if envs.agents > 1 and not run.share:
         return Team(run.agent, envs.layout, actions, run.seed, envs.agents, device)

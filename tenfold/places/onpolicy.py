@@ -33,7 +33,8 @@ class OnPolicy:
         agent = make_agent(run, self.envs)
         assert isinstance(agent, PPOAgent)
         self.agent = agent
-        self.rollout = Rollout(run.agent, self.envs.layout, agent.actions, self.envs.num_envs, self.envs.mask is not None)
+        self.rollout = Rollout(run.agent, self.envs.layout, agent.actions, self.envs.num_envs, self.envs.mask is not None,
+                               self.envs.component_weights)
         self.engine, self.engine_choice = choose_policy_engine(run, self.agent, self.rollout, self.envs)
         alone = self.envs.agents == 1 and not self.crew
         self.fused = self.engine if isinstance(self.engine, FusedPPO) and alone and not run.verify else None
