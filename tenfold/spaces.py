@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tenfold.errors import EnvironmentFault, UserError
+from tenfold.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph
 
 IMAGE_CHANNELS = (1, 3, 4)  # a last dimension of this size, with larger sides, is read as (height, width, channels)
 NATURE_SIDE = 36  # the smallest image side the Nature convolutions accept
@@ -27,6 +28,7 @@ class ObsLayout:
     one_hot: tuple[tuple[int, int], ...] = ()  # for discrete parts: (offset of the part, its first value)
     parts: tuple["ObsLayout", ...] = ()
     keys: tuple[str, ...] = ()
+    graph: GraphSize | None = None
 
     @property
     def size(self) -> int:
@@ -35,11 +37,13 @@ class ObsLayout:
     @property
     def direct(self) -> bool:
         """Whether the environment's array can be copied into the row as it is."""
-        return not self.one_hot and not self.parts
+        return not self.one_hot and not self.parts and self.graph is None
 
     @property
     def encoder(self) -> str:
         """The network that fits."""
+        if self.graph:
+            return "graph"
         if len(self.net_shape) != 3:
             return "mlp"
         return "nature" if min(self.net_shape[1:]) >= NATURE_SIDE else "small"
@@ -48,6 +52,8 @@ class ObsLayout:
         """Encodes an observation that is not a plain array into `row`: one-hot for discrete parts, then joined."""
         if self.direct:
             row[...] = np.asarray(obs).reshape(row.shape)
+        elif self.graph and not self.parts:
+            write_graph(self.graph, obs, row)
         elif self.one_hot:
             row[...] = 0
             for (offset, first), value in zip(self.one_hot, np.ravel(obs), strict=True):
@@ -62,7 +68,11 @@ class ObsLayout:
             if missing:
                 raise EnvironmentFault(f"The observation has no key {missing[0]}: its space promises {', '.join(self.keys)}.")
             for part, value in zip(self.parts, [obs[k] for k in self.keys] if self.keys else obs, strict=True):
-                part.write(value, row[start:start + part.size].reshape(part.shape))
+                if part.graph and self.graph:
+                    write_graph(self.graph, value, row)
+                    continue
+                first = start + 2 * (self.graph is not None)
+                part.write(value, row[first:first + part.size].reshape(part.shape))
                 start += part.size
 
     def key_at(self, place: int) -> str:
@@ -93,6 +103,8 @@ class ObsLayout:
 
     def taken_apart(self, obs: Any) -> list[Any] | None:
         """The observations of one whose leaves have a batch in front, as vector environments give them; None for a single one."""
+        if self.graph:
+            return None  # graphs of different sizes come as a list
         if not self.parts:
             dimensions = 0 if len(self.one_hot) == 1 else 1 if self.one_hot else len(self.shape)
             return list(obs) if np.ndim(obs) > dimensions else None
@@ -129,9 +141,27 @@ def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
         below = [space[k] for k in keys] if isinstance(space, spaces.Dict) else list(space.spaces)
         parts = tuple(observation_layout(s, name) for s in below)
         size = sum(p.size for p in parts)
+        graphs = [p.graph for p in parts if p.graph]
+        if len(graphs) > 1:
+            raise EnvironmentFault(f"{name} has observations with {len(graphs)} graphs, and tenfold reads one.")
+        if graphs:
+            graph = replace(graphs[0], whole=size - graphs[0].starts[-1])
+            return graph_layout(graph, parts, keys)
         return ObsLayout((size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys)
+    if isinstance(space, BoundedGraph):
+        graph = GraphSize(space.max_nodes, space.max_edges, math.prod(space.node_space.shape or ()),
+                          math.prod(space.edge_space.shape or ()) if space.edge_space else 0)
+        return graph_layout(graph)
+    if isinstance(space, spaces.Graph):
+        raise EnvironmentFault(f"{name} has graphs of any size as observations: give their space as tenfold.spaces.BoundedGraph, "
+                               "which says how many nodes and edges there are at most.")
     raise EnvironmentFault(f"{name} has observations of type {type(space).__name__}, which tenfold cannot read: "
                            "wrap the environment so that it gives a Box, Discrete, MultiDiscrete, MultiBinary, Tuple or Dict.")
+
+
+def graph_layout(graph: GraphSize, parts: tuple[ObsLayout, ...] = (), keys: tuple[str, ...] = ()) -> ObsLayout:
+    size = graph.starts[-1]
+    return ObsLayout((size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys, graph=graph)
 
 
 def box_layout(space: spaces.Box) -> ObsLayout:
@@ -180,11 +210,17 @@ class PolicyActions:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     parts: tuple["PolicyActions", ...] = ()
+    gates: tuple[int, ...] = ()  # for each number the place of the option that must be chosen for it to count, or -1
 
     @property
     def options(self) -> int:
         """Of all categorical components together: the length of a mask."""
         return sum(self.sizes)
+
+    @property
+    def leaves(self) -> tuple["PolicyActions", ...]:
+        """The parts that have no parts, in order."""
+        return tuple(leaf for part in self.parts for leaf in part.leaves) if self.parts else (self,)
 
     @property
     def numbers(self) -> int:
@@ -230,6 +266,25 @@ def policy_actions(space: gym.Space[Any], name: str) -> PolicyActions:
         parts = tuple(policy_actions(part, name) for part in below)
         sizes, starts, low, high = (tuple(x for part in parts for x in getattr(part, field))
                                     for field in ("sizes", "starts", "low", "high"))
-        return PolicyActions(space, sizes, starts, low, high, parts)
+        return PolicyActions(space, sizes, starts, low, high, parts, gates_of(parts, name))
     raise EnvironmentFault(f"{name} has actions of type {type(space).__name__} ({space}), which ppo cannot choose: wrap the "
                            "environment so that they are Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or Tuple of these.")
+
+
+def gates_of(parts: tuple[PolicyActions, ...], name: str) -> tuple[int, ...]:
+    """The gates of all numbers, or none where no part is Gated."""
+    gates: list[int] = []
+    firsts = np.cumsum([0, *(part.options for part in parts)]).tolist()
+    for part, first in zip(parts, firsts, strict=False):
+        if not isinstance(part.space, Gated):
+            gates += [gate + first if gate >= 0 else -1 for gate in part.gates] or [-1] * len(part.low)
+            continue
+        rows, option = part.space.shape[0], part.space.option
+        fitting = [(at, other.sizes[0]) for other, at in zip(parts, firsts, strict=False)
+                   if len(set(other.sizes)) == 1 and len(other.sizes) == rows and option < other.sizes[0]]
+        if not fitting:
+            raise EnvironmentFault(f"{name} has Gated numbers in {rows} rows, and beside them no {rows} components of one size "
+                                   f"that could choose option {option}.")
+        at, size = fitting[0]
+        gates += np.repeat(at + size * np.arange(rows) + option, len(part.low) // rows).tolist()
+    return tuple(gates) if max(gates, default=-1) >= 0 else ()

@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "tenfold"
 # who may import whom; everything may use config, both settings, errors, spaces
-COMMON = {"config", "settings", "explorer_settings", "errors", "spaces"}
+COMMON = {"config", "settings", "explorer_settings", "graph_spaces", "errors", "spaces"}
 ARROWS = {
     "ops": {"ops"}, "nets": {"ops", "nets"}, "memory": {"ops", "memory"}, "envs": {"ops", "envs"},
     "agents": {"ops", "nets", "memory", "agents"}, "record": {"record", "memory", "envs"},
@@ -20,7 +20,7 @@ ARROWS = {
     "jobshops": {"agents", "envs", "playing", "training"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "integrations": {"ops", "nets", "integrations"},
-    "config": set(), "errors": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"},
+    "config": set(), "errors": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"}, "graph_spaces": {"errors"},
     "cli": {"training", "jobshops", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
 }
 
