@@ -33,6 +33,7 @@ from tenfold.spaces import PolicyActions, observation_layout, policy_actions
 
 MASK = "action_mask"
 SHOP = "tenfold/JobShop-v0"
+COLONY = "tenfold/Durotaxis-v0"
 SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
 
 
@@ -44,6 +45,7 @@ class Episode:
     ret: float  # with several agents the mean of theirs
     length: int
     each: tuple[float, ...] = ()  # with several agents every one's own return
+    success: bool | None = None  # whether the goal was reached, where there is one
 
 
 def make_env(name: str, **more: Any) -> gym.Env[Any, Any]:
@@ -466,6 +468,9 @@ def make_environments(name: str, num_envs: int, seed: int, vectorize: str, polic
     if policy and split_name(name)[0] == SHOP:
         from tenfold.envs.jobshop import JobShopEnvironments
         return JobShopEnvironments(name, num_envs, seed, first=first)
+    if policy and split_name(name)[0] == COLONY:
+        from tenfold.envs.durotaxis import DurotaxisEnvironments
+        return DurotaxisEnvironments(name, num_envs, seed, first)
     if vectorize == "scalar":
         return ScalarEnvironments(name, num_envs, seed, policy, first)
     native = NativeEnvironments(name, num_envs, seed, first)

@@ -1,0 +1,231 @@
+"""What a colony's world can be told: its settings, its reward components, its actions, its arrays."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tenfold.envs.substrate import Substrate, make_substrate
+from tenfold.errors import EnvironmentFault
+
+ACTIONS = ("delete_ratio", "gamma", "alpha", "noise", "theta")
+LOW = np.array([0.0, 0.5, 0.5, 0.05, -math.pi / 6], np.float32)
+HIGH = np.array([1.0, 15.0, 4.0, 0.5, math.pi / 6], np.float32)
+SPAWN, REST, DELETE = range(3)  # what a node can choose
+GOAL, LEFT_PART, MIDDLE_PART = 0.99, 0.1, 0.2  # of the width, of the width, of the height
+RETREAT = 30  # steps to the left in a row that end an episode
+MILESTONES = (0.25, 0.5, 0.75, 0.9)
+REACH = 15.0  # the longest spawn distance, the unit of lengths
+SOFT_DEATH = 0.5  # a step's probability on soft ground
+
+
+class Ending(IntEnum):
+    """Why an episode ended; 0 while it goes on."""
+
+    NONE = 0
+    GOAL = 1
+    EXTINCT = 2
+    OVERGROWN = 3
+    RETREAT = 4
+    TIME = 5
+
+
+class Component(IntEnum):
+    """The parts of a reward, each about [−1, 1]. The total is Σ weight·component.
+
+    With the weights below a colony that is kept at its target and never moves earns at most about 0.045 a step, 4.5 in all under a
+    discount of 0.99; reaching the goal in 40 steps earns over 10, and a step later 0.1 less: hurrying pays more than staying.
+    """
+
+    DISTANCE = 0  # change of the centroid's x in units of REACH: the difference of a potential, so that going back gives it back
+    GOAL = 1  # 1 when a node reaches the goal line
+    MILESTONES = 2  # 1 for each of 25, 50, 75 and 90 % of the width that the right-most node passes for the first time
+    POPULATION = 3  # exp(−½((N − target) / (target / 2))²)
+    SPAWN_QUALITY = 4  # mean over children of Δ / (1 + |Δ|), Δ = I(child) − I(parent)
+    DELETE_QUALITY = 5  # (chosen deletions below the colony's mean intensity − those above) / deletions
+    EDGE_ALIGNMENT = 6  # mean cosine of the edges: 1 where all point right
+    BOUNDARY = 7  # −mean over nodes of (2y/H − 1)⁴: −1 at the top and bottom, next to 0 in the middle
+    SURVIVAL = 8  # 1 while the colony lives
+    TERMINATION = 9  # −1 when it dies out, outgrows max_nodes or retreats
+
+
+WEIGHTS = {"distance": 0.1, "goal": 10.0, "milestones": 0.5, "population": 0.02, "spawn_quality": 0.01, "delete_quality": 0.01,
+           "edge_alignment": 0.005, "boundary": 0.01, "survival": 0.01, "termination": 5.0}
+COMPONENTS = tuple(c.name.lower() for c in Component)
+
+
+class Rules(NamedTuple):
+    """The settings as compiled code takes them."""
+
+    kind: int
+    slope: float
+    intercept: float
+    width: int
+    height: int
+    margin_x: float
+    margin_y: float
+    goal: float
+    init_nodes: int
+    max_nodes: int
+    target: float
+    max_steps: int
+    soft: float
+    stochastic: bool
+    by_node: bool
+    grid: np.ndarray
+
+
+class Colonies(NamedTuple):
+    """E colonies of up to S = 2·max_nodes nodes each, in the order of their ids; all that an episode is made of."""
+
+    x: np.ndarray  # [E, S]
+    y: np.ndarray
+    stiff: np.ndarray  # I at the node
+    gx: np.ndarray  # relative gradient of I
+    gy: np.ndarray
+    ident: np.ndarray  # rises within an episode
+    parent: np.ndarray  # its id, −1 at the root
+    age: np.ndarray
+    born: np.ndarray  # [E, S, 4]: gamma, alpha, noise and theta of its spawning, zeros for the first nodes
+    count: np.ndarray  # [E]
+    following: np.ndarray  # the next id
+    step: np.ndarray
+    passed: np.ndarray  # milestones
+    retreat: np.ndarray  # steps to the left in a row
+    centre: np.ndarray  # the centroid's x
+    streams: np.ndarray  # [E, 4]: start, rounding, spawn, soft ground
+    ground: np.ndarray  # [E, 6]
+    level: np.ndarray  # [E, W]
+    ridge: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """Room to work in, for one colony at a time."""
+
+    doomed: np.ndarray
+    values: np.ndarray
+    whole: np.ndarray
+    up: np.ndarray
+    down: np.ndarray
+    order: np.ndarray
+    hull: np.ndarray
+    size: np.ndarray
+    total: np.ndarray
+
+
+def make_colonies(number: int, max_nodes: int, width: int) -> Colonies:
+    slots = 2 * max_nodes
+    real, whole = np.float64, np.int64
+    nodes = [np.zeros((number, slots), d) for d in (real, real, real, real, real, whole, whole, whole)]
+    each = [np.zeros(number, d) for d in (whole, whole, whole, whole, whole, real)]
+    return Colonies(*nodes, np.zeros((number, slots, 4)), *each, np.zeros((number, 4), np.uint64), np.zeros((number, 6)),
+                    np.zeros((number, width)), np.zeros((number, width)))
+
+
+def make_scratch(max_nodes: int) -> Scratch:
+    slots = 2 * max_nodes + 2
+    room = [np.zeros(slots, np.int64) for _ in range(7)]
+    return Scratch(np.zeros(slots, np.bool_), np.zeros(slots), *room)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A world's settings, read from the arguments of its name; impossible ones are refused with the reason."""
+
+    mode: str = "ratio"  # or nodes
+    substrate: Any = "linear"
+    slope: float | None = None
+    intercept: float | None = None
+    size: Any = None
+    init_nodes: int = 5
+    max_nodes: int = 100
+    target: float = 20  # population
+    rounding: str = "stochastic"  # or floor
+    learn: str = "all"  # or delete_ratio, the other numbers as below
+    gamma: float = 15.0
+    alpha: float = 0.5
+    noise: float = 0.5
+    theta: float = 0.0
+    max_steps: int = 1000
+    soft: float = 0.3
+    margin: float | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+    ground: Substrate = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ground", make_substrate(self.substrate, self.size, self.slope, self.intercept))
+        for name, allowed in (("mode", ("ratio", "nodes")), ("rounding", ("stochastic", "floor")), ("learn", ("all", "delete_ratio"))):
+            if getattr(self, name) not in allowed:
+                raise EnvironmentFault(f"Durotaxis knows no {name}={getattr(self, name)}: take {' or '.join(allowed)}.")
+        for name, least in (("init_nodes", 1), ("max_nodes", 1), ("max_steps", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise EnvironmentFault(f"Durotaxis needs a whole number of at least {least} as {name}, and got {value}.")
+        if self.init_nodes > self.max_nodes:
+            raise EnvironmentFault(f"A colony of init_nodes={self.init_nodes} begins with more than max_nodes={self.max_nodes}.")
+        if not (0 < self.target < math.inf and 0 <= self.soft < math.inf):
+            raise EnvironmentFault(f"target={self.target} must be positive and soft={self.soft} not negative.")
+        if self.mode == "nodes" and self.learn != "all":
+            raise EnvironmentFault("learn=delete_ratio is for mode=ratio: in mode=nodes there is no such number.")
+        for place, name in enumerate(ACTIONS[1:], 1):
+            if not LOW[place] - 1e-6 <= getattr(self, name) <= HIGH[place] + 1e-6:
+                raise EnvironmentFault(f"{name}={getattr(self, name)} is not within {LOW[place]:g} and {HIGH[place]:g}.")
+        self.check_margin()
+
+    def check_margin(self) -> None:
+        width, height, (margin_x, margin_y) = self.ground.width, self.ground.height, self.margins
+        if not (margin_x >= 0 and 2 * margin_x < width and 2 * margin_y < height):
+            raise EnvironmentFault(f"A margin of {margin_x:g} leaves no room inside {width} x {height}.")
+        if width - margin_x < GOAL * width - 1e-9:
+            raise EnvironmentFault(f"The goal at x = {GOAL * width:g} cannot be reached: no node comes closer to the right edge than "
+                                   f"{width - margin_x:g}; make the substrate wider than {math.ceil(margin_x / (1 - GOAL)) - 1} or "
+                                   "give a smaller margin.")
+
+    @property
+    def margins(self) -> tuple[float, float]:
+        """How close nodes come to the left and right, and to the top and bottom."""
+        if self.margin is not None:
+            return float(self.margin), float(self.margin)
+        return max(2.0, 0.01 * self.ground.width), max(2.0, 0.01 * self.ground.height)
+
+    @property
+    def rules(self) -> Rules:
+        ground, (margin_x, margin_y) = self.ground, self.margins
+        goal = min(GOAL * ground.width, ground.width - margin_x)  # they may differ in the last bit
+        return Rules(int(ground.kind), ground.slope, ground.intercept, ground.width, ground.height, margin_x, margin_y, goal,
+                     self.init_nodes, self.max_nodes, float(self.target), self.max_steps, float(self.soft),
+                     self.rounding == "stochastic", self.mode == "nodes", ground.grid)
+
+    @property
+    def fixed(self) -> np.ndarray:
+        """Actions where only delete_ratio is learned."""
+        return np.array([0.5, self.gamma, self.alpha, self.noise, self.theta])
+
+    @property
+    def component_weights(self) -> np.ndarray:
+        return np.array([{**WEIGHTS, **self.weights}[name] for name in COMPONENTS])
+
+
+def read_setting(**asked: Any) -> Setting:
+    """From arguments such as mode=nodes, size=900x300 and w_goal=2 (0 or false turns a component off)."""
+    known = [f.name for f in fields(Setting) if f.init and f.name != "weights"]
+    weights = dict(asked.pop("weights", None) or {})
+    for name in [name for name in asked if name.startswith("w_")]:
+        given = asked.pop(name)
+        part = name.removeprefix("w_")
+        weights[part] = WEIGHTS.get(part, 1.0) if given is True else given
+    for name, value in weights.items():
+        if name not in WEIGHTS:
+            near = (get_close_matches(name, WEIGHTS, 1, 0.0) or [""])[0]
+            raise EnvironmentFault(f"Durotaxis has no reward component {name} (the nearest is {near}): there are {', '.join(WEIGHTS)}.")
+        if isinstance(value, str) or not math.isfinite(value):
+            raise EnvironmentFault(f"The weight w_{name} must be a finite number, and not {value}.")
+    for name in asked:
+        if name not in known:
+            near = (get_close_matches(name, [*known, *(f"w_{w}" for w in WEIGHTS)], 1, 0.0) or [""])[0]
+            raise EnvironmentFault(f"Durotaxis has no setting {name}: the nearest is {near}.")
+    return Setting(**asked, weights={name: float(value) for name, value in weights.items()})
