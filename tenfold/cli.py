@@ -265,14 +265,14 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None) -> dict[str, Any]:
     """The greedy policy's returns, with the random policy's beside them."""
-    from tenfold.playing import film, greedy, play, uniformly_random
+    from tenfold.playing import film, judged_by, play, uniformly_random
     from tenfold.record.files import replace_file
     from tenfold.record.folder import RunFolder
     from tenfold.training import load
     _, run = RunFolder.open(path)
     agent = load(path, checkpoint)
     seed = run.seed if seed is None else seed
-    score = play(run.env, agent, greedy(agent), episodes, seed, limit=run.episode_limit)
+    score = play(run.env, agent, judged_by(agent, run.eval_policy), episodes, seed, limit=run.episode_limit)
     random = play(run.env, agent, uniformly_random(agent, seed), episodes, seed, limit=run.episode_limit)
     found: dict[str, Any] = {
         "run": str(path), "env": run.env, "checkpoint": checkpoint, "episodes": score.episodes,
@@ -291,7 +291,7 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
         found |= {f"{player}_mean_return": mean for player, mean in yardsticks(run.env).items()}
     if video is not None:
         file = Path(video) if video else path / "video.gif"
-        found["video"], found["frames"] = str(file), film(run.env, agent, greedy(agent), seed, file)
+        found["video"], found["frames"] = str(file), film(run.env, agent, judged_by(agent, run.eval_policy), seed, file)
     return found
 
 

@@ -42,6 +42,19 @@ class Score:
         return statistics.pstdev(self.returns)
 
 
+    @property
+    def success_rate(self) -> float | None:
+        """Share of episodes that the environment calls a success; None where it does not say."""
+        said = [info["success"] for info in self.infos if "success" in info]
+        return sum(said) / self.episodes if said else None
+
+    @property
+    def merit(self) -> float:
+        """What the best checkpoint has most of: successes and then short episodes, where successes are told; else return."""
+        rate = self.success_rate
+        return self.mean_return if rate is None else rate - 1e-6 * statistics.fmean(self.lengths)
+
+
 Agent = DQNAgent | PPOAgent
 # encoded rows, masks or None, episodes, steps -> the environments' actions
 Policy = Callable[[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray], np.ndarray]
@@ -68,6 +81,11 @@ def sampling(agent: PPOAgent) -> Policy:
             real = means + log_std.exp() * torch.from_numpy(noise).to(agent.device)
         return agent.for_env(chosen, real.cpu().numpy())
     return act
+
+
+def judged_by(agent: Agent, how: str) -> Policy:
+    """The policy that evaluations play: greedy or sampled."""
+    return sampling(agent) if how == "sampled" and isinstance(agent, PPOAgent) else greedy(agent)
 
 
 def uniformly_random(agent: Agent, seed: int) -> Policy:

@@ -326,6 +326,8 @@ class Run(Config):
     """environment steps between evaluations by the greedy policy (they choose the best checkpoint); 0: never"""
     eval_episodes: Annotated[int, Limits(1, 10**6)] = 10
     """episodes of such an evaluation"""
+    eval_policy: Literal["greedy", "sampled"] = "greedy"
+    """evaluations take the most probable action, or draw from the policy (ppo) as training does"""
     episode_limit: Count = 30_000
     """steps after which an episode of an evaluation is cut, for environments that have no time limit of their own"""
     checkpoint_every: Whole = 10_000
@@ -336,6 +338,8 @@ class Run(Config):
     """environment steps between rows of training metrics"""
 
     def check(self) -> None:
+        if self.eval_policy == "sampled" and not isinstance(self.agent, PPO):
+            raise ConfigError("eval_policy", "= sampled is for policies that can be drawn from (ppo): use greedy.")
         if isinstance(self.agent, PPO):
             if self.agent.horizon * self.num_envs * self.actors < self.agent.minibatches:
                 raise ConfigError("agent.minibatches", f"= {self.agent.minibatches} is more than the {self.agent.horizon} x "

@@ -25,7 +25,7 @@ from tenfold.ops.random import Purpose
 from tenfold.places.actor import make_agent
 from tenfold.places.make import Place, make_place
 from tenfold.places.watch import refuse_in_child
-from tenfold.playing import Score, Stopped, greedy, play
+from tenfold.playing import Score, Stopped, judged_by, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import RunFolder, versions, write_settings
@@ -250,19 +250,22 @@ class Recorder:
         place, run = self.place, self.place.run
         place.clock.start()
         try:
-            score = play(run.env, place.agent, greedy(place.agent), run.eval_episodes, run.seed, Purpose.SELECT,
-                         run.episode_limit, lambda: bool(self.interrupt.signal))
+            policy = judged_by(place.agent, run.eval_policy)
+            score = play(run.env, place.agent, policy, run.eval_episodes, run.seed, Purpose.SELECT, run.episode_limit,
+                         lambda: bool(self.interrupt.signal))
         except Stopped:
             self.owes_evaluation = True
             return
         self.owes_evaluation = False
         self.refuse_divergence()  # before such a policy counts as the best
-        best = score.mean_return > self.metrics.best
+        best = score.merit > self.metrics.best
+        told = {} if score.success_rate is None else {"success_rate": score.success_rate, "merit": score.merit,
+                                                      "mean_length": sum(score.lengths) / score.episodes}
         self.metrics.add({"kind": "eval", "step": place.step, "episodes": score.episodes, "mean_return": score.mean_return,
-                          "std_return": score.std_return})
+                          "std_return": score.std_return, **told})
         if best:
             state = place.agent.policy_state()
-            self.try_to("save the best policy", lambda: self.checkpoints.save_best(state, place.step, score.mean_return))
+            self.try_to("save the best policy", lambda: self.checkpoints.save_best(state, place.step, score.merit))
         place.clock.lap("evaluate")
 
     def save(self) -> str:
@@ -366,15 +369,16 @@ def agent_of(run: Run) -> DQNAgent | PPOAgent:
     env.close()
     if isinstance(run.agent, PPO):
         chosen = policy_actions(actions, run.env)
-        return PPOAgent(run.agent, observation_layout(MaskReader(seen, chosen).observation_space, run.env), chosen, run.seed)
+        layout = observation_layout(MaskReader(seen, chosen).observation_space, run.env)
+        return PPOAgent(run.agent, layout, chosen, run.seed, components=len(getattr(env.unwrapped, "component_names", ())))
     return DQNAgent(run.agent, observation_layout(seen, run.env), discrete_actions(actions, run.env), run.seed)
 
 
 def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int = "last", seed: int | None = None) -> Score:
-    """Returns of the greedy policy of a run."""
+    """Returns of a run's policy, greedy or as its settings say."""
     path = run.path if isinstance(run, Result) else Path(run)
     if episodes < 1:
         raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
     agent, (_, settings) = load(path, checkpoint), RunFolder.open(path)
-    return play(settings.env, agent, greedy(agent), episodes, settings.seed if seed is None else seed,
+    return play(settings.env, agent, judged_by(agent, settings.eval_policy), episodes, settings.seed if seed is None else seed,
                 limit=settings.episode_limit)

@@ -22,6 +22,7 @@ from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.moments import RunningNorm
+from tenfold.ops.nodes import NodeChoices
 from tenfold.ops.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.settings import PPO
 from tenfold.spaces import ObsLayout, PolicyActions
@@ -81,6 +82,7 @@ class PPOAgent:
         self.heads = MaskedHeads(actions.sizes, config.on_empty).to(device) if actions.sizes else None
         self.low, self.high = torch.tensor(actions.low, device=device), torch.tensor(actions.high, device=device)
         self.gates = torch.tensor(actions.gates, device=device) if actions.gates else None
+        self.by_node = self.node_choices()
 
     def check(self, flat_input: bool) -> None:
         """Settings that do not fit the spaces."""
@@ -106,6 +108,16 @@ class PPOAgent:
         if config.normalize_obs and not flat_input:
             raise ConfigError("agent.normalize_obs", "= true is for vector observations; images are scaled already.")
 
+    def node_choices(self) -> NodeChoices | None:
+        """Where all parts of the action have a row for every node, what one node chooses; else nothing."""
+        online, config = self.online, self.config
+        if not isinstance(online, GraphNetwork) or online.graph_width or len(online.outputs.options) != 1:
+            return None
+        numbers = sum(n for n, _ in online.outputs.numbers)
+        gates = torch.full((numbers,), -1, device=self.block.device) if self.gates is None else self.gates[:numbers]
+        bounds = (self.low[:numbers], self.high[:numbers]) if config.squash and config.entropy else (None, None)
+        return NodeChoices(online.outputs.options[0][0], gates, *bounds)
+
     @property
     def updates(self) -> int:
         return int(self.count[0])
@@ -127,6 +139,8 @@ class PPOAgent:
         """(components [B, C], numbers [B, D], joint log-probability [B], value [B]) for normalised rows; `rounds` counts calls
         and addresses the draws."""
         size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
+        if self.by_node and mask is not None:
+            return self.explore_nodes(self.by_node, rows, mask, rounds)
         with torch.no_grad():
             output, value = self.online(self.to_net(rows))
             logits, means, log_std = self.parts_of(output)
@@ -141,6 +155,20 @@ class PPOAgent:
             real = means + log_std.exp() * noise.view(size, d).to(self.device)
             log_p = log_p + self.counted(gaussian.log_prob(means, log_std, real), chosen, self.mask_of(mask)).sum(-1)
         return chosen.cpu().numpy(), real.cpu().numpy(), log_p.cpu().numpy(), value.cpu().numpy()
+
+    def explore_nodes(self, choices: NodeChoices, rows: np.ndarray, mask: np.ndarray, rounds: int) -> tuple[np.ndarray, ...]:
+        """`explore` where every node chooses for itself, by the same draws."""
+        assert isinstance(self.online, GraphNetwork)
+        size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
+        u = fill_uniform(self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c))
+        noise = fill_normal(self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32))
+        with torch.no_grad(), told_to_user():
+            graphs = self.to_net(rows)
+            said, value = self.online.packed(graphs)
+            given = (torch.from_numpy(array).to(self.device) for array in (mask, u, noise))
+            found = choices.act(said, graphs, self.online.size.nodes, *given)
+        chosen, real, log_p, value = (tensor.cpu().numpy() for tensor in (*found, value))
+        return chosen, real, log_p, value
 
     def parts_of(self, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(logits, means, log-deviations) of a network's output; deviations are its own, or depend on what it sees."""
@@ -230,8 +258,16 @@ class PPOAgent:
         """(loss of a minibatch, [policy loss, value loss, entropy, KL estimate, share of clipped ratios]), weighted means."""
         config = self.config
         weight = batch["weight"] / batch["weight"].sum().clamp(min=1)
-        output, value = self.online(batch["obs"])
-        each, entropy = self.evaluate(output, batch)
+        if self.by_node:
+            assert isinstance(self.online, GraphNetwork)
+            graphs: Any = batch["obs"]
+            said, value = self.online.packed(graphs)
+            joint, entropy = self.by_node.evaluate(said, graphs, self.online.size.nodes, batch["chosen"], batch["mask"],
+                                                   batch["real"])
+            each = joint[:, None]
+        else:
+            output, value = self.online(batch["obs"])
+            each, entropy = self.evaluate(output, batch)
         change = each - batch["log_p"]  # [B, 1] of the whole action, or [B, C] with an advantage for each component
         ratio, gain = change.exp(), batch["advantage"]
         surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - config.clip, 1 + config.clip) * gain).sum(-1)

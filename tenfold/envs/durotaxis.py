@@ -218,6 +218,7 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
+    component_names = COMPONENTS
 
     def __init__(self, render_mode: str | None = None, **asked: Any) -> None:
         self.setting = setting = asked.pop("setting", None) or read_setting(**asked)

@@ -15,8 +15,9 @@ from tenfold.graph_spaces import GraphSize
 from tenfold.nets.blocks import ACTIVATIONS
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal
+from tenfold.ops.nodes import NodeOutputs
 from tenfold.ops.random import Purpose, fill_normal, key
-from tenfold.ops.segments import Graphs, segment_softmax, segment_sum
+from tenfold.ops.segments import Graphs, rows, segment_softmax, segment_sum
 from tenfold.settings import PolicyNet
 
 LOG_STD_LIMIT = 2.0  # of a learned deviation, above; below it is the setting `least_std`
@@ -40,38 +41,40 @@ class Attention(nn.Module):
     """One layer: nodes attend to their neighbours by what lies between them, the token to all nodes of its graph, and nodes
     hear the token. Where nobody asks for the nodes afterwards (`nodes` False) only the token moves."""
 
-    def __init__(self, width: int, heads: int, activation: str, nodes: bool) -> None:
+    def __init__(self, width: int, edge: int, net: PolicyNet, nodes: bool) -> None:
         super().__init__()
-        self.heads, self.activation = heads, ACTIVATIONS[activation]
+        self.heads, self.activation = net.attention, ACTIVATIONS[net.activation]
         self.norm, self.token_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.ask, self.hear = nn.Linear(width, width), nn.Linear(width, width)
         self.lift, self.sink = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
         self.tell = nn.Linear(width, (5 if nodes else 2) * width)  # key and value for the token; query, key and value
         self.nodes = nodes
         if nodes:
-            self.between = nn.Linear(width, 2 * width)
+            self.between = nn.Linear(edge, 4 * width)  # key and value, along the edge and against it
             self.gather, self.from_token = nn.Linear(width, width), nn.Linear(width, width)
             self.node_norm = nn.LayerNorm(width)
             self.node_lift, self.node_sink = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
-    def forward(self, h: torch.Tensor, token: torch.Tensor, edges: torch.Tensor, graphs: Graphs,
+    def forward(self, h: torch.Tensor, token: torch.Tensor, graphs: Graphs,
                 links: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """`links` are those of the graphs, and then the same the other way round."""
         n, width = h.shape
         heads, part = self.heads, width // self.heads
-        told = self.tell(self.norm(h)).view(n, -1, heads, part)
+        told = self.tell(self.norm(h)).view(n, -1, heads, part).unbind(1)
         asked = self.ask(self.token_norm(token)).view(-1, heads, part)
-        score = (asked[graphs.owner] * told[:, 0]).sum(-1) / math.sqrt(part)
+        score = (rows(asked, graphs.owner) * told[0]).sum(-1) / math.sqrt(part)
         weight = segment_softmax(score, graphs.owner, graphs.batch)
-        heard = segment_sum(weight[..., None] * told[:, 1], graphs.owner, graphs.batch).flatten(1)
+        heard = segment_sum(weight[..., None] * told[1], graphs.owner, graphs.batch).flatten(1)
         old, token = token, token + self.hear(heard)
         token = token + self.sink(self.activation(self.lift(token)))
         if self.nodes:
             source, target = links
-            way = self.between(edges).view(-1, 2, heads, part)
-            score = (told[target, 2] * (told[source, 3] + way[:, 0])).sum(-1) / math.sqrt(part)
+            along, against = self.between(graphs.edges).view(-1, 2, 2, heads, part).unbind(1)
+            key_between, value_between = torch.cat([along, against]).unbind(1)
+            score = (rows(told[2], target) * (rows(told[3], source) + key_between)).sum(-1) / math.sqrt(part)
             weight = segment_softmax(score, target, n)
-            message = segment_sum(weight[..., None] * (told[source, 4] + way[:, 1]), target, n).flatten(1)
-            h = h + self.gather(message) + self.from_token(old)[graphs.owner]
+            message = segment_sum(weight[..., None] * (rows(told[4], source) + value_between), target, n).flatten(1)
+            h = h + self.gather(message) + rows(self.from_token(old), graphs.owner)
             h = h + self.node_sink(self.activation(self.node_lift(self.node_norm(h))))
         return h, token
 
@@ -88,9 +91,8 @@ class GraphNetwork(FlatModule):
         self.size, self.outputs, self.columns, self.least = size, outputs, columns, math.log(least_std)
         self.node_width, self.graph_width = outputs.width(True), outputs.width(False)
         self.read_node, self.read_whole = nn.Linear(size.node, width), nn.Linear(max(size.whole, 1), width)
-        self.read_edge = nn.Linear(size.edge, 2 * width)  # along the edge, and against it
         wanted = [place < len(net.hidden) - 1 or self.node_width > 0 for place in range(len(net.hidden))]
-        self.layers = nn.ModuleList(Attention(width, net.attention, net.activation, nodes) for nodes in wanted)
+        self.layers = nn.ModuleList(Attention(width, size.edge, net, nodes) for nodes in wanted)
         self.token_norm = nn.LayerNorm(width)
         self.value_head = nn.Linear(width, max(columns, 1))
         self.graph_head = nn.Linear(width, self.graph_width) if self.graph_width else None
@@ -118,12 +120,10 @@ class GraphNetwork(FlatModule):
     def encode(self, graphs: Graphs) -> tuple[torch.Tensor, torch.Tensor]:
         """What is known of every node [N, W] and every graph [B, W]."""
         links = torch.cat([graphs.links, graphs.links.flip(0)], 1)
-        edges = self.read_edge(graphs.edges)
-        edges = torch.cat(edges.chunk(2, 1))
         whole = graphs.whole if graphs.whole.shape[1] else graphs.whole.new_ones(graphs.batch, 1)
         h, token = self.read_node(graphs.nodes), self.read_whole(whole)
         for layer in self.layers:
-            h, token = layer(h, token, edges, graphs, links)
+            h, token = layer(h, token, graphs, links)
         return h, self.token_norm(token)
 
     def values_of(self, token: torch.Tensor) -> torch.Tensor:
@@ -143,6 +143,13 @@ class GraphNetwork(FlatModule):
             padded = own.new_zeros(room, self.node_width).index_copy(0, graphs.places(self.size.nodes), own)
             of_nodes = padded.view(graphs.batch, self.size.nodes, self.node_width)
         return torch.cat(self.arranged(of_graph, of_nodes), 1), self.values_of(token)
+
+    def packed(self, graphs: Graphs) -> tuple[NodeOutputs, torch.Tensor]:
+        """(outputs of the nodes that are there, values), where all parts of the action have a row for every node."""
+        h, token = self.encode(graphs)
+        options, numbers = (sum(n for n, _ in parts) for parts in (self.outputs.options, self.outputs.numbers))
+        logits, means, spread = self.node_head(self.node_norm(h)).split([options, numbers, numbers], 1)
+        return NodeOutputs(logits, means, (spread + self.log_std).clamp(self.least, LOG_STD_LIMIT)), self.values_of(token)
 
     def arranged(self, of_graph: torch.Tensor | None, of_nodes: torch.Tensor | None) -> list[torch.Tensor]:
         """The heads' outputs in the order of the action's parts: options, means, log-deviations."""

@@ -42,6 +42,7 @@ class Metrics:
         self.path = folder.metrics
         self.waiting: list[str] = []
         self.returns: deque[float] = deque(maxlen=WINDOW)
+        self.successes: deque[bool] = deque(maxlen=WINDOW)
         self.episodes = 0
         self.latest: dict[str, Any] = {}
         self.best = -math.inf if best is None else best
@@ -66,23 +67,28 @@ class Metrics:
     def remember(self, row: dict[str, Any]) -> None:
         if row["kind"] == "episode":
             self.returns.append(row["return"])
+            if "success" in row:
+                self.successes.append(row["success"])
             self.episodes += 1
         else:
             self.latest |= {k: v for k, v in row.items() if k not in ("kind", "step")}
         if row["kind"] == "eval":
-            self.best = max(self.best, row["mean_return"])
+            self.best = max(self.best, row.get("merit", row["mean_return"]))
 
     def best_or_none(self) -> float | None:
         return self.best if self.best > -math.inf else None
 
     def recent(self) -> dict[str, float]:
-        """Episodes so far, and their mean return over the window."""
+        """Episodes so far; their mean return over the window, and where successes are told the share of these."""
         mean = {"return": sum(self.returns) / len(self.returns)} if self.returns else {}
-        return {"episodes": self.episodes, **mean}
+        share = {"success": sum(self.successes) / len(self.successes)} if self.successes else {}
+        return {"episodes": self.episodes, **mean, **share}
 
     def episode(self, step: int, episode: Episode) -> None:
         each = {"each": list(episode.each)} if episode.each else {}  # of several agents
-        self.add({"kind": "episode", "step": step, "env": episode.env, "return": episode.ret, "length": episode.length, **each})
+        told = {} if episode.success is None else {"success": episode.success}
+        self.add({"kind": "episode", "step": step, "env": episode.env, "return": episode.ret, "length": episode.length, **each,
+                  **told})
 
     def add(self, row: dict[str, Any]) -> None:
         self.remember(row)
