@@ -1,5 +1,5 @@
-"""Durotaxis as environments: E colonies at once, or an ordinary one. `durotaxis_rules` says what a step is, `durotaxis_features` what
-is seen, `durotaxis_setting` what can be set and what is rewarded.
+"""Durotaxis as environments: E colonies at once, or an ordinary one. `durotaxis_rules` says what a step is,
+`durotaxis_features` what is seen, `durotaxis_setting` what can be set and what is rewarded.
 
     tenfold/Durotaxis-v0(mode=nodes, substrate=bend, size=900x300, w_population=0)
 """
@@ -40,7 +40,8 @@ GOAL, TIME = int(Ending.GOAL), int(Ending.TIME)
 def observation_space(setting: Setting) -> spaces.Dict:
     def real(size: int) -> spaces.Box:
         return spaces.Box(-np.inf, np.inf, (size,), np.float32)
-    return spaces.Dict({"colony": real(GRAPH), "graph": BoundedGraph(real(NODE), real(EDGE), setting.max_nodes, setting.max_nodes)})
+    graph = BoundedGraph(real(NODE), real(EDGE), setting.max_nodes, setting.max_nodes)
+    return spaces.Dict({"colony": real(GRAPH), "graph": graph})
 
 
 def action_space(setting: Setting) -> spaces.Space[Any]:
@@ -75,7 +76,7 @@ def refusal(rules, n, action, mask):
 def show(rules, c, i, scratch, obs, mask):
     observe(rules, c, i, scratch, obs)
     if rules.by_node:
-        allow(rules, c.count[i], mask)
+        allow(rules, c.nodes[i], mask)
 
 
 @njit(cache=True, error_model="numpy")
@@ -91,11 +92,11 @@ def play_all(rules, c, scratch, action, weights, keys, episode, obs, final_obs, 
     """One step of every colony, SAME_STEP: where an episode ended, final_obs has its last observation, and obs and mask are the
     next one's first. The first rows of `last` [E, 4] are the episodes that ended: lane, return, length, ending.
 
-    Returns the number of episodes that ended. A masked choice of node j of colony i is refused before any colony moves: the result
-    is then −1 − (i · max_nodes + j).
+    Returns the number of episodes that ended. A masked choice of node j of colony i is refused before any colony moves: the
+    result is then −1 − (i · max_nodes + j).
     """
     for i in range(len(keys)):
-        j = refusal(rules, c.count[i], action[i], mask[i])
+        j = refusal(rules, c.nodes[i], action[i], mask[i])
         if j >= 0:
             return -1 - (i * rules.max_nodes + j)
     ended = 0
@@ -122,8 +123,9 @@ def play_all(rules, c, scratch, action, weights, keys, episode, obs, final_obs, 
 class DurotaxisEnvironments(Environments):
     """All colonies in one kernel call a step, on one thread.
 
-    Actions are flat: [E, 5] in mode ratio ([E, 1] where only delete_ratio is learned), [E, max_nodes + 4·max_nodes] in mode nodes,
-    choices first, as `PolicyActions.for_env` gives them; numbers outside their ranges are clipped, rows without a node ignored.
+    Actions are flat: [E, 5] in mode ratio ([E, 1] where only delete_ratio is learned), [E, max_nodes + 4·max_nodes] in mode
+    nodes, choices first, as `PolicyActions.for_env` gives them; numbers outside their ranges are clipped, rows without a node
+    ignored.
     `components` [E, K] are the last step's parts of `reward`, `ending` [E] why an episode ended (`Ending`).
     `mask` [E, 3·max_nodes] in mode nodes is all False for rows without a node.
     """
@@ -140,14 +142,14 @@ class DurotaxisEnvironments(Environments):
         self.mask = self.options if by_node else None
         self.action = np.zeros((num_envs, 5 * nodes)) if by_node else np.tile(self.setting.fixed, (num_envs, 1))
         self.low, self.high = (np.tile(limit[1:], nodes) if by_node else limit for limit in (LOW, HIGH))
-        self.components = np.zeros((num_envs, len(COMPONENTS)), np.float32)
+        self.components = self.parts = np.zeros((num_envs, len(COMPONENTS)), np.float32)
         self.component_weights = self.setting.component_weights
         self.length, self.episode = self.colonies.step, np.zeros(num_envs, np.int64)
         self.ret, self.last, self.ending = np.zeros(num_envs), np.zeros((num_envs, 4)), np.zeros(num_envs, np.int64)
         self.streams = np.array(self.keys, np.uint64)
         # what every step hands to the kernel; these arrays are written to, never replaced
         self.lanes = (self.rules, self.colonies, self.scratch, self.action, self.component_weights, self.streams, self.episode,
-                      self.obs, self.final_obs, self.options, self.components, self.reward, self.terminated, self.truncated,
+                      self.obs, self.final_obs, self.options, self.parts, self.reward, self.terminated, self.truncated,
                       self.ret, self.ending, self.last)
         begin_all(self.rules, self.colonies, self.scratch, self.streams, self.episode, self.obs, self.options)
 
@@ -160,8 +162,9 @@ class DurotaxisEnvironments(Environments):
     def take(self, actions: np.ndarray) -> None:
         choices = self.setting.max_nodes if self.rules.by_node else 0
         numbers = 1 if self.setting.learn == "delete_ratio" else self.action.shape[1] - choices
-        if actions.shape != (self.num_envs, choices + numbers):
-            raise EnvironmentFault(f"{self.name}: actions of the shape {actions.shape} do not fit {(self.num_envs, choices + numbers)}.")
+        shape = (self.num_envs, choices + numbers)
+        if actions.shape != shape:
+            raise EnvironmentFault(f"{self.name}: actions of the shape {actions.shape} do not fit {shape}.")
         self.action[:, :choices] = actions[:, :choices]
         np.clip(actions[:, choices:], self.low[:numbers], self.high[:numbers], out=self.action[:, choices:choices + numbers])
         if not np.isfinite(self.action).all():
@@ -231,7 +234,7 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         super().reset(seed=seed)
         own, inner = int(self.np_random.integers(2**31)) if seed is None else seed, self.inner
         begin(inner.rules, inner.colonies, 0, np.uint64(own))
-        inner.components[:] = 0
+        inner.parts[:] = 0
         self.over, self.trail = False, []
         return self.seen(), self.info()
 
@@ -240,11 +243,11 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
             raise EnvironmentFault("This episode of tenfold/Durotaxis-v0 is over: call reset() to begin one.")
         inner = self.inner
         inner.take(self.flat(action))
-        node = refusal(inner.rules, int(inner.colonies.count[0]), inner.action[0], inner.options[0])
+        node = refusal(inner.rules, int(inner.colonies.nodes[0]), inner.action[0], inner.options[0])
         if node >= 0:
             raise EnvironmentFault(f"tenfold/Durotaxis-v0: {complaint(node, inner.action[0, node], inner.options[0])}")
-        ending = Ending(advance(inner.rules, inner.colonies, 0, inner.action[0], inner.scratch, inner.components[0]))
-        reward = float(inner.component_weights @ inner.components[0])
+        ending = Ending(advance(inner.rules, inner.colonies, 0, inner.action[0], inner.scratch, inner.parts[0]))
+        reward = float(inner.component_weights @ inner.parts[0])
         self.over = ending is not Ending.NONE
         more = {"ending": ending.name.lower(), "success": ending is Ending.GOAL} if self.over else {}
         return self.seen(), reward, self.over and ending is not Ending.TIME, ending is Ending.TIME, self.info() | more
@@ -262,6 +265,6 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         return obs
 
     def info(self) -> dict[str, Any]:
-        components = {c.name.lower(): float(self.inner.components[0, c]) for c in Component}
+        components = {c.name.lower(): float(self.inner.parts[0, c]) for c in Component}
         mask = {MASK: self.inner.options[0].copy()} if self.inner.mask is not None else {}
-        return {"components": components, "nodes": int(self.inner.colonies.count[0])} | mask
+        return {"components": components, "nodes": int(self.inner.colonies.nodes[0])} | mask

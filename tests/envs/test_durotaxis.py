@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tenfold.envs.durotaxis import DurotaxisEnvironments
 from tenfold.envs.durotaxis_reference import play_compiled, play_reference, some_actions
 
 
