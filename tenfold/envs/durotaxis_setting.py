@@ -119,8 +119,8 @@ class Scratch(NamedTuple):
 
 def make_colonies(number: int, max_nodes: int, width: int) -> Colonies:
     slots = 2 * max_nodes
-    shapes: dict[str, tuple[int, ...]] = {"born": (slots, 4), "streams": (4,), "ground": (6,), "level": (width,), "ridge": (width,)}
-    shapes |= {name: (slots,) for name in ("x", "y", "stiff", "gx", "gy", "ident", "parent", "age")}
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("x", "y", "stiff", "gx", "gy", "ident", "parent", "age"), (slots,))
+    shapes |= {"born": (slots, 4), "streams": (4,), "ground": (6,), "level": (width,), "ridge": (width,)}
     whole = ("ident", "parent", "age", "nodes", "following", "step", "passed", "retreat")
 
     def zeros(name: str) -> np.ndarray:
@@ -187,8 +187,8 @@ class Setting:
         if width - margin_x < GOAL * width - 1e-9:
             least = round(margin_x / (1 - GOAL))
             raise EnvironmentFault(f"The goal at x = {GOAL * width:g} cannot be reached: with a margin of {margin_x:g} nodes "
-                                   f"come no further than {width - margin_x:g}; make the substrate at least {least} wide, or give a "
-                                   "smaller margin.")
+                                   f"come no further than {width - margin_x:g}; make the substrate at least {least} wide, or give "
+                                   "a smaller margin.")
 
     @property
     def margins(self) -> tuple[float, float]:
