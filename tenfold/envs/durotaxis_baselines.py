@@ -41,14 +41,19 @@ def nodes_of(envs: DurotaxisEnvironments) -> tuple[np.ndarray, np.ndarray]:
             np.arange(envs.setting.max_nodes) < envs.obs[:, :1])
 
 
-def random_policy(seed: int = 0) -> Policy:
-    """Uniform in the ranges; in mode nodes uniform over what each node may choose."""
+def random_policy(seed: int = 0, around_half: float = 0.5) -> Policy:
+    """Uniform in the ranges, delete_ratio in 0.5 ± around_half; in mode nodes uniform over what each node may choose.
+
+    Over its whole range a uniform delete_ratio d ends nearly every colony: log 2(1 − d) is log 2 − 1 in the mean, and a quarter
+    of the colony is lost in a step.
+    """
     stream = key(seed, Purpose.RANDOM_POLICY)
 
     def act(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
         size = envs.action.shape[1] if envs.mask is not None else len(LOW)
         u = uniform(stream, step * envs.num_envs * size + np.arange(envs.num_envs * size)).reshape(envs.num_envs, size)
         if envs.mask is None:
+            u[:, 0] = 0.5 + 2 * around_half * (u[:, 0] - 0.5)
             return LOW + (HIGH - LOW) * u
         nodes = envs.setting.max_nodes
         options = envs.mask.reshape(envs.num_envs, nodes, CHOICES)
@@ -70,7 +75,7 @@ def idle_policy(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
 
 
 def follower_policy(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
-    """Far spawns that steer by the gradient at the right-most nodes; so many deletions that the population stays near its target."""
+    """Far spawns, steered by the gradient at the right-most nodes; so many deletions that the population is near its target."""
     nodes, there = nodes_of(envs)
     x = np.where(there, nodes[..., NodeFeature.X] * envs.rules.width, -np.inf)
     weight = np.exp((x - x.max(1, keepdims=True)) / FRONT)

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tenfold.envs.substrate import Substrate, make_substrate
+from tenfold.envs.vector import split_name
 from tenfold.errors import EnvironmentFault
 
 ACTIONS = ("delete_ratio", "gamma", "alpha", "noise", "theta")
@@ -187,8 +189,8 @@ class Setting:
         if width - margin_x < GOAL * width - 1e-9:
             least = round(margin_x / (1 - GOAL))
             raise EnvironmentFault(f"The goal at x = {GOAL * width:g} cannot be reached: with a margin of {margin_x:g} nodes "
-                                   f"come no further than {width - margin_x:g}; make the substrate at least {least} wide, or give "
-                                   "a smaller margin.")
+                                   f"come no further than {width - margin_x:g}; make the substrate at least {least} wide, or "
+                                   "give a smaller margin.")
 
     @property
     def margins(self) -> tuple[float, float]:
@@ -235,3 +237,17 @@ def read_setting(**asked: Any) -> Setting:
             near = (get_close_matches(name, [*known, *(f"w_{w}" for w in WEIGHTS)], 1, 0.0) or [""])[0]
             raise EnvironmentFault(f"Durotaxis has no setting {name}: the nearest is {near}.")
     return Setting(**asked, weights={name: float(value) for name, value in weights.items()})
+
+
+def with_absolute_path(name: str) -> str:
+    """The environment's name with a substrate's file as an absolute path, so that it means the same file from any folder."""
+    ident, asked = split_name(name)
+    file = Path(str(asked.get("substrate", ""))).absolute()
+    if file.suffix != ".npy" or not file.is_file():
+        return name
+    wanted = asked | {"substrate": str(file)}
+    moved = f"{ident}({', '.join(f'{name}={value}' for name, value in wanted.items())})"
+    if split_name(moved)[1] != wanted:
+        raise EnvironmentFault(f"The substrate's path {file} cannot be kept in a run's settings: move it to a folder without "
+                               "commas, quotes and brackets in its name.")
+    return moved
