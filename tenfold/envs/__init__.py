@@ -9,4 +9,5 @@ if "tenfold/Catch-v0" not in gymnasium.registry:
                            kwargs={"kind": f"tenfold/{task}"})
     gymnasium.register("tenfold/JobShop-v0", "tenfold.envs.jobshop:JobShopEnv", kwargs={"instance": "ft06"})
     gymnasium.register("tenfold/Assign-v0", "tenfold.envs.assign:AssignEnv")
-    gymnasium.register("tenfold/Durotaxis-v0", "tenfold.envs.durotaxis:DurotaxisEnv")
+    gymnasium.register("tenfold/Durotaxis-v0", "tenfold.envs.durotaxis_api:DurotaxisEnv",
+                       vector_entry_point="tenfold.envs.durotaxis_api:DurotaxisVectorEnv")

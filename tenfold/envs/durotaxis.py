@@ -1,17 +1,16 @@
-"""Durotaxis as environments: E colonies at once, or an ordinary one. `durotaxis_rules` says what a step is, `durotaxis_features` what
-is seen, `durotaxis_setting` what can be set and what is rewarded.
+"""Durotaxis as environments, E colonies at once. `durotaxis_rules` says what a step is, `durotaxis_features` what is seen,
+`durotaxis_setting` what can be set and what is rewarded, `durotaxis_api` has Gymnasium's ordinary environment and vector of them.
 
     tenfold/Durotaxis-v0(mode=nodes, substrate=bend, size=900x300, w_population=0)
 """
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numba import njit
 
-from tenfold.envs.durotaxis_features import EDGE, GRAPH, NODE, graph_size, observe
+from tenfold.envs.durotaxis_features import EDGE, GRAPH, NODE, observe
 from tenfold.envs.durotaxis_rules import advance, begin
 from tenfold.envs.durotaxis_setting import (
     COMPONENTS,
@@ -20,27 +19,28 @@ from tenfold.envs.durotaxis_setting import (
     LOW,
     REST,
     SPAWN,
-    Component,
     Ending,
     Setting,
     make_colonies,
     make_scratch,
     read_setting,
 )
-from tenfold.envs.vector import MASK, SEED_BITS, Environments, Episode, split_name
+from tenfold.envs.vector import SEED_BITS, Environments, Episode, split_name
 from tenfold.errors import EnvironmentFault
 from tenfold.graph_spaces import BoundedGraph, Gated
-from tenfold.ops.random import draw_bits
+from tenfold.ops.random import Purpose, draw_bits, key
 
 CHOICES = 3
 SEED_SHIFT = np.uint64(64 - SEED_BITS)
+LARGE = 1e6  # beyond all features on substrates of any size, and the same for all of them
 GOAL, TIME = int(Ending.GOAL), int(Ending.TIME)
 
 
 def observation_space(setting: Setting) -> spaces.Dict:
     def real(size: int) -> spaces.Box:
-        return spaces.Box(-np.inf, np.inf, (size,), np.float32)
-    return spaces.Dict({"colony": real(GRAPH), "graph": BoundedGraph(real(NODE), real(EDGE), setting.max_nodes, setting.max_nodes)})
+        return spaces.Box(-LARGE, LARGE, (size,), np.float32)
+    graph = BoundedGraph(real(NODE), real(EDGE), setting.max_nodes, setting.max_nodes)
+    return spaces.Dict({"colony": real(GRAPH), "graph": graph})
 
 
 def action_space(setting: Setting) -> spaces.Space[Any]:
@@ -75,14 +75,20 @@ def refusal(rules, n, action, mask):
 def show(rules, c, i, scratch, obs, mask):
     observe(rules, c, i, scratch, obs)
     if rules.by_node:
-        allow(rules, c.count[i], mask)
+        allow(rules, c.nodes[i], mask)
+
+
+@njit(cache=True, error_model="numpy")
+def show_all(rules, c, scratch, obs, mask):
+    for i in range(len(obs)):
+        show(rules, c, i, scratch, obs[i], mask[i])
 
 
 @njit(cache=True, error_model="numpy")
 def begin_all(rules, c, scratch, keys, episode, obs, mask):
     for i in range(len(keys)):
         begin(rules, c, i, draw_bits(keys[i], episode[i]) >> SEED_SHIFT)
-        show(rules, c, i, scratch, obs[i], mask[i])
+    show_all(rules, c, scratch, obs, mask)
 
 
 @njit(cache=True, error_model="numpy")
@@ -91,11 +97,11 @@ def play_all(rules, c, scratch, action, weights, keys, episode, obs, final_obs, 
     """One step of every colony, SAME_STEP: where an episode ended, final_obs has its last observation, and obs and mask are the
     next one's first. The first rows of `last` [E, 4] are the episodes that ended: lane, return, length, ending.
 
-    Returns the number of episodes that ended. A masked choice of node j of colony i is refused before any colony moves: the result
-    is then −1 − (i · max_nodes + j).
+    Returns the number of episodes that ended. A masked choice of node j of colony i is refused before any colony moves: the
+    result is then −1 − (i · max_nodes + j).
     """
     for i in range(len(keys)):
-        j = refusal(rules, c.count[i], action[i], mask[i])
+        j = refusal(rules, c.nodes[i], action[i], mask[i])
         if j >= 0:
             return -1 - (i * rules.max_nodes + j)
     ended = 0
@@ -122,8 +128,9 @@ def play_all(rules, c, scratch, action, weights, keys, episode, obs, final_obs, 
 class DurotaxisEnvironments(Environments):
     """All colonies in one kernel call a step, on one thread.
 
-    Actions are flat: [E, 5] in mode ratio ([E, 1] where only delete_ratio is learned), [E, max_nodes + 4·max_nodes] in mode nodes,
-    choices first, as `PolicyActions.for_env` gives them; numbers outside their ranges are clipped, rows without a node ignored.
+    Actions are flat: [E, 5] in mode ratio ([E, 1] where only delete_ratio is learned), [E, max_nodes + 4·max_nodes] in mode
+    nodes, choices first, as `PolicyActions.for_env` gives them; numbers outside their ranges are clipped, rows without a node
+    ignored.
     `components` [E, K] are the last step's parts of `reward`, `ending` [E] why an episode ended (`Ending`).
     `mask` [E, 3·max_nodes] in mode nodes is all False for rows without a node.
     """
@@ -140,15 +147,22 @@ class DurotaxisEnvironments(Environments):
         self.mask = self.options if by_node else None
         self.action = np.zeros((num_envs, 5 * nodes)) if by_node else np.tile(self.setting.fixed, (num_envs, 1))
         self.low, self.high = (np.tile(limit[1:], nodes) if by_node else limit for limit in (LOW, HIGH))
-        self.components = np.zeros((num_envs, len(COMPONENTS)), np.float32)
+        self.components = self.parts = np.zeros((num_envs, len(COMPONENTS)), np.float32)
         self.component_weights = self.setting.component_weights
         self.length, self.episode = self.colonies.step, np.zeros(num_envs, np.int64)
         self.ret, self.last, self.ending = np.zeros(num_envs), np.zeros((num_envs, 4)), np.zeros(num_envs, np.int64)
-        self.streams = np.array(self.keys, np.uint64)
+        self.streams = np.zeros(num_envs, np.uint64)
         # what every step hands to the kernel; these arrays are written to, never replaced
         self.lanes = (self.rules, self.colonies, self.scratch, self.action, self.component_weights, self.streams, self.episode,
-                      self.obs, self.final_obs, self.options, self.components, self.reward, self.terminated, self.truncated,
+                      self.obs, self.final_obs, self.options, self.parts, self.reward, self.terminated, self.truncated,
                       self.ret, self.ending, self.last)
+        self.begin(seed)
+
+    def begin(self, seed: int) -> None:
+        """Every lane at the first of its episodes of this seed."""
+        self.keys = [key(seed, Purpose.EPISODE, self.first + i) for i in range(self.num_envs)]
+        self.streams[:] = self.keys
+        self.episode[:], self.ret[:], self.parts[:] = 0, 0.0, 0.0
         begin_all(self.rules, self.colonies, self.scratch, self.streams, self.episode, self.obs, self.options)
 
     def step(self, actions: np.ndarray) -> None:
@@ -160,8 +174,9 @@ class DurotaxisEnvironments(Environments):
     def take(self, actions: np.ndarray) -> None:
         choices = self.setting.max_nodes if self.rules.by_node else 0
         numbers = 1 if self.setting.learn == "delete_ratio" else self.action.shape[1] - choices
-        if actions.shape != (self.num_envs, choices + numbers):
-            raise EnvironmentFault(f"{self.name}: actions of the shape {actions.shape} do not fit {(self.num_envs, choices + numbers)}.")
+        shape = (self.num_envs, choices + numbers)
+        if actions.shape != shape:
+            raise EnvironmentFault(f"{self.name}: actions of the shape {actions.shape} do not fit {shape}.")
         self.action[:, :choices] = actions[:, :choices]
         np.clip(actions[:, choices:], self.low[:numbers], self.high[:numbers], out=self.action[:, choices:choices + numbers])
         if not np.isfinite(self.action).all():
@@ -189,8 +204,7 @@ class DurotaxisEnvironments(Environments):
         for name, array in self.colonies._asdict().items():
             array[:] = state[name]
         self.episode[:], self.ret[:] = state["episode"], state["ret"]
-        for i in range(self.num_envs):
-            show(self.rules, self.colonies, i, self.scratch, self.obs[i], self.options[i])
+        show_all(self.rules, self.colonies, self.scratch, self.obs, self.options)
         return bool(np.array_equal(self.obs, state["obs"]))
 
 
@@ -199,70 +213,3 @@ def complaint(node: int, choice: float, options: np.ndarray) -> str:
     legal = ", ".join(name for name, may in zip(names, options[CHOICES * node:CHOICES * (node + 1)], strict=True) if may)
     told = names[int(choice)] if choice in range(CHOICES) else f"{choice:g}"
     return f"node {node} may not choose {told}: its options are {legal}."
-
-
-def read_row(setting: Setting, row: np.ndarray) -> dict[str, Any]:
-    """A row as an observation of the space."""
-    nodes, links, edges, _ = graph_size(setting.max_nodes).starts
-    n, e = int(row[0]), int(row[1])
-    graph = spaces.GraphInstance(row[nodes:nodes + n * NODE].reshape(n, NODE).copy(),
-                                 row[edges:edges + e * EDGE].reshape(e, EDGE).copy(),
-                                 row[links:links + 2 * e].reshape(e, 2).astype(np.int32))
-    return {"colony": row[2:2 + GRAPH].copy(), "graph": graph}
-
-
-class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
-    """The same as an ordinary environment. Episodes of a seed are those of a lane with this episode seed.
-
-    `info` has the reward's `components` by name, at the end the `ending`, in mode nodes the `action_mask`.
-    """
-
-    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
-    component_names = COMPONENTS
-
-    def __init__(self, render_mode: str | None = None, **asked: Any) -> None:
-        self.setting = setting = asked.pop("setting", None) or read_setting(**asked)
-        self.observation_space, self.action_space = observation_space(setting), action_space(setting)
-        self.render_mode = render_mode
-        self.inner = DurotaxisEnvironments("tenfold/Durotaxis-v0", 1, 0, setting=setting)
-        self.over = True
-        self.trail: list[tuple[float, float]] = []
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        super().reset(seed=seed)
-        own, inner = int(self.np_random.integers(2**31)) if seed is None else seed, self.inner
-        begin(inner.rules, inner.colonies, 0, np.uint64(own))
-        inner.components[:] = 0
-        self.over, self.trail = False, []
-        return self.seen(), self.info()
-
-    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        if self.over:
-            raise EnvironmentFault("This episode of tenfold/Durotaxis-v0 is over: call reset() to begin one.")
-        inner = self.inner
-        inner.take(self.flat(action))
-        node = refusal(inner.rules, int(inner.colonies.count[0]), inner.action[0], inner.options[0])
-        if node >= 0:
-            raise EnvironmentFault(f"tenfold/Durotaxis-v0: {complaint(node, inner.action[0, node], inner.options[0])}")
-        ending = Ending(advance(inner.rules, inner.colonies, 0, inner.action[0], inner.scratch, inner.components[0]))
-        reward = float(inner.component_weights @ inner.components[0])
-        self.over = ending is not Ending.NONE
-        more = {"ending": ending.name.lower(), "success": ending is Ending.GOAL} if self.over else {}
-        return self.seen(), reward, self.over and ending is not Ending.TIME, ending is Ending.TIME, self.info() | more
-
-    def flat(self, action: Any) -> np.ndarray:
-        if isinstance(action, dict):
-            action = np.concatenate([np.ravel(action["choice"]), np.ravel(action["spawn"])])
-        return np.asarray(action, np.float64).reshape(1, -1)
-
-    def seen(self) -> dict[str, Any]:
-        inner = self.inner
-        show(inner.rules, inner.colonies, 0, inner.scratch, inner.obs[0], inner.options[0])
-        obs = read_row(self.setting, inner.obs[0])
-        self.trail.append((float(obs["colony"][1]), float(obs["colony"][2])))
-        return obs
-
-    def info(self) -> dict[str, Any]:
-        components = {c.name.lower(): float(self.inner.components[0, c]) for c in Component}
-        mask = {MASK: self.inner.options[0].copy()} if self.inner.mask is not None else {}
-        return {"components": components, "nodes": int(self.inner.colonies.count[0])} | mask

@@ -151,12 +151,12 @@ def sum_hops(n, up, order, size, total):
 def observe(rules, c, i, scratch, row):
     """What colony i shows, into its row."""
     row[:] = 0.0
-    n = min(c.count[i], rules.max_nodes)
+    n = min(c.nodes[i], rules.max_nodes)
     if n == 0:
         return
     x, y, up, down = c.x[i], c.y[i], scratch.up, scratch.down
-    find_parents(c, i, c.count[i], up)
-    if c.count[i] > n:
+    find_parents(c, i, c.nodes[i], up)
+    if c.nodes[i] > n:
         cut(n, up)
     width, height = float(rules.width), float(rules.height)
     sx = sy = loud = loudest = 0.0

@@ -61,8 +61,9 @@ class Colony:
         start, rules = self.streams[START], self.rules
         self.ground = draw_ground_reference(setting.ground, lambda draw: uniform(start, draw))
         right = max(LEFT_PART * rules.width, rules.margin_x)
-        xs = sorted(rules.margin_x + (right - rules.margin_x) * uniform(start, FIRST_DRAW + 2 * j) for j in range(rules.init_nodes))
-        ys = [(0.5 + MIDDLE_PART * (uniform(start, FIRST_DRAW + 2 * j + 1) - 0.5)) * rules.height for j in range(rules.init_nodes)]
+        draws = [FIRST_DRAW + 2 * j for j in range(rules.init_nodes)]
+        xs = sorted(rules.margin_x + (right - rules.margin_x) * uniform(start, draw) for draw in draws)
+        ys = [(0.5 + MIDDLE_PART * (uniform(start, draw + 1) - 0.5)) * rules.height for draw in draws]
         self.nodes: list[Node] = []
         for j, (x, y) in enumerate(zip(xs, ys, strict=True)):
             self.add(j - 1, x, min(max(y, rules.margin_y), rules.height - rules.margin_y))
@@ -92,7 +93,7 @@ class Colony:
         return self.add(parent.ident, x, y, (gamma, alpha, noise, theta))
 
     def remove(self, doomed: list[Node]) -> None:
-        """One after another, the root last: children attach to the parent; under a lost root the left-most one takes its place."""
+        """One after another, the root last: children attach to the parent; of a lost root's the left-most takes its place."""
         for node in sorted(doomed, key=lambda node: node.parent < 0):
             children = [other for other in self.nodes if other.parent == node.ident]
             self.nodes.remove(node)
@@ -184,8 +185,8 @@ def legal_choices(mask: np.ndarray, wished: np.ndarray) -> np.ndarray:
 
 
 def play_reference(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Plays colonies [E] with actions [T, E, …], episode after episode. Of each step: what is seen, the true last observation where
-    an episode ended, components, endings, ids and parents."""
+    """Plays colonies [E] with actions [T, E, …], episode after episode. Of each step: what is seen, the true last observation
+    where an episode ended, components, endings, ids and parents."""
     envs = DurotaxisEnvironments(name, actions.shape[1], seed)  # for its settings and its episodes' seeds
     setting, choices = envs.setting, envs.setting.max_nodes if envs.rules.by_node else 0
     slots = 2 * setting.max_nodes
@@ -231,8 +232,9 @@ def random_actions(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 def some_actions(rng: np.random.Generator, name: str, steps: int, colonies: int) -> np.ndarray:
     setting = DurotaxisEnvironments(name, 1, 0).setting
     if setting.mode == "nodes":
-        choices = rng.choice(3, (steps, colonies, setting.max_nodes), p=(0.4, 0.25, 0.35))
-        numbers = rng.uniform(np.tile(LOW[1:], setting.max_nodes), np.tile(HIGH[1:], setting.max_nodes), (steps, colonies, 4 * setting.max_nodes))
+        nodes = setting.max_nodes
+        choices = rng.choice(3, (steps, colonies, nodes), p=(0.4, 0.25, 0.35))
+        numbers = rng.uniform(np.tile(LOW[1:], nodes), np.tile(HIGH[1:], nodes), (steps, colonies, 4 * nodes))
         return np.concatenate([choices, numbers], axis=-1)
     actions = rng.uniform(LOW, HIGH, (steps, colonies, len(LOW)))
     actions[..., 0] = rng.choice([0.0, 0.3, 0.5, 0.7, 1.0], (steps, colonies), p=(0.1, 0.2, 0.4, 0.28, 0.02))
@@ -251,9 +253,9 @@ def play_compiled(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray
             for i, mask in enumerate(envs.mask):
                 action[i, :envs.setting.max_nodes] = legal_choices(mask, action[i, :envs.setting.max_nodes])
         envs.step(action)
-        there = slots < c.count[:, None]
-        ended = (envs.ending > 0)[:, None]
-        for result, value in zip(results, (envs.obs, np.where(ended, envs.final_obs, 0), envs.components, envs.ending,
-                                           np.stack([np.where(there, c.ident, -2), np.where(there, c.parent, -2)], 1)), strict=True):
+        there = slots < c.nodes[:, None]
+        trees = np.stack([np.where(there, c.ident, -2), np.where(there, c.parent, -2)], 1)
+        last = np.where((envs.ending > 0)[:, None], envs.final_obs, 0)
+        for result, value in zip(results, (envs.obs, last, envs.parts, envs.ending, trees), strict=True):
             result.append(value.copy())
     return tuple(np.array(result) for result in results)

@@ -1,12 +1,12 @@
 """A step of a colony, and of E colonies at once, compiled. `durotaxis_reference` has the same one node at a time.
 
 Order of a step: survivors spawn, the chosen nodes are deleted, nodes on soft ground die, the step is rewarded.
-In mode `ratio` the k = ⌊delete_ratio·N + u⌋ nodes smallest by (x, id) are deleted and every other one spawns; in mode `nodes` each
-node has chosen. A child lies at parent + r·(cos θ, sin θ), r = gamma / (1 + (alpha/I)²) + noise·|n|.
+In mode `ratio` the k = ⌊delete_ratio·N + u⌋ nodes smallest by (x, id) are deleted and every other one spawns; in mode `nodes`
+each node has chosen. A child lies at parent + r·(cos θ, sin θ), r = gamma / (1 + (alpha/I)²) + noise·|n|.
 
 Draws belong to (episode seed, purpose, step, node id), so that a colony alone and one of many see the same.
-Where nodes are removed, survivors attach to their nearest surviving ancestor; where the root goes too, the left-most of those left
-without an ancestor becomes the root and the others attach to it: one tree before, one tree after.
+Where nodes are removed, survivors attach to their nearest surviving ancestor; where the root goes too, the left-most of those
+left without an ancestor becomes the root and the others attach to it: one tree before, one tree after.
 """
 
 import numpy as np
@@ -77,7 +77,7 @@ def begin(rules, c, i, seed):
         c.born[i, j] = 0.0
         look(rules, c, i, j)
         total += x[j]
-    c.count[i] = c.following[i] = n
+    c.nodes[i] = c.following[i] = n
     c.step[i] = c.retreat[i] = c.passed[i] = 0
     c.centre[i] = total / n
     while c.passed[i] < len(MILESTONES) and x[n - 1] >= MILESTONES[c.passed[i]] * rules.width:
@@ -149,9 +149,9 @@ def remove(c, i, size, doomed, up):
 
 @njit(cache=True, error_model="numpy")
 def advance(rules, c, i, action, scratch, component):
-    """One step of colony i with its action: five numbers, or [choices | four numbers each]. Writes the components of its reward and
-    returns the ending, 0 while the episode goes on."""
-    n, doomed = c.count[i], scratch.doomed
+    """One step of colony i with its action: five numbers, or [choices | four numbers each]. Writes the components of its reward
+    and returns the ending, 0 while the episode goes on."""
+    n, doomed = c.nodes[i], scratch.doomed
     component[:] = 0.0
     mean = 0.0
     for j in range(n):
@@ -193,7 +193,7 @@ def advance(rules, c, i, action, scratch, component):
         dying += doomed[j]
     if dying:
         size = remove(c, i, size, doomed, scratch.up)
-    c.count[i] = size
+    c.nodes[i] = size
     c.step[i] += 1
     return judge(rules, c, i, scratch, component)
 
@@ -201,7 +201,7 @@ def advance(rules, c, i, action, scratch, component):
 @njit(cache=True, error_model="numpy")
 def judge(rules, c, i, scratch, component):
     """The ending of the step taken, and the components of its reward that hang on the colony as it is now."""
-    n, x, y = c.count[i], c.x[i], c.y[i]
+    n, x, y = c.nodes[i], c.x[i], c.y[i]
     if n == 0:
         component[9] = -1.0
         return EXTINCT
@@ -239,7 +239,7 @@ def judge(rules, c, i, scratch, component):
         ending = RETREATED
     elif c.step[i] >= rules.max_steps:
         ending = TIME
-    lost = ending == OVERGROWN or ending == RETREATED
+    lost = ending in (OVERGROWN, RETREATED)
     component[1] = ending == GOAL_ENDING
     component[8] = not lost
     component[9] = -1.0 if lost else 0.0

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tenfold.envs.substrate import Substrate, make_substrate
+from tenfold.envs.vector import split_name
 from tenfold.errors import EnvironmentFault
 
 ACTIONS = ("delete_ratio", "gamma", "alpha", "noise", "theta")
@@ -37,8 +39,8 @@ class Ending(IntEnum):
 class Component(IntEnum):
     """The parts of a reward, each about [−1, 1]. The total is Σ weight·component.
 
-    With the weights below a colony that is kept at its target and never moves earns at most about 0.045 a step, 4.5 in all under a
-    discount of 0.99; reaching the goal in 40 steps earns over 10, and a step later 0.1 less: hurrying pays more than staying.
+    With the weights below a colony that is kept at its target and never moves earns at most about 0.045 a step, 4.5 in all under
+    a discount of 0.99; reaching the goal in 40 steps earns over 10, and a step later 0.1 less: hurrying pays more than staying.
     """
 
     DISTANCE = 0  # change of the centroid's x in units of REACH: the difference of a potential, so that going back gives it back
@@ -91,7 +93,7 @@ class Colonies(NamedTuple):
     parent: np.ndarray  # its id, −1 at the root
     age: np.ndarray
     born: np.ndarray  # [E, S, 4]: gamma, alpha, noise and theta of its spawning, zeros for the first nodes
-    count: np.ndarray  # [E]
+    nodes: np.ndarray  # [E], how many
     following: np.ndarray  # the next id
     step: np.ndarray
     passed: np.ndarray  # milestones
@@ -119,11 +121,14 @@ class Scratch(NamedTuple):
 
 def make_colonies(number: int, max_nodes: int, width: int) -> Colonies:
     slots = 2 * max_nodes
-    real, whole = np.float64, np.int64
-    nodes = [np.zeros((number, slots), d) for d in (real, real, real, real, real, whole, whole, whole)]
-    each = [np.zeros(number, d) for d in (whole, whole, whole, whole, whole, real)]
-    return Colonies(*nodes, np.zeros((number, slots, 4)), *each, np.zeros((number, 4), np.uint64), np.zeros((number, 6)),
-                    np.zeros((number, width)), np.zeros((number, width)))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("x", "y", "stiff", "gx", "gy", "ident", "parent", "age"), (slots,))
+    shapes |= {"born": (slots, 4), "streams": (4,), "ground": (6,), "level": (width,), "ridge": (width,)}
+    whole = ("ident", "parent", "age", "nodes", "following", "step", "passed", "retreat")
+
+    def zeros(name: str) -> np.ndarray:
+        dtype = np.int64 if name in whole else np.uint64 if name == "streams" else np.float64
+        return np.zeros((number, *shapes.get(name, ())), dtype)
+    return Colonies(*map(zeros, Colonies._fields))
 
 
 def make_scratch(max_nodes: int) -> Scratch:
@@ -158,7 +163,8 @@ class Setting:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ground", make_substrate(self.substrate, self.size, self.slope, self.intercept))
-        for name, allowed in (("mode", ("ratio", "nodes")), ("rounding", ("stochastic", "floor")), ("learn", ("all", "delete_ratio"))):
+        known = {"mode": ("ratio", "nodes"), "rounding": ("stochastic", "floor"), "learn": ("all", "delete_ratio")}
+        for name, allowed in known.items():
             if getattr(self, name) not in allowed:
                 raise EnvironmentFault(f"Durotaxis knows no {name}={getattr(self, name)}: take {' or '.join(allowed)}.")
         for name, least in (("init_nodes", 1), ("max_nodes", 1), ("max_steps", 1)):
@@ -181,8 +187,9 @@ class Setting:
         if not (margin_x >= 0 and 2 * margin_x < width and 2 * margin_y < height):
             raise EnvironmentFault(f"A margin of {margin_x:g} leaves no room inside {width} x {height}.")
         if width - margin_x < GOAL * width - 1e-9:
-            raise EnvironmentFault(f"The goal at x = {GOAL * width:g} cannot be reached: no node comes closer to the right edge than "
-                                   f"{width - margin_x:g}; make the substrate wider than {math.ceil(margin_x / (1 - GOAL)) - 1} or "
+            least = round(margin_x / (1 - GOAL))
+            raise EnvironmentFault(f"The goal at x = {GOAL * width:g} cannot be reached: with a margin of {margin_x:g} nodes "
+                                   f"come no further than {width - margin_x:g}; make the substrate at least {least} wide, or "
                                    "give a smaller margin.")
 
     @property
@@ -221,7 +228,8 @@ def read_setting(**asked: Any) -> Setting:
     for name, value in weights.items():
         if name not in WEIGHTS:
             near = (get_close_matches(name, WEIGHTS, 1, 0.0) or [""])[0]
-            raise EnvironmentFault(f"Durotaxis has no reward component {name} (the nearest is {near}): there are {', '.join(WEIGHTS)}.")
+            raise EnvironmentFault(f"Durotaxis has no reward component {name}, the nearest is {near}: there are "
+                                   f"{', '.join(WEIGHTS)}.")
         if isinstance(value, str) or not math.isfinite(value):
             raise EnvironmentFault(f"The weight w_{name} must be a finite number, and not {value}.")
     for name in asked:
@@ -229,3 +237,17 @@ def read_setting(**asked: Any) -> Setting:
             near = (get_close_matches(name, [*known, *(f"w_{w}" for w in WEIGHTS)], 1, 0.0) or [""])[0]
             raise EnvironmentFault(f"Durotaxis has no setting {name}: the nearest is {near}.")
     return Setting(**asked, weights={name: float(value) for name, value in weights.items()})
+
+
+def with_absolute_path(name: str) -> str:
+    """The environment's name with a substrate's file as an absolute path, so that it means the same file from any folder."""
+    ident, asked = split_name(name)
+    file = Path(str(asked.get("substrate", ""))).absolute()
+    if file.suffix != ".npy" or not file.is_file():
+        return name
+    wanted = asked | {"substrate": str(file)}
+    moved = f"{ident}({', '.join(f'{name}={value}' for name, value in wanted.items())})"
+    if split_name(moved)[1] != wanted:
+        raise EnvironmentFault(f"The substrate's path {file} cannot be kept in a run's settings: move it to a folder without "
+                               "commas, quotes and brackets in its name.")
+    return moved

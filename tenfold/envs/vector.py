@@ -439,7 +439,10 @@ class NativeEnvironments(Environments):
 
 
 def anchored(name: str) -> str:
-    """The name as it means the same from any folder: a job shop's own instance file by its absolute path."""
+    """The name as it means the same from any folder: a file of one's own in it by its absolute path."""
+    if name.startswith(COLONY):
+        from tenfold.envs.durotaxis_setting import with_absolute_path as with_absolute_substrate
+        return with_absolute_substrate(name)
     if not name.startswith(SHOP):
         return name
     from tenfold.envs.jobshop import with_absolute_path

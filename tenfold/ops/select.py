@@ -24,7 +24,8 @@ def k_smallest_reference(x: np.ndarray, ident: np.ndarray, k: int) -> np.ndarray
 
 def random_nodes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for size in (0, 1, 2, 7, 50, 100, 1000):
-        for x in (rng.normal(size=size), rng.integers(4, size=size) * 1.0, np.zeros(size), np.arange(size) * 1.0, -np.arange(size) * 1.0):
+        rising = np.arange(size) * 1.0
+        for x in (rng.normal(size=size), rng.integers(4, size=size) * 1.0, np.zeros(size), rising, -rising):
             ident = rng.permutation(3 * size)[:size]
             for k in {0, size // 3, size // 2, size - 1, size} if size else {0}:
                 yield x.astype(dtype), ident, k

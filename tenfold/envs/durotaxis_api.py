@@ -1,0 +1,126 @@
+"""Durotaxis for Gymnasium: an ordinary environment, and a vector of them."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from tenfold.envs.durotaxis import DurotaxisEnvironments, action_space, complaint, observation_space, refusal, show
+from tenfold.envs.durotaxis_features import EDGE, GRAPH, NODE, graph_size
+from tenfold.envs.durotaxis_rules import advance, begin
+from tenfold.envs.durotaxis_setting import COMPONENTS, Component, Ending, Setting, read_setting
+from tenfold.envs.vector import COLONY, MASK
+from tenfold.errors import EnvironmentFault
+
+
+def read_row(setting: Setting, row: np.ndarray) -> dict[str, Any]:
+    """A row as an observation of the space."""
+    nodes, links, edges, _ = graph_size(setting.max_nodes).starts
+    n, e = int(row[0]), int(row[1])
+    graph = spaces.GraphInstance(row[nodes:nodes + n * NODE].reshape(n, NODE).copy(),
+                                 row[edges:edges + e * EDGE].reshape(e, EDGE).copy(),
+                                 row[links:links + 2 * e].reshape(e, 2).astype(np.int32))
+    return {"colony": row[2:2 + GRAPH].copy(), "graph": graph}
+
+
+def flat_actions(action: Any, colonies: int) -> np.ndarray:
+    """Actions of the space, or of as many as there are colonies, as rows."""
+    if isinstance(action, dict):
+        parts = [np.reshape(action[name], (colonies, -1)) for name in ("choice", "spawn")]
+        return np.concatenate(parts, axis=1, dtype=np.float64)
+    return np.asarray(action, np.float64).reshape(colonies, -1)
+
+
+class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
+    """The same as an ordinary environment. Episodes of a seed are those of a lane with this episode seed.
+
+    `info` has the reward's `components` by name, at the end the `ending`, in mode nodes the `action_mask`.
+    """
+
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
+    component_names = COMPONENTS
+
+    def __init__(self, render_mode: str | None = None, **asked: Any) -> None:
+        self.setting = setting = asked.pop("setting", None) or read_setting(**asked)
+        self.observation_space, self.action_space = observation_space(setting), action_space(setting)
+        self.render_mode = render_mode
+        self.inner = DurotaxisEnvironments(COLONY, 1, 0, setting=setting)
+        self.over = True
+        self.trail: list[tuple[float, float]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed)
+        own, inner = int(self.np_random.integers(2**31)) if seed is None else seed, self.inner
+        begin(inner.rules, inner.colonies, 0, np.uint64(own))
+        inner.parts[:] = 0
+        self.over, self.trail = False, []
+        return self.seen(), self.info()
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        if self.over:
+            raise EnvironmentFault(f"This episode of {COLONY} is over: call reset() to begin one.")
+        inner = self.inner
+        inner.take(flat_actions(action, 1))
+        node = refusal(inner.rules, int(inner.colonies.nodes[0]), inner.action[0], inner.options[0])
+        if node >= 0:
+            raise EnvironmentFault(f"{COLONY}: {complaint(node, inner.action[0, node], inner.options[0])}")
+        ending = Ending(advance(inner.rules, inner.colonies, 0, inner.action[0], inner.scratch, inner.parts[0]))
+        reward = float(inner.component_weights @ inner.parts[0])
+        self.over = ending is not Ending.NONE
+        more = {"ending": ending.name.lower(), "success": ending is Ending.GOAL} if self.over else {}
+        return self.seen(), reward, self.over and ending is not Ending.TIME, ending is Ending.TIME, self.info() | more
+
+    def seen(self) -> dict[str, Any]:
+        inner = self.inner
+        show(inner.rules, inner.colonies, 0, inner.scratch, inner.obs[0], inner.options[0])
+        obs = read_row(self.setting, inner.obs[0])
+        self.trail.append((float(obs["colony"][1]), float(obs["colony"][2])))
+        return obs
+
+    def info(self) -> dict[str, Any]:
+        components = {c.name.lower(): float(self.inner.parts[0, c]) for c in Component}
+        mask = {MASK: self.inner.options[0].copy()} if self.inner.mask is not None else {}
+        return {"components": components, "nodes": int(self.inner.colonies.nodes[0])} | mask
+
+
+class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
+    """E colonies that step together. Observations are {"colony": [E, G], "graph": a tuple of E graphs}; where an episode ended
+    `info["final_obs"]` has its true last observation, and the next one has begun."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
+
+    def __init__(self, num_envs: int = 1, render_mode: str | None = None, **asked: Any) -> None:
+        self.num_envs, self.render_mode = num_envs, render_mode
+        self.setting = setting = asked.pop("setting", None) or read_setting(**asked)
+        self.single_observation_space, self.single_action_space = observation_space(setting), action_space(setting)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.inner = DurotaxisEnvironments(COLONY, num_envs, 0, setting=setting)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.inner.begin(int(self.np_random.integers(2**31)) if seed is None else seed)
+        return self.seen(self.inner.obs), self.info()
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        inner = self.inner
+        inner.step(flat_actions(actions, self.num_envs))
+        info, ended = self.info(), inner.terminated | inner.truncated
+        if ended.any():
+            final = np.full(self.num_envs, None, object)
+            for i in np.flatnonzero(ended):
+                final[i] = read_row(self.setting, inner.final_obs[i])
+            endings = np.array([Ending(e).name.lower() for e in inner.ending])
+            info |= {"final_obs": final, "_final_obs": ended.copy(), "ending": endings, "_ending": ended.copy()}
+        return self.seen(inner.obs), inner.reward.copy(), inner.terminated.copy(), inner.truncated.copy(), info
+
+    def seen(self, rows: np.ndarray) -> dict[str, Any]:
+        each = [read_row(self.setting, row) for row in rows]
+        return {"colony": np.stack([one["colony"] for one in each]), "graph": tuple(one["graph"] for one in each)}
+
+    def info(self) -> dict[str, Any]:
+        mask = {} if self.inner.mask is None else {MASK: self.inner.mask.copy()}
+        return {"components": {c.name.lower(): self.inner.parts[:, c].copy() for c in Component}} | mask

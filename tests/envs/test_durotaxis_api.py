@@ -1,0 +1,84 @@
+"""Durotaxis for Gymnasium."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from tenfold.envs.durotaxis import DurotaxisEnvironments
+from tenfold.envs.durotaxis_api import DurotaxisEnv, read_row
+from tenfold.envs.vector import make_env, make_environments
+from tenfold.errors import EnvironmentFault
+from tenfold.spaces import observation_layout
+
+NAME = "tenfold/Durotaxis-v0"
+
+
+@pytest.mark.filterwarnings("ignore:.*symmetric and normalized space.*")  # the ranges are physical
+@pytest.mark.parametrize("arguments", [{"substrate": "bend"}, {"mode": "nodes", "max_nodes": 30}, {"learn": "delete_ratio"}])
+def test_gymnasiums_checker_passes(arguments: dict[str, str | int]) -> None:
+    check_env(gym.make(NAME, **arguments).unwrapped, skip_render_check=True)
+
+
+@pytest.mark.parametrize("arguments", ["substrate=bend", "mode=nodes, substrate=bend, max_nodes=20"])
+def test_an_ordinary_environment_plays_a_lanes_episode(arguments: str) -> None:
+    name = f"{NAME}({arguments}, max_steps=60)"
+    envs, rng = make_environments(name, 3, 5, "scalar", policy=True), np.random.default_rng(0)
+    assert isinstance(envs, DurotaxisEnvironments)
+    env = make_env(name)
+    obs, info = env.reset(seed=envs.episode_seed(1))
+    layout, lasting = observation_layout(env.observation_space, name), True
+    while lasting:
+        np.testing.assert_array_equal(layout.encode(obs), envs.obs[1])
+        assert env.observation_space.contains(obs)
+        if envs.mask is None:
+            action = np.tile([0.5, 15, 0.5, 0.3, 0], (3, 1)) * rng.uniform(0.9, 1.1, (3, 5))
+            own = action[1]
+        else:
+            np.testing.assert_array_equal(info["action_mask"], envs.mask[1])
+            action = rng.uniform(0.5, 1, (3, 100))
+            action[:, :20] = 1
+            action[:, 0] = envs.mask[:, 0] != 1  # spawn where that is allowed
+            own = {"choice": action[1, :20].astype(int), "spawn": action[1, 20:].reshape(20, 4)}
+        obs, reward, terminated, truncated, info = env.step(own)
+        envs.step(action)
+        lasting = not (terminated or truncated)
+        assert reward == pytest.approx(envs.reward[1])
+        assert info["components"]["survival"] == envs.parts[1, 8]
+    assert (terminated, truncated) == (envs.terminated[1], envs.truncated[1])
+    np.testing.assert_array_equal(layout.encode(obs), envs.final_obs[1])
+    assert info["ending"] in ("extinct", "goal", "overgrown", "time")
+    with pytest.raises(EnvironmentFault, match="is over: call reset"):
+        env.unwrapped.step(own)
+
+
+def test_time_is_truncation_and_no_ending_of_the_colony() -> None:
+    env = DurotaxisEnv(max_steps=2)
+    env.reset(seed=0)
+    action = np.array([0.5, 15, 0.5, 0.5, 0])
+    assert env.step(action)[2:4] == (False, False)
+    *_, terminated, truncated, info = env.step(action)
+    assert (terminated, truncated, info["ending"], info["success"]) == (False, True, "time", False)
+
+
+@pytest.mark.parametrize("arguments", [{"substrate": "bend"}, {"mode": "nodes", "max_nodes": 12}])
+def test_the_vector_steps_together_and_keeps_the_last_observation(arguments: dict[str, str | int]) -> None:
+    envs = gym.make_vec(NAME, 3, vectorization_mode="vector_entry_point", max_steps=2, **arguments)
+    obs, _ = envs.reset(seed=1)
+    assert envs.observation_space.contains(obs)
+    assert obs["colony"].shape[0] == len(obs["graph"]) == 3
+    actions = envs.action_space.sample()
+    if "mode" in arguments:
+        actions["choice"][:] = 1
+    else:
+        actions[:, 0] = 0.5
+    for _ in range(2):
+        obs, reward, terminated, truncated, info = envs.step(actions)
+        assert envs.observation_space.contains(obs) and reward.shape == (3,)
+        assert sorted(info["components"])[0] == "boundary"
+    assert truncated.all() and not terminated.any()
+    assert info["_final_obs"].all() and len(info["final_obs"][0]["graph"].nodes) >= 4
+    assert all(len(graph.nodes) == 5 for graph in obs["graph"])
+    again, _ = envs.reset(seed=1)
+    np.testing.assert_array_equal(again["graph"][2].nodes, read_row(envs.unwrapped.setting, DurotaxisEnvironments(  # type: ignore[attr-defined]
+        NAME, 3, 1, setting=envs.unwrapped.setting).obs[2])["graph"].nodes)  # type: ignore[attr-defined]
