@@ -73,7 +73,7 @@ def picture(rules: Rules, c: Colonies, i: int, trail: Sequence[tuple[float, floa
     corners = np.zeros(n + 2, np.int64)
     size = find_hull(x, y, n, np.zeros(n + 2, np.int64), corners)
     if size > 1:
-        outline = [(x[k], top - y[k]) for k in corners[:size]]
+        outline = [(float(x[k]), float(top - y[k])) for k in corners[:size].tolist()]
         draw.line([*outline, outline[0]], HULL)
     for j in range(n):
         draw.ellipse([x[j] - 2, top - y[j] - 2, x[j] + 2, top - y[j] + 2], NEWBORN if c.age[i, j] == 0 else NODE)
