@@ -93,7 +93,9 @@ SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + du
          "ring": "rows between two processes", "weights": "weights from learner to actor", "waiting": "waiting",
          "frames": "stacked frames from replay", "team-update": "an update of five agents",
          "treasure-actors": "treasure-small, actors and learner", "heavy-environment": "an environment that takes 1 ms a step",
-         "treasure-windows": "64 gridworlds x 5 agents, what all see", "treasure-turns": "64 gridworlds x 5 agents, a turn"}
+         "treasure-windows": "64 gridworlds x 5 agents, what all see", "treasure-turns": "64 gridworlds x 5 agents, a turn",
+         "colony-step": "64 colonies of 50 nodes, a step", "colony-features": "64 colonies of 50 nodes, what is seen",
+         "k-smallest": "the k smallest nodes by (x, id)", "reward-record": "64 colonies' named rewards"}
 
 
 def speed() -> str:
@@ -102,7 +104,8 @@ def speed() -> str:
         if not (ROOT / "bench" / "results" / f"{name}.json").exists():
             continue
         for r in results(name)["rows"]:
-            words = {k: v for k, v in r["setting"].items() if k in ("batch", "updates", "work", "hidden", "env")}
+            said = ("batch", "updates", "work", "hidden", "env", "substrate", "nodes", "k")
+            words = {k: v for k, v in r["setting"].items() if k in said}
             setting = ", ".join(f"{k} {'-'.join(map(str, v)) if isinstance(v, list) else v}" for k, v in words.items())
             equal = "" if r["equal"] is None else f"yes, {r['max_diff']:.0e}" if r["equal"] else "NO"
             lines.append(f"| {title} | {setting} | {r['baseline']}: {amount(r, 'baseline')} | {r['candidate']}: "

@@ -106,3 +106,15 @@ def test_a_result_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert main([*command, str(tmp_path / file)]) == 2
     assert f"{command[-1]} {tmp_path / file} cannot be written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_the_colony_benchmarks_compare_equal_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On few colonies: the step, the features, the selection and the reward's record."""
+    monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
+    colony = next(module for module in measure.bench_modules() if "colony-step" in module.NAMES)
+    monkeypatch.setattr(colony, "COLONIES", 3)
+    monkeypatch.setattr(colony, "NODES", 12)
+    for work in colony.NAMES.values():
+        for row in work():
+            assert set(row) == KEYS and row["equal"] is True
+            assert row["candidate_bytes"] < 8_000  # nothing is made anew each time

@@ -11,7 +11,8 @@ from gymnasium.vector.utils import batch_space
 from tenfold.envs.durotaxis import DurotaxisEnvironments, action_space, complaint, observation_space, refusal, show
 from tenfold.envs.durotaxis_features import EDGE, GRAPH, NODE, graph_size
 from tenfold.envs.durotaxis_rules import advance, begin
-from tenfold.envs.durotaxis_setting import COMPONENTS, Component, Ending, Setting, read_setting
+from tenfold.envs.durotaxis_setting import COMPONENTS, DELETE, SPAWN, Component, Ending, Setting, read_setting
+from tenfold.envs.durotaxis_view import heat_map, picture, picture_text, trajectory_row
 from tenfold.envs.vector import COLONY, MASK
 from tenfold.errors import EnvironmentFault
 
@@ -37,7 +38,8 @@ def flat_actions(action: Any, colonies: int) -> np.ndarray:
 class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
     """The same as an ordinary environment. Episodes of a seed are those of a lane with this episode seed.
 
-    `info` has the reward's `components` by name, at the end the `ending`, in mode nodes the `action_mask`.
+    `info` has the reward's `components` by name and in mode nodes the `action_mask`; at the end the `ending`, `success` and the
+    `trajectory`, a table with the columns `durotaxis_view.TRAJECTORY`.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
@@ -49,14 +51,16 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         self.render_mode = render_mode
         self.inner = DurotaxisEnvironments(COLONY, 1, 0, setting=setting)
         self.over = True
-        self.trail: list[tuple[float, float]] = []
+        self.history: list[list[float]] = []
+        self.heat: np.ndarray | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         super().reset(seed=seed)
         own, inner = int(self.np_random.integers(2**31)) if seed is None else seed, self.inner
         begin(inner.rules, inner.colonies, 0, np.uint64(own))
         inner.parts[:] = 0
-        self.over, self.trail = False, []
+        self.over, self.heat = False, None
+        self.history = [trajectory_row(inner.rules, inner.colonies, 0, None, 0.0, inner.parts[0])]
         return self.seen(), self.info()
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
@@ -67,18 +71,39 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         node = refusal(inner.rules, int(inner.colonies.nodes[0]), inner.action[0], inner.options[0])
         if node >= 0:
             raise EnvironmentFault(f"{COLONY}: {complaint(node, inner.action[0, node], inner.options[0])}")
+        taken = self.mean_action()
         ending = Ending(advance(inner.rules, inner.colonies, 0, inner.action[0], inner.scratch, inner.parts[0]))
         reward = float(inner.component_weights @ inner.parts[0])
         self.over = ending is not Ending.NONE
-        more = {"ending": ending.name.lower(), "success": ending is Ending.GOAL} if self.over else {}
+        self.history.append(trajectory_row(inner.rules, inner.colonies, 0, taken, reward, inner.parts[0]))
+        more: dict[str, Any] = {}
+        if self.over:
+            more = {"ending": ending.name.lower(), "success": ending is Ending.GOAL, "trajectory": np.array(self.history)}
         return self.seen(), reward, self.over and ending is not Ending.TIME, ending is Ending.TIME, self.info() | more
 
     def seen(self) -> dict[str, Any]:
         inner = self.inner
         show(inner.rules, inner.colonies, 0, inner.scratch, inner.obs[0], inner.options[0])
-        obs = read_row(self.setting, inner.obs[0])
-        self.trail.append((float(obs["colony"][1]), float(obs["colony"][2])))
-        return obs
+        return read_row(self.setting, inner.obs[0])
+
+    def mean_action(self) -> np.ndarray:
+        """The action taken in five numbers: in mode nodes the share of deleted nodes, and means over those that spawn."""
+        action, n, nodes = self.inner.action[0], int(self.inner.colonies.nodes[0]), self.setting.max_nodes
+        if not self.inner.rules.by_node:
+            return action.copy()
+        numbers = action[nodes:].reshape(nodes, 4)[:n][action[:n] == SPAWN]
+        means = numbers.mean(0) if len(numbers) else np.full(4, np.nan)
+        return np.array([np.mean(action[:n] == DELETE), *means])
+
+    def render(self) -> Any:
+        """The colony as text, or as RGB [H, W, 3] with the way of its centroid."""
+        rules, colonies = self.inner.rules, self.inner.colonies
+        if self.render_mode != "rgb_array":
+            return picture_text(rules, colonies, 0)
+        if self.heat is None:
+            self.heat = heat_map(rules, colonies, 0)
+        trail = [(row[2], row[3]) for row in self.history if row[1]]
+        return picture(rules, colonies, 0, trail, self.heat)
 
     def info(self) -> dict[str, Any]:
         components = {c.name.lower(): float(self.inner.parts[0, c]) for c in Component}

@@ -154,8 +154,9 @@ def observe(rules, c, i, scratch, row):
     n = min(c.nodes[i], rules.max_nodes)
     if n == 0:
         return
-    x, y, up, down = c.x[i], c.y[i], scratch.up, scratch.down
-    find_parents(c, i, c.nodes[i], up)
+    x, y, stiff, age, gx, gy = c.x[i], c.y[i], c.stiff[i], c.age[i], c.gx[i], c.gy[i]
+    up, down, total, hull = scratch.up, scratch.down, scratch.total, scratch.hull
+    find_parents(c.ident[i], c.parent[i], c.nodes[i], up)
     if c.nodes[i] > n:
         cut(n, up)
     width, height = float(rules.width), float(rules.height)
@@ -170,25 +171,25 @@ def observe(rules, c, i, scratch, row):
         if up[j] >= 0:
             down[up[j]] += 1
     cx, cy = sx / n, sy / n
-    hulls = find_hull(x, y, n, scratch.order, scratch.hull)
-    sum_hops(n, up, scratch.order, scratch.size, scratch.total)
+    hulls = find_hull(x, y, n, scratch.order, hull)
+    sum_hops(n, up, scratch.order, scratch.size, total)
     nodes, links, edges = 2 + GRAPH, 2 + GRAPH + rules.max_nodes * NODE, 2 + GRAPH + rules.max_nodes * (NODE + 2)
     parents = most = e = 0
     for j in range(n):
         at = nodes + j * NODE
-        intensity = np.log1p(c.stiff[i, j]) / LOUD
+        intensity = np.log1p(stiff[j]) / LOUD
         dx, dy = x[j] - cx, y[j] - cy
         row[at] = x[j] / width
         row[at + 1] = 2 * y[j] / height - 1
         row[at + 2] = intensity
         row[at + 3] = 1.0 if up[j] >= 0 else 0.0
         row[at + 4] = down[j] / MANY_CHILDREN
-        row[at + 5] = c.gx[i, j]
-        row[at + 6] = c.gy[i, j]
-        row[at + 7] = (n - 1) / scratch.total[j] if n > 1 else 0.0
+        row[at + 5] = gx[j]
+        row[at + 6] = gy[j]
+        row[at + 7] = (n - 1) / total[j] if n > 1 else 0.0
         row[at + 8] = np.sqrt(dx * dx + dy * dy) / SPREAD
-        row[at + 10] = 1.0 if c.age[i, j] == 0 else 0.0
-        row[at + 11] = c.age[i, j] / (c.age[i, j] + OLD)
+        row[at + 10] = 1.0 if age[j] == 0 else 0.0
+        row[at + 11] = age[j] / (age[j] + OLD)
         loud += intensity
         loudest = max(loudest, intensity)
         parents += down[j] > 0
@@ -203,7 +204,7 @@ def observe(rules, c, i, scratch, row):
             e += 1
     area = 0.0
     for k in range(hulls):
-        a, b = scratch.hull[k], scratch.hull[(k + 1) % hulls]
+        a, b = hull[k], hull[(k + 1) % hulls]
         row[nodes + a * NODE + 9] = 1.0
         area += x[a] * y[b] - x[b] * y[a]
     row[0], row[1] = n, e

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from tenfold.envs.durotaxis_setting import DELETE, LEFT_PART, MIDDLE_PART, MILESTONES, REACH, RETREAT, SOFT_DEATH, SPAWN
-from tenfold.envs.substrate import draw_ground, intensity, lay_ground
+from tenfold.envs.substrate import BEND, GRID, draw_ground, fall, lay_ground
 from tenfold.ops.random import G, Purpose, draw_uniform, mix
 from tenfold.ops.select import mark_smallest
 
@@ -40,17 +40,23 @@ def draw_normal(stream, counter):
 
 
 @njit(cache=True, error_model="numpy")
-def look(rules, c, i, j):
-    """Intensity and its relative gradient at node j, which never changes: (I⁺ − I⁻) / (I⁺ + I⁻) over LOOK to either side."""
-    x, y, ground, level, ridge = c.x[i, j], c.y[i, j], c.ground[i], c.level[i], c.ridge[i]
-    w, h = rules.width, rules.height
-    c.stiff[i, j] = intensity(ground, level, ridge, rules.grid, w, h, x, y)
-    right = intensity(ground, level, ridge, rules.grid, w, h, x + LOOK, y)
-    left = intensity(ground, level, ridge, rules.grid, w, h, x - LOOK, y)
-    above = intensity(ground, level, ridge, rules.grid, w, h, x, y + LOOK)
-    below = intensity(ground, level, ridge, rules.grid, w, h, x, y - LOOK)
-    c.gx[i, j] = (right - left) / (right + left) if right + left > 0 else 0.0
-    c.gy[i, j] = (above - below) / (above + below) if above + below > 0 else 0.0
+def look(kind, level, ridge, grid, height, x, y):
+    """Intensity and its relative gradient at a place: (I⁺ − I⁻) / (I⁺ + I⁻) over LOOK to either side."""
+    last, top = len(level) - 1, height - 1
+    column, east, west = min(max(int(x), 0), last), min(max(int(x + LOOK), 0), last), min(max(int(x - LOOK), 0), last)
+    row, north, south = min(max(int(y), 0), top), min(max(int(y + LOOK), 0), top), min(max(int(y - LOOK), 0), top)
+    if kind == GRID:
+        here, right, left = grid[row, column], grid[row, east], grid[row, west]
+        above, below = grid[north, column], grid[south, column]
+    else:
+        here, right, left = level[column], level[east], level[west]
+        above = below = here
+        if kind == BEND:
+            above, below = here * fall(north, ridge[column]), here * fall(south, ridge[column])
+            here, right, left = here * fall(row, ridge[column]), right * fall(row, ridge[east]), left * fall(row, ridge[west])
+    gx = (right - left) / (right + left) if right + left > 0 else 0.0
+    gy = (above - below) / (above + below) if above + below > 0 else 0.0
+    return here, gx, gy
 
 
 @njit(cache=True, error_model="numpy")
@@ -75,7 +81,8 @@ def begin(rules, c, i, seed):
         y[j] = min(max(part * rules.height, rules.margin_y), rules.height - rules.margin_y)
         c.ident[i, j], c.parent[i, j], c.age[i, j] = j, j - 1, 0
         c.born[i, j] = 0.0
-        look(rules, c, i, j)
+        c.stiff[i, j], c.gx[i, j], c.gy[i, j] = look(int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height,
+                                                     x[j], y[j])
         total += x[j]
     c.nodes[i] = c.following[i] = n
     c.step[i] = c.retreat[i] = c.passed[i] = 0
@@ -85,25 +92,41 @@ def begin(rules, c, i, seed):
 
 
 @njit(cache=True, error_model="numpy")
-def spawn(rules, c, i, j, at, gamma, alpha, noise, theta):
-    """A child of node j into slot `at`."""
-    ratio = alpha / c.stiff[i, j]
-    n = draw_normal(c.streams[i, CHILD], c.step[i] * STRIDE + c.ident[i, j])
-    r = gamma / (1 + ratio * ratio) + noise * abs(n)
-    c.x[i, at] = min(max(c.x[i, j] + r * np.cos(theta), rules.margin_x), rules.width - rules.margin_x)
-    c.y[i, at] = min(max(c.y[i, j] + r * np.sin(theta), rules.margin_y), rules.height - rules.margin_y)
-    c.ident[i, at], c.parent[i, at], c.age[i, at] = c.following[i], c.ident[i, j], 0
-    c.born[i, at, 0], c.born[i, at, 1], c.born[i, at, 2], c.born[i, at, 3] = gamma, alpha, noise, theta
-    c.following[i] += 1
-    look(rules, c, i, at)
+def spawn_all(rules, c, i, action, doomed):
+    """Children of the nodes that spawn, behind all others. Returns how many nodes there are now, and Σ of what was gained."""
+    # rows are taken out once: reaching into the tuple for each number costs more than the arithmetic
+    x, y, stiff, gx, gy, ident, parent, age, born = (c.x[i], c.y[i], c.stiff[i], c.gx[i], c.gy[i], c.ident[i], c.parent[i],
+                                                     c.age[i], c.born[i])
+    kind, level, ridge, grid, height = int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height
+    stream, first, following = c.streams[i, CHILD], c.step[i] * STRIDE, c.following[i]
+    right, top = rules.width - rules.margin_x, rules.height - rules.margin_y
+    n, gained = c.nodes[i], 0.0
+    size = n
+    for j in range(n):
+        if doomed[j] or (rules.by_node and action[j] != SPAWN):
+            continue
+        at = rules.max_nodes + 4 * j if rules.by_node else 1
+        gamma, alpha, noise, theta = action[at], action[at + 1], action[at + 2], action[at + 3]
+        ratio = alpha / stiff[j]
+        r = gamma / (1 + ratio * ratio) + noise * abs(draw_normal(stream, first + ident[j]))
+        x[size] = min(max(x[j] + r * np.cos(theta), rules.margin_x), right)
+        y[size] = min(max(y[j] + r * np.sin(theta), rules.margin_y), top)
+        stiff[size], gx[size], gy[size] = look(kind, level, ridge, grid, height, x[size], y[size])
+        ident[size], parent[size], age[size], doomed[size] = following, ident[j], 0, False
+        born[size, 0], born[size, 1], born[size, 2], born[size, 3] = gamma, alpha, noise, theta
+        gain = stiff[size] - stiff[j]
+        gained += gain / (1 + abs(gain))
+        following += 1
+        size += 1
+    c.following[i] = following
+    return size, gained
 
 
 @njit(cache=True, error_model="numpy")
-def find_parents(c, i, size, up):
+def find_parents(ident, parent, size, up):
     """The slot of each node's parent, −1 for the root's: ids rise from slot to slot."""
-    ident = c.ident[i]
     for j in range(size):
-        wanted, low, high = c.parent[i, j], 0, size
+        wanted, low, high = parent[j], 0, size
         while low < high:
             middle = (low + high) >> 1
             if ident[middle] < wanted:
@@ -116,7 +139,9 @@ def find_parents(c, i, size, up):
 @njit(cache=True, error_model="numpy")
 def remove(c, i, size, doomed, up):
     """Takes the doomed ones of the first `size` nodes out, and mends the tree. Returns how many are left."""
-    find_parents(c, i, size, up)
+    x, y, stiff, gx, gy, ident, parent, age, born = (c.x[i], c.y[i], c.stiff[i], c.gx[i], c.gy[i], c.ident[i], c.parent[i],
+                                                     c.age[i], c.born[i])
+    find_parents(ident, parent, size, up)
     root = -1
     for j in range(size):
         if doomed[j]:
@@ -128,21 +153,20 @@ def remove(c, i, size, doomed, up):
         while walked >= 0 and doomed[walked]:  # the next walk through here is short
             up[walked], walked = above, up[walked]
         up[j] = above
-        if above < 0 and (root < 0 or c.x[i, j] < c.x[i, root]):  # of equal ones the first has the smallest id
+        if above < 0 and (root < 0 or x[j] < x[root]):  # of equal ones the first has the smallest id
             root = j
     for j in range(size):
         if not doomed[j]:
-            c.parent[i, j] = c.ident[i, up[j]] if up[j] >= 0 else -1 if j == root else c.ident[i, root]
+            parent[j] = ident[up[j]] if up[j] >= 0 else -1 if j == root else ident[root]
     kept = 0
     for j in range(size):
         if doomed[j]:
             continue
         if kept < j:
-            c.x[i, kept], c.y[i, kept], c.stiff[i, kept] = c.x[i, j], c.y[i, j], c.stiff[i, j]
-            c.gx[i, kept], c.gy[i, kept], c.ident[i, kept] = c.gx[i, j], c.gy[i, j], c.ident[i, j]
-            c.parent[i, kept], c.age[i, kept] = c.parent[i, j], c.age[i, j]
+            x[kept], y[kept], stiff[kept], gx[kept], gy[kept] = x[j], y[j], stiff[j], gx[j], gy[j]
+            ident[kept], parent[kept], age[kept] = ident[j], parent[j], age[j]
             for number in range(4):
-                c.born[i, kept, number] = c.born[i, j, number]
+                born[kept, number] = born[j, number]
         kept += 1
     return kept
 
@@ -151,12 +175,12 @@ def remove(c, i, size, doomed, up):
 def advance(rules, c, i, action, scratch, component):
     """One step of colony i with its action: five numbers, or [choices | four numbers each]. Writes the components of its reward
     and returns the ending, 0 while the episode goes on."""
-    n, doomed = c.nodes[i], scratch.doomed
+    n, doomed, stiff, age = c.nodes[i], scratch.doomed, c.stiff[i], c.age[i]
     component[:] = 0.0
     mean = 0.0
     for j in range(n):
-        mean += c.stiff[i, j]
-        c.age[i, j] += 1
+        mean += stiff[j]
+        age[j] += 1
     mean /= n
     if rules.by_node:
         for j in range(n):
@@ -165,41 +189,29 @@ def advance(rules, c, i, action, scratch, component):
         u = draw_uniform(c.streams[i, ROUNDING], c.step[i]) if rules.stochastic else 0.0
         k = min(int(np.floor(action[0] * n + u)), n)
         mark_smallest(c.x[i], c.ident[i], n, k, doomed, scratch.values, scratch.whole)
-    size, deleted, judged, gained = n, 0, 0, 0.0
+    deleted, judged = 0, 0
     for j in range(n):
         if doomed[j]:
             deleted += 1
-            judged += (c.stiff[i, j] < mean) - (c.stiff[i, j] > mean)
-            continue
-        if not rules.by_node:
-            spawn(rules, c, i, j, size, action[1], action[2], action[3], action[4])
-        elif action[j] == SPAWN:
-            at = rules.max_nodes + 4 * j
-            spawn(rules, c, i, j, size, action[at], action[at + 1], action[at + 2], action[at + 3])
-        else:
-            continue
-        gain = c.stiff[i, size] - c.stiff[i, j]
-        gained += gain / (1 + abs(gain))
-        doomed[size] = False
-        size += 1
+            judged += (stiff[j] < mean) - (stiff[j] > mean)
+    size, gained = spawn_all(rules, c, i, action, doomed)
     component[4] = gained / (size - n) if size > n else 0.0
     component[5] = judged / deleted if deleted else 0.0
     if deleted:
         size = remove(c, i, size, doomed, scratch.up)
-    dying = 0
+    dying, ident, stream, first = 0, c.ident[i], c.streams[i, SOFT], c.step[i] * STRIDE
     for j in range(size):
-        doomed[j] = (c.stiff[i, j] < rules.soft
-                     and draw_uniform(c.streams[i, SOFT], c.step[i] * STRIDE + c.ident[i, j]) < SOFT_DEATH)
+        doomed[j] = stiff[j] < rules.soft and draw_uniform(stream, first + ident[j]) < SOFT_DEATH
         dying += doomed[j]
     if dying:
         size = remove(c, i, size, doomed, scratch.up)
     c.nodes[i] = size
     c.step[i] += 1
-    return judge(rules, c, i, scratch, component)
+    return judge(rules, c, i, scratch.up, component)
 
 
 @njit(cache=True, error_model="numpy")
-def judge(rules, c, i, scratch, component):
+def judge(rules, c, i, up, component):
     """The ending of the step taken, and the components of its reward that hang on the colony as it is now."""
     n, x, y = c.nodes[i], c.x[i], c.y[i]
     if n == 0:
@@ -212,10 +224,10 @@ def judge(rules, c, i, scratch, component):
         off = 2 * y[j] / rules.height - 1
         edge += off * off * off * off
     centre = total / n
-    find_parents(c, i, n, scratch.up)
+    find_parents(c.ident[i], c.parent[i], n, up)
     aligned = 0.0
     for j in range(n):
-        above = scratch.up[j]
+        above = up[j]
         if above >= 0:
             dx, dy = x[j] - x[above], y[j] - y[above]
             length = np.sqrt(dx * dx + dy * dy)

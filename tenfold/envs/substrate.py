@@ -212,13 +212,16 @@ def lay_ground(ground, width, height, level, ridge):
 
 
 @njit(cache=True, error_model="numpy")
-def intensity(ground, level, ridge, grid, width, height, x, y):
-    """I at a place."""
-    column, row = min(max(int(x), 0), width - 1), min(max(int(y), 0), height - 1)
-    kind = int(ground[0])
+def fall(row, ridge):
+    """What is left of a bend's level so far from its ridge."""
+    off = (row - ridge) / RIDGE_WIDTH
+    return np.exp(-off * off)
+
+
+@njit(cache=True, error_model="numpy")
+def intensity(kind, level, ridge, grid, height, x, y):
+    """I at a place of a substrate of this kind, laid out in columns."""
+    column, row = min(max(int(x), 0), len(level) - 1), min(max(int(y), 0), height - 1)
     if kind == GRID:
         return grid[row, column]
-    if kind == BEND:
-        off = (row - ridge[column]) / RIDGE_WIDTH
-        return level[column] * np.exp(-off * off)
-    return level[column]
+    return level[column] * fall(row, ridge[column]) if kind == BEND else level[column]

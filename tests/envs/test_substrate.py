@@ -17,7 +17,7 @@ NAME = "tenfold/Durotaxis-v0"
 
 def at(envs: DurotaxisEnvironments, x: float, y: float, i: int = 0) -> float:
     c, rules = envs.colonies, envs.rules
-    return intensity(c.ground[i], c.level[i], c.ridge[i], rules.grid, rules.width, rules.height, x, y)
+    return intensity(int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height, x, y)
 
 
 def test_intensities_worked_out_by_hand() -> None:

@@ -1,0 +1,48 @@
+"""Durotaxis without learning: random, the best constant action of a grid, the scripted follower, into bench/results.
+
+    python bench/durotaxis_baselines.py [EPISODES]
+
+The constant action is searched on other episodes than those it is scored on.
+"""
+
+import sys
+from typing import Any
+
+from tenfold.envs.durotaxis import DurotaxisEnvironments
+from tenfold.envs.durotaxis_baselines import (
+    as_row,
+    best_constant,
+    constant_policy,
+    follower_policy,
+    idle_policy,
+    play,
+    random_policy,
+)
+from tenfold.measure import write
+
+SUBSTRATES = ("linear", "exponential", "random", "bend")
+SEARCH, JUDGE = 1, 2  # seeds
+
+
+def main() -> None:
+    episodes = int(sys.argv[1]) if len(sys.argv) > 1 else 512
+    rows: list[dict[str, Any]] = []
+    for substrate in SUBSTRATES:
+        for mode in ("ratio", "nodes"):
+            name = f"tenfold/Durotaxis-v0(mode={mode}, substrate={substrate})"
+            policies = {"random": random_policy(JUDGE), "idle": idle_policy, "follower": follower_policy}
+            more: dict[str, Any] = {}
+            if mode == "ratio":
+                policies["random, delete_ratio 0.45 to 0.55"] = random_policy(JUDGE, 0.05)
+                more, _ = best_constant(name, SEARCH)
+                policies["best constant"] = constant_policy(list(more.values()))
+            for label, policy in policies.items():
+                score = play(DurotaxisEnvironments(name, 64, JUDGE), policy, 64 if policy is idle_policy else episodes)
+                rows.append(as_row(label, name, score) | ({"action": more} if label == "best constant" else {}))
+                print(f"{substrate:12} {mode:6} {label:34} success {score.success:6.1%}  steps {score.steps:6.1f}  "
+                      f"return {score.ret:6.2f}  discounted {score.discounted:6.2f}", flush=True)
+    write("durotaxis-baselines", rows)
+
+
+if __name__ == "__main__":
+    main()
