@@ -205,10 +205,14 @@ class PPOAgent:
 
     def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
         """As the environments take them; squashed numbers become tanh of what was drawn, within the bounds."""
-        if self.config.squash:
-            low, high = np.array(self.actions.low), np.array(self.actions.high)
-            real = low + (high - low) * 0.5 * (np.tanh(real) + 1)
-        return self.actions.for_env(chosen, real)
+        return self.actions.for_env(chosen, self.bounded(real))
+
+    def bounded(self, real: np.ndarray) -> np.ndarray:
+        """Numbers drawn, as squashing brings them within their bounds; without it they stay as they are."""
+        if not self.config.squash:
+            return real
+        low, high = np.array(self.actions.low), np.array(self.actions.high)
+        return low + (high - low) * 0.5 * (np.tanh(real) + 1)
 
     def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """The most probable actions for encoded rows."""

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from tenfold.agents.ppo import PPOAgent, Tensors
+from tenfold.engines.parts import PartsRecord
 from tenfold.envs.vector import Environments
 from tenfold.errors import EnvironmentFault
 from tenfold.memory.rollout import Rollout
@@ -30,6 +31,7 @@ class PlainPPO:
             self.rows["mask"] = torch.from_numpy(rollout.mask).flatten(0, 1)
         parts = agent.config.minibatches
         self.bounds = [rows * part // parts for part in range(parts + 1)]
+        self.parts = PartsRecord(agent, rollout, envs.component_names, envs.action_names) if envs.component_names else None
         self.each: Tensors = {}  # of a phase with counterfactual baselines: advantage and log-probability of each component
 
     def warm_up(self) -> None:
@@ -70,6 +72,8 @@ class PlainPPO:
 
     def finish(self) -> None:
         """Advantages of a full rollout, which can be learned from until the next step is stored."""
+        if self.parts:
+            self.parts.note()
         self.rollout.finish(self.agent.values(self.agent.normalised(self.envs.obs)))
         if self.agent.online.critic is None:
             return
@@ -132,10 +136,13 @@ class PlainPPO:
         """Means since the last call."""
         *sums, count = self.sums.tolist()
         self.sums[:] = 0
-        return {name: total / count for name, total in zip(STATISTICS, sums, strict=True)} if count else {}
+        found = {name: total / count for name, total in zip(STATISTICS, sums, strict=True)} if count else {}
+        return found | (self.parts.statistics() if self.parts else {})
 
     def state(self) -> Tensors:
-        return {"sums": torch.from_numpy(self.sums)}
+        return {"sums": torch.from_numpy(self.sums)} | (self.parts.state() if self.parts else {})
 
     def load_state(self, state: Tensors) -> None:
         self.sums[:] = state["sums"].numpy()
+        if self.parts:
+            self.parts.load_state(state)

@@ -13,6 +13,7 @@ from numba import njit
 from tenfold.envs.durotaxis_features import EDGE, GRAPH, NODE, observe
 from tenfold.envs.durotaxis_rules import advance, begin
 from tenfold.envs.durotaxis_setting import (
+    ACTIONS,
     COMPONENTS,
     DELETE,
     HIGH,
@@ -135,7 +136,7 @@ class DurotaxisEnvironments(Environments):
     `mask` [E, 3·max_nodes] in mode nodes is all False for rows without a node.
     """
 
-    component_names = COMPONENTS
+    component_names, action_names = COMPONENTS, ACTIONS
 
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0, setting: Setting | None = None) -> None:
         self.setting = setting if setting is not None else read_setting(**split_name(name)[1])

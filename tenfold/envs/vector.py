@@ -143,6 +143,7 @@ class Environments:
 
     exact_resume = True
     component_names: tuple[str, ...] = ()
+    action_names: tuple[str, ...] = ()  # of the action's numbers, where somebody wants to see them over training
     component_weights: np.ndarray | None = None  # with these the components add up to the reward
 
     def __init__(self, name: str, worlds: int, seed: int, observation_space: Any, action_space: Any, first: int = 0,
