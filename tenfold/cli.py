@@ -75,6 +75,11 @@ def parser() -> Parser:
     evaluate.add_argument("--seed", help="seeds the episodes (the run's seed by default)")
     evaluate.add_argument("--video", nargs="?", const="", metavar="FILE", help="film an episode: .gif or .mp4 (RUN/video.gif)")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+    colony = evaluate.add_argument_group("colonies, tried elsewhere than they were trained")
+    colony.add_argument("--substrate", default="", help="linear, exponential, random or bend")
+    colony.add_argument("--size", default="", metavar="WxH", help="such as 900x300")
+    colony.add_argument("--nodes", metavar="N", help="nodes at the start")
+    colony.add_argument("--deterministic", action="store_true", help="the most probable actions, deletions rounded down")
 
     report = commands.add_parser("report", help="write a run's page and picture anew", allow_abbrev=False)
     report.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
@@ -238,23 +243,28 @@ def evaluate(arguments: argparse.Namespace) -> int:
     from tenfold.record.seeds import SeedsFolder, sentence, together
     set_threads(1)  # so small a network gains nothing by more, and threads that wait for a busy machine cost seconds
     assert episodes is not None
+    from tenfold.colonies import Deployment
+    there = Deployment(arguments.substrate, arguments.size, whole_number(arguments.nodes, "--nodes", 1), arguments.deterministic)
     if not is_seeds(path):
-        found = scores(path, arguments.checkpoint, episodes, seed, arguments.video)
+        found = scores(path, arguments.checkpoint, episodes, seed, arguments.video, there)
         print(json.dumps(found)) if arguments.json else tell(found)
         return 0
     folder = SeedsFolder.open(path)
     if arguments.video is not None:
         raise UserError(f"--video films one agent: name a seed's folder, for example {folder.member(folder.seeds[0])}.")
-    members = [scores(folder.member(s), arguments.checkpoint, episodes, seed, None) for s in folder.seeds]
+    members = [scores(folder.member(s), arguments.checkpoint, episodes, seed, None, there) for s in folder.seeds]
     joined = together([member["mean_return"] for member in members])
     if arguments.json:
         print(json.dumps({"run": str(path), "env": folder.run.env, "mean_return": joined["mean"], **joined, "members": members}))
         return 0
-    print(f"{folder.run.env}, checkpoint {arguments.checkpoint}, {episodes} episodes each, greedy")
+    print(f"{members[0]['env']}, checkpoint {arguments.checkpoint}, {episodes} episodes each, {members[0]['policy']}")
     shop = "greedy_makespan" in members[0]
     for s, member in zip(folder.seeds, members, strict=True):
-        makespans = f"   makespan {member['best_makespan']}, greedy {member['greedy_makespan']}" if shop else ""
-        print(f"  seed {s:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}{makespans}")
+        more = f"   makespan {member['best_makespan']}, greedy {member['greedy_makespan']}" if shop else ""
+        if "yardsticks" in member:
+            steps = member["steps_to_goal"]
+            more = f"   success {member['success_rate']:.1%}{'' if steps is None else f', {steps:.1f} steps to the goal'}"
+        print(f"  seed {s:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}{more}")
     print(f"  trained   {sentence(joined)}\n  random    {members[0]['random_mean_return']:10.2f}")
     if shop:
         from tenfold.jobshops import sentences
@@ -263,8 +273,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None) -> dict[str, Any]:
-    """The greedy policy's returns, with the random policy's beside them."""
+def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None, there: Any) -> dict[str, Any]:
+    """The policy's returns, with the random policy's beside them; a colony may be tried elsewhere, `there`."""
     from tenfold.playing import film, judged_by, play, uniformly_random
     from tenfold.record.files import replace_file
     from tenfold.record.folder import RunFolder
@@ -272,10 +282,12 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
     _, run = RunFolder.open(path)
     agent = load(path, checkpoint)
     seed = run.seed if seed is None else seed
-    score = play(run.env, agent, judged_by(agent, run.eval_policy), episodes, seed, limit=run.episode_limit)
-    random = play(run.env, agent, uniformly_random(agent, seed), episodes, seed, limit=run.episode_limit)
+    env, how = there.env(run.env), "greedy" if there.deterministic else run.eval_policy
+    policy = judged_by(agent, how)
+    score = play(env, agent, policy, episodes, seed, limit=run.episode_limit)
+    random = play(env, agent, uniformly_random(agent, seed), episodes, seed, limit=run.episode_limit)
     found: dict[str, Any] = {
-        "run": str(path), "env": run.env, "checkpoint": checkpoint, "episodes": score.episodes,
+        "run": str(path), "env": env, "policy": how, "checkpoint": checkpoint, "episodes": score.episodes,
         "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns, "lengths": score.lengths,
         "random_mean_return": random.mean_return, "random_std_return": random.std_return}
     if score.infos[0].get("each"):
@@ -289,14 +301,20 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
     if is_gridworld(run.env):
         from tenfold.envs.treasure_play import yardsticks
         found |= {f"{player}_mean_return": mean for player, mean in yardsticks(run.env).items()}
+    from tenfold.colonies import is_colony
+    if is_colony(env):
+        from tenfold.colonies import judge as judge_colony
+        folder = path / "eval" / there.folder
+        found |= judge_colony(env, score, seed, folder)
+        video = str(folder / "colony.gif") if video is None else video
     if video is not None:
         file = Path(video) if video else path / "video.gif"
-        found["video"], found["frames"] = str(file), film(run.env, agent, judged_by(agent, run.eval_policy), seed, file)
+        found["video"], found["frames"] = str(file), film(env, agent, policy, seed, file)
     return found
 
 
 def tell(found: dict[str, Any]) -> None:
-    print(f"{found['env']}, checkpoint {found['checkpoint']}, {found['episodes']} episodes, greedy")
+    print(f"{found['env']}, checkpoint {found['checkpoint']}, {found['episodes']} episodes, {found['policy']}")
     print(f"  trained  {found['mean_return']:10.2f} ± {found['std_return']:.2f}   (least {min(found['returns']):.2f}, "
           f"most {max(found['returns']):.2f})")
     print(f"  random   {found['random_mean_return']:10.2f} ± {found['random_std_return']:.2f}")
@@ -304,6 +322,9 @@ def tell(found: dict[str, Any]) -> None:
         print(f"  scripted {found['scripted_mean_return']:10.2f}")
     if "agents" in found:
         print(f"  each     {'  '.join(f'{mean:.2f}' for mean in found['agents'])}")
+    if "yardsticks" in found:
+        from tenfold.colonies import sentences as of_colony
+        print(of_colony(found))
     if "optimum" in found:
         from tenfold.jobshops import sentences
         print(sentences(found))

@@ -18,10 +18,11 @@ ARROWS = {
     "playing": {"agents", "envs", "memory", "ops"},
     "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops"},
     "jobshops": {"agents", "envs", "playing", "training"},
+    "colonies": {"envs", "ops", "playing", "record"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "integrations": {"ops", "nets", "integrations"},
     "config": set(), "errors": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"}, "graph_spaces": {"errors"},
-    "cli": {"training", "jobshops", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
+    "cli": {"training", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
 }
 
 

@@ -31,7 +31,7 @@ def write_report(folder: RunFolder, run: Run) -> Path:
 <h1>{html.escape(f"{run.agent.name} on {run.env}, seed {run.seed}")}</h1>
 {table(summary(rows))}
 <p><img alt="returns and losses over environment steps" src="data:image/png;base64,{image}"></p>
-{schedule(folder.path)}<h2>Engine</h2>{table(sessions(folder.about))}
+{schedule(folder.path)}{colony(folder.path, rows)}<h2>Engine</h2>{table(sessions(folder.about))}
 <h2>Time</h2>{table(time_shares(rows))}
 <h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(run), sort_keys=False))}</pre>
 <h2>Versions and machine</h2>{table(folder.about.get("versions", {}) | folder.about.get("machine", {}))}
@@ -54,9 +54,11 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     if returns:
         found[f"mean return of the last {min(WINDOW, len(returns))} training episodes"] = f"{np.mean(returns[-WINDOW:]):.2f}"
     if evaluated:
-        best = max(evaluated, key=lambda r: r["mean_return"])
+        best = max(evaluated, key=lambda r: r.get("merit", r["mean_return"]))
         found["last evaluation (greedy)"] = f"{evaluated[-1]['mean_return']:.2f} ± {evaluated[-1]['std_return']:.2f}"
         found["best evaluation (greedy)"] = f"{best['mean_return']:.2f} at step {best['step']:,}"
+        if "success_rate" in best:
+            found["best evaluation, successes"] = f"{best['success_rate']:.1%}, {best['mean_length']:.1f} steps an episode"
     if trained:
         found |= {"environment steps": f"{trained[-1]['step']:,}", "gradient updates": f"{trained[-1]['updates']:,}",
                   "steps per second": f"{trained[-1]['timing']['steps_per_second']:,.0f}"}
@@ -77,6 +79,55 @@ def schedule(path: Path) -> str:
     return f"""<h2>Schedule</h2>{table(cells | rules)}
 <p><img alt="the best schedule: machines over time" src="data:image/png;base64,{image}"></p>
 """
+
+
+def colony(path: Path, rows: list[dict[str, Any]]) -> str:
+    """Of a policy whose rewards come in components: their course and that of its numbers; and what `tenfold eval` drew."""
+    trained = [row for row in rows if row["kind"] == "train" and any(name.startswith("reward/") for name in row)]
+    found = ""
+    if trained:
+        picture = draw_parts(trained)
+        replace_file(path / "components.png", picture)
+        image = base64.b64encode(picture).decode()
+        found = f"""<h2>Components</h2>
+<p><img alt="reward components and the action's numbers over training" src="data:image/png;base64,{image}"></p>
+"""
+    for drawn in sorted(path.glob("eval/*/paths.png")):
+        try:
+            image, said = base64.b64encode(drawn.read_bytes()).decode(), json.loads((drawn.parent / "episodes.json").read_text())
+            cells = {"success": f"{said['success_rate']:.1%}", "steps to the goal": said["steps_to_goal"],
+                     **{f"{name}, success": f"{own['success_rate']:.1%}" for name, own in said["yardsticks"].items()}}
+        except (OSError, ValueError, KeyError):
+            continue
+        found += f"""<h2>Evaluation: {html.escape(drawn.parent.name)}</h2>{table(cells)}
+<p><img alt="the centroid's way through several episodes" src="data:image/png;base64,{image}"></p>
+"""
+    return found
+
+
+def draw_parts(rows: list[dict[str, Any]]) -> bytes:
+    """Means over training with bands of one deviation, a panel for each component and each number."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    names = [name for name in rows[-1] if name.startswith(("reward/", "action/")) and not name.endswith("/std")]
+    figure = Figure(figsize=(10, 1.7 * -(-len(names) // 3)), layout="constrained")
+    FigureCanvasAgg(figure)
+    step = np.array([row["step"] for row in rows])
+    for place, name in enumerate(names):
+        axes = figure.add_subplot(-(-len(names) // 3), 3, place + 1)
+        mean, spread = (np.array([row.get(key, np.nan) for row in rows], float) for key in (name, f"{name}/std"))
+        colour = "C0" if name.startswith("reward/") else "C2"
+        axes.fill_between(step, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(step, mean, color=colour)
+        axes.set_title(name.replace("/", ": "), fontsize=8)
+        axes.tick_params(labelsize=7)
+    return png(figure)
+
+
+def png(figure: Any) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    return content.getvalue()
 
 
 def sessions(about: dict[str, Any]) -> dict[str, str]:
@@ -122,6 +173,4 @@ def draw(rows: list[dict[str, Any]], title: str) -> bytes:
         other.set_ylabel("mean Q of actions taken", color="C2")
     below.set_xlabel("environment steps")
     below.set_ylabel("loss", color="C1")
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=110)
-    return content.getvalue()
+    return png(figure)
