@@ -39,7 +39,7 @@ def main() -> None:
             for label, policy in policies.items():
                 score = play(DurotaxisEnvironments(name, 64, JUDGE), policy, 64 if policy is idle_policy else episodes)
                 rows.append(as_row(label, name, score) | ({"action": more} if label == "best constant" else {}))
-                print(f"{substrate:12} {mode:6} {label:34} success {score.success:6.1%}  steps {score.steps:6.1f}  "
+                print(f"{substrate:12} {mode:6} {label:34} success {score.success:6.1%}  steps {score.steps or 0:6.1f}  "
                       f"return {score.ret:6.2f}  discounted {score.discounted:6.2f}", flush=True)
     write("durotaxis-baselines", rows)
 

@@ -18,17 +18,18 @@ from tenfold.ops.random import Purpose, key, uniform
 Policy = Callable[[DurotaxisEnvironments, int], np.ndarray]
 FRONT = 15.0  # right-most nodes count most: one this far behind the first counts 1/e
 STEER = 1.6  # radians for a relative gradient of 1: a node beside the ridge is back on it after about two steps
-GRID = {"delete_ratio": (0.4, 0.45, 0.5, 0.55), "gamma": (10.0, 15.0), "alpha": (0.5, 2.0), "noise": (0.05, 0.5),
-        "theta": (-0.2, -0.1, 0.0, 0.1, 0.2)}
+GRID = {"delete_ratio": (0.45, 0.48, 0.5, 0.52), "gamma": (10.0, 15.0), "alpha": (0.5, 2.0), "noise": (0.05, 0.5),
+        "theta": (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)}
 
 
 @dataclass(frozen=True)
 class Score:
-    """Of whole episodes: `steps` is the mean number to the goal, `discounted` the mean of Σ 0.99^t·reward."""
+    """Of whole episodes: `steps` is the mean number to the goal (None where it was never reached), `discounted` the mean of
+    Σ 0.99^t·reward."""
 
     episodes: int
     success: float
-    steps: float
+    steps: float | None
     ret: float
     discounted: float
     endings: dict[str, float]
@@ -124,7 +125,7 @@ def play(envs: DurotaxisEnvironments, policy: Policy, episodes: int, discount: f
     endings = np.array([row[0] for row in rows])
     lengths, returns, discounted = np.array([row[1:] for row in rows]).T
     won = endings == Ending.GOAL
-    return Score(len(rows), float(won.mean()), float(lengths[won].mean()) if won.any() else float("nan"), float(returns.mean()),
+    return Score(len(rows), float(won.mean()), float(lengths[won].mean()) if won.any() else None, float(returns.mean()),
                  float(discounted.mean()), {e.name.lower(): float((endings == e).mean()) for e in Ending if (endings == e).any()})
 
 
@@ -133,7 +134,7 @@ def best_constant(name: str, seed: int = 0, episodes: int = 64) -> tuple[dict[st
     found: list[tuple[tuple[float, float], dict[str, float], Score]] = []
     for values in itertools.product(*GRID.values()):
         score = play(DurotaxisEnvironments(name, min(episodes, 64), seed), constant_policy(values), episodes)
-        found.append(((-score.success, score.steps), dict(zip(GRID, values, strict=True)), score))
+        found.append(((-score.success, score.steps or 0.0), dict(zip(GRID, values, strict=True)), score))
     _, action, score = min(found, key=lambda one: one[0])
     return action, score
 

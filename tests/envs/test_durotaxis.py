@@ -335,18 +335,18 @@ def test_steering_pays_and_idling_does_not() -> None:
     scores = {}
     for name, policy in (("follower", follower_policy), ("idle", idle_policy), ("fixed", constant_policy(FAR))):
         scores[name] = play(colonies("substrate=bend, max_steps=500", 64, 7), policy, 64)
-    assert scores["follower"].success > 0.95 and 30 < scores["follower"].steps < 45
+    assert scores["follower"].success > 0.95 and 30 < (scores["follower"].steps or 0) < 45
     assert scores["fixed"].success < 0.4
     assert scores["follower"].discounted > 10 * scores["idle"].discounted > 0
     assert scores["follower"].ret > 2 * scores["idle"].ret > 0
-    assert scores["idle"].success == 0
+    assert scores["idle"].success == 0 and scores["idle"].steps is None
 
 
 def test_both_modes_let_the_follower_reach_the_goal() -> None:
     for mode in ("ratio", "nodes"):
         for substrate in ("linear", "exponential"):
             score = play(colonies(f"mode={mode}, substrate={substrate}", 32, 3), follower_policy, 32)
-            assert score.success == 1 and 33 < score.steps < 39
+            assert score.success == 1 and 33 < (score.steps or 0) < 39
 
 
 # what is refused --------------------------------------------------------------------------------------------------------
