@@ -9,3 +9,7 @@ if "tenfold/Catch-v0" not in gymnasium.registry:
                            kwargs={"kind": f"tenfold/{task}"})
     gymnasium.register("tenfold/JobShop-v0", "tenfold.envs.jobshop:JobShopEnv", kwargs={"instance": "ft06"})
     gymnasium.register("tenfold/Assign-v0", "tenfold.envs.assign:AssignEnv")
+    for system in ("LimitCycle", "DoubleLimitCycle", "VanDerPol", "Duffing", "Snowman", "MultiAttractor", "RingCartPole"):
+        kebab = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in system)[1:]
+        gymnasium.register(f"tenfold/{system}-v0", "tenfold.envs.fields:FieldEnv", kwargs={"field": kebab})
+    gymnasium.register("tenfold/Field-v0", "tenfold.envs.fields:FieldEnv")

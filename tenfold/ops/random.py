@@ -48,6 +48,10 @@ class Purpose(IntEnum):
     SHUFFLE = 12
     FRACTION = 13
     NEXT_FRACTION = 14
+    START = 30
+    PROCESS = 31
+    MEASURE = 32
+    WORLD = 33
 
 
 def mix_reference(x: int) -> int:
