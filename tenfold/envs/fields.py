@@ -236,7 +236,7 @@ class FieldEnvironments(Environments):
         np.greater_equal(lanes.length, self.system.limit, out=self.truncated)
         if self.truncated.any():
             self.final_obs[self.truncated] = self.obs[self.truncated]
-            over = np.flatnonzero(self.truncated)
+            over = np.flatnonzero(self.truncated).tolist()
             self.note_ended(np.array([[i, 0.0, lanes.length[i]] for i in over]))
             lanes.episode[over] += 1
             for i in over:
