@@ -48,6 +48,9 @@ class Purpose(IntEnum):
     SHUFFLE = 12
     FRACTION = 13
     NEXT_FRACTION = 14
+    POSTERIOR = 20
+    MASK = 21
+    SEQUENCE = 22
 
 
 def mix_reference(x: int) -> int:
