@@ -48,10 +48,13 @@ class Purpose(IntEnum):
     SHUFFLE = 12
     FRACTION = 13
     NEXT_FRACTION = 14
-    START = 30
-    PROCESS = 31
-    MEASURE = 32
-    WORLD = 33
+    POSTERIOR = 20
+    MASK = 21
+    SEQUENCE = 22
+    START = 40
+    PROCESS = 41
+    MEASURE = 42
+    WORLD = 43
 
 
 def mix_reference(x: int) -> int:

@@ -9,7 +9,7 @@ import torch
 from tenfold.memory.staging import Staging
 
 sys.path.append(str(Path(__file__).parent.parent / "memory"))
-from staging_stress import stress  # type: ignore[import-not-found]  # noqa: E402
+from staging_stress import stress  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.cuda
 
