@@ -48,6 +48,8 @@ class Purpose(IntEnum):
     SHUFFLE = 12
     FRACTION = 13
     NEXT_FRACTION = 14
+    PLAN = 30
+    NOVELTY = 31
 
 
 def mix_reference(x: int) -> int:
