@@ -51,6 +51,8 @@ class Purpose(IntEnum):
     POSTERIOR = 20
     MASK = 21
     SEQUENCE = 22
+    PLAN = 30
+    NOVELTY = 31
     START = 40
     PROCESS = 41
     MEASURE = 42
