@@ -16,12 +16,13 @@ ARROWS = {
     "engines": {"agents", "nets", "ops", "memory", "record", "engines", "envs"},
     "places": {"agents", "engines", "envs", "memory", "record", "places"},
     "playing": {"agents", "envs", "memory", "ops"},
-    "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops"},
+    "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops", "validation", "portrait"},
+    "validation": {"agents", "envs", "nets", "ops"}, "portrait": {"agents", "ops", "record", "validation"},
     "jobshops": {"agents", "envs", "playing", "training"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "integrations": {"ops", "nets", "integrations"},
     "config": set(), "errors": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"},
-    "cli": {"training", "jobshops", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
+    "cli": {"training", "validation", "compare", "recordings", "jobshops", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
 }
 
 

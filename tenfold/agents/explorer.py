@@ -84,9 +84,13 @@ class ExplorerAgent:
 
     # learning -------------------------------------------------------------------------------------------------------------
 
-    def due(self, step: int) -> bool:
-        """Whether the model trains after environment step `step`."""
-        return step >= self.config.learning_starts and step % self.config.every == 0 and self.window.ready
+    def due(self, step: int) -> int:
+        """How many gradient steps follow environment step `step`."""
+        config = self.config
+        if step < config.learning_starts or not self.window.ready:
+            return 0
+        first = config.first_updates if step == max(config.learning_starts, 1) else 0
+        return first + (config.updates if step % config.every == 0 else 0)
 
     def train_step(self) -> None:
         """One gradient step on sequences of the window."""
@@ -112,6 +116,10 @@ class ExplorerAgent:
         *sums, count = self.sums.tolist()
         self.sums.zero_()
         return {name: total / count for name, total in zip(STATISTICS, sums, strict=True)} if count else {}
+
+    def exploring(self, step: int) -> dict[str, float]:
+        """For the log: how unsure the belief is."""
+        return {"belief_std": float(self.belief.variance.mean().sqrt())}
 
     # questions ------------------------------------------------------------------------------------------------------------
 
@@ -149,8 +157,10 @@ class ExplorerAgent:
         self.matrix, self.offset = (np.array(state[name]) for name in ("matrix", "offset"))
         if "seen" not in state:
             return
+
         def part(name: str) -> dict[str, Any]:
             return {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
+
         self.training.load_state(part("training"))
         self.belief.load_state(part("belief"))
         for name in ("planning", "window"):

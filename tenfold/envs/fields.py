@@ -116,6 +116,11 @@ class Field:
         return self.seen if self.observe == "identity" else self.size or 20
 
     @property
+    def reach(self) -> float:
+        """Where recordings for validation begin: within ± this, which actions can reach against the drift."""
+        return np.pi if self.ring else 1.2 if "cycle" in self.field else 1.5
+
+    @property
     def step_time(self) -> float:
         """What dt is for the agent."""
         return self.dt * self.every
