@@ -188,9 +188,19 @@ class Dynamics(nn.Module):
         elif self.kind == "rbf":
             slope = self.weight.unsqueeze(-3) @ rbf_slopes(z, self.axis, self.width)
         else:
-            columns = [torch.func.jvp(self.drift, (z,), (unit[d].expand_as(z),))[1] for d in range(self.latent)]
-            slope = torch.stack(columns, -1)
+            slope = self.mlp_slope(z)
         return unit + self.dt * slope
+
+    def mlp_slope(self, z: torch.Tensor) -> torch.Tensor:
+        """∂f/∂z by the chain rule, layer after layer: the derivative of tanh is 1 − tanh²."""
+        x, slope = z.flatten(0, 1), torch.eye(self.latent, dtype=z.dtype, device=z.device)
+        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if place:
+                x = torch.tanh(x)
+                slope = (1 - x.square()).unsqueeze(-1) * slope
+            x = linear(x, weight.flatten(0, 1), bias.flatten(0, 1))
+            slope = weight.flatten(0, 1).unsqueeze(1) @ slope
+        return slope.expand(*x.shape, -1).reshape(*z.shape, -1)
 
     def predict(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What the ensemble says of the next state, z [M, B, D], a [M, B, A] -> mean and variance [M, B, D]. The variance is

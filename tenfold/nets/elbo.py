@@ -1,14 +1,13 @@
 """The evidence bound of sequences, whose KL terms look 1 … K steps ahead.
 
     bound = Σ_t E_q log p(y_t | z_t) − β·divergence
-    divergence = KL(q(z_0) ‖ N(0, I)) + Σ_{t ≥ 1} Σ_{k ≤ min(K, t)} w_tk E KL(q(z_t) ‖ p(· | z⁽ᵏ⁾_{t−1}))
+    divergence = KL(q(z_0) ‖ N(0, I)) + Σ_{t ≥ 1} Σ_{k ≤ min(K, t)} w_tk E KL(q(z_t) ‖ p_k(· | z_{t−k}, a)),   z_{t−k} ~ q
 
-z⁽ᵏ⁾_{t−1} is rolled k − 1 steps by the dynamics, noise and all, from a sample of q(z_{t−k}): one more step gives a Gaussian,
-whose KL is closed. The p_k of the text books is the mean of these Gaussians, and KL(q ‖ mean) ≤ mean of KL(q ‖ ·), so sampling
-the way there keeps it a bound. w_tk is decay^(k−1), normalised over the horizons that reach t, so every state counts once;
-with K = 1 this is the usual bound on log p(y_0 … y_{T−1}). a_t acts between y_t and y_{t+1}. An ensemble counts by its mean.
-
-Horizons are counted along the same roll: K − 1 more steps of all starts at once instead of a roll for every horizon.
+p_k = N(mean rolled k steps, k·v): noise adds up along the way, and its stretching by the dynamics, of order dt, is left out.
+(Noise drawn along the way instead would keep KL(q ‖ p_k) bounded too, but is best explained by a v far too large: each drawn
+path is off by its own noise and by the world's.) w_tk is decay^(k−1), normalised over the horizons that reach t, so that every
+state counts once; with K = 1 this is the usual bound on log p(y_0 … y_{T−1}). a_t acts between y_t and y_{t+1}. An ensemble
+counts by its mean. Horizons share one roll: K steps of all starts at once instead of a roll for every horizon.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,33 +26,34 @@ from tenfold.ops.qlearning import tensor
 
 
 class Windows(NamedTuple):
-    """All pairs (start, horizon) within a sequence, horizon by horizon: R = Σ_k (T − k) of them."""
+    """All pairs (start, horizon k) within a sequence of T, horizon by horizon: R = Σ_k (T − k) of them."""
 
     target: torch.Tensor  # [R] the time t that the window ends at
     weight: torch.Tensor  # [R] w_tk
+    share: torch.Tensor  # [R] w_tk / k, of what is divided by the variance k·v
+    total_share: torch.Tensor  # [T] its sum over the horizons that reach t
+    log_horizons: float  # Σ w_tk log k
     horizons: int  # those that fit: min(K, T − 1)
 
 
 def windows_of(length: int, steps: int, decay: float, device: torch.device, dtype: torch.dtype) -> Windows:
     """The table itself, computed anew."""
-    horizons = min(steps, length - 1)
-    raw = decay ** torch.arange(horizons, dtype=torch.float64)
-    targets = [torch.arange(k, length) for k in range(1, horizons + 1)]
-    total = torch.cumsum(raw, 0)  # of the horizons that reach a target
-    weights = [raw[k] / total[torch.clamp(t - 1, max=horizons - 1)] for k, t in enumerate(targets)]
-    if not horizons:
-        return Windows(torch.zeros(0, dtype=torch.int64, device=device), torch.zeros(0, dtype=dtype, device=device), 0)
-    return Windows(torch.cat(targets).to(device), torch.cat(weights).to(device, dtype), horizons)
+    pairs = np.array([(t, k) for k in range(1, min(steps, length - 1) + 1) for t in range(k, length)], np.int64).reshape(-1, 2)
+    target, k = torch.from_numpy(pairs).unbind(1)
+    raw = decay ** (k - 1).double()
+    totals = torch.zeros(length, dtype=torch.float64).index_add_(0, target, raw)
+    weight = raw / totals[target]
+    total_share = torch.zeros(length, dtype=torch.float64).index_add_(0, target, weight / k)
+    numbers = (x.to(device, dtype) for x in (weight, weight / k, total_share))
+    return Windows(target.to(device), *numbers, float((weight * k.double().log()).sum()), min(steps, length - 1))
 
 
 windows = lru_cache(maxsize=64)(windows_of)  # constants: they depend on no parameter
 
 
 def draws_shape(network: LatentNetwork, batch: int, length: int) -> tuple[int, ...]:
-    """Of the standard normal numbers that one bound takes, for each member: [K, T, S, B, D]. Number 0 of K draws the
-    posterior's samples, number k the noise of step k of the roll."""
-    config = network.config
-    return config.steps, length, config.samples, batch, config.latent
+    """Of the standard normal numbers that one bound takes, for each member: [T, S, B, D]."""
+    return length, network.config.samples, batch, network.config.latent
 
 
 # references ---------------------------------------------------------------------------------------------------------------
@@ -64,57 +64,52 @@ def step_from(network: LatentNetwork, z: torch.Tensor, a: torch.Tensor) -> tuple
     return network.dynamics(z, a.unsqueeze(1).expand(-1, z.shape[1], -1, -1))
 
 
+def start_divergence(mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+    """KL(q(z_0) ‖ N(0, I)) from [M, T, B, D], mean over the batch: [M]."""
+    return kl_variance(mean[:, 0], variance[:, 0], torch.zeros_like(mean[:, 0]), torch.ones_like(mean[:, 0])).sum(-1).mean(-1)
+
+
+def horizon_weights(t: int, steps: int, decay: float) -> list[float]:
+    """w_t1, w_t2, …"""
+    raw = [decay ** (k - 1) for k in range(1, min(steps, t) + 1)]
+    return [w / sum(raw) for w in raw]
+
+
 def loops_reference(network, y, a, normal, seen=None, beta=1.0):
     """Loops over samples s, starts t and horizons k; members, models and the batch stay together."""
     config, length = network.config, y.shape[2]
     mean, variance, _ = network.posterior(y.transpose(1, 2), None if seen is None else seen.transpose(1, 2))
-    table = {(int(t), k): float(w) for (t, k), w in zip(window_list(length, config.steps),
-             windows_of(length, config.steps, config.decay, y.device, torch.float64).weight, strict=True)}
-    start = kl_variance(mean[:, 0], variance[:, 0], torch.zeros_like(mean[:, 0]), torch.ones_like(mean[:, 0]))
-    bound = -beta * start.sum(-1).mean(-1)
+    bound = -beta * start_divergence(mean, variance)
     for s in range(config.samples):
         for t in range(length):
-            z = mean[:, t] + variance[:, t].sqrt() * normal[:, 0, t, s]
+            z = mean[:, t] + variance[:, t].sqrt() * normal[:, t, s]
             bound = bound + network.log_likelihood(y[:, :, t], z).mean(-1) / config.samples
             z = z.unsqueeze(1).expand(-1, config.ensemble, -1, -1)
             for k in range(1, min(config.steps, length - 1 - t) + 1):
-                ahead, spread = step_from(network, z, a[:, :, t + k - 1])
-                apart = kl_variance(mean[:, None, t + k], variance[:, None, t + k], ahead, spread).sum(-1).mean((1, 2))
-                bound = bound - beta * table[t + k, k] * apart / config.samples
-                if k < config.steps:
-                    z = ahead + spread.sqrt() * normal[:, None, k, t, s]
+                z, spread = step_from(network, z, a[:, :, t + k - 1])
+                apart = kl_variance(mean[:, None, t + k], variance[:, None, t + k], z, k * spread).sum(-1).mean((1, 2))
+                bound = bound - beta * horizon_weights(t + k, config.steps, config.decay)[k - 1] * apart / config.samples
     return bound
-
-
-def window_list(length: int, steps: int) -> list[tuple[int, int]]:
-    """(target, horizon) in the order of the table."""
-    return [(t, k) for k in range(1, min(steps, length - 1) + 1) for t in range(k, length)]
 
 
 def rerolled_reference(network, y, a, normal, seen=None, beta=1.0):
     """Samples and starts together; every horizon is rolled from its beginning."""
     config, length = network.config, y.shape[2]
     mean, variance, _ = network.posterior(y.transpose(1, 2), None if seen is None else seen.transpose(1, 2))
-    z0 = mean.unsqueeze(2) + variance.sqrt().unsqueeze(2) * normal[:, 0]  # [M, T, S, B, D]
-    seen_y = y.transpose(1, 2).unsqueeze(2).expand(-1, -1, config.samples, -1, -1)
-    likelihood = network.log_likelihood(seen_y.flatten(1, 3), z0.flatten(1, 3)).view(z0.shape[:-1])
-    start = kl_variance(mean[:, 0], variance[:, 0], torch.zeros_like(mean[:, 0]), torch.ones_like(mean[:, 0]))
-    bound = likelihood.mean((2, 3)).sum(1) - beta * start.sum(-1).mean(-1)
+    z0 = mean.unsqueeze(2) + variance.sqrt().unsqueeze(2) * normal  # [M, T, S, B, D]
+    likelihood = network.log_likelihood(y.transpose(1, 2).unsqueeze(2), z0)
+    bound = likelihood.mean((2, 3)).sum(1) - beta * start_divergence(mean, variance)
     actions = a.transpose(1, 2).unsqueeze(2).expand(-1, -1, config.samples, -1, -1)
-    weight = windows_of(length, config.steps, config.decay, y.device, y.dtype).weight
-    done = 0
-    for k in range(1, min(config.steps, length - 1) + 1):
+    weights = windows(length, config.steps, config.decay, y.device, y.dtype).weight.split(
+        [length - k for k in range(1, min(config.steps, length - 1) + 1)])
+    for k, weight in enumerate(weights, 1):
         starts = length - k
         shape = (len(y), config.ensemble, starts, *z0.shape[2:])
-        z = z0[:, None, :starts].expand(shape).flatten(2, 4)
-        ahead = spread = z
-        for j in range(1, k + 1):
-            ahead, spread = step_from(network, z, actions[:, j - 1:j - 1 + starts].flatten(1, 3))
-            if j < k:
-                z = ahead + spread.sqrt() * normal[:, None, j, :starts].flatten(2, 4)
-        apart = kl_variance(mean[:, None, k:, None], variance[:, None, k:, None], ahead.view(shape), spread[:, :, None, None])
-        bound = bound - beta * (apart.sum(-1).mean((1, 3, 4)) * weight[done:done + starts]).sum(-1)
-        done += starts
+        z = spread = z0[:, None, :starts].expand(shape).flatten(2, 4)
+        for j in range(k):
+            z, spread = step_from(network, z, actions[:, j:j + starts].flatten(1, 3))
+        apart = kl_variance(mean[:, None, k:, None], variance[:, None, k:, None], z.view(shape), k * spread[:, :, None, None])
+        bound = bound - beta * (apart.sum(-1).mean((1, 3, 4)) * weight).sum(-1)
     return bound
 
 
@@ -134,38 +129,34 @@ def elbo_parts(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, normal:
     config, length = network.config, y.shape[2]
     y = y.transpose(1, 2)  # time before batch: the starts that still fit are then the first rows
     mean, variance, _ = network.posterior(y, None if seen is None else seen.transpose(1, 2))
-    z = torch.addcmul(mean.unsqueeze(2), variance.sqrt().unsqueeze(2), normal[:, 0])  # [M, T, S, B, D]
+    z = torch.addcmul(mean.unsqueeze(2), variance.sqrt().unsqueeze(2), normal)  # [M, T, S, B, D]
     likelihood = network.decoder.log_likelihood(y.unsqueeze(2), z).mean((2, 3)).sum(1)
     table = windows(length, config.steps, config.decay, y.device, y.dtype)
+    # Σ_d ½ (log(kv'/v) + (v + (μ − μ')²)/kv' − 1), summed by parts: only the square depends on the sample, and the weights of a
+    # state's horizons sum to 1
     spread = network.dynamics.variance()[:, :, 0]  # [M, N, D]
-    # Σ_d ½ (log(v'/v) + (v + (μ − μ')²)/v' − 1), summed by parts: only the square depends on sample and horizon, and the weights
-    # of a state's horizons sum to 1
     own = (variance[:, 0] + mean[:, 0].square()).mean(1) - (variance.log() + 1).mean(2).sum(1)
-    narrow = (squares_ahead(network, mean, z, a, normal, table) + variance[:, None, 1:].mean(3).sum(2)) / spread
-    ahead = (narrow + (length - 1) * spread.log()).mean(1)
-    return Parts(likelihood, 0.5 * (own + ahead).sum(-1))
+    wide = torch.matmul(table.total_share, variance.mean(2)).unsqueeze(1)
+    apart = (squares_ahead(network, mean, z, a, table) + wide) / spread + (length - 1) * spread.log() + table.log_horizons
+    return Parts(likelihood, 0.5 * (own + apart.mean(1)).sum(-1))
 
 
-def squares_ahead(network: LatentNetwork, mean: torch.Tensor, z: torch.Tensor, a: torch.Tensor, normal: torch.Tensor,
-                  table: Windows) -> torch.Tensor:
-    """Weighted sum over all windows of (μ_t − rolled mean)², mean over samples and batch: [M, N, D]."""
+def squares_ahead(network: LatentNetwork, mean: torch.Tensor, z: torch.Tensor, a: torch.Tensor, table: Windows) -> torch.Tensor:
+    """Σ over all windows of (μ_t − rolled mean)²·w_tk/k, mean over samples and batch: [M, N, D]."""
     dynamics, (members, length, samples, batch, latent) = network.dynamics, z.shape
     lead = (members, dynamics.models)
     if not table.horizons:
         return z.new_zeros(*lead, latent)
     pushed = dynamics.push(a.transpose(1, 2).flatten(1, 2).unsqueeze(1)).view(*lead, length, 1, batch, latent) * dynamics.dt
-    noise = dynamics.variance().sqrt()[:, :, :, None, None]
-    z = z[:, None, :-1].expand(*lead, -1, -1, -1, -1)
+    z = z.unsqueeze(1).expand(*lead, -1, -1, -1, -1)
     rolled = []
     for k in range(1, table.horizons + 1):
-        starts = length - k
+        z = z[:, :, :length - k]  # starts from which k steps fit
         drift = dynamics.drift(z.flatten(2, 4)).view(z.shape)
-        ahead = torch.add(z, drift, alpha=dynamics.dt) + pushed[:, :, k - 1:k - 1 + starts]
-        rolled.append(ahead)
-        if k < table.horizons:
-            z = torch.addcmul(ahead[:, :, :-1], noise, normal[:, None, k, :starts - 1])
+        z = torch.add(z, drift, alpha=dynamics.dt) + pushed[:, :, k - 1:length - 1]
+        rolled.append(z)
     apart = mean[:, table.target][:, None, :, None] - torch.cat(rolled, 2)
-    weighted = torch.matmul(table.weight, apart.square().view(*lead, len(table.weight), -1))
+    weighted = torch.matmul(table.share, apart.square().view(*lead, len(table.share), -1))
     return weighted.view(*lead, samples * batch, latent).mean(2)
 
 

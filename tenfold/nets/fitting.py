@@ -54,7 +54,7 @@ class Training:
         self.updates, self.drawn, self.chosen = (int(count) for count in state["count"])
 
     def draw(self, network: LatentNetwork, batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Standard normal numbers [M, K, T, S, B, D] of one bound, and which observations are seen [M, B, T] (None: all)."""
+        """Standard normal numbers [M, T, S, B, D] of one bound, and which observations are seen [M, B, T] (None: all)."""
         shape, flat = draws_shape(network, batch, length), network.flat
         size = int(np.prod(shape))
         streams = self.streams[Purpose.POSTERIOR]
