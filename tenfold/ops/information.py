@@ -182,23 +182,18 @@ def add_gain(drift: Drift, known: np.ndarray, m: int, n: int, phi: np.ndarray, s
 def diagonal_gain(known, variance, dt, phi, slope, criterion, share, worth):
     """Each parameter's sensitivity is a recursion of D numbers on its own: nothing of size K is kept for a sample.
     phi [H, P, B], slope [H, D, D, B]."""
-    horizon, count, samples = phi.shape
+    count, samples = phi.shape[1:]
     size = slope.shape[1]
     narrow = (1 / variance).astype(np.float32)
-    s, after, added = np.empty((size, samples), np.float32), np.empty((size, samples), np.float32), np.empty(samples, np.float32)
-    product = np.ones(samples)
+    # one array for all that is written: the compiler must show that what it reads and writes is apart before it vectorises
+    scratch, product = np.empty((2 * size + 1, samples), np.float32), np.ones(samples)
+    added = scratch[2 * size]
     for d in range(size):
         for p in range(count):
-            s[:] = np.float32(0)
-            added[:] = np.float32(0)
-            for t in range(horizon):
-                step(slope[t], s, after)
-                for b in range(samples):
-                    after[d, b] += dt * phi[t, p, b]
-                s, after = after, s
-                for i in range(size):
-                    for b in range(samples):
-                        added[b] += narrow[i] * s[i, b] * s[i, b]
+            if size == 2:
+                add_planar(d, p, dt, narrow, phi, slope, scratch)
+            else:
+                add_any(d, p, dt, narrow, phi, slope, scratch)
             before = known[d * count + p]
             if criterion == D_OPTIMAL:
                 for b in range(samples):
@@ -213,15 +208,38 @@ def diagonal_gain(known, variance, dt, phi, slope, criterion, share, worth):
 
 
 @njit(cache=True, error_model="numpy")
-def step(slope, s, after):
-    """after = slope·s for every sample: slope [D, D, B], s [D, B]."""
-    size, samples = s.shape
-    for i in range(size):
+def add_planar(d, p, dt, narrow, phi, slope, scratch):
+    """`add_any` for states of two numbers, in one loop: a quarter of its time."""
+    s0, s1, added, n0, n1 = scratch[0], scratch[1], scratch[4], narrow[0], narrow[1]
+    to0, to1 = dt * np.float32(d == 0), dt * np.float32(d == 1)
+    samples = added.size
+    scratch[:] = np.float32(0)
+    for t in range(phi.shape[0]):
+        j, f = slope[t], phi[t, p]
         for b in range(samples):
-            after[i, b] = slope[i, 0, b] * s[0, b]
-        for k in range(1, size):
+            x = j[0, 0, b] * s0[b] + j[0, 1, b] * s1[b] + to0 * f[b]
+            y = j[1, 0, b] * s0[b] + j[1, 1, b] * s1[b] + to1 * f[b]
+            s0[b], s1[b] = x, y
+            added[b] += n0 * x * x + n1 * y * y
+
+
+@njit(cache=True, error_model="numpy")
+def add_any(d, p, dt, narrow, phi, slope, scratch):
+    """Σ_t S_tᵀ·V⁻¹·S_t of the weight of feature p in dimension d, for every sample, into the last row of `scratch`."""
+    size, samples = slope.shape[1], scratch.shape[1]
+    scratch[:] = np.float32(0)
+    added = scratch[2 * size]
+    for t in range(phi.shape[0]):
+        s, after = scratch[t % 2 * size:], scratch[(t + 1) % 2 * size:]
+        for i in range(size):
+            row, own = after[i], dt * np.float32(i == d)
             for b in range(samples):
-                after[i, b] += slope[i, k, b] * s[k, b]
+                row[b] = own * phi[t, p, b]
+            for k in range(size):
+                for b in range(samples):
+                    row[b] += slope[t, i, k, b] * s[k, b]
+            for b in range(samples):
+                added[b] += narrow[i] * row[b] * row[b]
 
 
 @njit(cache=True, error_model="numpy")

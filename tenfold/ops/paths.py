@@ -133,7 +133,7 @@ def path(drift, m, n, start, actions, state, phi, slope):
             for p in range(count):
                 for b in range(samples):
                     phi_t[p, b] = z[p, b] if p < size else np.float32(1)
-        multiply(rows, phi_t, spread)
+        np.dot(rows, phi_t, spread)
         for d in range(size):
             for b in range(samples):
                 after[d, b] = z[d, b] + dt * spread[d, b]
@@ -176,7 +176,7 @@ def gaussians(axis, width, z, bells):
     for k in range(size):
         for b in range(samples):
             u = (z[k, b] - axis[0]) / step
-            near = min(max(int(np.floor(min(max(u, -1.0), np.float64(grid)) + 0.5)), 0), grid - 1)  # clipped: int() of NaN or inf is anything
+            near = int(min(max(u + 0.5, 0.0), grid - 1.0))
             u -= near
             top = np.exp(-beta * u * u)
             bells[k, near, b] = top
@@ -203,18 +203,3 @@ def outer(bells, phi):
                     phi[p * grid + g, b] = phi[p, b] * bells[k, g, b]
         done *= grid
 
-
-@njit(cache=True, error_model="numpy")
-def multiply(rows, phi, out):
-    """rows [R, P] · φ [P, B]. Four features at a time, so that a sum is loaded and stored once for four products."""
-    count, samples = phi.shape
-    whole = count - count % 4
-    for r in range(rows.shape[0]):
-        out[r, :] = np.float32(0)
-        for p in range(0, whole, 4):
-            w0, w1, w2, w3 = rows[r, p], rows[r, p + 1], rows[r, p + 2], rows[r, p + 3]
-            for b in range(samples):
-                out[r, b] += (w0 * phi[p, b] + w1 * phi[p + 1, b]) + (w2 * phi[p + 2, b] + w3 * phi[p + 3, b])
-        for p in range(whole, count):
-            for b in range(samples):
-                out[r, b] += rows[r, p] * phi[p, b]
