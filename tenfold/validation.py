@@ -19,7 +19,7 @@ from tenfold.ops.alignment import align, field_error, identity
 from tenfold.ops.arx import fit_arx
 from tenfold.ops.random import Purpose, bits, fill_normal, key, uniform
 
-LENGTH, GRID = 50, 25  # steps of a recording, points of the grid in each dimension
+LENGTH, GRID = 25, 25  # steps of a recording, points of the grid in each dimension
 STEPS = 10  # horizons of R²
 LAGS = 2  # of ARX
 

@@ -17,6 +17,7 @@ ARROWS = {
     "places": {"agents", "engines", "envs", "memory", "record", "places"},
     "playing": {"agents", "envs", "memory", "ops"},
     "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops", "validation", "portrait"},
+    "compare": {"training", "seeds", "places", "record"},
     "validation": {"agents", "envs", "nets", "ops"}, "portrait": {"agents", "ops", "record", "validation"},
     "jobshops": {"agents", "envs", "playing", "training"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},

@@ -79,7 +79,7 @@ class ExplorerAgent:
     def remember(self, action: np.ndarray) -> None:
         """Puts the last observation and the action that follows it into the window, counts what they tell, and predicts."""
         self.window.append(self.seen, action, self.begins)
-        self.planning.visit(self.belief.mean.cpu().numpy())
+        self.planning.visit(self.belief.mean.cpu().numpy(), action)
         self.belief.predict(torch.from_numpy(action).to(self.device))
 
     # learning -------------------------------------------------------------------------------------------------------------

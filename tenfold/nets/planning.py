@@ -4,24 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.errors import ConfigError
 from tenfold.explorer_settings import Planner
 from tenfold.nets.dynamics import Dynamics
 from tenfold.ops.icem import Icem, streams_of
 from tenfold.ops.information import Information
+from tenfold.ops.networks import add_step, drift_of, judge_of, parameter_count
 from tenfold.ops.novelty import Novelty
-from tenfold.ops.objective import Judge, objective_of
-from tenfold.ops.paths import Drift
+from tenfold.ops.objective import objective_of
 
 NOTHING = ("random", "zero")  # policies that plan nothing
-
-
-def drift_of(dynamics: Dynamics) -> Drift:
-    """The dynamics as plain arrays, copied: they are the parameters of this moment."""
-    weight, push, variance = (np.ascontiguousarray(x.detach().cpu().numpy())
-                              for x in (dynamics.weight, dynamics.action_weight, dynamics.variance()[:, :, 0]))
-    axis = dynamics.axis.cpu().numpy() if dynamics.kind == "rbf" else np.zeros(0, np.float32)
-    return Drift(weight, push, variance, axis, float(dynamics.width), float(dynamics.dt))
 
 
 class Planning:
@@ -33,12 +24,11 @@ class Planning:
         self.novelty: Novelty | None = None
         if self.idle:
             return
-        if dynamics.kind == "mlp":
-            raise ConfigError("agent.model.dynamics", "= mlp cannot be planned with yet: use rbf or linear, or policy random.")
         if settings.policy == "rnd":
             self.novelty = Novelty(seeds, dynamics.latent)
-        members, models, size, count = dynamics.weight.shape
-        self.information = Information(members, models, size * count, settings.matrix, settings.forget)
+        members, models, size = dynamics.raw_variance.shape
+        count = parameter_count(dynamics) if dynamics.kind == "mlp" else dynamics.weight[0, 0].numel()
+        self.information = Information(members, models, count, settings.matrix, settings.forget)
         self.search = Icem(settings, streams_of(seeds), low, high)
         self.objective = objective_of(settings, size, models, self.novelty)
 
@@ -46,11 +36,15 @@ class Planning:
         """The next actions [M, A] from believed states [M, D]."""
         if self.novelty:  # its arrays change as it learns
             self.objective = self.objective._replace(target=self.novelty.target, predictor=self.novelty.predictor)
-        return self.search.plan(Judge(self.objective, drift_of(self.dynamics), self.information, z))
+        return self.search.plan(judge_of(self.objective, self.dynamics, self.information, z))
 
-    def visit(self, z: np.ndarray) -> None:
-        """A step was taken from these states: what it tells is known from now on."""
-        if not self.idle:
+    def visit(self, z: np.ndarray, action: np.ndarray) -> None:
+        """Steps were taken from states [M, D] with actions [M, A]: what they tell is known from now on."""
+        if self.settings.policy != "active":
+            return
+        if self.dynamics.kind == "mlp":
+            add_step(self.information, self.dynamics, z, action)
+        else:
             self.information.add_step(drift_of(self.dynamics), z)
 
     def train(self, z: np.ndarray) -> None:
