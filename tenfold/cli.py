@@ -76,6 +76,20 @@ def parser() -> Parser:
     evaluate.add_argument("--video", nargs="?", const="", metavar="FILE", help="film an episode: .gif or .mp4 (RUN/video.gif)")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
 
+    fit = commands.add_parser(
+        "fit", help="learn hidden dynamics from recordings: NPZ, CSV, or an explorer's run", allow_abbrev=False,
+        description="Trains a model of hidden dynamics on recordings. NPZ: arrays observations, actions, and dt or time. CSV: columns "
+        "y0, y1, …, a0, a1, …, optionally time and episode. --steps counts gradient steps.")
+    fit.add_argument("file", metavar="FILE", help="recordings that end in .npz or .csv, or the folder of an explorer's run")
+    fit.add_argument("--dt", help="time of a step, where the file does not say it")
+    fit.add_argument("--out", metavar="FOLDER", help="where the run is kept (runs/fit-FILE by default)")
+    fit.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
+    fit.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    group = fit.add_argument_group("settings")
+    for leaf in leaves_of(Run):
+        if leaf.path != "env":
+            add_setting(group, leaf)
+
     compare = commands.add_parser(
         "compare", help="run policies of an explorer with the same seeds: one table, one figure", allow_abbrev=False,
         description="Runs every policy with the same seeds, all seeds of a policy stacked in one process; the same command again "
@@ -356,6 +370,13 @@ def tell(found: dict[str, Any]) -> None:
         print(f"  video    {found['video']} ({found['frames']} frames)")
 
 
+def fit(arguments: argparse.Namespace) -> int:
+    from tenfold.recordings import fit as start
+    dt = None if arguments.dt is None else convert_scalar(arguments.dt, float, "--dt")
+    return finish(start(arguments.file, arguments.out or "", settings=settings_given(arguments), dt=dt,
+                        overwrite=arguments.overwrite, quiet=arguments.quiet))
+
+
 def compare(arguments: argparse.Namespace) -> int:
     from tenfold.compare import compare as start
     from tenfold.compare import table_of
@@ -505,7 +526,7 @@ def about_seeds(path: Path) -> str:
     return f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at {folder.run.steps:,}{mean}"
 
 
-COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "compare": compare, "report": report, "check": check, "bench": bench,
+COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "fit": fit, "compare": compare, "report": report, "check": check, "bench": bench,
             "profile": profile, "list": show_list}
 
 

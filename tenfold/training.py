@@ -399,6 +399,10 @@ def load(path: str | Path, checkpoint: str | int = "last") -> "DQNAgent | PPOAge
 def agent_of(run: Run) -> "DQNAgent | PPOAgent | ExplorerAgent":
     """The agent of a run, untrained."""
     if isinstance(run.agent, Explorer):
+        from tenfold.envs.recording import is_recording
+        if is_recording(run.env):
+            from tenfold.places.offline import offline_agent
+            return offline_agent(replace(run, device="cpu"))
         from tenfold.places.exploring import make_explorer, make_members
         return make_explorer(replace(run, device="cpu"), make_members(run))
     if is_multiagent(run.env):

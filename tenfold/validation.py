@@ -5,6 +5,7 @@ brought into true coordinates by the affine map that fits the recordings' states
 """
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ import torch
 
 from tenfold.agents.explorer import ExplorerAgent
 from tenfold.envs.fields import Field, Lanes, is_field
+from tenfold.envs.recording import HELD, described, is_recording
 from tenfold.envs.vector import make_env
+from tenfold.errors import ConfigError
 from tenfold.nets.elbo import draws_shape, elbo
 from tenfold.nets.forecast import k_step_r2
 from tenfold.ops.alignment import align, field_error, identity
 from tenfold.ops.arx import fit_arx
 from tenfold.ops.random import Purpose, bits, fill_normal, key, uniform
 
-LENGTH, GRID = 25, 25  # steps of a recording, points of the grid in each dimension
+LENGTH, GRID = HELD, 25  # steps of a recording, points of the grid in each dimension
+HOLD = 10  # steps for which recordings hold a random action: pushes that last lead off an attractor
 STEPS = 10  # horizons of R²
 LAGS = 2  # of ARX
 
@@ -40,7 +44,13 @@ class Recordings:
 def random_recordings(name: str, episodes: int, purpose: Purpose = Purpose.SELECT, seed: int = 0) -> Recordings:
     """Episodes of random actions: the same for every seed of an experiment. Choosing a checkpoint looks at others
     (Purpose.SELECT) than judging it afterwards."""
-    return record_field(Field.named(name), episodes, purpose, seed) if is_field(name) else record_any(name, episodes, purpose, seed)
+    if is_recording(name):
+        from tenfold.places.offline import recorded
+        path, _, _, dt = described(name)
+        return Recordings(*recorded(Path(path), dt).divided(LENGTH)[1:])
+    if is_field(name):
+        return record_field(Field.named(name), episodes, purpose, seed)
+    return record_any(name, episodes, purpose, seed)
 
 
 def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> Recordings:
@@ -48,8 +58,8 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
     own = bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(2)
     lanes = Lanes(replace(system, start=system.reach), [(int(s), int(purpose)) for s in own])
     y = np.zeros((episodes, LENGTH, system.width), np.float32)
-    u = uniform(key(seed, purpose, 1), np.arange(episodes * LENGTH * system.actions)).reshape(episodes, LENGTH, -1)
-    a, latent = (system.bound * (2 * u - 1)).astype(np.float32), np.zeros((episodes, LENGTH, system.latent))
+    a, latent = system.bound * (2 * held_uniform(seed, purpose, episodes, system.actions) - 1), np.zeros((episodes, LENGTH, system.latent))
+    a = a.astype(np.float32)
     for i in range(episodes):
         lanes.begin(i)
     for t in range(LENGTH):
@@ -66,18 +76,27 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
     return Recordings(y, a, latent, points, lanes.velocity(points), weight)
 
 
+def held_uniform(seed: int, purpose: Purpose, episodes: int, size: int) -> np.ndarray:
+    """Uniform numbers [E, LENGTH, size], each held for a while."""
+    parts = -(-LENGTH // HOLD)
+    u = uniform(key(seed, purpose, 1), np.arange(episodes * parts * size)).reshape(episodes, parts, size)
+    return np.repeat(u, HOLD, 1)[:, :LENGTH]
+
+
 def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordings:
     """The same of any environment, whose truth is not known; an episode that ends early is followed by a new one's rows only
     if it is too short, so ends are cut: recordings have the length of the shortest."""
     env, rows, actions = make_env(name), [], []
+    if not hasattr(env.action_space, "low"):
+        raise ConfigError("env", f"= {name} has no actions of real numbers.")
     space: Any = env.action_space
     low, high = (np.nan_to_num(b, posinf=1, neginf=-1) for b in (space.low, space.high))
+    u = held_uniform(seed, purpose, episodes, low.size).reshape(episodes, LENGTH, *low.shape)
     for e, own in enumerate((bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(33)).tolist()):
         seen, taken = [env.reset(seed=own)[0]], []
         over = False
-        u = uniform(key(seed, purpose, 1), e * LENGTH * low.size + np.arange(LENGTH * low.size)).reshape(LENGTH, *low.shape)
         while not over and len(taken) < LENGTH:
-            taken.append((low + (high - low) * u[len(taken)]).astype(np.float32))
+            taken.append((low + (high - low) * u[e, len(taken)]).astype(np.float32))
             obs, _, terminated, truncated, _ = env.step(taken[-1])
             seen.append(obs)
             over = terminated or truncated

@@ -17,12 +17,12 @@ from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
 
 
-def append_reference(obs, action, begins, length, ring, actions, ends, counters):
+def append_reference(obs, action, begins, length, ring, actions, first, ends, counters):
     """Adds one row of every member: obs [M, Y], action [M, A], begins [M]. counters [M, 4]: rows written, age in the episode of
     the last one, ends found, ends that went."""
     for m in range(len(obs)):
         row, capacity = counters[m, 0], ring.shape[1]
-        ring[m, row % capacity], actions[m, row % capacity] = obs[m], action[m]
+        ring[m, row % capacity], actions[m, row % capacity], first[m, row % capacity] = obs[m], action[m], begins[m]
         counters[m, 1] = 0 if begins[m] else counters[m, 1] + 1
         counters[m, 0] += 1
         if counters[m, 1] >= length - 1:
@@ -30,7 +30,7 @@ def append_reference(obs, action, begins, length, ring, actions, ends, counters)
             counters[m, 2] += 1
         alive = [e for e in range(counters[m, 3], counters[m, 2]) if ends[m, e % capacity] - length + 1 > row - capacity]
         counters[m, 3] = alive[0] if alive else counters[m, 2]
-    return ring, actions, ends, counters
+    return ring, actions, first, ends, counters
 
 
 def append_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -39,13 +39,14 @@ def append_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         for row in range(3 * capacity):
             begins = np.full(members, row == 0 or rng.random() < 0.2)
             given = rng.normal(size=(members, 2)).astype(dtype), rng.normal(size=(members, 1)).astype(dtype), begins
-            yield *given, length, window.obs, window.action, window.ends, window.counters
-            append_reference(*given, length, window.obs, window.action, window.ends, window.counters)
+            arrays = window.obs, window.action, window.first, window.ends, window.counters
+            yield *given, length, *arrays
+            append_reference(*given, length, *arrays)
 
 
 @pair(append_reference, append_examples)
 @njit(cache=True, error_model="numpy")
-def append(obs, action, begins, length, ring, actions, ends, counters):
+def append(obs, action, begins, length, ring, actions, first, ends, counters):
     capacity = ring.shape[1]
     for m in range(len(obs)):
         row = counters[m, 0]
@@ -54,6 +55,7 @@ def append(obs, action, begins, length, ring, actions, ends, counters):
             ring[m, place, k] = obs[m, k]
         for k in range(action.shape[1]):
             actions[m, place, k] = action[m, k]
+        first[m, place] = begins[m]
         counters[m, 1] = 0 if begins[m] else counters[m, 1] + 1
         counters[m, 0] = row + 1
         if counters[m, 1] >= length - 1:
@@ -61,7 +63,7 @@ def append(obs, action, begins, length, ring, actions, ends, counters):
             counters[m, 2] += 1
         if counters[m, 3] < counters[m, 2] and ends[m, counters[m, 3] % capacity] - length + 1 <= row - capacity:
             counters[m, 3] += 1
-    return ring, actions, ends, counters
+    return ring, actions, first, ends, counters
 
 
 def gather_reference(streams, counter, length, ring, actions, ends, counters, out, acts):
@@ -113,6 +115,7 @@ class Window:
         self.capacity, self.length = capacity, length
         self.obs = np.zeros((members, capacity, obs_size), np.float32)
         self.action = np.zeros((members, capacity, action_size), np.float32)
+        self.first = np.zeros((members, capacity), np.bool_)  # where an episode begins
         self.ends = np.zeros((members, capacity), np.int64)
         self.counters = np.zeros((members, 4), np.int64)
         self.counters[:, 1] = -1
@@ -121,7 +124,7 @@ class Window:
 
     def append(self, obs: np.ndarray, action: np.ndarray, begins: np.ndarray) -> None:
         """One row of every member; `begins` where the observation is the first one of an episode."""
-        append(obs, action, begins, self.length, self.obs, self.action, self.ends, self.counters)
+        append(obs, action, begins, self.length, self.obs, self.action, self.first, self.ends, self.counters)
 
     @property
     def ready(self) -> bool:
@@ -134,10 +137,10 @@ class Window:
         self.drawn += out.shape[1]
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"obs": self.obs, "action": self.action, "ends": self.ends, "counters": self.counters,
+        return {"obs": self.obs, "action": self.action, "first": self.first, "ends": self.ends, "counters": self.counters,
                 "drawn": np.array(self.drawn)}
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for name in ("obs", "action", "ends", "counters"):
+        for name in ("obs", "action", "first", "ends", "counters"):
             getattr(self, name)[...] = state[name]
         self.drawn = int(state["drawn"])
