@@ -17,13 +17,13 @@ from typing import Any
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # before anything loads a BLAS
     os.environ.setdefault(variable, "1")
 
-import numpy as np
+import numpy as np  # noqa: E402
 
-from tenfold.engines.fused import set_threads
-from tenfold.places.exploring import Exploring
-from tenfold.record.folder import machine_card, versions
-from tenfold.settings import named
-from tenfold.validation import judge, random_recordings
+from tenfold.engines.fused import set_threads  # noqa: E402
+from tenfold.places.exploring import Exploring  # noqa: E402
+from tenfold.record.folder import machine_card, versions  # noqa: E402
+from tenfold.settings import named  # noqa: E402
+from tenfold.validation import judge, random_recordings  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "fields.json"
 FIELDS = ("limit-cycle", "double-limit-cycle", "van-der-pol", "duffing", "snowman", "multi-attractor")
@@ -40,7 +40,8 @@ def part(field: str, policy: str, seeds: int, steps: int, folder: str, deadline:
     run = named(field, {"members": seeds, "steps": steps, "agent": {"planner": {"policy": policy}}})
     place = Exploring(run)
     recordings = random_recordings(run.env, RECORDINGS)
-    found: dict[str, Any] = {"field": field, "policy": policy, "seeds": seeds, "steps": [], "errors": [], "r2": [], "arx_r2": [], "elbo": []}
+    found: dict[str, Any] = {"field": field, "policy": policy, "seeds": seeds}
+    found |= {name: [] for name in ("steps", "errors", "r2", "arx_r2", "elbo")}
     start, busy = time.monotonic(), time.process_time()
     while place.step < steps and time.monotonic() < deadline:
         place.round()
@@ -129,12 +130,17 @@ def main() -> None:
             found = done.result()
             if found["steps"]:
                 write(folder, arguments.out, setting)
-                print(f"{found['field']:20} {found['policy']:13} step {found['steps'][-1]:6,}  error {np.mean(found['errors'][-1]):.3f}  "
-                      f"{found['seconds']:.0f} s ({found['busy_seconds']:.0f} s busy)  after {time.monotonic() - began:.0f} s", flush=True)
+                print(f"{found['field']:20} {found['policy']:13} step {found['steps'][-1]:6,}  error "
+                      f"{np.mean(found['errors'][-1]):.3f}  {found['seconds']:.0f} s ({found['busy_seconds']:.0f} s busy)  after "
+                      f"{time.monotonic() - began:.0f} s", flush=True)
     for row in write(folder, arguments.out, setting):
-        print(f"{row['field']:20} {row['policy']:13} {row['step']:6,}  error {row['error'][0]:.3f} [{row['error'][1]:.3f}, {row['error'][2]:.3f}]"
-              f"  R² 5 ahead {row['r2']['5'][0]:.3f}" + (f"  less than random by {row['less_than_random'][0]:+.3f} "
-              f"[{row['less_than_random'][1]:+.3f}, {row['less_than_random'][2]:+.3f}]" if "less_than_random" in row else ""))
+        beside = f"  less than random by {shown(row['less_than_random'])}" if "less_than_random" in row else ""
+        print(f"{row['field']:20} {row['policy']:13} {row['step']:6,}  error {shown(row['error'])}  R² 5 ahead "
+              f"{row['r2']['5'][0]:.3f}{beside}")
+
+
+def shown(found: list[float]) -> str:
+    return f"{found[0]:.3f} [{found[1]:.3f}, {found[2]:.3f}]"
 
 
 if __name__ == "__main__":

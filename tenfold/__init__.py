@@ -81,9 +81,9 @@ __version__ = "0.1.0"
 __all__ = ["DQN", "PPO", "Boltzmann", "Epsilon", "Explorer", "Exponential", "Hard", "Implicit", "LatentModel", "Linear", "Net",
            "Noisy", "Planner", "PolicyNet", "Polyak", "Prioritized", "Quantile", "Run", "Uniform", "__version__", "compare",
            "evaluate", "fit", "load", "named", "ops", "resume", "resume_seeds", "train", "train_seeds"]
-HOMES = {"Explorer": "explorer_settings", "LatentModel": "explorer_settings", "Planner": "explorer_settings", "fit": "recordings",
-         "compare": "compare", "train": "training", "resume": "training", "evaluate": "training", "load": "training", "train_seeds": "seeds",
-         "resume_seeds": "seeds"}
+HOMES = {"Explorer": "explorer_settings", "LatentModel": "explorer_settings", "Planner": "explorer_settings",
+         "compare": "compare", "fit": "recordings", "train": "training", "resume": "training", "evaluate": "training",
+         "load": "training", "train_seeds": "seeds", "resume_seeds": "seeds"}
 
 
 def __dir__() -> list[str]:

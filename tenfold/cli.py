@@ -78,8 +78,8 @@ def parser() -> Parser:
 
     fit = commands.add_parser(
         "fit", help="learn hidden dynamics from recordings: NPZ, CSV, or an explorer's run", allow_abbrev=False,
-        description="Trains a model of hidden dynamics on recordings. NPZ: arrays observations, actions, and dt or time. CSV: columns "
-        "y0, y1, …, a0, a1, …, optionally time and episode. --steps counts gradient steps.")
+        description="Trains a model of hidden dynamics on recordings. NPZ: arrays observations, actions, and dt or time. CSV: "
+        "columns y0, y1, …, a0, a1, …, optionally time and episode. --steps counts gradient steps.")
     fit.add_argument("file", metavar="FILE", help="recordings that end in .npz or .csv, or the folder of an explorer's run")
     fit.add_argument("--dt", help="time of a step, where the file does not say it")
     fit.add_argument("--out", metavar="FOLDER", help="where the run is kept (runs/fit-FILE by default)")
@@ -273,7 +273,7 @@ def tell_fit(row: dict[str, Any]) -> None:
               + (f"; of each seed {each}" if len(row["field_errors"]) > 1 else ""))
     print(f"R² of observations 1 to {len(row['r2'])} steps ahead: {'  '.join(f'{value:.3f}' for value in row['r2'])}")
     if "arx_r2" in row:
-        print(f"R² of ARX on the same data:{' ' * (len(str(len(row['r2']))) + 14)}{'  '.join(f'{v:.3f}' for v in row['arx_r2'])}")
+        print(f"R² of ARX on the same data: {'  '.join(f'{value:.3f}' for value in row['arx_r2'])}")
     print(f"evidence bound: {row['elbo']:.3f} for each step")
 
 
@@ -399,7 +399,8 @@ def compare(arguments: argparse.Namespace) -> int:
     for line in lines:
         table.add_row(*line)
     Console(width=None if sys.stdout.isatty() else 200).print(table)
-    print(f"results: {result.path / 'compare.json'}   figure: {result.path / 'compare.png'}   report: {result.path / 'report.html'}")
+    places = {"results": "compare.json", "figure": "compare.png", "report": "report.html"}
+    print("   ".join(f"{what}: {result.path / name}" for what, name in places.items()))
     return 0
 
 
@@ -526,8 +527,8 @@ def about_seeds(path: Path) -> str:
     return f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at {folder.run.steps:,}{mean}"
 
 
-COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "fit": fit, "compare": compare, "report": report, "check": check, "bench": bench,
-            "profile": profile, "list": show_list}
+COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "fit": fit, "compare": compare, "report": report, "check": check,
+            "bench": bench, "profile": profile, "list": show_list}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Policies of an explorer side by side: each one run of all seeds stacked, judged on the same recordings, in one table and figure."""
+"""Policies of an explorer side by side: each one run of all seeds stacked, judged on the same recordings."""
 
 import json
 import multiprocessing
@@ -49,10 +49,11 @@ def compare(run: Run, policies: tuple[str, ...], seeds: int, out: str | Path, *,
             quiet: bool = False) -> Comparison:
     """Runs every policy with `seeds` members into out/POLICY; called again it goes on where it stopped."""
     if not isinstance(run.agent, Explorer):
-        raise UserError(f"compare runs policies of agent explorer, and this is {run.agent.name}: choose a preset such as limit-cycle.")
+        raise UserError(f"compare runs policies of agent explorer, and this is {run.agent.name}: choose a preset such as "
+                        "limit-cycle.")
     for policy in policies:
         if policy not in POLICIES:
-            raise ConfigError("--policies", f"has {policy}, which is not one of {', '.join(POLICIES)}{nearest(policy, POLICIES)}.")
+            raise ConfigError("--policies", f"has {policy}, which is none of {', '.join(POLICIES)}{nearest(policy, POLICIES)}.")
     if not policies or len(set(policies)) < len(policies):
         raise ConfigError("--policies", f"= {','.join(policies)} cannot be: name at least one, none of them twice.")
     run, path = replace(run, members=seeds), Path(out)
@@ -69,7 +70,8 @@ def open_folder(path: Path, run: Run, policies: tuple[str, ...], overwrite: bool
     """A new folder, or that of the same comparison. More policies may join one."""
     try:
         if is_compare(path) and not overwrite:
-            changed = differing(to_mapping(run) | {"steps": 0}, to_mapping(Run.of(read_yaml(path / "config.yaml"))) | {"steps": 0})
+            before = to_mapping(Run.of(read_yaml(path / "config.yaml")))
+            changed = differing(to_mapping(run) | {"steps": 0}, before | {"steps": 0})
             if changed:
                 raise UserError(f"{path} holds a comparison with another {changed[0]}: replace it with --overwrite, or choose "
                                 "another folder with --out.")
@@ -133,8 +135,8 @@ def watch(path: Path, running: "dict[Future[dict[str, Any]], str]", display: Dis
                 future.cancel()
             waiting = {future for future in waiting if not future.cancelled()}
         errors = {policy: latest_row(path / policy / "metrics.jsonl", "fit") for policy in policies}
-        shown = {policy: f"{row['field_error']:.3f}" if "field_error" in row else f"R² {row['r2'][-1]:.3f}" if "r2" in row else "–"
-                 for policy, row in errors.items()}
+        shown = {policy: f"{row['field_error']:.3f}" if "field_error" in row else
+                 f"R² {row['r2'][-1]:.3f}" if "r2" in row else "–" for policy, row in errors.items()}
         display.show(done_steps(path, policies), shown)
 
 
@@ -173,5 +175,6 @@ def table_of(rows: dict[str, dict[str, Any]]) -> list[list[str]]:
                       f"{row['elbo']['iqm']:.2f}"])
     for policy, row in rows.items():
         if "arx_r2" in row:
-            lines.append([f"ARX, data of {policy}", f"{row['step']:,}", "–", "–", *(f"{row['arx_r2'][k - 1]:.3f}" for k in marks), "–"])
+            numbers = [f"{row['arx_r2'][k - 1]:.3f}" for k in marks]
+            lines.append([f"ARX, data of {policy}", f"{row['step']:,}", "–", "–", *numbers, "–"])
     return lines

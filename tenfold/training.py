@@ -257,7 +257,7 @@ class Recorder:
         self.display.update(place.step, self.metrics, place.clock, exploring)
 
     def evaluate(self) -> None:
-        place, run = self.place, self.place.run
+        place = self.place
         place.clock.start()
         if isinstance(place.agent, DQNAgent | PPOAgent):
             self.play()

@@ -58,8 +58,8 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
     own = bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(2)
     lanes = Lanes(replace(system, start=system.reach), [(int(s), int(purpose)) for s in own])
     y = np.zeros((episodes, LENGTH, system.width), np.float32)
-    a, latent = system.bound * (2 * held_uniform(seed, purpose, episodes, system.actions) - 1), np.zeros((episodes, LENGTH, system.latent))
-    a = a.astype(np.float32)
+    a = (system.bound * (2 * held_uniform(seed, purpose, episodes, system.actions) - 1)).astype(np.float32)
+    latent = np.zeros((episodes, LENGTH, system.latent))
     for i in range(episodes):
         lanes.begin(i)
     for t in range(LENGTH):
@@ -130,7 +130,8 @@ class Verdict:
         if self.field_error is not None and self.aligned is not None:
             found |= {"field_error": float(self.field_error.mean()), "field_errors": self.field_error.tolist(),
                       "aligned": float(self.aligned.mean())}
-        found |= {"elbo": float(self.elbo.mean()), "elbos": self.elbo.tolist(), "r2": self.r2.mean(0).tolist(), "r2s": self.r2.tolist()}
+        found |= {"elbo": float(self.elbo.mean()), "elbos": self.elbo.tolist(), "r2": self.r2.mean(0).tolist(),
+                  "r2s": self.r2.tolist()}
         if self.arx_r2 is not None:
             found |= {"arx_r2": self.arx_r2.mean(0).tolist()}
         return found

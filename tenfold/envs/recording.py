@@ -132,26 +132,27 @@ def checked(path: Path, y: list[np.ndarray], a: list[np.ndarray], time: list[np.
     """Refuses what does not fit together, is not finite, or has gaps."""
     if len(y) != len(a) or any(len(seen) != len(done) for seen, done in zip(y, a, strict=False)):
         raise UserError(f"{path}: {len(y)} episodes of {[len(seen) for seen in y][:5]} observations and {len(a)} of "
-                        f"{[len(done) for done in a][:5]} actions do not fit together: every observation needs the action that follows.")
+                        f"{[len(done) for done in a][:5]} actions do not fit together: every observation needs the action that "
+                        "follows it.")
     for episode, (seen, done) in enumerate(zip(y, a, strict=True)):
         for what, part in (("observations", seen), ("actions", done)):
             if not np.isfinite(part).all():
                 row, column = np.argwhere(~np.isfinite(part))[0].tolist()
-                raise UserError(f"{path}: {what}, episode {episode}, row {row}, number {column} is missing or not finite; fill it in, "
-                                "or cut the episode there.")
+                raise UserError(f"{path}: {what}, episode {episode}, row {row}, number {column} is missing or not finite; fill "
+                                "it in, or cut the episode there.")
     dt = own if own is not None else given
     if time is not None:
         steps = np.concatenate([np.diff(moments) for moments in time])
         dt = float(np.median(steps)) if steps.size and dt is None else dt
         for episode, moments in enumerate(time):
             if len(moments) != len(y[episode]):
-                raise UserError(f"{path}: episode {episode} has {len(y[episode])} observations and {len(moments)} moments of time.")
+                raise UserError(f"{path}: episode {episode} has {len(y[episode])} observations and {len(moments)} times.")
             off = ~(np.abs(np.diff(moments) - (dt or 0)) <= EVEN * (dt or 0))
             if off.any():
                 row = int(np.argmax(off))
-                raise UserError(f"{path}: episode {episode} has a gap after row {row}, from {moments[row]:g} to {moments[row + 1]:g} where "
-                                f"dt is {dt:g}: give what follows an episode number of its own.")
+                raise UserError(f"{path}: episode {episode} has a gap after row {row}, from {moments[row]:g} to "
+                                f"{moments[row + 1]:g} where dt is {dt:g}: give what follows an episode number of its own.")
     if dt is None or not 0 < dt < np.inf:
-        raise UserError(f"{path} does not say a dt above 0{'' if dt is None else f', but {dt:g}'}: put dt or time into the file, or "
-                        "give --dt.")
+        raise UserError(f"{path} does not say a dt above 0{'' if dt is None else f', but {dt:g}'}: put dt or time into the file, "
+                        "or give --dt.")
     return Recording(tuple((seen.astype(np.float32), done.astype(np.float32)) for seen, done in zip(y, a, strict=True)), dt)

@@ -71,8 +71,8 @@ class Offline:
         self.run, self.envs = run, NoEnvironments()
         recording = recorded(Path(described(run.env)[0]), described(run.env)[3])
         if recording.sizes != described(run.env)[1:3]:
-            raise ConfigError("env", f"= {run.env} does not fit its file, whose observations have {recording.sizes[0]} numbers and "
-                              f"actions {recording.sizes[1]}.")
+            raise ConfigError("env", f"= {run.env} does not fit its file, whose observations have {recording.sizes[0]} numbers "
+                              f"and actions {recording.sizes[1]}.")
         kept, _, _ = recording.divided(HELD)
         if kept.steps > run.agent.window:
             raise ConfigError("agent.window", f"= {run.agent.window} is less than the {kept.steps:,} steps of the recordings.")
@@ -83,8 +83,8 @@ class Offline:
                 rows = (np.repeat(part[t][None], self.agent.members, 0) for part in (y, a))
                 self.agent.window.append(*rows, ones if t == 0 else ~ones)
         if not self.agent.window.ready:
-            raise ConfigError("agent.length", f"= {run.agent.length} is more than the longest episode has left for training: make it "
-                              "shorter.")
+            raise ConfigError("agent.length", f"= {run.agent.length} is more than the longest episode has left for training: "
+                              "make it shorter.")
         self.engine, self.engine_choice = self, "plain autograd"
         self.clock = Clock()
         self.step = 0

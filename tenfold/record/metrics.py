@@ -1,7 +1,8 @@
 """Metrics: one JSON object a line, and the same numbers for TensorBoard.
 
 Rows are `episode`, `train`, `eval` (episodes of the greedy policy) or `fit` (how well a model of the world fits). What depends on
-the clock stands under `timing`; everything else is a function of the settings. A full disk does not end a run: rows wait in memory and are written when there is room again.
+the clock stands under `timing`; everything else is a function of the settings. A full disk does not end a run:
+rows wait in memory and are written when there is room again.
 """
 
 import contextlib

@@ -64,7 +64,7 @@ def draw_fields(arrays: Arrays) -> bytes:
 
 
 def draw_fits(fits: list[dict[str, Any]]) -> bytes:
-    """Left the error (of the field where it is known, else 1 − R²) over steps, right R² over horizons, with bands over members."""
+    """Left the error (of the field where it is known, else 1 − R²) over steps, right R² over horizons with bands over members."""
     figure = new_figure(9, 3.6)
     left, right = figure.subplots(1, 2)
     known = "field_errors" in fits[-1]

@@ -56,8 +56,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {"episodes": f"{len(returns):,}"} if returns else {}
     fits = [r for r in rows if r["kind"] == "fit"]
     if fits:
-        found |= {name: f"{fits[-1][key]:.3f}" for name, key in (("error of the field", "field_error"), ("evidence bound", "elbo"))
-                  if key in fits[-1]}
+        names = {"error of the field": "field_error", "evidence bound": "elbo"}
+        found |= {name: f"{fits[-1][key]:.3f}" for name, key in names.items() if key in fits[-1]}
         found["R² of observations, 1 to K ahead"] = "  ".join(f"{value:.3f}" for value in fits[-1]["r2"])
         if "arx_r2" in fits[-1]:
             found["R² of ARX on the same data"] = "  ".join(f"{value:.3f}" for value in fits[-1]["arx_r2"])
