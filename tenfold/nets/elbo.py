@@ -45,8 +45,9 @@ def windows_of(length: int, steps: int, decay: float, device: torch.device, dtyp
     totals = torch.zeros(length, dtype=torch.float64).index_add_(0, target, raw)
     weight = raw / totals[target]
     total_share = torch.zeros(length, dtype=torch.float64).index_add_(0, target, weight / k)
-    numbers = (x.to(device, dtype) for x in (weight, weight / k, total_share))
-    return Windows(target.to(device), *numbers, float((weight * k.double().log()).sum()), len(horizons))
+    logs = float((weight * k.double().log()).sum())
+    weight, share, total_share = (x.to(device, dtype) for x in (weight, weight / k, total_share))
+    return Windows(target.to(device), weight, share, total_share, logs, len(horizons))
 
 
 windows = lru_cache(maxsize=64)(windows_of)  # constants: they depend on no parameter
