@@ -45,8 +45,8 @@ def bounds() -> list[dict[str, Any]]:
                 value = bound(net, *inputs)
                 value.sum().backward()
                 return [value.detach(), net.flat_grad]
-            known = {"work": "forward and backward", "T": length, "K": net.config.steps, "S": net.config.samples,
-                     "batch": BATCH} | setting
+            kind = setting["dynamics"] + (f" x {setting['ensemble']}" if "ensemble" in setting else "")
+            known = {"work": f"T {length}, K {net.config.steps}, S {net.config.samples}, {kind}", "batch": BATCH}
             for label, reference, rounds in (("every horizon rolled anew", rerolled_reference, 15),
                                              ("loops over s, t, k", loops_reference, 3)):
                 expected = [part.clone() for part in step(reference)]
@@ -66,8 +66,8 @@ def tables() -> list[dict[str, Any]]:
         first, second, anew = windows(*settings), windows(*settings), windows_of(*settings)
         equal = all(torch.equal(torch.as_tensor(f), torch.as_tensor(s)) and torch.equal(torch.as_tensor(s), torch.as_tensor(n))
                     for f, s, n in zip(first, second, anew, strict=True))
-        rows.append(row("latent-tables", {"T": length, "K": model.steps}, ("at each call", lambda s=settings: windows_of(*s)),
-                        ("once", lambda s=settings: windows(*s)), equal, 0.0 if equal else None))
+        rows.append(row("latent-tables", {"work": f"T {length}, K {model.steps}"},
+                        ("at each call", lambda s=settings: windows_of(*s)), ("once", lambda s=settings: windows(*s)), equal, 0.0 if equal else None))
     return rows
 
 
@@ -103,7 +103,7 @@ def ensembles(models: int = 5, batch: int = 32) -> list[dict[str, Any]]:
                         mean.sum().backward()
                 return mean.detach()
             equal, worst = differ([run(stacked)], [run(loop)])
-            rows.append(row("latent-ensemble", {"dynamics": kind, "models": models, "batch": batch, "work": work},
+            rows.append(row("latent-ensemble", {"work": f"{kind}, {work}", "batch": batch},
                             ("a loop over models", lambda run=run, loop=loop: run(loop)),
                             ("stacked", lambda run=run, stacked=stacked: run(stacked)), equal, worst))
     return rows
@@ -130,8 +130,8 @@ def encoders() -> list[dict[str, Any]]:
         counted = copy.deepcopy(net)
         counted.encoder.register_forward_hook(lambda _, inputs, __, calls=calls: calls.append(inputs[0].shape[1]))
         carried(counted)
-        rows.append(row("latent-encoder", {"window": length, "hidden": net.config.hidden[0]}, ("the window read again", again),
-                        ("state carried", carried), equal, worst, encoder_calls=len(calls), observations_read=sum(calls)))
+        rows.append(row("latent-encoder", {"work": f"window of {length}", "hidden": list(net.config.hidden)},
+                        ("the window read again", again), ("state carried", carried), equal, worst, encoder_calls=len(calls), observations_read=sum(calls)))
     return rows
 
 

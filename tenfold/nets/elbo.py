@@ -36,6 +36,7 @@ class Windows(NamedTuple):
     horizons: int  # those that fit: min(K, T − 1)
 
 
+@torch.inference_mode(False)  # whoever asks first: the table is to serve gradients too
 def windows_of(length: int, steps: int, decay: float, device: torch.device, dtype: torch.dtype) -> Windows:
     """The table itself, computed anew."""
     horizons = range(1, min(steps, length - 1) + 1)
