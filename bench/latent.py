@@ -67,7 +67,8 @@ def tables() -> list[dict[str, Any]]:
         equal = all(torch.equal(torch.as_tensor(f), torch.as_tensor(s)) and torch.equal(torch.as_tensor(s), torch.as_tensor(n))
                     for f, s, n in zip(first, second, anew, strict=True))
         rows.append(row("latent-tables", {"work": f"T {length}, K {model.steps}"},
-                        ("at each call", lambda s=settings: windows_of(*s)), ("once", lambda s=settings: windows(*s)), equal, 0.0 if equal else None))
+                        ("at each call", lambda s=settings: windows_of(*s)), ("once", lambda s=settings: windows(*s)),
+                        equal, 0.0 if equal else None))
     return rows
 
 
@@ -131,7 +132,8 @@ def encoders() -> list[dict[str, Any]]:
         counted.encoder.register_forward_hook(lambda _, inputs, __, calls=calls: calls.append(inputs[0].shape[1]))
         carried(counted)
         rows.append(row("latent-encoder", {"work": f"window of {length}", "hidden": list(net.config.hidden)},
-                        ("the window read again", again), ("state carried", carried), equal, worst, encoder_calls=len(calls), observations_read=sum(calls)))
+                        ("the window read again", again), ("state carried", carried), equal, worst,
+                        encoder_calls=len(calls), observations_read=sum(calls)))
     return rows
 
 
