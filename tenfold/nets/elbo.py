@@ -36,16 +36,19 @@ class Windows(NamedTuple):
     horizons: int  # those that fit: min(K, T − 1)
 
 
+@torch.inference_mode(False)  # whoever asks first: the table is to serve gradients too
 def windows_of(length: int, steps: int, decay: float, device: torch.device, dtype: torch.dtype) -> Windows:
     """The table itself, computed anew."""
-    pairs = np.array([(t, k) for k in range(1, min(steps, length - 1) + 1) for t in range(k, length)], np.int64).reshape(-1, 2)
-    target, k = torch.from_numpy(pairs).unbind(1)
+    horizons = range(1, min(steps, length - 1) + 1)
+    target = torch.cat([torch.arange(0), *(torch.arange(k, length) for k in horizons)])
+    k = torch.cat([torch.arange(0), *(torch.full((length - k,), k) for k in horizons)])
     raw = decay ** (k - 1).double()
     totals = torch.zeros(length, dtype=torch.float64).index_add_(0, target, raw)
     weight = raw / totals[target]
     total_share = torch.zeros(length, dtype=torch.float64).index_add_(0, target, weight / k)
-    numbers = (x.to(device, dtype) for x in (weight, weight / k, total_share))
-    return Windows(target.to(device), *numbers, float((weight * k.double().log()).sum()), min(steps, length - 1))
+    logs = float((weight * k.double().log()).sum())
+    weight, share, total_share = (x.to(device, dtype) for x in (weight, weight / k, total_share))
+    return Windows(target.to(device), weight, share, total_share, logs, len(horizons))
 
 
 windows = lru_cache(maxsize=64)(windows_of)  # constants: they depend on no parameter

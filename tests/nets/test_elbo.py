@@ -105,6 +105,8 @@ def test_tables_are_computed_once_and_stay_what_they_are() -> None:
     assert windows(*settings) is first
     for before, now, anew in zip(kept, first, windows_of(*settings), strict=True):
         assert torch.equal(torch.as_tensor(before), torch.as_tensor(now)) and torch.equal(torch.as_tensor(now), torch.as_tensor(anew))
+    with torch.inference_mode():
+        assert not windows(19, 5, 0.8, CPU, torch.float32).share.is_inference()  # may serve a gradient later
     assert windows(20, 5, 0.8, CPU, torch.float64).weight.dtype == torch.float64  # another type, another table
 
 

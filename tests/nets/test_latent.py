@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,9 @@ from tenfold.nets.latent import LatentNetwork
 KINDS = ("linear", "mlp", "rbf")
 
 
-def network(members: int = 1, observations: int = 5, seeds: list[int] | None = None, **model: object) -> LatentNetwork:
+def network(members: int = 1, observations: int = 5, seeds: list[int] | None = None, **model: Any) -> LatentNetwork:
     settings = {"hidden": (8,), "grid": 5} | model
-    return LatentNetwork(observations, 2, LatentModel(**settings), 0.1, members).initialise(seeds or list(range(members)))  # type: ignore[arg-type]
+    return LatentNetwork(observations, 2, LatentModel(**settings), 0.1, members).initialise(seeds or list(range(members)))
 
 
 def batch_for(net: LatentNetwork, batch: int, length: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -132,8 +133,9 @@ def test_a_carried_state_is_the_whole_window_read_again() -> None:
 def test_the_gated_unit_is_torchs() -> None:
     net = network(encoder="gru", hidden=(4,))
     own, theirs = net.encoder, torch.nn.GRU(5, 4)
+    parameters: list[Any] = [(theirs.weight_ih_l0, theirs.bias_ih_l0, own.into), (theirs.weight_hh_l0, theirs.bias_hh_l0, own.again)]
     with torch.no_grad():
-        for weight, bias, layer in ((theirs.weight_ih_l0, theirs.bias_ih_l0, own.into), (theirs.weight_hh_l0, theirs.bias_hh_l0, own.again)):
+        for weight, bias, layer in parameters:
             weight.copy_(layer.weight[0])
             bias.copy_(layer.bias[0])
     y = torch.randn(1, 6, 3, 5)
@@ -143,7 +145,7 @@ def test_the_gated_unit_is_torchs() -> None:
 
 
 @pytest.mark.parametrize("model", [{}, {"encoder": "gru"}, {"dynamics": "mlp", "decoder": "mlp", "ensemble": 3}, {"dynamics": "linear", "mask": 0.5}], ids=str)
-def test_member_i_is_what_it_would_be_alone(model: dict[str, object]) -> None:
+def test_member_i_is_what_it_would_be_alone(model: dict[str, Any]) -> None:
     stacked = network(3, seeds=[4, 5, 6], **model)
     y, a, normal = batch_for(stacked, 4, 6)
     together = elbo(stacked, y, a, normal)
@@ -167,7 +169,7 @@ def test_all_parameters_are_views_of_one_buffer_after_any_change() -> None:
 
 
 @pytest.mark.parametrize("model", [{}, {"dynamics": "mlp", "encoder": "gru", "ensemble": 2}, {"dynamics": "linear", "noise": "poisson"}], ids=str)
-def test_nothing_derived_from_a_parameter_is_kept(model: dict[str, object]) -> None:
+def test_nothing_derived_from_a_parameter_is_kept(model: dict[str, Any]) -> None:
     """Poison: after one call of everything the parameters become NaN, and so must every result; restored, all is as before."""
     net = network(2, **model)
     y, a, normal = batch_for(net, 3, 6)
