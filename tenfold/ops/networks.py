@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, jacrev, vmap
 
+from tenfold.ops.features import FeatureInformation
 from tenfold.ops.information import D_OPTIMAL, Information, gain_reference
 from tenfold.ops.novelty import novelty
 from tenfold.ops.objective import Judge, Objective
@@ -32,9 +33,16 @@ def drift_of(dynamics: Any) -> Drift:
                  float(dynamics.width), float(dynamics.dt))
 
 
+def information_of(dynamics: Any, matrix: str, forget: float) -> Information:
+    """What is known at first of these dynamics."""
+    if getattr(dynamics, "kind", None) in ("linear", "rbf"):
+        return FeatureInformation(dynamics.weight.shape[0], dynamics.weight.shape[-1], matrix, forget)
+    return Information(*next(dynamics.parameters()).shape[:2], parameter_count(dynamics), matrix, forget)
+
+
 def judge_of(objective: Objective, dynamics: Any, information: Information, start: np.ndarray) -> "Judge | NetworkJudge":
     """The compiled judge where the drift is linear in its weights, else the one that differentiates the network."""
-    if getattr(dynamics, "kind", None) in ("linear", "rbf"):
+    if isinstance(information, FeatureInformation):
         return Judge(objective, drift_of(dynamics), information, start)
     return NetworkJudge(objective, dynamics, information, start)
 
@@ -69,6 +77,9 @@ def slopes(dynamics: nn.Module, z: torch.Tensor, a: torch.Tensor) -> tuple[torch
 
 def add_step(information: Information, dynamics: nn.Module, z: np.ndarray, a: np.ndarray) -> None:
     """One observed step from the states z [M, D] with actions a [M, A]."""
+    if isinstance(information, FeatureInformation):
+        information.add_step(drift_of(dynamics), z)
+        return
     first = next(dynamics.parameters())
     models = information.known().shape[1]
     state, action = (torch.as_tensor(x, dtype=first.dtype, device=first.device)[:, None, None].expand(-1, models, -1, -1) for x in (z, a))
@@ -84,9 +95,9 @@ def add_step(information: Information, dynamics: nn.Module, z: np.ndarray, a: np
 class SmallNetwork(nn.Module):
     """z + dt·(tanh(z·U + a·V)·W), for the examples: the action bends the drift, which no array of `Drift` can say."""
 
-    def __init__(self, rng: np.random.Generator, members: int, models: int, size: int) -> None:
+    def __init__(self, rng: np.random.Generator, members: int, models: int, size: int, hidden: int = 4) -> None:
         super().__init__()
-        shapes = {"inner": (size, 4), "drive": (2, 4), "outer": (4, size), "raw_variance": (1, size)}
+        shapes = {"inner": (size, hidden), "drive": (2, hidden), "outer": (hidden, size), "raw_variance": (1, size)}
         for name, shape in shapes.items():
             setattr(self, name, nn.Parameter(torch.from_numpy(rng.normal(size=(members, models, *shape)).astype(np.float32))))
         self.dt = 0.3

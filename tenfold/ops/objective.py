@@ -1,6 +1,6 @@
 """What a planned path is worth: a weighted sum of information, disagreement, novelty, nearness to a goal and cost of actions.
 
-    information     gain of the dynamics' parameters along the path, mean over models (`ops.information`)
+    information     gain of the dynamics' parameters along the path, mean over models (`ops.features`)
     disagreement    Σ_d Var_n(z_tnd), mean over steps: models that would end up apart have something to learn there
     novelty         of the path's states (`ops.novelty`), mean over steps and models
     goal            −‖z_t − goal‖², mean over steps and models
@@ -17,7 +17,8 @@ from numba import njit
 
 from tenfold.errors import ConfigError
 from tenfold.explorer_settings import Planner
-from tenfold.ops.information import CRITERIA, Information, diagonal_gain, full_gain, gain_reference, random_known, sensitivities_reference
+from tenfold.ops.features import FeatureInformation, diagonal_gain, full_gain, known_of_weights, random_known, sensitivities_reference
+from tenfold.ops.information import CRITERIA, gain_reference
 from tenfold.ops.novelty import Novelty, novelty, novelty_reference
 from tenfold.ops.pairs import pair
 from tenfold.ops.paths import Drift, path, path_examples, paths_reference
@@ -76,7 +77,7 @@ def worth_reference(objective, drift, known, start, actions):
         if objective.novelty:
             new = [float(novelty_reference(objective.target[m], objective.predictor[m], objective.sizes, z.T.astype(np.float32)).mean())
                    for z in after]
-        gain = [gain_reference(known[m, n], sensitivities_reference(drift, m, n, phi[m, n, :, :, b], slope[m, n, :, :, :, b]),
+        gain = [gain_reference(known_of_weights(drift, known, m, n), sensitivities_reference(drift, phi[m, n, :, :, b], slope[m, n, :, :, :, b]),
                                drift.variance[m, n], objective.criterion) if objective.information else 0.0 for n in range(len(after))]
         found[m, b] = (objective.information * np.mean(gain) + objective.disagreement * after.var(0).sum(-1).mean()
                        + objective.novelty * np.mean(new)
@@ -88,7 +89,7 @@ def worth_reference(objective, drift, known, start, actions):
 @pair(worth_reference, worth_examples, rtol=3e-4, atol=2e-5)
 @njit(cache=True, error_model="numpy")
 def worth(objective, drift, known, start, actions):
-    """What actions [M, B, H, A] from states [M, D] are worth, [M, B]. `known` is `Information.known()`."""
+    """What actions [M, B, H, A] from states [M, D] are worth, [M, B]. `known` is `FeatureInformation.known()`."""
     members, samples, horizon, controls = actions.shape
     models, size, count = drift.weight.shape[1:]
     state = np.empty((models, horizon + 1, size, samples), np.float32)
@@ -106,9 +107,9 @@ def worth(objective, drift, known, start, actions):
             if objective.information:
                 share = objective.information / models
                 if known.ndim == 3:
-                    diagonal_gain(known[m, n], drift.variance[m, n], np.float32(drift.dt), phi, slope, objective.criterion, share, found[m])
+                    diagonal_gain(known[m, 0], drift.variance[m, n], np.float32(drift.dt), phi, slope, objective.criterion, share, found[m])
                 else:
-                    full_gain(known[m, n], drift.variance[m, n], np.float32(drift.dt), phi, slope, objective.criterion, share, found[m])
+                    full_gain(known[m, 0], drift.variance[m, n], np.float32(drift.dt), phi, slope, objective.criterion, share, found[m])
             for t in range(1, horizon + 1):
                 if objective.novelty:
                     new = novelty(objective.target[m], objective.predictor[m], objective.sizes, state[n, t])
@@ -141,10 +142,10 @@ def add_disagreement(state, weight, found):
 class Judge:
     """`worth` as iCEM calls it: the objective of these settings, of this model, from these states."""
 
-    def __init__(self, objective: Objective, drift: Drift, information: Information, start: np.ndarray) -> None:
-        members, models, size, count = drift.weight.shape
+    def __init__(self, objective: Objective, drift: Drift, information: FeatureInformation, start: np.ndarray) -> None:
+        members, _, size, count = drift.weight.shape
         known = information.known()
-        if start.shape != (members, size) or known.shape[:3] != (members, models, size * count):
+        if start.shape != (members, size) or known.shape[:3] != (members, 1, count):
             raise ValueError(f"states {start.shape} and information {known.shape} do not fit dynamics {drift.weight.shape}")
         self.given = objective, drift, known, np.ascontiguousarray(start, np.float32)
 

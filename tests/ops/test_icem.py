@@ -5,8 +5,8 @@ import pytest
 
 from tenfold.errors import ConfigError
 from tenfold.explorer_settings import Planner
+from tenfold.ops.features import FeatureInformation
 from tenfold.ops.icem import Icem, candidates, colouring, refit, streams_of
-from tenfold.ops.information import Information
 from tenfold.ops.novelty import Novelty
 from tenfold.ops.objective import Judge, objective_of
 from tenfold.ops.paths import Drift, random_drift
@@ -70,18 +70,19 @@ def test_a_plan_finds_the_optimum_of_a_known_problem() -> None:
     best = np.stack([np.linalg.solve(form, shift.T @ np.full(horizon, g) / horizon) for g in goal], -1)
     assert np.abs(best).max() < 1  # the box does not bind
     search = Icem(settings, streams_of([0]), *BOX)
-    judge = Judge(objective_of(settings, 2, 1), drift, Information(1, 1, 6), start)
+    judge = Judge(objective_of(settings, 2, 1), drift, FeatureInformation(1, 3), start)
     action = search.plan(judge)
     np.testing.assert_allclose(action[0], best[0], atol=0.1)
     reached = judge(np.concatenate([search.tried[:, -1:], best[None, None].astype(np.float32)], 1))[0]
     assert reached[1] - reached[0] < 1e-4  # of the best possible
 
 
-def test_an_information_seeker_goes_where_it_has_not_been() -> None:
+@pytest.mark.parametrize("matrix", ["diagonal", "full"])
+def test_an_information_seeker_goes_where_it_has_not_been(matrix: str) -> None:
     """Every state with x < 0 was seen often: the plan pushes to x > 0."""
     drift = random_drift(np.random.default_rng(0), 1, 1, 2, 10)
     drift = drift._replace(weight=drift.weight * 0, push=np.eye(2, dtype=np.float32)[None, None])
-    information = Information(1, 1, 200, forget=1.0)
+    information = FeatureInformation(1, 100, matrix, forget=1.0)
     for x in np.linspace(-2.5, 0, 12):
         for y in np.linspace(-2.5, 2.5, 21):
             information.add_step(drift, np.array([[x, y]]))
@@ -94,10 +95,10 @@ def planned(search: Icem, judge: Judge, count: int) -> np.ndarray:
     return np.stack([search.plan(judge) for _ in range(count)])
 
 
-def informed(members: int, models: int = 2, grid: int = 5) -> tuple[Drift, Information, np.ndarray]:
+def informed(members: int, models: int = 2, grid: int = 5) -> tuple[Drift, FeatureInformation, np.ndarray]:
     rng = np.random.default_rng(4)
     drift = random_drift(rng, members, models, 2, grid)
-    information = Information(members, models, 2 * grid**2)
+    information = FeatureInformation(members, grid**2)
     for _ in range(5):
         information.add_step(drift, rng.normal(size=(members, 2)))
     return drift, information, rng.normal(size=(members, 2)).astype(np.float32)
@@ -123,7 +124,7 @@ def test_a_member_plans_what_it_plans_alone() -> None:
     together = planned(Icem(settings, streams_of([7, 8, 9]), *BOX), Judge(objective_of(settings, 2, 2), drift, information, start), 3)
     for m in range(3):
         alone = Drift(*(part[m:m + 1] for part in drift[:3]), *drift[3:])
-        known = Information(1, 2, 50)
+        known = FeatureInformation(1, 25)
         known.load_state({"gathered": information.gathered[m:m + 1], "inverse": information.inverse[m:m + 1], "steps": np.array(5)})
         judge = Judge(objective_of(settings, 2, 2), alone, known, start[m:m + 1])
         np.testing.assert_array_equal(planned(Icem(settings, streams_of([7 + m]), *BOX), judge, 3)[:, 0], together[:, m])

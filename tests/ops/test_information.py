@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tenfold.errors import ConfigError
-from tenfold.ops.information import (A_OPTIMAL, D_OPTIMAL, Information, gain_reference, gains, random_known,
-                                     sensitivities_reference, updated_inverse)
+from tenfold.ops.features import FeatureInformation, gains, known_of_weights, random_known, sensitivities_reference
+from tenfold.ops.information import A_OPTIMAL, D_OPTIMAL, Information, gain_reference, updated_inverse
 from tenfold.ops.paths import Drift, features, jacobian, paths, paths_reference, random_drift
 
 
@@ -33,7 +33,7 @@ def test_jacobians_and_sensitivities_are_the_finite_differences(grid: int) -> No
                         / (2 * tiny) for e in np.eye(2)], -1)
     np.testing.assert_allclose(jacobian(drift, 0, 0, at), numeric, rtol=1e-6, atol=1e-8)
     _, phi, slope = paths_reference(drift, start, actions)
-    found = sensitivities_reference(drift, 0, 0, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
+    found = sensitivities_reference(drift, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
     for q in range(weight.size):
         step = np.zeros(weight.size)
         step[q] = tiny
@@ -51,7 +51,7 @@ def test_information_is_minus_the_hessian_of_the_log_likelihood(grid: int) -> No
     def log_likelihood(theta: np.ndarray) -> float:
         return float(-0.5 * (np.square(states(drift, theta.reshape(weight.shape), start, actions) - seen) / variance).sum())
     _, phi, slope = paths_reference(drift, start, actions)
-    s = sensitivities_reference(drift, 0, 0, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
+    s = sensitivities_reference(drift, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
     found = np.einsum("tdi,d,tdj->ij", s, 1 / variance, s)
     h, theta, count = 1e-3, weight.ravel(), weight.size
     for i, j in np.ndindex(count, count):
@@ -67,17 +67,17 @@ def test_the_worth_of_a_path_is_that_of_whole_determinants_and_inverses(criterio
     drift, start, actions = small(5, horizon=10)
     known = random_known(np.random.default_rng(0), drift, full)
     _, phi, slope = paths_reference(drift, start, actions)
-    s = sensitivities_reference(drift, 0, 0, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
+    s = sensitivities_reference(drift, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
     assert gains(drift, known, start.astype(np.float32), actions.astype(np.float32), criterion)[0, 0] == pytest.approx(
-        gain_reference(known[0, 0], s, drift.variance[0, 0], criterion), rel=1e-4)
+        gain_reference(known_of_weights(drift, known, 0, 0), s, drift.variance[0, 0], criterion), rel=1e-4)
 
 
 def test_one_step_of_a_linear_model_is_worth_what_is_worked_out_by_hand() -> None:
-    """z' = z + dt·w·z: S = dt·z, U = (dt·z)²/v = 0.04/0.1 = 0.4; prior 1: D is log 1.4, A is 1 − 1/1.4."""
+    """z' = z + dt·w·z: S = dt·z, U = (dt·z)²/v = 0.04/0.1 = 0.4; A = F·dt²/v = 0.1·F. F = 10: D is log 1.4, A is 1 − 1/1.4."""
     drift = Drift(np.zeros((1, 1, 1, 1), np.float32), np.zeros((1, 1, 1, 1), np.float32), np.full((1, 1, 1), 0.1, np.float32),
                   np.zeros(0, np.float32), 1.0, 0.1)
     start, actions = np.full((1, 1), 2, np.float32), np.zeros((1, 1, 1, 1), np.float32)
-    for known in (np.ones((1, 1, 1)), np.ones((1, 1, 1, 1))):
+    for known in (np.full((1, 1, 1), 10.0), np.full((1, 1, 1, 1), 0.1)):
         assert gains(drift, known, start, actions, D_OPTIMAL)[0, 0] == pytest.approx(np.log(1.4), rel=1e-6)
         assert gains(drift, known, start, actions, A_OPTIMAL)[0, 0] == pytest.approx(1 - 1 / 1.4, rel=1e-6)
 
@@ -109,13 +109,26 @@ def test_a_direction_never_seen_keeps_its_prior_though_everything_fades() -> Non
     assert ((kept > 2 * 0.9**4) & (kept <= 2.0001)).all()
 
 
-def test_a_step_at_a_state_adds_the_square_of_its_features() -> None:
+def test_a_visit_adds_the_products_of_its_features() -> None:
     drift = random_drift(np.random.default_rng(2), 2, 3, 2, 4)
-    information, z = Information(2, 3, 32, forget=1.0), np.array([[0.3, -1.0], [2.0, 0.1]])
-    information.add_step(drift, z)
-    for m, n, d in np.ndindex(2, 3, 2):
-        np.testing.assert_allclose(information.known()[m, n, 16 * d:16 * (d + 1)],
-                                   1 + (0.1 * features(drift, z[m])) ** 2 / drift.variance[m, n, d], rtol=1e-6)
+    z = np.array([[0.3, -1.0], [2.0, 0.1]])
+    for matrix in ("diagonal", "full"):
+        information = FeatureInformation(2, 16, matrix, forget=1.0, prior=0.5)
+        information.add_step(drift, z)
+        for m in range(2):
+            whole = 0.5 * np.eye(16) + np.outer(features(drift, z[m]), features(drift, z[m]))
+            np.testing.assert_allclose(information.known()[m, 0], np.diag(whole) if matrix == "diagonal" else np.linalg.inv(whole), rtol=1e-6)
+
+
+def test_information_of_features_is_that_of_their_weights() -> None:
+    """`Information` of W, fed with S = dt·φ ⊗ I and the prior's unit dt²/V, is dt²·V⁻¹ ⊗ F."""
+    rng = np.random.default_rng(7)
+    drift = random_drift(rng, 1, 1, 2, 3)._replace(variance=np.full((1, 1, 2), 0.02, np.float32))
+    weights, visits = Information(1, 1, 18, "full", 1.0, prior=0.1 * 0.1**2 / 0.02), FeatureInformation(1, 9, "full", 1.0)
+    for z in rng.normal(size=(5, 1, 2)):
+        visits.add_step(drift, z)
+        weights.add(np.kron(np.eye(2), 0.1 * features(drift, z)[0])[None, None], drift.variance)
+    np.testing.assert_allclose(weights.known()[0, 0], known_of_weights(drift, visits.known(), 0, 0), rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("matrix", ["diagonal", "full"])
