@@ -16,6 +16,7 @@ from tenfold.nets.belief import Belief
 from tenfold.nets.fitting import Training, fit, update
 from tenfold.nets.latent import LatentNetwork
 from tenfold.nets.planning import Planning
+from tenfold.nets.refit import refit
 from tenfold.ops.random import Purpose, key, uniform
 
 STATISTICS = ("bound", "likelihood", "divergence")
@@ -101,6 +102,20 @@ class ExplorerAgent:
         self.sums += torch.stack((likelihood - divergence, likelihood, divergence, torch.ones_like(likelihood)))
         if self.planning.novelty:
             self.planning.train(self.belief.mean.cpu().numpy())
+
+    def refit_due(self, step: int) -> bool:
+        return bool(self.config.refit) and step >= self.config.learning_starts and step % self.config.refit == 0
+
+    @torch.no_grad()
+    def refit(self) -> None:
+        """Fits the dynamics in closed form to the states that the encoder reads from the whole window."""
+        window = self.window
+        written = int(window.counters[0, 0])
+        rows = np.arange(max(written - window.capacity, 0), written) % window.capacity
+        y = torch.from_numpy(window.obs[:, rows]).to(self.device)
+        z = self.online.posterior(y.unsqueeze(2))[0][:, :, 0].cpu().double().numpy()
+        for m, seed in enumerate(self.seeds):
+            refit(self.online.dynamics, m, z[m], window.action[m, rows[:-1]], ~window.first[m, rows[1:]], seed)
 
     def fit(self, y: np.ndarray, a: np.ndarray, updates: int) -> np.ndarray:
         """`updates` gradient steps on given sequences y [E, L, Y], a [E, L, A]; the bound for each step of time before every one,

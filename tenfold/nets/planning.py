@@ -7,8 +7,7 @@ import numpy as np
 from tenfold.explorer_settings import Planner
 from tenfold.nets.dynamics import Dynamics
 from tenfold.ops.icem import Icem, streams_of
-from tenfold.ops.information import Information
-from tenfold.ops.networks import add_step, drift_of, judge_of, parameter_count
+from tenfold.ops.networks import add_step, information_of, judge_of
 from tenfold.ops.novelty import Novelty
 from tenfold.ops.objective import objective_of
 
@@ -26,9 +25,8 @@ class Planning:
             return
         if settings.policy == "rnd":
             self.novelty = Novelty(seeds, dynamics.latent)
-        members, models, size = dynamics.raw_variance.shape
-        count = parameter_count(dynamics) if dynamics.kind == "mlp" else dynamics.weight[0, 0].numel()
-        self.information = Information(members, models, count, settings.matrix, settings.forget)
+        _, models, size = dynamics.raw_variance.shape
+        self.information = information_of(dynamics, settings.matrix, settings.forget)
         self.search = Icem(settings, streams_of(seeds), low, high)
         self.objective = objective_of(settings, size, models, self.novelty)
 
@@ -40,12 +38,8 @@ class Planning:
 
     def visit(self, z: np.ndarray, action: np.ndarray) -> None:
         """Steps were taken from states [M, D] with actions [M, A]: what they tell is known from now on."""
-        if self.settings.policy != "active":
-            return
-        if self.dynamics.kind == "mlp":
+        if self.settings.policy == "active":
             add_step(self.information, self.dynamics, z, action)
-        else:
-            self.information.add_step(drift_of(self.dynamics), z)
 
     def train(self, z: np.ndarray) -> None:
         """Novelty learns that these states [M, D] are not new."""

@@ -106,6 +106,8 @@ class Exploring:
         self.step += 1
         for _ in range(agent.due(self.step)):
             agent.train_step()
+        if agent.refit_due(self.step):
+            agent.refit()
         clock.lap("update")
         return []  # without reward there is nothing to tell of an episode
 
