@@ -56,7 +56,8 @@ def test_a_member_gets_what_its_seed_gets_alone(model: dict[str, object]) -> Non
     together, alone = played(small(model=model, members=3, seed=7), 30), played(small(model=model, seed=8), 30)
     assert np.array_equal(together.agent.window.action[1], alone.agent.window.action[0])
     assert np.array_equal(together.envs.obs[1], alone.envs.obs[0])
-    assert torch.equal(together.agent.online.flat[1], alone.agent.online.flat[0])
+    flats = together.agent.online.flat[1], alone.agent.online.flat[0]
+    assert torch.allclose(*flats, atol=1e-5) if "encoder" in model else torch.equal(*flats)  # a gru sums in another order
 
 
 def test_there_is_one_encoder_call_for_an_observation_and_training_when_it_is_due() -> None:
