@@ -2,7 +2,7 @@
 R² after 2,000 and 10,000 steps, with bootstrap intervals. Every part is written as it ends, and again at each mark; a second call
 does what is missing. Writes bench/results/fields.json with the machine card.
 
-    python bench/fields.py [--jobs 16] [--fields A,B] [--policies A,B] [--seeds 8] [--steps 10000] [--minutes 11] [--out FILE]
+    python bench/fields.py [--jobs 16] [--stack 4] [--fields A,B] [--policies A,B] [--seeds 8] [--steps 10000] [--minutes 11]
 """
 
 import argparse
@@ -34,13 +34,13 @@ RECORDINGS = 128
 RESAMPLES = 10_000
 
 
-def part(field: str, policy: str, seeds: int, steps: int, folder: str, deadline: float) -> dict[str, Any]:
-    """One policy on one field, all seeds stacked: errors [steps, seeds] and R² at every look."""
+def part(field: str, policy: str, first: int, seeds: int, steps: int, folder: str, deadline: float) -> dict[str, Any]:
+    """One policy on one field, seeds first, first + 1, … stacked: errors [steps, seeds] and R² at every look."""
     set_threads(1)
-    run = named(field, {"members": seeds, "steps": steps, "agent": {"planner": {"policy": policy}}})
+    run = named(field, {"seed": first, "members": seeds, "steps": steps, "agent": {"planner": {"policy": policy}}})
     place = Exploring(run)
     recordings = random_recordings(run.env, RECORDINGS)
-    found: dict[str, Any] = {"field": field, "policy": policy, "seeds": seeds}
+    found: dict[str, Any] = {"field": field, "policy": policy, "first": first, "seeds": seeds}
     found |= {name: [] for name in ("steps", "errors", "r2", "arx_r2", "elbo")}
     start, busy = time.monotonic(), time.process_time()
     while place.step < steps and time.monotonic() < deadline:
@@ -55,7 +55,7 @@ def part(field: str, policy: str, seeds: int, steps: int, folder: str, deadline:
             found["arx_r2"].append(None if verdict.arx_r2 is None else np.round(verdict.arx_r2, 5).tolist())
             found |= {"seconds": round(time.monotonic() - start, 1), "busy_seconds": round(time.process_time() - busy, 1),
                       "finished": place.step >= steps}
-            file = Path(folder) / f"{field}-{policy}.json"
+            file = Path(folder) / f"{field}-{policy}-{first}.json"
             temporary = file.with_suffix(".tmp")
             temporary.write_text(json.dumps(found))
             temporary.replace(file)
@@ -67,6 +67,25 @@ def interval(values: np.ndarray) -> list[float]:
     drawn = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
     low, high = np.quantile(values[drawn].mean(1), (0.025, 0.975))
     return [round(float(number), 4) for number in (values.mean(), low, high)]
+
+
+def joined(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Parts of the same field and policy as one: seeds side by side at the steps that all of them reached."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for own in sorted(parts, key=lambda p: p["first"]):
+        which = own["field"], own["policy"]
+        if which not in found:
+            found[which] = {k: v for k, v in own.items() if k != "first"}
+            continue
+        whole = found[which]
+        steps = [step for step in whole["steps"] if step in own["steps"]]
+        for name in ("errors", "r2", "arx_r2", "elbo"):
+            halves = [[p[name][p["steps"].index(step)] for step in steps] for p in (whole, own)]
+            whole[name] = [None if one is None or other is None else one + other for one, other in zip(*halves, strict=True)]
+        whole["steps"], whole["seeds"] = steps, whole["seeds"] + own["seeds"]
+        whole |= {name: whole[name] + own[name] for name in ("seconds", "busy_seconds")}
+        whole["finished"] = whole["finished"] and own["finished"]
+    return list(found.values())
 
 
 def table(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -91,7 +110,7 @@ def table(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def write(folder: Path, out: Path, setting: dict[str, Any]) -> list[dict[str, Any]]:
-    parts = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    parts = joined([json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))])
     rows = table(parts)
     content = {"machine": machine_card(), "versions": versions(), "setting": setting, "rows": rows, "parts": parts}
     out.write_text(json.dumps(content, indent=1) + "\n")
@@ -104,6 +123,7 @@ def main() -> None:
     parser.add_argument("--fields", default=",".join(FIELDS))
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--stack", type=int, default=4, help="seeds of one process")
     parser.add_argument("--steps", type=int, default=MARKS[-1])
     parser.add_argument("--minutes", type=float, default=1e6, help="parts stop after this, with what they have")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -111,26 +131,27 @@ def main() -> None:
     arguments = parser.parse_args()
     began, folder = time.monotonic(), arguments.out.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = [(field, policy) for policy in arguments.policies.split(",") for field in arguments.fields.split(",")]
+    wanted = [(field, policy, first, min(arguments.stack, arguments.seeds - first)) for policy in arguments.policies.split(",")
+              for field in arguments.fields.split(",") for first in range(0, arguments.seeds, arguments.stack)]
     for file in folder.glob("*.json"):
         done = json.loads(file.read_text())
-        same = done["finished"] and done["seeds"] == arguments.seeds and done["steps"][-1] >= arguments.steps
-        if arguments.anew or not same:
+        which = done["field"], done["policy"], done["first"], done["seeds"]
+        if arguments.anew or not done["finished"] or done["steps"][-1] < arguments.steps:
             file.unlink()
-        elif (done["field"], done["policy"]) in wanted:
-            wanted.remove((done["field"], done["policy"]))
+        elif which in wanted:
+            wanted.remove(which)
     setting = {"seeds": arguments.seeds, "steps": arguments.steps, "recordings": RECORDINGS, "presets": list(FIELDS)}
-    for field, policy in {p: (f, p) for f, p in wanted}.values():  # compiles once, here
+    for policy, field in {policy: field for field, policy, _, _ in wanted}.items():  # compiles once, here
         Exploring(named(field, {"agent": {"planner": {"policy": policy}}})).warm_up()
     print(f"{len(wanted)} parts, {arguments.jobs} at a time; compiled after {time.monotonic() - began:.0f} s", flush=True)
     deadline = began + 60 * arguments.minutes
     with ProcessPoolExecutor(arguments.jobs, multiprocessing.get_context("spawn")) as pool:
-        running = [pool.submit(part, *which, arguments.seeds, arguments.steps, str(folder), deadline) for which in wanted]
+        running = [pool.submit(part, *which, arguments.steps, str(folder), deadline) for which in wanted]
         for done in as_completed(running):
             found = done.result()
             if found["steps"]:
                 write(folder, arguments.out, setting)
-                print(f"{found['field']:20} {found['policy']:13} step {found['steps'][-1]:6,}  error "
+                print(f"{found['field']:20} {found['policy']:13} from seed {found['first']}, step {found['steps'][-1]:6,}  error "
                       f"{np.mean(found['errors'][-1]):.3f}  {found['seconds']:.0f} s ({found['busy_seconds']:.0f} s busy)  after "
                       f"{time.monotonic() - began:.0f} s", flush=True)
     for row in write(folder, arguments.out, setting):
