@@ -95,7 +95,9 @@ SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + du
          "treasure-actors": "treasure-small, actors and learner", "heavy-environment": "an environment that takes 1 ms a step",
          "treasure-windows": "64 gridworlds x 5 agents, what all see", "treasure-turns": "64 gridworlds x 5 agents, a turn",
          "colony-step": "64 colonies of 50 nodes, a step", "colony-features": "64 colonies of 50 nodes, what is seen",
-         "k-smallest": "the k smallest nodes by (x, id)", "reward-record": "64 colonies' named rewards"}
+         "k-smallest": "the k smallest nodes by (x, id)", "reward-record": "64 colonies' named rewards",
+         "latent-bound": "evidence bound of a latent model, forward and backward", "latent-tables": "its weights and windows",
+         "latent-ensemble": "an ensemble of 5 dynamics models", "latent-encoder": "a new observation, gru encoder"}
 
 
 def speed() -> str:

@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenfold import ops as ops
+    from tenfold.compare import compare as compare
+    from tenfold.explorer_settings import Explorer as Explorer
+    from tenfold.explorer_settings import LatentModel as LatentModel
+    from tenfold.explorer_settings import Planner as Planner
+    from tenfold.recordings import fit as fit
     from tenfold.seeds import resume_seeds as resume_seeds
     from tenfold.seeds import train_seeds as train_seeds
     from tenfold.settings import (
@@ -73,11 +78,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["DQN", "PPO", "Boltzmann", "Epsilon", "Exponential", "Hard", "Implicit", "Linear", "Net", "Noisy", "PolicyNet",
-           "Polyak", "Prioritized", "Quantile", "Run", "Uniform", "__version__", "evaluate", "load", "named", "ops", "resume",
-           "resume_seeds", "train", "train_seeds"]
-HOMES = {"train": "training", "resume": "training", "evaluate": "training", "load": "training", "train_seeds": "seeds",
-         "resume_seeds": "seeds"}
+__all__ = ["DQN", "PPO", "Boltzmann", "Epsilon", "Explorer", "Exponential", "Hard", "Implicit", "LatentModel", "Linear", "Net",
+           "Noisy", "Planner", "PolicyNet", "Polyak", "Prioritized", "Quantile", "Run", "Uniform", "__version__", "compare",
+           "evaluate", "fit", "load", "named", "ops", "resume", "resume_seeds", "train", "train_seeds"]
+HOMES = {"Explorer": "explorer_settings", "LatentModel": "explorer_settings", "Planner": "explorer_settings",
+         "compare": "compare", "fit": "recordings", "train": "training", "resume": "training", "evaluate": "training",
+         "load": "training", "train_seeds": "seeds", "resume_seeds": "seeds"}
 
 
 def __dir__() -> list[str]:

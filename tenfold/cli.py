@@ -81,6 +81,38 @@ def parser() -> Parser:
     colony.add_argument("--nodes", metavar="N", help="nodes at the start")
     colony.add_argument("--deterministic", action="store_true", help="the most probable actions, deletions rounded down")
 
+    fit = commands.add_parser(
+        "fit", help="learn hidden dynamics from recordings: NPZ, CSV, or an explorer's run", allow_abbrev=False,
+        description="Trains a model of hidden dynamics on recordings. NPZ: arrays observations, actions, and dt or time. CSV: "
+        "columns y0, y1, …, a0, a1, …, optionally time and episode. --steps counts gradient steps.")
+    fit.add_argument("file", metavar="FILE", help="recordings that end in .npz or .csv, or the folder of an explorer's run")
+    fit.add_argument("--dt", help="time of a step, where the file does not say it")
+    fit.add_argument("--out", metavar="FOLDER", help="where the run is kept (runs/fit-FILE by default)")
+    fit.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
+    fit.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    group = fit.add_argument_group("settings")
+    for leaf in leaves_of(Run):
+        if leaf.path != "env":
+            add_setting(group, leaf)
+
+    compare = commands.add_parser(
+        "compare", help="run policies of an explorer with the same seeds: one table, one figure", allow_abbrev=False,
+        description="Runs every policy with the same seeds, all seeds of a policy stacked in one process; the same command again "
+        "goes on where it stopped.")
+    compare.add_argument("what", metavar="WHAT", help="a preset such as limit-cycle, or FILE.yaml")
+    compare.add_argument("--policies", default="active,disagreement,random,zero", metavar="A,B,…",
+                         help="which (active,disagreement,random,zero)")
+    compare.add_argument("--seeds", default="8", help="how many (8)")
+    compare.add_argument("--jobs", help="policies run at the same time (as many as there are cores)")
+    compare.add_argument("--out", metavar="FOLDER", help="where they are kept (runs/compare-WHAT by default)")
+    compare.add_argument("--overwrite", action="store_true", help="replace the comparison in that folder")
+    compare.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    compare.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    group = compare.add_argument_group("settings")
+    for leaf in leaves_of(Run):
+        if leaf.path not in ("members", "agent.planner.policy"):
+            add_setting(group, leaf)
+
     report = commands.add_parser("report", help="write a run's page and picture anew", allow_abbrev=False)
     report.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
     check = commands.add_parser("check", help="compare every fast path with its plain reference, here", allow_abbrev=False)
@@ -229,10 +261,25 @@ def finish(result: Any) -> int:
         return 128 + result.interrupted
     if result.mean_return is not None:
         print(f"mean return of the last 100 training episodes: {result.mean_return:.2f} (exploring)")
-    if result.best_evaluation is not None:
+    if result.best_evaluation is not None and result.run.agent.name == "explorer":
+        from tenfold.record.seeds import latest_row
+        tell_fit(latest_row(result.path / "metrics.jsonl", "fit"))
+    elif result.best_evaluation is not None:
         print(f"best evaluation: {result.best_evaluation:.2f} (greedy)")
     print(f"results: {result.path}   report: {result.path / 'report.html'}   play it: tenfold eval {result.path}")
     return 0
+
+
+def tell_fit(row: dict[str, Any]) -> None:
+    """How well a model of the world fits."""
+    if "field_error" in row:
+        each = "  ".join(f"{error:.3f}" for error in row["field_errors"])
+        print(f"error of the field: {row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"
+              + (f"; of each seed {each}" if len(row["field_errors"]) > 1 else ""))
+    print(f"R² of observations 1 to {len(row['r2'])} steps ahead: {'  '.join(f'{value:.3f}' for value in row['r2'])}")
+    if "arx_r2" in row:
+        print(f"R² of ARX on the same data: {'  '.join(f'{value:.3f}' for value in row['arx_r2'])}")
+    print(f"evidence bound: {row['elbo']:.3f} for each step")
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -243,6 +290,13 @@ def evaluate(arguments: argparse.Namespace) -> int:
     from tenfold.record.seeds import SeedsFolder, sentence, together
     set_threads(1)  # so small a network gains nothing by more, and threads that wait for a busy machine cost seconds
     assert episodes is not None
+    if not is_seeds(path) and is_explorer(path):
+        if arguments.video is not None:
+            raise UserError("--video films a policy at play, and an explorer has a field to show: see its report.")
+        from tenfold.training import evaluate as judged
+        verdict: Any = judged(path, episodes, arguments.checkpoint, seed)
+        print(json.dumps({"run": str(path), **verdict.row()})) if arguments.json else tell_fit(verdict.row())
+        return 0
     from tenfold.colonies import Deployment
     there = Deployment(arguments.substrate, arguments.size, whole_number(arguments.nodes, "--nodes", 1), arguments.deterministic)
     if not is_seeds(path):
@@ -271,6 +325,11 @@ def evaluate(arguments: argparse.Namespace) -> int:
         best, seed = min((min(m["best_makespan"], m["greedy_makespan"]), s) for s, m in zip(folder.seeds, members, strict=True))
         print(f"the best, {best} by seed {seed}:\n{sentences(members[folder.seeds.index(seed)])}")
     return 0
+
+
+def is_explorer(path: Path) -> bool:
+    from tenfold.record.folder import RunFolder
+    return RunFolder.open(path)[1].agent.name == "explorer"
 
 
 def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None, there: Any) -> dict[str, Any]:
@@ -330,6 +389,40 @@ def tell(found: dict[str, Any]) -> None:
         print(sentences(found))
     if "video" in found:
         print(f"  video    {found['video']} ({found['frames']} frames)")
+
+
+def fit(arguments: argparse.Namespace) -> int:
+    from tenfold.recordings import fit as start
+    dt = None if arguments.dt is None else convert_scalar(arguments.dt, float, "--dt")
+    return finish(start(arguments.file, arguments.out or "", settings=settings_given(arguments), dt=dt,
+                        overwrite=arguments.overwrite, quiet=arguments.quiet))
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    from tenfold.compare import compare as start
+    from tenfold.compare import table_of
+    seeds, jobs = whole_number(arguments.seeds, "--seeds", 1, 1024), whole_number(arguments.jobs, "--jobs", 1, 1024) or 0
+    assert seeds is not None
+    run = named(arguments.what, settings_given(arguments))
+    out = arguments.out or str(RUNS / f"compare-{Path(arguments.what).stem}")
+    policies = tuple(word.strip() for word in arguments.policies.split(",") if word.strip())
+    result = start(run, policies, seeds, out, jobs=jobs, overwrite=arguments.overwrite, quiet=arguments.quiet)
+    if result.interrupted:
+        print("Stopped and saved. The same command goes on.")
+        return 128 + result.interrupted
+    if arguments.json:
+        print(json.dumps({"path": str(result.path), "env": run.env, "seeds": seeds, "policies": result.rows}))
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+    head, *lines = table_of(result.rows)
+    table = Table(*head)
+    for line in lines:
+        table.add_row(*line)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    places = {"results": "compare.json", "figure": "compare.png", "report": "report.html"}
+    print("   ".join(f"{what}: {result.path / name}" for what, name in places.items()))
+    return 0
 
 
 def report(arguments: argparse.Namespace) -> int:
@@ -455,8 +548,8 @@ def about_seeds(path: Path) -> str:
     return f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at {folder.run.steps:,}{mean}"
 
 
-COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "report": report, "check": check, "bench": bench,
-            "profile": profile, "list": show_list}
+COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "fit": fit, "compare": compare, "report": report, "check": check,
+            "bench": bench, "profile": profile, "list": show_list}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

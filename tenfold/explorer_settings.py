@@ -107,5 +107,9 @@ class Explorer(Config):
     """gradient steps of a round"""
     learning_starts: Whole = 100
     """environment steps, by random actions, before the first plan and the first gradient step"""
+    first_updates: Whole = 0
+    """gradient steps before the first plan: a plan needs a model"""
+    refit: Whole = 0
+    """environment steps between fits of linear or rbf dynamics in closed form to all that the window holds; 0: gradients only"""
     clip_norm: Positive | None = 10.0
     """longest gradient (Euclidean norm over all parameters), or none"""

@@ -23,6 +23,7 @@ from tenfold.config import (
     show,
 )
 from tenfold.errors import ConfigError
+from tenfold.explorer_settings import Explorer
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -278,7 +279,7 @@ class PPO(Config):
             raise ConfigError("baseline", "= counterfactual is for discrete actions, and squash for continuous ones.")
 
 
-Agent = DQN | PPO
+Agent = DQN | PPO | Explorer
 
 
 @dataclass(frozen=True)
@@ -294,6 +295,8 @@ class Run(Config):
     """environment steps in all"""
     seed: Annotated[int, Limits(0, 2**63 - 1)] = 0
     """one number that determines the whole run"""
+    members: Annotated[int, Limits(1, 1024)] = 1
+    """seeds of an explorer that are trained together as one stack, each as it would be alone: seed, seed + 1, …"""
     num_envs: Count = 1
     """environments stepped together (by each actor); of worlds with several agents, worlds"""
     actors: Annotated[int, Limits(1, 1024)] = 1
@@ -337,9 +340,24 @@ class Run(Config):
     log_every: Count = 1_000
     """environment steps between rows of training metrics"""
 
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the members."""
+        return tuple(range(self.seed, self.seed + self.members))
+
     def check(self) -> None:
         if self.eval_policy == "sampled" and not isinstance(self.agent, PPO):
             raise ConfigError("eval_policy", "= sampled is for policies that can be drawn from (ppo): use greedy.")
+        if isinstance(self.agent, Explorer):
+            for name, value, usual in (("num_envs", self.num_envs, 1), ("actors", self.actors, 1), ("verify", self.verify, 0)):
+                if value != usual:
+                    raise ConfigError(name, f"= {value} is not for agent explorer, which runs one experiment for each member: "
+                                      f"leave it at {usual}.")
+            if self.engine not in ("auto", "plain"):
+                raise ConfigError("engine", f"= {self.engine} cannot train agent explorer: leave it at auto.")
+            return
+        if self.members > 1:
+            raise ConfigError("members", f"= {self.members} is for agent explorer: other agents take --seeds.")
         if isinstance(self.agent, PPO):
             if self.agent.horizon * self.num_envs * self.actors < self.agent.minibatches:
                 raise ConfigError("agent.minibatches", f"= {self.agent.minibatches} is more than the {self.agent.horizon} x "
@@ -351,7 +369,7 @@ class Run(Config):
                               f"agent.n_step = {self.agent.n_step}: raise agent.capacity or lower num_envs.")
 
 
-AGENTS: dict[str, type[DQN] | type[PPO]] = {"dqn": DQN, "ppo": PPO}
+AGENTS: dict[str, type[DQN] | type[PPO] | type[Explorer]] = {"dqn": DQN, "ppo": PPO, "explorer": Explorer}
 PPO_ENVS = 8  # environments stepped together when `ppo` is trained without a preset
 ENGINES = {"fused": "a whole round in one compiled call: fully connected networks on the CPU",
            "compiled": "the update as one graph through torch.compile: any network on the CPU, half a minute to compile",
@@ -368,6 +386,7 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
         base = read_yaml(presets()[what])
     elif what in AGENTS:
         base = {"agent": {"name": what}} | ({"num_envs": PPO_ENVS} if what == "ppo" else {})
+        base |= {"env": "tenfold/LimitCycle-v0", "steps": 10_000, "eval_every": 1_000} if what == "explorer" else {}
     elif what.endswith((".yaml", ".yml")):
         if not Path(what).is_file():
             raise ConfigError("", f"{what} is not there: give a YAML file, a preset or an agent (tenfold list shows them).")

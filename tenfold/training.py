@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -19,6 +19,7 @@ from tenfold.config import differing, show, to_mapping
 from tenfold.engines.fused import set_threads
 from tenfold.envs.vector import MaskReader, anchored, is_multiagent, make_env, make_environments
 from tenfold.errors import ActorFault, CheckpointError, ConfigError, EnvironmentFault, UserError
+from tenfold.explorer_settings import Explorer
 from tenfold.memory.replay import require_memory
 from tenfold.ops.mlp import parameter_count
 from tenfold.ops.random import Purpose
@@ -33,6 +34,10 @@ from tenfold.record.metrics import Metrics
 from tenfold.record.report import write_report
 from tenfold.settings import PPO, Noisy, Run, value_at
 from tenfold.spaces import discrete_actions, observation_layout, policy_actions
+
+if TYPE_CHECKING:  # only runs of an explorer need these
+    from tenfold.agents.explorer import ExplorerAgent
+    from tenfold.validation import Recordings, Verdict
 
 COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
 PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
@@ -118,6 +123,8 @@ def prepare(run: Run) -> None:
 def require_networks(run: Run) -> None:
     """Refuses hidden layers that memory cannot hold: the kernel would end the process without a word."""
     agent = run.agent
+    if isinstance(agent, Explorer):
+        return
     towers = 2 + (agent.baseline == "counterfactual") if isinstance(agent, PPO) else 1 + isinstance(agent.explore, Noisy)
     count = towers * parameter_count(agent.net.hidden)
     try:
@@ -191,6 +198,8 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         recorder.try_to("write run.json", folder.write_about)
         display.say(session["verify"], always=True)
     if not unsaved:
+        if isinstance(run.agent, Explorer):
+            recorder.try_to("draw the field", lambda: draw_portrait(folder, run, place))
         recorder.try_to("write the report", lambda: write_report(folder, run))
     display.say(f"step {place.step:,} after {clock_face(seconds)} ({display.rate(place.step):,.0f} steps/s); "
                 f"time: {place.clock.sentence()}")
@@ -227,6 +236,7 @@ class Recorder:
         self.place, self.checkpoints, self.metrics = place, checkpoints, metrics
         self.display, self.interrupt = display, interrupt
         self.seconds_before = note.get("seconds", 0.0)
+        self.recordings: Recordings | None = None  # that a model of the world is judged on, once they are made
         self.owes_evaluation = note.get("owes_evaluation", False)  # interrupted in one: it is made up for on resume
 
     def seconds(self) -> float:
@@ -247,8 +257,31 @@ class Recorder:
         self.display.update(place.step, self.metrics, place.clock, exploring)
 
     def evaluate(self) -> None:
-        place, run = self.place, self.place.run
+        place = self.place
         place.clock.start()
+        if isinstance(place.agent, DQNAgent | PPOAgent):
+            self.play()
+        else:
+            self.judge(place.agent)
+        place.clock.lap("evaluate")
+
+    def judge(self, agent: "ExplorerAgent") -> None:
+        """How well the model of the world fits recordings that it was not trained on."""
+        from tenfold.validation import judge, random_recordings
+        run = self.place.run
+        self.recordings = self.recordings or random_recordings(run.env, run.eval_episodes)
+        self.refuse_divergence()
+        verdict = judge(agent, self.recordings)
+        best = verdict.score > self.metrics.best
+        self.metrics.add({"kind": "fit", "step": self.place.step, **verdict.row()})
+        if best:
+            state = agent.policy_state()
+            self.try_to("save the best model", lambda: self.checkpoints.save_best(state, self.place.step, verdict.score))
+
+    def play(self) -> None:
+        """Episodes of the greedy policy."""
+        place, run = self.place, self.place.run
+        assert isinstance(place.agent, DQNAgent | PPOAgent)
         try:
             policy = judged_by(place.agent, run.eval_policy)
             score = play(run.env, place.agent, policy, run.eval_episodes, run.seed, Purpose.SELECT, run.episode_limit,
@@ -266,7 +299,6 @@ class Recorder:
         if best:
             state = place.agent.policy_state()
             self.try_to("save the best policy", lambda: self.checkpoints.save_best(state, place.step, score.merit))
-        place.clock.lap("evaluate")
 
     def save(self) -> str:
         """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the next attempt may succeed.
@@ -343,7 +375,15 @@ class Interrupt:
             signal.signal(number, handler)
 
 
-def load(path: str | Path, checkpoint: str | int = "last") -> DQNAgent | PPOAgent:
+def draw_portrait(folder: RunFolder, run: Run, place: Place) -> None:
+    """What the report of an explorer shows, as arrays beside it."""
+    from tenfold.agents.explorer import ExplorerAgent
+    from tenfold.portrait import write_portrait
+    assert isinstance(place.agent, ExplorerAgent)
+    write_portrait(folder.path, place.agent, run.env, run.eval_episodes)
+
+
+def load(path: str | Path, checkpoint: str | int = "last") -> "DQNAgent | PPOAgent | ExplorerAgent":
     """The trained agent of a run, ready to act: `checkpoint` is last, best or a step."""
     folder, run = RunFolder.open(Path(path))
     state, _ = Checkpoints(folder, run.keep).policy(str(checkpoint))
@@ -351,15 +391,23 @@ def load(path: str | Path, checkpoint: str | int = "last") -> DQNAgent | PPOAgen
     if state["online"].shape != agent.online.flat.shape:
         raise CheckpointError(f"The checkpoint of {path} holds {state['online'].numel():,} parameters and its settings ask for "
                               f"{agent.online.flat.numel():,}: config.yaml was changed after training.")
-    if {name for name in state if name.startswith("norm_")} != set(agent.policy_state()) - {"online"}:
+    learned = isinstance(run.agent, Explorer)
+    if not learned and {name for name in state if name.startswith("norm_")} != set(agent.policy_state()) - {"online"}:
         raise CheckpointError(f"The checkpoint of {path} and its settings disagree about normalize_obs: config.yaml was changed "
                               "after training.")
     agent.load_state({name: state[name] for name in agent.policy_state()})
     return agent
 
 
-def agent_of(run: Run) -> DQNAgent | PPOAgent:
+def agent_of(run: Run) -> "DQNAgent | PPOAgent | ExplorerAgent":
     """The agent of a run, untrained."""
+    if isinstance(run.agent, Explorer):
+        from tenfold.envs.recording import is_recording
+        if is_recording(run.env):
+            from tenfold.places.offline import offline_agent
+            return offline_agent(replace(run, device="cpu"))
+        from tenfold.places.exploring import make_explorer, make_members
+        return make_explorer(replace(run, device="cpu"), make_members(run))
     if is_multiagent(run.env):
         envs = make_environments(run.env, 1, run.seed, "scalar", isinstance(run.agent, PPO))
         envs.close()
@@ -374,11 +422,15 @@ def agent_of(run: Run) -> DQNAgent | PPOAgent:
     return DQNAgent(run.agent, observation_layout(seen, run.env), discrete_actions(actions, run.env), run.seed)
 
 
-def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int = "last", seed: int | None = None) -> Score:
-    """Returns of a run's policy, greedy or as its settings say."""
+def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int = "last",
+             seed: int | None = None) -> "Score | Verdict":
+    """Returns of a run's policy, greedy or as its settings say; of an explorer how well its model fits `episodes` new recordings."""
     path = run.path if isinstance(run, Result) else Path(run)
     if episodes < 1:
         raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
     agent, (_, settings) = load(path, checkpoint), RunFolder.open(path)
+    if not isinstance(agent, DQNAgent | PPOAgent):
+        from tenfold.validation import judge, random_recordings
+        return judge(agent, random_recordings(settings.env, episodes, Purpose.EVALUATE, settings.seed if seed is None else seed))
     return play(settings.env, agent, judged_by(agent, settings.eval_policy), episodes, settings.seed if seed is None else seed,
                 limit=settings.episode_limit)

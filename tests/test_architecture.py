@@ -14,15 +14,17 @@ ARROWS = {
     "ops": {"ops"}, "nets": {"ops", "nets"}, "memory": {"ops", "memory"}, "envs": {"ops", "envs"},
     "agents": {"ops", "nets", "memory", "agents"}, "record": {"record", "memory", "envs"},
     "engines": {"agents", "nets", "ops", "memory", "record", "engines", "envs"},
-    "places": {"agents", "engines", "envs", "memory", "record", "places"},
+    "places": {"agents", "engines", "envs", "memory", "ops", "record", "places"},
     "playing": {"agents", "envs", "memory", "ops"},
-    "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops"},
+    "training": {"agents", "envs", "engines", "places", "record", "memory", "playing", "ops", "validation", "portrait"},
+    "recordings": {"envs", "places", "training"}, "compare": {"training", "seeds", "places", "record"},
+    "validation": {"agents", "envs", "nets", "ops", "places"}, "portrait": {"agents", "ops", "record", "validation"},
     "jobshops": {"agents", "envs", "playing", "training"},
     "colonies": {"envs", "ops", "playing", "record"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "integrations": {"ops", "nets", "integrations"},
     "config": set(), "errors": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"}, "graph_spaces": {"errors"},
-    "cli": {"training", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds"},
+    "cli": {"training", "validation", "compare", "recordings", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "seeds", "recordings", "compare"},
 }
 
 

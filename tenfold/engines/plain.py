@@ -6,6 +6,7 @@ import torch
 from tenfold.agents.dqn import DQNAgent, Tensors
 from tenfold.envs.vector import Environments
 from tenfold.memory.replay import Replay
+from tenfold.memory.staging import Staging
 from tenfold.ops.adam import adam, clip, hard_copy, polyak
 from tenfold.ops.random import Purpose
 from tenfold.record.clock import Clock
@@ -24,6 +25,7 @@ class PlainEngine:
         self.rows: Tensors = {name: torch.from_numpy(getattr(b, name))
                               for name in ("obs", "action", "reward", "discount", "next_obs", "weight")}
         self.rows |= agent.draw_fractions(b.action.shape[-1])
+        self.staging = Staging(agent.device)
         # of the statistics, and the number of updates; they stay on the device until they are logged
         self.sums = torch.zeros(len(STATISTICS) + 1, device=agent.device)
 
@@ -79,7 +81,7 @@ class PlainEngine:
         action = self.rows["action"]
         items, effective = action.dim() - 1, action.shape[-1]  # agents of a world stand before the items
         for start in range(0, effective, size):
-            part = {name: t.narrow(items, start, size).to(agent.device) for name, t in self.rows.items()}
+            part = self.staging.send({name: t.narrow(items, start, size) for name, t in self.rows.items()})
             loss, error, q = agent.loss(part, noise, target_noise, effective)
             loss.backward()
             errors.append(error)

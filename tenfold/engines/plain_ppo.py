@@ -8,6 +8,7 @@ from tenfold.engines.parts import PartsRecord
 from tenfold.envs.vector import Environments
 from tenfold.errors import EnvironmentFault
 from tenfold.memory.rollout import Rollout
+from tenfold.memory.staging import Staging
 from tenfold.ops.adam import adam, clip
 from tenfold.ops.policy import KL, shuffle
 from tenfold.ops.random import Purpose
@@ -29,6 +30,7 @@ class PlainPPO:
                               for name in ("obs", "chosen", "real", "log_p", "value", "advantage", "target", "weight")}
         if rollout.mask.shape[-1]:
             self.rows["mask"] = torch.from_numpy(rollout.mask).flatten(0, 1)
+        self.staging = Staging(agent.device)
         parts = agent.config.minibatches
         self.bounds = [rows * part // parts for part in range(parts + 1)]
         self.parts = PartsRecord(agent, rollout, envs.component_names, envs.action_names) if envs.component_names else None
@@ -127,7 +129,7 @@ class PlainPPO:
 
     def minibatch(self, part: int) -> Tensors:
         index = torch.from_numpy(self.rollout.order[self.bounds[part]:self.bounds[part + 1]])
-        batch = {name: rows[index].to(self.agent.device) for name, rows in {**self.rows, **self.each}.items()}
+        batch = dict(self.staging.send({**self.rows, **self.each}, index))
         for name in ("advantage", "log_p"):
             batch[name] = batch[name] if self.each else batch[name][:, None]
         return batch | {"obs": self.agent.to_net(batch["obs"])}

@@ -11,3 +11,7 @@ if "tenfold/Catch-v0" not in gymnasium.registry:
     gymnasium.register("tenfold/Assign-v0", "tenfold.envs.assign:AssignEnv")
     gymnasium.register("tenfold/Durotaxis-v0", "tenfold.envs.durotaxis_api:DurotaxisEnv",
                        vector_entry_point="tenfold.envs.durotaxis_api:DurotaxisVectorEnv")
+    for system in ("LimitCycle", "DoubleLimitCycle", "VanDerPol", "Duffing", "Snowman", "MultiAttractor", "RingCartPole"):
+        kebab = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in system)[1:]
+        gymnasium.register(f"tenfold/{system}-v0", "tenfold.envs.fields:FieldEnv", kwargs={"field": kebab})
+    gymnasium.register("tenfold/Field-v0", "tenfold.envs.fields:FieldEnv")

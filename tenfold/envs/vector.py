@@ -463,6 +463,10 @@ def make_environments(name: str, num_envs: int, seed: int, vectorize: str, polic
     if name in KINDS:
         from tenfold.envs.control import ControlEnvironments
         return ControlEnvironments(name, num_envs, seed, first)
+    if name.startswith("tenfold/"):
+        from tenfold.envs.fields import FieldEnvironments, is_field
+        if is_field(name):
+            return FieldEnvironments(name, num_envs, seed, first)
     if is_multiagent(name):
         from tenfold.envs.worlds import make_worlds
         return make_worlds(name, num_envs, seed, policy, first)

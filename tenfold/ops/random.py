@@ -48,6 +48,15 @@ class Purpose(IntEnum):
     SHUFFLE = 12
     FRACTION = 13
     NEXT_FRACTION = 14
+    POSTERIOR = 20
+    MASK = 21
+    SEQUENCE = 22
+    PLAN = 30
+    NOVELTY = 31
+    START = 40
+    PROCESS = 41
+    MEASURE = 42
+    WORLD = 43
 
 
 def mix_reference(x: int) -> int:

@@ -66,6 +66,10 @@ class Display:
         found = {}
         if metrics.returns:
             found["return"] = f"{sum(metrics.returns) / len(metrics.returns):.1f} (last {len(metrics.returns)} episodes)"
+        if "field_error" in latest:
+            found["field error"] = f"{latest['field_error']:.3f}"
+        if "r2" in latest:
+            found[f"R² {len(latest['r2'])} ahead"] = f"{latest['r2'][-1]:.3f}"
         if "mean_return" in latest:
             found["evaluated"] = f"{latest['mean_return']:.1f}"
         found |= {name: f"{value:.3g}" for name, value in exploring.items()}

@@ -20,7 +20,7 @@ from tenfold.record.files import replace_file
 from tenfold.settings import Run
 
 PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
-KIND, SEEDS_KIND = "tenfold-run", "tenfold-seeds"
+KIND, SEEDS_KIND, COMPARE_KIND = "tenfold-run", "tenfold-seeds", "tenfold-compare"
 
 
 def machine_card() -> dict[str, Any]:
@@ -142,6 +142,14 @@ def is_seeds(path: Path) -> bool:
     """Whether the folder holds many seeds of one experiment (record/seeds.py)."""
     try:
         return json.loads((path / "seeds.json").read_text()).get("kind") == SEEDS_KIND
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
+
+
+def is_compare(path: Path) -> bool:
+    """Whether the folder holds a comparison of policies (compare.py)."""
+    try:
+        return json.loads((path / "compare.json").read_text()).get("kind") == COMPARE_KIND
     except (OSError, ValueError, AttributeError, RecursionError):
         return False
 

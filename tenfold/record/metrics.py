@@ -1,7 +1,8 @@
 """Metrics: one JSON object a line, and the same numbers for TensorBoard.
 
-Rows are `episode`, `train` or `eval`. What depends on the clock stands under `timing`; everything else is a function of the
-settings. A full disk does not end a run: rows wait in memory and are written when there is room again.
+Rows are `episode`, `train`, `eval` (episodes of the greedy policy) or `fit` (how well a model of the world fits). What depends on
+the clock stands under `timing`; everything else is a function of the settings. A full disk does not end a run:
+rows wait in memory and are written when there is room again.
 """
 
 import contextlib
@@ -17,7 +18,8 @@ from tenfold.envs.vector import Episode
 from tenfold.errors import UserError
 from tenfold.record.folder import RunFolder
 
-NEEDED = {"episode": ("step", "return"), "train": ("step", "updates", "timing"), "eval": ("step", "mean_return", "std_return")}
+NEEDED = {"episode": ("step", "return"), "train": ("step", "updates", "timing"), "eval": ("step", "mean_return", "std_return"),
+          "fit": ("step", "score")}
 WINDOW = 100  # episodes in the running mean, as it is usually reported
 
 
@@ -72,8 +74,8 @@ class Metrics:
             self.episodes += 1
         else:
             self.latest |= {k: v for k, v in row.items() if k not in ("kind", "step")}
-        if row["kind"] == "eval":
-            self.best = max(self.best, row.get("merit", row["mean_return"]))
+        if row["kind"] in ("eval", "fit"):
+            self.best = max(self.best, row["score"] if row["kind"] == "fit" else row.get("merit", row["mean_return"]))
 
     def best_or_none(self) -> float | None:
         return self.best if self.best > -math.inf else None

@@ -14,6 +14,7 @@ from tenfold.config import to_mapping
 from tenfold.record.files import replace_file
 from tenfold.record.folder import RunFolder
 from tenfold.record.metrics import WINDOW, read_rows
+from tenfold.record.portrait import section
 from tenfold.settings import Run
 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}
@@ -24,14 +25,16 @@ pre{background:#f5f5f5;padding:1em;overflow:auto}"""
 def write_report(folder: RunFolder, run: Run) -> Path:
     """Reads the metrics and writes the picture and the page."""
     rows = list(read_rows(folder.metrics))
-    picture = draw(rows, f"{run.agent.name} on {run.env}, seed {run.seed}")
-    replace_file(folder.path / "curve.png", picture)
-    image = base64.b64encode(picture).decode()
+    curve = ""
+    if run.agent.name != "explorer":  # whose figures are others
+        picture = draw(rows, f"{run.agent.name} on {run.env}, seed {run.seed}")
+        replace_file(folder.path / "curve.png", picture)
+        image = base64.b64encode(picture).decode()
+        curve = f'<p><img alt="returns and losses over environment steps" src="data:image/png;base64,{image}"></p>\n'
     page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(run.env)}</title><style>{STYLE}</style>
 <h1>{html.escape(f"{run.agent.name} on {run.env}, seed {run.seed}")}</h1>
 {table(summary(rows))}
-<p><img alt="returns and losses over environment steps" src="data:image/png;base64,{image}"></p>
-{schedule(folder.path)}{colony(folder.path, rows)}<h2>Engine</h2>{table(sessions(folder.about))}
+{curve}{section(folder.path, rows)}{schedule(folder.path)}{colony(folder.path, rows)}<h2>Engine</h2>{table(sessions(folder.about))}
 <h2>Time</h2>{table(time_shares(rows))}
 <h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(run), sort_keys=False))}</pre>
 <h2>Versions and machine</h2>{table(folder.about.get("versions", {}) | folder.about.get("machine", {}))}
@@ -50,7 +53,14 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     returns = [r["return"] for r in rows if r["kind"] == "episode"]
     evaluated = [r for r in rows if r["kind"] == "eval"]
     trained = [r for r in rows if r["kind"] == "train"]
-    found: dict[str, Any] = {"episodes": f"{len(returns):,}"}
+    found: dict[str, Any] = {"episodes": f"{len(returns):,}"} if returns else {}
+    fits = [r for r in rows if r["kind"] == "fit"]
+    if fits:
+        names = {"error of the field": "field_error", "evidence bound": "elbo"}
+        found |= {name: f"{fits[-1][key]:.3f}" for name, key in names.items() if key in fits[-1]}
+        found["R² of observations, 1 to K ahead"] = "  ".join(f"{value:.3f}" for value in fits[-1]["r2"])
+        if "arx_r2" in fits[-1]:
+            found["R² of ARX on the same data"] = "  ".join(f"{value:.3f}" for value in fits[-1]["arx_r2"])
     if returns:
         found[f"mean return of the last {min(WINDOW, len(returns))} training episodes"] = f"{np.mean(returns[-WINDOW:]):.2f}"
     if evaluated:

@@ -108,7 +108,7 @@ def summarise(folder: SeedsFolder) -> dict[str, Any]:
     for seed in folder.seeds:
         rows = list(read_rows(folder.member(seed) / "metrics.jsonl"))
         trained = [r for r in rows if r["kind"] == "train"]
-        evaluated = [r["mean_return"] for r in rows if r["kind"] == "eval"]
+        evaluated = [r["mean_return"] if r["kind"] == "eval" else r["score"] for r in rows if r["kind"] in ("eval", "fit")]
         members[seed] = {"step": trained[-1]["step"] if trained else 0, "return": trained[-1].get("return") if trained else None,
                          "last_evaluation": evaluated[-1] if evaluated else None,
                          "best_evaluation": max(evaluated, default=None)}
@@ -156,7 +156,8 @@ def draw(folder: SeedsFolder) -> bytes:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for kind, column, colour, label in (("train", "return", "C0", "training (mean of 100 episodes)"),
-                                        ("eval", "mean_return", "C3", "evaluation (greedy)")):
+                                        ("eval", "mean_return", "C3", "evaluation (greedy)"),
+                                        ("fit", "score", "C3", "evaluation (share of the field explained)")):
         steps, values = curves(folder, kind, column)
         if steps.size:
             axes.plot(steps, values.T, color=colour, alpha=0.2, linewidth=0.8)

@@ -1,0 +1,180 @@
+"""Policies of an explorer side by side: each one run of all seeds stacked, judged on the same recordings."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+
+from tenfold.config import differing, nearest, read_yaml, to_mapping
+from tenfold.errors import ConfigError, UserError
+from tenfold.explorer_settings import Explorer, Planner
+from tenfold.places.watch import deaf
+from tenfold.record.claim import Claim, claimed_below
+from tenfold.record.compare import write_figure, write_page
+from tenfold.record.display import Display, clock_face
+from tenfold.record.files import replace_file
+from tenfold.record.folder import COMPARE_KIND, is_compare, machine_card, versions, write_settings
+from tenfold.record.metrics import read_rows
+from tenfold.record.seeds import latest_row, together
+from tenfold.seeds import POLL, Forward, enter_worker, train_member
+from tenfold.settings import Run
+from tenfold.training import prepare, ready
+
+POLICIES = get_args(get_type_hints(Planner)["policy"])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`rows`: for each policy the last numbers over seeds; `interrupted` is the signal that stopped it early, or 0."""
+
+    path: Path
+    rows: dict[str, dict[str, Any]]
+    interrupted: int = 0
+
+
+def run_of(run: Run, policy: str) -> Run:
+    assert isinstance(run.agent, Explorer)
+    return replace(run, agent=replace(run.agent, planner=replace(run.agent.planner, policy=policy)))
+
+
+def compare(run: Run, policies: tuple[str, ...], seeds: int, out: str | Path, *, jobs: int = 0, overwrite: bool = False,
+            quiet: bool = False) -> Comparison:
+    """Runs every policy with `seeds` members into out/POLICY; called again it goes on where it stopped."""
+    if not isinstance(run.agent, Explorer):
+        raise UserError(f"compare runs policies of agent explorer, and this is {run.agent.name}: choose a preset such as "
+                        "limit-cycle.")
+    for policy in policies:
+        if policy not in POLICIES:
+            raise ConfigError("--policies", f"has {policy}, which is none of {', '.join(POLICIES)}{nearest(policy, POLICIES)}.")
+    if not policies or len(set(policies)) < len(policies):
+        raise ConfigError("--policies", f"= {','.join(policies)} cannot be: name at least one, none of them twice.")
+    run, path = replace(run, members=seeds), Path(out)
+    prepare(run)
+    for policy in policies:  # settings that do not fit leave nothing behind; kernels compile once
+        with ready(run_of(run, policy), quiet):
+            pass
+    open_folder(path, run, policies, overwrite)
+    with Claim(path):
+        return carry_out(path, run, policies, jobs, quiet)
+
+
+def open_folder(path: Path, run: Run, policies: tuple[str, ...], overwrite: bool) -> None:
+    """A new folder, or that of the same comparison. More policies may join one."""
+    try:
+        if is_compare(path) and not overwrite:
+            before = to_mapping(Run.of(read_yaml(path / "config.yaml")))
+            changed = differing(to_mapping(run) | {"steps": 0}, before | {"steps": 0})
+            if changed:
+                raise UserError(f"{path} holds a comparison with another {changed[0]}: replace it with --overwrite, or choose "
+                                "another folder with --out.")
+        elif path.exists() and any(path.iterdir()):
+            if not is_compare(path):
+                raise UserError(f"{path} exists and is no comparison: choose another folder with --out.")
+            with claimed_below(path):
+                shutil.rmtree(path)
+        path.mkdir(parents=True, exist_ok=True)
+        write_settings(path, run)
+        about = {"kind": COMPARE_KIND, "policies": list(policies), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                 "versions": versions(), "machine": machine_card()}
+        replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def carry_out(path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet: bool) -> Comparison:
+    workers = min(jobs or len(os.sched_getaffinity(0)), len(policies))
+    title = f"{', '.join(policies)} on {run.env}, {run.members} seeds"
+    display = Display(title, run.steps * len(policies), done_steps(path, policies), quiet)
+    display.say(f"{title}, {workers} at a time -> {path}")
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=enter_worker, initargs=(os.getpid(),))
+    running: dict[Future[dict[str, Any]], str] = {}
+    try:
+        with Forward(pool) as forward:
+            with deaf():
+                for policy in policies:
+                    settings = to_mapping(run_of(run, policy))
+                    running[pool.submit(train_member, settings, str(path / policy), run.steps, "")] = policy
+            forward.tell()
+            watch(path, running, display)
+    except BrokenProcessPool:
+        raise UserError("A training process died (out of memory?): the same command goes on from the last checkpoints.") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+        display.close()
+    for future, policy in running.items():
+        if not future.cancelled() and future.result()["error"]:
+            raise UserError(f"Policy {policy}: {future.result()['error']}")
+    rows = summarise(path, policies)
+    if not forward.signal:
+        about = json.loads((path / "compare.json").read_text()) | {"results": rows}
+        replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
+        try:
+            write_figure(path, rows, title)
+            write_page(path, rows, run, title)
+        except ModuleNotFoundError as error:
+            display.say(f"Note: no figure, since {error.name} is not installed.", always=True)
+    display.say(f"{len(policies)} policies after {clock_face(display.seconds())}")
+    return Comparison(path, rows, forward.signal)
+
+
+def watch(path: Path, running: "dict[Future[dict[str, Any]], str]", display: Display) -> None:
+    """Shows the progress until all are done."""
+    waiting, policies = set(running), tuple(running.values())
+    while waiting:
+        done, waiting = wait(waiting, POLL, FIRST_COMPLETED)
+        if any(future.result()["error"] for future in done):
+            for future in waiting:
+                future.cancel()
+            waiting = {future for future in waiting if not future.cancelled()}
+        errors = {policy: latest_row(path / policy / "metrics.jsonl", "fit") for policy in policies}
+        shown = {policy: f"{row['field_error']:.3f}" if "field_error" in row else
+                 f"R² {row['r2'][-1]:.3f}" if "r2" in row else "–" for policy, row in errors.items()}
+        display.show(done_steps(path, policies), shown)
+
+
+def done_steps(path: Path, policies: tuple[str, ...]) -> int:
+    return sum(latest_row(path / policy / "metrics.jsonl").get("step", 0) for policy in policies)
+
+
+def summarise(path: Path, policies: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Of each policy: the last numbers with intervals over seeds, and every seed's curve."""
+    found = {}
+    for policy in policies:
+        fits = [row for row in read_rows(path / policy / "metrics.jsonl") if row["kind"] == "fit"]
+        if not fits:
+            continue
+        last, known = fits[-1], "field_errors" in fits[-1]
+        row: dict[str, Any] = {"step": last["step"], "steps": [fit["step"] for fit in fits], "r2s": last["r2s"],
+                               "elbo": together(last["elbos"])}
+        if known:
+            row |= {"field_error": together(last["field_errors"]), "field_errors": [fit["field_errors"] for fit in fits]}
+        row["r2"] = [together(list(column)) for column in np.transpose(last["r2s"])]
+        if "arx_r2" in last:
+            row["arx_r2"] = last["arx_r2"]
+        found[policy] = row
+    return found
+
+
+def table_of(rows: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """For the terminal: a head, a line for each policy, and ARX on each policy's data."""
+    ahead = len(next(iter(rows.values()))["r2"]) if rows else 0
+    marks = sorted({1, (ahead + 1) // 2, ahead})
+    lines = [["policy", "steps", "field error", "95 % interval", *(f"R² {k} ahead" for k in marks), "evidence bound"]]
+    for policy, row in rows.items():
+        error = row.get("field_error")
+        numbers = [f"{error['iqm']:.3f}", f"{error['interval'][0]:.3f} to {error['interval'][1]:.3f}"] if error else ["–", "–"]
+        lines.append([policy, f"{row['step']:,}", *numbers, *(f"{row['r2'][k - 1]['iqm']:.3f}" for k in marks),
+                      f"{row['elbo']['iqm']:.2f}"])
+    for policy, row in rows.items():
+        if "arx_r2" in row:
+            numbers = [f"{row['arx_r2'][k - 1]:.3f}" for k in marks]
+            lines.append([f"ARX, data of {policy}", f"{row['step']:,}", "–", "–", *numbers, "–"])
+    return lines

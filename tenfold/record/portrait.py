@@ -1,0 +1,86 @@
+"""Figures of an identified system: true and learned field, where it was, what it knows there, and how well it foretells."""
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tenfold.errors import CheckpointError
+from tenfold.record.files import Arrays, read_arrays
+
+FILE = "portrait.safetensors"
+
+
+def section(path: Path, rows: list[dict[str, Any]]) -> str:
+    """The part of a run's page that shows them; nothing where there is no such file."""
+    fits = [row for row in rows if row["kind"] == "fit"]
+    found = []
+    try:
+        arrays = read_arrays(path / FILE)[0]
+        if "learned" in arrays:
+            found.append(("true and learned field", draw_fields(arrays)))
+    except CheckpointError:
+        pass
+    if fits:
+        found.append(("errors over steps, and what is foretold", draw_fits(fits)))
+    images = "".join(f'<p><img alt="{words}" src="data:image/png;base64,{base64.b64encode(image).decode()}"></p>\n'
+                     for words, image in found)
+    return f"<h2>What was identified</h2>\n{images}" if images else ""
+
+
+def new_figure(width: float, height: float) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here: drawing is the only thing that needs matplotlib
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def as_png(figure: Any) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    return content.getvalue()
+
+
+def draw_fields(arrays: Arrays) -> bytes:
+    """Stream plots side by side, visited states on the learned one, and the information map."""
+    panels = [name for name in ("true", "learned", "information") if name in arrays]
+    figure = new_figure(4.2 * len(panels), 4)
+    for axes, name in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        x, y = arrays["x"], arrays["y"]
+        if name == "information":
+            shown = axes.pcolormesh(x, y, arrays["information"], cmap="viridis", shading="nearest")
+            figure.colorbar(shown, ax=axes, label="log₁₀ information about the drift")
+        else:
+            u, v = np.moveaxis(arrays[name], -1, 0)
+            axes.streamplot(x, y, u, v, color=np.hypot(u, v), cmap="viridis", density=1.1, linewidth=0.9, arrowsize=0.8)
+        if name != "true":
+            axes.plot(*arrays["visited"].T, ".", color="C3" if name == "learned" else "w", markersize=1.5, alpha=0.35)
+        titles = {"true": "true field", "learned": "learned field, visited states", "information": "information"}
+        axes.set(title=titles[name], xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal")
+    return as_png(figure)
+
+
+def draw_fits(fits: list[dict[str, Any]]) -> bytes:
+    """Left the error (of the field where it is known, else 1 − R²) over steps, right R² over horizons with bands over members."""
+    figure = new_figure(9, 3.6)
+    left, right = figure.subplots(1, 2)
+    known = "field_errors" in fits[-1]
+    steps = [row["step"] for row in fits]
+    errors = np.array([row["field_errors"] if known else 1 - np.mean(row["r2s"], -1) for row in fits])
+    left.plot(steps, errors.mean(-1), color="C0", marker=".")
+    if errors.shape[1] > 1:
+        left.plot(steps, errors, color="C0", alpha=0.25, linewidth=0.8)
+    left.set(xlabel="environment steps", ylabel="error of the field (1: a field of zeros)" if known else "1 − R²", ylim=(0, None))
+    r2 = np.array(fits[-1]["r2s"])
+    ahead = np.arange(1, r2.shape[1] + 1)
+    right.plot(ahead, r2.mean(0), color="C0", marker=".", label="model")
+    if len(r2) > 1:
+        right.fill_between(ahead, r2.min(0), r2.max(0), color="C0", alpha=0.2, linewidth=0, label="from least to most of members")
+    if "arx_r2" in fits[-1]:
+        right.plot(ahead, fits[-1]["arx_r2"], color="0.5", linestyle="--", label="ARX on the same data")
+    right.set(xlabel="steps ahead", ylabel="R² of observations", ylim=(min(0.0, float(r2.min())), 1.0))
+    right.legend(loc="best", fontsize=8)
+    return as_png(figure)

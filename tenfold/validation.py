@@ -1,0 +1,174 @@
+"""How well a hidden system was identified, judged on recordings of random actions that no training saw.
+
+The field's error is taken on a grid, in true coordinates, and weighted by how often recordings pass there. Learned states are
+brought into true coordinates by the affine map that fits the recordings' states best; it never sees the fields.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.agents.explorer import ExplorerAgent
+from tenfold.envs.fields import Field, Lanes, is_field
+from tenfold.envs.recording import HELD, described, is_recording
+from tenfold.envs.vector import make_env
+from tenfold.errors import ConfigError
+from tenfold.nets.elbo import draws_shape, elbo
+from tenfold.nets.forecast import k_step_r2
+from tenfold.ops.alignment import align, field_error, identity
+from tenfold.ops.arx import fit_arx
+from tenfold.ops.random import Purpose, bits, fill_normal, key, uniform
+
+LENGTH, GRID = HELD, 25  # steps of a recording, points of the grid in each dimension
+HOLD = 10  # steps for which recordings hold a random action: pushes that last lead off an attractor
+STEPS = 10  # horizons of R²
+LAGS = 2  # of ARX
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Observations y [E, T, Y] and actions a [E, T, A] (a_t follows y_t). Of our fields also the hidden states [E, T, D], and the
+    true field at points of a grid, with how often the states come near each."""
+
+    y: np.ndarray
+    a: np.ndarray
+    latent: np.ndarray | None = None
+    points: np.ndarray | None = None
+    true: np.ndarray | None = None
+    weight: np.ndarray | None = None
+
+
+def random_recordings(name: str, episodes: int, purpose: Purpose = Purpose.SELECT, seed: int = 0) -> Recordings:
+    """Episodes of random actions: the same for every seed of an experiment. Choosing a checkpoint looks at others
+    (Purpose.SELECT) than judging it afterwards."""
+    if is_recording(name):
+        from tenfold.places.offline import recorded
+        path, _, _, dt = described(name)
+        return Recordings(*recorded(Path(path), dt).divided(LENGTH)[1:])
+    if is_field(name):
+        return record_field(Field.named(name), episodes, purpose, seed)
+    return record_any(name, episodes, purpose, seed)
+
+
+def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> Recordings:
+    """Starts are spread over the region, so that the way to an attractor counts too."""
+    own = bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(2)
+    lanes = Lanes(replace(system, start=system.reach), [(int(s), int(purpose)) for s in own])
+    y = np.zeros((episodes, LENGTH, system.width), np.float32)
+    a = (system.bound * (2 * held_uniform(seed, purpose, episodes, system.actions) - 1)).astype(np.float32)
+    latent = np.zeros((episodes, LENGTH, system.latent))
+    for i in range(episodes):
+        lanes.begin(i)
+    for t in range(LENGTH):
+        lanes.observe(y[:, t])
+        latent[:, t] = lanes.z
+        lanes.advance(a[:, t])
+    if system.ring:
+        return Recordings(y, a)
+    flat = latent.reshape(-1, system.latent)
+    axes = [np.linspace(*np.quantile(flat[:, k], (0.005, 0.995)), GRID) for k in range(system.latent)]
+    edges = [np.concatenate(([-np.inf], (axis[1:] + axis[:-1]) / 2, [np.inf])) for axis in axes]
+    weight = np.histogramdd(flat, edges)[0].ravel()
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, system.latent)
+    return Recordings(y, a, latent, points, lanes.velocity(points), weight)
+
+
+def held_uniform(seed: int, purpose: Purpose, episodes: int, size: int) -> np.ndarray:
+    """Uniform numbers [E, LENGTH, size], each held for a while."""
+    parts = -(-LENGTH // HOLD)
+    u = uniform(key(seed, purpose, 1), np.arange(episodes * parts * size)).reshape(episodes, parts, size)
+    return np.repeat(u, HOLD, 1)[:, :LENGTH]
+
+
+def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordings:
+    """The same of any environment, whose truth is not known; an episode that ends early is followed by a new one's rows only
+    if it is too short, so ends are cut: recordings have the length of the shortest."""
+    env, rows, actions = make_env(name), [], []
+    if not hasattr(env.action_space, "low"):
+        raise ConfigError("env", f"= {name} has no actions of real numbers.")
+    space: Any = env.action_space
+    low, high = (np.nan_to_num(b, posinf=1, neginf=-1) for b in (space.low, space.high))
+    u = held_uniform(seed, purpose, episodes, low.size).reshape(episodes, LENGTH, *low.shape)
+    for e, own in enumerate((bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(33)).tolist()):
+        seen, taken = [env.reset(seed=own)[0]], []
+        over = False
+        while not over and len(taken) < LENGTH:
+            taken.append((low + (high - low) * u[e, len(taken)]).astype(np.float32))
+            obs, _, terminated, truncated, _ = env.step(taken[-1])
+            seen.append(obs)
+            over = terminated or truncated
+        rows.append(np.array(seen[:len(taken)], np.float32).reshape(len(taken), -1))
+        actions.append(np.array(taken).reshape(len(taken), -1))
+    env.close()
+    length = min(map(len, rows))
+    return Recordings(*(np.stack([part[:length] for part in parts]) for parts in (rows, actions)))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of each member: R² of observations 1 … K steps ahead [M, K], the bound for each step of time [M], and where the truth is
+    known the field's error [M] and how much of the true states the alignment explains [M]. Of ARX fitted to the same data as the
+    model R² [M, K]."""
+
+    r2: np.ndarray
+    elbo: np.ndarray
+    field_error: np.ndarray | None = None
+    aligned: np.ndarray | None = None
+    arx_r2: np.ndarray | None = None
+
+    @property
+    def score(self) -> float:
+        """What the best checkpoint has most of: the share of the field that is explained, 1 − error², or else of what comes."""
+        return float(np.mean(1 - self.field_error**2)) if self.field_error is not None else float(np.mean(self.r2))
+
+    def row(self) -> dict[str, Any]:
+        """For metrics: means over members, and each member's own."""
+        found: dict[str, Any] = {"score": self.score}
+        if self.field_error is not None and self.aligned is not None:
+            found |= {"field_error": float(self.field_error.mean()), "field_errors": self.field_error.tolist(),
+                      "aligned": float(self.aligned.mean())}
+        found |= {"elbo": float(self.elbo.mean()), "elbos": self.elbo.tolist(), "r2": self.r2.mean(0).tolist(),
+                  "r2s": self.r2.tolist()}
+        if self.arx_r2 is not None:
+            found |= {"arx_r2": self.arx_r2.mean(0).tolist()}
+        return found
+
+
+@torch.no_grad()
+def judge(agent: ExplorerAgent, recordings: Recordings, arx: bool = True) -> Verdict:
+    """Judges the agent's model, and where the truth is known gives it the alignment with true coordinates."""
+    network, members = agent.online, agent.members
+    y, a = (torch.from_numpy(x).to(network.flat).expand(members, *x.shape) for x in (recordings.y, recordings.a))
+    steps = min(STEPS, y.shape[2] - 1)
+    normal = np.empty(int(np.prod(draws_shape(network, y.shape[1], y.shape[2]))), np.float32)
+    fill_normal(key(0, Purpose.SELECT, 2), 0, normal)
+    drawn = torch.from_numpy(normal).to(network.flat).view(draws_shape(network, y.shape[1], y.shape[2]))
+    bound = elbo(network, y, a, drawn.expand(members, *drawn.shape)) / y.shape[2]
+    found: dict[str, Any] = {"r2": k_step_r2(network, y, a, steps).cpu().double().numpy(), "elbo": bound.cpu().double().numpy()}
+    if recordings.latent is not None and recordings.points is not None and recordings.true is not None:
+        mean = network.posterior(y.transpose(1, 2))[0].transpose(1, 2).flatten(1, 2).cpu().double().numpy()
+        truth = recordings.latent.reshape(-1, recordings.latent.shape[-1])
+        plain = agent.config.model.decoder == "identity"
+        maps = [identity(truth.shape[1]) if plain else align(own, truth) for own in mean]
+        if all(m.matrix.shape == agent.matrix.shape[1:] for m in maps):
+            agent.matrix, agent.offset = np.stack([m.matrix for m in maps]), np.stack([m.offset for m in maps])
+            fields = agent.field(recordings.points, true=True).reshape(members, *recordings.true.shape)
+            found["field_error"] = np.array([field_error(own, recordings.true, recordings.weight) for own in fields])
+            found["aligned"] = np.array([m.r2 for m in maps])
+    if arx and agent.window.ready:
+        found["arx_r2"] = np.stack([arx_of(agent, m, recordings, steps) for m in range(members)])
+    return Verdict(**found)
+
+
+def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> np.ndarray:
+    """R² of ARX fitted to the pieces that member m's window can be cut into."""
+    window, length = agent.window, agent.window.length
+    made, gone = window.counters[m, 2], window.counters[m, 3]
+    ends = window.ends[m, np.arange(gone, made, length) % window.capacity]
+    rows = (ends[:, None] - np.arange(length)[::-1]) % window.capacity
+    if length <= LAGS:
+        return np.full(steps, np.nan)
+    return fit_arx(window.obs[m, rows], window.action[m, rows], LAGS).k_step_r2(recordings.y, recordings.a, steps)
