@@ -156,7 +156,7 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         display.say(f"Note: {complaint}", always=True)
     onward = f", going on from step {place.step:,}" if place.step else ""
     display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}{onward}")
-    display.say(f"engine {place.engine_choice}; on {place.agent.device}; {place.agent.online.flat.numel():,} "
+    display.say(f"engine {place.engine_choice}; on {place.device}; {place.agent.online.flat.numel():,} "
                 f"parameters; {place.memory}{'; ' if place.where else ''}{place.where}")
     if not place.envs.exact_resume:
         display.say(f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a resume will not be exact.")
@@ -164,7 +164,7 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         place.lockstep.folder = folder.path
     recorder = Recorder(place, checkpoints, metrics, display, interrupt, note or {})
     recorder.complain()
-    session = {"from_step": place.step, "engine": place.engine_choice, "device": str(place.agent.device), "where": place.where}
+    session = {"from_step": place.step, "engine": place.engine_choice, "device": place.device, "where": place.where}
     folder.about.setdefault("sessions", []).append(session)
     recorder.try_to("write run.json", folder.write_about)
     try:

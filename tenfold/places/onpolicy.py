@@ -52,6 +52,10 @@ class OnPolicy:
         return self.engine_choice.split(",")[0]
 
     @property
+    def device(self) -> str:
+        return str(self.agent.device)
+
+    @property
     def memory(self) -> str:
         steps = f"{len(self.rollout.obs):,} x {self.envs.num_envs:,}"
         return f"rollouts of {steps} steps take {self.rollout.bytes / 2**20:,.1f} MiB"
