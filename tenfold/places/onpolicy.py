@@ -14,6 +14,7 @@ from tenfold.memory.rollout import Rollout
 from tenfold.places.actor import episodes, make_agent
 from tenfold.places.choose import make_crew
 from tenfold.places.crew import Crew
+from tenfold.places.look import first_rollout
 from tenfold.record.clock import EVERY, Clock
 from tenfold.settings import PPO, Run
 
@@ -131,6 +132,8 @@ class OnPolicy:
         clock.lap("store")
         self.count_step()
         if not rollout.left:
+            if not self.agent.updates:
+                self.remarks.append(first_rollout(rollout))
             (self.lockstep or self.engine).update(self.step, clock)
             clock.start()
             crew.publish(self.agent, self.step)
