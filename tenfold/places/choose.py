@@ -8,12 +8,14 @@ from time import perf_counter
 import numpy as np
 
 from tenfold.errors import ConfigError
-from tenfold.places.actor import Actor, make_agent
+from tenfold.places.actor import make_agent, sample_actor
 from tenfold.places.crew import Crew
+from tenfold.places.watch import within
 from tenfold.settings import PPO, Run
 
 PAYS = 300e-6  # seconds of an actor's round, acting and stepping, from which a process of its own pays
 LOOK = 0.3  # seconds for finding out
+COMPILING = 60.0  # seconds at least for a step then, however little patience: the first compiles kernels
 
 
 def make_crew(run: Run) -> tuple[Crew | None, str]:
@@ -46,14 +48,15 @@ def in_processes(run: Run) -> Crew:
 
 def round_seconds(run: Run) -> float:
     """The median time in which an actor chooses actions and steps its environments."""
-    actor = Actor(run, 0)
+    actor = sample_actor(run)
     actor.follow(make_agent(replace(run, device="cpu"), actor.envs))
     row = {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
     found: list[float] = []
     end = perf_counter() + LOOK
     while len(found) < 5 or (perf_counter() < end and len(found) < 1000):
         start = perf_counter()
-        actor.advance(run.steps, row)  # exploring as little as it will
+        with within(max(run.patience, COMPILING), f"{run.env} has not finished a step"):
+            actor.advance(run.steps, row)  # exploring as little as it will
         found.append(perf_counter() - start)
     actor.envs.close()
     return statistics.median(found)

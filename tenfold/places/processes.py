@@ -29,13 +29,12 @@ from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import LINE, Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
-from tenfold.places.actor import Actor, Agent, Gathered, Part, part_of
+from tenfold.places.actor import MAKING, Agent, Gathered, Part, part_of, sample_actor
 from tenfold.places.child import ASK, LET, START_UP, STEP, STOP, Link, act_for_learner
 from tenfold.places.crew import Crew
 from tenfold.places.watch import Tie, deaf, enter
 from tenfold.settings import PPO, Run
 
-MAKING = 15.0  # seconds at least for a child to make its environments, however little patience: much is imported then
 FAREWELL = 5.0  # seconds for a child to end before it is killed
 RESTARTS = 3  # in a row without a single step
 ABSENT = 1.0  # seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
@@ -54,7 +53,7 @@ class ProcessCrew(Crew):
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        probe = Actor(run, 0)
+        probe = sample_actor(run)
         self.envs, self.schema = Gathered(probe.envs, run.actors), probe.schema()
         self.worlds = probe.envs.worlds
         probe.envs.close()

@@ -1,5 +1,6 @@
 """Actors that die, hang or raise, and learners that are stopped: a sentence or another actor, nothing left behind, and resume works."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -17,8 +18,9 @@ import torch
 
 from tenfold import training
 from tenfold.cli import main
+from tenfold.errors import UserError
 from tenfold.memory import shared
-from tenfold.places import processes
+from tenfold.places import actor, processes, watch
 from tenfold.places.make import make_place
 from tenfold.places.processes import RESTARTS, ProcessCrew
 from tenfold.record.checkpoint import Checkpoints
@@ -48,7 +50,7 @@ class Trouble(CartPoleEnv):
         self.flaw, self.after, self.count = flaw, after, 0
         if self.here and flaw == "broken constructor":
             raise RuntimeError("no licence for this simulator")
-        if self.here and flaw == "stuck constructor":
+        if (self.here and flaw == "stuck constructor") or flaw == "stuck everywhere":
             time.sleep(1000)
 
     def step(self, action):
@@ -241,6 +243,30 @@ def test_an_environment_that_fails_in_one_actor_is_named(flaw: str, sentence: st
     assert time.monotonic() - start < 100  # where actors are given 120 s to start
     if flaw == "nan":
         assert "the reward is not finite" in said
+
+
+@pytest.mark.parametrize("where", ["processes", "auto"])
+def test_an_environment_that_hangs_before_any_actor_starts_is_named(where: str, monkeypatch: pytest.MonkeyPatch,
+                                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(actor, "MAKING", 0.5)
+    monkeypatch.setattr(ProcessCrew, "start", lambda *given: pytest.fail("a child was started"))
+    assert main([*DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=stuck everywhere)", "--patience", "1.5", "--where", where, "--quiet"]) == 2
+    assert capsys.readouterr().err == ("tenfold: trouble:Trouble-v0(flaw=stuck everywhere) was not made in 1.5 s (the environment hangs, "
+                                       "or needs a larger --patience).\n")
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL and not Path("run").exists()
+
+
+def test_a_time_limit_holds_where_everything_is_caught() -> None:
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"it was not made in 0.1 s"), watch.within(0.1, "it was not made"):
+        for _ in range(2):
+            with contextlib.suppress(BaseException):
+                time.sleep(30)
+        time.sleep(30)
+    assert time.monotonic() - start < 10
+    with watch.within(0.05, "too late"):
+        pass
+    time.sleep(0.1)  # what ended in time is left alone
 
 
 @pytest.mark.parametrize("what", ["save", pytest.param("log", marks=pytest.mark.slow)])
