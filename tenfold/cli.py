@@ -223,7 +223,7 @@ def finish(result: Any) -> int:
         print(f"Stopped at step {result.step:,} and saved. Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
     if result.mean_return is not None:
-        print(f"mean return of the last 100 training episodes: {result.mean_return:.2f} (exploring)")
+        print(f"mean return of the last {result.episodes} training episodes: {result.mean_return:.2f} (exploring)")
     if result.best_evaluation is not None:
         print(f"best evaluation: {result.best_evaluation:.2f} (greedy)")
     print(f"results: {result.path}   report: {result.path / 'report.html'}   play it: tenfold eval {result.path}")

@@ -51,6 +51,7 @@ class Result:
     seconds: float
     interrupted: int = 0
     unsaved: str = ""
+    episodes: int = 0  # of the last 100 at most, whose mean `mean_return` is
 
 
 class Finished(UserError):
@@ -178,6 +179,8 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
             recorder.refuse_divergence()  # then the environment only suffers from its actions
             raise
         unsaved = recorder.save()
+        if place.step > recorder.logged:  # after the checkpoint, which a resume goes on from without this row
+            recorder.log()
     except ActorFault as fault:
         raise fault.adding(f"`tenfold resume {folder.path}` goes on from the last checkpoint.") from None
     finally:
@@ -185,7 +188,7 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         display.close()
     returns, seconds = metrics.returns, recorder.seconds()
     result = Result(folder.path, run, place.step, sum(returns) / len(returns) if returns else None,
-                    metrics.best_or_none(), seconds, interrupt.signal, unsaved)
+                    metrics.best_or_none(), seconds, interrupt.signal, unsaved, len(returns))
     if place.lockstep:
         session["verify"] = place.lockstep.sentence()
         recorder.try_to("write run.json", folder.write_about)
@@ -227,6 +230,7 @@ class Recorder:
         self.place, self.checkpoints, self.metrics = place, checkpoints, metrics
         self.display, self.interrupt = display, interrupt
         self.seconds_before = note.get("seconds", 0.0)
+        self.logged = place.step
         self.owes_evaluation = note.get("owes_evaluation", False)  # interrupted in one: it is made up for on resume
 
     def seconds(self) -> float:
@@ -234,6 +238,7 @@ class Recorder:
 
     def log(self) -> None:
         place = self.place
+        self.logged = place.step
         exploring = place.agent.exploring(place.step)
         statistics = place.engine.statistics()
         if not all(map(math.isfinite, statistics.values())):

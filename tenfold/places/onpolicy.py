@@ -112,7 +112,8 @@ class OnPolicy:
         if envs.mask is not None:
             rollout.mask[t] = envs.mask
         again = False
-        for part in crew.collect(self.step, min(rollout.left, most or rollout.left)):
+        left = min(rollout.left, crew.rounds_until(self.step, self.next_save()))
+        for part in crew.collect(self.step, min(left, most or left)):
             if part.begins:
                 again = True
                 continue
@@ -139,6 +140,12 @@ class OnPolicy:
             crew.publish(self.agent, self.step)
             clock.lap("publish")
         return finished
+
+    def next_save(self) -> int:
+        """The step up to which actors may go: there nobody is to be ahead of the others, so that what is saved is the same
+        wherever they act."""
+        every, end = self.run.checkpoint_every, self.run.steps
+        return min((self.step // every + 1) * every, end) if every else end
 
     def settle(self) -> list[Episode]:
         """Before the state is saved: goes on until all actors have come as far as the furthest."""

@@ -120,7 +120,8 @@ class Serial:
         """Takes the rows that actors brought, runs the updates due for them, and lets actors know."""
         finished: list[Episode] = []
         self.clock.start()
-        for part in crew.collect(self.step, 1):
+        left = crew.rounds_until(self.step, self.run.steps) if self.run.ahead else 1
+        for part in crew.collect(self.step, left):
             finished += self.take(part)
         self.rounds += 1
         if self.learn():

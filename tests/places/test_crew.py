@@ -39,14 +39,19 @@ def play(place: Place, steps: int) -> None:
         place.round(steps)
 
 
-@pytest.mark.parametrize("case", CASES)
+# Q-learning's plainest case is also below, in a run that moves
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow) if case == "dqn" else case for case in CASES])
 def test_synchronous_processes_equal_the_serial_run_bit_for_bit(case: str) -> None:
     ahead = 3 if "policy" in case else 0  # a policy waits for its learner anyway
-    with playing(CASES[case], where="serial") as serial, playing(CASES[case], where="processes", ahead=ahead) as processes:
+    ends = {"steps": 260, "checkpoint_every": 200}
+    with playing(CASES[case], where="serial", **ends) as serial, playing(CASES[case], where="processes", ahead=ahead, **ends) as processes:
         assert isinstance(processes.crew, ProcessCrew)
         for place in (serial, processes):
             play(place, 200)
+            place.settle()
             play(place, 260)
+            place.settle()  # as before checkpoints: nobody is ahead there
+        assert serial.step == processes.step == 260
         assert serial.agent.updates == processes.agent.updates > 10
         assert torch.equal(serial.agent.block, processes.agent.block)
         assert np.array_equal(serial.envs.obs, processes.envs.obs)
@@ -67,7 +72,7 @@ def test_actors_have_environments_and_draws_of_their_own() -> None:
         assert np.array_equal(alone.envs.obs, first)  # the partition changes nothing in the environments
 
 
-@pytest.mark.parametrize("case", ["dqn", "policy"])
+@pytest.mark.parametrize("case", ["dqn", pytest.param("policy", marks=pytest.mark.slow)])
 def test_a_run_moves_from_one_process_to_several_and_back(case: str) -> None:
     """State saved in either arrangement goes on in the other as if nothing had happened."""
     with playing(CASES[case], where="serial") as whole:
@@ -89,10 +94,10 @@ def test_a_run_moves_from_one_process_to_several_and_back(case: str) -> None:
     assert torch.equal(place.agent.block, expected)
 
 
-@pytest.mark.parametrize("case", ["dqn", "policy"])
+@pytest.mark.parametrize("case", ["dqn", pytest.param("policy", marks=pytest.mark.slow)])
 def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
     """Steps, updates and episodes add up, the policies that acted are not older than allowed, and the state can be saved."""
-    with playing(CASES[case], where="processes", ahead=4) as place:
+    with playing(CASES[case], where="processes", ahead=4, steps=800) as place:
         finished = []
         while place.step < 600:
             finished += place.round()
@@ -107,7 +112,8 @@ def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
         assert int(state["envs"]["0.rounds"]) + int(state["envs"]["1.rounds"]) == place.step / 2
         if place.replay:
             assert place.replay.rows == place.step if place.step < 300 else place.replay.rows > 300
-        play(place, place.step + 200)  # and it goes on
+        play(place, 800)  # and it goes on, to its end and no further
+        assert place.settle() == [] and place.step == 800
 
 
 def test_auto_measures_a_round_and_takes_one_process_where_processes_would_lose(monkeypatch: pytest.MonkeyPatch) -> None:
