@@ -34,7 +34,8 @@ def told_to_user() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise UserError(f"The policy cannot act: {error}.") from None
+        way_out = " (in a run: --agent.on-empty absent)" if "on_empty" in str(error) else ""
+        raise UserError(f"The policy cannot act: {error}{way_out}.") from None
 
 
 class PPOAgent:

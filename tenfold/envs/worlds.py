@@ -123,6 +123,7 @@ class ParallelWorlds(Environments):
                          len(self.names))
         self.lane = {agent: a * worlds for a, agent in enumerate(self.names)}  # of its first world
         self.masked: bool | None = None
+        self.shape = (self.masks.observation_space if self.masks else seen).shape or ()
         shape, dtype = actions.shape or (), actions.dtype or np.dtype(np.int64)
         self.decode = self.masks.actions.decode if self.masks and self.masks.actions.parts else None
         if self.masks and self.decode:
@@ -150,6 +151,8 @@ class ParallelWorlds(Environments):
         if agent not in observations:
             raise EnvironmentFault(f"{self.place(lane)}: there is no observation for {agent}, which is there.")
         seen = observations[agent]
+        if self.layout.direct:
+            self.check_shape(lane, seen, self.shape)
         self.layout.write(seen, self.obs[lane])
         if self.fallible and not np.isfinite(self.obs[lane]).all():
             raise self.not_finite(lane)
