@@ -116,6 +116,19 @@ class PPOAgent:
         own.keys = self.keys | {purpose: key(self.seed, purpose, actor) for purpose in (Purpose.ACTION, Purpose.NOISE_ACT)}
         return own
 
+    def published(self) -> np.ndarray:
+        """What actors elsewhere act by, as one float32 vector: on the CPU the parameters themselves, or a copy of them with the
+        observations' statistics behind, bit for bit."""
+        flat = self.online.flat.detach().cpu().numpy()
+        return flat if self.norm is None else np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
+
+    def adopt(self, published: np.ndarray) -> None:
+        """Acts by what another process published, which was read into this agent's own `published()`."""
+        if self.norm:
+            own = self.online.flat.numpy()
+            own[:] = published[:len(own)]
+            self.norm.moments[...] = published[len(own):].view(np.float64).reshape(self.norm.moments.shape)
+
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics: the mean deviation of continuous actions."""
         return {"std": float(self.online.log_std.detach().exp().mean())} if self.actions.low else {}

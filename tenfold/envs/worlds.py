@@ -7,6 +7,8 @@ not yet come, are `skipped` until the world begins again.
 
 import importlib
 import math
+import pkgutil
+from difflib import get_close_matches
 from typing import Any
 
 import gymnasium as gym
@@ -89,11 +91,24 @@ def make_parallel(name: str) -> Any:
     ident, arguments = split_name(name)
     module, _, maker = ident.removeprefix(PREFIX).partition(":")
     with make_errors(name, module):
-        home = importlib.import_module(module)
+        try:
+            home = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module or "." not in module:
+                raise
+            raise EnvironmentFault(f"{name} cannot be made: {near_modules(module)}") from None
         if not hasattr(home, maker or "parallel_env"):
             raise EnvironmentFault(f"{name} cannot be made: the module {module} has no {maker or 'parallel_env'}; write "
                                    "pettingzoo/module, or pettingzoo/module:name_of_a_class.")
         return getattr(home, maker or "parallel_env")(**arguments)
+
+
+def near_modules(module: str) -> str:
+    """One sentence about a module that its package, which is there, does not have."""
+    package, _, last = module.rpartition(".")
+    there = [each.name for each in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+    near = get_close_matches(last, there, 3, 0.5) or there
+    return f"{package} has no {last}; perhaps {', '.join(near)}."
 
 
 def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:

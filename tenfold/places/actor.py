@@ -13,6 +13,7 @@ from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fused import FusedActing
 from tenfold.engines.team import Team
 from tenfold.envs.vector import Environments, Episode, make_environments
+from tenfold.errors import ConfigError
 from tenfold.memory.frames import Seen
 from tenfold.places.watch import within
 from tenfold.settings import PPO, Run
@@ -33,6 +34,8 @@ def make_agent(run: Run, envs: Environments) -> Agent:
     if isinstance(run.agent, PPO):
         return PPOAgent(run.agent, envs.layout, policy_actions(envs.action_space, run.env), run.seed, device)
     actions = discrete_actions(envs.action_space, run.env)
+    if run.share and envs.agents == 1:
+        raise ConfigError("share", f"= true is for worlds of several agents, and {run.env} has one: leave it out.")
     if envs.agents > 1 and not run.share:
         return Team(run.agent, envs.layout, actions, run.seed, envs.agents, device)
     return DQNAgent(run.agent, envs.layout, actions, run.seed, device)

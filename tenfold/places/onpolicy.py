@@ -112,7 +112,8 @@ class OnPolicy:
         if envs.mask is not None:
             rollout.mask[t] = envs.mask
         again = False
-        left = min(rollout.left, crew.rounds_until(self.step, self.next_save()))
+        # the running statistics learn from every row, and the next one is acted on by them
+        left = 1 if self.agent.norm else min(rollout.left, crew.rounds_until(self.step, self.next_save()))
         for part in crew.collect(self.step, min(left, most or left)):
             if part.begins:
                 again = True
@@ -137,6 +138,7 @@ class OnPolicy:
                 self.remarks.append(first_rollout(rollout))
             (self.lockstep or self.engine).update(self.step, clock)
             clock.start()
+        if self.agent.norm or rollout.left == len(rollout.obs):
             crew.publish(self.agent, self.step)
             clock.lap("publish")
         return finished

@@ -76,7 +76,7 @@ class ProcessCrew(Crew):
     def follow(self, agent: Agent) -> None:
         atexit.register(self.kill)  # before multiprocessing's own, which would wait for them
         try:
-            self.weights = Weights(tuple(agent.online.flat.shape))
+            self.weights = Weights(agent.published().shape)
             self.publish(agent, 0)
             for index in range(self.run.actors):
                 name = f"actor {index}"
@@ -337,7 +337,7 @@ class ProcessCrew(Crew):
         return all(exact for _, exact, _, _ in answers)
 
     def publish(self, agent: Agent, step: int) -> None:
-        self.weights.publish(agent.online.flat.detach().cpu().numpy(), step)
+        self.weights.publish(agent.published(), step)
 
 
 def signal_name(number: int) -> str:

@@ -124,6 +124,9 @@ def test_checkpoints_do_not_change_the_run(small_run: Callable[..., Run], tmp_pa
 def test_a_new_end_goes_on_from_the_old_one(small_run: Callable[..., Run], tmp_path: Path) -> None:
     train(small_run(steps=400), tmp_path / "shorter", quiet=True)
     train(small_run(steps=600), tmp_path / "longer", quiet=True)
+    # every 70 steps a row and one where it ended, which is gone when it goes on
+    rows = [row["step"] for row in whole(tmp_path / "shorter")[1] if row["kind"] == "train"]
+    assert rows == [70, 140, 210, 280, 350, 400]
     result = resume(tmp_path / "shorter", 600, quiet=True)
     assert result.step == 600
     assert whole(tmp_path / "shorter") == whole(tmp_path / "longer")
