@@ -35,7 +35,7 @@ from tenfold.places.crew import Crew
 from tenfold.places.watch import Tie, deaf, enter
 from tenfold.settings import PPO, Run
 
-FAREWELL = 5.0  # seconds for a child to end before it is killed
+FAREWELL = 3.0  # seconds for a child to end before it is killed
 RESTARTS = 3  # in a row without a single step
 ABSENT = 1.0  # seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
 
