@@ -260,7 +260,7 @@ def finish(result: Any) -> int:
         print(f"Stopped at step {result.step:,} and saved. Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
     if result.mean_return is not None:
-        print(f"mean return of the last 100 training episodes: {result.mean_return:.2f} (exploring)")
+        print(f"mean return of the last {result.episodes} training episodes: {result.mean_return:.2f} (exploring)")
     if result.best_evaluation is not None and result.run.agent.name == "explorer":
         from tenfold.record.seeds import latest_row
         tell_fit(latest_row(result.path / "metrics.jsonl", "fit"))

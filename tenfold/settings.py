@@ -322,7 +322,7 @@ class Run(Config):
     verify: Whole = 0
     """repeat every N-th update with the plain engine from a copy of the same state and compare; 0: never"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """where the networks live; auto is cpu"""
+    """where the networks live; auto is cpu, or several CUDA devices where there are agents with a network each"""
     threads: Annotated[int, Limits(1, 1024)] = 1
     """threads of PyTorch"""
     eval_every: Whole = 10_000

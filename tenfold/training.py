@@ -56,6 +56,7 @@ class Result:
     seconds: float
     interrupted: int = 0
     unsaved: str = ""
+    episodes: int = 0  # of the last 100 at most, whose mean `mean_return` is
 
 
 class Finished(UserError):
@@ -163,7 +164,7 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         display.say(f"Note: {complaint}", always=True)
     onward = f", going on from step {place.step:,}" if place.step else ""
     display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}{onward}")
-    display.say(f"engine {place.engine_choice}; on {place.agent.device}; {place.agent.online.flat.numel():,} "
+    display.say(f"engine {place.engine_choice}; on {place.device}; {place.agent.online.flat.numel():,} "
                 f"parameters; {place.memory}{'; ' if place.where else ''}{place.where}")
     if not place.envs.exact_resume:
         display.say(f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a resume will not be exact.")
@@ -171,7 +172,7 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         place.lockstep.folder = folder.path
     recorder = Recorder(place, checkpoints, metrics, display, interrupt, note or {})
     recorder.complain()
-    session = {"from_step": place.step, "engine": place.engine_choice, "device": str(place.agent.device), "where": place.where}
+    session = {"from_step": place.step, "engine": place.engine_choice, "device": place.device, "where": place.where}
     folder.about.setdefault("sessions", []).append(session)
     recorder.try_to("write run.json", folder.write_about)
     try:
@@ -185,6 +186,8 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
             recorder.refuse_divergence()  # then the environment only suffers from its actions
             raise
         unsaved = recorder.save()
+        if place.step > recorder.logged:  # after the checkpoint, which a resume goes on from without this row
+            recorder.log()
     except ActorFault as fault:
         raise fault.adding(f"`tenfold resume {folder.path}` goes on from the last checkpoint.") from None
     finally:
@@ -192,7 +195,7 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         display.close()
     returns, seconds = metrics.returns, recorder.seconds()
     result = Result(folder.path, run, place.step, sum(returns) / len(returns) if returns else None,
-                    metrics.best_or_none(), seconds, interrupt.signal, unsaved)
+                    metrics.best_or_none(), seconds, interrupt.signal, unsaved, len(returns))
     if place.lockstep:
         session["verify"] = place.lockstep.sentence()
         recorder.try_to("write run.json", folder.write_about)
@@ -237,6 +240,7 @@ class Recorder:
         self.display, self.interrupt = display, interrupt
         self.seconds_before = note.get("seconds", 0.0)
         self.recordings: Recordings | None = None  # that a model of the world is judged on, once they are made
+        self.logged = place.step
         self.owes_evaluation = note.get("owes_evaluation", False)  # interrupted in one: it is made up for on resume
 
     def seconds(self) -> float:
@@ -244,6 +248,7 @@ class Recorder:
 
     def log(self) -> None:
         place = self.place
+        self.logged = place.step
         exploring = place.agent.exploring(place.step)
         statistics = place.engine.statistics()
         if not all(map(math.isfinite, statistics.values())):

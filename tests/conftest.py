@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import tenfold
+from tenfold.cli import main
 from tenfold.settings import DQN, Net, Run
+from tenfold.training import train
 
 torch.set_num_threads(1)
 
@@ -28,7 +30,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers start after this, and mus
     forget_stale_kernels()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small_run() -> Callable[..., Run]:
     """CartPole for a moment: every part runs, checkpoints and evaluations included."""
     def make(agent: dict[str, object] | None = None, **changes: object) -> Run:
@@ -38,10 +40,33 @@ def small_run() -> Callable[..., Run]:
     return make
 
 
+@pytest.fixture(scope="session")
+def finished_once(small_run: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of such a run, for tests that copy it."""
+    path = tmp_path_factory.mktemp("finished") / "run"
+    train(small_run(), path, quiet=True)
+    return path
+
+
 @pytest.fixture(name="tenfold")
 def command_line(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`tenfold ARGUMENTS…` as a user would type it, in a folder of its own."""
     def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run([Path(sys.executable).parent / "tenfold", *arguments], capture_output=True, text=True, cwd=tmp_path,
                               env=os.environ | {"COLUMNS": "200"}, timeout=300, **options)  # type: ignore[call-overload]
+    return run
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+         ) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The same in this process, where the seconds of a new one would protect nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        code = main(list(arguments))
+        shown = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, code, shown.out, shown.err)
     return run

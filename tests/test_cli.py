@@ -1,6 +1,7 @@
 """The command line as its user sees it."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ def test_train_says_what_it_does_and_where_the_results_are(tenfold) -> None:
     assert "dqn on CartPole-v1, seed 3, 400 steps -> runs/dqn-CartPole-v1" in done.stderr
     assert "replay of 300 rows takes 0.0 MiB" in done.stderr and "engine fused" in done.stderr
     assert "time: " in done.stderr and "env" in done.stderr and "update" in done.stderr
-    assert "mean return of the last 100 training episodes: " in done.stdout
+    assert re.search(r"mean return of the last \d\d training episodes: ", done.stdout)  # as many as there were
     assert "report: runs/dqn-CartPole-v1/report.html" in done.stdout
 
 
@@ -82,18 +83,18 @@ def test_video_without_a_screen(trained: Path, tmp_path: Path, name: str, capsys
     assert found["frames"] == found["lengths"][0] + 1  # the first frame, and one a step
 
 
-def test_resume_without_an_argument_takes_the_latest_run(tenfold) -> None:
-    tenfold("train", "dqn", *QUICK, "--out", "runs/older", "--quiet")
-    tenfold("train", "dqn", *QUICK, "--out", "runs/newer", "--quiet")
-    done = tenfold("resume")
+def test_resume_without_an_argument_takes_the_latest_run(here) -> None:
+    here("train", "dqn", *QUICK, "--out", "runs/older", "--quiet")
+    here("train", "dqn", *QUICK, "--out", "runs/newer", "--quiet")
+    done = here("resume")
     assert done.returncode == 2 and "runs/newer is finished at step 400: give a larger --steps" in done.stderr
-    done = tenfold("resume", "--steps", "0.5k")
+    done = here("resume", "--steps", "0.5k")
     assert done.returncode == 0 and "results: runs/newer" in done.stdout
 
 
-def test_list_shows_presets_agents_engines_environments_and_runs(tenfold) -> None:
-    tenfold("train", "dqn", *QUICK, "--out", "runs/mine", "--quiet")
-    shown = tenfold("list").stdout
+def test_list_shows_presets_agents_engines_environments_and_runs(here) -> None:
+    here("train", "dqn", *QUICK, "--out", "runs/mine", "--quiet")
+    shown = here("list").stdout
     for word in ("presets", "cartpole", "catch", "agents", "dqn", "engines", "plain", "CartPole-v1", "tenfold/Catch-v0", "runs/mine",
                  "dqn on CartPole-v1, finished at 400, return "):
         assert word in shown
@@ -144,19 +145,19 @@ def test_names_that_are_imported_later_are_shown_all_the_same() -> None:
     assert {"gae", "MaskedHeads", "RunningNorm"} <= set(dir(ten.ops))
 
 
-def test_a_native_vector_class_trains_and_says_that_its_resume_is_not_exact(tenfold) -> None:
-    done = tenfold("train", "dqn", "--env", "CartPole-v1", "--vectorize", "native", "--num-envs", "4", *QUICK, "--out", "native")
+def test_a_native_vector_class_trains_and_says_that_its_resume_is_not_exact(here) -> None:
+    done = here("train", "dqn", "--env", "CartPole-v1", "--vectorize", "native", "--num-envs", "4", *QUICK, "--out", "native")
     assert done.returncode == 0, done.stderr
     assert "a resume will not be exact" in done.stderr
-    done = tenfold("resume", "native", "--steps", "800")
+    done = here("resume", "native", "--steps", "800")
     assert done.returncode == 0, done.stderr
     assert "its episodes begin anew and this resume is not exact" in done.stderr and "step 80" in done.stderr
 
 
-def test_environment_arguments_reach_the_environment(tenfold) -> None:
-    done = tenfold("train", "dqn", "--env", "FrozenLake-v1(is_slippery=false, map_name=8x8)", *QUICK, "--out", "lake", "--quiet")
+def test_environment_arguments_reach_the_environment(here) -> None:
+    done = here("train", "dqn", "--env", "FrozenLake-v1(is_slippery=false, map_name=8x8)", *QUICK, "--out", "lake", "--quiet")
     assert done.returncode == 0, done.stderr
-    assert "FrozenLake-v1(is_slippery=false, map_name=8x8)" in tenfold("eval", "lake", "--episodes", "2").stdout
+    assert "FrozenLake-v1(is_slippery=false, map_name=8x8)" in here("eval", "lake", "--episodes", "2").stdout
 
 
 def test_a_users_own_environment_by_module(tenfold, tmp_path: Path) -> None:

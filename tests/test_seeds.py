@@ -112,9 +112,9 @@ def test_ctrl_c_while_the_processes_start_is_a_stop_like_any_other(small_run: Ca
 
 
 def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_path: Path,
-                                                             tenfold: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+                                                             here: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     shutil.copytree(four, tmp_path / "runs" / "many")
-    found = json.loads(tenfold("eval", "--episodes", "3", "--json").stdout)  # the latest run: all four
+    found = json.loads(here("eval", "--episodes", "3", "--json").stdout)  # the latest run: all four
     means = [member["mean_return"] for member in found["members"]]
     assert len(means) == 4 and found["iqm"] == pytest.approx(np.mean(sorted(means)[1:3]))
     assert found["interval"][0] <= found["iqm"] <= found["interval"][1]
@@ -122,11 +122,11 @@ def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_pat
     page = (four / "report.html").read_text()
     assert "interquartile mean of 4 seeds" in page and "<td>600</td>" in page
     assert "<th>torch</th>" in page and "<th>cores</th>" in page and "<h2>Command</h2><pre>[&quot;" in page
-    listed = tenfold("list").stdout
+    listed = here("list").stdout
     assert "dqn on CartPole-v1, 4 of 4 seeds finished at 600, mean return " in listed and "seed-0" not in listed
-    filmed = tenfold("eval", "runs/many", "--video")
+    filmed = here("eval", "runs/many", "--video")
     assert filmed.returncode == 2 and "runs/many/seed-0" in filmed.stderr
-    more = tenfold("resume", "runs/many", "--steps", "700", "--quiet")
+    more = here("resume", "runs/many", "--steps", "700", "--quiet")
     assert more.returncode == 0 and "4 seeds" in more.stdout
     members = json.loads((tmp_path / "runs" / "many" / "summary.json").read_text())["seeds"]
     assert [member["step"] for member in members.values()] == [700] * 4
@@ -134,8 +134,8 @@ def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_pat
 
 @pytest.mark.parametrize(("given", "words"), [("0", "cannot be read"), ("3..1", "cannot be read"), ("a", "cannot be read"),
                                               ("1,1", "twice"), ("-3", "cannot be read"), ("1,,2", "cannot be read")])
-def test_seeds_that_cannot_be_are_refused(given: str, words: str, tenfold: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    done = tenfold("train", "cartpole", f"--seeds={given}")
+def test_seeds_that_cannot_be_are_refused(given: str, words: str, here: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = here("train", "cartpole", f"--seeds={given}")
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
 
 

@@ -90,6 +90,13 @@ class DQNAgent:
                                 for purpose in (Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT)}
         return own
 
+    def published(self) -> np.ndarray:
+        """What actors elsewhere act by, as one float32 array: on the CPU the parameters themselves."""
+        return self.online.flat.detach().cpu().numpy()
+
+    def adopt(self, published: np.ndarray) -> None:
+        """Acts by what another process published, which was read into this agent's own `published()`."""
+
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics."""
         how = self.config.explore

@@ -38,7 +38,8 @@ def told_to_user() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise UserError(f"The policy cannot act: {error}.") from None
+        way_out = " (in a run: --agent.on-empty absent)" if "on_empty" in str(error) else ""
+        raise UserError(f"The policy cannot act: {error}{way_out}.") from None
 
 
 def graph_outputs(actions: PolicyActions, nodes: int) -> GraphOutputs:
@@ -190,6 +191,19 @@ class PPOAgent:
         own = copy.copy(self)
         own.keys = self.keys | {purpose: key(self.seed, purpose, actor) for purpose in (Purpose.ACTION, Purpose.NOISE_ACT)}
         return own
+
+    def published(self) -> np.ndarray:
+        """What actors elsewhere act by, as one float32 vector: on the CPU the parameters themselves, or a copy of them with the
+        observations' statistics behind, bit for bit."""
+        flat = self.online.flat.detach().cpu().numpy()
+        return flat if self.norm is None else np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
+
+    def adopt(self, published: np.ndarray) -> None:
+        """Acts by what another process published, which was read into this agent's own `published()`."""
+        if self.norm:
+            own = self.online.flat.numpy()
+            own[:] = published[:len(own)]
+            self.norm.moments[...] = published[len(own):].view(np.float64).reshape(self.norm.moments.shape)
 
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics: the mean deviation of continuous actions."""

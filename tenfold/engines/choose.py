@@ -4,12 +4,15 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.engines.fused import FusedEngine
 from tenfold.engines.fused_ppo import FusedPPO
+from tenfold.engines.placed import Placed, place_agents
 from tenfold.engines.plain import PlainEngine
 from tenfold.engines.plain_ppo import PlainPPO
+from tenfold.engines.team import STACKED_PRODUCTS, Apart, Team, products
 from tenfold.envs.vector import Environments
 from tenfold.errors import ConfigError
 from tenfold.memory.replay import Replay
 from tenfold.memory.rollout import Rollout
+from tenfold.memory.team import TeamReplay
 from tenfold.settings import Implicit, Noisy, Run
 
 
@@ -72,3 +75,34 @@ def choose_engine(run: Run, agent: DQNAgent, replay: Replay, envs: Environments)
     if obstacle:
         return PlainEngine(agent, replay, envs), f"plain, not fused: {obstacle}; compiled (torch.compile) only when asked for"
     return FusedEngine(agent, replay, envs), "fused, one compiled call a round; plain would be slower, compiled too"
+
+
+def choose_team_engine(run: Run, team: Team, replay: TeamReplay, envs: Environments,
+                       devices: list[str]) -> tuple[PlainEngine | Apart, str]:
+    """The engine of a world's agents, and one sentence about it; over `devices` if there are any and it pays."""
+    if run.engine == "compiled":
+        raise ConfigError("engine", f"= compiled is for a single agent, and {run.env} has {team.members}: use auto or plain.")
+    if run.verify:
+        raise ConfigError("verify", f"= {run.verify} is for a single agent, and {run.env} has {team.members}: leave it at 0.")
+    obstacle = why_not_fused(team)
+    if not devices or run.stack == "together" or run.engine == "fused":
+        return team_engine_here(run, team, replay, envs, obstacle)
+    places, words = place_agents(team, devices, fused=run.engine == "auto" and not obstacle)
+    if places:
+        return Placed(team, replay, envs, places), f"plain, {words}"
+    engine, choice = team_engine_here(run, team, replay, envs, obstacle)
+    return engine, f"{choice}; {words}"
+
+
+def team_engine_here(run: Run, team: Team, replay: TeamReplay, envs: Environments,
+                     obstacle: str) -> tuple[PlainEngine | Apart, str]:
+    """The same where the team is. The choice follows from the shapes alone, so that a run can be repeated."""
+    if run.stack != "together" and run.engine != "plain" and not obstacle:
+        return Apart(team, replay, envs, FusedEngine), f"fused, {team.members} agents one after another: a compiled call each"
+    why = f"not fused: {obstacle}" if obstacle and run.engine == "auto" else "as asked"
+    small = products(team) <= STACKED_PRODUCTS
+    if run.stack == "together" or (run.stack == "auto" and small):
+        reason = "faster than one after another while layers are small" if run.stack == "auto" else "as asked"
+        return PlainEngine(team, replay, envs), f"plain, {why}; {team.members} agents in one call, {reason}"  # type: ignore[arg-type]
+    reason = "faster than together when layers are large" if run.stack == "auto" else "as asked"
+    return Apart(team, replay, envs, PlainEngine), f"plain, {why}; {team.members} agents one after another, {reason}"

@@ -47,6 +47,11 @@ class PlainEngine:
             self.update_once(step, clock)
 
     def update_once(self, step: int, clock: Clock) -> None:
+        self.finish(self.launch(step, clock))
+        clock.lap("update")
+
+    def launch(self, step: int, clock: Clock) -> torch.Tensor:
+        """An update, as far as nobody has to wait for the device; returns every item's TD error."""
         agent, replay, config = self.agent, self.replay, self.agent.config
         replay.sample(value_at(replay.priorities.beta, step) if replay.priorities else 1.0)
         self.rows |= agent.draw_fractions(replay.batch.action.shape[-1])
@@ -57,12 +62,15 @@ class PlainEngine:
         agent.count += 1
         adam(agent.online.flat, grad, agent.mean, agent.square, agent.updates, value_at(config.lr, step), config.adam_eps)
         self.renew_target()
-        if replay.priorities:
-            replay.prioritise(errors.cpu().numpy())
         self.sums[2] += errors.abs().mean()
         self.sums[3] += norm.mean()
         self.sums[-1] += 1
         clock.lap("update")
+        return errors
+
+    def finish(self, errors: torch.Tensor) -> None:
+        if self.replay.priorities:
+            self.replay.prioritise(errors.cpu().numpy())
 
     def renew_target(self) -> None:
         agent, target = self.agent, self.agent.config.target

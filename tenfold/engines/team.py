@@ -5,7 +5,7 @@ with a member dimension. So a run can be updated either way, and both give the s
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -14,22 +14,24 @@ import numpy as np
 import torch
 
 from tenfold.agents.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors
-from tenfold.engines.fused import FusedEngine
 from tenfold.engines.plain import PlainEngine
 from tenfold.envs.vector import Environments
-from tenfold.errors import ConfigError, UserError
+from tenfold.errors import UserError
 from tenfold.memory.team import TeamReplay
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose
 from tenfold.record.clock import Clock
-from tenfold.settings import DQN, Implicit, Run
+from tenfold.settings import DQN, Implicit
 from tenfold.spaces import DiscreteActions, ObsLayout
 
 STACKED_PRODUCTS = 30_000_000  # multiplications of an agent's largest product up to which one call for all is faster
 
 
 class Team(DQNAgent):
-    """M agents as one: rows and actions come agent by agent, [M·B, …]. `agents` are the single ones."""
+    """M agents as one: rows and actions come agent by agent, [M·B, …]. `agents` are the single ones; where they learn on other
+    devices, `away` are those that do, and only what acts is brought back after every update."""
+
+    away: Sequence[DQNAgent] = ()
 
     def __init__(self, config: DQN, layout: ObsLayout, actions: DiscreteActions, seed: int, members: int,
                  device: str = "cpu") -> None:
@@ -79,6 +81,16 @@ class Team(DQNAgent):
         drawn = [agent.draw_fractions(items) for agent in self.agents]
         return {name: torch.stack([each[name] for each in drawn]) for name in drawn[0]}
 
+    def state(self) -> Tensors:
+        for home, away in zip(self.agents, self.away, strict=bool(self.away)):
+            home.block.copy_(away.block)
+        return super().state()
+
+    def load_state(self, state: Tensors) -> None:
+        super().load_state(state)
+        for home, away in zip(self.agents, self.away, strict=bool(self.away)):
+            away.block.copy_(home.block)
+
     def act(self, obs: Any, mask: Any = None) -> Any:
         """The greedy actions [M] for what every agent sees, [M, …]; or [M, B] for [M, B, …]. A single agent is `agents[m]`."""
         if len(obs) != self.members:
@@ -94,7 +106,7 @@ class Apart:
     def __init__(self, team: Team, replay: TeamReplay, envs: Environments, kind: type[PlainEngine]) -> None:
         self.agent, self.replay = team, replay
         self.engines = [kind(agent, own, lanes_of(envs, m))
-                        for m, (agent, own) in enumerate(zip(team.agents, replay.each, strict=True))]
+                        for m, (agent, own) in enumerate(zip(team.away or team.agents, replay.each, strict=True))]
 
     def warm_up(self) -> None:
         self.engines[0].warm_up()
@@ -115,7 +127,7 @@ class Apart:
         return {name: float(np.mean([one[name] for one in each])) for name in each[0]}
 
     def state(self) -> Tensors:
-        return {"sums": torch.stack([engine.sums for engine in self.engines])}
+        return {"sums": torch.stack([engine.sums.cpu() for engine in self.engines])}
 
     def load_state(self, state: Tensors) -> None:
         for engine, sums in zip(self.engines, state["sums"], strict=True):
@@ -139,25 +151,6 @@ def products(team: Team) -> int:
         shapes.append((config.distribution.cosines, net.sizes[net.joins]))  # the embedding
         counts = [config.batch_size * (config.distribution.samples if place >= net.joins else 1) for place in range(len(shapes))]
     return max(rows * i * o for rows, (i, o) in zip(counts, shapes, strict=True))
-
-
-def choose_team_engine(run: Run, team: Team, replay: TeamReplay, envs: Environments,
-                       obstacle: str) -> tuple[PlainEngine | Apart, str]:
-    """The engine of a world's agents, and one sentence about it. The choice follows from the shapes alone, so that a run can be
-    repeated; `obstacle` is what keeps the fused engine away."""
-    if run.engine == "compiled":
-        raise ConfigError("engine", f"= compiled is for a single agent, and {run.env} has {team.members}: use auto or plain.")
-    if run.verify:
-        raise ConfigError("verify", f"= {run.verify} is for a single agent, and {run.env} has {team.members}: leave it at 0.")
-    if run.stack != "together" and run.engine != "plain" and not obstacle:
-        return Apart(team, replay, envs, FusedEngine), f"fused, {team.members} agents one after another: a compiled call each"
-    why = f"not fused: {obstacle}" if obstacle and run.engine == "auto" else "as asked"
-    small = products(team) <= STACKED_PRODUCTS
-    if run.stack == "together" or (run.stack == "auto" and small):
-        reason = "faster than one after another while layers are small" if run.stack == "auto" else "as asked"
-        return PlainEngine(team, replay, envs), f"plain, {why}; {team.members} agents in one call, {reason}"  # type: ignore[arg-type]
-    reason = "faster than together when layers are large" if run.stack == "auto" else "as asked"
-    return Apart(team, replay, envs, PlainEngine), f"plain, {why}; {team.members} agents one after another, {reason}"
 
 
 # the two ways as a pair ---------------------------------------------------------------------------------------------------

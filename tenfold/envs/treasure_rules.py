@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import math
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Literal
@@ -16,6 +17,11 @@ EMPTY, WALL, AGENT, FIRST = range(4)  # codes of the map; FIRST is the first kin
 ACTIONS = ("up", "down", "left", "right")
 
 
+def require_number(what: str, value: object) -> None:
+    if not isinstance(value, int | float | np.number) or not math.isfinite(value):
+        raise EnvironmentFault(f"{what} = {value!r} cannot be: it is a finite number.")
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of treasure: what it earns, how often it appears beside the others, and how it is drawn."""
@@ -24,6 +30,12 @@ class Kind:
     value: float
     share: float = 1.0
     colour: tuple[int, int, int] = (218, 165, 32)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name[:1].isalpha() or "+" in self.name:
+            raise EnvironmentFault(f"A treasure's name = {self.name!r} cannot be: it begins with a letter, and has no + in it.")
+        for name in ("value", "share"):
+            require_number(f"{self.name}'s {name}", getattr(self, name))
 
     @property
     def letter(self) -> str:
@@ -59,8 +71,13 @@ class Rules:
             raise EnvironmentFault(f"A gridworld's spawn = {self.spawn} cannot be: it is a probability, 0 to 1.")
         if self.order not in ("fixed", "shuffled"):
             raise EnvironmentFault(f"A gridworld's order = {self.order} cannot be: it is fixed or shuffled.")
+        require_number("A gridworld's bump", self.bump)
+        if not all(isinstance(k, Kind) for k in self.kinds) or len({k.name for k in self.kinds}) < len(self.kinds):
+            raise EnvironmentFault(f"A gridworld's kinds are Kind objects, none with the name of another: see {self.kinds}.")
         if not self.kinds or min(k.share for k in self.kinds) < 0 or sum(k.share for k in self.kinds) <= 0:
             raise EnvironmentFault("A gridworld needs a kind of treasure, and shares that are not negative and not all 0.")
+        if any(len(cell) != 2 or not all(isinstance(at, int | np.integer) for at in cell) for cell in self.walls):
+            raise EnvironmentFault(f"A gridworld's walls are pairs of whole numbers, (row, column): see {self.walls}.")
         if any(not (0 <= y < self.height and 0 <= x < self.width) for y, x in self.walls):
             raise EnvironmentFault(f"A gridworld of {self.height} x {self.width} cells has a wall outside: see {self.walls}.")
         if np.count_nonzero(self.board() == EMPTY) < self.agents:
@@ -106,6 +123,7 @@ class Rules:
 
 RULES = {"tenfold/Treasure-v0": Rules(),
          "tenfold/TreasureSmall-v0": Rules(10, 10, kinds=(GEM,), spawn=0.02, agents=5, turns=50)}
+SHIPPED = frozenset(RULES)
 
 
 def is_gridworld(name: str) -> bool:
@@ -119,7 +137,9 @@ def is_gridworld(name: str) -> bool:
 
 
 def register(name: str, rules: Rules) -> None:
-    """Makes own rules known under a name, to be used wherever an environment's name is."""
+    """Makes own rules known under a name, to be used wherever an environment's name is; names that mean something are refused."""
+    if name in SHIPPED or name in gym.registry:
+        raise EnvironmentFault(f"{name} is an environment already: register your gridworld under a name of its own.")
     RULES[name] = rules
 
 

@@ -200,10 +200,20 @@ class Environments:
         return EnvironmentFault(f"{self.place(i)}: the {what} is not finite; mend the environment, or clip what it returns.")
 
     def raised(self, i: int, what: str, error: Exception) -> EnvironmentFault:
-        """What an environment's own code raised, and where."""
-        frames = traceback.extract_tb(error.__traceback__)
-        where, words = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}", " ".join(str(error).split())
-        return EnvironmentFault(f"{self.place(i)}: {what} raised {type(error).__name__} ({words}) in {where}.")
+        """What an environment's own code raised, and where; or what cannot be done with what it returned."""
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        try:
+            words = f"{type(error).__name__} ({' '.join(str(error).split())})"
+        except Exception:  # its own words are a mistake as well
+            words = type(error).__name__
+        if last.filename == __file__:
+            return EnvironmentFault(f"{self.place(i)}: what {what} returned cannot be used: {words}.")
+        return EnvironmentFault(f"{self.place(i)}: {what} raised {words} in {Path(last.filename).name}, line {last.lineno}.")
+
+    def check_shape(self, i: int, obs: Any, shape: tuple[int, ...]) -> None:
+        """Refuses an observation of another shape than its space's: NumPy would fill a row with it all the same."""
+        if np.shape(obs) != shape:
+            raise EnvironmentFault(f"{self.place(i)}: the observation has shape {np.shape(obs)}, and its space says {shape}.")
 
     def place(self, i: int, later: int = 0) -> str:
         """Where lane i is, for errors; `later` steps from now."""
@@ -258,6 +268,7 @@ class ScalarEnvironments(Environments):
         self.discrete = isinstance(one.action_space, gym.spaces.Discrete)
         self.direct = self.layout.direct
         seen = masks.observation_space if masks else one.observation_space
+        self.shape = seen.shape or ()
         self.plan = FlattenPlan(seen, name) if self.layout.parts else None
         self.rows = list(self.obs)  # views, made once
         self.flat_rows = [row.reshape(-1) for row in self.rows]
@@ -297,6 +308,8 @@ class ScalarEnvironments(Environments):
         obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
         row = self.rows[i]
         if self.direct:
+            if getattr(obs, "shape", None) != self.shape:
+                self.check_shape(i, obs, self.shape)
             row[...] = obs
         else:
             self.write(obs, i)
@@ -322,6 +335,8 @@ class ScalarEnvironments(Environments):
     def write(self, obs: Any, i: int) -> None:
         """Encodes an observation into row i: Dict and Tuple in one pass."""
         if self.plan is None:
+            if self.direct:
+                self.check_shape(i, obs, self.shape)
             self.layout.write(obs, self.rows[i])
             return
         try:

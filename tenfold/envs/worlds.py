@@ -7,6 +7,8 @@ not yet come, are `skipped` until the world begins again.
 
 import importlib
 import math
+import pkgutil
+from difflib import get_close_matches
 from typing import Any
 
 import gymnasium as gym
@@ -89,11 +91,24 @@ def make_parallel(name: str) -> Any:
     ident, arguments = split_name(name)
     module, _, maker = ident.removeprefix(PREFIX).partition(":")
     with make_errors(name, module):
-        home = importlib.import_module(module)
+        try:
+            home = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module or "." not in module:
+                raise
+            raise EnvironmentFault(f"{name} cannot be made: {near_modules(module)}") from None
         if not hasattr(home, maker or "parallel_env"):
             raise EnvironmentFault(f"{name} cannot be made: the module {module} has no {maker or 'parallel_env'}; write "
                                    "pettingzoo/module, or pettingzoo/module:name_of_a_class.")
         return getattr(home, maker or "parallel_env")(**arguments)
+
+
+def near_modules(module: str) -> str:
+    """One sentence about a module that its package, which is there, does not have."""
+    package, _, last = module.rpartition(".")
+    there = [each.name for each in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+    near = get_close_matches(last, there, 3, 0.5) or there
+    return f"{package} has no {last}; perhaps {', '.join(near)}."
 
 
 def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -123,6 +138,7 @@ class ParallelWorlds(Environments):
                          len(self.names))
         self.lane = {agent: a * worlds for a, agent in enumerate(self.names)}  # of its first world
         self.masked: bool | None = None
+        self.shape = (self.masks.observation_space if self.masks else seen).shape or ()
         shape, dtype = actions.shape or (), actions.dtype or np.dtype(np.int64)
         self.decode = self.masks.actions.decode if self.masks and self.masks.actions.parts else None
         if self.masks and self.decode:
@@ -150,6 +166,8 @@ class ParallelWorlds(Environments):
         if agent not in observations:
             raise EnvironmentFault(f"{self.place(lane)}: there is no observation for {agent}, which is there.")
         seen = observations[agent]
+        if self.layout.direct:
+            self.check_shape(lane, seen, self.shape)
         self.layout.write(seen, self.obs[lane])
         if self.fallible and not np.isfinite(self.obs[lane]).all():
             raise self.not_finite(lane)

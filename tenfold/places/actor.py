@@ -13,7 +13,9 @@ from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fused import FusedActing
 from tenfold.engines.team import Team
 from tenfold.envs.vector import Environments, Episode, make_environments
+from tenfold.errors import ConfigError
 from tenfold.memory.frames import Seen
+from tenfold.places.watch import within
 from tenfold.settings import PPO, Run
 from tenfold.spaces import discrete_actions, policy_actions
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:  # a run in one process needs no ring
 Agent = DQNAgent | PPOAgent
 STEP = ("reward", "terminated", "truncated", "skipped", "obs", "final_obs")  # what a step leaves in an adapter's arrays
 ACT, ENV, WAIT = range(3)  # places in `seconds`
+MAKING = 15.0  # seconds at least to make environments, however little patience: much is imported then
 
 
 def make_agent(run: Run, envs: Environments) -> Agent:
@@ -32,6 +35,8 @@ def make_agent(run: Run, envs: Environments) -> Agent:
         return PPOAgent(run.agent, envs.layout, policy_actions(envs.action_space, run.env), run.seed, device,
                         len(envs.component_names))
     actions = discrete_actions(envs.action_space, run.env)
+    if run.share and envs.agents == 1:
+        raise ConfigError("share", f"= true is for worlds of several agents, and {run.env} has one: leave it out.")
     if envs.agents > 1 and not run.share:
         return Team(run.agent, envs.layout, actions, run.seed, envs.agents, device)
     return DQNAgent(run.agent, envs.layout, actions, run.seed, device)
@@ -111,6 +116,12 @@ class Actor:
         exact = self.envs.restore(part_of(state, "envs."))
         self.seen.restore(part_of(state, "frames."), exact)
         return exact
+
+
+def sample_actor(run: Run) -> Actor:
+    """The first actor, to see what its environments are like; one that hangs while they are made is an error."""
+    with within(max(run.patience, MAKING), f"{run.env} was not made"):
+        return Actor(run, 0)
 
 
 def part_of(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -87,7 +87,7 @@ def act_for_learner(settings: dict[str, Any], link: Link, weights: Weights, talk
 
 def serve(actor: Actor, agent: Agent, link: Link, weights: Weights, talk: Connection) -> None:
     """Rounds as the learner lets them happen, and answers between them."""
-    flat, words, answered = agent.online.flat.numpy(), link.words, 0
+    newest, words, answered = agent.published(), link.words, 0
     while True:
         before = perf_counter()
         link.bell.until(lambda: bool(words[STOP]) or words[ASK] != answered or actor.rounds < words[LET], None)  # noqa: B023
@@ -107,7 +107,8 @@ def serve(actor: Actor, agent: Agent, link: Link, weights: Weights, talk: Connec
         if slot is None:
             continue
         actor.seconds[WAIT] += perf_counter() - before
-        weights.read(flat)
+        if weights.read(newest):
+            agent.adopt(newest)
         actor.advance(words[STEP], slot, weights.version)
         link.ring.publish()
 

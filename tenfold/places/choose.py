@@ -7,21 +7,18 @@ from time import perf_counter
 
 import numpy as np
 
-from tenfold.errors import ConfigError
-from tenfold.places.actor import Actor, make_agent
+from tenfold.places.actor import make_agent, sample_actor
 from tenfold.places.crew import Crew
-from tenfold.settings import PPO, Run
+from tenfold.places.watch import within
+from tenfold.settings import Run
 
 PAYS = 300e-6  # seconds of an actor's round, acting and stepping, from which a process of its own pays
 LOOK = 0.3  # seconds for finding out
+COMPILING = 60.0  # seconds at least for a step then, however little patience: the first compiles kernels
 
 
 def make_crew(run: Run) -> tuple[Crew | None, str]:
     """The run's actors, and one sentence about where they are; None: a single one, which the place itself is."""
-    normalises = isinstance(run.agent, PPO) and run.agent.normalize_obs
-    if run.where == "processes" and normalises:
-        raise ConfigError("agent.normalize_obs", "= true learns from every step before the next one, so actors cannot be in "
-                          "processes of their own: use --where serial, or leave it out.")
     if run.where == "processes":
         return in_processes(run), f"{run.actors} actor{'s' * (run.actors > 1)} in processes, as asked"
     if run.actors == 1:
@@ -29,9 +26,8 @@ def make_crew(run: Run) -> tuple[Crew | None, str]:
     if run.where == "serial":
         return Crew(run), f"{run.actors} actors in this process, as asked"
     cores = len(os.sched_getaffinity(0))
-    if normalises or cores == 1:
-        why = "observations are normalised as they come" if normalises else "there is one core"
-        return Crew(run), f"{run.actors} actors in this process: {why}"
+    if cores == 1:
+        return Crew(run), f"{run.actors} actors in this process: there is one core"
     seconds = round_seconds(run)
     words = f"an actor's round takes {1e6 * seconds:,.0f} us, and processes pay from {1e6 * PAYS:,.0f} us on"
     if seconds < PAYS:
@@ -46,14 +42,15 @@ def in_processes(run: Run) -> Crew:
 
 def round_seconds(run: Run) -> float:
     """The median time in which an actor chooses actions and steps its environments."""
-    actor = Actor(run, 0)
+    actor = sample_actor(run)
     actor.follow(make_agent(replace(run, device="cpu"), actor.envs))
     row = {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
     found: list[float] = []
     end = perf_counter() + LOOK
     while len(found) < 5 or (perf_counter() < end and len(found) < 1000):
         start = perf_counter()
-        actor.advance(run.steps, row)  # exploring as little as it will
+        with within(max(run.patience, COMPILING), f"{run.env} has not finished a step"):
+            actor.advance(run.steps, row)  # exploring as little as it will
         found.append(perf_counter() - start)
     actor.envs.close()
     return statistics.median(found)

@@ -38,12 +38,16 @@ class Crew:
             self.envs.put(first, "mask", mask)
 
     def collect(self, step: int, left: int) -> Iterator[Part]:
-        """A row of every actor. `left`: rounds that may be played before the learner publishes again."""
+        """A row of every actor. `left`: rounds that may be played until the learner publishes again, or the run ends."""
         for actor, row in zip(self.actors, self.rows, strict=True):
             actor.advance(step, row)
             self.spent[actor.index] = actor.seconds
             self.see(actor.first, row["obs"], row.get("mask"))
             yield Part(actor.index, actor.first, row)
+
+    def rounds_until(self, step: int, end: int) -> int:
+        """Rounds that all actors play from one step to another, at least one."""
+        return max(-((step - end) // self.envs.worlds), 1)
 
     def hold(self) -> int:
         """Brings actors to rest where they are, and says how many rounds the furthest is ahead."""

@@ -14,6 +14,7 @@ from tenfold.memory.rollout import Rollout
 from tenfold.places.actor import episodes, make_agent
 from tenfold.places.choose import make_crew
 from tenfold.places.crew import Crew
+from tenfold.places.look import first_rollout
 from tenfold.record.clock import EVERY, Clock
 from tenfold.settings import PPO, Run
 
@@ -51,6 +52,10 @@ class OnPolicy:
     @property
     def engine_name(self) -> str:
         return self.engine_choice.split(",")[0]
+
+    @property
+    def device(self) -> str:
+        return str(self.agent.device)
 
     @property
     def memory(self) -> str:
@@ -108,7 +113,9 @@ class OnPolicy:
         if envs.mask is not None:
             rollout.mask[t] = envs.mask
         again = False
-        for part in crew.collect(self.step, min(rollout.left, most or rollout.left)):
+        # the running statistics learn from every row, and the next one is acted on by them
+        left = 1 if self.agent.norm else min(rollout.left, crew.rounds_until(self.step, self.next_save()))
+        for part in crew.collect(self.step, min(left, most or left)):
             if part.begins:
                 again = True
                 continue
@@ -128,11 +135,20 @@ class OnPolicy:
         clock.lap("store")
         self.count_step()
         if not rollout.left:
+            if not self.agent.updates:
+                self.remarks.append(first_rollout(rollout))
             (self.lockstep or self.engine).update(self.step, clock)
             clock.start()
+        if self.agent.norm or rollout.left == len(rollout.obs):
             crew.publish(self.agent, self.step)
             clock.lap("publish")
         return finished
+
+    def next_save(self) -> int:
+        """The step up to which actors may go: there nobody is to be ahead of the others, so that what is saved is the same
+        wherever they act."""
+        every, end = self.run.checkpoint_every, self.run.steps
+        return min((self.step // every + 1) * every, end) if every else end
 
     def settle(self) -> list[Episode]:
         """Before the state is saved: goes on until all actors have come as far as the furthest."""

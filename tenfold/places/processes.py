@@ -29,14 +29,13 @@ from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import LINE, Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
-from tenfold.places.actor import Actor, Agent, Gathered, Part, part_of
+from tenfold.places.actor import MAKING, Agent, Gathered, Part, part_of, sample_actor
 from tenfold.places.child import ASK, LET, START_UP, STEP, STOP, Link, act_for_learner
 from tenfold.places.crew import Crew
 from tenfold.places.watch import Tie, deaf, enter
 from tenfold.settings import PPO, Run
 
-MAKING = 15.0  # seconds at least for a child to make its environments, however little patience: much is imported then
-FAREWELL = 5.0  # seconds for a child to end before it is killed
+FAREWELL = 3.0  # seconds for a child to end before it is killed
 RESTARTS = 3  # in a row without a single step
 ABSENT = 1.0  # seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
 
@@ -54,7 +53,7 @@ class ProcessCrew(Crew):
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        probe = Actor(run, 0)
+        probe = sample_actor(run)
         self.envs, self.schema = Gathered(probe.envs, run.actors), probe.schema()
         self.worlds = probe.envs.worlds
         probe.envs.close()
@@ -67,6 +66,7 @@ class ProcessCrew(Crew):
         self.talks: list[Any] = [None] * run.actors
         self.greeted: set[int] = set()
         self.asked = [0] * run.actors
+        self.warm: set[int] = set()  # whose processes have played a row: the first loads kernels
         self.heard = [monotonic()] * run.actors  # when each was last seen alive, or was given something to do
         self.failures = [0] * run.actors  # processes lost since the last row
         self.began: list[Part] = []
@@ -76,7 +76,7 @@ class ProcessCrew(Crew):
     def follow(self, agent: Agent) -> None:
         atexit.register(self.kill)  # before multiprocessing's own, which would wait for them
         try:
-            self.weights = Weights(tuple(agent.online.flat.shape))
+            self.weights = Weights(agent.published().shape)
             self.publish(agent, 0)
             for index in range(self.run.actors):
                 name = f"actor {index}"
@@ -136,8 +136,8 @@ class ProcessCrew(Crew):
             self.failures[index] += 1
             if self.run.on_death == "stop" or self.failures[index] > RESTARTS:
                 times = f", the {self.failures[index]}th time without a step" if self.run.on_death == "restart" else ""
-                raise ActorFault(f"Actor {index} {fault.how}{times}: the run stops.", fault.trace)
-            self.words.append(f"actor {index} {fault.how}; another takes its place")
+                raise ActorFault(f"Actor {index} {fault.how.rstrip('.')}{times}: the run stops.", fault.trace)
+            self.words.append(f"actor {index} {fault.how.rstrip('.')}; another takes its place")
             link.handshake.renew(link.name)
             self.start(link)
             try:
@@ -154,6 +154,7 @@ class ProcessCrew(Crew):
         process, talk = self.processes[index], self.talks[index]
         self.processes[index] = self.talks[index] = None
         self.greeted.discard(index)
+        self.warm.discard(index)
         if process:
             process.kill()
             process.join()
@@ -189,7 +190,7 @@ class ProcessCrew(Crew):
         slowest = min(link.taken for link in self.links)
         for link in self.links:
             link.words[STEP] = step
-            let = link.taken + left if self.together else slowest + self.run.ahead + 1
+            let = link.taken + left if self.together else slowest + min(left, self.run.ahead + 1)
             if link.words[LET] != let:
                 if link.played >= link.words[LET]:  # it had nothing to do until now
                     self.heard[link.index] = monotonic()
@@ -213,6 +214,7 @@ class ProcessCrew(Crew):
     def note(self, link: Link, row: dict[str, np.ndarray]) -> None:
         now = perf_counter()
         self.heard[link.index], self.failures[link.index] = monotonic(), 0
+        self.warm.add(link.index)
         self.spent[link.index] = row["seconds"]
         self.ages.append((self.weights.newest - int(row["version"]), now - float(row["acted"])))
         self.see(link.index * self.worlds, row["obs"], row.get("mask"))
@@ -225,7 +227,7 @@ class ProcessCrew(Crew):
             if not missing or (not self.together and len(missing) < len(self.links)) or self.began:
                 return
             before = monotonic()
-            left = max(min(self.heard[link.index] for link in missing) + self.run.patience - before, 0.01)
+            left = max(min(self.heard[link.index] + self.patience(link) for link in missing) - before, 0.01)
             rows, ends = [link.ring.data for link in missing], [process.sentinel for process in self.processes]
             for thing in wait_for([*rows, *ends], left):
                 if isinstance(thing, Signal):
@@ -241,8 +243,12 @@ class ProcessCrew(Crew):
         for link in missing:
             if link.taken >= link.words[LET]:  # it waits for the others
                 self.heard[link.index] = monotonic()
-            if monotonic() - self.heard[link.index] > self.run.patience and not link.ring.available():
-                self.replace(link, self.too_slow(f"finished a step of {self.run.env}", self.run.patience))
+            if monotonic() - self.heard[link.index] > self.patience(link) and not link.ring.available():
+                self.replace(link, self.too_slow(f"finished a step of {self.run.env}", self.patience(link)))
+
+    def patience(self, link: Link) -> float:
+        """Seconds for an actor's step."""
+        return self.run.patience if link.index in self.warm else max(self.run.patience, MAKING)
 
     # words
 
@@ -331,7 +337,7 @@ class ProcessCrew(Crew):
         return all(exact for _, exact, _, _ in answers)
 
     def publish(self, agent: Agent, step: int) -> None:
-        self.weights.publish(agent.online.flat.detach().cpu().numpy(), step)
+        self.weights.publish(agent.published(), step)
 
 
 def signal_name(number: int) -> str:

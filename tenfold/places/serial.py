@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from tenfold.agents.dqn import DQNAgent
-from tenfold.engines.choose import choose_engine, why_not_fused
+from tenfold.engines.choose import choose_engine, choose_team_engine
 from tenfold.engines.fused import FusedEngine
+from tenfold.engines.placed import Placed, several_devices
 from tenfold.engines.plain import PlainEngine
-from tenfold.engines.team import Team, choose_team_engine
+from tenfold.engines.team import Team
 from tenfold.engines.verify import Lockstep
 from tenfold.envs.vector import Episode, make_environments
 from tenfold.memory.frames import Seen
@@ -38,7 +39,8 @@ class Serial:
         self.agent = agent
         if isinstance(agent, Team):
             self.replay = TeamReplay(run.agent, self.envs.layout, self.envs.worlds, run.seed, agent.members)
-            self.engine, self.engine_choice = choose_team_engine(run, agent, self.replay, self.envs, why_not_fused(agent))
+            devices = several_devices() if run.device == "auto" else []
+            self.engine, self.engine_choice = choose_team_engine(run, agent, self.replay, self.envs, devices)
         else:
             self.replay = Replay(run.agent, self.envs.layout, self.envs.num_envs, run.seed)
             self.engine, self.engine_choice = choose_engine(run, agent, self.replay, self.envs)
@@ -63,6 +65,11 @@ class Serial:
     @property
     def engine_name(self) -> str:
         return self.engine_choice.split(",")[0]
+
+    @property
+    def device(self) -> str:
+        """Where learning happens."""
+        return ", ".join(dict.fromkeys(self.engine.devices)) if isinstance(self.engine, Placed) else str(self.agent.device)
 
     @property
     def memory(self) -> str:
@@ -113,7 +120,8 @@ class Serial:
         """Takes the rows that actors brought, runs the updates due for them, and lets actors know."""
         finished: list[Episode] = []
         self.clock.start()
-        for part in crew.collect(self.step, 1):
+        left = crew.rounds_until(self.step, self.run.steps) if self.run.ahead else 1
+        for part in crew.collect(self.step, left):
             finished += self.take(part)
         self.rounds += 1
         if self.learn():

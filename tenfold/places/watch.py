@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from typing import Any
@@ -57,6 +58,30 @@ def deaf() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class TimeUp(BaseException):
+    """No `Exception`: what is under way may not take it for one of its own."""
+
+
+@contextlib.contextmanager
+def within(seconds: float, words: str) -> Iterator[None]:
+    """An error of these words where something takes longer than that in the main thread, whose signals alone can end it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise TimeUp
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # and again every second, should it have been swallowed
+        yield
+    except TimeUp:
+        raise UserError(f"{words} in {seconds:g} s (the environment hangs, or needs a larger --patience).") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
 
 
 def refuse_in_child() -> None:

@@ -111,7 +111,7 @@ def test_the_engine_is_chosen_by_what_fits_and_said_aloud() -> None:
     assert isinstance(fused.engine, Apart) and fused.engine_choice == "fused, 5 agents one after another: a compiled call each"
     implicit = Serial(world(agent=IMPLICIT))
     assert type(implicit.engine) is PlainEngine and "5 agents in one call, faster than one after another" in implicit.engine_choice
-    wide = Serial(world(agent=IMPLICIT | {"net": {"hidden": [4096, 4096]}, "batch_size": 32}))
+    wide = Serial(world(agent=IMPLICIT | {"net": {"hidden": [512, 512]}, "batch_size": 64}))  # 64 * 3 * 512 * 512 > 30M
     assert isinstance(wide.engine, Apart) and "faster than together when layers are large" in wide.engine_choice
     for bad in ({"engine": "compiled"}, {"verify": 5}):
         with pytest.raises(ConfigError, match=f"{next(iter(bad))} = .* is for a single agent, and .* has 5"):

@@ -1,6 +1,7 @@
 """Treasure Hunt: moves worked out by hand, what agents see, how treasures come, and the two yardsticks."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,19 @@ def test_rules_by_name_and_their_errors() -> None:
         Rules(5, 5, walls=((5, 1),))
     with pytest.raises(EnvironmentFault, match="shares"):
         Rules(kinds=(Kind("none", 1, 0.0),))
+
+
+@pytest.mark.parametrize(("make", "said"), [
+    (lambda: Rules(bump=float("nan")), "bump = nan cannot be: it is a finite number"), (lambda: Kind("gem", float("inf")), "gem's value = inf"),
+    (lambda: Kind("gem", "ten"), "gem's value = 'ten'"), (lambda: Kind("gem", 1, float("nan")), "gem's share = nan"),  # type: ignore[arg-type]
+    (lambda: Kind("", 1), "begins with a letter"), (lambda: Kind("3", 1), "begins with a letter"), (lambda: Kind("a+b", 1), "has no \\+"),
+    (lambda: Rules(kinds=("gem",)), "kinds are Kind objects"), (lambda: Rules(kinds=(GEM, GEM)), "none with the name of another"),  # type: ignore[arg-type]
+    (lambda: Rules(walls=((1, 2, 3),)), "pairs of whole numbers"), (lambda: Rules(walls=((1.5, 2),)), "pairs of whole numbers"),  # type: ignore[arg-type]
+    (lambda: rules_of("tenfold/Treasure-v0(kinds=gem+gem)"), "none with the name of another"),
+    (lambda: register("tenfold/TreasureSmall-v0", Rules()), "is an environment already"), (lambda: register("CartPole-v1", Rules()), "is an environment already")])
+def test_data_that_cannot_be_a_gridworld_is_refused_in_a_sentence(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(EnvironmentFault, match=said):
+        make()
 
 
 @pytest.mark.parametrize("name", ["tenfold/Treasure-v0(turns=20)", "tenfold/TreasureSmall-v0(turns=20)"])

@@ -172,7 +172,7 @@ def test_faults_name_world_agent_episode_and_step(how: Any, said: str, monkeypat
 
 
 def test_environments_that_cannot_be_lanes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, said in (("pettingzoo/relay(shape=4)", "ann has observations .* and cid .* equal spaces"), ("pettingzoo/nowhere", "module nowhere"),
+    for name, said in (("pettingzoo/relay(shape=4)", "ann has observations .* and cid .* equal spaces"), ("pettingzoo/nowhere", "module nowhere"), ("pettingzoo/mpe2.simple_sprad_v3", "mpe2 has no simple_sprad_v3; perhaps simple_spread_v3"),
                        ("pettingzoo/relay:Missing", "has no Missing"), ("pettingzoo/relay(speed=1)", "cannot be made: TypeError")):
         with pytest.raises(EnvironmentFault, match=said):
             make_environments(name, 1, 0, "scalar")

@@ -1,5 +1,6 @@
 """A user's mistake is one sentence on standard error, exit code 2, no traceback, and nothing is left behind or lost."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,18 +73,26 @@ def test_a_mistake_ends_the_real_process_with_code_2(tenfold) -> None:
     assert done.stderr == "tenfold: agent.n_step = 0 is out of range: it must be at least 1.\n"
 
 
-def test_an_existing_run_is_kept_unless_overwrite_is_said(tenfold, tmp_path: Path) -> None:
-    assert tenfold("train", "dqn", *QUICK, "--out", "run", "--quiet").returncode == 0
+def test_an_existing_run_is_kept_unless_overwrite_is_said(here, tmp_path: Path) -> None:
+    assert here("train", "dqn", *QUICK, "--out", "run", "--quiet").returncode == 0
     first = (tmp_path / "run" / "run.json").read_text()
-    again = tenfold("train", "dqn", *QUICK, "--out", "run", "--quiet")
+    again = here("train", "dqn", *QUICK, "--out", "run", "--quiet")
     assert again.returncode == 2
     assert "run holds a run already: continue it with `tenfold resume run`, replace it with --overwrite" in again.stderr
     assert (tmp_path / "run" / "run.json").read_text() == first
     # settings that cannot be used do not destroy it either
-    assert tenfold("train", "dqn", "--env", "Pendulum-v1", "--out", "run", "--overwrite").returncode == 2
+    assert here("train", "dqn", "--env", "Pendulum-v1", "--out", "run", "--overwrite").returncode == 2
     assert (tmp_path / "run" / "run.json").read_text() == first
-    assert tenfold("train", "dqn", *QUICK, "--out", "run", "--overwrite", "--quiet").returncode == 0
+    assert here("train", "dqn", *QUICK, "--out", "run", "--overwrite", "--quiet").returncode == 0
     assert (tmp_path / "run" / "run.json").read_text() != first
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tenfold.cli import main
+    path = tmp_path_factory.mktemp("quick") / "run"
+    assert main(["train", "dqn", *QUICK, "--out", str(path), "--quiet"]) == 0
+    return path
 
 
 @pytest.mark.parametrize(("flags", "sentence"), [
@@ -91,10 +100,9 @@ def test_an_existing_run_is_kept_unless_overwrite_is_said(tenfold, tmp_path: Pat
     (["--checkpoint", "best"], "has no best checkpoint, since no evaluation ran"),
     (["--episodes", "0"], "--episodes = 0 is out of range"), (["--episodes", "x"], "--episodes = x is not a whole number"),
     (["--video", "film.avi"], "must end in .gif or .mp4")])
-def test_eval_refuses_what_is_not_there(flags: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_refuses_what_is_not_there(flags: list[str], sentence: str, quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tenfold.cli import main
-    assert main(["train", "dqn", *QUICK, "--out", str(tmp_path / "run"), "--quiet"]) == 0
-    assert main(["eval", str(tmp_path / "run"), *flags]) == 2
+    assert main(["eval", str(quick), *flags]) == 2
     assert sentence in capsys.readouterr().err
 
 
@@ -119,9 +127,8 @@ def test_an_environment_that_gives_nan_is_named_and_the_checkpoint_kept(tenfold,
 
 
 @pytest.fixture
-def finished(tmp_path: Path, small_run) -> Path:
-    from tenfold.training import train
-    train(small_run(), tmp_path / "run", quiet=True)
+def finished(tmp_path: Path, finished_once: Path) -> Path:
+    shutil.copytree(finished_once, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -209,12 +216,12 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
     agent = load(tmp_path / "cut")
     assert max(play(run.env, agent, greedy(agent), 2, 0, limit=50).lengths) <= 50
     forever = small_run({"learning_starts": 10_000}, env="CliffWalking-v1", steps=200, eval_every=100, episode_limit=10**9)
-    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     result = train(forever, tmp_path / "heard", quiet=True)
     assert (result.interrupted, result.step) == (signal.SIGINT, 100)
     config = tmp_path / "heard" / "config.yaml"
     assert '"kind": "eval"' not in (tmp_path / "heard" / "metrics.jsonl").read_text() and config.exists()
-    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     assert resume(tmp_path / "heard", quiet=True).step == 100  # the evaluation it owes comes first
 
 

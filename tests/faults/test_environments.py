@@ -17,6 +17,13 @@ from tenfold.record.folder import RunFolder
 from tenfold.settings import Run
 
 
+class Mute(Exception):
+    """One whose words are a mistake as well."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
 class Mistaken(gym.Env):
     """Does wrong what `what` says, in the third step."""
 
@@ -35,6 +42,10 @@ class Mistaken(gym.Env):
             raise RuntimeError("the motor\nis hot")
         if self.t == 3 and self.what == "shape":
             obs = np.zeros(3, np.float32)
+        if self.t == 3 and self.what == "row":
+            obs = obs[None]
+        if self.t == 3 and self.what == "mute":
+            raise Mute
         if self.t == 3 and self.what == "four":
             return obs, reward, False, {}
         return obs, "one" if self.t == 3 and self.what == "reward" else reward, False, False, {}
@@ -45,9 +56,11 @@ gym.register("Mistaken-v0", Mistaken)
 
 @pytest.mark.parametrize(("what", "said"), [
     ("raise", r"environment 0, episode 0, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py, line \d+"),
-    ("shape", r"step raised ValueError \(could not broadcast input array from shape \(3,\) into shape \(2,\)\)"),
-    ("four", r"step raised ValueError \(not enough values to unpack"), ("reward", "step raised ValueError"),
-    ("reset", "episode 0, step 0: reset raised ValueError")])
+    ("shape", r"episode 0, step 2: the observation has shape \(3,\), and its space says \(2,\)\."),
+    ("row", r"episode 0, step 2: the observation has shape \(1, 2\), and its space says \(2,\)\."),
+    ("four", r"what step returned cannot be used: ValueError \(not enough values to unpack"),
+    ("reward", r"step 2: what step returned cannot be used: ValueError"), ("mute", r"step 2: step raised Mute in test_environments.py, line \d+"),
+    ("reset", "episode 0, step 0: what reset returned cannot be used: ValueError")])
 def test_what_an_environment_raises_is_named_with_its_place(what: str, said: str) -> None:
     with pytest.raises(EnvironmentFault, match=said):
         place = Serial(Run(env=f"Mistaken-v0(what={what})"))

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tenfold.cli import main
 from tenfold.errors import CheckpointError
 from tenfold.record.checkpoint import Checkpoints
 from tenfold.record.folder import RunFolder
@@ -31,7 +33,7 @@ def wait_for(condition, seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)])
 def test_a_signal_saves_and_prints_the_resume_command(number: signal.Signals, code: int, tmp_path: Path) -> None:
     process = start(tmp_path, "--checkpoint-every", "0")
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
@@ -45,7 +47,7 @@ def test_a_signal_saves_and_prints_the_resume_command(number: signal.Signals, co
     assert resume(tmp_path / "run", step + 50, quiet=True).step == step + 50
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("delay", [pytest.param(0.0, marks=pytest.mark.slow), 0.05, pytest.param(0.2, marks=pytest.mark.slow)])
 def test_ctrl_c_during_checkpoints_leaves_a_run_that_resumes(delay: float, tmp_path: Path) -> None:
     process = start(tmp_path, "--checkpoint-every", "1")  # it does little else
     wait_for(lambda: list((tmp_path / "run" / "checkpoints").glob("step-*")))
@@ -91,10 +93,9 @@ HOW = ["truncated", "empty", "foreign", "first bit", "header bit", "middle bit",
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_damaged_checkpoint_is_set_aside_and_the_previous_one_used(how: str, small_run, tmp_path: Path,
+def test_a_damaged_checkpoint_is_set_aside_and_the_previous_one_used(how: str, finished_once: Path, tmp_path: Path,
                                                                      capsys: pytest.CaptureFixture[str]) -> None:
-    train(small_run(), tmp_path / "run", quiet=True)
-    train(small_run(), tmp_path / "whole", quiet=True)
+    shutil.copytree(finished_once, tmp_path / "run")
     newest = tmp_path / "run" / "checkpoints" / "step-000000000600.safetensors"
     damage(newest, how)
     result = resume(tmp_path / "run")
@@ -102,21 +103,21 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_previous_one_used(how: str, s
     assert "Note: " in said and newest.name in said and "set aside" in said
     assert result.step == 600
     folder, _ = RunFolder.open(tmp_path / "run")
-    other, _ = RunFolder.open(tmp_path / "whole")
+    other, _ = RunFolder.open(finished_once)
     repaired, intact = Checkpoints(folder, 2).read(600)[0], Checkpoints(other, 2).read(600)[0]
     assert {k: v.tolist() for k, v in repaired.items()} == {k: v.tolist() for k, v in intact.items()}
 
 
 @pytest.mark.parametrize("how", [*HOW, "missing"])
-def test_damaged_replay_rows_are_noticed_too(how: str, small_run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(small_run(), tmp_path / "run", quiet=True)
+def test_damaged_replay_rows_are_noticed_too(how: str, finished_once: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(finished_once, tmp_path / "run")
     damage(tmp_path / "run" / "replay" / "rows-000000000600.safetensors", how)
     assert resume(tmp_path / "run").step == 600
     assert "rows-000000000600.safetensors" in capsys.readouterr().err
 
 
-def test_when_nothing_is_whole_the_error_says_so(small_run, tmp_path: Path) -> None:
-    train(small_run(), tmp_path / "run", quiet=True)
+def test_when_nothing_is_whole_the_error_says_so(finished_once: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_once, tmp_path / "run")
     for path in (tmp_path / "run" / "checkpoints").glob("step-*"):
         damage(path, "last bit")  # of the arrays; the middle may lie in the header
     with pytest.raises(CheckpointError, match=r"No checkpoint of .* is whole: .* do not match their checksum"):
@@ -124,8 +125,8 @@ def test_when_nothing_is_whole_the_error_says_so(small_run, tmp_path: Path) -> N
     assert len(list((tmp_path / "run" / "checkpoints").glob("step-*.safetensors"))) == 2  # left for a person to look at
 
 
-def test_a_checkpoint_of_another_run_is_refused(small_run, tmp_path: Path) -> None:
-    train(small_run(), tmp_path / "run", quiet=True)
+def test_a_checkpoint_of_another_run_is_refused(small_run, finished_once: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_once, tmp_path / "run")
     train(small_run(seed=9), tmp_path / "other", quiet=True)
     for path in (tmp_path / "other" / "checkpoints").glob("step-*"):
         (tmp_path / "run" / "checkpoints" / path.name).write_bytes(path.read_bytes())
@@ -147,8 +148,7 @@ def test_a_full_disk_does_not_end_the_run_and_the_previous_checkpoint_stays(tmp_
     assert "Warning: cannot save a checkpoint at step" in err and "training goes on" in err
     assert process.returncode == 2 and "Traceback" not in err
     assert "the end of the run could not be saved" in err and "step 3,000" in err
-    done = subprocess.run([sys.executable, "-m", "tenfold.cli", "train", "dqn", "--out", "run"], cwd=tmp_path, capture_output=True)
-    assert done.returncode == 2  # the folder is still a run
+    assert main(["train", "dqn", "--out", str(tmp_path / "run")]) == 2  # the folder is still a run
 
 
 def test_a_failed_save_leaves_the_previous_checkpoint_as_it_was(small_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tenfold.errors import ConfigError, UserError
 from tenfold.places import choose
 from tenfold.places.make import Place, make_place
 from tenfold.places.processes import ProcessCrew
@@ -22,6 +23,7 @@ CASES = {"dqn": {"env": "CartPole-v1", "agent": DQN, "num_envs": 2},
          "compiled task, prioritised": {"env": "tenfold/CartPole-v1", "agent": DQN | {"replay": "prioritized", "n_step": 2}},
          "five agents": {"env": "tenfold/TreasureSmall-v0", "agent": IMPLICIT, "num_envs": 2},
          "policy": {"env": "tenfold/CartPole-v1", "agent": PPO, "num_envs": 2},
+         "normalised policy": {"env": "CartPole-v1", "agent": PPO | {"normalize_obs": True}, "num_envs": 2},
          "masked policy": {"env": "tenfold/JobShop-v0(instance=ft06)", "agent": PPO | {"on_empty": "absent"}}}
 
 
@@ -39,16 +41,23 @@ def play(place: Place, steps: int) -> None:
         place.round(steps)
 
 
-@pytest.mark.parametrize("case", CASES)
+# Q-learning's plainest case is also below, in a run that moves
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow) if case == "dqn" else case for case in CASES])
 def test_synchronous_processes_equal_the_serial_run_bit_for_bit(case: str) -> None:
     ahead = 3 if "policy" in case else 0  # a policy waits for its learner anyway
-    with playing(CASES[case], where="serial") as serial, playing(CASES[case], where="processes", ahead=ahead) as processes:
+    ends = {"steps": 260, "checkpoint_every": 200}
+    with playing(CASES[case], where="serial", **ends) as serial, playing(CASES[case], where="processes", ahead=ahead, **ends) as processes:
         assert isinstance(processes.crew, ProcessCrew)
         for place in (serial, processes):
             play(place, 200)
+            place.settle()
             play(place, 260)
+            place.settle()  # as before checkpoints: nobody is ahead there
+        assert serial.step == processes.step == 260
         assert serial.agent.updates == processes.agent.updates > 10
         assert torch.equal(serial.agent.block, processes.agent.block)
+        for name, value in serial.agent.state().items():
+            assert torch.equal(value, processes.agent.state()[name]), name
         assert np.array_equal(serial.envs.obs, processes.envs.obs)
         if serial.replay and processes.replay:
             for name, value in serial.replay.state().items():
@@ -67,7 +76,7 @@ def test_actors_have_environments_and_draws_of_their_own() -> None:
         assert np.array_equal(alone.envs.obs, first)  # the partition changes nothing in the environments
 
 
-@pytest.mark.parametrize("case", ["dqn", "policy"])
+@pytest.mark.parametrize("case", ["dqn", pytest.param("policy", marks=pytest.mark.slow)])
 def test_a_run_moves_from_one_process_to_several_and_back(case: str) -> None:
     """State saved in either arrangement goes on in the other as if nothing had happened."""
     with playing(CASES[case], where="serial") as whole:
@@ -89,10 +98,10 @@ def test_a_run_moves_from_one_process_to_several_and_back(case: str) -> None:
     assert torch.equal(place.agent.block, expected)
 
 
-@pytest.mark.parametrize("case", ["dqn", "policy"])
+@pytest.mark.parametrize("case", ["dqn", pytest.param("policy", marks=pytest.mark.slow)])
 def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
     """Steps, updates and episodes add up, the policies that acted are not older than allowed, and the state can be saved."""
-    with playing(CASES[case], where="processes", ahead=4) as place:
+    with playing(CASES[case], where="processes", ahead=4, steps=800) as place:
         finished = []
         while place.step < 600:
             finished += place.round()
@@ -107,7 +116,19 @@ def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
         assert int(state["envs"]["0.rounds"]) + int(state["envs"]["1.rounds"]) == place.step / 2
         if place.replay:
             assert place.replay.rows == place.step if place.step < 300 else place.replay.rows > 300
-        play(place, place.step + 200)  # and it goes on
+        play(place, 800)  # and it goes on, to its end and no further
+        assert place.settle() == [] and place.step == 800
+
+
+def test_what_can_be_done_about_a_mask_without_an_option_is_said_in_the_runs_own_words() -> None:
+    with (playing(CASES["masked policy"], where="serial", agent=PPO) as place,
+          pytest.raises(UserError, match=r"has no allowed option.*\(in a run: --agent\.on-empty absent\)")):
+        play(place, 500)
+
+
+def test_one_network_for_a_single_agent_is_refused() -> None:
+    with pytest.raises(ConfigError, match="share = true is for worlds of several agents, and CartPole-v1 has one"):
+        make_place(Run.of(CASES["dqn"] | {"share": True}))
 
 
 def test_auto_measures_a_round_and_takes_one_process_where_processes_would_lose(monkeypatch: pytest.MonkeyPatch) -> None:
