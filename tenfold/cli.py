@@ -265,7 +265,8 @@ def finish(result: Any) -> int:
         from tenfold.record.seeds import latest_row
         tell_fit(latest_row(result.path / "metrics.jsonl", "fit"))
     elif result.best_evaluation is not None:
-        print(f"best evaluation: {result.best_evaluation:.2f} (greedy)")
+        told = "" if result.best_success is None else f", success {result.best_success:.1%}"
+        print(f"best evaluation: {result.best_evaluation:.2f}{told} ({result.run.eval_policy})")
     print(f"results: {result.path}   report: {result.path / 'report.html'}   play it: tenfold eval {result.path}")
     return 0
 
@@ -339,7 +340,7 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
     from tenfold.record.folder import RunFolder
     from tenfold.training import load
     _, run = RunFolder.open(path)
-    agent = load(path, checkpoint)
+    agent: Any = load(path, checkpoint)
     seed = run.seed if seed is None else seed
     env, how = there.env(run.env), "greedy" if there.deterministic else run.eval_policy
     policy = judged_by(agent, how)

@@ -57,6 +57,7 @@ class Result:
     interrupted: int = 0
     unsaved: str = ""
     episodes: int = 0  # of the last 100 at most, whose mean `mean_return` is
+    best_success: float | None = None  # of that evaluation, where the environment tells successes
 
 
 class Finished(UserError):
@@ -195,7 +196,8 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         display.close()
     returns, seconds = metrics.returns, recorder.seconds()
     result = Result(folder.path, run, place.step, sum(returns) / len(returns) if returns else None,
-                    metrics.best_or_none(), seconds, interrupt.signal, unsaved, len(returns))
+                    metrics.best_row.get("mean_return", metrics.best_or_none()), seconds, interrupt.signal, unsaved,
+                    len(returns), metrics.best_row.get("success_rate"))
     if place.lockstep:
         session["verify"] = place.lockstep.sentence()
         recorder.try_to("write run.json", folder.write_about)
@@ -429,7 +431,7 @@ def agent_of(run: Run) -> "DQNAgent | PPOAgent | ExplorerAgent":
 
 def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int = "last",
              seed: int | None = None) -> "Score | Verdict":
-    """Returns of a run's policy, greedy or as its settings say; of an explorer how well its model fits `episodes` new recordings."""
+    """Returns of a run's policy, greedy or as its settings say; of an explorer how well its model fits new recordings."""
     path = run.path if isinstance(run, Result) else Path(run)
     if episodes < 1:
         raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")

@@ -16,7 +16,7 @@ from tenfold.envs.vector import Environments, Episode, make_environments
 from tenfold.errors import ConfigError
 from tenfold.memory.frames import Seen
 from tenfold.places.watch import within
-from tenfold.settings import PPO, Run
+from tenfold.settings import DQN, PPO, Run
 from tenfold.spaces import discrete_actions, policy_actions
 
 if TYPE_CHECKING:  # a run in one process needs no ring
@@ -34,6 +34,7 @@ def make_agent(run: Run, envs: Environments) -> Agent:
     if isinstance(run.agent, PPO):
         return PPOAgent(run.agent, envs.layout, policy_actions(envs.action_space, run.env), run.seed, device,
                         len(envs.component_names))
+    assert isinstance(run.agent, DQN)
     actions = discrete_actions(envs.action_space, run.env)
     if run.share and envs.agents == 1:
         raise ConfigError("share", f"= true is for worlds of several agents, and {run.env} has one: leave it out.")
@@ -48,7 +49,7 @@ class Actor:
     def __init__(self, run: Run, index: int) -> None:
         self.run, self.index, self.first = run, index, index * run.num_envs
         self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize, isinstance(run.agent, PPO), self.first)
-        self.seen = Seen(1 if isinstance(run.agent, PPO) else run.agent.frames, self.envs)
+        self.seen = Seen(run.agent.frames if isinstance(run.agent, DQN) else 1, self.envs)
         self.rounds = 0
         self.seconds = np.zeros(3)
 

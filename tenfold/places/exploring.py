@@ -76,6 +76,10 @@ class Exploring:
         return "plain"
 
     @property
+    def device(self) -> str:
+        return str(self.agent.device)
+
+    @property
     def memory(self) -> str:
         together = f"; {self.agent.members} seeds together" if self.agent.members > 1 else ""
         return f"a window of {self.config.window:,} steps{together}"

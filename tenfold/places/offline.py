@@ -95,6 +95,10 @@ class Offline:
         return "plain"
 
     @property
+    def device(self) -> str:
+        return str(self.agent.device)
+
+    @property
     def memory(self) -> str:
         return f"recordings of {int(self.agent.window.counters[0, 0]):,} steps"
 

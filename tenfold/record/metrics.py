@@ -48,6 +48,7 @@ class Metrics:
         self.episodes = 0
         self.latest: dict[str, Any] = {}
         self.best = -math.inf if best is None else best
+        self.best_row: dict[str, Any] = {}  # the evaluation that was best, since this run or its resume began
         self.complaint = ""
         try:
             size = self.path.stat().st_size if self.path.exists() else 0
@@ -75,7 +76,10 @@ class Metrics:
         else:
             self.latest |= {k: v for k, v in row.items() if k not in ("kind", "step")}
         if row["kind"] in ("eval", "fit"):
-            self.best = max(self.best, row["score"] if row["kind"] == "fit" else row.get("merit", row["mean_return"]))
+            merit = row["score"] if row["kind"] == "fit" else row.get("merit", row["mean_return"])
+            if merit >= max(self.best, self.best_row.get("merit", -math.inf)):
+                self.best_row = row
+            self.best = max(self.best, merit)
 
     def best_or_none(self) -> float | None:
         return self.best if self.best > -math.inf else None

@@ -34,7 +34,8 @@ def write_report(folder: RunFolder, run: Run) -> Path:
     page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(run.env)}</title><style>{STYLE}</style>
 <h1>{html.escape(f"{run.agent.name} on {run.env}, seed {run.seed}")}</h1>
 {table(summary(rows))}
-{curve}{section(folder.path, rows)}{schedule(folder.path)}{colony(folder.path, rows)}<h2>Engine</h2>{table(sessions(folder.about))}
+{curve}{section(folder.path, rows)}{schedule(folder.path)}{colony(folder.path, rows)}
+<h2>Engine</h2>{table(sessions(folder.about))}
 <h2>Time</h2>{table(time_shares(rows))}
 <h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(run), sort_keys=False))}</pre>
 <h2>Versions and machine</h2>{table(folder.about.get("versions", {}) | folder.about.get("machine", {}))}
