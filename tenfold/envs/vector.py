@@ -269,7 +269,7 @@ class ScalarEnvironments(Environments):
         self.direct = self.layout.direct
         seen = masks.observation_space if masks else one.observation_space
         self.shape = seen.shape or ()
-        self.plan = FlattenPlan(seen, name) if self.layout.parts else None
+        self.plan = FlattenPlan(seen, name) if self.layout.parts and not self.layout.graph else None
         self.rows = list(self.obs)  # views, made once
         self.flat_rows = [row.reshape(-1) for row in self.rows]
         for i in range(num_envs):
