@@ -22,6 +22,11 @@ from tenfold.ops.random import Purpose, key, uniform
 STATISTICS = ("bound", "likelihood", "divergence")
 
 
+def array_of(value: Any) -> np.ndarray:
+    """A copy of an array, or of a tensor as one."""
+    return value.detach().cpu().numpy().copy() if isinstance(value, torch.Tensor) else np.array(value)
+
+
 class ExplorerAgent:
     """Model, belief, planner and window of M members. `low` and `high` bound the actions; `dt` is the time of a step."""
 
@@ -169,7 +174,7 @@ class ExplorerAgent:
         """All of `state`, or only what `policy_state` gives."""
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
-        self.matrix, self.offset = (np.array(state[name]) for name in ("matrix", "offset"))
+        self.matrix, self.offset = (array_of(state[name]) for name in ("matrix", "offset"))
         if "seen" not in state:
             return
 
@@ -179,6 +184,6 @@ class ExplorerAgent:
         self.training.load_state(part("training"))
         self.belief.load_state(part("belief"))
         for name in ("planning", "window"):
-            getattr(self, name).load_state({k: np.array(v) for k, v in part(name).items()})
-        self.seen[:], self.begins = np.array(state["seen"]), np.array(state["begins"], np.bool_)
+            getattr(self, name).load_state({k: array_of(v) for k, v in part(name).items()})
+        self.seen[:], self.begins = array_of(state["seen"]), array_of(state["begins"]).astype(np.bool_)
         self.sums.copy_(torch.as_tensor(state["sums"]))
