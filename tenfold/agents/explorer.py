@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tenfold.errors import UserError
 from tenfold.explorer_settings import Explorer
 from tenfold.memory.staging import Staging
 from tenfold.memory.window import Window
@@ -72,7 +73,11 @@ class ExplorerAgent:
         elif policy == "random" or step < self.config.learning_starts:
             action = self.random_action(step)
         else:
-            action = self.planning.plan(self.belief.mean.cpu().numpy())
+            believed = self.belief.mean.cpu().numpy()
+            if not np.isfinite(believed).all():
+                raise UserError(f"The belief is no longer finite at step {step:,}: lower agent.lr, or keep the states of the "
+                                "environment within bounds.")
+            action = self.planning.plan(believed)
         self.remember(action)
         return action
 
