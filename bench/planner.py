@@ -31,10 +31,10 @@ def compared(work: str, settings: Planner, fast: Score, plain: Score, rounds: in
     expected, found = plain(tried), fast(tried)
     worst = float(np.abs(found - expected).max() / np.abs(expected).max())
     slow, quick = search(settings), search(settings)
-    setting = {"work": work, "samples": settings.samples, "iterations": settings.iterations, "horizon": settings.horizon, "models": MODELS,
-               "optimality": settings.optimality, "matrix": settings.matrix}
-    return row("plan", setting, ("sample by sample", lambda: slow.plan(plain)), ("tenfold", lambda: quick.plan(fast)), worst < 1e-3, worst,
-               rounds=rounds)
+    setting = {"work": work, "samples": settings.samples, "iterations": settings.iterations, "horizon": settings.horizon,
+               "models": MODELS, "optimality": settings.optimality, "matrix": settings.matrix}
+    return row("plan", setting, ("sample by sample", lambda: slow.plan(plain)), ("tenfold", lambda: quick.plan(fast)),
+               worst < 1e-3, worst, rounds=rounds)
 
 
 def on_features(work: str, grid: int, matrix: str, rounds: int = 5) -> dict[str, Any]:

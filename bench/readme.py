@@ -93,7 +93,8 @@ SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + du
          "ring": "rows between two processes", "weights": "weights from learner to actor", "waiting": "waiting",
          "frames": "stacked frames from replay", "team-update": "an update of five agents",
          "treasure-actors": "treasure-small, actors and learner", "heavy-environment": "an environment that takes 1 ms a step",
-         "treasure-windows": "64 gridworlds x 5 agents, what all see", "treasure-turns": "64 gridworlds x 5 agents, a turn"}
+         "treasure-windows": "64 gridworlds x 5 agents, what all see", "treasure-turns": "64 gridworlds x 5 agents, a turn",
+         "plan": "one plan, 32 sequences x horizon 10, 5 models, D-optimality"}
 
 
 def speed() -> str:

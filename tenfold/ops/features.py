@@ -64,6 +64,13 @@ def known_of_weights(drift: Drift, known: np.ndarray, m: int, n: int) -> np.ndar
     return np.kron(unit, known[m, 0]) if known.ndim == 3 else np.kron(np.diag(1 / unit), known[m, 0])
 
 
+def weights_gain_reference(drift: Drift, known: np.ndarray, m: int, n: int, phi: np.ndarray, slope: np.ndarray,
+                           criterion: int) -> float:
+    """What one path with features [H, P] and Jacobians [H, D, D] is worth, by determinants and inverses of A itself."""
+    sensitivity = sensitivities_reference(drift, phi, slope)
+    return gain_reference(known_of_weights(drift, known, m, n), sensitivity, drift.variance[m, n], criterion)
+
+
 def random_known(rng: np.random.Generator, drift: Drift, full: bool) -> np.ndarray:
     """After a few visits."""
     members, _, size, count = drift.weight.shape
@@ -80,12 +87,11 @@ def gain_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 
 def gains_reference(drift, known, start, actions, criterion):
-    """Mean over models, one path after another, by determinants and inverses of A itself."""
+    """Mean over models, one path after another."""
     _, phi, slope = paths_reference(drift, start, actions)
     worth = np.zeros((*actions.shape[:2], drift.weight.shape[1]))
     for m, b, n in np.ndindex(worth.shape):
-        sensitivity = sensitivities_reference(drift, phi[m, n, :, :, b], slope[m, n, :, :, :, b])
-        worth[m, b, n] = gain_reference(known_of_weights(drift, known, m, n), sensitivity, drift.variance[m, n], criterion)
+        worth[m, b, n] = weights_gain_reference(drift, known, m, n, phi[m, n, :, :, b], slope[m, n, :, :, :, b], criterion)
     return worth.mean(-1)
 
 
