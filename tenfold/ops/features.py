@@ -17,7 +17,15 @@ which are H·D numbers wide; F⁻¹ meets each feature vector once.
 
 Full or diagonal? Neighbouring features overlap, and the diagonal does not know it: it counts a feature whose tail alone can be
 reached as unknown for ever and keeps pressing towards it, so that it seeks the rim of what is reachable. The full matrix
-values a step by how uncertain the prediction there is. See docs for both measured.
+values a step by how uncertain the prediction there is. Field error after 1,000 steps of least squares with the state observed
+(Q = 0.01, six seeds; where random episodes go, and over all that actions can reach):
+
+                     random          diagonal        full
+    limit cycle      0.077, 0.293    0.126, 0.136    0.082, 0.121
+    multi-attractor  0.418, 0.627    0.262, 0.223    0.154, 0.135
+
+On a limit cycle random actions already stay where the weight of such a mean lies. Longer plans (20 steps) did worse there, and
+priors from 0.01 to 0.1 alike.
 """
 
 from collections.abc import Iterator

@@ -100,8 +100,8 @@ class SmallNetwork(nn.Module):
     def __init__(self, rng: np.random.Generator, members: int, models: int, size: int, hidden: int = 4) -> None:
         super().__init__()
         shapes = (size, hidden), (2, hidden), (hidden, size), (1, size)
-        drawn = (nn.Parameter(torch.as_tensor(rng.normal(size=(members, models, *shape)), dtype=torch.float32)) for shape in shapes)
-        self.inner, self.drive, self.outer, self.raw_variance = drawn
+        drawn = (rng.normal(size=(members, models, *shape)).astype(np.float32) for shape in shapes)
+        self.inner, self.drive, self.outer, self.raw_variance = (nn.Parameter(torch.from_numpy(x)) for x in drawn)
         self.dt = 0.3
 
     def forward(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
