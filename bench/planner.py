@@ -48,7 +48,7 @@ def on_features(work: str, grid: int, matrix: str, rounds: int = 5) -> dict[str,
 
 
 def on_a_network() -> dict[str, Any]:
-    rng, settings = np.random.default_rng(0), Planner(iterations=1)
+    rng, settings = np.random.default_rng(0), Planner(iterations=1, samples=8)  # autograd is slow
     dynamics = SmallNetwork(rng, 1, MODELS, 2, hidden=64)
     information = Information(1, MODELS, parameter_count(dynamics))
     for _ in range(SEEN):

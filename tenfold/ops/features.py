@@ -22,7 +22,7 @@ values a step by how uncertain the prediction there is. Field error after 1,000 
 
                      random          diagonal        full
     limit cycle      0.077, 0.293    0.126, 0.136    0.082, 0.121
-    multi-attractor  0.418, 0.627    0.262, 0.223    0.154, 0.135
+    multi-attractor  0.418, 0.627    0.262, 0.223    0.156, 0.140 (four seeds)
 
 On a limit cycle random actions already stay where the weight of such a mean lies. Longer plans (20 steps) did worse there, and
 priors from 0.01 to 0.1 alike.
