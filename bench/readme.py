@@ -95,7 +95,10 @@ SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + du
          "treasure-actors": "treasure-small, actors and learner", "heavy-environment": "an environment that takes 1 ms a step",
          "treasure-windows": "64 gridworlds x 5 agents, what all see", "treasure-turns": "64 gridworlds x 5 agents, a turn",
          "latent-bound": "evidence bound of a latent model, forward and backward", "latent-tables": "its weights and windows",
-         "latent-ensemble": "an ensemble of 5 dynamics models", "latent-encoder": "a new observation, gru encoder"}
+         "latent-ensemble": "an ensemble of 5 dynamics models", "latent-encoder": "a new observation, gru encoder",
+         "plan": "one plan, 32 sequences x horizon 10, 5 models, D-optimality",
+         "explorer-step": "a step of the explorer: plan, act, correct, train", "explorer-members": "eight seeds of an explorer",
+         "window-append": "a step into a full window", "encoder-carried": "reading one observation, gru"}
 
 
 def speed() -> str:
