@@ -1,5 +1,5 @@
-"""The explorer's step end to end against the same agent as it is usually written (bench/usual_explorer.py), with what it is made of:
-appending to a window, copying a rollout, reading one observation with a carried gru, seeds stacked."""
+"""The explorer's step end to end against the same agent as it is usually written (bench/usual_explorer.py), and what it is made
+of: appending to a window, copying a rollout, reading one observation with a carried gru, seeds stacked."""
 
 import statistics
 import time
@@ -69,9 +69,12 @@ def agent_step() -> list[dict[str, Any]]:
     set_threads(1)
     settings = config()
     times = step_times({"usual": Experiment(UsualExplorer, settings), "ours": Experiment(ExplorerAgent, settings)})
-    setting = {"env": ENV, "plan": "32 x 10 x horizon 10, 3 models, grid 10", "training": "every 2 steps, 8 x 20, K = 5", "members": 1}
-    found = [timed_row("explorer-step", setting, ("loops, clones, re-encoding", times["usual"]), ("ours", times["ours"]), **learned())]
-    eight = step_times({"one": Experiment(ExplorerAgent, settings), "eight": Experiment(ExplorerAgent, settings, tuple(range(8)))})
+    setting = {"env": ENV, "plan": "32 x 10 x horizon 10, 3 models, grid 10", "training": "every 2 steps, 8 x 20, K = 5",
+               "members": 1}
+    usual = "loops, clones, re-encoding"
+    found = [timed_row("explorer-step", setting, (usual, times["usual"]), ("ours", times["ours"]), **learned())]
+    stacked = Experiment(ExplorerAgent, settings, tuple(range(8)))
+    eight = step_times({"one": Experiment(ExplorerAgent, settings), "eight": stacked})
     found.append(timed_row("explorer-members", setting | {"members": 8}, ("eight runs of one", 8 * eight["one"]),
                            ("eight stacked", eight["eight"])))
     return found
@@ -112,7 +115,8 @@ def window_append() -> list[dict[str, Any]]:
         return {name: value.clone() for name, value in tensors.items()}
     batch = np.zeros((1, 8, 20, 20), np.float32), np.zeros((1, 8, 20, 2), np.float32)
     small, large = (lambda w=w: w.append(obs, action, no) for w in windows.values())
-    return [row("window-append", {"rows": "20 | 20,000"}, ("full window of 20", small), ("full window of 20,000", large), None, None),
+    both = ("full window of 20", small), ("full window of 20,000", large)
+    return [row("window-append", {"rows": "20 | 20,000"}, *both, None, None),
             row("window-append", {"rows": 20_000}, ("torch.roll", rolled), ("ours", large), None, None),
             row("window-sequences", {"rows": 20_000, "batch": "8 x 20"}, ("clone per field", cloned),
                 ("one gather", lambda: windows[20_000].sample(*batch)), None, None)]

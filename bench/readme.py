@@ -97,7 +97,10 @@ SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + du
          "colony-step": "64 colonies of 50 nodes, a step", "colony-features": "64 colonies of 50 nodes, what is seen",
          "k-smallest": "the k smallest nodes by (x, id)", "reward-record": "64 colonies' named rewards",
          "latent-bound": "evidence bound of a latent model, forward and backward", "latent-tables": "its weights and windows",
-         "latent-ensemble": "an ensemble of 5 dynamics models", "latent-encoder": "a new observation, gru encoder"}
+         "latent-ensemble": "an ensemble of 5 dynamics models", "latent-encoder": "a new observation, gru encoder",
+         "plan": "one plan, 32 sequences x horizon 10, 5 models, D-optimality",
+         "explorer-step": "a step of the explorer: plan, act, correct, train", "explorer-members": "eight seeds of an explorer",
+         "window-append": "a step into a full window", "encoder-carried": "reading one observation, gru"}
 
 
 def speed() -> str:

@@ -1,5 +1,5 @@
-"""The explorer as it is usually written in PyTorch, for comparison: loops over models, steps and horizons, a window that is rolled
-and cloned, and an encoder that reads the whole window again at every step. Same model, same draws, same plans up to rounding."""
+"""The explorer as it is usually written in PyTorch, for comparison: loops over models, steps and horizons, a window that is
+rolled and cloned, and an encoder that reads the last observations again at every step. Same model, same planner."""
 
 from typing import Any
 
@@ -20,7 +20,8 @@ class UsualExplorer(ExplorerAgent):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         size, (observations, actions) = self.config.window, (self.seen.shape[1], len(self.low))
-        self.recent = {"y": torch.zeros(size, observations), "a": torch.zeros(size, actions), "begins": torch.zeros(size, dtype=torch.bool)}
+        self.recent = {"y": torch.zeros(size, observations), "a": torch.zeros(size, actions),
+                       "begins": torch.zeros(size, dtype=torch.bool)}
         self.stored = self.drawn = self.plans = 0
         self.optimiser = torch.optim.Adam(self.online.parameters(), self.config.lr)
         dynamics, planner = self.online.dynamics, self.config.planner
@@ -42,7 +43,8 @@ class UsualExplorer(ExplorerAgent):
 
     @torch.no_grad()
     def remember(self, action: np.ndarray) -> None:
-        now = {"y": torch.from_numpy(self.seen[0]), "a": torch.from_numpy(action[0]), "begins": torch.tensor(bool(self.begins[0]))}
+        now = {"y": torch.from_numpy(self.seen[0]), "a": torch.from_numpy(action[0]),
+               "begins": torch.tensor(bool(self.begins[0]))}
         for name, row in now.items():
             moved = torch.roll(self.recent[name], -1, 0).clone()
             moved[-1] = row.clone()

@@ -52,8 +52,8 @@ class Planner(Config):
     a network that imitates a random one, goal the nearness to a place; random and zero plan nothing"""
     optimality: Literal["a", "d"] = "d"
     """of the information matrix: trace of its inverse (a) or log-determinant (d)"""
-    matrix: Literal["diagonal", "full"] = "diagonal"
-    """how much of the information matrix is kept"""
+    matrix: Literal["diagonal", "full"] = "full"
+    """how much of the information matrix is kept: the diagonal alone does not see that neighbouring features overlap"""
     forget: Annotated[float, Limits(0, 1, above=True)] = 0.999
     """discount of information gathered, for each step"""
     goal: tuple[float, ...] = ()

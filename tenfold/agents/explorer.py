@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tenfold.errors import UserError
 from tenfold.explorer_settings import Explorer
 from tenfold.memory.staging import Staging
 from tenfold.memory.window import Window
@@ -20,6 +21,11 @@ from tenfold.nets.refit import refit
 from tenfold.ops.random import Purpose, key, uniform
 
 STATISTICS = ("bound", "likelihood", "divergence")
+
+
+def array_of(value: Any) -> np.ndarray:
+    """A copy of an array, or of a tensor as one."""
+    return value.detach().cpu().numpy().copy() if isinstance(value, torch.Tensor) else np.array(value)
 
 
 class ExplorerAgent:
@@ -67,7 +73,11 @@ class ExplorerAgent:
         elif policy == "random" or step < self.config.learning_starts:
             action = self.random_action(step)
         else:
-            action = self.planning.plan(self.belief.mean.cpu().numpy())
+            believed = self.belief.mean.cpu().numpy()
+            if not np.isfinite(believed).all():
+                raise UserError(f"The belief is no longer finite at step {step:,}: lower agent.lr, or keep the states of the "
+                                "environment within bounds.")
+            action = self.planning.plan(believed)
         self.remember(action)
         return action
 
@@ -169,7 +179,7 @@ class ExplorerAgent:
         """All of `state`, or only what `policy_state` gives."""
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
-        self.matrix, self.offset = (np.array(state[name]) for name in ("matrix", "offset"))
+        self.matrix, self.offset = (array_of(state[name]) for name in ("matrix", "offset"))
         if "seen" not in state:
             return
 
@@ -179,6 +189,6 @@ class ExplorerAgent:
         self.training.load_state(part("training"))
         self.belief.load_state(part("belief"))
         for name in ("planning", "window"):
-            getattr(self, name).load_state({k: np.array(v) for k, v in part(name).items()})
-        self.seen[:], self.begins = np.array(state["seen"]), np.array(state["begins"], np.bool_)
+            getattr(self, name).load_state({k: array_of(v) for k, v in part(name).items()})
+        self.seen[:], self.begins = array_of(state["seen"]), array_of(state["begins"]).astype(np.bool_)
         self.sums.copy_(torch.as_tensor(state["sums"]))

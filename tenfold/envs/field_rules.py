@@ -136,7 +136,7 @@ def velocity_of(field, constants, table, z, action, out):
     else:
         scale, last = (KNOTS - 1) / (2 * REACH), KNOTS - 1
         p, q = min(max((x + REACH) * scale, 0.0), last), min(max((y + REACH) * scale, 0.0), last)
-        i, j = min(int(p), KNOTS - 2), min(int(q), KNOTS - 2)
+        i, j = max(min(int(p), KNOTS - 2), 0), max(min(int(q), KNOTS - 2), 0)  # int() of NaN is anything
         p, q = p - i, q - j
         r = math.sqrt(x * x + y * y)
         u = ((1 - p) * ((1 - q) * table[i, j, 0] + q * table[i, j + 1, 0])

@@ -51,6 +51,8 @@ class Field:
     """an episode starts uniformly within ± this in each coordinate"""
     bound: float = 1.0
     """actions lie between - and + this"""
+    edge: float = 10.0
+    """planar states stay within ± this: Duffing's gains energy without end"""
     world: int = 0
     """draws the observation's weights and the multi-attractor"""
     rate: float = 1.0
@@ -69,7 +71,7 @@ class Field:
             object.__setattr__(self, name, value)
             if value not in known:
                 raise ConfigError(name, f"= {value} is not one of {', '.join(known)}{nearest(value, known)}.")
-        for name in ("scale", "dt", "every", "limit", "start", "bound", "rate", "process_noise"):
+        for name in ("scale", "dt", "every", "limit", "start", "bound", "rate", "edge", "process_noise"):
             value = getattr(self, name)
             if name == "process_noise" and value is None:
                 continue
@@ -189,6 +191,8 @@ class Lanes:
         held = np.clip(np.asarray(actions, np.float64).reshape(self.count, self.system.actions), -bound, bound)
         rules.advance(self.system.number, self.constants, self.table, self.timing, self.z, held, self.process,
                       self.episode * rules.EPISODE + self.length)
+        if not self.system.ring:
+            np.clip(self.z, -self.system.edge, self.system.edge, out=self.z)
         self.length += 1
 
     def observe(self, out: np.ndarray) -> None:

@@ -33,8 +33,9 @@ def ridge_reference(x, y, weight, penalty):
     found = []
     for w in weight:
         root = np.sqrt(w)[:, None]
-        above, below = np.concatenate((root * x, np.diag(np.sqrt(penalty)))), np.concatenate((root * y, np.zeros((x.shape[1], y.shape[1]))))
-        found.append(np.linalg.lstsq(above, below, rcond=None)[0].T)
+        rows = np.concatenate((root * x, np.diag(np.sqrt(penalty))))
+        wanted = np.concatenate((root * y, np.zeros((x.shape[1], y.shape[1]))))
+        found.append(np.linalg.lstsq(rows, wanted, rcond=None)[0].T)
     return np.stack(found)
 
 
@@ -59,8 +60,8 @@ def refit(dynamics: Dynamics, member: int, z: np.ndarray, a: np.ndarray, whole: 
     state belongs to another episode."""
     if dynamics.kind == "mlp":
         raise ConfigError("agent.refit", "fits weights on features in closed form, and dynamics mlp have none: set it to 0.")
-    states, moved = torch.from_numpy(z[:-1][whole]).to(dynamics.weight), (np.diff(z, axis=0)[whole] / dynamics.dt).astype(np.float64)
-    phi = dynamics.features(states[None, None])[0, 0].double().cpu().numpy()
+    moved = (np.diff(z, axis=0)[whole] / dynamics.dt).astype(np.float64)
+    phi = dynamics.features(torch.from_numpy(z[:-1][whole]).to(dynamics.weight)[None, None])[0, 0].double().cpu().numpy()
     x, count = np.concatenate((phi, a[whole]), 1).astype(np.float64), phi.shape[1]
     noise = float(dynamics.variance()[member].mean()) / dynamics.dt**2
     penalty = np.full(x.shape[1], noise / PRIOR**2)
@@ -68,5 +69,6 @@ def refit(dynamics: Dynamics, member: int, z: np.ndarray, a: np.ndarray, whole: 
     found = ridge(x, moved, bootstrap(seed, dynamics.models, len(x)), penalty)
     left = np.square(moved - x @ found.transpose(0, 2, 1)).mean(1) * dynamics.dt**2  # [N, D]
     raw = np.log(np.expm1(np.maximum(left - LEAST_VARIANCE, LEAST_VARIANCE)))
-    for tensor, value in ((dynamics.weight, found[..., :count]), (dynamics.action_weight, found[..., count:]), (dynamics.raw_variance, raw)):
+    targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance)
+    for tensor, value in zip(targets, (found[..., :count], found[..., count:], raw), strict=True):
         tensor[member] = torch.from_numpy(value).to(tensor)

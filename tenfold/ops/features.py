@@ -17,7 +17,15 @@ which are H·D numbers wide; F⁻¹ meets each feature vector once.
 
 Full or diagonal? Neighbouring features overlap, and the diagonal does not know it: it counts a feature whose tail alone can be
 reached as unknown for ever and keeps pressing towards it, so that it seeks the rim of what is reachable. The full matrix
-values a step by how uncertain the prediction there is. See docs for both measured.
+values a step by how uncertain the prediction there is. Field error after 1,000 steps of least squares with the state observed
+(Q = 0.01, six seeds; where random episodes go, and over all that actions can reach):
+
+                     random          diagonal        full
+    limit cycle      0.077, 0.293    0.126, 0.136    0.082, 0.121
+    multi-attractor  0.418, 0.627    0.262, 0.223    0.156, 0.140 (four seeds)
+
+On a limit cycle random actions already stay where the weight of such a mean lies. Longer plans (20 steps) did worse there, and
+priors from 0.01 to 0.1 alike.
 """
 
 from collections.abc import Iterator
@@ -64,6 +72,13 @@ def known_of_weights(drift: Drift, known: np.ndarray, m: int, n: int) -> np.ndar
     return np.kron(unit, known[m, 0]) if known.ndim == 3 else np.kron(np.diag(1 / unit), known[m, 0])
 
 
+def weights_gain_reference(drift: Drift, known: np.ndarray, m: int, n: int, phi: np.ndarray, slope: np.ndarray,
+                           criterion: int) -> float:
+    """What one path with features [H, P] and Jacobians [H, D, D] is worth, by determinants and inverses of A itself."""
+    sensitivity = sensitivities_reference(drift, phi, slope)
+    return gain_reference(known_of_weights(drift, known, m, n), sensitivity, drift.variance[m, n], criterion)
+
+
 def random_known(rng: np.random.Generator, drift: Drift, full: bool) -> np.ndarray:
     """After a few visits."""
     members, _, size, count = drift.weight.shape
@@ -80,12 +95,11 @@ def gain_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 
 def gains_reference(drift, known, start, actions, criterion):
-    """Mean over models, one path after another, by determinants and inverses of A itself."""
+    """Mean over models, one path after another."""
     _, phi, slope = paths_reference(drift, start, actions)
     worth = np.zeros((*actions.shape[:2], drift.weight.shape[1]))
     for m, b, n in np.ndindex(worth.shape):
-        sensitivity = sensitivities_reference(drift, phi[m, n, :, :, b], slope[m, n, :, :, :, b])
-        worth[m, b, n] = gain_reference(known_of_weights(drift, known, m, n), sensitivity, drift.variance[m, n], criterion)
+        worth[m, b, n] = weights_gain_reference(drift, known, m, n, phi[m, n, :, :, b], slope[m, n, :, :, :, b], criterion)
     return worth.mean(-1)
 
 

@@ -45,7 +45,7 @@ class Icem:
         self.settings, self.streams, self.plans = settings, streams.astype(np.uint64), 0
         self.low, self.high = low.astype(np.float32), high.astype(np.float32)
         if not (np.isfinite(self.low) & np.isfinite(self.high) & (self.low < self.high)).all():
-            raise ConfigError("", f"Actions from {low} to {high} cannot be searched: every bound must be finite and low below high.")
+            raise ConfigError("", f"Actions from {low} to {high} cannot be searched: every bound must be finite, low below high.")
         self.kept = ceil(settings.keep * settings.elites)
         self.noise = colouring(settings.horizon, settings.colour)
         shape = (settings.horizon, controls)
@@ -79,8 +79,8 @@ class Icem:
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         for name in ("mean", "elites"):
             if state[name].shape != getattr(self, name).shape:
-                raise ConfigError("planner", f"has {name} of {getattr(self, name).shape} here and {state[name].shape} where it was "
-                                  "saved: members, horizon, elites and keep must be the same.")
+                raise ConfigError("planner", f"has {name} of {getattr(self, name).shape} here and {state[name].shape} where it "
+                                  "was saved: members, horizon, elites and keep must be the same.")
         self.mean, self.elites, self.plans = state["mean"].copy(), state["elites"].copy(), int(state["plans"])
 
 
@@ -93,7 +93,8 @@ def streams_of(seeds: list[int]) -> np.ndarray:
 
 
 def candidate_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for members, samples, horizon, controls, colour in ((1, 1, 1, 1, 0.0), (2, 5, 7, 3, 2.0), (3, 4, 2, 1, 0.5), (1, 33, 10, 2, 2.0)):
+    for members, samples, horizon, controls, colour in ((1, 1, 1, 1, 0.0), (2, 5, 7, 3, 2.0), (3, 4, 2, 1, 0.5),
+                                                        (1, 33, 10, 2, 2.0)):
         low = rng.normal(size=controls).astype(dtype) - 1
         yield (streams_of(rng.integers(0, 2**40, members).tolist()), int(rng.integers(1000)), colouring(horizon, colour),
                rng.normal(size=(members, horizon, controls)).astype(dtype),
@@ -137,12 +138,14 @@ def candidates(streams, round_, noise, mean, deviation, low, high, tried):
 
 def refit_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """All samples are elites; ties; scores that are not numbers; elites kept from before."""
-    for members, samples, horizon, controls, elites, kept in ((1, 1, 1, 1, 1, 0), (2, 5, 7, 3, 5, 2), (3, 9, 2, 1, 3, 3), (1, 32, 10, 2, 8, 3)):
+    for members, samples, horizon, controls, elites, kept in ((1, 1, 1, 1, 1, 0), (2, 5, 7, 3, 5, 2), (3, 9, 2, 1, 3, 3),
+                                                              (1, 32, 10, 2, 8, 3)):
+        shape = (horizon, controls)
         scores = np.round(rng.normal(size=(members, samples)), 1)
         scores[0, samples // 2] = np.nan if samples > 1 else 0
-        yield (scores, rng.normal(size=(members, samples, horizon, controls)).astype(dtype), kept, 0.1,
-               rng.normal(size=(members, elites, horizon, controls)).astype(dtype), -np.sort(-rng.normal(size=(members, elites))),
-               rng.normal(size=(members, horizon, controls)).astype(dtype), rng.uniform(size=(members, horizon, controls)).astype(dtype))
+        yield (scores, rng.normal(size=(members, samples, *shape)).astype(dtype), kept, 0.1,
+               rng.normal(size=(members, elites, *shape)).astype(dtype), -np.sort(-rng.normal(size=(members, elites))),
+               rng.normal(size=(members, *shape)).astype(dtype), rng.uniform(size=(members, *shape)).astype(dtype))
 
 
 def refit_reference(worth, tried, kept, momentum, elites, scores, mean, deviation):

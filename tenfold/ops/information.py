@@ -104,10 +104,13 @@ def updated_inverse(inverse: np.ndarray, scaled: np.ndarray) -> np.ndarray:
 
 
 def gain_reference(known: np.ndarray, sensitivity: np.ndarray, variance: np.ndarray, criterion: int) -> float:
-    """What one path is worth: determinants and inverses of whole matrices. Sensitivities [H, D, K], variances [D]."""
-    added = sum(s.T @ np.diag(1 / variance) @ s for s in sensitivity)
-    before = np.linalg.inv(known) if known.ndim == 2 else np.diag(known)
-    after = before + (added if known.ndim == 2 else np.diag(np.diag(added)))
+    """What one path is worth: determinants and inverses of whole matrices, or sums over the diagonal. Sensitivities [H, D, K],
+    variances [D]; known is A's diagonal [K] or A⁻¹ [K, K]."""
+    if known.ndim == 1:
+        diagonal = known + sum(s.T**2 @ (1 / variance) for s in sensitivity)
+        return np.log(diagonal / known).sum() if criterion == D_OPTIMAL else (1 / known - 1 / diagonal).sum()
+    before = np.linalg.inv(known)
+    after = before + sum(s.T @ np.diag(1 / variance) @ s for s in sensitivity)
     if criterion == D_OPTIMAL:
         return np.linalg.slogdet(after)[1] - np.linalg.slogdet(before)[1]
     return np.trace(np.linalg.inv(before)) - np.trace(np.linalg.inv(after))

@@ -37,7 +37,8 @@ def information_of(dynamics: Any, matrix: str, forget: float) -> Information:
     """What is known at first of these dynamics."""
     if getattr(dynamics, "kind", None) in ("linear", "rbf"):
         return FeatureInformation(dynamics.weight.shape[0], dynamics.weight.shape[-1], matrix, forget)
-    return Information(*next(dynamics.parameters()).shape[:2], parameter_count(dynamics), matrix, forget)
+    members, models = next(dynamics.parameters()).shape[:2]
+    return Information(members, models, parameter_count(dynamics), matrix, forget)
 
 
 def judge_of(objective: Objective, dynamics: Any, information: Information, start: np.ndarray) -> "Judge | NetworkJudge":
@@ -50,7 +51,8 @@ def judge_of(objective: Objective, dynamics: Any, information: Information, star
 def parameters_of(dynamics: nn.Module) -> tuple[Parameters, Parameters]:
     """Those that the mean depends on, and the others."""
     named = {name: p.detach() for name, p in dynamics.named_parameters() if p.numel()}
-    return ({n: p for n, p in named.items() if NOT_OF_THE_MEAN not in n}, {n: p for n, p in named.items() if NOT_OF_THE_MEAN in n})
+    rest = {name: p for name, p in named.items() if NOT_OF_THE_MEAN in name}
+    return {name: p for name, p in named.items() if name not in rest}, rest
 
 
 def parameter_count(dynamics: nn.Module) -> int:
@@ -82,7 +84,7 @@ def add_step(information: Information, dynamics: nn.Module, z: np.ndarray, a: np
         return
     first = next(dynamics.parameters())
     models = information.known().shape[1]
-    state, action = (torch.as_tensor(x, dtype=first.dtype, device=first.device)[:, None, None].expand(-1, models, -1, -1) for x in (z, a))
+    state, action = (torch.as_tensor(x).to(first)[:, None, None].expand(-1, models, -1, -1) for x in (z, a))
     with torch.no_grad():
         by_parameter = slopes(dynamics, state, action)[1][:, :, 0]
         variance = dynamics(state, action)[1][:, :, 0]
@@ -97,9 +99,9 @@ class SmallNetwork(nn.Module):
 
     def __init__(self, rng: np.random.Generator, members: int, models: int, size: int, hidden: int = 4) -> None:
         super().__init__()
-        shapes = {"inner": (size, hidden), "drive": (2, hidden), "outer": (hidden, size), "raw_variance": (1, size)}
-        for name, shape in shapes.items():
-            setattr(self, name, nn.Parameter(torch.from_numpy(rng.normal(size=(members, models, *shape)).astype(np.float32))))
+        shapes = (size, hidden), (2, hidden), (hidden, size), (1, size)
+        drawn = (rng.normal(size=(members, models, *shape)).astype(np.float32) for shape in shapes)
+        self.inner, self.drive, self.outer, self.raw_variance = (nn.Parameter(torch.from_numpy(x)) for x in drawn)
         self.dt = 0.3
 
     def forward(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -107,12 +109,14 @@ class SmallNetwork(nn.Module):
 
 
 def network_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for k, (members, models, samples, horizon, size) in enumerate(((1, 1, 1, 1, 2), (2, 3, 5, 4, 2), (1, 2, 3, 3, 3), (1, 1, 4, 2, 1))):
+    shapes = (1, 1, 1, 1, 2), (2, 3, 5, 4, 2), (1, 2, 3, 3, 3), (1, 1, 4, 2, 1)
+    for k, (members, models, samples, horizon, size) in enumerate(shapes):
         dynamics = SmallNetwork(rng, members, models, size)
         information = Information(members, models, parameter_count(dynamics), ("diagonal", "full")[k % 2])
         start = rng.normal(size=(members, size)).astype(dtype)
         add_step(information, dynamics, start, rng.normal(size=(members, 2)))
-        objective = Objective(1.0, 0.5, 0.0, 0.3, 0.1, k // 2, np.zeros(size, dtype), *[np.zeros((0, 0), dtype)] * 2, np.zeros(0, np.int64))
+        none = np.zeros((0, 0), np.float32)
+        objective = Objective(1.0, 0.5, 0.0, 0.3, 0.1, k // 2, np.zeros(size, np.float32), none, none, np.zeros(0, np.int64))
         yield objective, dynamics, information.known(), start, rng.uniform(-1, 1, (members, samples, horizon, 2)).astype(dtype)
 
 
@@ -133,23 +137,26 @@ def network_worth_reference(objective, dynamics, known, start, actions):
                 z = mean(z, *own.values())
                 path.append(z.numpy())
                 sensitivity.append(s.double().numpy())
-            variance = dynamics(torch.zeros(*known.shape[:2], 1, len(z)), torch.zeros(*known.shape[:2], 1, actions.shape[-1]))[1]
-            gain.append(gain_reference(known[m, n], np.array(sensitivity), variance[m, n, 0].detach().double().numpy(), objective.criterion))
+            nowhere = (torch.zeros(*known.shape[:2], 1, width) for width in (len(z), actions.shape[-1]))
+            variance = dynamics(*nowhere)[1][m, n, 0].detach().double().numpy()
+            gain.append(gain_reference(known[m, n], np.array(sensitivity), variance, objective.criterion))
             paths.append(path)
         after = np.array(paths, np.float64)  # [N, H, D]
         found[m, b] = (objective.information * np.mean(gain) + objective.disagreement * after.var(0).sum(-1).mean()
-                       - objective.goal * np.square(after - objective.place).sum(-1).mean() - objective.cost * np.square(actions[m, b]).mean())
+                       - objective.goal * np.square(after - objective.place).sum(-1).mean()
+                       - objective.cost * np.square(actions[m, b]).mean())
     return found
 
 
 @pair(network_worth_reference, network_examples, rtol=3e-4, atol=2e-5)
 @torch.no_grad()
-def network_worth(objective: Objective, dynamics: nn.Module, known: np.ndarray, start: np.ndarray, actions: np.ndarray) -> np.ndarray:
+def network_worth(objective: Objective, dynamics: nn.Module, known: np.ndarray, start: np.ndarray,
+                  actions: np.ndarray) -> np.ndarray:
     """`objective.worth` for any network: every sample of every model of every member in one batched step after another."""
     members, samples, horizon, _ = actions.shape
     models, first = known.shape[1], next(dynamics.parameters())
-    z = torch.as_tensor(start, dtype=first.dtype, device=first.device)[:, None, None].expand(-1, models, samples, -1)
-    tried = torch.as_tensor(actions, dtype=first.dtype, device=first.device)[:, None].expand(-1, models, -1, -1, -1)
+    z = torch.as_tensor(start).to(first)[:, None, None].expand(-1, models, samples, -1)
+    tried = torch.as_tensor(actions).to(first)[:, None].expand(-1, models, -1, -1, -1)
     s, scaled, states, variance = None, [], [], None
     for t in range(horizon):
         if objective.information:
@@ -162,7 +169,8 @@ def network_worth(objective: Objective, dynamics: nn.Module, known: np.ndarray, 
     after = torch.stack(states, 3).double()  # [M, N, B, H, D]
     found = -objective.cost * np.square(actions.astype(np.float64)).mean((2, 3))
     if objective.information:
-        found += objective.information * network_gain(torch.from_numpy(known).to(z.device), torch.cat(scaled, 3).double(), objective.criterion)
+        gain = network_gain(torch.from_numpy(known).to(z.device), torch.cat(scaled, 3).double(), objective.criterion)
+        found += objective.information * gain
     if objective.disagreement:
         found += objective.disagreement * after.var(1, correction=0).sum(-1).mean(-1).cpu().numpy()
     if objective.goal:

@@ -34,8 +34,8 @@ def novelty_reference(target, predictor, sizes, z):
     """Mean over outputs of (predictor(z) − target(z))², one state after another."""
     found = []
     for state in torch.from_numpy(z).T:
-        apart = mlp_of(torch.from_numpy(predictor), sizes, TANH, state[None]) - mlp_of(torch.from_numpy(target), sizes, TANH, state[None])
-        found.append(apart.square().mean())
+        given, asked = (mlp_of(torch.from_numpy(flat), sizes, TANH, state[None]) for flat in (predictor, target))
+        found.append((given - asked).square().mean())
     return torch.stack(found)
 
 

@@ -17,8 +17,8 @@ from numba import njit
 
 from tenfold.errors import ConfigError
 from tenfold.explorer_settings import Planner
-from tenfold.ops.features import FeatureInformation, diagonal_gain, full_gain, known_of_weights, random_known, sensitivities_reference
-from tenfold.ops.information import CRITERIA, gain_reference
+from tenfold.ops.features import FeatureInformation, diagonal_gain, full_gain, random_known, weights_gain_reference
+from tenfold.ops.information import CRITERIA
 from tenfold.ops.novelty import Novelty, novelty, novelty_reference
 from tenfold.ops.pairs import pair
 from tenfold.ops.paths import Drift, path, path_examples, paths_reference
@@ -62,7 +62,8 @@ def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
     for k, (drift, start, actions) in enumerate(path_examples(rng, dtype)):
         members, size = start.shape
         new = Novelty(list(range(members)), size)
-        objective = Objective(*(float(w) for w in weights[k]), k % 2, rng.normal(size=size).astype(np.float32), new.target,
+        gain, apart, strange, near, cost = (float(w) for w in weights[k])
+        objective = Objective(gain, apart, strange, near, cost, k % 2, rng.normal(size=size).astype(np.float32), new.target,
                               new.predictor, new.sizes)
         yield objective, drift, random_known(rng, drift, drift.weight.shape[1] == 3), start, actions
 
@@ -75,10 +76,12 @@ def worth_reference(objective, drift, known, start, actions):
         after = state[m, :, 1:, :, b]  # [N, H, D]
         new = [0.0] * len(after)
         if objective.novelty:
-            new = [float(novelty_reference(objective.target[m], objective.predictor[m], objective.sizes, z.T.astype(np.float32)).mean())
-                   for z in after]
-        gain = [gain_reference(known_of_weights(drift, known, m, n), sensitivities_reference(drift, phi[m, n, :, :, b], slope[m, n, :, :, :, b]),
-                               drift.variance[m, n], objective.criterion) if objective.information else 0.0 for n in range(len(after))]
+            networks = objective.target[m], objective.predictor[m], objective.sizes
+            new = [float(novelty_reference(*networks, z.T.astype(np.float32)).mean()) for z in after]
+        gain = [0.0] * len(after)
+        if objective.information:
+            gain = [weights_gain_reference(drift, known, m, n, phi[m, n, :, :, b], slope[m, n, :, :, :, b], objective.criterion)
+                    for n in range(len(after))]
         found[m, b] = (objective.information * np.mean(gain) + objective.disagreement * after.var(0).sum(-1).mean()
                        + objective.novelty * np.mean(new)
                        - objective.goal * np.square(after - objective.place).sum(-1).mean()
@@ -105,11 +108,11 @@ def worth(objective, drift, known, start, actions):
         for n in range(models):
             path(drift, m, n, start[m], moved, state[n], phi, slope)
             if objective.information:
-                share = objective.information / models
+                share, variance, dt = objective.information / models, drift.variance[m, n], np.float32(drift.dt)
                 if known.ndim == 3:
-                    diagonal_gain(known[m, 0], drift.variance[m, n], np.float32(drift.dt), phi, slope, objective.criterion, share, found[m])
+                    diagonal_gain(known[m, 0], variance, dt, phi, slope, objective.criterion, share, found[m])
                 else:
-                    full_gain(known[m, 0], drift.variance[m, n], np.float32(drift.dt), phi, slope, objective.criterion, share, found[m])
+                    full_gain(known[m, 0], variance, dt, phi, slope, objective.criterion, share, found[m])
             for t in range(1, horizon + 1):
                 if objective.novelty:
                     new = novelty(objective.target[m], objective.predictor[m], objective.sizes, state[n, t])

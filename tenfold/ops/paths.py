@@ -176,6 +176,8 @@ def gaussians(axis, width, z, bells):
     for k in range(size):
         for b in range(samples):
             u = (z[k, b] - axis[0]) / step
+            if u != u:  # a path that ran away: int() of NaN would be any index
+                u = 0.0
             near = int(min(max(u + 0.5, 0.0), grid - 1.0))
             u -= near
             top = np.exp(-beta * u * u)

@@ -158,5 +158,14 @@ def test_an_action_of_another_size_is_refused() -> None:
         env.step(np.zeros(2))
 
 
+def test_a_state_stays_within_the_edge() -> None:
+    envs = FieldEnvironments("tenfold/Duffing-v0(edge=2, limit=400, process_noise=none)", 1, 0)
+    for _ in range(300):
+        envs.step(np.ones((1, 2)))
+        assert np.abs(envs.latent).max() <= 2
+    with pytest.raises(UserError, match="edge = 0 is out of range"):
+        Field("duffing", edge=0)
+
+
 def test_every_field_has_an_id() -> None:
     assert sorted(IDS.values()) == sorted(FIELDS) and "tenfold/DoubleLimitCycle-v0" in IDS

@@ -123,7 +123,7 @@ def test_a_member_plans_what_it_plans_alone() -> None:
     drift, information, start = informed(3)
     together = planned(Icem(settings, streams_of([7, 8, 9]), *BOX), Judge(objective_of(settings, 2, 2), drift, information, start), 3)
     for m in range(3):
-        alone = Drift(*(part[m:m + 1] for part in drift[:3]), *drift[3:])
+        alone = drift._replace(**{name: getattr(drift, name)[m:m + 1] for name in ("weight", "push", "variance")})
         known = FeatureInformation(1, 25)
         known.load_state({"gathered": information.gathered[m:m + 1], "inverse": information.inverse[m:m + 1], "steps": np.array(5)})
         judge = Judge(objective_of(settings, 2, 2), alone, known, start[m:m + 1])
@@ -138,7 +138,7 @@ def test_a_foreign_state_is_refused() -> None:
 def test_objectives_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"planner.goal = \[1.0\] has 1 numbers where the hidden state has 2"):
         objective_of(Planner(policy="goal", goal=(1.0,)), 2, 1)
-    with pytest.raises(ConfigError, match="model.ensemble to 2 or more"):
+    with pytest.raises(ConfigError, match="ensemble to 2 or more"):
         objective_of(Planner(policy="disagreement"), 2, 1)
     with pytest.raises(ConfigError, match="rnd needs the networks"):
         objective_of(Planner(policy="rnd"), 2, 1)

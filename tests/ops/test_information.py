@@ -156,7 +156,7 @@ def test_a_member_is_worth_what_it_is_worth_alone() -> None:
         known = random_known(rng, drift, full)
         together = gains(drift, known, start, actions, D_OPTIMAL)
         for m in range(3):
-            alone = Drift(*(part[m:m + 1] for part in drift[:3]), *drift[3:])
+            alone = drift._replace(**{name: getattr(drift, name)[m:m + 1] for name in ("weight", "push", "variance")})
             np.testing.assert_array_equal(gains(alone, known[m:m + 1], start[m:m + 1], actions[m:m + 1], D_OPTIMAL)[0], together[m])
 
 

@@ -10,8 +10,18 @@ from tenfold.explorer_settings import Planner
 from tenfold.ops.features import FeatureInformation
 from tenfold.ops.icem import Icem, streams_of
 from tenfold.ops.information import Information
-from tenfold.ops.networks import (NetworkJudge, SmallNetwork, add_step, drift_of, information_of, judge_of, mean_of_one, parameter_count,
-                                  parameters_of, slopes)
+from tenfold.ops.networks import (
+    NetworkJudge,
+    SmallNetwork,
+    add_step,
+    drift_of,
+    information_of,
+    judge_of,
+    mean_of_one,
+    parameter_count,
+    parameters_of,
+    slopes,
+)
 from tenfold.ops.novelty import Novelty
 from tenfold.ops.objective import Judge, objective_of
 from tenfold.ops.paths import random_drift
