@@ -329,7 +329,7 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
     from tenfold.record.folder import RunFolder
     from tenfold.training import load
     _, run = RunFolder.open(path)
-    agent = load(path, checkpoint)
+    agent: Any = load(path, checkpoint)
     seed = run.seed if seed is None else seed
     score = play(run.env, agent, greedy(agent), episodes, seed, limit=run.episode_limit)
     random = play(run.env, agent, uniformly_random(agent, seed), episodes, seed, limit=run.episode_limit)

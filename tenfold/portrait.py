@@ -9,7 +9,7 @@ from tenfold.agents.explorer import ExplorerAgent
 from tenfold.ops.alignment import Alignment
 from tenfold.record.files import write_arrays
 from tenfold.record.portrait import FILE
-from tenfold.validation import Recordings, judge, random_recordings
+from tenfold.validation import Recordings, axis_over, judge, random_recordings
 
 GRID = 25  # points in each dimension
 
@@ -29,7 +29,7 @@ def portrait(agent: ExplorerAgent, recordings: Recordings) -> dict[str, np.ndarr
     if agent.config.model.latent != 2:
         return {"visited": visited}
     spread = visited if recordings.latent is None else recordings.latent.reshape(-1, 2)
-    axes = [np.linspace(*np.quantile(spread[:, k], (0.005, 0.995)), GRID) for k in range(2)]
+    axes = [axis_over(spread[:, k], GRID) for k in range(2)]
     points = np.stack(np.meshgrid(*axes, indexing="xy"), -1).reshape(-1, 2)
     learned = agent.field(points, true=True).reshape(agent.members, GRID, GRID, 2)[0]
     found = {"x": axes[0], "y": axes[1], "learned": learned, "visited": visited}

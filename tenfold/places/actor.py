@@ -13,8 +13,9 @@ from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fused import FusedActing
 from tenfold.engines.team import Team
 from tenfold.envs.vector import Environments, Episode, make_environments
+from tenfold.explorer_settings import Explorer
 from tenfold.memory.frames import Seen
-from tenfold.settings import PPO, Run
+from tenfold.settings import DQN, PPO, Run
 from tenfold.spaces import discrete_actions, policy_actions
 
 if TYPE_CHECKING:  # a run in one process needs no ring
@@ -28,6 +29,7 @@ ACT, ENV, WAIT = range(3)  # places in `seconds`
 def make_agent(run: Run, envs: Environments) -> Agent:
     """The agent of a run in these environments, untrained: one, or one for each agent of a world."""
     device = "cpu" if run.device == "auto" else run.device
+    assert not isinstance(run.agent, Explorer)  # whose place makes it
     if isinstance(run.agent, PPO):
         return PPOAgent(run.agent, envs.layout, policy_actions(envs.action_space, run.env), run.seed, device)
     actions = discrete_actions(envs.action_space, run.env)
@@ -42,7 +44,7 @@ class Actor:
     def __init__(self, run: Run, index: int) -> None:
         self.run, self.index, self.first = run, index, index * run.num_envs
         self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize, isinstance(run.agent, PPO), self.first)
-        self.seen = Seen(1 if isinstance(run.agent, PPO) else run.agent.frames, self.envs)
+        self.seen = Seen(run.agent.frames if isinstance(run.agent, DQN) else 1, self.envs)
         self.rounds = 0
         self.seconds = np.zeros(3)
 
