@@ -3,6 +3,7 @@ R² after 2,000 and 10,000 steps, with bootstrap intervals. Every part is writte
 does what is missing. Writes bench/results/fields.json with the machine card.
 
     python bench/fields.py [--jobs 16] [--stack 4] [--fields A,B] [--policies A,B] [--seeds 8] [--steps 10000] [--minutes 11]
+    python bench/fields.py --show        # the committed results as tables and as docs/pictures/fields.png
 """
 
 import argparse
@@ -117,6 +118,48 @@ def write(folder: Path, out: Path, setting: dict[str, Any]) -> list[dict[str, An
     return rows
 
 
+def show(results: Path, picture: Path) -> None:
+    """The results as Markdown, and their curves."""
+    found = json.loads(results.read_text())
+    rows = {(row["field"], row["policy"], row["step"]): row for row in found["rows"]}
+    marks = [mark for mark in MARKS if any(step == mark for _, _, step in rows)]
+    print(f"Error of the field (mean of {found['setting']['seeds']} seeds, 95 % interval)\n")
+    print(f"| field | steps | {' | '.join(POLICIES)} | active less than random by |\n|---|---|{'---|' * (len(POLICIES) + 1)}")
+    for field in FIELDS:
+        for mark in marks:
+            own = [rows.get((field, policy, mark)) for policy in POLICIES]
+            if own[0]:
+                cells = [shown(row["error"]) if row else "–" for row in own]
+                print(f"| {field} | {mark:,} | {' | '.join(cells)} | {shown(own[0]['less_than_random'])} |")
+    print(f"\nR² of observations 1, 5 and 10 steps ahead after {marks[-1]:,} steps; ARX fitted to the same data\n")
+    print(f"| field | {' | '.join(POLICIES)} | ARX, active's data |\n|---|{'---|' * (len(POLICIES) + 1)}")
+    for field in FIELDS:
+        own = [rows.get((field, policy, marks[-1])) for policy in POLICIES]
+        if own[0]:
+            cells = [" ".join(f"{row['r2'][k][0]:.3f}" for k in ("1", "5", "10")) if row else "–" for row in own]
+            arx = " ".join(f"{own[0]['arx_r2'][k][0]:.3f}" for k in ("1", "5", "10")) if "arx_r2" in own[0] else "–"
+            print(f"| {field} | {' | '.join(cells)} | {arx} |")
+    draw(found["parts"], picture)
+
+
+def draw(parts: list[dict[str, Any]], picture: Path) -> None:
+    from tenfold.record.portrait import as_png, new_figure  # here: only drawing needs matplotlib
+    figure = new_figure(11, 6)
+    for axes, field in zip(figure.subplots(2, 3).ravel(), FIELDS, strict=True):
+        for colour, policy in enumerate(POLICIES):
+            for own in (p for p in parts if (p["field"], p["policy"]) == (field, policy)):
+                bands = np.array([interval(np.array(errors)) for errors in own["errors"]])
+                axes.plot(own["steps"], bands[:, 0], color=f"C{colour}", label=policy)
+                axes.fill_between(own["steps"], bands[:, 1], bands[:, 2], color=f"C{colour}", alpha=0.2, linewidth=0)
+        axes.set(title=field, yscale="log")
+        axes.title.set_fontsize(10)
+    figure.supxlabel("environment steps", fontsize=9)
+    figure.supylabel("error of the field (1: a field of zeros)", fontsize=9)
+    figure.axes[0].legend(fontsize=8)
+    picture.parent.mkdir(exist_ok=True)
+    picture.write_bytes(as_png(figure))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
@@ -128,7 +171,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e6, help="parts stop after this, with what they have")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--anew", action="store_true", help="forget the parts that are there")
+    parser.add_argument("--show", action="store_true", help="only show what is there")
     arguments = parser.parse_args()
+    if arguments.show:
+        show(arguments.out, Path(__file__).parent.parent / "docs" / "pictures" / "fields.png")
+        return
     began, folder = time.monotonic(), arguments.out.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [(field, policy, first, min(arguments.stack, arguments.seeds - first)) for policy in arguments.policies.split(",")

@@ -9,7 +9,7 @@ from tenfold.agents.explorer import ExplorerAgent
 from tenfold.ops.alignment import Alignment
 from tenfold.record.files import write_arrays
 from tenfold.record.portrait import FILE
-from tenfold.validation import Recordings, judge, random_recordings
+from tenfold.validation import Recordings, axis_over, judge, random_recordings
 
 GRID = 25  # points in each dimension
 
@@ -29,7 +29,7 @@ def portrait(agent: ExplorerAgent, recordings: Recordings) -> dict[str, np.ndarr
     if agent.config.model.latent != 2:
         return {"visited": visited}
     spread = visited if recordings.latent is None else recordings.latent.reshape(-1, 2)
-    axes = [np.linspace(*np.quantile(spread[:, k], (0.005, 0.995)), GRID) for k in range(2)]
+    axes = [axis_over(spread[:, k], GRID) for k in range(2)]
     points = np.stack(np.meshgrid(*axes, indexing="xy"), -1).reshape(-1, 2)
     learned = agent.field(points, true=True).reshape(agent.members, GRID, GRID, 2)[0]
     found = {"x": axes[0], "y": axes[1], "learned": learned, "visited": visited}
@@ -54,8 +54,8 @@ def visited_states(agent: ExplorerAgent) -> np.ndarray:
 
 
 def information_at(agent: ExplorerAgent, z: np.ndarray, visited: np.ndarray) -> np.ndarray:
-    """log₁₀ of the information that visited states give about the drift at states z [n, D]: 1 / Σ_p φ_p(z)² / A_p with
-    A_p = 1 + Σ_t (dt·φ_p(z_t))² / v, the diagonal of the Fisher information."""
+    """log₁₀ of the information that visited states give about the weights that count at states z [n, D]: the harmonic mean of
+    A_p = 1 + Σ_t (dt·φ_p(z_t))² / v, the Fisher information's diagonal, weighted by φ_p(z)²."""
     dynamics = agent.online.dynamics
 
     def features(states: np.ndarray) -> np.ndarray:
@@ -63,4 +63,5 @@ def information_at(agent: ExplorerAgent, z: np.ndarray, visited: np.ndarray) -> 
         return dynamics.features(given)[0, 0].cpu().double().numpy()
     variance = float(dynamics.variance()[0, 0].mean())
     gathered = 1 + np.square(dynamics.dt * features(visited)).sum(0) / variance
-    return -np.log10((np.square(features(z)) / gathered).sum(-1))
+    weight = np.square(features(z)) + 1e-300  # far outside the grid all features vanish
+    return np.log10(weight.sum(-1) / (weight / gathered).sum(-1))

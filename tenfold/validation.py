@@ -69,11 +69,17 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
     if system.ring:
         return Recordings(y, a)
     flat = latent.reshape(-1, system.latent)
-    axes = [np.linspace(*np.quantile(flat[:, k], (0.005, 0.995)), GRID) for k in range(system.latent)]
+    axes = [axis_over(flat[:, k], GRID) for k in range(system.latent)]
     edges = [np.concatenate(([-np.inf], (axis[1:] + axis[:-1]) / 2, [np.inf])) for axis in axes]
     weight = np.histogramdd(flat, edges)[0].ravel()
     points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, system.latent)
     return Recordings(y, a, latent, points, lanes.velocity(points), weight)
+
+
+def axis_over(values: np.ndarray, points: int) -> np.ndarray:
+    """Evenly spaced over all values but the outermost."""
+    low, high = np.quantile(values, (0.005, 0.995)).tolist()
+    return np.linspace(low, high, points)
 
 
 def held_uniform(seed: int, purpose: Purpose, episodes: int, size: int) -> np.ndarray:

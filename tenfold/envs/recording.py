@@ -25,12 +25,13 @@ EVEN = 1e-3  # how far, as a share of dt, a step may be off before it counts as 
 class Recording:
     """Episodes, each observations [T, Y] and actions [T, A], with `dt` between steps."""
 
-    episodes: tuple[tuple[np.ndarray, np.ndarray], ...]
+    episodes: "tuple[tuple[np.ndarray, np.ndarray], ...]"
     dt: float
 
     @property
     def sizes(self) -> tuple[int, int]:
-        return self.episodes[0][0].shape[1], self.episodes[0][1].shape[1]
+        y, a = next(iter(self.episodes))
+        return y.shape[1], a.shape[1]
 
     @property
     def steps(self) -> int:
@@ -45,14 +46,15 @@ class Recording:
             kept = [episode for k, episode in enumerate(self.episodes) if k not in out]
             tails = [self.episodes[k] for k in sorted(out)]
         else:
-            y, a = self.episodes[0]
+            y, a = next(iter(self.episodes))
             count = max(len(y) // 10 // held, 1) * held
             if len(self.episodes) > 1 or len(y) < 2 * held:
                 raise UserError(f"The recordings are too short to hold {held} steps back for validation: the longest episode has "
                                 f"{max(len(y) for y, _ in self.episodes)}, and one alone needs {2 * held}.")
             kept, tails = [(y[:-count], a[:-count])], [(y[-count:], a[-count:])]
         pieces = [tuple(part[s:s + held] for part in tail) for tail in tails for s in range(0, len(tail[0]) - held + 1, held)]
-        return Recording(tuple(kept), self.dt), *(np.stack([piece[k] for piece in pieces]) for k in (0, 1))
+        held_y, held_a = (np.stack([piece[k] for piece in pieces]) for k in (0, 1))
+        return Recording(tuple(kept), self.dt), held_y, held_a
 
 
 def is_recording(name: str) -> bool:

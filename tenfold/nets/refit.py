@@ -18,7 +18,7 @@ from tenfold.nets.dynamics import LEAST_VARIANCE, Dynamics
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, key, uniform
 
-PRIOR = 3.0  # how large weights are expected to be
+PRIOR = 0.5  # how large weights are expected to be: about six features overlap, so that a field of 3 needs weights of 0.5
 SURE = 1e-3  # of G, as a share of the prior's precision: actions are large and many, no prior is needed
 
 

@@ -31,6 +31,7 @@ MAKING = 15.0  # seconds at least to make environments, however little patience:
 def make_agent(run: Run, envs: Environments) -> Agent:
     """The agent of a run in these environments, untrained: one, or one for each agent of a world."""
     device = "cpu" if run.device == "auto" else run.device
+    assert not isinstance(run.agent, Explorer)  # whose place makes it
     if isinstance(run.agent, PPO):
         return PPOAgent(run.agent, envs.layout, policy_actions(envs.action_space, run.env), run.seed, device,
                         len(envs.component_names))

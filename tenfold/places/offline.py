@@ -80,8 +80,8 @@ class Offline:
         ones = np.ones(self.agent.members, np.bool_)
         for y, a in kept.episodes:
             for t in range(len(y)):
-                rows = (np.repeat(part[t][None], self.agent.members, 0) for part in (y, a))
-                self.agent.window.append(*rows, ones if t == 0 else ~ones)
+                seen, done = (np.repeat(part[t][None], self.agent.members, 0) for part in (y, a))
+                self.agent.window.append(seen, done, ones if t == 0 else ~ones)
         if not self.agent.window.ready:
             raise ConfigError("agent.length", f"= {run.agent.length} is more than the longest episode has left for training: "
                               "make it shorter.")

@@ -52,7 +52,7 @@ def draw_fields(arrays: Arrays) -> bytes:
         x, y = arrays["x"], arrays["y"]
         if name == "information":
             shown = axes.pcolormesh(x, y, arrays["information"], cmap="viridis", shading="nearest")
-            figure.colorbar(shown, ax=axes, label="log₁₀ information about the drift")
+            figure.colorbar(shown, ax=axes, label="log₁₀ of information")
         else:
             u, v = np.moveaxis(arrays[name], -1, 0)
             axes.streamplot(x, y, u, v, color=np.hypot(u, v), cmap="viridis", density=1.1, linewidth=0.9, arrowsize=0.8)
