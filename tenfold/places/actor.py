@@ -14,6 +14,7 @@ from tenfold.engines.fused import FusedActing
 from tenfold.engines.team import Team
 from tenfold.envs.vector import Environments, Episode, make_environments
 from tenfold.errors import ConfigError
+from tenfold.explorer_settings import Explorer
 from tenfold.memory.frames import Seen
 from tenfold.places.watch import within
 from tenfold.settings import DQN, PPO, Run
