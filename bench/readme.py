@@ -96,6 +96,8 @@ SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + du
          "treasure-windows": "64 gridworlds x 5 agents, what all see", "treasure-turns": "64 gridworlds x 5 agents, a turn",
          "colony-step": "64 colonies of 50 nodes, a step", "colony-features": "64 colonies of 50 nodes, what is seen",
          "k-smallest": "the k smallest nodes by (x, id)", "reward-record": "64 colonies' named rewards",
+         "graph-forward": "a policy on graphs, forward", "component-gae": "advantages of 10 reward components, 32 x 64",
+         "colony-training": "PPO on colonies, end to end",
          "latent-bound": "evidence bound of a latent model, forward and backward", "latent-tables": "its weights and windows",
          "latent-ensemble": "an ensemble of 5 dynamics models", "latent-encoder": "a new observation, gru encoder",
          "plan": "one plan, 32 sequences x horizon 10, 5 models, D-optimality",
