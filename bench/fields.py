@@ -155,7 +155,7 @@ def draw(parts: list[dict[str, Any]], picture: Path) -> None:
         axes.title.set_fontsize(10)
     figure.supxlabel("environment steps", fontsize=9)
     figure.supylabel("error of the field (1: a field of zeros)", fontsize=9)
-    figure.axes[0].legend(fontsize=8)
+    next(axes for axes in figure.axes if axes.lines).legend(fontsize=8)
     picture.parent.mkdir(exist_ok=True)
     picture.write_bytes(as_png(figure))
 

@@ -28,6 +28,10 @@ class UsualExplorer(ExplorerAgent):
         self.known = [1.0 + torch.zeros(dynamics.weight[0, n].numel()) for n in range(dynamics.models)]
         self.path_mean, self.kept = torch.zeros(planner.horizon, actions), torch.zeros(0, planner.horizon, actions)
 
+    @property
+    def ready(self) -> bool:
+        return self.stored >= self.config.length
+
     @torch.no_grad()
     def observe(self, y: np.ndarray, begins: np.ndarray) -> None:
         """Encodes the last `length` observations anew, and takes the last one."""

@@ -95,10 +95,15 @@ class ExplorerAgent:
 
     # learning -------------------------------------------------------------------------------------------------------------
 
+    @property
+    def ready(self) -> bool:
+        """Whether there is a whole sequence to train on."""
+        return self.window.ready
+
     def due(self, step: int) -> int:
         """How many gradient steps follow environment step `step`."""
         config = self.config
-        if step < config.learning_starts or not self.window.ready:
+        if step < config.learning_starts or not self.ready:
             return 0
         first = config.first_updates if step == max(config.learning_starts, 1) else 0
         return first + (config.updates if step % config.every == 0 else 0)
