@@ -166,6 +166,7 @@ def main() -> None:
     parser.add_argument("--fields", default=",".join(FIELDS))
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first", type=int, default=100, help="the first of them: settings were chosen looking at 0 to 3")
     parser.add_argument("--stack", type=int, default=4, help="seeds of one process")
     parser.add_argument("--steps", type=int, default=MARKS[-1])
     parser.add_argument("--minutes", type=float, default=1e6, help="parts stop after this, with what they have")
@@ -178,8 +179,9 @@ def main() -> None:
         return
     began, folder = time.monotonic(), arguments.out.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = [(field, policy, first, min(arguments.stack, arguments.seeds - first)) for policy in arguments.policies.split(",")
-              for field in arguments.fields.split(",") for first in range(0, arguments.seeds, arguments.stack)]
+    wanted = [(field, policy, arguments.first + at, min(arguments.stack, arguments.seeds - at))
+              for policy in arguments.policies.split(",") for field in arguments.fields.split(",")
+              for at in range(0, arguments.seeds, arguments.stack)]
     for file in folder.glob("*.json"):
         done = json.loads(file.read_text())
         which = done["field"], done["policy"], done["first"], done["seeds"]
@@ -187,7 +189,7 @@ def main() -> None:
             file.unlink()
         elif which in wanted:
             wanted.remove(which)
-    setting = {"seeds": arguments.seeds, "steps": arguments.steps, "recordings": RECORDINGS, "presets": list(FIELDS)}
+    setting = {"seeds": arguments.seeds, "first": arguments.first, "steps": arguments.steps, "recordings": RECORDINGS, "presets": list(FIELDS)}
     for policy, field in {policy: field for field, policy, _, _ in wanted}.items():  # compiles once, here
         Exploring(named(field, {"agent": {"planner": {"policy": policy}}})).warm_up()
     print(f"{len(wanted)} parts, {arguments.jobs} at a time; compiled after {time.monotonic() - began:.0f} s", flush=True)
