@@ -189,7 +189,8 @@ def main() -> None:
             file.unlink()
         elif which in wanted:
             wanted.remove(which)
-    setting = {"seeds": arguments.seeds, "first": arguments.first, "steps": arguments.steps, "recordings": RECORDINGS, "presets": list(FIELDS)}
+    setting = {"seeds": arguments.seeds, "first": arguments.first, "steps": arguments.steps, "recordings": RECORDINGS,
+               "presets": list(FIELDS)}
     for policy, field in {policy: field for field, policy, _, _ in wanted}.items():  # compiles once, here
         Exploring(named(field, {"agent": {"planner": {"policy": policy}}})).warm_up()
     print(f"{len(wanted)} parts, {arguments.jobs} at a time; compiled after {time.monotonic() - began:.0f} s", flush=True)

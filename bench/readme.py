@@ -77,6 +77,47 @@ def worlds() -> str:
     return "\n".join(lines)
 
 
+def colonies() -> str:
+    """What colonies learn, on substrates that no training saw."""
+    if not (ROOT / "bench" / "results" / "durotaxis.json").exists():
+        return ""
+    lines = ["| trained on, mode | tried on | successes by seed | steps to the goal by seed | constant action | scripted follower "
+             "|", "|---" * 6 + "|"]
+    rows = results("durotaxis")["rows"]
+    told = {(r["yardstick"], r["mode"], r["substrate"]): r for r in rows if "yardstick" in r}
+    kinds: dict[tuple[str, ...], list[dict]] = {}
+    for r in rows:
+        if "seed" in r:
+            which = tuple(r[name] for name in ("trained_on", "mode", "substrate", "rounding", "policy"))
+            kinds.setdefault(which, []).append(r)
+    for kind, own in kinds.items():
+        success = ", ".join(f"{r['success']:.1%}" for r in own)
+        steps = ", ".join("–" if r["steps_to_goal"] is None else f"{r['steps_to_goal']:.1f}" for r in own)
+        beside = [told.get((name, kind[1], kind[2])) for name in ("constant", "follower")]
+        cells = " | ".join("" if r is None else f"{r['success']:.1%}, {r['steps_to_goal']:.1f}" for r in beside)
+        down = ", deletions rounded down" if kind[3] == "floor" else ""
+        lines.append(f"| {kind[0]}, {kind[1]} | {kind[2]} ({kind[4]}{down}) | {success} | {steps} | {cells} |")
+    return "\n".join(lines)
+
+
+def fields() -> str:
+    """Which experiments identify a hidden system best."""
+    if not (ROOT / "bench" / "results" / "fields.json").exists():
+        return ""
+    rows = results("fields")["rows"]
+    policies = list(dict.fromkeys(r["policy"] for r in rows))
+    lines = [f"| field | steps | {' | '.join(policies)} | random − active | R² of observations 1, 5, 10 ahead (active) |",
+             "|---" * (4 + len(policies)) + "|"]
+    for field, step in dict.fromkeys((r["field"], r["step"]) for r in rows):
+        own = {r["policy"]: r for r in rows if (r["field"], r["step"]) == (field, step)}
+        cells = " | ".join("{:.3f} ({:.3f} to {:.3f})".format(*own[p]["error"]) if p in own else "" for p in policies)
+        active = own.get("active", {})
+        less = "{:.3f} ({:.3f} to {:.3f})".format(*active["less_than_random"]) if "less_than_random" in active else ""
+        ahead = ", ".join(f"{active['r2'][k][0]:.3f}" for k in ("1", "5", "10")) if active else ""
+        lines.append(f"| {field} | {step:,} | {cells} | {less} | {ahead} |")
+    return "\n".join(lines)
+
+
 # file, and what its rows are called; a row's own words are its setting
 SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + dueling + prioritised + 3-step + Huber + clip",
          "dqn-update-wide": "the same, 256-256", "updates-in-one-call": "K updates a call",
@@ -148,7 +189,7 @@ def main() -> int:
     path = ROOT / "README.md"
     text = fresh = path.read_text()
     for name, table in (("learning", learning()), ("published", published()), ("policies", policies()), ("worlds", worlds()),
-                        ("speed", speed()), ("bench", bench())):
+                        ("colonies", colonies()), ("fields", fields()), ("speed", speed()), ("bench", bench())):
         fresh = re.sub(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m, t=table: f"{m[1]}{t}\n{m[2]}", fresh,
                        flags=re.DOTALL)
     if "--check" in sys.argv:
