@@ -81,7 +81,7 @@ def colonies() -> str:
     """What colonies learn, on substrates that no training saw."""
     if not (ROOT / "bench" / "results" / "durotaxis.json").exists():
         return ""
-    lines = ["| trained on, mode | tried on | successes by seed | steps to the goal by seed | constant action | scripted follower "
+    lines = ["| trained on, mode | tried on | successes by seed | steps to the goal by seed | constant action | follower "
              "|", "|---" * 6 + "|"]
     rows = results("durotaxis")["rows"]
     told = {(r["yardstick"], r["mode"], r["substrate"]): r for r in rows if "yardstick" in r}
