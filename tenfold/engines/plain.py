@@ -65,7 +65,6 @@ class PlainEngine:
         self.sums[2] += errors.abs().mean()
         self.sums[3] += norm.mean()
         self.sums[-1] += 1
-        clock.lap("update")
         return errors
 
     def finish(self, errors: torch.Tensor) -> None:
