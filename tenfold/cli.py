@@ -262,6 +262,7 @@ def finish(result: Any) -> int:
     if result.mean_return is not None:
         print(f"mean return of the last {result.episodes} training episodes: {result.mean_return:.2f} (exploring)")
     if result.best_evaluation is not None and result.run.agent.name == "explorer":
+        from tenfold.judging import tell_fit
         from tenfold.record.seeds import latest_row
         tell_fit(latest_row(result.path / "metrics.jsonl", "fit"))
     elif result.best_evaluation is not None:
@@ -271,22 +272,12 @@ def finish(result: Any) -> int:
     return 0
 
 
-def tell_fit(row: dict[str, Any]) -> None:
-    """How well a model of the world fits."""
-    if "field_error" in row:
-        each = "  ".join(f"{error:.3f}" for error in row["field_errors"])
-        print(f"error of the field: {row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"
-              + (f"; of each seed {each}" if len(row["field_errors"]) > 1 else ""))
-    print(f"R² of observations 1 to {len(row['r2'])} steps ahead: {'  '.join(f'{value:.3f}' for value in row['r2'])}")
-    if "arx_r2" in row:
-        print(f"R² of ARX on the same data: {'  '.join(f'{value:.3f}' for value in row['arx_r2'])}")
-    print(f"evidence bound: {row['elbo']:.3f} for each step")
-
-
 def evaluate(arguments: argparse.Namespace) -> int:
     path, episodes = chosen_run(arguments.run), whole_number(arguments.episodes, "--episodes", 1, 10**6)
     seed = whole_number(arguments.seed, "--seed", 0)
+    from tenfold.colonies import Deployment
     from tenfold.engines.fused import set_threads
+    from tenfold.judging import is_explorer, scores, tell, tell_fit
     from tenfold.record.folder import is_seeds
     from tenfold.record.seeds import SeedsFolder, sentence, together
     set_threads(1)  # so small a network gains nothing by more, and threads that wait for a busy machine cost seconds
@@ -298,7 +289,6 @@ def evaluate(arguments: argparse.Namespace) -> int:
         verdict: Any = judged(path, episodes, arguments.checkpoint, seed)
         print(json.dumps({"run": str(path), **verdict.row()})) if arguments.json else tell_fit(verdict.row())
         return 0
-    from tenfold.colonies import Deployment
     there = Deployment(arguments.substrate, arguments.size, whole_number(arguments.nodes, "--nodes", 1), arguments.deterministic)
     if not is_seeds(path):
         found = scores(path, arguments.checkpoint, episodes, seed, arguments.video, there)
@@ -326,70 +316,6 @@ def evaluate(arguments: argparse.Namespace) -> int:
         best, seed = min((min(m["best_makespan"], m["greedy_makespan"]), s) for s, m in zip(folder.seeds, members, strict=True))
         print(f"the best, {best} by seed {seed}:\n{sentences(members[folder.seeds.index(seed)])}")
     return 0
-
-
-def is_explorer(path: Path) -> bool:
-    from tenfold.record.folder import RunFolder
-    return RunFolder.open(path)[1].agent.name == "explorer"
-
-
-def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None, there: Any) -> dict[str, Any]:
-    """The policy's returns, with the random policy's beside them; a colony may be tried elsewhere, `there`."""
-    from tenfold.playing import film, judged_by, play, uniformly_random
-    from tenfold.record.files import replace_file
-    from tenfold.record.folder import RunFolder
-    from tenfold.training import load
-    _, run = RunFolder.open(path)
-    agent: Any = load(path, checkpoint)
-    seed = run.seed if seed is None else seed
-    env, how = there.env(run.env), "greedy" if there.deterministic else run.eval_policy
-    policy = judged_by(agent, how)
-    score = play(env, agent, policy, episodes, seed, limit=run.episode_limit)
-    random = play(env, agent, uniformly_random(agent, seed), episodes, seed, limit=run.episode_limit)
-    found: dict[str, Any] = {
-        "run": str(path), "env": env, "policy": how, "checkpoint": checkpoint, "episodes": score.episodes,
-        "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns, "lengths": score.lengths,
-        "random_mean_return": random.mean_return, "random_std_return": random.std_return}
-    if score.infos[0].get("each"):
-        found["agents"] = [sum(own) / len(own) for own in zip(*(info["each"] for info in score.infos), strict=True)]
-    from tenfold.envs.treasure_rules import is_gridworld
-    from tenfold.jobshops import is_job_shop, judge
-    if is_job_shop(run.env):
-        judged = judge(run, agent, seed, path)
-        replace_file(path / "makespans.json", json.dumps(judged, indent=1).encode())  # for the report
-        found |= judged
-    if is_gridworld(run.env):
-        from tenfold.envs.treasure_play import yardsticks
-        found |= {f"{player}_mean_return": mean for player, mean in yardsticks(run.env).items()}
-    from tenfold.colonies import is_colony
-    if is_colony(env):
-        from tenfold.colonies import judge as judge_colony
-        folder = path / "eval" / there.folder
-        found |= judge_colony(env, score, seed, folder)
-        video = str(folder / "colony.gif") if video is None else video
-    if video is not None:
-        file = Path(video) if video else path / "video.gif"
-        found["video"], found["frames"] = str(file), film(env, agent, policy, seed, file)
-    return found
-
-
-def tell(found: dict[str, Any]) -> None:
-    print(f"{found['env']}, checkpoint {found['checkpoint']}, {found['episodes']} episodes, {found['policy']}")
-    print(f"  trained  {found['mean_return']:10.2f} ± {found['std_return']:.2f}   (least {min(found['returns']):.2f}, "
-          f"most {max(found['returns']):.2f})")
-    print(f"  random   {found['random_mean_return']:10.2f} ± {found['random_std_return']:.2f}")
-    if "scripted_mean_return" in found:
-        print(f"  scripted {found['scripted_mean_return']:10.2f}")
-    if "agents" in found:
-        print(f"  each     {'  '.join(f'{mean:.2f}' for mean in found['agents'])}")
-    if "yardsticks" in found:
-        from tenfold.colonies import sentences as of_colony
-        print(of_colony(found))
-    if "optimum" in found:
-        from tenfold.jobshops import sentences
-        print(sentences(found))
-    if "video" in found:
-        print(f"  video    {found['video']} ({found['frames']} frames)")
 
 
 def fit(arguments: argparse.Namespace) -> int:
