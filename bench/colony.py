@@ -25,13 +25,13 @@ CHANGING = ("x", "y", "stiff", "gx", "gy", "ident", "parent", "age", "born", "no
             "centre")
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")  # no cache: this file is no module of a package
 def advance_all(rules, c, scratch, action, parts, ending):
     for i in range(len(ending)):
         ending[i] = advance(rules, c, i, action[i], scratch, parts[i])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")  # no cache: this file is no module of a package
 def record_all(found, weights, parts, reward):
     for i in range(len(reward)):
         total = 0.0
