@@ -69,14 +69,19 @@ class Actor:
         lanes = envs.num_envs
         if isinstance(self.run.agent, PPO):
             actions = policy_actions(envs.action_space, self.run.env)
+            parts = len(envs.component_names)
             fields |= {"chosen": ((lanes, len(actions.sizes)), np.int64), "real": ((lanes, len(actions.low)), np.float32),
-                       "log_p": ((lanes,), np.float32), "value": ((lanes,), np.float32)}
+                       "log_p": ((lanes,), np.float32), "value": ((lanes, 1 + parts) if parts else (lanes,), np.float32)}
+            if parts:
+                fields["components"] = ((lanes, parts), np.float32)
             if envs.mask is not None:
                 fields["mask"] = (envs.mask.shape, np.bool_)
         else:
             fields["action"] = ((lanes,), np.int64)
-        # returns of lanes and lengths of worlds whose episode ended, else 0; version acted by; seconds spent so far
-        return fields | {"ret": ((lanes,), np.float64), "length": ((envs.worlds,), np.int64), "version": ((), np.int64),
+        # returns of lanes and lengths of worlds whose episode ended, else 0; whether it was a success, -1 where nobody says;
+        # version acted by; seconds spent so far
+        return fields | {"ret": ((lanes,), np.float64), "length": ((envs.worlds,), np.int64),
+                         "success": ((envs.worlds,), np.int8), "version": ((), np.int64),
                          "acted": ((), np.float64), "seconds": ((3,), np.float64)}
 
     def advance(self, step: int, row: "Row", version: int = 0) -> None:
@@ -96,11 +101,14 @@ class Actor:
             row[name][...] = getattr(envs, name)
         if envs.mask is not None and "mask" in row:
             row["mask"][...] = envs.mask
+        if envs.components is not None and "components" in row:
+            row["components"][...] = envs.components
         row["ret"].fill(0)
         row["length"].fill(0)
         for episode in envs.finished:
             row["ret"][episode.env::envs.worlds] = episode.each or episode.ret
             row["length"][episode.env] = episode.length
+            row["success"][episode.env] = -1 if episode.success is None else episode.success
         self.seen.step()
         self.rounds += 1
         end = perf_counter()
@@ -146,8 +154,9 @@ def episodes(part: Part, agents: int) -> Iterator[Episode]:
     """Those that ended in a row."""
     row, worlds = part.row, len(part.row["length"])
     for w in np.flatnonzero(row["length"]).tolist():
-        each = row["ret"][w::worlds].tolist()
-        yield Episode(part.first + w, sum(each) / agents, int(row["length"][w]), tuple(each) if agents > 1 else ())
+        each, success = row["ret"][w::worlds].tolist(), int(row["success"][w])
+        yield Episode(part.first + w, sum(each) / agents, int(row["length"][w]), tuple(each) if agents > 1 else (),
+                      None if success < 0 else bool(success))
 
 
 class Gathered(Environments):
@@ -157,6 +166,9 @@ class Gathered(Environments):
         self.name, self.action_space, self.layout, self.first = like.name, like.action_space, like.layout, 0
         self.worlds, self.agents, self.num_envs = like.worlds * actors, like.agents, like.num_envs * actors
         self.exact_resume, self.fallible = like.exact_resume, like.fallible
+        self.component_names, self.component_weights = like.component_names, like.component_weights
+        self.action_names = like.action_names
+        self.components = np.zeros((self.num_envs, len(like.component_names)), np.float32) if like.component_names else None
         self.finished = []
         for name in STEP:
             own = getattr(like, name)

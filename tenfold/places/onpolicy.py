@@ -124,7 +124,8 @@ class OnPolicy:
             for name in ("chosen", "real", "log_p", "value"):
                 own = envs.lanes(getattr(rollout, name)[t], part.first, worlds)
                 own[...] = part.row[name].reshape(own.shape)
-            for name in ("reward", "terminated", "truncated", "skipped", "final_obs"):
+            more = ("components",) if envs.component_names else ()
+            for name in ("reward", "terminated", "truncated", "skipped", "final_obs", *more):
                 envs.put(part.first, name, part.row[name])
             finished += episodes(part, envs.agents)
             clock.lap("store")

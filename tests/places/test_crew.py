@@ -12,6 +12,7 @@ import torch
 from tenfold.errors import ConfigError, UserError
 from tenfold.places import choose
 from tenfold.places.make import Place, make_place
+from tenfold.places.onpolicy import OnPolicy
 from tenfold.places.processes import ProcessCrew
 from tenfold.settings import Run
 
@@ -24,7 +25,9 @@ CASES = {"dqn": {"env": "CartPole-v1", "agent": DQN, "num_envs": 2},
          "five agents": {"env": "tenfold/TreasureSmall-v0", "agent": IMPLICIT, "num_envs": 2},
          "policy": {"env": "tenfold/CartPole-v1", "agent": PPO, "num_envs": 2},
          "normalised policy": {"env": "CartPole-v1", "agent": PPO | {"normalize_obs": True}, "num_envs": 2},
-         "masked policy": {"env": "tenfold/JobShop-v0(instance=ft06)", "agent": PPO | {"on_empty": "absent"}}}
+         "masked policy": {"env": "tenfold/JobShop-v0(instance=ft06)", "agent": PPO | {"on_empty": "absent"}},
+         "colony's policy": {"env": "tenfold/Durotaxis-v0(mode=nodes,substrate=bend)", "num_envs": 2,
+                             "agent": PPO | {"on_empty": "absent", "squash": True, "net": {"hidden": [16, 16]}}}}
 
 
 @contextmanager
@@ -59,6 +62,8 @@ def test_synchronous_processes_equal_the_serial_run_bit_for_bit(case: str) -> No
         for name, value in serial.agent.state().items():
             assert torch.equal(value, processes.agent.state()[name]), name
         assert np.array_equal(serial.envs.obs, processes.envs.obs)
+        if case == "colony's policy":
+            assert isinstance(processes, OnPolicy) and processes.rollout.rewards[..., 1:].any(axis=(0, 1)).sum() > 4
         if serial.replay and processes.replay:
             for name, value in serial.replay.state().items():
                 assert np.array_equal(value, processes.replay.state()[name]), name
