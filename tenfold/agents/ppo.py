@@ -22,13 +22,15 @@ from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.moments import RunningNorm
-from tenfold.ops.nodes import NodeChoices
+from tenfold.ops.nodes import NodeChoices, NodeOutputs
 from tenfold.ops.random import Purpose, fill_normal, fill_uniform, key
+from tenfold.ops.segments import segment_sum
 from tenfold.settings import PPO
 from tenfold.spaces import ObsLayout, PolicyActions
 
 Tensors = dict[str, torch.Tensor]
 MASK = "action_mask"  # the key of a Dict observation that holds its mask
+SAID_AT_ONCE = 512  # rows, where all of a rollout would be too much
 ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`
 
 
@@ -116,8 +118,8 @@ class PPOAgent:
             return None
         numbers = sum(n for n, _ in online.outputs.numbers)
         gates = torch.full((numbers,), -1, device=self.block.device) if self.gates is None else self.gates[:numbers]
-        bounds = (self.low[:numbers], self.high[:numbers]) if config.squash and config.entropy else (None, None)
-        return NodeChoices(online.outputs.options[0][0], gates, *bounds)
+        bounds = (self.low[:numbers], self.high[:numbers]) if config.squash else None
+        return NodeChoices(online.outputs.options[0][0], gates, bounds, config.entropy > 0)
 
     @property
     def updates(self) -> int:
@@ -273,20 +275,10 @@ class PPOAgent:
     # learning ---------------------------------------------------------------------------------------------------------
 
     def loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
-        """(loss of a minibatch, [policy loss, value loss, entropy, KL estimate, share of clipped ratios]), weighted means."""
+        """(loss of a minibatch, [policy loss, value loss, entropy, KL divergence, share of clipped ratios]), weighted means."""
         config = self.config
         weight = batch["weight"] / batch["weight"].sum().clamp(min=1)
-        if self.by_node:
-            assert isinstance(self.online, GraphNetwork)
-            graphs: Any = batch["obs"]
-            said, value = self.online.packed(graphs)
-            joint, entropy = self.by_node.evaluate(said, graphs, self.online.size.nodes, batch["chosen"], batch["mask"],
-                                                   batch["real"])
-            each = joint[:, None]
-        else:
-            output, value = self.online(batch["obs"])
-            each, entropy = self.evaluate(output, batch)
-        change = each - batch["log_p"]  # [B, 1] of the whole action, or [B, C] with an advantage for each component
+        change, entropy, kl, value = self.compare_nodes(self.by_node, batch) if self.by_node else self.compare(batch)
         ratio, gain = change.exp(), batch["advantage"]
         surrogate = torch.minimum(ratio * gain, ratio.clamp(1 - config.clip, 1 + config.clip) * gain).sum(-1)
         policy_loss = -(weight * surrogate).sum()
@@ -301,22 +293,60 @@ class PPOAgent:
             q = self.online.critic(self.with_action(batch)).squeeze(-1)
             loss = loss + config.value_weight * 0.5 * (weight * (q - target).square()).sum()
         with torch.no_grad():
-            joint = change.sum(-1)
-            kl = (weight * (joint.exp() - 1 - joint)).sum()
             clipped = (weight * ((ratio - 1).abs() > config.clip).float().mean(-1)).sum()
-            statistics = torch.stack([policy_loss, value_loss, mean_entropy, kl, clipped])
+            statistics = torch.stack([policy_loss, value_loss, mean_entropy, (weight * kl).sum(), clipped])
         return loss, statistics
+
+    def compare(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
+        """(log of the ratio to the acting policy [B, 1], or [B, C] with an advantage for each component, entropy [B], KL
+        divergence from it [B], value)."""
+        output, value = self.online(batch["obs"])
+        each, entropy = self.evaluate(output, batch)
+        change = each - batch["log_p"]
+        with torch.no_grad():
+            joint = change.sum(-1)
+            kl = self.divergence(batch["said"], output, batch.get("mask")) if "said" in batch else joint.exp() - 1 - joint
+        return change, entropy, kl, value
+
+    def compare_nodes(self, choices: NodeChoices, batch: Tensors) -> tuple[torch.Tensor, ...]:
+        """The same where every node chooses for itself."""
+        assert isinstance(self.online, GraphNetwork)
+        graphs: Any = batch["obs"]
+        room = self.online.size.nodes
+        said, value = self.online.packed(graphs)
+        chosen, mask, real = (choices.packed(batch[name], graphs, room) for name in ("chosen", "mask", "real"))
+        log_p, entropy = choices.evaluate(said, chosen, mask, real)
+        with torch.no_grad():
+            before = NodeOutputs(*(choices.packed(part, graphs, room) for part in self.parts_of(batch["said"])))
+            kl = choices.kl(before, said, mask)
+        joint, entropy, kl = segment_sum(torch.stack([log_p, entropy, kl], 1), graphs.owner, graphs.batch).unbind(1)
+        return joint[:, None] - batch["log_p"], entropy, kl, value
+
+    def divergence(self, before: torch.Tensor, output: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """KL(old ‖ new) [B] of two outputs in closed form; numbers count as often as the old policy takes their option."""
+        logits, means, log_std = self.parts_of(before)
+        new_logits, new_means, new_log_std = self.parts_of(output)
+        of_numbers = gaussian.kl(means, log_std.expand_as(means), new_means, new_log_std.expand_as(means))
+        if self.heads is None:
+            return of_numbers.sum(-1)
+        if self.gates is not None:
+            often = self.heads.log_softmax(logits, mask).exp()[:, self.gates.clamp(min=0)]
+            of_numbers = torch.where(self.gates < 0, 1.0, often) * of_numbers
+        return self.heads.kl(logits, new_logits, mask).sum(-1) + of_numbers.sum(-1)
+
+    @torch.no_grad()
+    def said(self, rows: torch.Tensor) -> torch.Tensor:
+        """The network's output for all rows of a phase, before it learns."""
+        return torch.cat([self.online(self.to_net(part))[0] for part in rows.split(SAID_AT_ONCE)])
 
     def evaluate(self, output: torch.Tensor, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probability of the joint action [B, 1] or of each component [B, C], entropy [B])."""
         logits, means, log_std = self.parts_of(output)
         log_std, chosen, mask = log_std.expand_as(means), batch["chosen"], batch.get("mask")
         each = self.counted(gaussian.log_prob(means, log_std, batch["real"]), chosen, mask)
-        if self.config.squash and self.config.entropy:
-            entropy = gaussian.squashed_entropy(means, log_std, self.low, self.high)
-        else:
-            entropy = gaussian.entropy(log_std)
-        entropy = self.counted(entropy, chosen, mask).sum(-1)
+        learned = self.config.entropy > 0
+        bounds = (self.low, self.high) if self.config.squash and (learned or self.layout.graph) else None
+        entropy = self.counted(gaussian.policy_entropy(means, log_std, bounds, learned), chosen, mask).sum(-1)
         if self.heads:
             log_p, more = self.heads.evaluate(logits, chosen, mask)
             each, entropy = torch.cat([log_p, each], -1), entropy + more.sum(-1)

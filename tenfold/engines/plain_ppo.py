@@ -77,6 +77,8 @@ class PlainPPO:
         if self.parts:
             self.parts.note()
         self.rollout.finish(self.agent.values(self.agent.normalised(self.envs.obs)))
+        if self.agent.layout.graph:
+            self.each = {"said": self.agent.said(self.rows["obs"])}
         if self.agent.online.critic is None:
             return
         rows = {name: value.to(self.agent.device) for name, value in self.rows.items()}
@@ -131,7 +133,7 @@ class PlainPPO:
         index = torch.from_numpy(self.rollout.order[self.bounds[part]:self.bounds[part + 1]])
         batch = dict(self.staging.send({**self.rows, **self.each}, index))
         for name in ("advantage", "log_p"):
-            batch[name] = batch[name] if self.each else batch[name][:, None]
+            batch[name] = batch[name] if name in self.each else batch[name][:, None]
         return batch | {"obs": self.agent.to_net(batch["obs"])}
 
     def statistics(self) -> dict[str, float]:

@@ -23,31 +23,34 @@ class NodeOutputs(NamedTuple):
 
 class NodeChoices:
     """The choice of one node among `options`; `gates` [D] are the options its numbers hang on, −1 for none. With bounds the
-    entropy is that of the numbers squashed into them."""
+    entropy is that of the numbers squashed into them; `learned` says whether it is part of the loss."""
 
-    def __init__(self, options: int, gates: torch.Tensor, low: torch.Tensor | None, high: torch.Tensor | None) -> None:
+    def __init__(self, options: int, gates: torch.Tensor, bounds: tuple[torch.Tensor, torch.Tensor] | None,
+                 learned: bool) -> None:
         self.heads = MaskedHeads((options,), "absent").to(gates.device)
-        self.gates, self.low, self.high = gates, low, high
+        self.gates, self.bounds, self.learned = gates, bounds, learned
 
-    def evaluate(self, said: NodeOutputs, graphs: Graphs, room: int, chosen: torch.Tensor, mask: torch.Tensor,
+    @staticmethod
+    def packed(padded: torch.Tensor, graphs: Graphs, room: int) -> torch.Tensor:
+        """[B, room·K] -> [N, K], the rows of nodes that are there."""
+        return padded.reshape(graphs.batch * room, -1)[graphs.places(room)]
+
+    def evaluate(self, said: NodeOutputs, chosen: torch.Tensor, mask: torch.Tensor,
                  real: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(joint log-probability [B], entropy [B]) of padded actions: chosen [B, room], mask [B, room·M], real [B, room·D]."""
-        places = graphs.places(room)
-        own = (value.reshape(graphs.batch * room, -1)[places] for value in (chosen, mask, real))
-        return self.joint(said, graphs, *own)
-
-    def joint(self, said: NodeOutputs, graphs: Graphs, chosen: torch.Tensor, mask: torch.Tensor,
-              real: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same of packed actions: chosen [N, 1], mask [N, M], real [N, D]."""
-        each, entropy = gaussian.log_prob(said.means, said.log_std, real), gaussian.entropy(said.log_std)
-        if self.low is not None and self.high is not None:
-            entropy = gaussian.squashed_entropy(said.means, said.log_std, self.low, self.high)
+        """(log-probability [N], entropy [N]) of what each node chose: chosen [N, 1], mask [N, M], real [N, D]. The joint ones
+        are the sums over a graph."""
+        each = gaussian.log_prob(said.means, said.log_std, real)
+        entropy = gaussian.policy_entropy(said.means, said.log_std, self.bounds, self.learned)
         taken = (self.heads.one_hot(chosen).bool() & mask)[:, self.gates.clamp(min=0)] | (self.gates < 0)
         log_p, more = self.heads.evaluate(said.logits, chosen, mask)
-        both = torch.stack([log_p.sum(1) + torch.where(taken, each, 0.0).sum(1),
-                            more.sum(1) + torch.where(taken, entropy, 0.0).sum(1)], 1)
-        log_p, entropy = segment_sum(both, graphs.owner, graphs.batch).unbind(1)
-        return log_p, entropy
+        return log_p.sum(1) + torch.where(taken, each, 0.0).sum(1), more.sum(1) + torch.where(taken, entropy, 0.0).sum(1)
+
+    def kl(self, old: NodeOutputs, said: NodeOutputs, mask: torch.Tensor) -> torch.Tensor:
+        """KL(old ‖ new) [N] in closed form: the option's, and the numbers' as often as the old policy takes their option."""
+        often = self.heads.log_softmax(old.logits, mask).exp()[:, self.gates.clamp(min=0)]
+        often = torch.where(self.gates < 0, 1.0, often)
+        of_numbers = gaussian.kl(old.means, old.log_std, said.means, said.log_std)
+        return self.heads.kl(old.logits, said.logits, mask).sum(1) + (often * of_numbers).sum(1)
 
     def act(self, said: NodeOutputs, graphs: Graphs, room: int, mask: torch.Tensor, uniform: torch.Tensor,
             normal: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -56,7 +59,8 @@ class NodeChoices:
         allowed, u, z = (value.reshape(rows, -1)[places] for value in (mask, uniform, normal))
         chosen = self.heads.sample(said.logits, allowed, u)
         real = gaussian.draw(said.means, said.log_std, z)
-        log_p, _ = self.joint(said, graphs, chosen, allowed, real)
+        each, _ = self.evaluate(said, chosen, allowed, real)
+        log_p = segment_sum(each[:, None], graphs.owner, graphs.batch).squeeze(1)
         all_chosen, all_real = chosen.new_zeros(rows, 1), real.new_zeros(rows, real.shape[1])
         all_chosen[places], all_real[places] = chosen, real
         return all_chosen.view(graphs.batch, -1), all_real.view(graphs.batch, -1), log_p

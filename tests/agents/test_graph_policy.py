@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +19,8 @@ from tenfold.errors import ConfigError, EnvironmentFault
 from tenfold.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
+from tenfold.ops.gaussian import squashed_entropy_reference
+from tenfold.ops.segments import segment_sum
 from tenfold.places.onpolicy import OnPolicy
 from tenfold.settings import PPO, PolicyNet, Run
 from tenfold.spaces import observation_layout, policy_actions
@@ -201,12 +204,52 @@ def test_the_ratio_is_one_before_the_first_update(mode: str, entropy: float) -> 
         assert float(statistics[4]) == 0 and float(agent.online.flat_grad.abs().max()) > 0
         if agent.by_node:
             said, _ = agent.online.packed(batch["obs"])  # type: ignore[union-attr]
-            log_p, more = agent.by_node.evaluate(said, batch["obs"], 100, batch["chosen"], batch["mask"], batch["real"])
+            graphs: Any = batch["obs"]
+            own = (agent.by_node.packed(batch[name], graphs, 100) for name in ("chosen", "mask", "real"))
+            both = torch.stack(agent.by_node.evaluate(said, *own), 1)
+            log_p, more = segment_sum(both, graphs.owner, graphs.batch).unbind(1)
             padded, plain = agent.evaluate(agent.online(batch["obs"])[0], batch)
             assert torch.allclose(padded[:, 0], log_p, atol=2e-4) and torch.allclose(plain, more, atol=2e-4)
         else:
             log_p = agent.evaluate(agent.online(batch["obs"])[0], batch)[0][:, 0]
         assert float(((log_p.detach() - batch["log_p"][:, 0]).exp() - 1).abs()[there].max()) < 1e-5
+
+
+@pytest.mark.parametrize("mode", ["ratio", "nodes"])
+def test_the_divergence_is_what_samples_of_the_acting_policy_say(mode: str) -> None:
+    place = place_of(f"tenfold/Durotaxis-v0(mode={mode},substrate=bend,init_nodes=3)")
+    agent, times = place.agent, 20_000
+    mask = None if place.envs.mask is None else place.envs.mask[:2]
+    rows = torch.from_numpy(place.envs.obs[:2].copy())
+    many = rows.repeat_interleave(times, 0)
+    noise = torch.Generator().manual_seed(0)
+    agent.online.flat.data += 0.1 * torch.randn(agent.online.flat.shape, generator=noise)
+    said = agent.said(rows)
+    chosen, real, log_p, _ = agent.explore(many.numpy(), None if mask is None else mask.repeat(times, 0), 0)
+    agent.online.flat.data += 0.02 * torch.randn(agent.online.flat.shape, generator=noise)
+    compare = (lambda batch: agent.compare_nodes(agent.by_node, batch)) if agent.by_node else agent.compare
+    with torch.no_grad():
+        batch = {"obs": agent.to_net(many), "said": said.repeat_interleave(times, 0), "chosen": torch.from_numpy(chosen),
+                 "real": torch.from_numpy(real), "log_p": torch.from_numpy(log_p)[:, None]}
+        change, _, kl, _ = compare(batch | ({} if mask is None else {"mask": torch.from_numpy(mask.repeat(times, 0))}))
+    own, drawn = kl.view(2, times), -change.view(2, times)
+    assert torch.allclose(own, own[:, :1].expand_as(own), rtol=1e-3) and bool((own > 0.05).all())
+    assert bool(((own[:, 0] - drawn.mean(1)).abs() < 4 * drawn.std(1) / math.sqrt(times)).all())
+
+
+def test_the_reported_entropy_is_that_of_the_squashed_action() -> None:
+    reported = []
+    for entropy in (0.0, 1e-9):  # without a weight fewer nodes of the quadrature do
+        place = place_of("tenfold/Durotaxis-v0(substrate=bend)", entropy=entropy, std=0.5)
+        while place.rollout.left > 1:
+            place.round()
+        place.engine.explore(0, place.rounds)
+        place.engine.finish()
+        reported.append(float(place.agent.loss(place.engine.minibatch(0))[1][2]))
+    low, high = torch.tensor(place.agent.actions.low), torch.tensor(place.agent.actions.high)
+    by_hand = squashed_entropy_reference(torch.zeros(5), torch.full((5,), math.log(0.5)), low, high).sum()
+    assert reported == pytest.approx([float(by_hand)] * 2, abs=0.05)  # the first policy is nearly the same everywhere
+    assert reported[0] == pytest.approx(reported[1], abs=1e-4)
 
 
 def test_numbers_count_only_where_their_option_was_taken() -> None:
