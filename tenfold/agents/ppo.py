@@ -80,7 +80,7 @@ class PPOAgent:
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
         self.count = np.zeros(2, np.int64)  # gradient updates, epochs begun
         self.device = self.online.flat.device
-        self.seed = seed
+        self.seed, self.sampled_calls = seed, 0
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
         self.heads = MaskedHeads(actions.sizes, config.on_empty).to(device) if actions.sizes else None
         self.low, self.high = torch.tensor(actions.low, device=device), torch.tensor(actions.high, device=device)
@@ -142,8 +142,9 @@ class PPOAgent:
         """(components [B, C], numbers [B, D], joint log-probability [B], value [B]) for normalised rows; `rounds` counts calls
         and addresses the draws."""
         size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
-        if self.by_node and mask is not None:
-            return self.explore_nodes(self.by_node, rows, mask, rounds)
+        if self.by_node:
+            allowed = np.ones((size, self.actions.options), np.bool_) if mask is None else mask
+            return self.explore_nodes(self.by_node, rows, allowed, rounds)
         with torch.no_grad():
             output, value = self.online(self.to_net(rows))
             logits, means, log_std = self.parts_of(output)
@@ -208,8 +209,9 @@ class PPOAgent:
             self.norm.moments[...] = published[len(own):].view(np.float64).reshape(self.norm.moments.shape)
 
     def exploring(self, step: int) -> dict[str, float]:
-        """What sets the exploration at this step, for the metrics: the mean deviation of continuous actions."""
-        return {"std": float(self.online.log_std.detach().exp().mean())} if self.actions.low else {}
+        """What sets the exploration at this step, for the metrics: the mean deviation of continuous actions, where it is one for
+        all observations."""
+        return {"std": float(self.online.log_std.detach().exp().mean())} if self.actions.low and not self.layout.graph else {}
 
     def mask_of(self, mask: np.ndarray | None) -> torch.Tensor | None:
         return torch.from_numpy(mask).to(self.device) if mask is not None and mask.shape[-1] else None
@@ -245,15 +247,16 @@ class PPOAgent:
         chosen, real, _, _ = self.explore(self.normalised(rows), mask, rounds)
         return self.for_env(chosen, real)
 
-    def act(self, obs: Any, mask: Any = None) -> Any:
-        """The most probable action for one observation or a batch, in the environment's own numbers.
+    def act(self, obs: Any, mask: Any = None, sample: bool = False) -> Any:
+        """The most probable action for one observation or a batch, or with `sample` one drawn from the policy, in the
+        environment's own numbers.
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict or Tuple observations is a
         list of them, or one whose leaves have the batch in front. `mask` is True where an option is allowed, all components side
         by side; without it the key `action_mask` of a Dict observation counts, as in training.
         """
         if isinstance(obs, torch.Tensor):
-            found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
+            found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy(), sample)
             return found if self.actions.parts else torch.as_tensor(found).to(obs.device)
         rows, single = self.layout.rows_of(obs)
         if mask is None and MASK not in self.layout.keys:
@@ -266,7 +269,8 @@ class PPOAgent:
             if mask.shape != (len(rows), self.actions.options):
                 wanted = (self.actions.options,) if single else (len(rows), self.actions.options)
                 raise UserError(f"The action mask has shape {allowed.shape}; it must be {wanted}.")
-        found = self.greedy(rows, mask)
+        found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
+        self.sampled_calls += sample
         found = [self.actions.decode(row) for row in found] if self.actions.parts else found
         if not single:
             return found
@@ -314,7 +318,8 @@ class PPOAgent:
         graphs: Any = batch["obs"]
         room = self.online.size.nodes
         said, value = self.online.packed(graphs)
-        chosen, mask, real = (choices.packed(batch[name], graphs, room) for name in ("chosen", "mask", "real"))
+        chosen, real = (choices.packed(batch[name], graphs, room) for name in ("chosen", "real"))
+        mask = choices.packed(batch["mask"], graphs, room) if "mask" in batch else torch.ones_like(said.logits, dtype=torch.bool)
         log_p, entropy = choices.evaluate(said, chosen, mask, real)
         with torch.no_grad():
             before = NodeOutputs(*(choices.packed(part, graphs, room) for part in self.parts_of(batch["said"])))

@@ -51,13 +51,18 @@ def choose_policy_engine(run: Run, agent: PPOAgent, rollout: Rollout, envs: Envi
     """The engine of a policy, and one sentence about the choice."""
     obstacle = why_not_fused(agent)
     check_wish(run, obstacle)
+    graphs = agent.layout.graph is not None
+    if run.engine == "compiled" and graphs:
+        raise ConfigError("engine", "= compiled does not fit: every batch of graphs has another number of nodes, and would be "
+                          "compiled anew; use plain or auto.")
     if run.engine == "compiled":
         from tenfold.engines.compiled_ppo import CompiledPPO  # here: it loads much of torch that no other engine needs
         return CompiledPPO(agent, rollout, envs), "compiled, as asked: the update as one graph through torch.compile"
     if run.engine == "plain":
         return PlainPPO(agent, rollout, envs), "plain, as asked"
     if obstacle:
-        return PlainPPO(agent, rollout, envs), f"plain, not fused: {obstacle}; compiled (torch.compile) only when asked for"
+        other = "" if graphs else "; compiled (torch.compile) only when asked for"
+        return PlainPPO(agent, rollout, envs), f"plain, not fused: {obstacle}{other}"
     return FusedPPO(agent, rollout, envs), "fused, a learning phase in one compiled call; plain would be slower, compiled too"
 
 

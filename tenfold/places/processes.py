@@ -274,11 +274,12 @@ class ProcessCrew(Crew):
         return Lost(f"has not {deed} in {seconds:g} s (the environment hangs, or needs a larger --patience)")
 
     def ask(self, link: Link, what: str, *given: Any) -> None:
-        with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
-            self.talks[link.index].send((what, *given))
+        """The bell rings first: what is given may be more than a pipe holds, and then somebody must be reading."""
         self.asked[link.index] += 1
         link.words[ASK] = self.asked[link.index]
         link.bell.give()
+        with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
+            self.talks[link.index].send((what, *given))
 
     def hear(self, link: Link, kind: str, seconds: float, deed: str) -> tuple[Any, ...]:
         """What an actor says of this kind within some seconds; or it is lost."""

@@ -136,7 +136,15 @@ class Sprouts(gym.Env):
         return self.seen(), reward, False, self.step_number == 8, self.info()
 
 
+class OpenSprouts(Sprouts):
+    """Without a word about who is there: the graph says it."""
+
+    def info(self):
+        return {}
+
+
 gym.register("Sprouts-v0", Sprouts)
+gym.register("OpenSprouts-v0", OpenSprouts)
 SPROUTS = ["--env", "Sprouts-v0", "--num-envs", "8", "--agent.horizon", "16", "--agent.minibatches", "4", "--agent.on-empty", "absent",
            "--agent.net.hidden", "16,16", "--agent.net.activation", "relu", "--eval-every", "0", "--quiet"]
 
@@ -169,6 +177,31 @@ def test_graphs_of_any_size_and_gates_without_choices_are_refused() -> None:
         layout.encode(spaces.GraphInstance(np.zeros((3, 2)), None, None))
     with pytest.raises(ConfigError, match=r"net\.attention"):
         PPOAgent(PPO(net=PolicyNet(hidden=(10, 10))), layout, policy_actions(spaces.Discrete(2), "World"), 0)
+
+
+def test_nodes_choose_without_a_mask_as_if_all_of_those_there_may(tmp_path: Path) -> None:
+    blocks = []
+    for env in ("Sprouts-v0", "OpenSprouts-v0"):
+        settings = {"env": env, "num_envs": 3, "agent": {"name": "ppo", "horizon": 8, "minibatches": 2, "on_empty": "absent",
+                                                         "net": {"hidden": [16, 16], "activation": "relu"}}}
+        place = OnPolicy(Run.of(settings))
+        while place.agent.updates < 4:
+            place.round()
+        blocks.append(place.agent.block.clone())
+    assert torch.equal(*blocks)
+
+
+def test_the_compiled_engine_refuses_graphs() -> None:
+    with pytest.raises(ConfigError, match="every batch of graphs has another number of nodes"):
+        OnPolicy(Run.of({"env": "Sprouts-v0", "engine": "compiled", "agent": {"name": "ppo", "on_empty": "absent", "horizon": 8,
+                                                                              "net": {"hidden": [16, 16]}}}))
+
+
+def test_a_loaded_policy_draws_actions_when_asked(tmp_path: Path) -> None:
+    agent = PPOAgent(PPO(), observation_layout(spaces.Box(-1, 1, (3,)), "World"), policy_actions(spaces.Discrete(4), "World"), 0)
+    drawn = [agent.act(np.zeros(3, np.float32), sample=True) for _ in range(200)]
+    assert set(drawn) == {0, 1, 2, 3}  # a first policy is nearly uniform
+    assert len({agent.act(np.zeros(3, np.float32)) for _ in range(5)}) == 1
 
 
 def test_gates_are_the_places_of_the_options_they_hang_on() -> None:

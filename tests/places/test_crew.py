@@ -81,21 +81,23 @@ def test_actors_have_environments_and_draws_of_their_own() -> None:
         assert np.array_equal(alone.envs.obs, first)  # the partition changes nothing in the environments
 
 
-@pytest.mark.parametrize("case", ["dqn", pytest.param("policy", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", ["dqn", pytest.param("policy", marks=pytest.mark.slow), "colony's policy"])
 def test_a_run_moves_from_one_process_to_several_and_back(case: str) -> None:
     """State saved in either arrangement goes on in the other as if nothing had happened."""
-    with playing(CASES[case], where="serial") as whole:
-        play(whole, 300)
+    many = case == "colony's policy"  # a state that is more than a pipe holds
+    wide, longer = {"num_envs": 8} if many else {}, 4 if many else 1
+    with playing(CASES[case], where="serial", **wide) as whole:
+        play(whole, 300 * longer)
         expected = whole.agent.block.clone()
     state, rows = None, None
     for where, until in (("serial", 120), ("processes", 200), ("serial", 300)):
-        with playing(CASES[case], where=where, ahead=0) as place:
+        with playing(CASES[case], where=where, ahead=0, **wide) as place:
             if state:
                 if place.replay:
                     assert rows
                     place.replay.load_rows(rows)
                 assert place.load_state(state)
-            play(place, until)
+            play(place, until * longer)
             place.settle()
             state = {part: {k: torch.as_tensor(v).clone() if part in ("agent", "engine") else np.array(v)
                             for k, v in values.items()} for part, values in place.state().items()}
