@@ -372,7 +372,7 @@ class Run(Config):
 AGENTS: dict[str, type[DQN] | type[PPO] | type[Explorer]] = {"dqn": DQN, "ppo": PPO, "explorer": Explorer}
 PPO_ENVS = 8  # environments stepped together when `ppo` is trained without a preset
 ENGINES = {"fused": "a whole round in one compiled call: fully connected networks on the CPU",
-           "compiled": "the update as one graph through torch.compile: any network on the CPU but those on graphs, half a minute to compile",
+           "compiled": "the update as one graph through torch.compile: on the CPU, not for graphs; half a minute to compile",
            "plain": "eager PyTorch autograd, any network, any device: the reference"}
 
 
