@@ -23,29 +23,38 @@ from tenfold.errors import EnvironmentFault
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, bits_torch, key
 
+KEPT = ("state", "episode", "ret", "refused", "final_obs", "final_return", "final_length")  # what goes on from step to step
+SHOWN = ("obs", "mask", "reward", "components", "terminated", "truncated", "ending")  # what a step makes
+
 
 class TorchColonies:
     """E colonies on a device, SAME_STEP.
 
-    After `step` there are, as tensors on the device that no later step writes to: `obs` [E, size] to act on next (rows that
-    `memory.graphs.pack` takes), `final_obs` with the true last one where an episode ended, `reward` and its `components`
-    [E, K], `terminated`, `truncated`, `ending`, `final_return` and `final_length` of the episodes that ended, and in mode nodes
-    the `mask` [E, 3·max_nodes].
+    After `step` there are, as tensors on the device: `obs` [E, size] to act on next (rows that `memory.graphs.pack` takes),
+    `final_obs` with the true last one where an episode ended, `reward` and its `components` [E, K], `terminated`, `truncated`,
+    `ending`, `final_return` and `final_length` of the episodes that ended, and in mode nodes the `mask` [E, 3·max_nodes].
+    No later step writes to them, but with `graph`: on CUDA a step is then recorded once and launched as a whole, for a fraction
+    of what launching its operations one by one costs, into the same tensors each time.
     Actions are those of `DurotaxisEnvironments`, best on the device already. A masked choice is taken as rest and what is no
     number as its least value, since refusing them would wait for the device; `check` says whether that has happened.
     """
 
     component_names, action_names = COMPONENTS, ACTIONS
 
-    def __init__(self, world: str | Setting, num_envs: int, seed: int, device: str | torch.device = "cpu", first: int = 0) -> None:
+    def __init__(self, world: str | Setting, num_envs: int, seed: int, device: str | torch.device = "cpu", first: int = 0,
+                 graph: bool = False) -> None:
         self.setting = world if isinstance(world, Setting) else read_setting(**split_name(world)[1])
         self.num_envs, self.device, self.first = num_envs, torch.device(device), first
+        if graph and self.device.type != "cuda":
+            raise EnvironmentFault(f"Colonies in torch: a graph is recorded on CUDA, and this is {self.device}: leave graph out.")
+        self.wants_graph = graph
         self.rules, self.size = self.setting.rules, graph_size(self.setting.max_nodes)
         self.observation_space, self.action_space = observation_space(self.setting), action_space(self.setting)
         self.world = make_world(self.rules, self.device)
         self.component_weights = self.on_device(self.setting.component_weights)
         nodes, by_node = self.setting.max_nodes, self.rules.by_node
-        self.choices, self.numbers = (nodes, 4 * nodes) if by_node else (0, 1 if self.setting.learn == "delete_ratio" else len(LOW))
+        self.choices = nodes if by_node else 0
+        self.numbers = 4 * nodes if by_node else 1 if self.setting.learn == "delete_ratio" else len(LOW)
         self.low, self.high = (self.on_device((np.tile(limit[1:], nodes) if by_node else limit)[:self.numbers])
                                for limit in (LOW, HIGH))
         self.fixed = self.on_device(self.setting.fixed[self.numbers:] if not by_node else np.zeros(0))
@@ -56,6 +65,7 @@ class TorchColonies:
 
     def begin(self, seed: int) -> None:
         """Every lane at the first of its episodes of this seed."""
+        self.graph: torch.cuda.CUDAGraph | None = None
         keys = np.array([key(seed, Purpose.EPISODE, self.first + i) for i in range(self.num_envs)], np.uint64)
         self.keys = torch.from_numpy(keys.view(np.int64)).to(self.device)
         self.episode = torch.zeros_like(self.keys)
@@ -76,6 +86,18 @@ class TorchColonies:
 
     def step(self, actions: torch.Tensor) -> None:
         """One step of every colony; where an episode ended the next one has begun."""
+        shape = (self.num_envs, self.choices + self.numbers)
+        if tuple(actions.shape) != shape:
+            raise EnvironmentFault(f"Colonies in torch: actions of the shape {tuple(actions.shape)} do not fit {shape}.")
+        if self.wants_graph and self.graph is None:
+            self.graph = self.record()
+        if self.graph is None:
+            self.play(torch.as_tensor(actions, dtype=torch.float64, device=self.device))
+        else:
+            self.told.copy_(actions)
+            self.graph.replay()
+
+    def play(self, actions: torch.Tensor) -> None:
         state, components, ending = advance(self.world, self.state, self.take(actions))
         seen = observe(self.rules, state)
         over = ending > 0
@@ -92,12 +114,32 @@ class TorchColonies:
         self.state = begin_where(over, fresh, state)
         self.mask = self.options()
 
+    def record(self) -> torch.cuda.CUDAGraph:
+        """A step as a CUDA graph: from `told` and what is kept into the same tensors. Recording changes nothing."""
+        self.told = torch.zeros(self.num_envs, self.choices + self.numbers, dtype=torch.float64, device=self.device)
+        before = {name: getattr(self, name) for name in (*KEPT, *SHOWN)}
+        side, graph = torch.cuda.Stream(self.device), torch.cuda.CUDAGraph()
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):  # libraries set themselves up in the first steps, which cannot be recorded
+            for _ in range(2):
+                self.play(self.told)
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        for name in KEPT:  # each one's own: some begin as one and the same tensor
+            held = before[name]
+            setattr(self, name, State(*(t.clone() for t in held)) if isinstance(held, State) else held.clone())
+        kept = {name: getattr(self, name) for name in KEPT}
+        with torch.cuda.graph(graph):
+            self.play(self.told)
+            for name, held in kept.items():
+                copy_into(held, getattr(self, name))
+        for name, held in kept.items():
+            setattr(self, name, held)
+        for name in SHOWN:
+            copy_into(getattr(self, name), before[name])
+        return graph
+
     def take(self, actions: torch.Tensor) -> torch.Tensor:
         """The actions as a step can have them: within their ranges, and in mode nodes only choices that the masks allow."""
-        shape = (self.num_envs, self.choices + self.numbers)
-        if tuple(actions.shape) != shape:
-            raise EnvironmentFault(f"Colonies in torch: actions of the shape {tuple(actions.shape)} do not fit {shape}.")
-        actions = torch.as_tensor(actions, dtype=torch.float64, device=self.device)
         numbers, choices = actions[:, self.choices:], actions[:, :self.choices]
         numbers = torch.where(numbers.isnan(), self.low, numbers.clamp(self.low, self.high))
         refused = actions.isnan().any(1)
@@ -125,9 +167,8 @@ class TorchColonies:
         refused = self.refused.nonzero()[:, 0].tolist()
         self.refused = torch.zeros_like(self.refused)
         if refused:
-            raise EnvironmentFault(f"Colonies in torch: since the last check {len(refused)} of {self.num_envs} colonies were told "
-                                   f"what they cannot do, the first is colony {refused[0]}: give numbers that are none nowhere, "
-                                   "and choices that `mask` allows.")
+            raise EnvironmentFault(f"Colonies in torch: {len(refused)} of {self.num_envs}, the first is colony {refused[0]}, "
+                                   "were told what is no number or what a node may not choose: take what `mask` allows.")
 
     @property
     def finished(self) -> list[Episode]:
@@ -148,10 +189,16 @@ class TorchColonies:
         return self.ids.gather(1, up.clamp(min=0)).masked_fill(up < 0, -1)
 
 
+def copy_into(held: Any, made: Any) -> None:
+    for target, source in zip(held, made, strict=True) if isinstance(held, State) else [(held, made)]:
+        if target is not None:
+            target.copy_(source)
+
+
 @pair(play_compiled, random_actions, rtol=1e-5, atol=1e-6, name="envs.durotaxis.TorchColonies")
-def play_torch(name: str, seed: int, actions: np.ndarray, device: str = "cpu") -> tuple[np.ndarray, ...]:
+def play_torch(name: str, seed: int, actions: np.ndarray, device: str = "cpu", graph: bool = False) -> tuple[np.ndarray, ...]:
     """The same as `play_compiled` with `TorchColonies`."""
-    colonies = TorchColonies(name, actions.shape[1], seed, device)
+    colonies = TorchColonies(name, actions.shape[1], seed, device, graph=graph)
     slots = torch.arange(2 * colonies.setting.max_nodes, device=device)
     results: list[list[Any]] = [[], [], [], [], []]
     for action in actions:

@@ -47,16 +47,16 @@ def scattered_places(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
 
 
 @pair(hulls_reference, scattered_places, atol=1e-8, dtypes=("float64",), name="envs.durotaxis.hulls (torch)")
-def hulls_of_arrays(x: np.ndarray, y: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    corner, area = find_hulls(*map(torch.from_numpy, (x, y, nodes)))
-    return corner.numpy(), area.numpy()
+def hulls_of_arrays(x: np.ndarray, y: np.ndarray, nodes: np.ndarray, device: str = "cpu") -> tuple[np.ndarray, np.ndarray]:
+    corner, area = find_hulls(*(torch.from_numpy(values).to(device) for values in (x, y, nodes)))
+    return corner.cpu().numpy(), area.cpu().numpy()
 
 
 def find_hulls(x: torch.Tensor, y: torch.Tensor, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Corners [E, W] of the convex hulls of the first `nodes` places of each row, and their areas [E]."""
     colonies = max(1, PAIRS_AT_ONCE.get(x.device.type, 1 << 24) // x.shape[1]**2)
     found = [hulls_at_once(*part) for part in zip(x.split(colonies), y.split(colonies), nodes.split(colonies), strict=True)]
-    return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+    return torch.cat([corner for corner, _ in found]), torch.cat([area for _, area in found])
 
 
 def hulls_at_once(x: torch.Tensor, y: torch.Tensor, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,10 +67,10 @@ def hulls_at_once(x: torch.Tensor, y: torch.Tensor, nodes: torch.Tensor) -> tupl
     there = slot < n
     x, y = (place.gather(1, order).masked_fill(~there, torch.nan) for place in (x, y))
     # from the row's place to one that comes later; straight up is +∞, and no number where both are the same place or none
-    slope = (y[:, None] - y[:, :, None]) / (x[:, None] - x[:, :, None])
-    there_later = (slope == slope) & (slot > slot[:, None])
-    least, most = torch.where(there_later, slope, torch.inf), torch.where(there_later, slope, -torch.inf)
-    least_left, least_right, most_left, most_right = least.amin(1), least.amin(2), most.amax(1), most.amax(2)
+    slope = (y[:, None] - y[:, :, None]).div_(x[:, None] - x[:, :, None])
+    none = (slope != slope).logical_or_(slot <= slot[:, None])
+    least_left, least_right = slope.masked_fill_(none, torch.inf).amin(1), slope.amin(2)
+    most_left, most_right = slope.masked_fill_(none, -torch.inf).amax(1), slope.amax(2)
     last = (n - 1).clamp(min=0)
     begins, ends = ((x == x.gather(1, at)) & (y == y.gather(1, at)) for at in (torch.zeros_like(last), last))
     between = there & ~begins & ~ends
@@ -121,42 +121,49 @@ def observe(rules: Rules, s: State) -> torch.Tensor:
     n = s.nodes.clamp(max=rules.max_nodes)[:, None]
     room = slots_of(s.whole[UP])
     slot, width = room[:rules.max_nodes], min(len(room), rules.max_nodes)
-    there, some = slot < n, n.clamp(min=1)
+    there, absent, some = slot < n, slot >= n, n.clamp(min=1)
     # a colony above max_nodes has ancestors that are cut off: the others hang on the first that has none
     up = mend(s.whole[UP], room < n, room.to(s.numbers.dtype).expand(s.whole[UP].shape))[:, :width]
     (x, y, stiff, gx, gy), age = s.numbers[:GY + 1, :, :width], s.whole[AGE, :, :width]
     linked, above = there & (up >= 0), up.clamp(min=0)
     children = torch.zeros_like(pad(up, (0, 1))).scatter_add_(1, torch.where(linked, up, width), torch.ones_like(up))[:, :width]
     intensity = torch.log1p(stiff) / LOUD
-    sx, sy, loud = (total[:, None] for total in sums(*(value.masked_fill(~there, 0.0) for value in (x, y, intensity))))
+    sx, sy, loud = (total[:, None] for total in sums(*(value.masked_fill(absent, 0.0) for value in (x, y, intensity))))
     cx, cy = sx / some, sy / some
     corner, area = find_hulls(x, y, n[:, 0])
     to_all = sum_hops(up, there)
-    closeness = torch.where(to_all > 0, (n - 1) / to_all, 0.0)
-    off = ((x - cx) * (x - cx) + (y - cy) * (y - cy)).sqrt()
     nodes = torch.stack([value.to(x.dtype) for value in (
-        x / rules.width, 2 * y / rules.height - 1, intensity, linked, children / MANY_CHILDREN, gx, gy, closeness, off / SPREAD,
-        corner, age == 0, age / (age + OLD))], -1).masked_fill(~there[..., None], 0.0)
+        x / rules.width, 2 * y / rules.height - 1, intensity, linked, children / MANY_CHILDREN, gx, gy,
+        ((n - 1) / to_all).masked_fill(to_all <= 0, 0.0), distance(x - cx, y - cy) / SPREAD, corner, age == 0,
+        age / (age + OLD))], -1).masked_fill(absent[..., None], 0.0)
+    links, edges = edges_of(x, y, above, torch.where(linked, 0, slot).masked_fill(absent, 0).amax(1, keepdim=True), n)
 
-    dx, dy = x - x.gather(1, above), y - y.gather(1, above)
-    length = (dx * dx + dy * dy).sqrt()
-    edges = torch.stack((length / REACH, *(torch.where(length > 0, d / length, 0.0) for d in (dx, dy))), -1)
-    root = torch.where(there & ~linked, slot, 0).amax(1, keepdim=True)
-    child = (slot + (slot >= root)).clamp(max=width - 1)  # every node but the root has an edge
-    lacking = (slot >= n - 1)[..., None]
-    links = torch.stack((above.gather(1, child), child), -1).to(x.dtype).masked_fill(lacking, 0.0)
-    edges = edges.gather(1, child[..., None].expand(edges.shape)).masked_fill(lacking, 0.0)
-
-    def among(value: torch.Tensor, other: float) -> torch.Tensor:
-        return value.masked_fill(~there, other)
-    left, bottom = (among(value, torch.inf).amin(1, keepdim=True) for value in (x, y))
-    right, top = (among(value, -torch.inf).amax(1, keepdim=True) for value in (x, y))
-    parents, most = (there & (children > 0)).sum(1, keepdim=True), children.amax(1, keepdim=True)
+    left, bottom = (value.masked_fill(absent, torch.inf).amin(1, keepdim=True) for value in (x, y))
+    right, top = (value.masked_fill(absent, 0.0).amax(1, keepdim=True) for value in (x, y))
+    parents, most = (children > 0).sum(1, keepdim=True), children.amax(1, keepdim=True)
     whole = torch.cat([value.to(x.dtype) for value in (
         n / rules.max_nodes, cx / rules.width, 2 * cy / rules.height - 1, left / rules.width, right / rules.width,
         2 * bottom / rules.height - 1, 2 * top / rules.height - 1, area[:, None] / SPREAD**2, loud / some,
-        among(intensity, 0.0).amax(1, keepdim=True), (n - 1) / parents.clamp(min=1) / MANY_CHILDREN, most / MANY_CHILDREN,
-        (n - parents) / some, (rules.goal - right) / rules.width)], 1).masked_fill(n == 0, 0.0)
+        intensity.masked_fill(absent, 0.0).amax(1, keepdim=True), (n - 1) / parents.clamp(min=1) / MANY_CHILDREN,
+        most / MANY_CHILDREN, (n - parents) / some, (rules.goal - right) / rules.width)], 1).masked_fill(n == 0, 0.0)
     missing = rules.max_nodes - width
     parts = [pad(part.float().flatten(1), (0, missing * numbers)) for part, numbers in ((nodes, NODE), (links, 2), (edges, EDGE))]
     return torch.cat((n.float(), (n - 1).clamp(min=0).float(), whole.float(), *parts), 1)
+
+
+def edges_of(x: torch.Tensor, y: torch.Tensor, above: torch.Tensor, root: torch.Tensor, n: torch.Tensor
+             ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Links [E, W, 2] and numbers [E, W, 3] of the edges, in the order of the children: every node but the root has one."""
+    slot = slots_of(x)
+    child = (slot + (slot >= root)).clamp(max=x.shape[1] - 1)
+    parent, absent = above.gather(1, child), (slot >= n - 1)[..., None]
+    dx, dy = (place.gather(1, child) - place.gather(1, parent) for place in (x, y))
+    length = distance(dx, dy)
+    cosine, sine = ((d / length).masked_fill(length == 0, 0.0) for d in (dx, dy))
+    return (torch.stack((parent, child), -1).masked_fill(absent, 0),
+            torch.stack((length / REACH, cosine, sine), -1).masked_fill(absent, 0.0))
+
+
+def distance(dx: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Not `hypot`, whose last bit is another."""
+    return (dx * dx + dy * dy).sqrt()

@@ -289,20 +289,20 @@ def close_up(numbers: torch.Tensor, whole: torch.Tensor, alive: torch.Tensor) ->
     up = whole[UP]
     whole[UP] = place.gather(1, up.clamp(min=0)).masked_fill(up < 0, -1)
     source = source[:, :nowhere]
-    return tuple(rows.gather(2, source.expand(rows.shape)) for rows in (numbers, whole))
+    return numbers.gather(2, source.expand(numbers.shape)), whole.gather(2, source.expand(whole.shape))
 
 
 def judge(rules: Rules, s: State, qualities: tuple[torch.Tensor, torch.Tensor]) -> tuple[State, torch.Tensor, torch.Tensor]:
     """The endings of the step taken, and the components of its reward; `qualities` are those of spawning and deleting."""
     n, (x, y), up = s.nodes, s.numbers[:Y + 1], s.whole[UP]
-    there, lives, some = slots_of(x) < n[:, None], n > 0, n.clamp(min=1)
-    right = x.masked_fill(~there, 0.0).amax(1)
+    absent, lives, some = slots_of(x) >= n[:, None], n > 0, n.clamp(min=1)
+    right = x.masked_fill(absent, 0.0).amax(1)
     off = 2 * y / rules.height - 1
     above = up.clamp(min=0)
     dx, dy = x - x.gather(1, above), y - y.gather(1, above)
     length = (dx * dx + dy * dy).sqrt()
-    aligned = (dx / length).masked_fill(~(there & (up >= 0) & (length > 0)), 0.0)
-    total, edge, aligned = sums(x.masked_fill(~there, 0.0), (off * off * off * off).masked_fill(~there, 0.0), aligned)
+    aligned = (dx / length).masked_fill(absent | (up < 0) | (length == 0), 0.0)
+    total, edge, aligned = sums(x.masked_fill(absent, 0.0), (off * off * off * off).masked_fill(absent, 0.0), aligned)
     centre = total / some
     crowd = (n - rules.target) / (0.5 * rules.target)
     passed = torch.maximum(s.passed, count_milestones(rules, right))
