@@ -266,6 +266,7 @@ def advance(world: World, s: State, action: torch.Tensor) -> tuple[State, torch.
     mean = (total / s.nodes)[:, None]
     judged = (doomed & (stiff < mean)).sum(1) - (doomed & (stiff > mean)).sum(1)
     spawned, deleted = spawning.sum(1), doomed.sum(1)
+    up = up.masked_fill(~there, -1)  # an overgrown colony has left parents behind that are beyond these slots
     up = mend(up, there & ~doomed, old[X])  # children's parents live: only old nodes can be left without one
 
     numbers, alive = torch.cat((old, child), -1), torch.cat((there & ~doomed, spawning), 1)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.envs.durotaxis_baselines import constant_policy, follower_policy
+from tenfold.envs.durotaxis_baselines import constant_policy
 from tenfold.envs.durotaxis_setting import Ending, read_setting
 from tenfold.envs.durotaxis_torch_features import hulls_of_arrays, hulls_reference, scattered_places
 from tenfold.memory.graphs import pack
 
 sys.path.append(str(Path(__file__).parent.parent / "envs"))
-from colony_lockstep import assert_same, both, legal, play_both, varied  # type: ignore[import-not-found]
+from colony_lockstep import assert_same, both, legal, play_both, steered, varied  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.cuda
 WORLDS = [("", 7, 100), ("substrate=exponential, rounding=floor", 1, 60), ("substrate=bend", 7, 100), ("soft=5, max_nodes=30", 7, 100),
@@ -43,7 +43,7 @@ def test_colonies_on_the_gpu_step_like_the_compiled_ones(arguments: str, number:
 def test_a_thousand_colonies_follow_a_bend_to_the_goal(graph: bool) -> None:
     """So many that pairs of nodes are looked at in several parts."""
     envs, colonies = both("substrate=bend", 2000, 0, "cuda", graph=graph)
-    assert set(play_both(envs, colonies, follower_policy, 45)) == {int(Ending.GOAL)}
+    assert set(play_both(envs, colonies, steered, 45)) == {int(Ending.GOAL)}
 
 
 def test_on_an_array_where_all_ground_is_the_same() -> None:

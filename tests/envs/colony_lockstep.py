@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from tenfold.envs.durotaxis import DurotaxisEnvironments
+from tenfold.envs.durotaxis_baselines import follower_policy
 from tenfold.envs.durotaxis_reference import legal_choices, some_actions
 from tenfold.envs.durotaxis_setting import Setting
 from tenfold.envs.durotaxis_torch import TorchColonies
@@ -37,6 +38,13 @@ def varied(envs: DurotaxisEnvironments, seed: int = 1) -> Policy:
     return lambda envs, step: some_actions(np.random.default_rng((seed, step)), name, 1, envs.num_envs)[0, :, :columns]
 
 
+def steered(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
+    """The follower with an unsteady hand: nodes on one straight line leave the corners of the hull to rounding."""
+    actions = follower_policy(envs, step)
+    actions[:, 4] = actions[:, 4].clip(-0.4, 0.4) + np.random.default_rng(step).uniform(-0.1, 0.1, envs.num_envs)
+    return actions
+
+
 def step_both(envs: DurotaxisEnvironments, colonies: TorchColonies, actions: np.ndarray) -> None:
     actions = legal(envs, actions.copy())
     envs.step(actions)
@@ -58,7 +66,8 @@ def play_both(envs: DurotaxisEnvironments, colonies: TorchColonies, policy: Poli
 
 def assert_same(envs: DurotaxisEnvironments, colonies: TorchColonies) -> None:
     """Whole numbers and trees exactly, places to 1e-11, what is seen and earned to 1e-6."""
-    c, s = envs.colonies, State(*(tensor.cpu().numpy() for tensor in colonies.state))
+    c = envs.colonies
+    s: Any = State(*(tensor.cpu().numpy() for tensor in colonies.state))  # type: ignore[arg-type]
     for what in ("nodes", "following", "step", "passed", "retreat"):
         np.testing.assert_array_equal(getattr(s, what), getattr(c, what), err_msg=what)
     np.testing.assert_array_equal(s.streams.view(np.uint64), c.streams)

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from colony_lockstep import NAME, both, legal, play_both, put, step_both, varied  # type: ignore[import-not-found]
+from colony_lockstep import NAME, both, legal, play_both, put, steered, step_both, varied  # type: ignore[import-not-found]
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tenfold.envs.durotaxis import DurotaxisEnvironments, show_all
-from tenfold.envs.durotaxis_baselines import constant_policy, follower_policy
+from tenfold.envs.durotaxis_baselines import constant_policy
 from tenfold.envs.durotaxis_setting import DELETE, HIGH, LOW, REST, Ending, Setting, read_setting
 from tenfold.envs.durotaxis_torch import TorchColonies
 from tenfold.envs.durotaxis_torch_features import observe
@@ -59,7 +59,7 @@ def delete_right_most(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("arguments", "policy", "ending"), [
-    ("size=250x60", follower_policy, Ending.GOAL), ("substrate=bend", follower_policy, Ending.GOAL), ("", constant_policy([1.0, *FAR[1:]]), Ending.EXTINCT),
+    ("size=250x60", steered, Ending.GOAL), ("substrate=bend", steered, Ending.GOAL), ("", constant_policy([1.0, *FAR[1:]]), Ending.EXTINCT),
     ("", constant_policy([0.0, *FAR[1:]]), Ending.OVERGROWN), ("max_steps=3", constant_policy(FAR), Ending.TIME),
     ("mode=nodes, init_nodes=50, max_nodes=60", delete_right_most, Ending.RETREAT)])
 def test_every_ending_comes_at_the_same_step_and_the_next_episode_is_the_same(arguments: str, policy: Any, ending: Ending) -> None:
@@ -94,6 +94,17 @@ def test_a_lost_root_is_inherited_by_the_left_most_and_a_second_loss_by_soft_gro
     step_both(envs, colonies, actions)
     trees = [tuple(zip(c.ident[i, :n].tolist(), c.parent[i, :n].tolist(), strict=True)) for i, n in enumerate(c.nodes)]
     assert ((2, 3), (3, -1), (4, 3), (5, 3)) in trees and len(set(trees)) > 1
+
+
+@pytest.mark.parametrize("arguments", ["substrate=bend, max_nodes=20", "mode=nodes, max_nodes=12, soft=3"])
+def test_what_lies_behind_the_last_node_has_no_meaning(arguments: str) -> None:
+    envs, colonies = both(arguments, 5)
+    policy = varied(envs)
+    for step in range(30):
+        behind = torch.arange(2 * envs.setting.max_nodes) >= colonies.state.nodes[:, None]
+        colonies.state.numbers.masked_fill_(behind, torch.nan)
+        colonies.state.whole.masked_fill_(behind, 2 * envs.setting.max_nodes - 1)
+        step_both(envs, colonies, policy(envs, step))
 
 
 def test_a_colony_alone_draws_what_it_draws_among_others() -> None:
