@@ -81,19 +81,27 @@ def test_ties_in_x_are_broken_by_id(mode: str) -> None:
     assert tied > 100
 
 
-def test_a_lost_root_is_inherited_by_the_left_most_and_a_second_loss_by_soft_ground_comes_after_it() -> None:
-    envs, colonies = both("mode=nodes, max_nodes=6, soft=3", 8)
+def by_hand(x: list[float], stiff: list[float], parent: list[int], choices: list[int], number: int = 8) -> list[dict[int, int]]:
+    """The trees of colonies in mode nodes after one step of both forms: they differ in who dies on soft ground."""
+    n = len(x)
+    envs, colonies = both(f"mode=nodes, init_nodes={n}, max_nodes={n}, soft=3", number)
     c = envs.colonies
-    for i in range(8):  # 4 and 5 lose 1 and then the root 0; of 2, 3, 4, 5 node 3 is left-most; 3 and 2 may then die
-        c.x[i, :6], c.y[i, :6], c.parent[i, :6] = [10, 40, 30, 20, 50, 60], 200, [-1, 0, 0, 0, 1, 1]
-        c.ident[i, :6], c.age[i, :6], c.stiff[i, :6] = range(6), 0, 1 + 0.05 * c.x[i, :6]
-    c.nodes[:], c.following[:], c.centre[:] = 6, 6, 35
+    c.x[:, :n], c.y[:, :n], c.stiff[:, :n], c.parent[:, :n], c.centre[:] = x, 200, stiff, parent, np.mean(x)
     show_all(envs.rules, c, envs.scratch, envs.obs, envs.options)
     put(envs, colonies)
-    actions = np.tile([DELETE, DELETE, REST, REST, REST, REST, *np.tile(LOW[1:], 6)], (8, 1))
-    step_both(envs, colonies, actions)
-    trees = [tuple(zip(c.ident[i, :n].tolist(), c.parent[i, :n].tolist(), strict=True)) for i, n in enumerate(c.nodes)]
-    assert ((2, 3), (3, -1), (4, 3), (5, 3)) in trees and len(set(trees)) > 1
+    step_both(envs, colonies, np.tile([*choices, *np.tile(LOW[1:], n)], (number, 1)))
+    return [dict(zip(c.ident[i, :n].tolist(), c.parent[i, :n].tolist(), strict=True)) for i, n in enumerate(c.nodes)]
+
+
+def test_children_of_deleted_nodes_attach_to_the_parent_and_the_left_most_inherits_the_root() -> None:
+    trees = by_hand([10, 40, 30, 20, 50, 60], [9] * 6, [-1, 0, 0, 0, 1, 1], [DELETE, DELETE, REST, REST, REST, REST], 1)
+    assert trees == [{2: 3, 3: -1, 4: 3, 5: 3}]  # 4 and 5 lose 1 and then the root 0; of 2, 3, 4, 5 node 3 is left-most
+
+
+def test_deaths_on_soft_ground_come_after_the_chosen_ones() -> None:
+    """1 has inherited the root before 2 dies, though 2's child lies further to the left."""
+    trees = by_hand([10, 20, 50, 15], [9, 9, 1, 9], [-1, 0, 0, 2], [DELETE, REST, REST, REST])
+    assert {1: -1, 3: 1} in trees and {1: -1, 2: 1, 3: 2} in trees
 
 
 @pytest.mark.parametrize("arguments", ["substrate=bend, max_nodes=20", "mode=nodes, max_nodes=12, soft=3"])
