@@ -11,28 +11,30 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
-from tenfold.envs.durotaxis import CHOICES, GOAL, TIME, action_space, observation_space
+from tenfold.envs.durotaxis import CHOICES, action_space, observation_space
 from tenfold.envs.durotaxis_features import graph_size
 from tenfold.envs.durotaxis_reference import legal_choices, play_compiled, random_actions
-from tenfold.envs.durotaxis_setting import ACTIONS, COMPONENTS, DELETE, HIGH, LOW, REST, SPAWN, Setting, read_setting
-from tenfold.envs.durotaxis_torch_features import observe
+from tenfold.envs.durotaxis_setting import ACTIONS, COMPONENTS, DELETE, HIGH, LOW, REST, SPAWN, Ending, Setting, read_setting
+from tenfold.envs.durotaxis_torch_features import cut, observe
 from tenfold.envs.durotaxis_torch_rules import IDENT, UP, State, advance, begin, begin_where, make_world
 from tenfold.envs.vector import SEED_BITS, Episode, split_name
 from tenfold.errors import EnvironmentFault
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, bits_torch, key
 
-KEPT = ("state", "episode", "ret", "refused", "final_obs", "final_return", "final_length")  # what goes on from step to step
-SHOWN = ("obs", "mask", "reward", "components", "terminated", "truncated", "ending")  # what a step makes
+KEPT = ("state", "episode", "ret", "refused", "final_return", "final_length")  # what goes on from step to step
+SHOWN = ("reached", "obs", "mask", "reward", "components", "terminated", "truncated", "ending")  # what a step makes
 
 
 class TorchColonies:
     """E colonies on a device, SAME_STEP.
 
     After `step` there are, as tensors on the device: `obs` [E, size] to act on next (rows that `memory.graphs.pack` takes),
-    `final_obs` with the true last one where an episode ended, `reward` and its `components` [E, K], `terminated`, `truncated`,
-    `ending`, `final_return` and `final_length` of the episodes that ended, and in mode nodes the `mask` [E, 3·max_nodes].
+    `reward` and its `components` [E, K], `terminated`, `truncated`, `ending`, `final_return` and `final_length` of the episodes
+    that ended, and in mode nodes the `mask` [E, 3·max_nodes]. `final_obs`, the true last one where an episode ended, is worked
+    out when it is asked for.
     No later step writes to them, but with `graph`: on CUDA a step is then recorded once and launched as a whole, for a fraction
     of what launching its operations one by one costs, into the same tensors each time.
     Actions are those of `DurotaxisEnvironments`, best on the device already. A masked choice is taken as rest and what is no
@@ -71,10 +73,8 @@ class TorchColonies:
         self.episode = torch.zeros_like(self.keys)
         fresh = begin(self.world, self.episode_seeds())
         room = 2 * self.setting.max_nodes - self.setting.init_nodes
-        self.state = fresh._replace(numbers=torch.nn.functional.pad(fresh.numbers, (0, room)),
-                                    whole=torch.nn.functional.pad(fresh.whole, (0, room)))
-        self.obs = observe(self.rules, fresh)
-        self.final_obs, self.mask = torch.zeros_like(self.obs), self.options()
+        self.state = self.reached = fresh._replace(numbers=pad(fresh.numbers, (0, room)), whole=pad(fresh.whole, (0, room)))
+        self.obs, self.mask = observe(self.rules, self.state), self.options()
         self.reward = torch.zeros(self.num_envs, dtype=torch.float64, device=self.device)
         self.ret, self.final_return, self.final_length = self.reward, self.reward, torch.zeros_like(self.episode)
         self.components = torch.zeros(self.num_envs, len(COMPONENTS), device=self.device)
@@ -98,21 +98,17 @@ class TorchColonies:
             self.graph.replay()
 
     def play(self, actions: torch.Tensor) -> None:
-        state, components, ending = advance(self.world, self.state, self.take(actions))
-        seen = observe(self.rules, state)
+        self.reached, components, ending = advance(self.world, self.state, self.take(actions))
         over = ending > 0
-        self.ending, self.truncated, self.terminated = ending, ending == TIME, over & (ending != TIME)
+        self.ending, self.truncated, self.terminated = ending, ending == Ending.TIME, over & (ending != Ending.TIME)
         self.components = components.float()
         self.reward = (self.component_weights * self.components).sum(1)
         ret = self.ret + self.reward
-        self.final_obs = torch.where(over[:, None], seen, self.final_obs)
         self.final_return = torch.where(over, ret, self.final_return)
-        self.final_length = torch.where(over, state.step, self.final_length)
+        self.final_length = torch.where(over, self.reached.step, self.final_length)
         self.ret, self.episode = ret.masked_fill(over, 0.0), self.episode + over
-        fresh = begin(self.world, self.episode_seeds())
-        self.obs = torch.where(over[:, None], observe(self.rules, fresh), seen)
-        self.state = begin_where(over, fresh, state)
-        self.mask = self.options()
+        self.state = begin_where(over, begin(self.world, self.episode_seeds()), self.reached)
+        self.obs, self.mask = observe(self.rules, self.state), self.options()
 
     def record(self) -> torch.cuda.CUDAGraph:
         """A step as a CUDA graph: from `told` and what is kept into the same tensors. Recording changes nothing."""
@@ -134,7 +130,7 @@ class TorchColonies:
                 copy_into(held, getattr(self, name))
         for name, held in kept.items():
             setattr(self, name, held)
-        for name in SHOWN:
+        for name in (*SHOWN, *KEPT):  # in this order: what was reached shares tensors with what is kept
             copy_into(getattr(self, name), before[name])
         return graph
 
@@ -165,17 +161,22 @@ class TorchColonies:
     def check(self) -> None:
         """Waits for the device, and refuses what `step` was told since the last check and could not do."""
         refused = self.refused.nonzero()[:, 0].tolist()
-        self.refused = torch.zeros_like(self.refused)
+        self.refused.zero_()  # in place: a recorded step writes to this very tensor
         if refused:
             raise EnvironmentFault(f"Colonies in torch: {len(refused)} of {self.num_envs}, the first is colony {refused[0]}, "
                                    "were told what is no number or what a node may not choose: take what `mask` allows.")
+
+    @property
+    def final_obs(self) -> torch.Tensor:
+        """What the last step led to, before any new episode began."""
+        return observe(self.rules, cut(self.rules, self.reached))
 
     @property
     def finished(self) -> list[Episode]:
         """The episodes that ended in the last step; waits for the device."""
         ended = (self.ending > 0).nonzero()[:, 0]
         told = torch.stack((ended, self.final_return[ended], self.final_length[ended], self.ending[ended]), 1).tolist()
-        return [Episode(int(i), ret, int(length), success=ending == GOAL) for i, ret, length, ending in told]
+        return [Episode(int(i), ret, int(length), success=ending == Ending.GOAL) for i, ret, length, ending in told]
 
     @property
     def ids(self) -> torch.Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from tenfold.envs.durotaxis_features import EDGE, LOUD, MANY_CHILDREN, NODE, OLD, SPREAD, hull_reference
+from tenfold.envs.durotaxis_features import LOUD, MANY_CHILDREN, OLD, SPREAD, hull_reference
 from tenfold.envs.durotaxis_setting import REACH, Rules
 from tenfold.envs.durotaxis_torch_rules import AGE, GY, UP, State, mend, slots_of, sums
 from tenfold.ops.pairs import pair
@@ -117,15 +117,13 @@ def sum_hops(up: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
 
 
 def observe(rules: Rules, s: State) -> torch.Tensor:
-    """What every colony shows, [E, size] of float32. A state with room for fewer than max_nodes is worked out in that room."""
-    n = s.nodes.clamp(max=rules.max_nodes)[:, None]
-    room = slots_of(s.whole[UP])
-    slot, width = room[:rules.max_nodes], min(len(room), rules.max_nodes)
+    """What every colony shows, [E, size] of float32; none has more than max_nodes."""
+    n, width = s.nodes[:, None], rules.max_nodes
+    (x, y, stiff, gx, gy), age, up = s.numbers[:GY + 1, :, :width], s.whole[AGE, :, :width], s.whole[UP, :, :width]
+    slot = slots_of(x)
     there, absent, some = slot < n, slot >= n, n.clamp(min=1)
-    # a colony above max_nodes has ancestors that are cut off: the others hang on the first that has none
-    up = mend(s.whole[UP], room < n, room.to(s.numbers.dtype).expand(s.whole[UP].shape))[:, :width]
-    (x, y, stiff, gx, gy), age = s.numbers[:GY + 1, :, :width], s.whole[AGE, :, :width]
-    linked, above = there & (up >= 0), up.clamp(min=0)
+    linked = there & (up >= 0)
+    above = torch.where(linked, up, 0)
     children = torch.zeros_like(pad(up, (0, 1))).scatter_add_(1, torch.where(linked, up, width), torch.ones_like(up))[:, :width]
     intensity = torch.log1p(stiff) / LOUD
     sx, sy, loud = (total[:, None] for total in sums(*(value.masked_fill(absent, 0.0) for value in (x, y, intensity))))
@@ -146,9 +144,16 @@ def observe(rules: Rules, s: State) -> torch.Tensor:
         2 * bottom / rules.height - 1, 2 * top / rules.height - 1, area[:, None] / SPREAD**2, loud / some,
         intensity.masked_fill(absent, 0.0).amax(1, keepdim=True), (n - 1) / parents.clamp(min=1) / MANY_CHILDREN,
         most / MANY_CHILDREN, (n - parents) / some, (rules.goal - right) / rules.width)], 1).masked_fill(n == 0, 0.0)
-    missing = rules.max_nodes - width
-    parts = [pad(part.float().flatten(1), (0, missing * numbers)) for part, numbers in ((nodes, NODE), (links, 2), (edges, EDGE))]
-    return torch.cat((n.float(), (n - 1).clamp(min=0).float(), whole.float(), *parts), 1)
+    counts = torch.cat((n, (n - 1).clamp(min=0)), 1)
+    return torch.cat([part.float().flatten(1) for part in (counts, whole, nodes, links, edges)], 1)
+
+
+def cut(rules: Rules, s: State) -> State:
+    """The first max_nodes nodes of each colony as one tree: those whose ancestors are cut off hang on the first that has none."""
+    n, (ident, age, up) = s.nodes.clamp(max=rules.max_nodes), s.whole
+    slot = slots_of(up)
+    up = mend(up, slot < n[:, None], slot.to(s.numbers.dtype).expand(up.shape))
+    return s._replace(whole=torch.stack((ident, age, up)), nodes=n)
 
 
 def edges_of(x: torch.Tensor, y: torch.Tensor, above: torch.Tensor, root: torch.Tensor, n: torch.Tensor

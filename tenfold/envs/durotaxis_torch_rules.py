@@ -102,9 +102,8 @@ def sums(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
 # the ground -------------------------------------------------------------------------------------------------------------
 
 
-def draw_ground(rules: Rules, start: torch.Tensor) -> torch.Tensor:
-    """`substrate.draw_ground` for every colony."""
-    u = uniform_torch(start[:, None], torch.arange(3, device=start.device)).unbind(1)
+def draw_ground(rules: Rules, u: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """`substrate.draw_ground` for every colony, from the first three numbers of its start."""
     zero = torch.zeros_like(u[0])
     if rules.kind == RANDOM:
         kind = torch.where(u[0] < 0.5, LINEAR, EXPONENTIAL)
@@ -174,12 +173,12 @@ def begin(world: World, seed: torch.Tensor) -> State:
     """The colonies of these episode seeds at their start, with room for their first nodes only."""
     rules, n = world.rules, world.rules.init_nodes
     streams = open_streams(seed)
-    draws = FIRST_DRAW + torch.arange(2 * n, device=seed.device)
-    u, v = uniform_torch(streams[:, START, None], draws).view(-1, n, 2).unbind(-1)
+    draws = uniform_torch(streams[:, START, None], torch.arange(FIRST_DRAW + 2 * n, device=seed.device))
+    u, v = draws[:, FIRST_DRAW::2], draws[:, FIRST_DRAW + 1::2]
     right = max(LEFT_PART * rules.width, rules.margin_x)
     x = (rules.margin_x + (right - rules.margin_x) * u).sort(1).values
     y = ((0.5 + MIDDLE_PART * (v - 0.5)) * rules.height).clamp(rules.margin_y, rules.height - rules.margin_y)
-    ground = draw_ground(rules, streams[:, START])
+    ground = draw_ground(rules, draws[:, :3].unbind(1))
     none = torch.zeros_like(x)
     numbers = torch.stack((x, y, *look(world, ground, x, y), none, none, none, none))
     ident = slots_of(x).expand(x.shape)
@@ -217,16 +216,16 @@ def left_most(x: torch.Tensor, there: torch.Tensor, k: torch.Tensor) -> torch.Te
 def mend(up: torch.Tensor, alive: torch.Tensor, lead: torch.Tensor) -> torch.Tensor:
     """The slot of each living node's nearest living ancestor. Of those left without one the first by (lead, slot) is the root,
     −1, and the others hang on it."""
-    slot, nobody = slots_of(up), up.shape[1]
-    above = up.masked_fill(up < 0, nobody)
-    nearest = pad(torch.where(alive, slot, above), (0, 1), value=nobody)
-    for _ in range((nobody - 1).bit_length()):
+    slot, slots = slots_of(up), up.shape[1]
+    parent = torch.where(up < 0, slot, up)  # the root is its own: where a walk ends at the dead there was nobody
+    nearest = torch.where(alive, slot, parent)
+    for _ in range((slots - 1).bit_length()):
         nearest = nearest.gather(1, nearest)
-    above = nearest.gather(1, above)
-    lost = alive & (above == nobody)
-    first = lead.masked_fill(~lost, torch.inf).amin(1, keepdim=True)
-    root = torch.where(lost & (lead == first), slot, nobody).amin(1, keepdim=True)
-    return torch.where(lost & (slot != root), root, above).masked_fill(~alive | (slot == root), -1)
+    above = nearest.gather(1, parent)
+    lost = alive & ((up < 0) | ~alive.gather(1, above))
+    first = torch.where(lost, lead, torch.inf).amin(1, keepdim=True)
+    root = torch.where(lost & (lead == first), slot, slots).amin(1, keepdim=True)
+    return torch.where(lost, root, above).masked_fill(~alive | (slot == root), -1)
 
 
 def spawn_all(world: World, s: State, told: tuple[torch.Tensor, ...]) -> torch.Tensor:

@@ -13,7 +13,7 @@ from tenfold.envs.durotaxis import DurotaxisEnvironments, show_all
 from tenfold.envs.durotaxis_baselines import constant_policy
 from tenfold.envs.durotaxis_setting import DELETE, HIGH, LOW, REST, Ending, Setting, read_setting
 from tenfold.envs.durotaxis_torch import TorchColonies
-from tenfold.envs.durotaxis_torch_features import observe
+from tenfold.envs.durotaxis_torch_features import cut, observe
 from tenfold.errors import EnvironmentFault
 from tenfold.memory.graphs import pack
 
@@ -144,7 +144,7 @@ def test_degenerate_colonies_and_those_above_max_nodes_show_the_same(x: list[flo
         c.stiff[0, :n], c.age[0, :n] = 1 + 0.05 * np.floor(x), np.arange(n) % 3
         show_all(envs.rules, c, envs.scratch, envs.obs, envs.options)
         put(envs, colonies)
-        np.testing.assert_allclose(observe(colonies.rules, colonies.state).numpy(), envs.obs, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(observe(colonies.rules, cut(colonies.rules, colonies.state)).numpy(), envs.obs, rtol=1e-6, atol=1e-6)
 
 
 def test_rows_can_be_packed_as_they_are() -> None:
