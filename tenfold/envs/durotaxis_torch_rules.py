@@ -262,7 +262,8 @@ def advance(world: World, s: State, action: torch.Tensor) -> tuple[State, torch.
     child = spawn_all(world, s, told)
     gain = child[STIFF] - stiff
     total, gained = sums(stiff.masked_fill(~there, 0.0), (gain / (1 + gain.abs())).masked_fill(~spawning, 0.0))
-    mean = (total / s.nodes)[:, None]
+    least, most = torch.where(there, stiff, torch.inf).amin(1), torch.where(there, stiff, -torch.inf).amax(1)
+    mean = (total / s.nodes).clamp(least, most)[:, None]
     judged = (doomed & (stiff < mean)).sum(1) - (doomed & (stiff > mean)).sum(1)
     spawned, deleted = spawning.sum(1), doomed.sum(1)
     up = up.masked_fill(~there, -1)  # an overgrown colony has left parents behind that are beyond these slots
