@@ -108,7 +108,8 @@ class Colony:
     def step(self, action: list[float]) -> tuple[dict[str, float], Ending]:
         """The components of the reward, and the ending."""
         rules, old = self.rules, list(self.nodes)
-        mean = sum(node.stiff for node in old) / len(old)
+        stiff = [node.stiff for node in old]
+        mean = min(max(sum(stiff) / len(old), min(stiff)), max(stiff))
         for node in old:
             node.age += 1
         if rules.by_node:

@@ -177,11 +177,12 @@ def advance(rules, c, i, action, scratch, component):
     and returns the ending, 0 while the episode goes on."""
     n, doomed, stiff, age = c.nodes[i], scratch.doomed, c.stiff[i], c.age[i]
     component[:] = 0.0
-    mean = 0.0
+    mean, least, most = 0.0, stiff[0], stiff[0]
     for j in range(n):
         mean += stiff[j]
+        least, most = min(least, stiff[j]), max(most, stiff[j])
         age[j] += 1
-    mean /= n
+    mean = min(max(mean / n, least), most)  # on ground that is the same everywhere rounding would put it beside
     if rules.by_node:
         for j in range(n):
             doomed[j] = action[j] == DELETE

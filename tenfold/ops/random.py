@@ -130,16 +130,19 @@ def bits_numba(stream, counter):
     return out
 
 
-def bits_torch(stream: np.uint64, counter: torch.Tensor) -> torch.Tensor:
-    """64 random bits as int64, on the counter's device. Products wrap; shifts are made logical by a mask."""
+def mix_torch(x: torch.Tensor) -> torch.Tensor:
+    """`mix` of int64 words. Products wrap; shifts are made logical by a mask."""
     def shifted(x: torch.Tensor, by: int) -> torch.Tensor:
         return (x >> by) & ((1 << (64 - by)) - 1)
+    x = (x ^ shifted(x, 30)) * signed(FIRST)
+    x = (x ^ shifted(x, 27)) * signed(SECOND)
+    return x ^ shifted(x, 31)
 
-    def mixed(x: torch.Tensor) -> torch.Tensor:
-        x = (x ^ shifted(x, 30)) * signed(FIRST)
-        x = (x ^ shifted(x, 27)) * signed(SECOND)
-        return x ^ shifted(x, 31)
-    return mixed(mixed(counter.to(torch.int64) * signed(GOLDEN)) + signed(int(stream)))
+
+def bits_torch(stream: np.uint64 | torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
+    """64 random bits as int64, on the counter's device. Streams that differ from row to row are a tensor of int64 words."""
+    start = stream if isinstance(stream, torch.Tensor) else signed(int(stream))
+    return mix_torch(mix_torch(counter.to(torch.int64) * signed(GOLDEN)) + start)
 
 
 @pair(bits_reference, random_counters, name="ops.random.bits (torch)")
@@ -165,7 +168,7 @@ def uniform_torch_as_array(stream: np.uint64, counter: np.ndarray) -> np.ndarray
     return uniform_torch(stream, torch.from_numpy(counter)).numpy()
 
 
-def uniform_torch(stream: np.uint64, counter: torch.Tensor) -> torch.Tensor:
+def uniform_torch(stream: np.uint64 | torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
     return ((bits_torch(stream, counter) >> 11) & ((1 << 53) - 1)).to(torch.float64) * UNIT
 
 

@@ -282,6 +282,16 @@ def test_components_worked_out_by_hand() -> None:
     assert envs.component_weights[Component.SURVIVAL] == WEIGHTS["survival"]
 
 
+def test_no_deletion_is_good_or_bad_where_all_ground_is_the_same() -> None:
+    """In floating point the sum of n equal numbers, divided by n, may be another."""
+    envs, intensities = colonies("init_nodes=20", 200), np.random.default_rng(0).uniform(0.5, 1, 200)
+    assert any(sum([value] * n) / n != value for value in intensities for n in range(3, 20))
+    envs.colonies.stiff[:] = intensities[:, None]
+    envs.colonies.nodes[:] = 3 + np.arange(200) % 17
+    envs.step(np.tile(FAR, (200, 1)))
+    assert not envs.parts[:, Component.DELETE_QUALITY].any()
+
+
 def test_each_milestone_is_paid_once() -> None:
     envs, paid = colonies("", 4), np.zeros(4)
     while not envs.finished:
