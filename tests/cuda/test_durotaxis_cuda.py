@@ -1,6 +1,7 @@
 """Colonies on a GPU: the compiled ones' episodes, without a wait for the device within a step."""
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,8 @@ WORLDS = [("", 7, 100), ("substrate=exponential, rounding=floor", 1, 60), ("subs
 
 @contextmanager
 def no_waiting() -> Iterator[None]:
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings(action="ignore"):  # that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
