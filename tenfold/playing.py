@@ -50,8 +50,8 @@ class Score:
 
     @property
     def steps_to_goal(self) -> float | None:
-        """Mean length of the successful episodes; None where there are none."""
-        won = [length for length, info in zip(self.lengths, self.infos, strict=True) if info.get("success")]
+        """Mean length of the successful episodes; None where there are none, or none are told of."""
+        won = [length for length, info in zip(self.lengths, self.infos, strict=False) if info.get("success")]
         return statistics.fmean(won) if won else None
 
     @property
