@@ -18,7 +18,7 @@ from tenfold.memory.frames import Frames, Seen
 from tenfold.ops.random import Purpose, below, bits, fill_normal, fill_uniform, key, uniform
 
 NOT = np.zeros(1, np.bool_)
-PALETTE = 256  # colours of a GIF
+PALETTE = 256  # colours of a GIF: a frame that has no more of them keeps every one
 LANES = 16  # episodes played side by side, so that one forward pass serves all of them
 
 
@@ -312,37 +312,8 @@ def frame_of(env: Any, name: str) -> np.ndarray:
 
 def write_gif(path: Path, frames: list[np.ndarray], rate: int) -> None:
     from PIL import Image
-    images = exact_images(frames) or [Image.fromarray(frame).quantize(PALETTE) for frame in frames]
+    images = [Image.fromarray(frame).quantize(PALETTE) for frame in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=max(1000 // rate, 20), loop=0)
-
-
-def exact_images(frames: list[np.ndarray]) -> list[Any]:
-    """Images of one palette that has every colour of all frames; none where there are more colours than a palette holds.
-
-    A palette made by counting pixels (`quantize`) would spend itself on large smooth areas and lose what is drawn on them.
-    """
-    from PIL import Image
-    if any(frame.dtype != np.uint8 or frame.shape[2] != 3 for frame in frames):
-        return []
-    there = np.zeros(2**24, np.bool_)
-    for frame in frames:
-        there[packed(frame)] = True
-    colours = np.flatnonzero(there)
-    if len(colours) > PALETTE:
-        return []
-    place = np.zeros(2**24, np.uint8)
-    place[colours] = np.arange(len(colours))
-    palette = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], 1).astype(np.uint8).tobytes()
-    images = [Image.fromarray(place[packed(frame)]) for frame in frames]
-    for image in images:
-        image.putpalette(palette)
-    return images
-
-
-def packed(frame: np.ndarray) -> np.ndarray:
-    """RGB [H, W, 3] as one number each."""
-    red, green, blue = frame.astype(np.int64).transpose(2, 0, 1)
-    return red << 16 | green << 8 | blue
 
 
 def write_mp4(path: Path, frames: list[np.ndarray], rate: int) -> None:

@@ -72,13 +72,16 @@ def test_a_long_title_stays_on_the_picture(make: Any) -> None:
 
 
 def test_components_have_ticks_apart_and_labels_on_both_axes() -> None:
-    rows = [trained(step, **{"reward/goal": 0.1, "reward/goal/std": 0.05, "action/gamma": 4.0}) for step in range(4000, 300_000, 4000)]
-    assert part_names(rows) == ["reward/goal", "action/gamma"]
+    parts = {"reward/goal": 0.1, "reward/goal/std": 0.05, "action/gamma": 4.0, "action/theta": 0.0}
+    rows = [trained(step, **parts) for step in range(40_000, 120_001, 40_000)]
+    assert part_names(rows) == ["reward/goal", "action/gamma", "action/theta"]
     steps, middle, low, high = course_of(rows, "reward/goal")
-    assert steps[0] == 4000 and (middle[0], low[0], high[0]) == pytest.approx((0.1, 0.05, 0.15))
+    assert steps[0] == 40_000 and (middle[0], low[0], high[0]) == pytest.approx((0.1, 0.05, 0.15))
     figure = parts_figure({name: course_of(rows, name) for name in part_names(rows)}, "band: one deviation")
     figure.draw_without_rendering()
     assert figure.get_supxlabel() == "environment steps" and "without weights" in figure.get_supylabel()
     for axes in figure.axes:
-        boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
-        assert len(boxes) > 2 and all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
+        labels = [label for label in axes.get_xticklabels() if label.get_text()]
+        boxes = [label.get_window_extent() for label in labels]
+        assert 2 < len(boxes) < 8 and all(label.get_text().endswith("k") for label in labels)
+        assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
