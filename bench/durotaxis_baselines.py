@@ -5,7 +5,7 @@
 The constant action is searched on other episodes than those it is scored on.
 """
 
-import sys
+import argparse
 from typing import Any
 
 from tenfold.envs.durotaxis import DurotaxisEnvironments
@@ -25,7 +25,9 @@ SEARCH, JUDGE = 1, 2  # seeds
 
 
 def main() -> None:
-    episodes = int(sys.argv[1]) if len(sys.argv) > 1 else 512
+    asked = argparse.ArgumentParser(description="Scores policies without learning into bench/results/durotaxis-baselines.json.")
+    asked.add_argument("episodes", nargs="?", type=int, default=512, metavar="EPISODES", help="of each policy (512)")
+    episodes = asked.parse_args().episodes
     rows: list[dict[str, Any]] = []
     for substrate in SUBSTRATES:
         for mode in ("ratio", "nodes"):

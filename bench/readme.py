@@ -78,26 +78,34 @@ def worlds() -> str:
 
 
 def colonies() -> str:
-    """What colonies learn, on substrates that no training saw."""
+    """What colonies learn, on substrates that no training saw; the network before training beside it, where it was played."""
     if not (ROOT / "bench" / "results" / "durotaxis.json").exists():
         return ""
-    lines = ["| trained on, mode | tried on | successes by seed | steps to the goal by seed | constant action | follower "
-             "|", "|---" * 6 + "|"]
     rows = results("durotaxis")["rows"]
-    told = {(r["yardstick"], r["mode"], r["substrate"]): r for r in rows if "yardstick" in r}
-    kinds: dict[tuple[str, ...], list[dict]] = {}
+    scripted = {(r["yardstick"], r["mode"], r["substrate"]): r for r in rows if "yardstick" in r and "seed" not in r}
+    learned, untrained = ({}, {})
     for r in rows:
         if "seed" in r:
             which = tuple(r[name] for name in ("trained_on", "mode", "substrate", "rounding", "policy"))
-            kinds.setdefault(which, []).append(r)
-    for kind, own in kinds.items():
-        success = ", ".join(f"{r['success']:.1%}" for r in own)
-        steps = ", ".join("–" if r["steps_to_goal"] is None else f"{r['steps_to_goal']:.1f}" for r in own)
-        beside = [told.get((name, kind[1], kind[2])) for name in ("constant", "follower")]
+            (untrained if "yardstick" in r else learned).setdefault(which, []).append(r)
+    before = " untrained, by seed |" if untrained else ""
+    lines = [f"| trained on, mode | tried on | successes by seed | steps to the goal by seed |{before} constant action "
+             "| follower |", "|---" * (7 if untrained else 6) + "|"]
+    for kind, own in learned.items():
+        success, steps = by_seed(own)
+        beside = [scripted.get((name, kind[1], kind[2])) for name in ("constant", "follower")]
         cells = " | ".join("" if r is None else f"{r['success']:.1%}, {r['steps_to_goal']:.1f}" for r in beside)
+        if untrained:
+            cells = f"{'; '.join(by_seed(untrained[kind])) if kind in untrained else ''} | {cells}"
         down = ", deletions rounded down" if kind[3] == "floor" else ""
         lines.append(f"| {kind[0]}, {kind[1]} | {kind[2]} ({kind[4]}{down}) | {success} | {steps} | {cells} |")
     return "\n".join(lines)
+
+
+def by_seed(rows: list[dict]) -> tuple[str, str]:
+    """Successes, and steps to the goal."""
+    return (", ".join(f"{r['success']:.1%}" for r in rows),
+            ", ".join("–" if r["steps_to_goal"] is None else f"{r['steps_to_goal']:.1f}" for r in rows))
 
 
 def fields() -> str:

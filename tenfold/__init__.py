@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tenfold.explorer_settings import Explorer as Explorer
     from tenfold.explorer_settings import LatentModel as LatentModel
     from tenfold.explorer_settings import Planner as Planner
+    from tenfold.judging import evaluate as evaluate
     from tenfold.recordings import fit as fit
     from tenfold.seeds import resume_seeds as resume_seeds
     from tenfold.seeds import train_seeds as train_seeds
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from tenfold.settings import (
         named as named,
     )
-    from tenfold.training import evaluate as evaluate
     from tenfold.training import load as load
     from tenfold.training import resume as resume
     from tenfold.training import train as train
@@ -82,7 +82,7 @@ __all__ = ["DQN", "PPO", "Boltzmann", "Epsilon", "Explorer", "Exponential", "Har
            "Noisy", "Planner", "PolicyNet", "Polyak", "Prioritized", "Quantile", "Run", "Uniform", "__version__", "compare",
            "evaluate", "fit", "load", "named", "ops", "resume", "resume_seeds", "train", "train_seeds"]
 HOMES = {"Explorer": "explorer_settings", "LatentModel": "explorer_settings", "Planner": "explorer_settings",
-         "compare": "compare", "fit": "recordings", "train": "training", "resume": "training", "evaluate": "training",
+         "compare": "compare", "fit": "recordings", "train": "training", "resume": "training", "evaluate": "judging",
          "load": "training", "train_seeds": "seeds", "resume_seeds": "seeds"}
 
 

@@ -76,7 +76,8 @@ def parser() -> Parser:
     evaluate.add_argument("--video", nargs="?", const="", metavar="FILE", help="film an episode: .gif or .mp4 (RUN/video.gif)")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
     colony = evaluate.add_argument_group("colonies, tried elsewhere than they were trained")
-    colony.add_argument("--substrate", default="", help="linear, exponential, random or bend")
+    colony.add_argument("--substrate", default="", metavar="KIND|FILE.npy",
+                        help="linear, exponential, random, bend, or an array of your own")
     colony.add_argument("--size", default="", metavar="WxH", help="such as 900x300")
     colony.add_argument("--nodes", metavar="N", help="nodes at the start")
     colony.add_argument("--deterministic", action="store_true", help="the most probable actions, deletions rounded down")
@@ -222,17 +223,17 @@ def seeds_named(text: str) -> tuple[int, ...]:
 
 def finish_seeds(result: Any) -> int:
     """The last words of a run of many seeds."""
-    from tenfold.record.seeds import sentence
+    from tenfold.record.seeds import FINALS, sentence, told
     if result.interrupted:
         print(f"Stopped and saved. Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
     for seed, member in result.summary["seeds"].items():
-        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in member.items()
+        numbers = ", ".join(f"{name.replace('_', ' ')} {told(name, value)}" for name, value in member.items()
                             if name != "step" and value is not None)
         print(f"  seed {seed:<4} {numbers}")
-    for name in ("return", "last_evaluation", "best_evaluation"):
+    for name, form in FINALS.items():
         if name in result.summary:
-            print(f"{name.replace('_', ' '):16} {sentence(result.summary[name])}")
+            print(f"{name.replace('_', ' '):16} {sentence(result.summary[name], form)}")
     print(f"results: {result.path}   report: {result.path / 'report.html'}   play them: tenfold eval {result.path}")
     return 0
 
@@ -277,44 +278,25 @@ def evaluate(arguments: argparse.Namespace) -> int:
     seed = whole_number(arguments.seed, "--seed", 0)
     from tenfold.colonies import Deployment
     from tenfold.engines.fused import set_threads
-    from tenfold.judging import is_explorer, scores, tell, tell_fit
+    from tenfold.judging import evaluate as judged
+    from tenfold.judging import is_explorer, scores, scores_of_seeds, tell, tell_fit, tell_seeds
     from tenfold.record.folder import is_seeds
-    from tenfold.record.seeds import SeedsFolder, sentence, together
     set_threads(1)  # so small a network gains nothing by more, and threads that wait for a busy machine cost seconds
     assert episodes is not None
     if not is_seeds(path) and is_explorer(path):
         if arguments.video is not None:
             raise UserError("--video films a policy at play, and an explorer has a field to show: see its report.")
-        from tenfold.training import evaluate as judged
         verdict: Any = judged(path, episodes, arguments.checkpoint, seed)
         print(json.dumps({"run": str(path), **verdict.row()})) if arguments.json else tell_fit(verdict.row())
         return 0
     there = Deployment(arguments.substrate, arguments.size, whole_number(arguments.nodes, "--nodes", 1), arguments.deterministic)
-    if not is_seeds(path):
-        found = scores(path, arguments.checkpoint, episodes, seed, arguments.video, there)
-        print(json.dumps(found)) if arguments.json else tell(found)
-        return 0
-    folder = SeedsFolder.open(path)
-    if arguments.video is not None:
+    if is_seeds(path) and arguments.video is not None:
+        from tenfold.record.seeds import SeedsFolder
+        folder = SeedsFolder.open(path)
         raise UserError(f"--video films one agent: name a seed's folder, for example {folder.member(folder.seeds[0])}.")
-    members = [scores(folder.member(s), arguments.checkpoint, episodes, seed, None, there) for s in folder.seeds]
-    joined = together([member["mean_return"] for member in members])
-    if arguments.json:
-        print(json.dumps({"run": str(path), "env": folder.run.env, "mean_return": joined["mean"], **joined, "members": members}))
-        return 0
-    print(f"{members[0]['env']}, checkpoint {arguments.checkpoint}, {episodes} episodes each, {members[0]['policy']}")
-    shop = "greedy_makespan" in members[0]
-    for s, member in zip(folder.seeds, members, strict=True):
-        more = f"   makespan {member['best_makespan']}, greedy {member['greedy_makespan']}" if shop else ""
-        if "yardsticks" in member:
-            steps = member["steps_to_goal"]
-            more = f"   success {member['success_rate']:.1%}{'' if steps is None else f', {steps:.1f} steps to the goal'}"
-        print(f"  seed {s:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}{more}")
-    print(f"  trained   {sentence(joined)}\n  random    {members[0]['random_mean_return']:10.2f}")
-    if shop:
-        from tenfold.jobshops import sentences
-        best, seed = min((min(m["best_makespan"], m["greedy_makespan"]), s) for s, m in zip(folder.seeds, members, strict=True))
-        print(f"the best, {best} by seed {seed}:\n{sentences(members[folder.seeds.index(seed)])}")
+    found = (scores_of_seeds(path, arguments.checkpoint, episodes, seed, there) if is_seeds(path) else
+             scores(path, arguments.checkpoint, episodes, seed, arguments.video, there))
+    print(json.dumps(found)) if arguments.json else (tell_seeds if is_seeds(path) else tell)(found)
     return 0
 
 

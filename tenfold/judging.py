@@ -1,36 +1,69 @@
-"""What `tenfold eval` finds of one run, and how it says it."""
+"""What `tenfold eval` and `ten.evaluate` find of a run, and how it is said."""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenfold import colonies, jobshops
-from tenfold.colonies import Deployment
+from tenfold.agents.dqn import DQNAgent
+from tenfold.agents.ppo import PPOAgent
+from tenfold.colonies import Deployment, Trial
 from tenfold.envs.treasure_play import yardsticks
 from tenfold.envs.treasure_rules import is_gridworld
-from tenfold.playing import film, judged_by, play, uniformly_random
+from tenfold.errors import ConfigError, UserError
+from tenfold.ops.random import Purpose
+from tenfold.playing import Score, film, judged_by, play, uniformly_random
+from tenfold.record.checkpoint import Checkpoints
 from tenfold.record.files import replace_file
 from tenfold.record.folder import RunFolder
-from tenfold.training import load
+from tenfold.record.seeds import SeedsFolder, sentence, together
+from tenfold.training import Result, agent_of, load
+
+if TYPE_CHECKING:  # only explorers need it
+    from tenfold.validation import Verdict
 
 
 def is_explorer(path: Path) -> bool:
     return RunFolder.open(path)[1].agent.name == "explorer"
 
 
-def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None, there: Deployment) -> dict[str, Any]:
-    """The policy's returns, with the random policy's beside them; a colony may be tried elsewhere, `there`."""
-    _, run = RunFolder.open(path)
+def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int = "last", seed: int | None = None, *,
+             substrate: str | Path = "", size: str | tuple[int, int] = "", nodes: int | None = None,
+             deterministic: bool = False) -> "Score | Verdict":
+    """Returns of a run's policy, greedy or as its settings say; of an explorer how well its model fits new recordings. The last
+    four try a colony elsewhere than it was trained, as the flags of `tenfold eval` do."""
+    path = run.path if isinstance(run, Result) else Path(run)
+    if episodes < 1:
+        raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
+    if not isinstance(substrate, str | Path):
+        raise UserError("substrate must be a name (linear, exponential, random, bend) or an .npy file's: save an array with "
+                        "numpy.save first.")
+    there = Deployment(str(substrate or ""), "x".join(map(str, size)) if isinstance(size, tuple) else size, nodes, deterministic)
+    agent, (_, settings) = load(path, checkpoint), RunFolder.open(path)
+    seed = settings.seed if seed is None else seed
+    env, how = there.env(settings.env), there.policy(settings.eval_policy)
+    if not isinstance(agent, DQNAgent | PPOAgent):
+        from tenfold.validation import judge, random_recordings
+        return judge(agent, random_recordings(settings.env, episodes, Purpose.EVALUATE, seed))
+    return play(env, agent, judged_by(agent, how), episodes, seed, limit=settings.episode_limit)
+
+
+def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None, there: Deployment,
+           scripted: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The policy's returns, with the random policy's beside them; a colony may be tried elsewhere, `there`. `scripted` are a
+    colony's scripted yardsticks, where they are known already."""
+    folder, run = RunFolder.open(path)
     agent: Any = load(path, checkpoint)
     seed = run.seed if seed is None else seed
-    env, how = there.env(run.env), "greedy" if there.deterministic else run.eval_policy
+    env, how = there.env(run.env), there.policy(run.eval_policy)
+    trial = Trial(env, there.words, checkpoint, Checkpoints(folder, run.keep).policy(checkpoint)[1], seed, episodes, how)
     policy = judged_by(agent, how)
     score = play(env, agent, policy, episodes, seed, limit=run.episode_limit)
     random = play(env, agent, uniformly_random(agent, seed), episodes, seed, limit=run.episode_limit)
     found: dict[str, Any] = {
-        "run": str(path), "env": env, "policy": how, "checkpoint": checkpoint, "episodes": score.episodes,
-        "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns, "lengths": score.lengths,
-        "random_mean_return": random.mean_return, "random_std_return": random.std_return}
+        "run": str(path), "env": env, "policy": how, "checkpoint": checkpoint, "step": trial.step, "seed": seed,
+        "episodes": score.episodes, "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns,
+        "lengths": score.lengths, "random_mean_return": random.mean_return, "random_std_return": random.std_return}
     if score.infos[0].get("each"):
         found["agents"] = [sum(own) / len(own) for own in zip(*(info["each"] for info in score.infos), strict=True)]
     if jobshops.is_job_shop(run.env):
@@ -40,9 +73,11 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
     if is_gridworld(run.env):
         found |= {f"{player}_mean_return": mean for player, mean in yardsticks(run.env).items()}
     if colonies.is_colony(env):
-        folder = path / "eval" / there.folder
-        found |= colonies.judge(env, score, seed, folder)
-        video = str(folder / "colony.gif") if video is None else video
+        tables = path / "eval" / trial.folder
+        fresh: Any = agent_of(run)
+        untrained = play(env, fresh, judged_by(fresh, how), episodes, seed, limit=run.episode_limit)
+        found |= colonies.judge(trial, score, untrained, scripted or colonies.yardsticks(env, seed), tables)
+        video = str(tables / "colony.gif") if video is None else video
     if video is not None:
         file = Path(video) if video else path / "video.gif"
         found["video"], found["frames"] = str(file), film(env, agent, policy, seed, file)
@@ -50,7 +85,8 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
 
 
 def tell(found: dict[str, Any]) -> None:
-    print(f"{found['env']}, checkpoint {found['checkpoint']}, {found['episodes']} episodes, {found['policy']}")
+    print(f"{found['env']}, checkpoint {found['checkpoint']} (step {found['step']:,}), {found['episodes']} episodes, "
+          f"{found['policy']}")
     print(f"  trained  {found['mean_return']:10.2f} ± {found['std_return']:.2f}   (least {min(found['returns']):.2f}, "
           f"most {max(found['returns']):.2f})")
     print(f"  random   {found['random_mean_return']:10.2f} ± {found['random_std_return']:.2f}")
@@ -64,6 +100,38 @@ def tell(found: dict[str, Any]) -> None:
         print(jobshops.sentences(found))
     if "video" in found:
         print(f"  video    {found['video']} ({found['frames']} frames)")
+
+
+def scores_of_seeds(path: Path, checkpoint: str, episodes: int, seed: int | None, there: Deployment) -> dict[str, Any]:
+    """The same for every member of a folder of seeds, and their returns together."""
+    folder, members, scripted = SeedsFolder.open(path), [], None
+    for own in folder.seeds:
+        members.append(scores(folder.member(own), checkpoint, episodes, seed, None, there, scripted))
+        told = members[0].get("yardsticks", {})
+        scripted = {name: rate for name, rate in told.items() if name != "untrained"} or None
+    joined = together([member["mean_return"] for member in members])
+    return {"run": str(path), "env": members[0]["env"], "mean_return": joined["mean"], **joined, "members": members}
+
+
+def tell_seeds(found: dict[str, Any]) -> None:
+    members, seeds = found["members"], SeedsFolder.open(Path(found["run"])).seeds
+    first = members[0]
+    print(f"{first['env']}, checkpoint {first['checkpoint']}, {first['episodes']} episodes each, {first['policy']}")
+    shop = "greedy_makespan" in first
+    for seed, member in zip(seeds, members, strict=True):
+        more = f"   makespan {member['best_makespan']}, greedy {member['greedy_makespan']}" if shop else ""
+        if "yardsticks" in member:
+            steps = member["steps_to_goal"]
+            more = f"   success {member['success_rate']:.1%}{'' if steps is None else f', {steps:.1f} steps to the goal'}"
+        print(f"  seed {seed:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}{more}")
+    print(f"  trained   {sentence(found)}\n  random    {first['random_mean_return']:10.2f}")
+    if "yardsticks" in first:
+        untrained = colonies.pooled([member["yardsticks"]["untrained"] for member in members])
+        print(colonies.beside(colonies.pooled(members), first["yardsticks"] | {"untrained": untrained}))
+        print("  tables   " + "\n           ".join(member["folder"] for member in members))
+    if shop:
+        best, own = min((min(m["best_makespan"], m["greedy_makespan"]), s) for s, m in zip(seeds, members, strict=True))
+        print(f"the best, {best} by seed {own}:\n{jobshops.sentences(members[seeds.index(own)])}")
 
 
 def tell_fit(row: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from tenfold.memory.frames import Frames, Seen
 from tenfold.ops.random import Purpose, below, bits, fill_normal, fill_uniform, key, uniform
 
 NOT = np.zeros(1, np.bool_)
+PALETTE = 256  # colours of a GIF: a frame that has no more of them keeps every one
 LANES = 16  # episodes played side by side, so that one forward pass serves all of them
 
 
@@ -41,12 +42,17 @@ class Score:
     def std_return(self) -> float:
         return statistics.pstdev(self.returns)
 
-
     @property
     def success_rate(self) -> float | None:
         """Share of episodes that the environment calls a success; None where it does not say."""
         said = [info["success"] for info in self.infos if "success" in info]
         return sum(said) / self.episodes if said else None
+
+    @property
+    def steps_to_goal(self) -> float | None:
+        """Mean length of the successful episodes; None where there are none, or none are told of."""
+        won = [length for length, info in zip(self.lengths, self.infos, strict=False) if info.get("success")]
+        return statistics.fmean(won) if won else None
 
     @property
     def merit(self) -> float:
@@ -306,7 +312,7 @@ def frame_of(env: Any, name: str) -> np.ndarray:
 
 def write_gif(path: Path, frames: list[np.ndarray], rate: int) -> None:
     from PIL import Image
-    images = [Image.fromarray(frame).quantize(64) for frame in frames]
+    images = [Image.fromarray(frame).quantize(PALETTE) for frame in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=max(1000 // rate, 20), loop=0)
 
 

@@ -26,7 +26,7 @@ from tenfold.ops.random import Purpose
 from tenfold.places.actor import make_agent
 from tenfold.places.make import Place, make_place
 from tenfold.places.watch import refuse_in_child
-from tenfold.playing import Score, Stopped, judged_by, play
+from tenfold.playing import Stopped, judged_by, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import RunFolder, versions, write_settings
@@ -37,7 +37,7 @@ from tenfold.spaces import discrete_actions, observation_layout, policy_actions
 
 if TYPE_CHECKING:  # only runs of an explorer need these
     from tenfold.agents.explorer import ExplorerAgent
-    from tenfold.validation import Recordings, Verdict
+    from tenfold.validation import Recordings
 
 COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
 PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
@@ -301,6 +301,7 @@ class Recorder:
         best = score.merit > self.metrics.best
         told = {} if score.success_rate is None else {"success_rate": score.success_rate, "merit": score.merit,
                                                       "mean_length": sum(score.lengths) / score.episodes}
+        told |= {} if score.steps_to_goal is None else {"steps_to_goal": score.steps_to_goal}
         self.metrics.add({"kind": "eval", "step": place.step, "episodes": score.episodes, "mean_return": score.mean_return,
                           "std_return": score.std_return, **told})
         if best:
@@ -427,17 +428,3 @@ def agent_of(run: Run) -> "DQNAgent | PPOAgent | ExplorerAgent":
         layout = observation_layout(MaskReader(seen, chosen).observation_space, run.env)
         return PPOAgent(run.agent, layout, chosen, run.seed, components=len(getattr(env.unwrapped, "component_names", ())))
     return DQNAgent(run.agent, observation_layout(seen, run.env), discrete_actions(actions, run.env), run.seed)
-
-
-def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int = "last",
-             seed: int | None = None) -> "Score | Verdict":
-    """Returns of a run's policy, greedy or as its settings say; of an explorer how well its model fits new recordings."""
-    path = run.path if isinstance(run, Result) else Path(run)
-    if episodes < 1:
-        raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
-    agent, (_, settings) = load(path, checkpoint), RunFolder.open(path)
-    if not isinstance(agent, DQNAgent | PPOAgent):
-        from tenfold.validation import judge, random_recordings
-        return judge(agent, random_recordings(settings.env, episodes, Purpose.EVALUATE, settings.seed if seed is None else seed))
-    return play(settings.env, agent, judged_by(agent, settings.eval_policy), episodes, settings.seed if seed is None else seed,
-                limit=settings.episode_limit)

@@ -16,7 +16,10 @@ COLUMNS, ROWS = 72, 20  # of a picture in text
 HEAT = np.array([(13, 18, 43), (34, 60, 110), (44, 120, 140), (120, 180, 130), (232, 222, 150)], np.float64)
 NODE, NEWBORN, EDGE = (250, 250, 250), (255, 176, 64), (210, 210, 210)
 HULL, TRAIL, GOAL = (150, 200, 255), (255, 90, 90), (255, 255, 255)
-TRAJECTORY = ("step", "nodes", "centroid_x", "centroid_y", "right", "mean_intensity", *ACTIONS, "reward", *COMPONENTS)
+LEVELS = 200  # colours of a heat map: with those of the drawing they fit a GIF's palette of 256
+# `reward` is the weighted sum of the components, which stand beside it without their weights
+TRAJECTORY = ("step", "nodes", "centroid_x", "centroid_y", "right", "mean_intensity", *ACTIONS, "reward",
+              *(f"unweighted_{name}" for name in COMPONENTS))
 
 
 def field(rules: Rules, c: Colonies, i: int) -> np.ndarray:
@@ -51,11 +54,16 @@ def picture_text(rules: Rules, c: Colonies, i: int) -> str:
 
 
 def heat_map(rules: Rules, c: Colonies, i: int) -> np.ndarray:
-    """The substrate as RGB [H, W, 3], the highest y on top."""
-    shade = brightness(field(rules, c, i)) * (len(HEAT) - 1)
+    """The substrate as RGB [H, W, 3] of LEVELS colours, the highest y on top."""
+    return coloured(brightness(field(rules, c, i)))[::-1]
+
+
+def coloured(bright: np.ndarray) -> np.ndarray:
+    """Brightness 0 … 1 as RGB on a new last axis."""
+    shade = (bright * (LEVELS - 1)).round() / (LEVELS - 1) * (len(HEAT) - 1)
     low = np.minimum(shade.astype(int), len(HEAT) - 2)
     part = (shade - low)[..., None]
-    return (HEAT[low] * (1 - part) + HEAT[low + 1] * part).round().astype(np.uint8)[::-1]
+    return (HEAT[low] * (1 - part) + HEAT[low + 1] * part).round().astype(np.uint8)
 
 
 def picture(rules: Rules, c: Colonies, i: int, trail: Sequence[tuple[float, float]] = (),

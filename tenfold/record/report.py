@@ -2,7 +2,6 @@
 
 import base64
 import html
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ import numpy as np
 import yaml
 
 from tenfold.config import to_mapping
+from tenfold.record.curves import course_of, part_names, parts_figure, returns_figure
 from tenfold.record.files import replace_file
 from tenfold.record.folder import RunFolder
 from tenfold.record.metrics import WINDOW, read_rows
-from tenfold.record.portrait import section
+from tenfold.record.portrait import as_png, section
 from tenfold.settings import Run
 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}
@@ -27,13 +27,12 @@ def write_report(folder: RunFolder, run: Run) -> Path:
     rows = list(read_rows(folder.metrics))
     curve = ""
     if run.agent.name != "explorer":  # whose figures are others
-        picture = draw(rows, f"{run.agent.name} on {run.env}, seed {run.seed}")
+        picture = as_png(returns_figure(rows, f"{run.agent.name} on {run.env}, seed {run.seed}", run.eval_policy))
         replace_file(folder.path / "curve.png", picture)
-        image = base64.b64encode(picture).decode()
-        curve = f'<p><img alt="returns and losses over environment steps" src="data:image/png;base64,{image}"></p>\n'
+        curve = f'<p><img alt="returns and losses over environment steps" src="data:image/png;base64,{in_text(picture)}"></p>\n'
     page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(run.env)}</title><style>{STYLE}</style>
 <h1>{html.escape(f"{run.agent.name} on {run.env}, seed {run.seed}")}</h1>
-{table(summary(rows))}
+{table(summary(rows, run.eval_policy))}
 {curve}{section(folder.path, rows)}{schedule(folder.path)}{colony(folder.path, rows)}
 <h2>Engine</h2>{table(sessions(folder.about))}
 <h2>Time</h2>{table(time_shares(rows))}
@@ -50,7 +49,7 @@ def table(cells: dict[str, Any]) -> str:
     return f"<table>{lines}</table>"
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(rows: list[dict[str, Any]], policy: str) -> dict[str, Any]:
     returns = [r["return"] for r in rows if r["kind"] == "episode"]
     evaluated = [r for r in rows if r["kind"] == "eval"]
     trained = [r for r in rows if r["kind"] == "train"]
@@ -66,8 +65,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         found[f"mean return of the last {min(WINDOW, len(returns))} training episodes"] = f"{np.mean(returns[-WINDOW:]):.2f}"
     if evaluated:
         best = max(evaluated, key=lambda r: r.get("merit", r["mean_return"]))
-        found["last evaluation (greedy)"] = f"{evaluated[-1]['mean_return']:.2f} ± {evaluated[-1]['std_return']:.2f}"
-        found["best evaluation (greedy)"] = f"{best['mean_return']:.2f} at step {best['step']:,}"
+        found[f"last evaluation ({policy})"] = f"{evaluated[-1]['mean_return']:.2f} ± {evaluated[-1]['std_return']:.2f}"
+        found[f"best evaluation ({policy})"] = f"{best['mean_return']:.2f} at step {best['step']:,}"
         if "success_rate" in best:
             found["best evaluation, successes"] = f"{best['success_rate']:.1%}, {best['mean_length']:.1f} steps an episode"
     if trained:
@@ -86,59 +85,51 @@ def schedule(path: Path) -> str:
     cells = {f"makespan, {best} samples": found["best_makespan"], "makespan, greedy": found["greedy_makespan"],
              "optimum": found["optimum"] or "unknown", f"untrained, {best} samples": found["untrained_best_makespan"]}
     rules = {f"rule {rule}{f', {best}' if rule == 'random' else ''}": makespan for rule, makespan in found["rules"].items()}
-    image = base64.b64encode(chart).decode()
     return f"""<h2>Schedule</h2>{table(cells | rules)}
-<p><img alt="the best schedule: machines over time" src="data:image/png;base64,{image}"></p>
+<p><img alt="the best schedule: machines over time" src="data:image/png;base64,{in_text(chart)}"></p>
 """
 
 
 def colony(path: Path, rows: list[dict[str, Any]]) -> str:
     """Of a policy whose rewards come in components: their course and that of its numbers; and what `tenfold eval` drew."""
-    trained = [row for row in rows if row["kind"] == "train" and any(name.startswith("reward/") for name in row)]
-    found = ""
-    if trained:
-        picture = draw_parts(trained)
+    names, found = part_names(rows), ""
+    if names:
+        picture = as_png(parts_figure({name: course_of(rows, name) for name in names}, "band: one deviation"))
         replace_file(path / "components.png", picture)
-        image = base64.b64encode(picture).decode()
-        found = f"""<h2>Components</h2>
-<p><img alt="reward components and the action's numbers over training" src="data:image/png;base64,{image}"></p>
+        found = components(picture)
+    return found + "".join(evaluation(drawn) for drawn in sorted(path.glob("eval/*/paths.png")))
+
+
+def components(picture: bytes) -> str:
+    return f"""<h2>Components</h2>
+<p><img alt="reward components and the action's numbers over training" src="data:image/png;base64,{in_text(picture)}"></p>
 """
-    for drawn in sorted(path.glob("eval/*/paths.png")):
-        try:
-            image, said = base64.b64encode(drawn.read_bytes()).decode(), json.loads((drawn.parent / "episodes.json").read_text())
-            cells = {"success": f"{said['success_rate']:.1%}", "steps to the goal": said["steps_to_goal"],
-                     **{f"{name}, success": f"{own['success_rate']:.1%}" for name, own in said["yardsticks"].items()}}
-        except (OSError, ValueError, KeyError):
-            continue
-        found += f"""<h2>Evaluation: {html.escape(drawn.parent.name)}</h2>{table(cells)}
+
+
+def evaluation(drawn: Path) -> str:
+    """One trial of a colony; its title says of which checkpoint, so that nobody takes an early one for the run's result."""
+    try:
+        image, said = in_text(drawn.read_bytes()), json.loads((drawn.parent / "episodes.json").read_text())
+        title = (f"Evaluation: {said['where']}, checkpoint of step {said['step']:,}{' (untrained)' if not said['step'] else ''}, "
+                 f"seed {said['seed']}, {said['episodes']} episodes")
+        cells = {"trained" if said["step"] else "untrained (step 0)": told(said)}
+        cells |= {name: told(own) for name, own in said["yardsticks"].items()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return f"""<h2>{html.escape(title)}</h2>{table({"policy": said["policy"], "rounding of deletions": said["rounding"]} | cells)}
 <p><img alt="the centroid's way through several episodes" src="data:image/png;base64,{image}"></p>
 """
-    return found
 
 
-def draw_parts(rows: list[dict[str, Any]]) -> bytes:
-    """Means over training with bands of one deviation, a panel for each component and each number."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    names = [name for name in rows[-1] if name.startswith(("reward/", "action/")) and not name.endswith("/std")]
-    figure = Figure(figsize=(10, 1.7 * -(-len(names) // 3)), layout="constrained")
-    FigureCanvasAgg(figure)
-    step = np.array([row["step"] for row in rows])
-    for place, name in enumerate(names):
-        axes = figure.add_subplot(-(-len(names) // 3), 3, place + 1)
-        mean, spread = (np.array([row.get(key, np.nan) for row in rows], float) for key in (name, f"{name}/std"))
-        colour = "C0" if name.startswith("reward/") else "C2"
-        axes.fill_between(step, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
-        axes.plot(step, mean, color=colour)
-        axes.set_title(name.replace("/", ": "), fontsize=8)
-        axes.tick_params(labelsize=7)
-    return png(figure)
+def told(own: dict[str, Any]) -> str:
+    """How many episodes reached the goal, and in how many steps."""
+    steps = own["steps_to_goal"]
+    return (f"success {own['success_rate']:.1%} of {own['episodes']} episodes"
+            + ("" if steps is None else f", {steps:.1f} steps to the goal"))
 
 
-def png(figure: Any) -> bytes:
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=110)
-    return content.getvalue()
+def in_text(picture: bytes) -> str:
+    return base64.b64encode(picture).decode()
 
 
 def sessions(about: dict[str, Any]) -> dict[str, str]:
@@ -151,37 +142,3 @@ def sessions(about: dict[str, Any]) -> dict[str, str]:
 def time_shares(rows: list[dict[str, Any]]) -> dict[str, str]:
     shares = next((r["timing"]["shares"] for r in reversed(rows) if r["kind"] == "train"), {})
     return {stage: f"{share:.1%}" for stage, share in sorted(shares.items(), key=lambda s: -s[1])}
-
-
-def draw(rows: list[dict[str, Any]], title: str) -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here: drawing is the only thing that needs matplotlib
-    from matplotlib.figure import Figure
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    FigureCanvasAgg(figure)
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    episodes = [(r["step"], r["return"]) for r in rows if r["kind"] == "episode"]
-    if episodes:
-        step, returned = np.array(episodes).T
-        above.plot(step, returned, ".", color="0.8", markersize=3, label="training episode")
-        total = np.cumsum(np.concatenate([[0.0], returned]))
-        first = np.maximum(np.arange(1, len(returned) + 1) - WINDOW, 0)
-        mean = (total[1:] - total[first]) / (np.arange(1, len(returned) + 1) - first)
-        above.plot(step, mean, color="C0", label=f"mean of {WINDOW} training episodes")
-    evaluated = [(r["step"], r["mean_return"], r["std_return"]) for r in rows if r["kind"] == "eval"]
-    if evaluated:
-        step, mean, deviation = np.array(evaluated).T
-        above.errorbar(step, mean, deviation, color="C3", marker="o", capsize=3, label="evaluation (greedy, ± one deviation)")
-    above.set(ylabel="return", title=title)
-    if above.get_legend_handles_labels()[0]:
-        above.legend(loc="best", fontsize=8)
-    losses = [(r["step"], r["loss"], r["q"]) for r in rows if r["kind"] == "train" and "loss" in r]
-    if losses:
-        step, loss, q = np.array(losses).T
-        below.plot(step, np.maximum(loss, 1e-12), color="C1")
-        below.set(yscale="log")
-        other = below.twinx()
-        other.plot(step, q, color="C2")
-        other.set_ylabel("mean Q of actions taken", color="C2")
-    below.set_xlabel("environment steps")
-    below.set_ylabel("loss", color="C1")
-    return png(figure)

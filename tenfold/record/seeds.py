@@ -1,8 +1,6 @@
 """Many seeds of one experiment: a folder of ordinary runs, `seed-0`, `seed-1`, …, and what they say together."""
 
-import base64
 import html
-import io
 import json
 import os
 import shutil
@@ -19,13 +17,20 @@ from tenfold.config import read_yaml, to_mapping
 from tenfold.envs.vector import anchored
 from tenfold.errors import UserError
 from tenfold.record.claim import Claim, claimed_below
+from tenfold.record.curves import entitle, part_names, parts_figure
 from tenfold.record.files import replace_file
 from tenfold.record.folder import SEEDS_KIND, machine_card, require_place, versions, write_settings
-from tenfold.record.metrics import read_rows
-from tenfold.record.report import STYLE, table
+from tenfold.record.metrics import WINDOW, read_rows
+from tenfold.record.portrait import as_png, new_figure
+from tenfold.record.report import STYLE, components, in_text, table
 from tenfold.settings import Run
 
 RESAMPLES = 2000
+# numbers of members that are also given together, and how they are written
+FINALS = {"return": ",.2f", "last_evaluation": ",.2f", "best_evaluation": ",.2f", "success_rate": ".1%", "steps_to_goal": ".1f"}
+HEADINGS = {"step": "step", "return": f"return (last {WINDOW} training episodes)", "last_evaluation": "last evaluation",
+            "best_evaluation": "best evaluation", "success_rate": "success in the best evaluation",
+            "steps_to_goal": "steps to the goal there"}
 
 
 @dataclass(frozen=True)
@@ -92,50 +97,64 @@ def together(values: list[float]) -> dict[str, Any]:
             "mean": float(array.mean()), "std": float(array.std()), "min": float(array.min()), "max": float(array.max())}
 
 
-def curves(folder: SeedsFolder, kind: str, field: str) -> tuple[np.ndarray, np.ndarray]:
+def rows_of(folder: SeedsFolder) -> list[list[dict[str, Any]]]:
+    return [list(read_rows(folder.member(seed) / "metrics.jsonl")) for seed in folder.seeds]
+
+
+def curves(members: list[list[dict[str, Any]]], kind: str, column: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps [T] and values [members, T] where every member has a row; members log at the same steps."""
-    found = []
-    for seed in folder.seeds:
-        rows = read_rows(folder.member(seed) / "metrics.jsonl")
-        found.append({r["step"]: r[field] for r in rows if r["kind"] == kind and field in r})
+    found = [{r["step"]: r[column] for r in rows if r["kind"] == kind and column in r} for rows in members]
     steps = sorted(set.intersection(*(set(member) for member in found)))
     return np.array(steps), np.array([[member[step] for step in steps] for member in found])
 
 
 def summarise(folder: SeedsFolder) -> dict[str, Any]:
     """The last numbers of each member and of all; also written to summary.json."""
-    members, finals = {}, {}
-    for seed in folder.seeds:
-        rows = list(read_rows(folder.member(seed) / "metrics.jsonl"))
-        trained = [r for r in rows if r["kind"] == "train"]
-        evaluated = [r["mean_return"] if r["kind"] == "eval" else r["score"] for r in rows if r["kind"] in ("eval", "fit")]
-        members[seed] = {"step": trained[-1]["step"] if trained else 0, "return": trained[-1].get("return") if trained else None,
-                         "last_evaluation": evaluated[-1] if evaluated else None,
-                         "best_evaluation": max(evaluated, default=None)}
-    for name in ("return", "last_evaluation", "best_evaluation"):
-        values = [m[name] for m in members.values()]
-        if all(v is not None for v in values):
-            finals[name] = together(values)
-    found = {"seeds": members, **finals}
+    members = dict(zip(folder.seeds, map(last_numbers, rows_of(folder)), strict=True))
+    values = {name: [member.get(name) for member in members.values()] for name in FINALS}
+    found = {"seeds": members, **{name: together(own) for name, own in values.items() if None not in own}}  # type: ignore[arg-type]
     replace_file(folder.path / "summary.json", json.dumps(found, indent=1).encode())
     return found
 
 
+def last_numbers(rows: list[dict[str, Any]]) -> dict[str, float | None]:
+    """What a member came to; of evaluations that tell successes the best is the one its best checkpoint is from."""
+    trained = [r for r in rows if r["kind"] == "train"]
+    judged = [r for r in rows if r["kind"] in ("eval", "fit")]
+
+    def score(row: dict[str, Any]) -> float:
+        return row["mean_return"] if row["kind"] == "eval" else row["score"]
+    best = max(judged, key=lambda row: row.get("merit", score(row)), default={})
+    found = {"step": trained[-1]["step"] if trained else 0, "return": trained[-1].get("return") if trained else None,
+             "last_evaluation": score(judged[-1]) if judged else None, "best_evaluation": score(best) if judged else None}
+    if "success_rate" in best:
+        found |= {"success_rate": best["success_rate"], "steps_to_goal": best.get("steps_to_goal")}
+    return found
+
+
+def told(name: str, value: float | None) -> str:
+    """A number of `last_numbers` as it is usually written."""
+    return "–" if value is None else f"{value:{FINALS.get(name, ',')}}"
+
+
 def write_seeds_report(folder: SeedsFolder) -> Path:
     found, about = summarise(folder), json.loads((folder.path / "seeds.json").read_text())
-    picture = draw(folder)
+    members = rows_of(folder)
+    picture = as_png(returns_figure(members, f"{folder.run.agent.name} on {folder.run.env}: interquartile mean of "
+                                    f"{len(folder.seeds)} seeds, 95 % interval", folder.run.eval_policy))
     replace_file(folder.path / "curve.png", picture)
-    image, title = base64.b64encode(picture).decode(), f"{folder.run.agent.name} on {folder.run.env}, {len(folder.seeds)} seeds"
+    title = f"{folder.run.agent.name} on {folder.run.env}, {len(folder.seeds)} seeds"
+    columns = [name for name in HEADINGS if name in next(iter(found["seeds"].values()))]
     lines = "".join(f"<tr><td><a href='seed-{seed}/report.html'>{seed}</a></td>"
-                    + "".join(f"<td>{'–' if v is None else f'{v:,}' if name == 'step' else f'{v:,.2f}'}</td>"
-                              for name, v in member.items()) + "</tr>"
+                    + "".join(f"<td>{told(name, member.get(name))}</td>" for name in columns) + "</tr>"
                     for seed, member in found["seeds"].items())
     page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>
 <h1>{html.escape(title)}</h1>
-{table({name: sentence(found[name]) for name in ("return", "last_evaluation", "best_evaluation") if name in found})}
-<p><img alt="returns over environment steps" src="data:image/png;base64,{image}"></p>
-<table><tr><th>seed</th><th>step</th><th>return (last 100 training episodes)</th><th>last evaluation</th><th>best</th></tr>
+{table({HEADINGS[name]: sentence(found[name], form) for name, form in FINALS.items() if name in found})}
+<p><img alt="returns over environment steps" src="data:image/png;base64,{in_text(picture)}"></p>
+<table><tr><th>seed</th>{"".join(f"<th>{HEADINGS[name]}</th>" for name in columns)}</tr>
 {lines}</table>
+{components_of(folder.path, members)}
 <h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(folder.run), sort_keys=False))}</pre>
 <h2>Versions and machine</h2>{table(about["versions"] | about["machine"])}
 <h2>Command</h2><pre>{html.escape(json.dumps(about.get("command", "")))}</pre></html>
@@ -144,32 +163,42 @@ def write_seeds_report(folder: SeedsFolder) -> Path:
     return folder.path / "report.html"
 
 
-def sentence(found: dict[str, Any]) -> str:
+def sentence(found: dict[str, Any], form: str = ".2f") -> str:
     low, high = found["interval"]
-    return f"{found['iqm']:.2f} (interquartile mean of {found['seeds']} seeds, 95 % interval {low:.2f} to {high:.2f})"
+    return (f"{found['iqm']:{form}} (interquartile mean of {found['seeds']} seeds, 95 % interval {low:{form}} to "
+            f"{high:{form}})")
 
 
-def draw(folder: SeedsFolder) -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here: drawing is the only thing that needs matplotlib
-    from matplotlib.figure import Figure
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+def returns_figure(members: list[list[dict[str, Any]]], title: str, policy: str) -> Any:
+    figure = new_figure(9, 4.5)
     axes = figure.subplots()
-    for kind, column, colour, label in (("train", "return", "C0", "training (mean of 100 episodes)"),
-                                        ("eval", "mean_return", "C3", "evaluation (greedy)"),
+    for kind, column, colour, label in (("train", "return", "C0", f"training (mean of {WINDOW} episodes)"),
+                                        ("eval", "mean_return", "C3", f"evaluation ({policy})"),
                                         ("fit", "score", "C3", "evaluation (share of the field explained)")):
-        steps, values = curves(folder, kind, column)
+        steps, values = curves(members, kind, column)
         if steps.size:
             axes.plot(steps, values.T, color=colour, alpha=0.2, linewidth=0.8)
             axes.plot(steps, interquartile_mean(values), color=colour, label=label)
             axes.fill_between(steps, *bootstrap_interval(values), color=colour, alpha=0.2, linewidth=0)
-    axes.set(xlabel="environment steps", ylabel="return",
-             title=f"{folder.run.agent.name} on {folder.run.env}: interquartile mean of {len(folder.seeds)} seeds, 95 % interval")
+    axes.set(xlabel="environment steps", ylabel="return")
+    entitle(axes, title)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best", fontsize=8)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=110)
-    return content.getvalue()
+    return figure
+
+
+def components_of(path: Path, members: list[list[dict[str, Any]]]) -> str:
+    """The part of the page that shows rewards by component, where there are such."""
+    found = {}
+    for name in part_names(members[0]):
+        steps, values = curves(members, "train", name)
+        if steps.size:
+            found[name] = (steps, interquartile_mean(values), *bootstrap_interval(values))
+    if not found:
+        return ""
+    picture = as_png(parts_figure(found, f"interquartile mean of {len(members)} seeds, 95 % interval"))
+    replace_file(path / "components.png", picture)
+    return components(picture)
 
 
 def latest_row(path: Path, kind: str = "train") -> dict[str, Any]:

@@ -343,7 +343,7 @@ def test_a_colony_is_evaluated_elsewhere_with_tables_and_pictures(tmp_path: Path
     assert main(["eval", str(out), "--episodes", "3", "--checkpoint", "best", *elsewhere, "--json"]) == 0
     found = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert "size=300x200" in found["env"] and "init_nodes=12" in found["env"] and "rounding=floor" in found["env"]
-    assert found["policy"] == "greedy" and set(found["yardsticks"]) == {"random", "follower", "constant"}
+    assert found["policy"] == "greedy" and set(found["yardsticks"]) == {"untrained", "random", "follower", "constant"}
     assert found["yardsticks"]["follower"]["success_rate"] > 0.9
     folder = Path(found["folder"])
     assert folder.parent == out / "eval" and (folder / "colony.gif").stat().st_size > 1000 and (folder / "paths.png").exists()
@@ -353,7 +353,7 @@ def test_a_colony_is_evaluated_elsewhere_with_tables_and_pictures(tmp_path: Path
     assert len(each) == 3 and 0 <= each[0]["delete_ratio"] <= 1 and 0.5 <= each[0]["gamma"] <= 15
     assert main(["report", str(out)]) == 0
     page = (out / "report.html").read_text()
-    assert "Components" in page and "exponential-300x200" in page and (out / "components.png").exists()
+    assert "Components" in page and "Evaluation: exponential, 300x200, 12 nodes, deterministic, checkpoint of step " in page and (out / "components.png").exists()
     logged = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     parts = next(row for row in reversed(logged) if row["kind"] == "train" and "reward/distance" in row)
     assert 0.5 <= parts["action/gamma"] <= 15 and parts["reward/survival"] <= 1

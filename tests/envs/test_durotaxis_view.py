@@ -62,7 +62,7 @@ def test_trajectories_are_written_with_actions_and_components(mode: str, tmp_pat
     assert tuple(rows[0]) == ("episode", *TRAJECTORY)
     assert len(rows) == len(info["trajectory"]) + 2 and rows[-1]["episode"] == "1"
     last = rows[len(info["trajectory"]) - 1]
-    assert info["ending"] == "goal" and float(last["right"]) >= 594 and last["goal"] == "1"
+    assert info["ending"] == "goal" and float(last["right"]) >= 594 and last["unweighted_goal"] == "1"
     assert rows[0]["gamma"] == "" and float(last["gamma"]) == 15 and 0 <= float(last["delete_ratio"]) <= 1
-    total = sum(float(last[name]) * weight for name, weight in zip(COMPONENTS, DurotaxisEnv().inner.component_weights, strict=True))
+    total = sum(float(last[f"unweighted_{name}"]) * weight for name, weight in zip(COMPONENTS, DurotaxisEnv().setting.component_weights, strict=True))
     assert float(last["reward"]) == pytest.approx(total, rel=1e-4)
