@@ -103,8 +103,8 @@ class ObsLayout:
 
     def taken_apart(self, obs: Any) -> list[Any] | None:
         """The observations of one whose leaves have a batch in front, as vector environments give them; None for a single one."""
-        if self.graph:
-            return None  # graphs of different sizes come as a list
+        if self.graph and not self.parts:  # of different sizes, so that a batch is a tuple of them; one is a tuple, too
+            return list(obs) if isinstance(obs, list | tuple) and not hasattr(obs, "nodes") else None
         if not self.parts:
             dimensions = 0 if len(self.one_hot) == 1 else 1 if self.one_hot else len(self.shape)
             return list(obs) if np.ndim(obs) > dimensions else None

@@ -17,7 +17,7 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.config import differing, show, to_mapping
 from tenfold.engines.fused import set_threads
-from tenfold.envs.vector import MaskReader, anchored, is_multiagent, make_env, make_environments
+from tenfold.envs.vector import COLONY, MaskReader, anchored, is_multiagent, make_env, make_environments, split_name
 from tenfold.errors import ActorFault, CheckpointError, ConfigError, EnvironmentFault, UserError
 from tenfold.explorer_settings import Explorer
 from tenfold.memory.replay import require_memory
@@ -426,5 +426,7 @@ def agent_of(run: Run) -> "DQNAgent | PPOAgent | ExplorerAgent":
     if isinstance(run.agent, PPO):
         chosen = policy_actions(actions, run.env)
         layout = observation_layout(MaskReader(seen, chosen).observation_space, run.env)
-        return PPOAgent(run.agent, layout, chosen, run.seed, components=len(getattr(env.unwrapped, "component_names", ())))
+        # an id of one's own steps through the usual adapter, which knows no components, whatever it is made of
+        components = getattr(env.unwrapped, "component_names", ()) if split_name(run.env)[0] == COLONY else ()
+        return PPOAgent(run.agent, layout, chosen, run.seed, components=len(components))
     return DQNAgent(run.agent, observation_layout(seen, run.env), discrete_actions(actions, run.env), run.seed)

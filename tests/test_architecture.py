@@ -25,7 +25,8 @@ ARROWS = {
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "integrations": {"ops", "nets", "integrations"},
     "config": set(), "errors": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"}, "graph_spaces": {"errors"},
-    "cli": {"training", "validation", "judging", "compare", "recordings", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__init__": {"ops", "training", "judging", "seeds", "recordings", "compare"},
+    "cli": {"training", "validation", "judging", "compare", "recordings", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__main__": {"cli"},
+    "__init__": {"ops", "training", "judging", "seeds", "recordings", "compare"},
 }
 
 
@@ -74,3 +75,16 @@ def test_public_names_are_there_whatever_was_imported_first(first: str) -> None:
 
 def test_every_public_name_is_there() -> None:
     assert fresh("import tenfold as ten\nprint(sorted(set(ten.__all__) - set(dir(ten)) - {n for n in ten.__all__ if getattr(ten, n)}))") == "[]"
+
+
+@pytest.mark.parametrize("first", ["tenfold, gymnasium", "gymnasium, tenfold"])
+def test_importing_tenfold_registers_its_environments_with_gymnasium_in_either_order(first: str) -> None:
+    assert fresh(f"import {first}\nprint(gymnasium.make('tenfold/Catch-v0').reset(seed=0)[0].shape)") == "(10, 10)"
+
+
+def test_importing_tenfold_imports_nothing_heavy() -> None:
+    assert fresh("import sys, tenfold\nprint({'gymnasium', 'numpy', 'torch', 'numba'} & set(sys.modules))") == "set()"
+
+
+def test_the_package_runs_as_a_module() -> None:
+    assert subprocess.run([sys.executable, "-m", "tenfold", "--help"], capture_output=True, text=True, check=True).stdout.startswith("usage: tenfold ")

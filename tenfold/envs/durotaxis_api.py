@@ -8,11 +8,12 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from tenfold.envs.arguments import shown
 from tenfold.envs.durotaxis import DurotaxisEnvironments, action_space, complaint, observation_space, refusal, show
 from tenfold.envs.durotaxis_features import EDGE, GRAPH, NODE, graph_size
 from tenfold.envs.durotaxis_rules import advance, begin
 from tenfold.envs.durotaxis_setting import COMPONENTS, DELETE, SPAWN, Component, Ending, Setting, read_setting
-from tenfold.envs.durotaxis_view import heat_map, picture, picture_text, trajectory_row
+from tenfold.envs.durotaxis_view import Trajectory, heat_map, picture, picture_text, trajectory_row
 from tenfold.envs.vector import COLONY, MASK
 from tenfold.errors import EnvironmentFault
 
@@ -28,11 +29,15 @@ def read_row(setting: Setting, row: np.ndarray) -> dict[str, Any]:
 
 
 def flat_actions(action: Any, colonies: int) -> np.ndarray:
-    """Actions of the space, or of as many as there are colonies, as rows."""
-    if isinstance(action, dict):
-        parts = [np.reshape(action[name], (colonies, -1)) for name in ("choice", "spawn")]
-        return np.concatenate(parts, axis=1, dtype=np.float64)
-    return np.asarray(action, np.float64).reshape(colonies, -1)
+    """Actions of the space, or of as many as there are colonies, in one or in a list, as rows; `take` refuses other sizes."""
+    if isinstance(action, list | tuple) and action and all(isinstance(one, dict) for one in action):
+        return np.concatenate([flat_actions(one, 1) for one in action])
+    try:
+        parts = [action["choice"], action["spawn"]] if isinstance(action, dict) else [action]
+        return np.concatenate([np.reshape(np.asarray(part, np.float64), (colonies, -1)) for part in parts], axis=1)
+    except (KeyError, TypeError, ValueError):
+        raise EnvironmentFault(f"{COLONY}: an action is numbers as its action_space has them, in mode nodes a dict with choice "
+                               f"and spawn, and not {shown(action)}.") from None
 
 
 class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
@@ -46,7 +51,7 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
     component_names = COMPONENTS
 
     def __init__(self, render_mode: str | None = None, **asked: Any) -> None:
-        self.setting = setting = asked.pop("setting", None) or read_setting(**asked)
+        self.setting = setting = read_setting(**asked)
         self.observation_space, self.action_space = observation_space(setting), action_space(setting)
         self.render_mode = render_mode
         self.inner = DurotaxisEnvironments(COLONY, 1, 0, setting=setting)
@@ -56,7 +61,8 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         super().reset(seed=seed)
-        own, inner = int(self.np_random.integers(2**31)) if seed is None else seed, self.inner
+        inner = self.inner
+        own = seed if seed is not None and seed < 2**64 else int(self.np_random.integers(2**31))  # a stream's seed has 64 bits
         begin(inner.rules, inner.colonies, 0, np.uint64(own))
         inner.parts[:] = 0
         self.over, self.heat = False, None
@@ -78,7 +84,7 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         self.history.append(trajectory_row(inner.rules, inner.colonies, 0, taken, reward, inner.parts[0]))
         more: dict[str, Any] = {}
         if self.over:
-            more = {"ending": ending.name.lower(), "success": ending is Ending.GOAL, "trajectory": np.array(self.history)}
+            more = {"ending": ending.name.lower(), "success": ending is Ending.GOAL, "trajectory": Trajectory.of(self.history)}
         return self.seen(), reward, self.over and ending is not Ending.TIME, ending is Ending.TIME, self.info() | more
 
     def seen(self) -> dict[str, Any]:
@@ -113,13 +119,14 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
 
 class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
     """E colonies that step together. Observations are {"colony": [E, G], "graph": a tuple of E graphs}; where an episode ended
-    `info["final_obs"]` has its true last observation, and the next one has begun."""
+    `info` has its true last observation as `final_obs`, its `ending` and its `success`, and the next one has begun. Beside every
+    key of `info` stands which colonies it is said of, `_success` for `success`, as Gymnasium's vectors do it."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
 
     def __init__(self, num_envs: int = 1, render_mode: str | None = None, **asked: Any) -> None:
         self.num_envs, self.render_mode = num_envs, render_mode
-        self.setting = setting = asked.pop("setting", None) or read_setting(**asked)
+        self.setting = setting = read_setting(**asked)
         self.single_observation_space, self.single_action_space = observation_space(setting), action_space(setting)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -139,7 +146,8 @@ class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
             for i in np.flatnonzero(ended):
                 final[i] = read_row(self.setting, inner.final_obs[i])
             endings = np.array([Ending(e).name.lower() for e in inner.ending])
-            info |= {"final_obs": final, "_final_obs": ended.copy(), "ending": endings, "_ending": ended.copy()}
+            told = {"final_obs": final, "ending": endings, "success": inner.ending == Ending.GOAL}
+            info |= told | {f"_{key}": ended.copy() for key in told}
         return self.seen(inner.obs), inner.reward.copy(), inner.terminated.copy(), inner.truncated.copy(), info
 
     def seen(self, rows: np.ndarray) -> dict[str, Any]:
@@ -147,5 +155,6 @@ class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
         return {"colony": np.stack([one["colony"] for one in each]), "graph": tuple(one["graph"] for one in each)}
 
     def info(self) -> dict[str, Any]:
-        mask = {} if self.inner.mask is None else {MASK: self.inner.mask.copy()}
-        return {"components": {c.name.lower(): self.inner.parts[:, c].copy() for c in Component}} | mask
+        told: dict[str, Any] = {"components": {c.name.lower(): self.inner.parts[:, c].copy() for c in Component}}
+        told |= {"nodes": self.inner.colonies.nodes.copy()} | ({} if self.inner.mask is None else {MASK: self.inner.mask.copy()})
+        return told | {f"_{key}": np.ones(self.num_envs, np.bool_) for key in told}

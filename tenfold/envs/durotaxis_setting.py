@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tenfold.envs.arguments import is_truth, read_real, read_whole, shown
 from tenfold.envs.substrate import Substrate, make_substrate
 from tenfold.envs.vector import split_name
 from tenfold.errors import EnvironmentFault
@@ -23,6 +24,9 @@ RETREAT = 30  # steps to the left in a row that end an episode
 MILESTONES = (0.25, 0.5, 0.75, 0.9)
 REACH = 15.0  # the longest spawn distance, the unit of lengths
 SOFT_DEATH = 0.5  # a step's probability on soft ground
+MOST_NODES = 10_000  # rows of larger colonies are too long to keep a training batch of
+MOST_STEPS = 10**9  # an episode's draws are numbered by 2³³ · step, in 64 bits
+HEAVIEST = 1e6  # a component's weight: returns stay numbers that a network can be fitted to
 
 
 class Ending(IntEnum):
@@ -166,21 +170,23 @@ class Setting:
         object.__setattr__(self, "ground", make_substrate(self.substrate, self.size, self.slope, self.intercept))
         known = {"mode": ("ratio", "nodes"), "rounding": ("stochastic", "floor"), "learn": ("all", "delete_ratio")}
         for name, allowed in known.items():
-            if getattr(self, name) not in allowed:
-                raise EnvironmentFault(f"Durotaxis knows no {name}={getattr(self, name)}: take {' or '.join(allowed)}.")
-        for name, least in (("init_nodes", 1), ("max_nodes", 1), ("max_steps", 1)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise EnvironmentFault(f"Durotaxis needs a whole number of at least {least} as {name}, and got {value}.")
+            if not isinstance(value, str) or value not in allowed:
+                raise EnvironmentFault(f"Durotaxis knows no {name}={shown(value)}: take {' or '.join(allowed)}.")
+        # as Python's own numbers: compiled code is compiled anew for every other type
+        for name, most in (("init_nodes", MOST_NODES), ("max_nodes", MOST_NODES), ("max_steps", MOST_STEPS)):
+            object.__setattr__(self, name, read_whole(name, getattr(self, name), 1, most))
+        for name in ("target", "soft", *ACTIONS[1:], *(() if self.margin is None else ("margin",))):
+            object.__setattr__(self, name, read_real(name, getattr(self, name)))
         if self.init_nodes > self.max_nodes:
             raise EnvironmentFault(f"A colony of init_nodes={self.init_nodes} begins with more than max_nodes={self.max_nodes}.")
-        if not (0 < self.target < math.inf and 0 <= self.soft < math.inf):
-            raise EnvironmentFault(f"target={self.target} must be positive and soft={self.soft} not negative.")
+        if self.target <= 0 or self.soft < 0:
+            raise EnvironmentFault(f"target={self.target:g} must be positive and soft={self.soft:g} not negative.")
         if self.mode == "nodes" and self.learn != "all":
             raise EnvironmentFault("learn=delete_ratio is for mode=ratio: in mode=nodes there is no such number.")
         for place, name in enumerate(ACTIONS[1:], 1):
             if not LOW[place] - 1e-6 <= getattr(self, name) <= HIGH[place] + 1e-6:
-                raise EnvironmentFault(f"{name}={getattr(self, name)} is not within {LOW[place]:g} and {HIGH[place]:g}.")
+                raise EnvironmentFault(f"{name}={getattr(self, name):g} is not within {LOW[place]:g} and {HIGH[place]:g}.")
         self.check_margin()
 
     def check_margin(self) -> None:
@@ -218,26 +224,33 @@ class Setting:
         return np.array([{**WEIGHTS, **self.weights}[name] for name in COMPONENTS])
 
 
+def read_weights(given: Any, asked: Mapping[str, Any]) -> dict[str, float]:
+    """The components' weights from `weights` and from arguments such as w_goal=2; true is the usual weight, false none."""
+    if given is not None and not isinstance(given, Mapping):
+        raise EnvironmentFault(f"weights must be a dict of the components' weights, such as {{'goal': 2}}, and not "
+                               f"{shown(given)}.")
+    found = {}
+    for name, value in {**(given or {}), **{name.removeprefix("w_"): value for name, value in asked.items()}}.items():
+        if name not in WEIGHTS:
+            near = (get_close_matches(str(name), WEIGHTS, 1, 0.0) or [""])[0]
+            raise EnvironmentFault(f"Durotaxis has no reward component {shown(name)}, the nearest is {near}: there are "
+                                   f"{', '.join(WEIGHTS)}.")
+        found[name] = value = WEIGHTS[name] * value if is_truth(value) else read_real(f"The weight w_{name}", value)
+        if abs(value) > HEAVIEST:
+            raise EnvironmentFault(f"The weight w_{name} = {value:g} is too large: take one between {-HEAVIEST:g} and "
+                                   f"{HEAVIEST:g}.")
+    return found
+
+
 def read_setting(**asked: Any) -> Setting:
     """From arguments such as mode=nodes, size=900x300 and w_goal=2 (0 or false turns a component off)."""
     known = [f.name for f in fields(Setting) if f.init and f.name != "weights"]
-    weights = dict(asked.pop("weights", None) or {})
-    for name in [name for name in asked if name.startswith("w_")]:
-        given = asked.pop(name)
-        part = name.removeprefix("w_")
-        weights[part] = WEIGHTS.get(part, 1.0) if given is True else given
-    for name, value in weights.items():
-        if name not in WEIGHTS:
-            near = (get_close_matches(name, WEIGHTS, 1, 0.0) or [""])[0]
-            raise EnvironmentFault(f"Durotaxis has no reward component {name}, the nearest is {near}: there are "
-                                   f"{', '.join(WEIGHTS)}.")
-        if isinstance(value, str) or not math.isfinite(value):
-            raise EnvironmentFault(f"The weight w_{name} must be a finite number, and not {value}.")
+    weights = read_weights(asked.pop("weights", None), {name: asked.pop(name) for name in [*asked] if name.startswith("w_")})
     for name in asked:
         if name not in known:
             near = (get_close_matches(name, [*known, *(f"w_{w}" for w in WEIGHTS)], 1, 0.0) or [""])[0]
             raise EnvironmentFault(f"Durotaxis has no setting {name}: the nearest is {near}.")
-    return Setting(**asked, weights={name: float(value) for name, value in weights.items()})
+    return Setting(**asked, weights=weights)
 
 
 def with_absolute_path(name: str) -> str:

@@ -90,6 +90,21 @@ def picture(rules: Rules, c: Colonies, i: int, trail: Sequence[tuple[float, floa
     return np.asarray(image).copy()
 
 
+class Trajectory(np.ndarray):
+    """An episode's table. A number that is not there is NaN, and equal to another one: an episode played twice has one table."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[float]]) -> "Trajectory":
+        return np.array(rows).view(cls)
+
+    def __eq__(self, other: Any) -> Any:
+        mine, theirs = np.asarray(self), np.asarray(other)
+        return (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+
+    def __ne__(self, other: Any) -> Any:
+        return ~(self == other)
+
+
 def trajectory_row(rules: Rules, c: Colonies, i: int, action: np.ndarray | None, reward: float, parts: np.ndarray) -> list[float]:
     """One line of the table, by the names in TRAJECTORY. In mode nodes the numbers are means over the nodes there were before."""
     n = int(c.nodes[i])

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tenfold.config import parse_number
+from tenfold.envs.arguments import as_whole, read_real, shown
 from tenfold.errors import EnvironmentFault
 from tenfold.ops.random import draw_uniform
 
@@ -31,6 +33,7 @@ LARGEST = 1e6  # of all others: more overflows what features and rewards can hol
 EXPONENT = 700.0  # above it exp overflows
 RIDGE_WIDTH = 25.0
 USUAL = (600, 400)
+LONGEST = 10_000  # a side: a picture of more places fits into no memory
 LINEAR_RANGES, EXPONENTIAL_RANGES = ((0.01, 0.1), (0.5, 2.0)), ((0.01, 0.05), (0.5, 1.5))
 FREQUENCIES, STEEPNESS = (0.5, 1.0), (25.0, 48.0)
 
@@ -69,35 +72,34 @@ class Substrate:
     grid: np.ndarray
 
 
-def read_size(size: str | tuple[int, int]) -> tuple[int, int]:
+def read_size(size: Any) -> tuple[int, int]:
     """"600x400" or (600, 400)."""
-    parts = size.lower().split("x") if isinstance(size, str) else list(size)
-    try:
-        width, height = (int(part) for part in parts)
-    except (TypeError, ValueError):
-        raise EnvironmentFault(f"A substrate's size is two whole numbers, such as 600x400, and not {size}.") from None
+    parts = size.lower().split("x") if isinstance(size, str) else size if isinstance(size, list | tuple | np.ndarray) else ()
+    sides = [as_whole(parse_number(part) if isinstance(part, str) else part) for part in parts]
+    if len(sides) != 2 or sides[0] is None or sides[1] is None:
+        raise EnvironmentFault(f"A substrate's size is two whole numbers, such as 600x400, and not {shown(size)}.")
+    width, height = sides[0], sides[1]
     if width < 1 or height < 1:
-        raise EnvironmentFault(f"A substrate of {width} x {height} has no room: both sides must be at least 1.")
+        raise EnvironmentFault(f"A substrate of {shown(width)} x {shown(height)} has no room: both sides must be at least 1.")
+    if max(width, height) > LONGEST:
+        raise EnvironmentFault(f"A substrate of {shown(width)} x {shown(height)} is too large: a side is at most {LONGEST:,}.")
     return width, height
 
 
-def make_substrate(substrate: Any, size: Any = None, slope: float | None = None, intercept: float | None = None) -> Substrate:
+def make_substrate(substrate: Any, size: Any = None, slope: Any = None, intercept: Any = None) -> Substrate:
     """Refuses what no colony could live on, with the reason."""
-    m, b = SLOPE if slope is None else float(slope), INTERCEPT if intercept is None else float(intercept)
-    if isinstance(substrate, str) and substrate.endswith(".npy"):
-        substrate = load_grid(substrate)
-    if callable(substrate):
-        return grid_substrate(evaluated(substrate, read_size(size or USUAL)), size)
-    if not isinstance(substrate, str):
-        return grid_substrate(np.asarray(substrate), size)
+    m = SLOPE if slope is None else read_real("slope", slope)
+    b = INTERCEPT if intercept is None else read_real("intercept", intercept)
+    substrate = str(substrate) if isinstance(substrate, Path) else substrate
+    named = isinstance(substrate, str) and not substrate.endswith(".npy")
+    if (slope is not None or intercept is not None) and (not named or substrate == "random"):
+        whose = "The random substrate draws its own" if named else "A substrate of your own has no"
+        raise EnvironmentFault(f"{whose} slope and intercept: leave them out, or name a kind.")
+    if not named:
+        return own_substrate(substrate, size)
     if substrate not in KINDS:
-        raise EnvironmentFault(f"There is no substrate {substrate}: take {', '.join(KINDS)}, an .npy file, or from Python an "
-                               "array or a function.")
-    if substrate == "random" and (slope is not None or intercept is not None):
-        raise EnvironmentFault("The random substrate draws its own slope and intercept: leave them out, or name a kind.")
-    width, height = read_size(size or USUAL)
-    if not (math.isfinite(m) and math.isfinite(b)):
-        raise EnvironmentFault(f"Slope {m} and intercept {b} must be finite numbers.")
+        raise unknown_substrate(substrate)
+    width, height = read_size(USUAL if size is None else size)
     if b <= 0 or (substrate != "exponential" and m * width + b <= 0):
         raise EnvironmentFault(f"Slope {m:g} and intercept {b:g} give an intensity that is not positive everywhere.")
     if substrate == "exponential" and m * width > EXPONENT:
@@ -108,39 +110,67 @@ def make_substrate(substrate: Any, size: Any = None, slope: float | None = None,
     return Substrate(Kind[substrate.upper()], width, height, m, b, np.zeros((1, 1)))
 
 
+def unknown_substrate(substrate: Any) -> EnvironmentFault:
+    return EnvironmentFault(f"There is no substrate {shown(substrate)}: take {', '.join(KINDS)}, an .npy file, or from Python an "
+                            "array or a function.")
+
+
+def own_substrate(substrate: Any, size: Any) -> Substrate:
+    """From an array, a function of (x, y), or the name of a file with an array."""
+    if callable(substrate):
+        size = read_size(USUAL if size is None else size)
+        return grid_substrate(evaluated(substrate, size), size, "function's result")
+    if isinstance(substrate, str):
+        substrate = load_grid(substrate)
+    elif not isinstance(substrate, list | tuple) and not hasattr(substrate, "__array__"):
+        raise unknown_substrate(substrate)
+    try:
+        grid = np.asarray(substrate)
+    except Exception as error:  # lists of lists may be of any shape, and other packages' arrays complain as they like
+        raise EnvironmentFault(f"The substrate is no array of numbers: {shown(error)}.") from None
+    return grid_substrate(grid, size)
+
+
 def load_grid(file: str) -> np.ndarray:
     if not Path(file).is_file():
         raise EnvironmentFault(f"There is no file {file} with a substrate.")
     try:
-        return np.load(file, allow_pickle=False)
-    except ValueError as error:
-        raise EnvironmentFault(f"{file} holds no array of numbers: {error}.") from None
+        with open(file, "rb") as opened:
+            found = np.load(opened, allow_pickle=False)
+    except Exception as error:  # a torn file breaks wherever it was torn
+        raise EnvironmentFault(f"{file} holds no array of numbers: {shown(error).rstrip('.')}.") from None
+    if not isinstance(found, np.ndarray):
+        raise EnvironmentFault(f"{file} is an archive of arrays: save the one array of the substrate with np.save.")
+    return found
 
 
 def evaluated(function: Callable[..., Any], size: tuple[int, int]) -> np.ndarray:
     """The function of (x, y) at every whole place."""
     width, height = size
-    y, x = np.mgrid[:height, :width].astype(np.float64)
+    x, y = np.meshgrid(np.arange(width, dtype=np.float64), np.arange(height, dtype=np.float64))
     try:
-        values = np.asarray(function(x, y), np.float64)
+        values = np.asarray(function(x, y))
     except Exception as error:  # a user's own code
-        raise EnvironmentFault(f"The substrate's function raised {type(error).__name__}: {error}; it is called with two arrays "
-                               "x and y.") from error
-    return np.broadcast_to(values, x.shape).copy() if values.ndim == 0 else values
+        raise EnvironmentFault(f"The substrate's function raised {type(error).__name__}: {shown(error, 300).rstrip('.')}; it is "
+                               "called with two arrays x and y.") from error
+    if values.shape not in ((), (height, width)):
+        raise EnvironmentFault(f"The substrate's function returned the shape {values.shape}, and {(height, width)}, that of its "
+                               "x and y, is needed.")
+    return np.broadcast_to(values, (height, width))
 
 
-def grid_substrate(grid: np.ndarray, size: Any) -> Substrate:
+def grid_substrate(grid: np.ndarray, size: Any, what: str = "array") -> Substrate:
     if grid.ndim != 2 or grid.dtype.kind not in "fiu":
-        raise EnvironmentFault(f"A substrate's array has numbers in two dimensions [height, width], and this one has the shape "
-                               f"{grid.shape} and the type {grid.dtype}.")
+        raise EnvironmentFault(f"A substrate's {what} has real numbers in two dimensions [height, width], and this one has the "
+                               f"shape {grid.shape} and the type {grid.dtype}.")
     height, width = grid.shape
     width, height = read_size((width, height) if size is None else size)
     if grid.shape != (height, width):
-        raise EnvironmentFault(f"The substrate's array has the shape {grid.shape}, and a size of {width} x {height} needs "
+        raise EnvironmentFault(f"The substrate's {what} has the shape {grid.shape}, and a size of {width} x {height} needs "
                                f"{(height, width)}.")
-    values = np.ascontiguousarray(grid, np.float64)
+    values = np.array(grid, np.float64, order="C")  # a copy: the user may go on with theirs
     if not np.isfinite(values).all() or values.min() < 0 or values.max() > LARGEST:
-        raise EnvironmentFault(f"The substrate's array must hold finite numbers from 0 to {LARGEST:g}.")
+        raise EnvironmentFault(f"The substrate's {what} must hold finite numbers from 0 to {LARGEST:g}.")
     return Substrate(Kind.GRID, width, height, 0.0, 0.0, values)
 
 

@@ -312,7 +312,7 @@ class ScalarEnvironments(Environments):
                 self.check_shape(i, obs, self.shape)
             row[...] = obs
         else:
-            self.write(obs, i)
+            self.write(obs, i, terminated or truncated)
         self.reward[i] = reward
         taken = self.length[i]
         self.length[i] = taken + 1
@@ -332,17 +332,20 @@ class ScalarEnvironments(Environments):
             self.episode[i] += 1
             self.begin(i)
 
-    def write(self, obs: Any, i: int) -> None:
+    def write(self, obs: Any, i: int, last: bool = False) -> None:
         """Encodes an observation into row i: Dict and Tuple in one pass."""
-        if self.plan is None:
-            if self.direct:
-                self.check_shape(i, obs, self.shape)
-            self.layout.write(obs, self.rows[i])
-            return
+        if self.direct:
+            self.check_shape(i, obs, self.shape)
         try:
-            self.plan.flatten([obs], self.rows[i][None])
+            if self.plan is None:
+                self.layout.write(obs, self.rows[i])
+            else:
+                self.plan.flatten([obs], self.rows[i][None])
         except ObservationError as error:
             raise EnvironmentFault(f"{self.place(i)}: {error}") from None
+        if self.layout.graph and not last and not self.rows[i][0]:
+            raise EnvironmentFault(f"{self.place(i)}: the observation is a graph without nodes, and only an episode's last one "
+                                   "may be: end the episode, or give at least one node.")
 
     def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
         assert self.masks
@@ -416,7 +419,10 @@ class NativeEnvironments(Environments):
             rows[...] = obs
         else:
             for i, one in enumerate(gym.vector.utils.iterate(self.env.observation_space, obs)):
-                self.layout.write(one, rows[i])
+                try:
+                    self.layout.write(one, rows[i])
+                except ObservationError as error:
+                    raise EnvironmentFault(f"{self.place(i)}: {error}") from None
 
     def step(self, actions: np.ndarray) -> None:
         self.finished = []

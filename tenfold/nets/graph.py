@@ -50,7 +50,7 @@ class Attention(nn.Module):
         self.tell = nn.Linear(width, (5 if nodes else 2) * width)  # key and value for the token; query, key and value
         self.nodes = nodes
         if nodes:
-            self.between = nn.Linear(edge, 4 * width)  # key and value, along the edge and against it
+            self.between = nn.Linear(max(edge, 1), 4 * width)  # key and value, along the edge and against it
             self.gather, self.from_token = nn.Linear(width, width), nn.Linear(width, width)
             self.node_norm = nn.LayerNorm(width)
             self.node_lift, self.node_sink = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
@@ -60,7 +60,7 @@ class Attention(nn.Module):
         """`links` are those of the graphs, and then the same the other way round."""
         n, width = h.shape
         heads, part = self.heads, width // self.heads
-        told = self.tell(self.norm(h)).view(n, -1, heads, part).unbind(1)
+        told = self.tell(self.norm(h)).view(n, 5 if self.nodes else 2, heads, part).unbind(1)
         asked = self.ask(self.token_norm(token)).view(-1, heads, part)
         score = (rows(asked, graphs.owner) * told[0]).sum(-1) / math.sqrt(part)
         weight = segment_softmax(score, graphs.owner, graphs.batch)
@@ -121,6 +121,8 @@ class GraphNetwork(FlatModule):
         """What is known of every node [N, W] and every graph [B, W]."""
         links = torch.cat([graphs.links, graphs.links.flip(0)], 1)
         whole = graphs.whole if graphs.whole.shape[1] else graphs.whole.new_ones(graphs.batch, 1)
+        if not self.size.edge:
+            graphs = graphs._replace(edges=graphs.edges.new_ones(len(graphs.edges), 1))
         h, token = self.read_node(graphs.nodes), self.read_whole(whole)
         for layer in self.layers:
             h, token = layer(h, token, graphs, links)

@@ -401,7 +401,7 @@ def test_a_curriculum_learns_delete_ratio_alone() -> None:
     ("slope=1e9", "overflows: at x = 600"), ("substrate=exponential, slope=2", "overflows at x = 600: take a slope under 1.16667"),
     ("intercept=-1", "not positive everywhere"), ("init_nodes=7, max_nodes=6", "init_nodes=7 begins with more than max_nodes=6"),
     ("size=150x100", "goal at x = 148.5 cannot be reached: with a margin of 2 nodes come no further than 148"),
-    ("margin=20", "goal at x = 594 cannot be reached"), ("size=300x4", "leaves no room"), ("init_nodes=0", "at least 1 as init_nodes"),
+    ("margin=20", "goal at x = 594 cannot be reached"), ("size=300x4", "leaves no room"), ("init_nodes=0", "init_nodes must be a whole number of at least 1 and at most 10,000, and not 0"),
     ("mode=all", "no mode=all: take ratio or nodes"), ("rounding=up", "no rounding=up"), ("learn=gamma", "no learn=gamma"),
     ("mode=nodes, learn=delete_ratio", "is for mode=ratio"), ("w_gaol=1", "no reward component gaol, the nearest is goal"),
     ("w_goal=much", "w_goal must be a finite number"), ("max_node=3", "no setting max_node: the nearest is max_nodes"),

@@ -1,12 +1,14 @@
 """Durotaxis for Gymnasium."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
 from tenfold.envs.durotaxis import DurotaxisEnvironments
-from tenfold.envs.durotaxis_api import DurotaxisEnv, read_row
+from tenfold.envs.durotaxis_api import DurotaxisEnv, DurotaxisVectorEnv, read_row
 from tenfold.envs.vector import make_env, make_environments
 from tenfold.errors import EnvironmentFault
 from tenfold.spaces import observation_layout
@@ -15,7 +17,8 @@ NAME = "tenfold/Durotaxis-v0"
 
 
 @pytest.mark.filterwarnings("ignore:.*symmetric and normalized space.*")  # the ranges are physical
-@pytest.mark.parametrize("arguments", [{"substrate": "bend"}, {"mode": "nodes", "max_nodes": 30}, {"learn": "delete_ratio"}])
+@pytest.mark.parametrize("arguments", [{"substrate": "bend"}, {"mode": "nodes", "max_nodes": 30}, {"learn": "delete_ratio"},
+                                       {"max_nodes": 1, "init_nodes": 1}])
 def test_gymnasiums_checker_passes(arguments: dict[str, str | int]) -> None:
     check_env(gym.make(NAME, **arguments).unwrapped, skip_render_check=True)
 
@@ -82,3 +85,61 @@ def test_the_vector_steps_together_and_keeps_the_last_observation(arguments: dic
     again, _ = envs.reset(seed=1)
     np.testing.assert_array_equal(again["graph"][2].nodes, read_row(envs.unwrapped.setting, DurotaxisEnvironments(  # type: ignore[attr-defined]
         NAME, 3, 1, setting=envs.unwrapped.setting).obs[2])["graph"].nodes)  # type: ignore[attr-defined]
+
+
+def test_an_episode_played_twice_has_one_table_and_another_one_another() -> None:
+    """Also where numbers are not there: those of the action before the first step, and the place of a colony that died out."""
+    env = DurotaxisEnv(max_nodes=1, init_nodes=1)
+
+    def table(ratio: float) -> np.ndarray:
+        env.reset(seed=3)
+        return env.step(np.array([ratio, 15, 0.5, 0.5, 0]))[-1]["trajectory"]
+    once, again, other = table(1.0), table(1.0), table(0.0)
+    assert once.shape == (2, 22) and np.isnan(once).sum() == 5 + 4
+    assert (once == again).all() and not (once != again).any() and np.allclose(once, again)
+    assert (once != other).any() and (once != 0).any()
+
+
+@pytest.mark.parametrize(("mode", "action"), [
+    ("ratio", np.zeros(3)), ("ratio", np.zeros((3, 5))), ("ratio", 0.5), ("ratio", None), ("ratio", "left"), ("ratio", ["a"] * 5), ("ratio", [[1, 2], [3]]),
+    ("ratio", {"choice": [1]}), ("nodes", {"choice": np.ones(6)}), ("nodes", {"choice": np.ones(6), "spawn": np.ones((6, 3))}), ("nodes", np.ones(4)),
+    ("nodes", {"choice": np.ones(5), "spawn": np.ones((6, 4))}), ("nodes", {})])
+def test_actions_that_do_not_fit_are_refused_in_one_sentence(mode: str, action: Any) -> None:
+    env, envs = DurotaxisEnv(mode=mode, max_nodes=6), DurotaxisVectorEnv(2, mode=mode, max_nodes=6)
+    for stage in (env, envs):
+        stage.reset(seed=0)
+        with pytest.raises(EnvironmentFault, match=r"^tenfold/Durotaxis-v0: [^\n]*(do not fit|and not)[^\n]*\.$"):
+            stage.step(action)
+    assert env.inner.colonies.step[0] == 0
+
+
+def test_any_seed_that_gymnasium_takes_begins_an_episode() -> None:
+    env = DurotaxisEnv(substrate="random")
+    nodes = [env.reset(seed=seed)[0]["graph"].nodes for seed in (2**70, 2**70, 2**70 + 1, 2**64 - 1)]
+    assert np.array_equal(nodes[0], nodes[1]) and not np.array_equal(nodes[0], nodes[2]) and len(nodes[3]) == 5
+    with pytest.raises(gym.error.Error):
+        env.reset(seed=-1)
+
+
+def test_a_vector_tells_success_where_an_episode_ended() -> None:
+    envs = DurotaxisVectorEnv(2, max_steps=3, size="200x60", margin=1)
+    envs.reset(seed=0)
+    envs.inner.colonies.x[1, 4] = 190  # one step from the goal
+    _, _, terminated, _, info = envs.step(np.tile([0.5, 15, 0.5, 0.5, 0], (2, 1)))
+    assert terminated.tolist() == info["_success"].tolist() == info["_ending"].tolist() == info["success"].tolist() == [False, True]
+    assert info["ending"][1] == "goal" and info["nodes"][1] == 5 and info["_nodes"].all() and info["_components"].all()
+    envs.step(np.tile([0.5, 15, 0.5, 0.5, 0], (2, 1)))
+    *_, truncated, info = envs.step(np.tile([0.5, 15, 0.5, 0.5, 0], (2, 1)))
+    assert truncated.tolist() == info["_success"].tolist() == [True, False] and not info["success"].any()
+
+
+def test_a_vector_takes_a_list_of_actions_as_an_agent_gives_them() -> None:
+    one, other = (DurotaxisVectorEnv(2, mode="nodes", max_nodes=8) for _ in range(2))
+    for envs in (one, other):
+        envs.reset(seed=4)
+    both = one.action_space.sample()
+    both["choice"][:] = 1
+    both["choice"][:, 2] = 0
+    one.step(both)
+    other.step([{"choice": both["choice"][i], "spawn": both["spawn"][i]} for i in range(2)])
+    np.testing.assert_array_equal(one.inner.obs, other.inner.obs)

@@ -92,7 +92,44 @@ def test_another_substrate_than_the_saved_one_is_refused() -> None:
     (np.ones((50, 300)), "300x60", r"shape \(50, 300\), and a size of 300 x 60 needs \(60, 300\)"),
     (np.ones(300), None, r"two dimensions \[height, width\]"), (np.full((50, 300), np.nan), None, "finite numbers from 0"),
     (-np.ones((50, 300)), None, "finite numbers from 0"), (np.ones((50, 300), complex), None, "type complex128"),
-    (lambda x, y: 1 / 0, None, "function raised ZeroDivisionError"), (lambda x, y: np.ones(3), "300x60", "two dimensions")])
+    (lambda x, y: 1 / 0, None, "function raised ZeroDivisionError: division by zero; it is called with two arrays"),
+    (lambda x, y: np.ones(3), "300x60", r"function returned the shape \(3,\), and \(60, 300\)"),
+    (lambda x, y: (x + y).T, None, r"function returned the shape \(600, 400\), and \(400, 600\), that of its x and y, is needed"),
+    (lambda x, y: x + 1j, None, "function's result has real numbers .* the type complex128"),
+    (lambda x, y: np.where(x > 3, np.inf, 1.0), None, "function's result must hold finite numbers"),
+    (lambda x, y: "stiff", None, "function's result has real numbers .* the type <U5"), (lambda x, y: None, None, "the type object"),
+    (lambda x, y: [[1], [2, 3]], None, "function raised ValueError"),
+    ([[1.0, 2.0], [3.0]], None, "is no array of numbers"), (3, None, "no substrate 3: take linear"), (None, None, "no substrate None"),
+    (np.ones((2, 10_001)), None, "10001 x 2 is too large: a side is at most 10,000")])
 def test_substrates_of_ones_own_that_cannot_be_are_refused(substrate: object, size: str | None, why: str) -> None:
     with pytest.raises(EnvironmentFault, match=why):
         make_substrate(substrate, size)
+
+
+def test_a_constant_function_and_an_array_that_changes_later_are_what_they_were() -> None:
+    assert make_substrate(lambda x, y: 2, "300x60").grid.tolist() == np.full((60, 300), 2.0).tolist()
+    mine = np.ones((60, 300))
+    own = make_substrate(mine)
+    mine[:] = 7
+    assert own.grid.max() == 1
+
+
+def test_files_that_hold_no_array_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.npy"
+    np.save(whole, np.ones((60, 300)))
+    bytes_of = {"empty": b"", "torn": whole.read_bytes()[:-100], "header": whole.read_bytes()[:40], "zip": b"PK\x03\x04torn", "text": b"1 2 3"}
+    for name, content in bytes_of.items():
+        (tmp_path / f"{name}.npy").write_bytes(content)
+        with pytest.raises(EnvironmentFault, match=rf"{name}\.npy holds no array of numbers: [^\n]+\.$"):
+            make_substrate(str(tmp_path / f"{name}.npy"))
+    with open(tmp_path / "several.npy", "wb") as file:
+        np.savez(file, a=np.ones(3))
+    with pytest.raises(EnvironmentFault, match=r"several\.npy is an archive of arrays"):
+        make_substrate(tmp_path / "several.npy")
+    assert make_substrate(whole).width == 300
+
+
+@pytest.mark.parametrize("substrate", [np.ones((60, 300)), lambda x, y: 1 + x])
+def test_a_slope_beside_a_substrate_of_ones_own_is_refused(substrate: object) -> None:
+    with pytest.raises(EnvironmentFault, match=r"^A substrate of your own has no slope and intercept: leave them out"):
+        make_substrate(substrate, slope=3)
