@@ -6,12 +6,13 @@ from typing import Any
 
 from tenfold import colonies, jobshops
 from tenfold.colonies import Deployment
+from tenfold.envs.recording import is_recording
 from tenfold.envs.treasure_play import yardsticks
 from tenfold.envs.treasure_rules import is_gridworld
 from tenfold.playing import film, judged_by, play, uniformly_random
 from tenfold.record.files import replace_file
 from tenfold.record.folder import RunFolder
-from tenfold.training import load
+from tenfold.training import Result, load
 
 
 def is_explorer(path: Path) -> bool:
@@ -66,8 +67,17 @@ def tell(found: dict[str, Any]) -> None:
         print(f"  video    {found['video']} ({found['frames']} frames)")
 
 
-def tell_fit(row: dict[str, Any]) -> None:
-    """How well a model of the world fits."""
+def onward(result: Result) -> str:
+    """What can be done with a run that ended."""
+    if is_recording(result.run.env):  # where nothing is played
+        return f'judge it: tenfold eval {result.path}   ask it: tenfold.load("{result.path}").field(z)'
+    return f"play it: tenfold eval {result.path}"
+
+
+def tell_fit(row: dict[str, Any], where: str = "") -> None:
+    """How well a model of the world fits, and on what."""
+    if where:
+        print(f"{where}:")
     if "field_error" in row:
         each = "  ".join(f"{error:.3f}" for error in row["field_errors"])
         print(f"error of the field: {row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"
