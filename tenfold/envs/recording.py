@@ -79,7 +79,7 @@ class Recording:
         pieces = range(min(HELD, max(lengths)), LEAST - 1, -1)
         taken_by = {piece: pieces_taken(lengths, piece) for piece in pieces}
         off = {piece: max(abs(sum(taken) * piece / sum(lengths) - SHARE) - SLACK, 0) for piece, taken in taken_by.items()}
-        piece = min(pieces, key=lambda piece: off[piece], default=0)
+        piece = min(pieces, key=lambda piece: (off[piece], sum(taken_by[piece]) < 2), default=0)  # long, but two of them
         taken = taken_by.get(piece, [0] * len(lengths))
         cuts = [length - n * piece for length, n in zip(lengths, taken, strict=True)]
         kept = [(y[:cut], a[:cut]) for (y, a), cut in zip(self.episodes, cuts, strict=True) if cut > 1]
