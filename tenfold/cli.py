@@ -85,9 +85,14 @@ def parser() -> Parser:
     fit = commands.add_parser(
         "fit", help="learn hidden dynamics from recordings: NPZ, CSV, or an explorer's run", allow_abbrev=False,
         description="Trains a model of hidden dynamics on recordings. NPZ: arrays observations, actions, and dt or time. CSV: "
-        "columns y0, y1, …, a0, a1, …, optionally time and episode. --steps counts gradient steps.")
+        "columns y0, y1, …, a0, a1, …, optionally time and episode (or trial). Recordings without actions will do. --steps "
+        "counts gradient steps; 3,000 are the default, with --eval-every 500.")
     fit.add_argument("file", metavar="FILE", help="recordings that end in .npz or .csv, or the folder of an explorer's run")
     fit.add_argument("--dt", help="time of a step, where the file does not say it")
+    for what in ("observations", "actions"):
+        fit.add_argument(f"--{what}", default="", metavar="NAME[,…]",
+                         help=f"columns (or arrays) of {what}: names, or what the columns' names begin with")
+    fit.add_argument("--seeds", help=argparse.SUPPRESS)
     fit.add_argument("--out", metavar="FOLDER", help="where the run is kept (runs/fit-FILE by default)")
     fit.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
     fit.add_argument("--quiet", action="store_true", help="no progress, only the result")
@@ -263,13 +268,16 @@ def finish(result: Any) -> int:
     if result.mean_return is not None:
         print(f"mean return of the last {result.episodes} training episodes: {result.mean_return:.2f} (exploring)")
     if result.best_evaluation is not None and result.run.agent.name == "explorer":
+        from tenfold.envs.recording import is_recording
         from tenfold.judging import tell_fit
         from tenfold.record.seeds import latest_row
-        tell_fit(latest_row(result.path / "metrics.jsonl", "fit"))
+        tell_fit(latest_row(result.path / "metrics.jsonl", "fit"), "on steps that choose the best checkpoint"
+                 if is_recording(result.run.env) else "")
     elif result.best_evaluation is not None:
         told = "" if result.best_success is None else f", success {result.best_success:.1%}"
         print(f"best evaluation: {result.best_evaluation:.2f}{told} ({result.run.eval_policy})")
-    print(f"results: {result.path}   report: {result.path / 'report.html'}   play it: tenfold eval {result.path}")
+    from tenfold.judging import onward
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {onward(result)}")
     return 0
 
 
@@ -280,14 +288,16 @@ def evaluate(arguments: argparse.Namespace) -> int:
     from tenfold.engines.fused import set_threads
     from tenfold.judging import evaluate as judged
     from tenfold.judging import is_explorer, scores, scores_of_seeds, tell, tell_fit, tell_seeds
-    from tenfold.record.folder import is_seeds
+    from tenfold.record.folder import RunFolder, is_seeds
     set_threads(1)  # so small a network gains nothing by more, and threads that wait for a busy machine cost seconds
     assert episodes is not None
     if not is_seeds(path) and is_explorer(path):
         if arguments.video is not None:
             raise UserError("--video films a policy at play, and an explorer has a field to show: see its report.")
+        from tenfold.recordings import rows_judged
         verdict: Any = judged(path, episodes, arguments.checkpoint, seed)
-        print(json.dumps({"run": str(path), **verdict.row()})) if arguments.json else tell_fit(verdict.row())
+        words = rows_judged(RunFolder.open(path)[1].env)
+        print(json.dumps({"run": str(path), **verdict.row()})) if arguments.json else tell_fit(verdict.row(), words)
         return 0
     there = Deployment(arguments.substrate, arguments.size, whole_number(arguments.nodes, "--nodes", 1), arguments.deterministic)
     if is_seeds(path) and arguments.video is not None:
@@ -301,10 +311,13 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def fit(arguments: argparse.Namespace) -> int:
+    if arguments.seeds is not None:
+        raise UserError("--seeds is not a flag of fit: --members 8 trains 8 seeds side by side.")
     from tenfold.recordings import fit as start
     dt = None if arguments.dt is None else convert_scalar(arguments.dt, float, "--dt")
     return finish(start(arguments.file, arguments.out or "", settings=settings_given(arguments), dt=dt,
-                        overwrite=arguments.overwrite, quiet=arguments.quiet))
+                        observations=arguments.observations, actions=arguments.actions, overwrite=arguments.overwrite,
+                        quiet=arguments.quiet))
 
 
 def compare(arguments: argparse.Namespace) -> int:
@@ -409,6 +422,7 @@ def profile(arguments: argparse.Namespace) -> int:
 def show_list(arguments: argparse.Namespace) -> int:
     from tenfold.envs.vector import known_environments
     from tenfold.record.folder import is_seeds, runs_below
+    from tenfold.record.seeds import about_run, about_seeds
     print("presets")
     for name, path in presets().items():
         about = path.read_text().splitlines()[0].lstrip("# ") if path.read_text().startswith("#") else read_yaml(path).get("env")
@@ -430,31 +444,6 @@ def show_list(arguments: argparse.Namespace) -> int:
         for path in dict.fromkeys(p.parent if p.parent in many else p for p in found):  # as eval and resume take them
             print(f"  {path!s:32} {about_seeds(path) if path in many else about_run(path)}")
     return 0
-
-
-def about_run(path: Path) -> str:
-    """A run in a few words: what trained on what, how far, and how well at last."""
-    from tenfold.record.folder import RunFolder
-    from tenfold.record.seeds import latest_row
-    try:
-        run = RunFolder.open(path)[1]
-    except UserError as error:
-        return str(error)
-    row = latest_row(path / "metrics.jsonl")
-    step = row.get("step", 0)
-    far = f"finished at {step:,}" if step >= run.steps else f"at {step:,} of {run.steps:,}, not finished"
-    return f"{run.agent.name} on {run.env}, {far}" + (f", return {row['return']:.2f}" if "return" in row else "")
-
-
-def about_seeds(path: Path) -> str:
-    """The same of many seeds."""
-    from tenfold.record.seeds import SeedsFolder, latest_row
-    folder = SeedsFolder.open(path)
-    rows = [latest_row(folder.member(seed) / "metrics.jsonl") for seed in folder.seeds]
-    done = sum(row.get("step", 0) >= folder.run.steps for row in rows)
-    returns = [row["return"] for row in rows if "return" in row]
-    mean = f", mean return {sum(returns) / len(returns):.2f}" if returns else ""
-    return f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at {folder.run.steps:,}{mean}"
 
 
 COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "fit": fit, "compare": compare, "report": report, "check": check,

@@ -8,6 +8,7 @@ from tenfold import colonies, jobshops
 from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.colonies import Deployment, Trial
+from tenfold.envs.recording import is_recording
 from tenfold.envs.treasure_play import yardsticks
 from tenfold.envs.treasure_rules import is_gridworld
 from tenfold.errors import ConfigError, UserError
@@ -134,8 +135,17 @@ def tell_seeds(found: dict[str, Any]) -> None:
         print(f"the best, {best} by seed {own}:\n{jobshops.sentences(members[seeds.index(own)])}")
 
 
-def tell_fit(row: dict[str, Any]) -> None:
-    """How well a model of the world fits."""
+def onward(result: Result) -> str:
+    """What can be done with a run that ended."""
+    if is_recording(result.run.env):  # where nothing is played
+        return f'judge it: tenfold eval {result.path}   ask it: tenfold.load("{result.path}").field(z)'
+    return f"play it: tenfold eval {result.path}"
+
+
+def tell_fit(row: dict[str, Any], where: str = "") -> None:
+    """How well a model of the world fits, and on what."""
+    if where:
+        print(f"{where}:")
     if "field_error" in row:
         each = "  ".join(f"{error:.3f}" for error in row["field_errors"])
         print(f"error of the field: {row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"

@@ -5,7 +5,6 @@ brought into true coordinates by the affine map that fits the recordings' states
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 
 from tenfold.agents.explorer import ExplorerAgent
 from tenfold.envs.fields import Field, Lanes, is_field
-from tenfold.envs.recording import HELD, described, is_recording
+from tenfold.envs.recording import HELD, is_recording
 from tenfold.envs.vector import make_env
 from tenfold.errors import ConfigError
 from tenfold.nets.elbo import draws_shape, elbo
@@ -45,9 +44,8 @@ def random_recordings(name: str, episodes: int, purpose: Purpose = Purpose.SELEC
     """Episodes of random actions: the same for every seed of an experiment. Choosing a checkpoint looks at others
     (Purpose.SELECT) than judging it afterwards."""
     if is_recording(name):
-        from tenfold.places.offline import recorded
-        path, _, _, dt = described(name)
-        return Recordings(*recorded(Path(path), dt).divided(LENGTH)[1:])
+        from tenfold.places.offline import held_back
+        return Recordings(*held_back(name, purpose is Purpose.EVALUATE))
     if is_field(name):
         return record_field(Field.named(name), episodes, purpose, seed)
     return record_any(name, episodes, purpose, seed)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from tenfold.agents.explorer import ExplorerAgent
-from tenfold.envs.recording import HELD, Recording, described, read_recording
+from tenfold.envs.recording import SAME, Recording, described, is_recording, read_recording, require_counts
+from tenfold.envs.recording_files import USUAL, Columns
 from tenfold.envs.vector import Episode
 from tenfold.errors import ConfigError, UserError
 from tenfold.explorer_settings import Explorer
@@ -18,15 +19,43 @@ from tenfold.record.folder import RunFolder, is_run
 from tenfold.settings import Run
 
 
-def recorded(path: Path, dt: float | None = None) -> Recording:
+def recorded(path: Path, dt: float | None = None, columns: Columns = USUAL) -> Recording:
     """From a file, or from what an explorer's run still has in its window."""
-    return of_run(path) if is_run(path) else read_recording(path, dt)
+    if not is_run(path):
+        below = next((run for run in sorted(path.iterdir()) if is_run(run)), None) if path.is_dir() else None
+        if below:
+            raise UserError(f"{path} holds runs and is none itself: give one of them, such as {below}.")
+        return read_recording(path, dt, columns)
+    if any(columns):
+        raise UserError(f"{path} is a run, whose observations and actions are known: --observations and --actions are for files.")
+    recording = of_run(path)
+    if dt is not None and abs(dt - recording.dt) > SAME * recording.dt:
+        raise UserError(f"{path} was recorded with {recording.dt:.9g} for a step, and --dt says {dt:.9g}: leave --dt out.")
+    return recording
+
+
+def recalled(name: str) -> Recording:
+    """The recording of a run, which must be what it was when the run began."""
+    source = described(name)
+    recording = recorded(Path(source.file), source.dt, source.columns)
+    if recording.sizes != (source.observations, source.actions) or source.digest not in ("", recording.digest):
+        raise UserError(f"{source.file} is no longer what this run was trained on: put it back as it was, or start a run of its "
+                        f"own with `tenfold fit {source.file}`.")
+    return recording
+
+
+def held_back(name: str, judging: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Pieces y [E, T, Y] and a [E, T, A] of a run's recording that no training sees: those that choose, or those that judge."""
+    division = recalled(name).divided()
+    return division.judging if judging else division.choosing
 
 
 def of_run(path: Path) -> Recording:
     folder, run = RunFolder.open(path)
     if not isinstance(run.agent, Explorer):
         raise UserError(f"{path} is a run of {run.agent.name}, which keeps no recordings of a hidden system.")
+    if is_recording(run.env):
+        return recalled(run.env)
     from tenfold.places.exploring import make_explorer, make_members
     agent = make_explorer(run, make_members(run))
     agent.load_state(nested_state(Checkpoints(folder, run.keep).latest()[0])["agent"])
@@ -37,16 +66,26 @@ def of_run(path: Path) -> Recording:
         first = [k for k, row in enumerate(rows) if k == 0 or window.first[m, row]]
         episodes += [(window.obs[m, rows[s:e]], window.action[m, rows[s:e]])
                      for s, e in zip(first, [*first[1:], len(rows)], strict=True)]
-    return Recording(tuple((y, a) for y, a in episodes if len(y) > 1), agent.dt)
+    episodes = [(y, a) for y, a in episodes if len(y) > 1]
+    if not episodes:
+        raise UserError(f"{path} has recorded nothing yet: go on with `tenfold resume {path}`.")
+    return Recording(tuple(episodes), agent.dt)
+
+
+class OfflineAgent(ExplorerAgent):
+    """Has no belief to speak of: nothing comes one by one."""
+
+    def exploring(self, step: int) -> dict[str, float]:
+        return {}
 
 
 def offline_agent(run: Run) -> ExplorerAgent:
     """The agent of a run on recordings, untrained; the file itself is not looked at. A plan is none of its business."""
     assert isinstance(run.agent, Explorer)
-    _, observations, actions, dt = described(run.env)
-    bound = np.ones(actions, np.float32)
+    source = described(run.env)
+    bound = np.ones(source.actions, np.float32)
     device = "cpu" if run.device == "auto" else run.device
-    return ExplorerAgent(run.agent, observations, -bound, bound, dt, run.seeds, device)
+    return OfflineAgent(run.agent, source.observations, -bound, bound, source.dt, run.seeds, device)
 
 
 class NoEnvironments:
@@ -69,11 +108,11 @@ class Offline:
     def __init__(self, run: Run) -> None:
         assert isinstance(run.agent, Explorer)
         self.run, self.envs = run, NoEnvironments()
-        recording = recorded(Path(described(run.env)[0]), described(run.env)[3])
-        if recording.sizes != described(run.env)[1:3]:
-            raise ConfigError("env", f"= {run.env} does not fit its file, whose observations have {recording.sizes[0]} numbers "
-                              f"and actions {recording.sizes[1]}.")
-        kept, _, _ = recording.divided(HELD)
+        recording = recalled(run.env)
+        if run.agent.model.noise == "poisson":
+            require_counts(Path(described(run.env).file), recording)
+        self.division = recording.divided()
+        kept = self.division.kept
         if kept.steps > run.agent.window:
             raise ConfigError("agent.window", f"= {run.agent.window} is less than the {kept.steps:,} steps of the recordings.")
         self.agent = offline_agent(run)
@@ -83,8 +122,9 @@ class Offline:
                 seen, done = (np.repeat(part[t][None], self.agent.members, 0) for part in (y, a))
                 self.agent.window.append(seen, done, ones if t == 0 else ~ones)
         if not self.agent.window.ready:
-            raise ConfigError("agent.length", f"= {run.agent.length} is more than the longest episode has left for training: "
-                              "make it shorter.")
+            longest = max(len(y) for y, _ in kept.episodes)
+            raise ConfigError("agent.length", f"= {run.agent.length} is more than the {longest} steps that the longest episode "
+                              "has left for training: make it shorter.")
         self.engine, self.engine_choice = self, "plain autograd"
         self.clock = Clock()
         self.step = 0
@@ -100,7 +140,7 @@ class Offline:
 
     @property
     def memory(self) -> str:
-        return f"recordings of {int(self.agent.window.counters[0, 0]):,} steps"
+        return self.division.sentence
 
     def time_every_round(self) -> None:
         """Every round is timed as it is."""

@@ -13,7 +13,7 @@ from tenfold.record.files import Arrays, read_arrays
 FILE = "portrait.safetensors"
 
 
-def section(path: Path, rows: list[dict[str, Any]]) -> str:
+def section(path: Path, rows: list[dict[str, Any]], steps: str = "environment steps") -> str:
     """The part of a run's page that shows them; nothing where there is no such file."""
     fits = [row for row in rows if row["kind"] == "fit"]
     found = []
@@ -24,7 +24,7 @@ def section(path: Path, rows: list[dict[str, Any]]) -> str:
     except CheckpointError:
         pass
     if fits:
-        found.append(("errors over steps, and what is foretold", draw_fits(fits)))
+        found.append(("errors over steps, and what is foretold", draw_fits(fits, steps)))
     images = "".join(f'<p><img alt="{words}" src="data:image/png;base64,{base64.b64encode(image).decode()}"></p>\n'
                      for words, image in found)
     return f"<h2>What was identified</h2>\n{images}" if images else ""
@@ -63,7 +63,7 @@ def draw_fields(arrays: Arrays) -> bytes:
     return as_png(figure)
 
 
-def draw_fits(fits: list[dict[str, Any]]) -> bytes:
+def draw_fits(fits: list[dict[str, Any]], counted: str) -> bytes:
     """Left the error (of the field where it is known, else 1 − R²) over steps, right R² over horizons with bands over members."""
     figure = new_figure(9, 3.6)
     left, right = figure.subplots(1, 2)
@@ -73,7 +73,7 @@ def draw_fits(fits: list[dict[str, Any]]) -> bytes:
     left.plot(steps, errors.mean(-1), color="C0", marker=".")
     if errors.shape[1] > 1:
         left.plot(steps, errors, color="C0", alpha=0.25, linewidth=0.8)
-    left.set(xlabel="environment steps", ylabel="error of the field (1: a field of zeros)" if known else "1 − R²", ylim=(0, None))
+    left.set(xlabel=counted, ylabel="error of the field (1: a field of zeros)" if known else "1 − R²", ylim=(0, None))
     r2 = np.array(fits[-1]["r2s"])
     ahead = np.arange(1, r2.shape[1] + 1)
     right.plot(ahead, r2.mean(0), color="C0", marker=".", label="model")

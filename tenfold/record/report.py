@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 from tenfold.config import to_mapping
+from tenfold.envs.recording import is_recording
 from tenfold.record.curves import course_of, part_names, parts_figure, returns_figure
 from tenfold.record.files import replace_file
 from tenfold.record.folder import RunFolder
@@ -25,6 +26,7 @@ pre{background:#f5f5f5;padding:1em;overflow:auto}"""
 def write_report(folder: RunFolder, run: Run) -> Path:
     """Reads the metrics and writes the picture and the page."""
     rows = list(read_rows(folder.metrics))
+    steps = "gradient steps" if is_recording(run.env) else "environment steps"
     curve = ""
     if run.agent.name != "explorer":  # whose figures are others
         picture = as_png(returns_figure(rows, f"{run.agent.name} on {run.env}, seed {run.seed}", run.eval_policy))
@@ -32,8 +34,8 @@ def write_report(folder: RunFolder, run: Run) -> Path:
         curve = f'<p><img alt="returns and losses over environment steps" src="data:image/png;base64,{in_text(picture)}"></p>\n'
     page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(run.env)}</title><style>{STYLE}</style>
 <h1>{html.escape(f"{run.agent.name} on {run.env}, seed {run.seed}")}</h1>
-{table(summary(rows, run.eval_policy))}
-{curve}{section(folder.path, rows)}{schedule(folder.path)}{colony(folder.path, rows)}
+{table(summary(rows, run.eval_policy, steps))}
+{curve}{section(folder.path, rows, steps)}{schedule(folder.path)}{colony(folder.path, rows)}
 <h2>Engine</h2>{table(sessions(folder.about))}
 <h2>Time</h2>{table(time_shares(rows))}
 <h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(run), sort_keys=False))}</pre>
@@ -49,7 +51,7 @@ def table(cells: dict[str, Any]) -> str:
     return f"<table>{lines}</table>"
 
 
-def summary(rows: list[dict[str, Any]], policy: str) -> dict[str, Any]:
+def summary(rows: list[dict[str, Any]], policy: str, steps: str) -> dict[str, Any]:
     returns = [r["return"] for r in rows if r["kind"] == "episode"]
     evaluated = [r for r in rows if r["kind"] == "eval"]
     trained = [r for r in rows if r["kind"] == "train"]
@@ -70,7 +72,7 @@ def summary(rows: list[dict[str, Any]], policy: str) -> dict[str, Any]:
         if "success_rate" in best:
             found["best evaluation, successes"] = f"{best['success_rate']:.1%}, {best['mean_length']:.1f} steps an episode"
     if trained:
-        found |= {"environment steps": f"{trained[-1]['step']:,}", "gradient updates": f"{trained[-1]['updates']:,}",
+        found |= {steps: f"{trained[-1]['step']:,}", "gradient updates": f"{trained[-1]['updates']:,}",
                   "steps per second": f"{trained[-1]['timing']['steps_per_second']:,.0f}"}
     return found
 

@@ -19,7 +19,7 @@ from tenfold.errors import UserError
 from tenfold.record.claim import Claim, claimed_below
 from tenfold.record.curves import entitle, part_names, parts_figure
 from tenfold.record.files import replace_file
-from tenfold.record.folder import SEEDS_KIND, machine_card, require_place, versions, write_settings
+from tenfold.record.folder import SEEDS_KIND, RunFolder, machine_card, require_place, versions, write_settings
 from tenfold.record.metrics import WINDOW, read_rows
 from tenfold.record.portrait import as_png, new_figure
 from tenfold.record.report import STYLE, components, in_text, table
@@ -216,3 +216,25 @@ def latest_row(path: Path, kind: str = "train") -> dict[str, Any]:
             except ValueError:
                 continue
     return {}
+
+
+def about_run(path: Path) -> str:
+    """A run in a few words: what trained on what, how far, and how well at last."""
+    try:
+        run = RunFolder.open(path)[1]
+    except UserError as error:
+        return str(error)
+    row = latest_row(path / "metrics.jsonl")
+    step = row.get("step", 0)
+    far = f"finished at {step:,}" if step >= run.steps else f"at {step:,} of {run.steps:,}, not finished"
+    return f"{run.agent.name} on {run.env}, {far}" + (f", return {row['return']:.2f}" if "return" in row else "")
+
+
+def about_seeds(path: Path) -> str:
+    """The same of many seeds."""
+    folder = SeedsFolder.open(path)
+    rows = [latest_row(folder.member(seed) / "metrics.jsonl") for seed in folder.seeds]
+    done = sum(row.get("step", 0) >= folder.run.steps for row in rows)
+    returns = [row["return"] for row in rows if "return" in row]
+    mean = f", mean return {sum(returns) / len(returns):.2f}" if returns else ""
+    return f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at {folder.run.steps:,}{mean}"
