@@ -16,17 +16,23 @@ import numpy as np
 
 
 class Alignment(NamedTuple):
-    """x ≈ matrix·z + offset, and the share of the true states' variance that it explains."""
+    """x ≈ matrix·z + offset, and the share of the true states' variance that it explains. Where the learned space has more numbers
+    than the true one, `centre` is the learned states' mean: of all z that map to an x, the nearest one to it is taken."""
 
     matrix: np.ndarray
     offset: np.ndarray
     r2: float
+    centre: np.ndarray | None = None
+
+    @property
+    def middle(self) -> np.ndarray:
+        return np.zeros(self.matrix.shape[1]) if self.centre is None else self.centre
 
     def to_true(self, z: np.ndarray) -> np.ndarray:
         return z @ self.matrix.T + self.offset
 
     def to_learned(self, x: np.ndarray) -> np.ndarray:
-        return (x - self.offset) @ np.linalg.pinv(self.matrix).T
+        return (x - (self.offset + self.matrix @ self.middle)) @ np.linalg.pinv(self.matrix).T + self.middle
 
     def field(self, learned: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
         """The learned field at true states x [n, d], in true coordinates."""
@@ -39,7 +45,8 @@ def align(z_learned: np.ndarray, z_true: np.ndarray) -> Alignment:
     rows = np.concatenate((z, np.ones((len(z), 1))), 1)
     solution = np.linalg.lstsq(rows, x, rcond=None)[0]
     error, spread = (x - rows @ solution), x - x.mean(0)
-    return Alignment(solution[:-1].T, solution[-1], float(1 - (error**2).sum() / (spread**2).sum()))
+    centre = z.mean(0) if z.shape[1] > x.shape[1] else None
+    return Alignment(np.ascontiguousarray(solution[:-1].T), solution[-1], float(1 - (error**2).sum() / (spread**2).sum()), centre)
 
 
 def identity(size: int) -> Alignment:
