@@ -227,13 +227,14 @@ def finish_seeds(result: Any) -> int:
         print(f"Stopped and saved. Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
     for seed, member in result.summary["seeds"].items():
-        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in member.items()
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.{3 if 'field' in name else 2}f}" for name, value in member.items()
                             if name != "step" and value is not None)
         print(f"  seed {seed:<4} {numbers}")
-    for name in ("return", "last_evaluation", "best_evaluation"):
-        if name in result.summary:
+    for name in result.summary:
+        if name != "seeds":
             print(f"{name.replace('_', ' '):16} {sentence(result.summary[name])}")
-    print(f"results: {result.path}   report: {result.path / 'report.html'}   play them: tenfold eval {result.path}")
+    word = "judge" if result.run.agent.name == "explorer" else "play"
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {word} them: tenfold eval {result.path}")
     return 0
 
 
@@ -268,7 +269,8 @@ def finish(result: Any) -> int:
     elif result.best_evaluation is not None:
         told = "" if result.best_success is None else f", success {result.best_success:.1%}"
         print(f"best evaluation: {result.best_evaluation:.2f}{told} ({result.run.eval_policy})")
-    print(f"results: {result.path}   report: {result.path / 'report.html'}   play it: tenfold eval {result.path}")
+    word = "judge" if result.run.agent.name == "explorer" else "play"
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {word} it: tenfold eval {result.path}")
     return 0
 
 
@@ -278,10 +280,17 @@ def evaluate(arguments: argparse.Namespace) -> int:
     from tenfold.colonies import Deployment
     from tenfold.engines.fused import set_threads
     from tenfold.judging import is_explorer, scores, tell, tell_fit
-    from tenfold.record.folder import is_seeds
+    from tenfold.record.folder import is_compare, is_seeds, runs_below
     from tenfold.record.seeds import SeedsFolder, sentence, together
     set_threads(1)  # so small a network gains nothing by more, and threads that wait for a busy machine cost seconds
     assert episodes is not None
+    if is_compare(path):
+        raise UserError(f"{path} is a comparison of runs: name one of them, {' or '.join(map(str, sorted(runs_below(path))))}.")
+    if is_seeds(path) and (seeds := SeedsFolder.open(path)).run.agent.name == "explorer":
+        from tenfold.identified import judge_seeds, tell_seeds
+        judgement = judge_seeds(seeds, episodes, arguments.checkpoint, seed)
+        print(json.dumps(judgement)) if arguments.json else tell_seeds(judgement, seeds.seeds, arguments.checkpoint, episodes)
+        return 0
     if not is_seeds(path) and is_explorer(path):
         if arguments.video is not None:
             raise UserError("--video films a policy at play, and an explorer has a field to show: see its report.")

@@ -104,21 +104,34 @@ def curves(folder: SeedsFolder, kind: str, field: str) -> tuple[np.ndarray, np.n
 
 def summarise(folder: SeedsFolder) -> dict[str, Any]:
     """The last numbers of each member and of all; also written to summary.json."""
-    members, finals = {}, {}
+    members: dict[int, dict[str, Any]] = {}
+    finals = {}
     for seed in folder.seeds:
         rows = list(read_rows(folder.member(seed) / "metrics.jsonl"))
         trained = [r for r in rows if r["kind"] == "train"]
-        evaluated = [r["mean_return"] if r["kind"] == "eval" else r["score"] for r in rows if r["kind"] in ("eval", "fit")]
-        members[seed] = {"step": trained[-1]["step"] if trained else 0, "return": trained[-1].get("return") if trained else None,
-                         "last_evaluation": evaluated[-1] if evaluated else None,
-                         "best_evaluation": max(evaluated, default=None)}
-    for name in ("return", "last_evaluation", "best_evaluation"):
-        values = [m[name] for m in members.values()]
+        evaluated = [r["mean_return"] for r in rows if r["kind"] == "eval"]
+        members[seed] = {"step": trained[-1]["step"] if trained else 0}
+        if folder.run.agent.name == "explorer":
+            members[seed] |= identified([r for r in rows if r["kind"] == "fit"])
+            continue
+        members[seed] |= {"return": trained[-1].get("return") if trained else None,
+                          "last_evaluation": evaluated[-1] if evaluated else None,
+                          "best_evaluation": max(evaluated, default=None)}
+    for name in [name for name in next(iter(members.values())) if name != "step"]:
+        values = [m.get(name) for m in members.values()]
         if all(v is not None for v in values):
             finals[name] = together(values)
     found = {"seeds": members, **finals}
     replace_file(folder.path / "summary.json", json.dumps(found, indent=1).encode())
     return found
+
+
+def identified(fits: list[dict[str, Any]]) -> dict[str, Any]:
+    """How well a hidden system is known at last: the field's error where the truth is known, else R² of what comes."""
+    if not fits or "field_error" in fits[-1]:
+        errors = [row["field_error"] for row in fits]
+        return {"field_error": errors[-1] if errors else None, "least_field_error": min(errors, default=None)}
+    return {"r2": float(np.mean(fits[-1]["r2"])), "most_r2": max(float(np.mean(row["r2"])) for row in fits)}
 
 
 def write_seeds_report(folder: SeedsFolder) -> Path:
@@ -130,11 +143,13 @@ def write_seeds_report(folder: SeedsFolder) -> Path:
                     + "".join(f"<td>{'–' if v is None else f'{v:,}' if name == 'step' else f'{v:,.2f}'}</td>"
                               for name, v in member.items()) + "</tr>"
                     for seed, member in found["seeds"].items())
+    words = {"return": "return (last 100 training episodes)"}
+    heads = "".join(f"<th>{words.get(name, name.replace('_', ' '))}</th>" for name in next(iter(found["seeds"].values())))
     page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>
 <h1>{html.escape(title)}</h1>
-{table({name: sentence(found[name]) for name in ("return", "last_evaluation", "best_evaluation") if name in found})}
+{table({name: sentence(found[name]) for name in found if name != "seeds"})}
 <p><img alt="returns over environment steps" src="data:image/png;base64,{image}"></p>
-<table><tr><th>seed</th><th>step</th><th>return (last 100 training episodes)</th><th>last evaluation</th><th>best</th></tr>
+<table><tr><th>seed</th>{heads}</tr>
 {lines}</table>
 <h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(folder.run), sort_keys=False))}</pre>
 <h2>Versions and machine</h2>{table(about["versions"] | about["machine"])}
@@ -157,13 +172,13 @@ def draw(folder: SeedsFolder) -> bytes:
     axes = figure.subplots()
     for kind, column, colour, label in (("train", "return", "C0", "training (mean of 100 episodes)"),
                                         ("eval", "mean_return", "C3", "evaluation (greedy)"),
-                                        ("fit", "score", "C3", "evaluation (share of the field explained)")):
+                                        ("fit", "field_error", "C3", "error of the field (1: a field of zeros)")):
         steps, values = curves(folder, kind, column)
         if steps.size:
             axes.plot(steps, values.T, color=colour, alpha=0.2, linewidth=0.8)
             axes.plot(steps, interquartile_mean(values), color=colour, label=label)
             axes.fill_between(steps, *bootstrap_interval(values), color=colour, alpha=0.2, linewidth=0)
-    axes.set(xlabel="environment steps", ylabel="return",
+    axes.set(xlabel="environment steps", ylabel="error of the field" if folder.run.agent.name == "explorer" else "return",
              title=f"{folder.run.agent.name} on {folder.run.env}: interquartile mean of {len(folder.seeds)} seeds, 95 % interval")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best", fontsize=8)
