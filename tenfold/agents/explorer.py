@@ -26,7 +26,7 @@ from tenfold.ops.networks import parameter_count
 from tenfold.ops.random import Purpose, key, uniform
 
 STATISTICS = ("bound", "likelihood", "divergence")
-MAP, UNKNOWN = ("matrix", "offset", "centre", "aligned"), -1.0  # to true coordinates as it is saved; what aligned is without one
+MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0  # to true coordinates as it is saved; what aligned is without one
 COPIES = 4  # of the whole matrix of information while it is updated
 
 
@@ -55,10 +55,10 @@ def maps_of(state: dict[str, np.ndarray], plain: bool) -> list[Alignment]:
     matrix, offset = state["matrix"], state["offset"]
     untouched = not plain and all(np.array_equal(m, np.eye(*m.shape)) for m in matrix) and not offset.any()
     r2 = state.get("aligned", np.full(len(matrix), UNKNOWN if untouched else 1.0))
-    centre = state.get("centre", np.zeros((len(matrix), matrix.shape[-1])))
+    back = state.get("back", np.zeros((len(matrix), matrix.shape[-1], 0)))
     if (r2 == UNKNOWN).any():
         return []
-    return [Alignment(m, b, float(r), c) for m, b, r, c in zip(matrix, offset, r2, centre, strict=True)]
+    return [Alignment(m, b, float(r), c if c.size else None) for m, b, r, c in zip(matrix, offset, r2, back, strict=True)]
 
 
 class ExplorerAgent:
@@ -288,7 +288,7 @@ class ExplorerAgent:
         """What questions need."""
         size = self.config.model.latent
         maps = self.maps or [Alignment(np.eye(size), np.zeros(size), UNKNOWN)] * self.members
-        parts = zip(*((m.matrix, m.offset, m.middle, m.r2) for m in maps), strict=True)
+        parts = zip(*((m.matrix, m.offset, np.zeros((size, 0)) if m.back is None else m.back, m.r2) for m in maps), strict=True)
         return {"online": self.online.flat} | dict(zip(MAP, map(np.stack, parts), strict=True))
 
     def state(self) -> dict[str, Any]:

@@ -141,6 +141,11 @@ class Field:
         return self.seen if self.observe == "identity" else self.size or 20
 
     @property
+    def counts(self) -> bool:
+        """Whether observations are never below 0."""
+        return self.observe == "loglinear" and self.noise != "gaussian"
+
+    @property
     def reach(self) -> float:
         """Where recordings for validation begin: within ± this, which actions can reach against the drift."""
         return np.pi if self.ring else 1.2 if "cycle" in self.field else 1.5

@@ -75,6 +75,9 @@ class Exploring:
         if isinstance(self.envs, FieldEnvironments) and self.envs.system.limit <= run.agent.length:
             raise ConfigError("agent.length", f"= {run.agent.length} does not fit: episodes of {run.env} have "
                               f"{self.envs.system.limit} steps, and a sequence lies within one.")
+        if run.agent.model.noise == "poisson" and isinstance(self.envs, FieldEnvironments) and not self.envs.system.counts:
+            raise ConfigError("agent.model.noise", f"= poisson is for counts, and observations of {run.env} can be below 0: use "
+                              "gaussian, or an environment with observe=loglinear, noise=poisson.")
         self.agent = make_explorer(run, self.envs)
         self.action_shape = (self.agent.members, *(self.envs.action_space.shape or ()))  # the agent's actions are flat
         self.engine, self.engine_choice = self, "plain autograd; plans compiled"
