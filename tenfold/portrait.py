@@ -17,7 +17,8 @@ GRID = 25  # points in each dimension
 def write_portrait(path: Path, agent: ExplorerAgent, env: str, episodes: int) -> None:
     recordings = random_recordings(env, episodes)
     judge(agent, recordings)
-    write_arrays(path / FILE, portrait(agent, recordings), {"env": env, "known": recordings.true is not None})
+    write_arrays(path / FILE, portrait(agent, recordings), {"env": env, "known": recordings.true is not None,
+                                                            "seed": agent.seeds[0], "members": agent.members})
 
 
 @torch.no_grad()

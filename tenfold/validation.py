@@ -79,6 +79,8 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
 def axis_over(values: np.ndarray, points: int) -> np.ndarray:
     """Evenly spaced over all values but the outermost."""
     low, high = np.quantile(values, (0.005, 0.995)).tolist()
+    if high - low < 1e-6 * max(abs(low), abs(high), 1):  # values that do not vary
+        low, high = low - 0.5, high + 0.5
     return np.linspace(low, high, points)
 
 

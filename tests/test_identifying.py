@@ -85,7 +85,8 @@ def test_many_seeds_are_runs_like_any_others(tmp_path: Path, capsys: pytest.Capt
     assert f"error of the field {alone['field_error']:.3f}" in words and "R²: mean" in words and "seed 1" in words
 
 
-def test_policies_are_compared_in_a_table_and_a_figure_and_go_on_where_they_stopped(tmp_path: Path) -> None:
+def test_policies_are_compared_in_a_table_and_a_figure_and_go_on_where_they_stopped(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = compare(quick(), ("active", "zero"), 2, tmp_path / "all", jobs=1, quiet=True)
     assert set(found.rows) == {"active", "zero"} and found.rows["zero"]["field_error"]["seeds"] == 2
     assert (found.path / "compare.png").stat().st_size > 1000 and "error of the field" not in (found.path / "compare.json").read_text()
@@ -99,6 +100,11 @@ def test_policies_are_compared_in_a_table_and_a_figure_and_go_on_where_they_stop
     more = compare(quick(), ("active", "zero", "random"), 2, tmp_path / "all", jobs=1, quiet=True)
     assert list(more.rows) == ["active", "zero", "random"]
     assert all((found.path / policy / "metrics.jsonl").read_bytes() == content for policy, content in written.items())
+    fewer = compare(quick(), ("random",), 2, tmp_path / "all", jobs=1, quiet=True)  # all that are there stay
+    about = json.loads((found.path / "compare.json").read_text())
+    assert list(fewer.rows) == list(about["results"]) == about["policies"] == ["active", "zero", "random"]
+    assert all(f"{policy}/report.html" in (found.path / "report.html").read_text() for policy in about["policies"])
+    assert main(["eval", str(found.path)]) == 2 and f"name one of them, {found.path / 'active'} or" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"holds a comparison with another agent\.lr"):
         compare(quick(agent=QUICK["agent"] | {"lr": 0.5}), ("zero",), 2, tmp_path / "all", quiet=True)  # type: ignore[operator]
 

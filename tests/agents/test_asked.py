@@ -1,5 +1,7 @@
 """A loaded explorer answers: the field in either coordinates, states, forecasts, and the next experiment."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,9 @@ from tenfold.nets.forecast import k_step_r2
 from tenfold.ops.alignment import Alignment, align
 from tenfold.places.exploring import Exploring
 from tenfold.record.files import read_arrays, write_arrays
-from tenfold.settings import Run
-from tenfold.validation import judge, random_recordings
+from tenfold.record.portrait import draw_fields
+from tenfold.settings import Run, named
+from tenfold.validation import axis_over, judge, random_recordings
 
 ENV = "tenfold/LimitCycle-v0(size=5, limit=25)"
 MODEL: dict[str, Any] = {"hidden": (), "samples": 2, "grid": 4, "ensemble": 2}
@@ -205,6 +208,16 @@ def test_every_policy_acts_on_an_observation_and_wrong_ones_are_refused() -> Non
         made({}).act(np.full(5, np.nan))
 
 
+def test_the_documented_python_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "dynamics.md").read_text()
+    code = next(part for part in text.split("```python\n")[1:] if "agent.begin()" in part).split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    ten.train(named("limit-cycle", {"steps": 60, "eval_every": 0, "agent": {"learning_starts": 30, "first_updates": 3}}),
+              "runs/limit-cycle", quiet=True)
+    done = subprocess.run([sys.executable, "-c", code + "\nprint(states.shape, ahead.shape, action.shape)"], capture_output=True, text=True)
+    assert done.stdout.strip() == "(50, 2) (41, 10, 20) (2,)", done.stderr
+
+
 # what trains when -------------------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +339,21 @@ def test_matrices_that_no_memory_holds_are_refused_with_what_to_do() -> None:
     assert isinstance(run.agent, Explorer)
     quiet = replace(run.agent, planner=replace(run.agent.planner, policy="random"))
     assert Exploring(replace(run, agent=quiet)).agent.planning.idle  # nothing is planned: no matrix is needed
+
+
+def test_true_and_learned_field_are_drawn_in_the_same_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.axes import Axes
+    drawn, plain = [], Axes.streamplot
+
+    def noted(axes: Any, *given: Any, **more: Any) -> Any:
+        drawn.append((more["norm"].vmin, more["norm"].vmax))
+        return plain(axes, *given, **more)
+    monkeypatch.setattr(Axes, "streamplot", noted)
+    axis, true = np.linspace(-1, 1, 25), np.zeros((25, 25, 2))
+    true[..., 0] = 2.0
+    arrays = {"x": axis, "y": axis, "true": true, "learned": 3 * true, "visited": np.zeros((4, 2))}
+    assert draw_fields(arrays, {"seed": 5, "members": 2})[1:4] == b"PNG" and drawn == [(0, 2.0)] * 2
+    assert np.ptp(axis_over(np.full(9, 3.0), 5)) == 1.0  # states that do not vary can be drawn too
 
 
 def test_the_true_field_of_a_lane_is_what_the_error_is_taken_against() -> None:
