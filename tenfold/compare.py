@@ -83,8 +83,8 @@ def open_folder(path: Path, run: Run, policies: tuple[str, ...], overwrite: bool
         path.mkdir(parents=True, exist_ok=True)
         there = policies_in(path)
         write_settings(path, run)
-        about = {"kind": COMPARE_KIND, "policies": [*there, *(p for p in policies if p not in there)], "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                 "versions": versions(), "machine": machine_card()}
+        about = {"kind": COMPARE_KIND, "policies": [*there, *(p for p in policies if p not in there)],
+                 "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "versions": versions(), "machine": machine_card()}
         replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None

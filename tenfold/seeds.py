@@ -109,7 +109,8 @@ def progress(folder: SeedsFolder) -> dict[str, str]:
     if not explorer:
         return {"returns": " ".join(f"{row['return']:.0f}" if "return" in row else "–" for row in rows)}
     known = any("field_error" in row for row in rows)
-    shown = [f"{row['field_error']:.3f}" if "field_error" in row else f"{row['r2'][-1]:.3f}" if "r2" in row else "–" for row in rows]
+    shown = [f"{row['field_error']:.3f}" if "field_error" in row else f"{row['r2'][-1]:.3f}" if "r2" in row else "–"
+             for row in rows]
     return {"errors of the field" if known else "R²": " ".join(shown)} if any(rows) else {}
 
 

@@ -113,7 +113,7 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
     env.close()
     lengths = [len(own) for own in rows if len(own) > 1]  # one step alone foretells nothing
     if not lengths:
-        raise ConfigError("env", f"= {name} has episodes of one step under random actions, and there is nothing to foretell in them.")
+        raise ConfigError("env", f"= {name} has episodes of one step under random actions, and nothing can be foretold in them.")
     return Recordings(*(np.stack([part[:min(lengths)] for part in parts if len(part) > 1]) for parts in (rows, actions)))
 
 

@@ -45,8 +45,8 @@ def require_matrix(config: Explorer, dynamics: Dynamics) -> None:
     try:
         require_memory(count * parameters**2 * 8 * COPIES)
     except UserError:
-        raise ConfigError("agent.planner.matrix", f"= full keeps {count} matrices of {parameters:,} x {parameters:,} numbers, more "
-                          "than memory holds: set it to diagonal, or make the dynamics smaller.") from None
+        raise ConfigError("agent.planner.matrix", f"= full keeps {count} matrices of {parameters:,} x {parameters:,} numbers, "
+                          "more than memory holds: set it to diagonal, or make the dynamics smaller.") from None
 
 
 def maps_of(state: dict[str, np.ndarray], plain: bool) -> list[Alignment]:
@@ -102,8 +102,8 @@ class ExplorerAgent:
 
     def require_counts(self, y: np.ndarray) -> None:
         if self.config.model.noise == "poisson" and np.min(y) < 0:
-            raise UserError(f"agent.model.noise = poisson is for counts, and an observation has {np.min(y):.6g}, which is below 0: "
-                            "use gaussian.")
+            raise UserError(f"agent.model.noise = poisson is for counts, and an observation has {np.min(y):.6g}, which is below "
+                            "0: use gaussian.")
 
     def choose(self, step: int) -> np.ndarray:
         """Actions [M, A] for the last observation, by the planner; at random before there was anything to learn from."""
@@ -143,7 +143,8 @@ class ExplorerAgent:
             raise ValueError("The observation has a number that is not finite.")
         self.observe(y.reshape(self.seen.shape), np.full(self.members, self.fresh))
         policy = self.config.planner.policy
-        action = self.no_action() if policy == "zero" else self.random_action(self.acted) if policy == "random" else self.planned()
+        action = (self.no_action() if policy == "zero" else self.random_action(self.acted) if policy == "random" else
+                  self.planned())
         self.expect(action)
         self.fresh, self.acted = False, self.acted + 1
         return action[0] if y.ndim == 1 else action
@@ -263,7 +264,7 @@ class ExplorerAgent:
         y, one = self.recordings(observations, self.online.observations)
         a, same = self.recordings(actions, self.online.actions)
         if one != same or y.shape[1] != a.shape[1]:
-            raise ValueError(f"Observations {np.shape(observations)} and actions {np.shape(actions)} are not of the same episodes.")
+            raise ValueError(f"Observations {np.shape(observations)} and actions {np.shape(actions)} are of other episodes.")
         if not 1 <= steps <= a.shape[2]:
             raise ValueError(f"{steps} steps ahead need as many actions, and there are {a.shape[2]}.")
         with torch.no_grad():
@@ -301,7 +302,8 @@ class ExplorerAgent:
         """All of `state`, or only what `policy_state` gives."""
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
-        self.maps = maps_of({name: array_of(state[name]) for name in MAP if name in state}, self.config.model.decoder == "identity")
+        plain = self.config.model.decoder == "identity"
+        self.maps = maps_of({name: array_of(state[name]) for name in MAP if name in state}, plain)
         if "seen" not in state:
             return
 

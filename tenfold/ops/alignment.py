@@ -6,7 +6,8 @@ the same observations. So the learned states of a recording are mapped to the tr
     x ≈ A·z + b        (x true, z learned, of the same moments),
 
 and everything is compared in true coordinates. A field dz/dt = f(z) reads there dx/dt = A·f(A⁺(x − b)), with the pseudo-inverse
-A⁺ where the learned space has fewer numbers; where it has more, z is read from x by least squares too. The map is fitted to states only, never to the fields: it cannot flatter the dynamics.
+A⁺ where the learned space has fewer numbers; where it has more, z is read from x by least squares too. The map is
+fitted to states only, never to the fields: it cannot flatter the dynamics.
 """
 
 from collections.abc import Callable
@@ -16,8 +17,8 @@ import numpy as np
 
 
 class Alignment(NamedTuple):
-    """x ≈ matrix·z + offset, and the share of the true states' variance that it explains. Where the learned space has more numbers
-    than the true one, many z map to one x: `back` [D, d + 1] then says which z the learned states have there, z ≈ back·(x, 1)."""
+    """x ≈ matrix·z + offset, and the share of the true states' variance that it explains. Where the learned space has more
+    numbers than the true one, many z map to one x: `back` [D, d + 1] then says which z the learned states have there, z ≈ back·(x, 1)."""
 
     matrix: np.ndarray
     offset: np.ndarray

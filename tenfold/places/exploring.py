@@ -131,8 +131,8 @@ class Exploring:
         if agent.refit_due(self.step):
             agent.refit()
         if self.step == self.late and not agent.ready and not agent.updates:
-            self.remarks.append(f"nothing was trained yet: no episode has lasted agent.length = {self.config.length} steps; make it "
-                                "shorter")
+            self.remarks.append(f"nothing was trained yet: no episode has lasted agent.length = {self.config.length} steps; "
+                                "make it shorter")
         clock.lap("update")
         return []  # without reward there is nothing to tell of an episode
 

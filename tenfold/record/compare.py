@@ -32,7 +32,8 @@ def write_figure(path: Path, rows: dict[str, dict[str, Any]], title: str) -> Pat
             if len(x) > 1:
                 axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
             else:  # a single point has no band
-                axes.errorbar(x, middle, (np.maximum(middle - low, 0), np.maximum(high - middle, 0)), color=line.get_color(), capsize=4)
+                around = np.maximum(middle - low, 0), np.maximum(high - middle, 0)
+                axes.errorbar(x, middle, around, color=line.get_color(), capsize=4)
     left.set(xlabel="environment steps", ylabel="error of the field (1: a field of zeros)", ylim=(0, None))
     right.set(xlabel="steps ahead", ylabel="R² of observations")
     figure.suptitle(f"{title}: interquartile means, 95 % intervals", fontsize=10)

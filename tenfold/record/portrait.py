@@ -66,8 +66,8 @@ def draw_fields(arrays: Arrays, note: dict[str, Any]) -> bytes:
             figure.colorbar(shown, ax=axes, label="log₁₀ of information")
         else:
             u, v = np.moveaxis(arrays[name], -1, 0)
-            lines = axes.streamplot(x, y, u, v, color=np.minimum(speeds[name], fastest), cmap="viridis", norm=Normalize(0, fastest),
-                                    density=1.1, linewidth=0.9, arrowsize=0.8).lines
+            lines = axes.streamplot(x, y, u, v, color=np.minimum(speeds[name], fastest), cmap="viridis",
+                                    norm=Normalize(0, fastest), density=1.1, linewidth=0.9, arrowsize=0.8).lines
             if name == "learned":  # one bar for both
                 beyond = "max" if speeds[name].max() > 1.001 * fastest else "neither"
                 figure.colorbar(lines, ax=every[:len(speeds)].tolist(), label="speed |dz/dt|", extend=beyond)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +237,7 @@ def test_states_of_the_window_are_read_in_the_order_of_time_and_a_gru_starts_ane
     y, first = agent.window.obs[0, rows], agent.window.first[0, rows]
     starts = [0, *(np.flatnonzero(first[1:]) + 1).tolist(), 60]
     assert len(starts) > 6
-    for begin, end in zip(starts[:-1], starts[1:], strict=True):
+    for begin, end in pairwise(starts):
         assert states[0, begin:end] == pytest.approx(agent.encode(y[begin:end]), abs=1e-6)
 
 
@@ -311,7 +312,7 @@ def test_counts_below_zero_are_refused_by_name() -> None:
         Exploring(small({"noise": "poisson", "decoder": "loglinear"}))
     counts = "tenfold/LimitCycle-v0(size=5, limit=25, observe=loglinear, noise=poisson)"
     assert played(small({"noise": "poisson", "decoder": "loglinear"}, env=counts), 20).agent.updates > 0
-    with pytest.raises(UserError, match="poisson is for counts, and an observation has -1.5, which is below 0: use gaussian"):
+    with pytest.raises(UserError, match=r"poisson is for counts, and an observation has -1\.5, which is below 0: use gaussian"):
         made({"noise": "poisson", "decoder": "loglinear"}).act(np.array([0, 1, -1.5, 2, 3]))
     agent = made({"noise": "poisson", "decoder": "loglinear"})
     for t in range(8):
@@ -358,5 +359,5 @@ def test_true_and_learned_field_are_drawn_in_the_same_colours(monkeypatch: pytes
 
 def test_the_true_field_of_a_lane_is_what_the_error_is_taken_against() -> None:
     recordings = random_recordings(ENV, 4)
-    assert recordings.points is not None
+    assert recordings.points is not None and recordings.true is not None
     assert np.array_equal(recordings.true, Lanes(Field.named(ENV), [(0, 0)]).velocity(recordings.points))

@@ -168,7 +168,7 @@ def test_an_action_of_another_size_is_refused() -> None:
 
 def test_an_action_that_is_not_finite_is_refused_before_it_spoils_the_state() -> None:
     env = make_env("tenfold/LimitCycle-v0")
-    _, info = env.reset(seed=0)
+    env.reset(seed=0)
     with pytest.raises(EnvironmentFault, match="action that is not finite"):
         env.step(np.array([np.nan, 0.0]))
     assert np.isfinite(env.step(np.zeros(2))[4]["latent"]).all()
