@@ -24,7 +24,8 @@ STATES, ACTIONS = {True: 4, False: 2}, {True: 1, False: 2}  # by whether it is t
 
 # which of the equations' constants each field has
 CONSTANTS_OF = {"limit-cycle": ("alpha", "w", "d"), "double-limit-cycle": ("alpha", "w", "d"),
-                "van-der-pol": ("alpha", "w", "mu"), "duffing": ("alpha", "a", "b", "c"), "snowman": ("alpha", "w", "d"), "multi-attractor": ("alpha", "w"),
+                "van-der-pol": ("alpha", "w", "mu"), "duffing": ("alpha", "a", "b", "c"),
+                "snowman": ("alpha", "w", "d"), "multi-attractor": ("alpha", "w"),
                 "ring-cart-pole": ()}
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 class Alignment(NamedTuple):
     """x ≈ matrix·z + offset, and the share of the true states' variance that it explains. Where the learned space has more
-    numbers than the true one, many z map to one x: `back` [D, d + 1] then says which z the learned states have there, z ≈ back·(x, 1)."""
+    numbers than the true one, many z map to one x: `back` [D, d + 1] then says which z the learned states have there,
+    z ≈ back·(x, 1)."""
 
     matrix: np.ndarray
     offset: np.ndarray
