@@ -143,7 +143,7 @@ def test_forecasts_are_those_that_r2_is_made_of(encoder: str) -> None:
     error = np.square(found[:, :, :5] - following).sum((1, 2, 4))
     spread = np.square(following - following.mean((0, 1, 2))).sum((0, 1, 3))
     tensors = (torch.from_numpy(part).float().expand(2, *part.shape) for part in (y, a))
-    assert 1 - error / spread == pytest.approx(k_step_r2(agent.online, *tensors, 4).numpy(), abs=1e-5)
+    assert 1 - error / spread == pytest.approx(k_step_r2(agent.online, *tensors, 4).numpy(), abs=1e-5)  # type: ignore[call-arg]
 
 
 def test_a_forecast_rolls_the_dynamics_by_hand_from_the_encoded_state_and_may_go_beyond_the_recording() -> None:
@@ -277,7 +277,7 @@ class Spin(gym.Env[np.ndarray, np.ndarray]):
         return self.look(), 0.0, False, self.count >= self.limit, {}
 
 
-gym.register("Spin-v0", Spin)
+gym.register("Spin-v0", Spin)  # type: ignore[arg-type]
 
 
 def test_actions_of_two_dimensions_reach_the_environment_in_their_shape() -> None:
@@ -326,7 +326,7 @@ def test_what_is_not_finite_never_comes_into_the_metrics() -> None:
     y, a = torch.ones(1, 2, 12, 5), torch.zeros(1, 2, 12, 2)
     assert k_step_r2(agent.online, y, a, 3).tolist() == [[0.0] * 3]  # nothing varies: nothing is explained
     with torch.no_grad():
-        agent.online.decoder.layers[0].weight.fill_(1e38)
+        agent.online.decoder.layers[0].weight.fill_(1e38)  # type: ignore[operator]
     assert np.isfinite(k_step_r2(agent.online, torch.randn(1, 2, 12, 5), a, 3).numpy()).all()
     place = played(small(agent={"length": 2}), 30)
     row = judge(place.agent, random_recordings(ENV, 3)).row()
