@@ -118,7 +118,7 @@ def summarise(folder: SeedsFolder) -> dict[str, Any]:
                           "last_evaluation": evaluated[-1] if evaluated else None,
                           "best_evaluation": max(evaluated, default=None)}
     for name in [name for name in next(iter(members.values())) if name != "step"]:
-        values = [m.get(name) for m in members.values()]
+        values: list[Any] = [m.get(name) for m in members.values()]
         if all(v is not None for v in values):
             finals[name] = together(values)
     found = {"seeds": members, **finals}
