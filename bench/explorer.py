@@ -44,7 +44,7 @@ class Experiment:
 
     def run(self, steps: int) -> "Experiment":
         for _ in range(steps):
-            self.envs.step(self.agent.act(self.step))
+            self.envs.step(self.agent.choose(self.step))
             self.agent.observe(self.envs.obs, self.envs.truncated)
             self.step += 1
             for _ in range(self.agent.due(self.step)):

@@ -61,9 +61,9 @@ class UsualExplorer(ExplorerAgent):
             self.known[n] = 1.0 + self.config.planner.forget * (self.known[n] - 1.0) + gained
         self.belief.predict(torch.from_numpy(action))
 
-    def act(self, step: int) -> np.ndarray:
+    def choose(self, step: int) -> np.ndarray:
         if self.config.planner.policy != "active" or step < self.config.learning_starts:
-            return super().act(step)
+            return super().choose(step)
         action = self.search()
         self.remember(action)
         return action

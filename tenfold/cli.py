@@ -239,7 +239,8 @@ def finish_seeds(result: Any) -> int:
     for name, form in FINALS.items():
         if name in result.summary:
             print(f"{name.replace('_', ' '):16} {sentence(result.summary[name], form)}")
-    print(f"results: {result.path}   report: {result.path / 'report.html'}   play them: tenfold eval {result.path}")
+    word = "judge" if result.run.agent.name == "explorer" else "play"
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {word} them: tenfold eval {result.path}")
     return 0
 
 
@@ -288,9 +289,17 @@ def evaluate(arguments: argparse.Namespace) -> int:
     from tenfold.engines.fused import set_threads
     from tenfold.judging import evaluate as judged
     from tenfold.judging import is_explorer, scores, scores_of_seeds, tell, tell_fit, tell_seeds
-    from tenfold.record.folder import RunFolder, is_seeds
+    from tenfold.record.folder import RunFolder, is_compare, is_seeds, runs_below
+    from tenfold.record.seeds import SeedsFolder
     set_threads(1)  # so small a network gains nothing by more, and threads that wait for a busy machine cost seconds
     assert episodes is not None
+    if is_compare(path):
+        raise UserError(f"{path} is a comparison of runs: name one of them, {' or '.join(map(str, sorted(runs_below(path))))}.")
+    if is_seeds(path) and (seeds := SeedsFolder.open(path)).run.agent.name == "explorer":
+        from tenfold.identified import judge_seeds, tell_identified
+        found = judge_seeds(seeds, episodes, arguments.checkpoint, seed)
+        print(json.dumps(found)) if arguments.json else tell_identified(found, seeds.seeds, arguments.checkpoint, episodes)
+        return 0
     if not is_seeds(path) and is_explorer(path):
         if arguments.video is not None:
             raise UserError("--video films a policy at play, and an explorer has a field to show: see its report.")
@@ -301,7 +310,6 @@ def evaluate(arguments: argparse.Namespace) -> int:
         return 0
     there = Deployment(arguments.substrate, arguments.size, whole_number(arguments.nodes, "--nodes", 1), arguments.deterministic)
     if is_seeds(path) and arguments.video is not None:
-        from tenfold.record.seeds import SeedsFolder
         folder = SeedsFolder.open(path)
         raise UserError(f"--video films one agent: name a seed's folder, for example {folder.member(folder.seeds[0])}.")
     found = (scores_of_seeds(path, arguments.checkpoint, episodes, seed, there) if is_seeds(path) else

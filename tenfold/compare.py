@@ -21,7 +21,7 @@ from tenfold.record.claim import Claim, claimed_below
 from tenfold.record.compare import write_figure, write_page
 from tenfold.record.display import Display, clock_face
 from tenfold.record.files import replace_file
-from tenfold.record.folder import COMPARE_KIND, is_compare, machine_card, versions, write_settings
+from tenfold.record.folder import COMPARE_KIND, is_compare, is_run, machine_card, versions, write_settings
 from tenfold.record.metrics import read_rows
 from tenfold.record.seeds import latest_row, together
 from tenfold.seeds import POLL, Forward, enter_worker, train_member
@@ -81,12 +81,19 @@ def open_folder(path: Path, run: Run, policies: tuple[str, ...], overwrite: bool
             with claimed_below(path):
                 shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
+        there = policies_in(path)
         write_settings(path, run)
-        about = {"kind": COMPARE_KIND, "policies": list(policies), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                 "versions": versions(), "machine": machine_card()}
+        about = {"kind": COMPARE_KIND, "policies": [*there, *(p for p in policies if p not in there)],
+                 "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "versions": versions(), "machine": machine_card()}
         replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def policies_in(path: Path) -> list[str]:
+    """Those that a comparison's folder holds a run of, in the order in which they came."""
+    named = json.loads((path / "compare.json").read_text()).get("policies", []) if is_compare(path) else []
+    return [policy for policy in named if is_run(path / policy)]
 
 
 def carry_out(path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet: bool) -> Comparison:
@@ -112,32 +119,37 @@ def carry_out(path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet:
     for future, policy in running.items():
         if not future.cancelled() and future.result()["error"]:
             raise UserError(f"Policy {policy}: {future.result()['error']}")
-    rows = summarise(path, policies)
+    everything = tuple(policies_in(path))  # those that were there before, too
+    rows = summarise(path, everything)
     if not forward.signal:
         about = json.loads((path / "compare.json").read_text()) | {"results": rows}
         replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
         try:
+            title = f"{', '.join(everything)} on {run.env}, {run.members} seeds"
             write_figure(path, rows, title)
             write_page(path, rows, run, title)
         except ModuleNotFoundError as error:
             display.say(f"Note: no figure, since {error.name} is not installed.", always=True)
-    display.say(f"{len(policies)} policies after {clock_face(display.seconds())}")
+    display.say(f"{'stopped' if forward.signal else f'{len(policies)} policies'} after {clock_face(display.seconds())}")
     return Comparison(path, rows, forward.signal)
 
 
 def watch(path: Path, running: "dict[Future[dict[str, Any]], str]", display: Display) -> None:
     """Shows the progress until all are done."""
-    waiting, policies = set(running), tuple(running.values())
+    waiting, policies, seen = set(running), tuple(running.values()), -1
     while waiting:
         done, waiting = wait(waiting, POLL, FIRST_COMPLETED)
         if any(future.result()["error"] for future in done):
             for future in waiting:
                 future.cancel()
             waiting = {future for future in waiting if not future.cancelled()}
+        if (now := done_steps(path, policies)) == seen:
+            continue  # nothing new: the rate would only seem to fall
+        seen = now
         errors = {policy: latest_row(path / policy / "metrics.jsonl", "fit") for policy in policies}
         shown = {policy: f"{row['field_error']:.3f}" if "field_error" in row else
                  f"R² {row['r2'][-1]:.3f}" if "r2" in row else "–" for policy, row in errors.items()}
-        display.show(done_steps(path, policies), shown)
+        display.show(now, shown)
 
 
 def done_steps(path: Path, policies: tuple[str, ...]) -> int:

@@ -28,7 +28,7 @@ class LatentModel(Config):
     decoder: Literal["identity", "linear", "loglinear", "mlp"] = "linear"
     """from the hidden state to the observation's mean"""
     noise: Literal["gaussian", "poisson"] = "gaussian"
-    """of the observation around its mean"""
+    """of the observation around its mean; for poisson counts decoders other than loglinear pass through softplus"""
     samples: Count = 5
     """posterior paths of the evidence bound"""
     steps: Count = 5
@@ -57,7 +57,7 @@ class Planner(Config):
     forget: Annotated[float, Limits(0, 1, above=True)] = 0.999
     """discount of information gathered, for each step"""
     goal: tuple[float, ...] = ()
-    """a hidden state to come near to, for policy goal and where weights.goal is set"""
+    """a hidden state to come near to, in the model's coordinates, for policy goal and where goal_weight is above 0"""
     horizon: Count = 10
     """steps looked ahead"""
     samples: Count = 32

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from tenfold.agents.explorer import ExplorerAgent
-from tenfold.ops.alignment import Alignment
+from tenfold.ops.alignment import identity
 from tenfold.record.files import write_arrays
 from tenfold.record.portrait import FILE
 from tenfold.validation import Recordings, axis_over, judge, random_recordings
@@ -17,21 +17,23 @@ GRID = 25  # points in each dimension
 def write_portrait(path: Path, agent: ExplorerAgent, env: str, episodes: int) -> None:
     recordings = random_recordings(env, episodes)
     judge(agent, recordings)
-    write_arrays(path / FILE, portrait(agent, recordings), {"env": env, "known": recordings.true is not None})
+    write_arrays(path / FILE, portrait(agent, recordings), {"env": env, "known": recordings.true is not None,
+                                                            "seed": agent.seeds[0], "members": agent.members})
 
 
 @torch.no_grad()
 def portrait(agent: ExplorerAgent, recordings: Recordings) -> dict[str, np.ndarray]:
     """Of the first member, in true coordinates where they are known: states visited, and for systems of two numbers fields and
     information on a grid."""
-    place = Alignment(agent.matrix[0], agent.offset[0], 1.0)
+    known = bool(agent.maps)
+    place = agent.maps[0] if known else identity(agent.config.model.latent)
     visited = place.to_true(visited_states(agent))
-    if agent.config.model.latent != 2:
+    if visited.shape[1] != 2:
         return {"visited": visited}
     spread = visited if recordings.latent is None else recordings.latent.reshape(-1, 2)
     axes = [axis_over(spread[:, k], GRID) for k in range(2)]
     points = np.stack(np.meshgrid(*axes, indexing="xy"), -1).reshape(-1, 2)
-    learned = agent.field(points, true=True).reshape(agent.members, GRID, GRID, 2)[0]
+    learned = agent.field(points, true=known).reshape(agent.members, GRID, GRID, 2)[0]
     found = {"x": axes[0], "y": axes[1], "learned": learned, "visited": visited}
     if agent.config.model.dynamics != "mlp":
         found["information"] = information_at(agent, place.to_learned(points), place.to_learned(visited)).reshape(GRID, GRID)
@@ -47,10 +49,8 @@ def true_at(recordings: Recordings, points: np.ndarray) -> np.ndarray:
 
 
 def visited_states(agent: ExplorerAgent) -> np.ndarray:
-    """Learned states [n, D] of the first member's window."""
-    count = int(min(agent.window.counters[0, 0], agent.window.capacity))
-    y = torch.from_numpy(np.repeat(agent.window.obs[:1, :count], agent.members, 0)).to(agent.online.flat)
-    return agent.online.posterior(y.unsqueeze(2))[0][0, :, 0].cpu().double().numpy()
+    """Learned states [n, D] of the first member's window, in the order of time."""
+    return agent.window_states()[1][0]
 
 
 def information_at(agent: ExplorerAgent, z: np.ndarray, visited: np.ndarray) -> np.ndarray:

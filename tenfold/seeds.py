@@ -99,10 +99,19 @@ def watch(folder: SeedsFolder, members: "dict[Future[dict[str, Any]], int]", dis
             for member in waiting:
                 member.cancel()
             waiting = {member for member in waiting if not member.cancelled()}
-        rows = [latest_row(folder.member(seed) / "metrics.jsonl") for seed in folder.seeds]
-        returns = [f"{row['return']:.0f}" if "return" in row else "–" for row in rows]
-        display.show(done_steps(folder), {"done": f"{len(members) - len(waiting)} of {len(members)} seeds",
-                                          "returns": " ".join(returns)})
+        display.show(done_steps(folder), {"done": f"{len(members) - len(waiting)} of {len(members)} seeds", **progress(folder)})
+
+
+def progress(folder: SeedsFolder) -> dict[str, str]:
+    """Every seed's latest number, by what it is called: returns, or how well a hidden system is known."""
+    explorer = folder.run.agent.name == "explorer"
+    rows = [latest_row(folder.member(seed) / "metrics.jsonl", "fit" if explorer else "train") for seed in folder.seeds]
+    if not explorer:
+        return {"returns": " ".join(f"{row['return']:.0f}" if "return" in row else "–" for row in rows)}
+    known = any("field_error" in row for row in rows)
+    shown = [f"{row['field_error']:.3f}" if "field_error" in row else f"{row['r2'][-1]:.3f}" if "r2" in row else "–"
+             for row in rows]
+    return {"errors of the field" if known else "R²": " ".join(shown)} if any(rows) else {}
 
 
 def done_steps(folder: SeedsFolder) -> int:

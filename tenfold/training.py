@@ -37,7 +37,7 @@ from tenfold.spaces import discrete_actions, observation_layout, policy_actions
 
 if TYPE_CHECKING:  # only runs of an explorer need these
     from tenfold.agents.explorer import ExplorerAgent
-    from tenfold.validation import Recordings
+    from tenfold.validation import Recordings, Verdict
 
 COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
 PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
@@ -186,7 +186,10 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         except EnvironmentFault:
             recorder.refuse_divergence()  # then the environment only suffers from its actions
             raise
+        final = recorder.final_verdict()  # before the checkpoint, which keeps what it finds
         unsaved = recorder.save()
+        if final:  # after it: a resume to a later end goes on without this row
+            recorder.note_verdict(final)
         if place.step > recorder.logged:  # after the checkpoint, which a resume goes on from without this row
             recorder.log()
     except ActorFault as fault:
@@ -269,20 +272,32 @@ class Recorder:
         if isinstance(place.agent, DQNAgent | PPOAgent):
             self.play()
         else:
-            self.judge(place.agent)
+            self.note_verdict(self.judged(place.agent))
         place.clock.lap("evaluate")
 
-    def judge(self, agent: "ExplorerAgent") -> None:
+    def judged(self, agent: "ExplorerAgent") -> "Verdict":
         """How well the model of the world fits recordings that it was not trained on."""
         from tenfold.validation import judge, random_recordings
         run = self.place.run
         self.recordings = self.recordings or random_recordings(run.env, run.eval_episodes)
         self.refuse_divergence()
-        verdict = judge(agent, self.recordings)
+        return judge(agent, self.recordings)
+
+    def final_verdict(self) -> "Verdict | None":
+        """Of a model of the world whose run is over, unless its end has been judged already."""
+        place, every = self.place, self.place.run.eval_every
+        if isinstance(place.agent, DQNAgent | PPOAgent) or place.step < place.run.steps or not every or place.step % every == 0:
+            return None
+        place.clock.start()
+        found = self.judged(place.agent)
+        place.clock.lap("evaluate")
+        return found
+
+    def note_verdict(self, verdict: "Verdict") -> None:
         best = verdict.score > self.metrics.best
         self.metrics.add({"kind": "fit", "step": self.place.step, **verdict.row()})
         if best:
-            state = agent.policy_state()
+            state = self.place.agent.policy_state()
             self.try_to("save the best model", lambda: self.checkpoints.save_best(state, self.place.step, verdict.score))
 
     def play(self) -> None:
@@ -403,7 +418,7 @@ def load(path: str | Path, checkpoint: str | int = "last") -> "DQNAgent | PPOAge
     if not learned and {name for name in state if name.startswith("norm_")} != set(agent.policy_state()) - {"online"}:
         raise CheckpointError(f"The checkpoint of {path} and its settings disagree about normalize_obs: config.yaml was changed "
                               "after training.")
-    agent.load_state({name: state[name] for name in agent.policy_state()})
+    agent.load_state(state if learned else {name: state[name] for name in agent.policy_state()})
     return agent
 
 

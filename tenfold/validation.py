@@ -77,6 +77,8 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
 def axis_over(values: np.ndarray, points: int) -> np.ndarray:
     """Evenly spaced over all values but the outermost."""
     low, high = np.quantile(values, (0.005, 0.995)).tolist()
+    if high - low < 1e-6 * max(abs(low), abs(high), 1):  # values that do not vary
+        low, high = low - 0.5, high + 0.5
     return np.linspace(low, high, points)
 
 
@@ -107,8 +109,10 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
         rows.append(np.array(seen[:len(taken)], np.float32).reshape(len(taken), -1))
         actions.append(np.array(taken).reshape(len(taken), -1))
     env.close()
-    length = min(map(len, rows))
-    return Recordings(*(np.stack([part[:length] for part in parts]) for parts in (rows, actions)))
+    lengths = [len(own) for own in rows if len(own) > 1]  # one step alone foretells nothing
+    if not lengths:
+        raise ConfigError("env", f"= {name} has episodes of one step under random actions, and nothing can be foretold in them.")
+    return Recordings(*(np.stack([part[:min(lengths)] for part in parts if len(part) > 1]) for parts in (rows, actions)))
 
 
 @dataclass(frozen=True)
@@ -155,14 +159,12 @@ def judge(agent: ExplorerAgent, recordings: Recordings, arx: bool = True) -> Ver
     if recordings.latent is not None and recordings.points is not None and recordings.true is not None:
         mean = network.posterior(y.transpose(1, 2))[0].transpose(1, 2).flatten(1, 2).cpu().double().numpy()
         truth = recordings.latent.reshape(-1, recordings.latent.shape[-1])
-        plain = agent.config.model.decoder == "identity"
-        maps = [identity(truth.shape[1]) if plain else align(own, truth) for own in mean]
-        if all(m.matrix.shape == agent.matrix.shape[1:] for m in maps):
-            agent.matrix, agent.offset = np.stack([m.matrix for m in maps]), np.stack([m.offset for m in maps])
-            fields = agent.field(recordings.points, true=True).reshape(members, *recordings.true.shape)
-            found["field_error"] = np.array([field_error(own, recordings.true, recordings.weight) for own in fields])
-            found["aligned"] = np.array([m.r2 for m in maps])
-    if arx and agent.window.ready:
+        plain = agent.config.model.decoder == "identity" and truth.shape == mean.shape[1:]
+        agent.maps = [identity(truth.shape[1]) if plain else align(own, truth) for own in mean]
+        fields = agent.field(recordings.points, true=True).reshape(members, *recordings.true.shape)
+        found["field_error"] = np.array([field_error(own, recordings.true, recordings.weight) for own in fields])
+        found["aligned"] = np.array([m.r2 for m in agent.maps])
+    if arx and agent.window.ready and agent.window.length > LAGS and y.shape[2] - steps >= LAGS:
         found["arx_r2"] = np.stack([arx_of(agent, m, recordings, steps) for m in range(members)])
     return Verdict(**found)
 
@@ -173,6 +175,4 @@ def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> 
     made, gone = window.counters[m, 2], window.counters[m, 3]
     ends = window.ends[m, np.arange(gone, made, length) % window.capacity]
     rows = (ends[:, None] - np.arange(length)[::-1]) % window.capacity
-    if length <= LAGS:
-        return np.full(steps, np.nan)
     return fit_arx(window.obs[m, rows], window.action[m, rows], LAGS).k_step_r2(recordings.y, recordings.a, steps)

@@ -20,12 +20,13 @@ ARROWS = {
     "recordings": {"envs", "places", "training"}, "compare": {"training", "seeds", "places", "record"},
     "validation": {"agents", "envs", "nets", "ops", "places"}, "portrait": {"agents", "ops", "record", "validation"},
     "jobshops": {"agents", "envs", "playing", "training"},
+    "identified": {"judging", "record"},
     "colonies": {"envs", "ops", "playing", "record"},
     "judging": {"agents", "colonies", "envs", "jobshops", "ops", "playing", "record", "training", "validation"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "integrations": {"ops", "nets", "integrations"},
     "config": set(), "errors": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"}, "graph_spaces": {"errors"},
-    "cli": {"training", "validation", "judging", "compare", "recordings", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__main__": {"cli"},
+    "cli": {"training", "validation", "identified", "judging", "compare", "recordings", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__main__": {"cli"},
     "__init__": {"ops", "training", "judging", "seeds", "recordings", "compare"},
 }
 

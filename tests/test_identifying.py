@@ -14,6 +14,8 @@ from tenfold.envs.recording import read_recording
 from tenfold.errors import UserError
 from tenfold.record.files import read_arrays
 from tenfold.record.metrics import read_rows
+from tenfold.record.seeds import SeedsFolder
+from tenfold.seeds import progress
 from tenfold.settings import Run, named, presets
 
 FIELDS = ("limit-cycle", "double-limit-cycle", "van-der-pol", "duffing", "snowman", "multi-attractor")
@@ -64,12 +66,27 @@ def test_a_stopped_run_is_resumed_as_if_it_had_never_stopped(tmp_path: Path) -> 
     assert one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
 
 
-def test_many_seeds_are_runs_like_any_others(tmp_path: Path) -> None:
+def test_many_seeds_are_runs_like_any_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = ten.train_seeds(quick(steps=30), 2, tmp_path / "seeds", jobs=1, quiet=True)
-    assert result.summary["seeds"][1]["last_evaluation"] == rows_of(tmp_path / "seeds" / "seed-1")[-1]["score"]
+    fits = [[row for row in rows_of(tmp_path / "seeds" / f"seed-{s}") if row["kind"] == "fit"] for s in range(2)]
+    errors = [[row["field_error"] for row in own] for own in fits]
+    assert result.summary["seeds"][1] == {"step": 30, "field_error": errors[1][-1], "least_field_error": min(errors[1])}  # type: ignore[type-var]
+    assert result.summary["field_error"]["mean"] == pytest.approx((errors[0][-1] + errors[1][-1]) / 2)  # type: ignore[operator]
+    assert "<th>field error</th>" in (tmp_path / "seeds" / "report.html").read_text()
+    shown = progress(SeedsFolder.open(tmp_path / "seeds"))
+    assert shown == {"errors of the field": f"{errors[0][-1]:.3f} {errors[1][-1]:.3f}"}
+    assert main(["eval", str(tmp_path / "seeds"), "--episodes", "4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    alone = ten.evaluate(tmp_path / "seeds" / "seed-1", 4, seed=0).row()  # type: ignore[union-attr]
+    assert found["members"][1]["field_error"] == alone["field_error"] and found["members"][1]["r2"] == alone["r2"]
+    assert found["field_error"]["mean"] == pytest.approx(np.mean([row["field_error"] for row in found["members"]]))
+    assert main(["eval", str(tmp_path / "seeds"), "--episodes", "4"]) == 0
+    words = capsys.readouterr().out
+    assert f"error of the field {alone['field_error']:.3f}" in words and "R²: mean" in words and "seed 1" in words
 
 
-def test_policies_are_compared_in_a_table_and_a_figure_and_go_on_where_they_stopped(tmp_path: Path) -> None:
+def test_policies_are_compared_in_a_table_and_a_figure_and_go_on_where_they_stopped(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = compare(quick(), ("active", "zero"), 2, tmp_path / "all", jobs=1, quiet=True)
     assert set(found.rows) == {"active", "zero"} and found.rows["zero"]["field_error"]["seeds"] == 2
     assert (found.path / "compare.png").stat().st_size > 1000 and "error of the field" not in (found.path / "compare.json").read_text()
@@ -83,6 +100,11 @@ def test_policies_are_compared_in_a_table_and_a_figure_and_go_on_where_they_stop
     more = compare(quick(), ("active", "zero", "random"), 2, tmp_path / "all", jobs=1, quiet=True)
     assert list(more.rows) == ["active", "zero", "random"]
     assert all((found.path / policy / "metrics.jsonl").read_bytes() == content for policy, content in written.items())
+    fewer = compare(quick(), ("random",), 2, tmp_path / "all", jobs=1, quiet=True)  # all that are there stay
+    about = json.loads((found.path / "compare.json").read_text())
+    assert list(fewer.rows) == list(about["results"]) == about["policies"] == ["active", "zero", "random"]
+    assert all(f"{policy}/report.html" in (found.path / "report.html").read_text() for policy in about["policies"])
+    assert main(["eval", str(found.path)]) == 2 and f"name one of them, {found.path / 'active'} or" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"holds a comparison with another agent\.lr"):
         compare(quick(agent=QUICK["agent"] | {"lr": 0.5}), ("zero",), 2, tmp_path / "all", quiet=True)  # type: ignore[operator]
 

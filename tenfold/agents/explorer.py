@@ -9,23 +9,56 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.errors import UserError
+from tenfold.errors import ConfigError, UserError
 from tenfold.explorer_settings import Explorer
+from tenfold.memory.replay import require_memory
 from tenfold.memory.staging import Staging
 from tenfold.memory.window import Window
 from tenfold.nets.belief import Belief
+from tenfold.nets.dynamics import Dynamics
 from tenfold.nets.fitting import Training, fit, update
+from tenfold.nets.forecast import forecasts
 from tenfold.nets.latent import LatentNetwork
-from tenfold.nets.planning import Planning
+from tenfold.nets.planning import NOTHING, Planning
 from tenfold.nets.refit import refit
+from tenfold.ops.alignment import Alignment, identity
+from tenfold.ops.networks import parameter_count
 from tenfold.ops.random import Purpose, key, uniform
 
 STATISTICS = ("bound", "likelihood", "divergence")
+MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0  # to true coordinates as it is saved; what aligned is without one
+COPIES = 4  # of the whole matrix of information while it is updated
 
 
 def array_of(value: Any) -> np.ndarray:
     """A copy of an array, or of a tensor as one."""
     return value.detach().cpu().numpy().copy() if isinstance(value, torch.Tensor) else np.array(value)
+
+
+def require_matrix(config: Explorer, dynamics: Dynamics) -> None:
+    """Refuses whole matrices of information that memory cannot hold, with what an update needs besides."""
+    planner, (members, models) = config.planner, dynamics.raw_variance.shape[:2]
+    if planner.matrix == "diagonal" or planner.policy in NOTHING:
+        return
+    shared = dynamics.kind != "mlp"  # by the models of an ensemble
+    count, parameters = members * (1 if shared else models), dynamics.weight.shape[-1] if shared else parameter_count(dynamics)
+    try:
+        require_memory(count * parameters**2 * 8 * COPIES)
+    except UserError:
+        raise ConfigError("agent.planner.matrix", f"= full keeps {count} matrices of {parameters:,} x {parameters:,} numbers, "
+                          "more than memory holds: set it to diagonal, or make the dynamics smaller.") from None
+
+
+def maps_of(state: dict[str, np.ndarray], plain: bool) -> list[Alignment]:
+    """Maps to true coordinates as they were saved; none where they were not known. Checkpoints once did not say that, and what
+    they have for none is the identity, which else only a `plain` model has."""
+    matrix, offset = state["matrix"], state["offset"]
+    untouched = not plain and all(np.array_equal(m, np.eye(*m.shape)) for m in matrix) and not offset.any()
+    r2 = state.get("aligned", np.full(len(matrix), UNKNOWN if untouched else 1.0))
+    back = state.get("back", np.zeros((len(matrix), matrix.shape[-1], 0)))
+    if (r2 == UNKNOWN).any():
+        return []
+    return [Alignment(m, b, float(r), c if c.size else None) for m, b, r, c in zip(matrix, offset, r2, back, strict=True)]
 
 
 class ExplorerAgent:
@@ -40,6 +73,7 @@ class ExplorerAgent:
         self.device = self.online.flat.device
         self.training = Training(self.online, seeds)
         self.belief = Belief(self.online)
+        require_matrix(config, self.online.dynamics)
         self.planning = Planning(config.planner, self.online.dynamics, list(seeds), self.low, self.high)
         self.window = Window(list(seeds), config.window, config.length, observations, len(low))
         self.staging = Staging(self.device)
@@ -50,9 +84,9 @@ class ExplorerAgent:
         self.seen = np.zeros((self.members, observations), np.float32)  # the last observation
         self.begins = np.ones(self.members, np.bool_)  # whether it was the first one of an episode
         self.sums = torch.zeros(len(STATISTICS) + 1, device=self.device)
-        # learned coordinates z to others x = A z + b, for questions in those; the evaluation finds them where the truth is known
-        size = config.model.latent
-        self.matrix, self.offset = np.tile(np.eye(size), (self.members, 1, 1)), np.zeros((self.members, size))
+        self.acted, self.fresh = 0, True  # calls of `act`, and whether the next one begins an episode
+        # of each member from learned to true coordinates, none where they are not known; the evaluation finds them
+        self.maps = [identity(config.model.latent)] * self.members if config.model.decoder == "identity" else []
 
     @property
     def updates(self) -> int:
@@ -62,24 +96,58 @@ class ExplorerAgent:
 
     def observe(self, y: np.ndarray, begins: np.ndarray) -> None:
         """Corrects the belief by observations [M, Y]: one call of the encoder. `begins` [M]: the first one of an episode."""
+        self.require_counts(y)
         self.seen[:], self.begins = y, np.array(begins, np.bool_)
         self.belief.correct(torch.from_numpy(self.seen).to(self.device), torch.from_numpy(self.begins).to(self.device))
 
-    def act(self, step: int) -> np.ndarray:
+    def require_counts(self, y: np.ndarray) -> None:
+        if self.config.model.noise == "poisson" and np.min(y) < 0:
+            raise UserError(f"agent.model.noise = poisson is for counts, and an observation has {np.min(y):.6g}, which is below "
+                            "0: use gaussian.")
+
+    def choose(self, step: int) -> np.ndarray:
         """Actions [M, A] for the last observation, by the planner; at random before there was anything to learn from."""
-        policy = self.config.planner.policy
-        if policy == "zero" and step >= self.config.learning_starts:
-            action = np.clip(np.zeros((self.members, len(self.low)), np.float32), self.low, self.high)
-        elif policy == "random" or step < self.config.learning_starts:
+        policy, early = self.config.planner.policy, step < self.config.learning_starts
+        if policy == "zero" and not early:
+            action = self.no_action()
+        elif policy == "random" or early or not (self.ready or self.updates):
             action = self.random_action(step)
         else:
-            believed = self.belief.mean.cpu().numpy()
-            if not np.isfinite(believed).all():
-                raise UserError(f"The belief is no longer finite at step {step:,}: lower agent.lr, or keep the states of the "
-                                "environment within bounds.")
-            action = self.planning.plan(believed)
+            action = self.planned(f" at step {step:,}")
         self.remember(action)
         return action
+
+    def planned(self, when: str = "") -> np.ndarray:
+        """Actions [M, A] by the planner, from what is believed now."""
+        believed = self.belief.mean.cpu().numpy()
+        if not np.isfinite(believed).all():
+            raise UserError(f"The belief is no longer finite{when}: lower agent.lr, or keep the states of the environment within "
+                            "bounds.")
+        return self.planning.plan(believed)
+
+    def no_action(self) -> np.ndarray:
+        return np.clip(np.zeros((self.members, len(self.low)), np.float32), self.low, self.high)
+
+    def begin(self) -> None:
+        """The observation that `act` sees next is the first one of an episode: nothing is believed before it."""
+        self.fresh = True
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The next experiment after one more observation [Y] -> [A], or of every member [M, Y] -> [M, A]. The belief is corrected
+        and goes on from call to call; `begin` starts an episode. Nothing is trained."""
+        y = np.asarray(obs, np.float32)
+        if y.shape not in (self.seen.shape, *[self.seen.shape[1:]] * (self.members == 1)):
+            raise ValueError(f"An observation {y.shape} does not fit: give [{self.seen.shape[1]}]"
+                             f"{f' of each of {self.members} members' if self.members > 1 else ''}.")
+        if not np.isfinite(y).all():
+            raise ValueError("The observation has a number that is not finite.")
+        self.observe(y.reshape(self.seen.shape), np.full(self.members, self.fresh))
+        policy = self.config.planner.policy
+        action = (self.no_action() if policy == "zero" else self.random_action(self.acted) if policy == "random" else
+                  self.planned())
+        self.expect(action)
+        self.fresh, self.acted = False, self.acted + 1
+        return action[0] if y.ndim == 1 else action
 
     def random_action(self, step: int) -> np.ndarray:
         """Uniform within the bounds, by (seed, step)."""
@@ -88,8 +156,12 @@ class ExplorerAgent:
         return (self.low + (self.high - self.low) * u).astype(np.float32)
 
     def remember(self, action: np.ndarray) -> None:
-        """Puts the last observation and the action that follows it into the window, counts what they tell, and predicts."""
+        """Puts the last observation and the action that follows it into the window."""
         self.window.append(self.seen, action, self.begins)
+        self.expect(action)
+
+    def expect(self, action: np.ndarray) -> None:
+        """Counts what a step with this action tells, and predicts."""
         self.planning.visit(self.belief.mean.cpu().numpy(), action)
         self.belief.predict(torch.from_numpy(action).to(self.device))
 
@@ -105,12 +177,13 @@ class ExplorerAgent:
         config = self.config
         if step < config.learning_starts or not self.ready:
             return 0
-        first = config.first_updates if step == max(config.learning_starts, 1) else 0
+        first = 0 if self.updates else config.first_updates  # as soon as there is a sequence to train on
         return first + (config.updates if step % config.every == 0 else 0)
 
     def train_step(self) -> None:
         """One gradient step on sequences of the window."""
         self.window.sample(self.batch["y"], self.batch["a"])
+        self.require_counts(self.batch["y"])
         rows = self.staging.send(self.rows)
         parts = update(self.online, self.training, rows["y"], rows["a"], self.config.lr, self.config.clip_norm)
         likelihood, divergence = (part.mean() / self.config.length for part in parts)
@@ -124,13 +197,19 @@ class ExplorerAgent:
     @torch.no_grad()
     def refit(self) -> None:
         """Fits the dynamics in closed form to the states that the encoder reads from the whole window."""
+        rows, z = self.window_states()
+        for m, seed in enumerate(self.seeds):
+            refit(self.online.dynamics, m, z[m], self.window.action[m, rows[:-1]], ~self.window.first[m, rows[1:]], seed)
+
+    @torch.no_grad()
+    def window_states(self) -> tuple[np.ndarray, np.ndarray]:
+        """The window's rows in the order of time [n], and the states [M, n, D] that the encoder reads from them; what a gru
+        carries ends with an episode."""
         window = self.window
         written = int(window.counters[0, 0])
         rows = np.arange(max(written - window.capacity, 0), written) % window.capacity
-        y = torch.from_numpy(window.obs[:, rows]).to(self.device)
-        z = self.online.posterior(y.unsqueeze(2))[0][:, :, 0].cpu().double().numpy()
-        for m, seed in enumerate(self.seeds):
-            refit(self.online.dynamics, m, z[m], window.action[m, rows[:-1]], ~window.first[m, rows[1:]], seed)
+        y, first = (torch.from_numpy(part[:, rows]).to(self.device).unsqueeze(2) for part in (window.obs, window.first))
+        return rows, self.online.posterior(y, begins=first)[0][:, :, 0].cpu().double().numpy()
 
     def fit(self, y: np.ndarray, a: np.ndarray, updates: int) -> np.ndarray:
         """`updates` gradient steps on given sequences y [E, L, Y], a [E, L, A]; the bound for each step of time before every one,
@@ -157,22 +236,61 @@ class ExplorerAgent:
     def field(self, z: np.ndarray, true: bool = False) -> np.ndarray:
         """The learned dz/dt without action at states [n, D]: [n, D], or [M, n, D] of several members. `true`: the states are in
         the environment's own coordinates, and so is the answer."""
-        z = np.asarray(z, np.float64)
-        if z.ndim != 2 or z.shape[1] != self.config.model.latent:
-            raise ValueError(f"States {z.shape} do not fit: give [n, {self.config.model.latent}].")
-        inner = np.stack([(z - b) @ np.linalg.pinv(m).T if true else z for m, b in zip(self.matrix, self.offset, strict=True)])
+        if true and not self.maps:
+            raise UserError("The map from the model's coordinates to the environment's own is not known: there is one only where "
+                            "the hidden state is known and the run was evaluated; leave true=True out for the model's own.")
+        z, size = np.asarray(z, np.float64), self.maps[0].matrix.shape[0] if true else self.config.model.latent
+        if z.ndim != 2 or z.shape[1] != size:
+            raise ValueError(f"States {z.shape} do not fit: give [n, {size}].")
+        inner = np.stack([place.to_learned(z) for place in self.maps]) if true else np.tile(z, (self.members, 1, 1))
         states = torch.from_numpy(inner).to(self.online.flat)[:, None]
         found = self.online.dynamics.drift(states.expand(-1, self.online.dynamics.models, -1, -1).contiguous()).mean(1)
         answer = found.cpu().double().numpy()
         if true:
-            answer = answer @ self.matrix.transpose(0, 2, 1)
+            answer = answer @ np.stack([place.matrix for place in self.maps]).transpose(0, 2, 1)
         return answer[0] if self.members == 1 else answer
+
+    def encode(self, observations: np.ndarray) -> np.ndarray:
+        """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or [E, T, D], in the model's own
+        coordinates. Of several members M stands in front."""
+        y, one = self.recordings(observations, self.online.observations)
+        with torch.no_grad():
+            return self.answer(self.online.posterior(y.transpose(1, 2))[0].transpose(1, 2), one)
+
+    def forecast(self, observations: np.ndarray, actions: np.ndarray, steps: int) -> np.ndarray:
+        """Means of the observations 1 … steps after each moment, [S, steps, Y] or [E, S, steps, Y]: [t, k − 1] foretells
+        observation t + k from those until t. Actions [T', A] or [E, T', A]: a_t follows y_t, and may go on beyond the last
+        observation. S are the moments that have `steps` actions. Of several members M stands in front."""
+        y, one = self.recordings(observations, self.online.observations)
+        a, same = self.recordings(actions, self.online.actions)
+        if one != same or y.shape[1] != a.shape[1]:
+            raise ValueError(f"Observations {np.shape(observations)} and actions {np.shape(actions)} are of other episodes.")
+        if not 1 <= steps <= a.shape[2]:
+            raise ValueError(f"{steps} steps ahead need as many actions, and there are {a.shape[2]}.")
+        with torch.no_grad():
+            return self.answer(forecasts(self.online, y, a, steps), one)
+
+    def recordings(self, rows: np.ndarray, size: int) -> tuple[torch.Tensor, bool]:
+        """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""
+        given = np.asarray(rows, np.float32)
+        if given.ndim not in (2, 3) or given.shape[-1] != size or 0 in given.shape[:-1]:
+            raise ValueError(f"Rows {given.shape} do not fit: give [T, {size}] or [E, T, {size}].")
+        whole = torch.from_numpy(given.reshape(-1, *given.shape[-2:])).to(self.online.flat)
+        return whole.expand(self.members, *whole.shape), given.ndim == 2
+
+    def answer(self, found: torch.Tensor, one: bool) -> np.ndarray:
+        array = found.cpu().double().numpy()
+        array = array[:, 0] if one else array
+        return array[0] if self.members == 1 else array
 
     # state ----------------------------------------------------------------------------------------------------------------
 
     def policy_state(self) -> dict[str, Any]:
         """What questions need."""
-        return {"online": self.online.flat, "matrix": self.matrix, "offset": self.offset}
+        size = self.config.model.latent
+        maps = self.maps or [Alignment(np.eye(size), np.zeros(size), UNKNOWN)] * self.members
+        parts = zip(*((m.matrix, m.offset, np.zeros((size, 0)) if m.back is None else m.back, m.r2) for m in maps), strict=True)
+        return {"online": self.online.flat} | dict(zip(MAP, map(np.stack, parts), strict=True))
 
     def state(self) -> dict[str, Any]:
         """Everything that decides what comes next."""
@@ -184,7 +302,8 @@ class ExplorerAgent:
         """All of `state`, or only what `policy_state` gives."""
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
-        self.matrix, self.offset = (array_of(state[name]) for name in ("matrix", "offset"))
+        plain = self.config.model.decoder == "identity"
+        self.maps = maps_of({name: array_of(state[name]) for name in MAP if name in state}, plain)
         if "seen" not in state:
             return
 

@@ -22,6 +22,21 @@ HIDDEN = 32  # units of the mlp that observes
 STATES, ACTIONS = {True: 4, False: 2}, {True: 1, False: 2}  # by whether it is the cart-pole
 
 
+# which of the equations' constants each field has
+CONSTANTS_OF = {"limit-cycle": ("alpha", "w", "d"), "double-limit-cycle": ("alpha", "w", "d"),
+                "van-der-pol": ("alpha", "w", "mu"), "duffing": ("alpha", "a", "b", "c"),
+                "snowman": ("alpha", "w", "d"), "multi-attractor": ("alpha", "w"),
+                "ring-cart-pole": ()}
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def show(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
 def is_field(name: str) -> bool:
     return name.split("(")[0] in (*IDS, "tenfold/Field-v0")
 
@@ -75,13 +90,22 @@ class Field:
             value = getattr(self, name)
             if name == "process_noise" and value is None:
                 continue
-            if isinstance(value, str) or not 0 < float(value) < np.inf:
+            if not is_number(value) or not 0 < value < np.inf:
                 words = ", or none for a system without noise" if name == "process_noise" else \
                     ", and noise=none leaves observations exact" if name == "scale" else ""
-                raise ConfigError(name, f"= {value} is out of range: it must be above 0{words}.")
+                raise ConfigError(name, f"= {show(value)} is out of range: it must be above 0{words}.")
         for name in ("every", "limit", "world", "size"):
-            if getattr(self, name) is not None and (isinstance(getattr(self, name), str) or getattr(self, name) % 1):
-                raise ConfigError(name, f"= {getattr(self, name)} is not a whole number.")
+            value = getattr(self, name)
+            if not (name == "size" and value is None) and (not is_number(value) or value % 1 or not 0 <= value < 2**63):
+                raise ConfigError(name, f"= {show(value)} is not a whole number from 0 on.")
+            object.__setattr__(self, name, None if value is None else int(value))
+        for name in rules.CONSTANTS:
+            value = getattr(self, name)
+            if value is not None and name not in CONSTANTS_OF[self.field]:
+                own = ", ".join(CONSTANTS_OF[self.field]) or "none"
+                raise ConfigError(name, f"= {show(value)} is no constant of {self.field}, which has {own}.")
+            if value is not None and not (is_number(value) and np.isfinite(value)):
+                raise ConfigError(name, f"= {show(value)} is not a number.")
         if self.noise == "poisson" and self.observe != "loglinear":
             raise ConfigError("noise", f"= poisson needs means above 0, and observe = {self.observe} gives none: use loglinear.")
         if self.observe == "identity" and self.size not in (None, self.seen):
@@ -116,6 +140,11 @@ class Field:
     def width(self) -> int:
         """Numbers of an observation."""
         return self.seen if self.observe == "identity" else self.size or 20
+
+    @property
+    def counts(self) -> bool:
+        """Whether observations are never below 0."""
+        return self.observe == "loglinear" and self.noise != "gaussian"
 
     @property
     def reach(self) -> float:
@@ -239,6 +268,8 @@ class FieldEnvironments(Environments):
                                    f"{np.size(actions) // lanes.count}.")
         lanes.advance(actions)
         if not np.isfinite(lanes.z).all():
+            if not np.isfinite(actions).all():
+                raise EnvironmentFault(f"{self.name} was given an action that is not finite.")
             raise EnvironmentFault(f"{self.place(int(np.argmin(np.isfinite(lanes.z).all(1))))}: the hidden state grew beyond all "
                                    "bounds; make limit, dt or bound smaller.")
         lanes.observe(self.obs)
@@ -296,6 +327,8 @@ class FieldEnv(gym.Env[np.ndarray, np.ndarray]):
         if np.size(action) != self.system.actions:
             raise EnvironmentFault(f"{self.system.field} takes {self.system.actions} numbers as an action, not "
                                    f"{np.size(action)}.")
+        if not np.isfinite(action).all():
+            raise EnvironmentFault(f"{self.system.field} was given an action that is not finite: {np.asarray(action).tolist()}.")
         self.lanes.advance(np.asarray(action)[None])
         obs, info = self.look()
         return obs, 0.0, False, bool(self.lanes.length[0] >= self.system.limit), info

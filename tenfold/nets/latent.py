@@ -39,22 +39,26 @@ class Encoder(nn.Module):
             self.into, self.again = (Layer(i, 3 * self.units, members, stride=0) for i in (widths[-2], self.units))
         self.last = Layer(widths[-1], 2 * config.latent, members, stride=0)
 
-    def forward(self, y: torch.Tensor, state: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """y [M, T, B, Y] and the state after the observation before, [M, B, H] -> mean, variance [M, T, B, D], state."""
+    def forward(self, y: torch.Tensor, state: torch.Tensor | None, begins: torch.Tensor | None = None,
+                ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """y [M, T, B, Y] and the state after the observation before, [M, B, H] -> mean, variance [M, T, B, D], state. Where
+        `begins` [M, T, B] an episode begins, and nothing is carried there."""
         x = y.flatten(1, 2)
         for layer in self.layers:
             x = torch.tanh(layer(x))
         if self.units:
-            x, state = self.recur(self.into(x).view(*y.shape[:3], -1), state)
+            x, state = self.recur(self.into(x).view(*y.shape[:3], -1), state, begins)
         x = self.last(x).view(*y.shape[:3], -1)
         return x[..., :self.latent], positive(x[..., self.latent:]), state
 
-    def recur(self, into: torch.Tensor, state: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def recur(self, into: torch.Tensor, state: torch.Tensor | None, begins: torch.Tensor | None,
+              ) -> tuple[torch.Tensor, torch.Tensor]:
         """A gated recurrent unit (Cho et al., 2014) over time; what it gets from outside is computed for all times at once."""
         steps, batch = into.shape[1:3]
         h = into.new_zeros(self.members, batch, self.units) if state is None else state
         outputs = []
         for t in range(steps):
+            h = h if begins is None else h * ~begins[:, t, :, None]
             again = self.again(h)
             gates = torch.sigmoid(into[:, t, :, :2 * self.units] + again[..., :2 * self.units])
             reset, keep = gates.chunk(2, -1)
@@ -139,10 +143,11 @@ class LatentNetwork(FlatModule):
         return self
 
     def posterior(self, y: torch.Tensor, seen: torch.Tensor | None = None, state: torch.Tensor | None = None,
-                  ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+                  begins: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """q(z_t) for sequences y [M, T, B, Y]: mean and variance [M, T, B, D], and the encoder's state after the last.
 
-        `seen` [M, T, B] is 0 where an observation is hidden: the encoder then reads zeros and is told so.
+        `seen` [M, T, B] is 0 where an observation is hidden: the encoder then reads zeros and is told so. `begins` [M, T, B] is
+        true where an episode begins.
         """
         if y.shape[-1] != self.observations:
             raise ConfigError("observation", f"has {y.shape[-1]} numbers, and the model was made for {self.observations}.")
@@ -150,7 +155,7 @@ class LatentNetwork(FlatModule):
         if self.flags:
             flag = torch.ones_like(y[..., :1]) if seen is None else seen.unsqueeze(-1)
             y = torch.cat((y * flag, flag), -1)
-        return self.encoder(y, state)
+        return self.encoder(y, state, begins)
 
     def encode(self, y: torch.Tensor, state: torch.Tensor | None = None,
                ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:

@@ -6,7 +6,8 @@ the same observations. So the learned states of a recording are mapped to the tr
     x ≈ A·z + b        (x true, z learned, of the same moments),
 
 and everything is compared in true coordinates. A field dz/dt = f(z) reads there dx/dt = A·f(A⁺(x − b)), with the pseudo-inverse
-A⁺ where the two spaces differ in size. The map is fitted to states only, never to the fields: it cannot flatter the dynamics.
+A⁺ where the learned space has fewer numbers; where it has more, z is read from x by least squares too. The map is
+fitted to states only, never to the fields: it cannot flatter the dynamics.
 """
 
 from collections.abc import Callable
@@ -16,16 +17,21 @@ import numpy as np
 
 
 class Alignment(NamedTuple):
-    """x ≈ matrix·z + offset, and the share of the true states' variance that it explains."""
+    """x ≈ matrix·z + offset, and the share of the true states' variance that it explains. Where the learned space has more
+    numbers than the true one, many z map to one x: `back` [D, d + 1] then says which z the learned states have there,
+    z ≈ back·(x, 1)."""
 
     matrix: np.ndarray
     offset: np.ndarray
     r2: float
+    back: np.ndarray | None = None
 
     def to_true(self, z: np.ndarray) -> np.ndarray:
         return z @ self.matrix.T + self.offset
 
     def to_learned(self, x: np.ndarray) -> np.ndarray:
+        if self.back is not None:
+            return x @ self.back[:, :-1].T + self.back[:, -1]
         return (x - self.offset) @ np.linalg.pinv(self.matrix).T
 
     def field(self, learned: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
@@ -39,7 +45,10 @@ def align(z_learned: np.ndarray, z_true: np.ndarray) -> Alignment:
     rows = np.concatenate((z, np.ones((len(z), 1))), 1)
     solution = np.linalg.lstsq(rows, x, rcond=None)[0]
     error, spread = (x - rows @ solution), x - x.mean(0)
-    return Alignment(solution[:-1].T, solution[-1], float(1 - (error**2).sum() / (spread**2).sum()))
+    back = None
+    if z.shape[1] > x.shape[1]:
+        back = np.linalg.lstsq(np.concatenate((x, np.ones((len(x), 1))), 1), z, rcond=None)[0].T
+    return Alignment(np.ascontiguousarray(solution[:-1].T), solution[-1], float(1 - (error**2).sum() / (spread**2).sum()), back)
 
 
 def identity(size: int) -> Alignment:

@@ -26,14 +26,16 @@ from tenfold.ops.pairs import pair
 
 D_OPTIMAL, A_OPTIMAL = range(2)
 CRITERIA = {"d": D_OPTIMAL, "a": A_OPTIMAL}
+LEAST_LEFT = 0.1  # of a coordinate's prior before its turn to be restored
 
 
 class Information:
     """What is known about the parameters of M members with N models each: the prior, and what was gathered, fading.
 
     Diagonal: gathered [M, N, K] ← forget·gathered + diag(Sᵀ·V⁻¹·S), and A = prior + gathered.
-    Full: A⁻¹ [M, N, K, K] is kept and updated by Woodbury's identity. A fades by `forget` as a whole, and at each step one
-    coordinate in turn gets back what its prior lost in a round of K steps, so that no direction is ever forgotten entirely.
+    Full: A⁻¹ [M, N, K, K] is kept and updated by Woodbury's identity. A fades by `forget` as a whole, and at each step some
+    coordinates in turn get back what their prior lost since their last turn, so that no direction is ever forgotten entirely: one
+    coordinate where a tenth of the prior is left after a round of K steps, more where it fades faster, all of them if need be.
     Everything is float64; only `state()` has to be saved.
     """
 
@@ -44,6 +46,8 @@ class Information:
         if matrix not in ("diagonal", "full"):
             raise ConfigError("matrix", f"= {matrix} is not a form of the information matrix: it is diagonal or full.")
         self.full, self.forget, self.prior, self.steps = matrix == "full", forget, prior, 0
+        lasting = parameters if forget == 1 else max(int(np.log(LEAST_LEFT) / np.log(forget)), 1)  # steps until so little is left
+        self.turn = -(-parameters // min(lasting, parameters))  # coordinates restored in a step
         self.gathered = np.zeros((members, models, 0 if self.full else parameters))
         self.inverse = np.broadcast_to(np.eye(parameters if self.full else 0) / prior,
                                        (members, models, *[parameters if self.full else 0] * 2)).copy()
@@ -56,9 +60,13 @@ class Information:
             self.gathered += np.square(scaled).sum(-2)
         else:
             parameters = scaled.shape[-1]
-            restored = np.zeros((*scaled.shape[:2], 1, parameters))
-            restored[..., self.steps % parameters] = np.sqrt(self.prior * (1 - self.forget**parameters))
-            self.inverse = updated_inverse(self.inverse / self.forget, np.concatenate([scaled, restored], -2))
+            whole = -(-parameters // self.turn)  # steps of a round
+            own = np.arange(self.steps % whole * self.turn, min((self.steps % whole + 1) * self.turn, parameters))
+            restored = np.zeros((*scaled.shape[:2], len(own), parameters))
+            restored[..., np.arange(len(own)), own] = np.sqrt(self.prior * (1 - self.forget**whole))
+            added = np.concatenate([scaled, restored], -2)
+            self.inverse = updated_inverse(self.inverse / self.forget, added) if whole > 1 else \
+                faded_inverse(self.inverse, self.forget, added)
         self.steps += 1
 
     def known(self) -> np.ndarray:
@@ -84,6 +92,12 @@ def inverse_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
         root = rng.normal(size=(members, models, parameters, parameters))
         yield (np.linalg.inv(root @ root.swapaxes(-1, -2) + np.eye(parameters)),
                rng.normal(size=(members, models, rank, parameters)))
+
+
+def faded_inverse(inverse: np.ndarray, forget: float, scaled: np.ndarray) -> np.ndarray:
+    """(forget·A + RᵀR)⁻¹ by whole inverses: where nearly all of A fades in a step, Woodbury's difference would cancel."""
+    after = np.linalg.inv(forget * np.linalg.inv(inverse) + scaled.swapaxes(-1, -2) @ scaled)
+    return (after + after.swapaxes(-1, -2)) / 2
 
 
 def updated_inverse_reference(inverse, scaled):

@@ -33,6 +33,21 @@ def make_members(run: Run) -> Environments:
     return envs
 
 
+def time_of(envs: Environments) -> float | None:
+    """The time of a step, where the environment says it."""
+    if isinstance(envs, FieldEnvironments):
+        return envs.system.step_time
+    inner: Any = envs.envs[0].unwrapped if isinstance(envs, ScalarEnvironments) else None
+    said = getattr(inner, "dt", getattr(inner, "tau", None))
+    try:
+        dt = None if said is None else float(said)
+    except (TypeError, ValueError):
+        dt = np.nan
+    if dt is not None and not 0 < dt < np.inf:
+        raise ConfigError("env", f"= {envs.name} says that a step takes {said}: its attribute dt or tau must be above 0.")
+    return dt
+
+
 def make_explorer(run: Run, envs: Environments) -> ExplorerAgent:
     """The agent of a run, untrained."""
     assert isinstance(run.agent, Explorer)
@@ -40,11 +55,7 @@ def make_explorer(run: Run, envs: Environments) -> ExplorerAgent:
     low, high = (np.asarray(bound, np.float32).ravel() for bound in (space.low, space.high))
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise ConfigError("env", f"= {run.env} has actions without bounds, and a plan needs them.")
-    if isinstance(envs, FieldEnvironments):
-        dt = envs.system.step_time
-    else:
-        inner = envs.envs[0].unwrapped if isinstance(envs, ScalarEnvironments) else None
-        dt = float(getattr(inner, "dt", getattr(inner, "tau", 1.0)))
+    dt = time_of(envs) or 1.0
     device = "cpu" if run.device == "auto" else run.device
     return ExplorerAgent(run.agent, envs.layout.shape[0], low, high, dt, run.seeds, device)
 
@@ -64,11 +75,18 @@ class Exploring:
         if isinstance(self.envs, FieldEnvironments) and self.envs.system.limit <= run.agent.length:
             raise ConfigError("agent.length", f"= {run.agent.length} does not fit: episodes of {run.env} have "
                               f"{self.envs.system.limit} steps, and a sequence lies within one.")
+        if run.agent.model.noise == "poisson" and isinstance(self.envs, FieldEnvironments) and not self.envs.system.counts:
+            raise ConfigError("agent.model.noise", f"= poisson is for counts, and observations of {run.env} can be below 0: use "
+                              "gaussian, or an environment with observe=loglinear, noise=poisson.")
         self.agent = make_explorer(run, self.envs)
+        self.action_shape = (self.agent.members, *(self.envs.action_space.shape or ()))  # the agent's actions are flat
         self.engine, self.engine_choice = self, "plain autograd; plans compiled"
         self.clock = Clock()
         self.step = 0
+        self.late = max(run.agent.learning_starts, 5 * run.agent.length)  # by when there should be something to train on
         self.remarks: list[str] = []
+        if time_of(self.envs) is None:
+            self.remarks.append(f"{run.env} has no attribute dt or tau: the time of a step counts as 1")
         self.agent.observe(self.envs.obs, np.ones(self.agent.members, np.bool_))
 
     @property
@@ -92,7 +110,7 @@ class Exploring:
         early = replace(self.config, learning_starts=0)
         agent = ExplorerAgent(early, len(self.agent.seen[0]), self.agent.low, self.agent.high, self.agent.dt, (0,))
         agent.observe(agent.seen, agent.begins)
-        agent.act(0)
+        agent.remember(agent.no_action() if agent.planning.idle else agent.planned())
 
     def statistics(self) -> dict[str, float]:
         return self.agent.statistics()
@@ -101,9 +119,9 @@ class Exploring:
         """One step of every member, and training where it is due."""
         agent, envs, clock = self.agent, self.envs, self.clock
         clock.start()
-        action = agent.act(self.step)
+        action = agent.choose(self.step)
         clock.lap("act")
-        envs.step(action)
+        envs.step(action.reshape(self.action_shape))
         clock.lap("env")
         agent.observe(envs.obs, envs.terminated | envs.truncated)
         clock.lap("act")
@@ -112,6 +130,9 @@ class Exploring:
             agent.train_step()
         if agent.refit_due(self.step):
             agent.refit()
+        if self.step == self.late and not agent.ready and not agent.updates:
+            self.remarks.append(f"nothing was trained yet: no episode has lasted agent.length = {self.config.length} steps; "
+                                "make it shorter")
         clock.lap("update")
         return []  # without reward there is nothing to tell of an episode
 

@@ -10,7 +10,7 @@ import yaml
 
 from tenfold.config import to_mapping
 from tenfold.record.files import replace_file
-from tenfold.record.portrait import as_png, new_figure
+from tenfold.record.portrait import add_legend, as_png, new_figure
 from tenfold.record.report import STYLE, table
 from tenfold.record.seeds import bootstrap_interval, interquartile_mean, sentence
 from tenfold.settings import Run
@@ -20,19 +20,24 @@ PICTURE, PAGE = "compare.png", "report.html"
 
 def write_figure(path: Path, rows: dict[str, dict[str, Any]], title: str) -> Path:
     """Left the field's error over steps, right R² over horizons: interquartile means over seeds with their 95 % intervals."""
-    figure = new_figure(10, 4)
+    figure = new_figure(10, 4.3)
     left, right = figure.subplots(1, 2)
     for policy, row in rows.items():
         curves = [(right, np.arange(1, len(row["r2"]) + 1), np.array(row["r2s"]))]
         if "field_errors" in row:
             curves.append((left, np.array(row["steps"]), np.array(row["field_errors"]).T))
         for axes, x, values in curves:
-            line, = axes.plot(x, interquartile_mean(values), marker=".", label=policy)
-            axes.fill_between(x, *bootstrap_interval(values), color=line.get_color(), alpha=0.2, linewidth=0)
+            middle, (low, high) = interquartile_mean(values), bootstrap_interval(values)
+            line, = axes.plot(x, middle, marker=".", label=policy)
+            if len(x) > 1:
+                axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+            else:  # a single point has no band
+                around = np.maximum(middle - low, 0), np.maximum(high - middle, 0)
+                axes.errorbar(x, middle, around, color=line.get_color(), capsize=4)
     left.set(xlabel="environment steps", ylabel="error of the field (1: a field of zeros)", ylim=(0, None))
     right.set(xlabel="steps ahead", ylabel="R² of observations")
     figure.suptitle(f"{title}: interquartile means, 95 % intervals", fontsize=10)
-    right.legend(loc="best", fontsize=8)
+    add_legend(figure, right)
     replace_file(path / PICTURE, as_png(figure))
     return path / PICTURE
 

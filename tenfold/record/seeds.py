@@ -27,10 +27,12 @@ from tenfold.settings import Run
 
 RESAMPLES = 2000
 # numbers of members that are also given together, and how they are written
-FINALS = {"return": ",.2f", "last_evaluation": ",.2f", "best_evaluation": ",.2f", "success_rate": ".1%", "steps_to_goal": ".1f"}
+FINALS = {"return": ",.2f", "last_evaluation": ",.2f", "best_evaluation": ",.2f", "success_rate": ".1%", "steps_to_goal": ".1f",
+          "field_error": ".3f", "least_field_error": ".3f", "r2": ".3f", "most_r2": ".3f"}
 HEADINGS = {"step": "step", "return": f"return (last {WINDOW} training episodes)", "last_evaluation": "last evaluation",
             "best_evaluation": "best evaluation", "success_rate": "success in the best evaluation",
-            "steps_to_goal": "steps to the goal there"}
+            "steps_to_goal": "steps to the goal there", "field_error": "error of the field",
+            "least_field_error": "the least there was", "r2": "R² of what comes", "most_r2": "the most there was"}
 
 
 @dataclass(frozen=True)
@@ -120,13 +122,13 @@ def summarise(folder: SeedsFolder) -> dict[str, Any]:
 def last_numbers(rows: list[dict[str, Any]]) -> dict[str, float | None]:
     """What a member came to; of evaluations that tell successes the best is the one its best checkpoint is from."""
     trained = [r for r in rows if r["kind"] == "train"]
-    judged = [r for r in rows if r["kind"] in ("eval", "fit")]
-
-    def score(row: dict[str, Any]) -> float:
-        return row["mean_return"] if row["kind"] == "eval" else row["score"]
-    best = max(judged, key=lambda row: row.get("merit", score(row)), default={})
-    found = {"step": trained[-1]["step"] if trained else 0, "return": trained[-1].get("return") if trained else None,
-             "last_evaluation": score(judged[-1]) if judged else None, "best_evaluation": score(best) if judged else None}
+    step = trained[-1]["step"] if trained else 0
+    if fits := [r for r in rows if r["kind"] == "fit"]:
+        return {"step": step, **identified(fits)}
+    judged = [r for r in rows if r["kind"] == "eval"]
+    best = max(judged, key=lambda row: row.get("merit", row["mean_return"]), default={})
+    found = {"step": step, "return": trained[-1].get("return") if trained else None,
+             "last_evaluation": judged[-1]["mean_return"] if judged else None, "best_evaluation": best.get("mean_return")}
     if "success_rate" in best:
         found |= {"success_rate": best["success_rate"], "steps_to_goal": best.get("steps_to_goal")}
     return found
@@ -135,6 +137,14 @@ def last_numbers(rows: list[dict[str, Any]]) -> dict[str, float | None]:
 def told(name: str, value: float | None) -> str:
     """A number of `last_numbers` as it is usually written."""
     return "–" if value is None else f"{value:{FINALS.get(name, ',')}}"
+
+
+def identified(fits: list[dict[str, Any]]) -> dict[str, Any]:
+    """How well a hidden system is known at last: the field's error where the truth is known, else R² of what comes."""
+    if "field_error" in fits[-1]:
+        errors = [row["field_error"] for row in fits]
+        return {"field_error": errors[-1], "least_field_error": min(errors)}
+    return {"r2": float(np.mean(fits[-1]["r2"])), "most_r2": max(float(np.mean(row["r2"])) for row in fits)}
 
 
 def write_seeds_report(folder: SeedsFolder) -> Path:
@@ -174,13 +184,14 @@ def returns_figure(members: list[list[dict[str, Any]]], title: str, policy: str)
     axes = figure.subplots()
     for kind, column, colour, label in (("train", "return", "C0", f"training (mean of {WINDOW} episodes)"),
                                         ("eval", "mean_return", "C3", f"evaluation ({policy})"),
-                                        ("fit", "score", "C3", "evaluation (share of the field explained)")):
+                                        ("fit", "field_error", "C3", "error of the field (1: a field of zeros)")):
         steps, values = curves(members, kind, column)
         if steps.size:
             axes.plot(steps, values.T, color=colour, alpha=0.2, linewidth=0.8)
             axes.plot(steps, interquartile_mean(values), color=colour, label=label)
             axes.fill_between(steps, *bootstrap_interval(values), color=colour, alpha=0.2, linewidth=0)
-    axes.set(xlabel="environment steps", ylabel="return")
+    explored = any(row["kind"] == "fit" for row in members[0])
+    axes.set(xlabel="environment steps", ylabel="error of the field" if explored else "return")
     entitle(axes, title)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best", fontsize=8)

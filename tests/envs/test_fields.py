@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from tenfold.envs.field_rules import FIELDS, random_vectors
-from tenfold.envs.fields import IDS, Field, FieldEnvironments, Lanes
+from tenfold.envs.field_rules import CONSTANTS, FIELDS, random_vectors
+from tenfold.envs.fields import CONSTANTS_OF, IDS, Field, FieldEnvironments, Lanes
 from tenfold.envs.vector import make_env, make_environments
 from tenfold.errors import EnvironmentFault, UserError
 from tenfold.ops.random import Purpose, fill_normal, key
@@ -142,6 +142,14 @@ def test_lanes_given_seeds_play_what_each_seed_plays_alone_and_can_be_restored()
     ("tenfold/LimitCycle-v0(sise=7)", "no argument sise .did you mean size"),
     ("tenfold/LimitCycle-v0(dt=fast)", "dt = fast is out of range"),
     ("tenfold/LimitCycle-v0(limit=2.5)", "limit = 2.5 is not a whole number"),
+    ("tenfold/LimitCycle-v0(scale=none)", "scale = none is out of range: it must be above 0"),
+    ("tenfold/LimitCycle-v0(dt=none)", "dt = none is out of range"), ("tenfold/LimitCycle-v0(edge=none)", "edge = none is out"),
+    ("tenfold/LimitCycle-v0(world=none)", "world = none is not a whole number"),
+    ("tenfold/LimitCycle-v0(world=-1)", "world = -1 is not a whole number from 0 on"),
+    ("tenfold/LimitCycle-v0(every=true)", "every = True is out of range"),
+    ("tenfold/LimitCycle-v0(alpha=abc)", "alpha = abc is not a number"), ("tenfold/VanDerPol-v0(w=abc)", "w = abc is not a number"),
+    ("tenfold/LimitCycle-v0(mu=2)", "mu = 2 is no constant of limit-cycle, which has alpha, w, d"),
+    ("tenfold/RingCartPole-v0(alpha=2)", "alpha = 2 is no constant of ring-cart-pole, which has none"),
 ])
 def test_what_cannot_be_is_refused_in_a_sentence(name: str, words: str) -> None:
     for make in (make_env, lambda n: make_environments(n, 1, 0, "scalar", True)):
@@ -156,6 +164,28 @@ def test_an_action_of_another_size_is_refused() -> None:
     env.reset(seed=0)
     with pytest.raises(EnvironmentFault, match="takes 1 numbers as an action, not 2"):
         env.step(np.zeros(2))
+
+
+def test_an_action_that_is_not_finite_is_refused_before_it_spoils_the_state() -> None:
+    env = make_env("tenfold/LimitCycle-v0")
+    env.reset(seed=0)
+    with pytest.raises(EnvironmentFault, match="action that is not finite"):
+        env.step(np.array([np.nan, 0.0]))
+    assert np.isfinite(env.step(np.zeros(2))[4]["latent"]).all()
+    with pytest.raises(EnvironmentFault, match="was given an action that is not finite"):
+        FieldEnvironments("tenfold/LimitCycle-v0", 1, 0).step(np.full((1, 2), np.nan))
+
+
+def test_each_field_has_the_constants_that_move_it() -> None:
+    """A constant that a field is said to have changes its velocity somewhere; all others do not."""
+    z = np.array([[0.7, -0.4], [1.3, 0.9]])
+    for field, own in CONSTANTS_OF.items():
+        lanes = Lanes(Field(field), [(0, 0)])
+        states = np.concatenate([z, z], 1) if field == "ring-cart-pole" else z
+        for place, name in enumerate(CONSTANTS):
+            before = lanes.velocity(states)
+            lanes.constants[place] += 0.5
+            assert (np.abs(lanes.velocity(states) - before).max() > 1e-6) == (name in own), (field, name)
 
 
 def test_a_state_stays_within_the_edge() -> None:

@@ -109,6 +109,27 @@ def test_a_direction_never_seen_keeps_its_prior_though_everything_fades() -> Non
     assert ((kept > 2 * 0.9**4) & (kept <= 2.0001)).all()
 
 
+@pytest.mark.parametrize("forget", [0.999, 0.9, 0.5, 0.1, 1e-6])
+@pytest.mark.parametrize("grid", [3, 8])
+def test_the_kept_inverse_stays_positive_and_right_however_fast_it_fades(forget: float, grid: int) -> None:
+    """A round restores each coordinate once; a prior never falls below a tenth of itself before that, or below `forget`."""
+    rng, count = np.random.default_rng(4), grid**2
+    drift = random_drift(rng, 1, 1, 2, grid)
+    information, plain, z = FeatureInformation(1, count, "full", forget), 0.1 * np.eye(count), np.zeros((1, 2))
+    whole = -(-count // information.turn)
+    assert forget**whole >= 0.1 or whole == 1
+    assert (information.turn == 1) == (forget**count >= 0.1)
+    for step in range(300):
+        z = 0.98 * z + 0.2 * rng.normal(size=(1, 2))
+        information.add_step(drift, z)
+        plain = forget * plain + np.outer(features(drift, z[0]), features(drift, z[0]))
+        own = np.arange(count)[step % whole * information.turn:][:information.turn]
+        plain[own, own] += 0.1 * (1 - forget**whole)
+    kept = information.known()[0, 0]
+    assert np.linalg.eigvalsh(kept)[0] > 0 and kept.diagonal().max() <= 1.0001 / (0.1 * min(0.1, forget) if whole > 1 else 0.1 * (1 - forget))
+    np.testing.assert_allclose(kept, np.linalg.inv(plain), rtol=1e-6, atol=1e-8)
+
+
 def test_a_visit_adds_the_products_of_its_features() -> None:
     drift = random_drift(np.random.default_rng(2), 2, 3, 2, 4)
     z = np.array([[0.3, -1.0], [2.0, 0.1]])
