@@ -90,11 +90,13 @@ def joined(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each field, policy and mark that was reached; beside it the paired difference to random at the same mark."""
+    """A row for each field, policy and mark: 2,000 and 10,000 steps where they were reached, and the last step that all policies
+    of a field reached; beside it the paired difference to random at the same mark."""
     rows = []
-    by = {(p["field"], p["policy"]): p for p in parts}
+    by = {(p["field"], p["policy"]): p for p in parts if p["steps"]}
     for (field, policy), found in by.items():
-        for mark in sorted({*MARKS, found["steps"][-1]} if found["steps"] else ()):
+        common = min(own["steps"][-1] for (where, _), own in by.items() if where == field)
+        for mark in sorted({*MARKS, common}):
             if mark not in found["steps"]:
                 continue
             k = found["steps"].index(mark)
@@ -122,23 +124,20 @@ def show(results: Path, picture: Path) -> None:
     """The results as Markdown, and their curves."""
     found = json.loads(results.read_text())
     rows = {(row["field"], row["policy"], row["step"]): row for row in found["rows"]}
-    marks = [mark for mark in MARKS if any(step == mark for _, _, step in rows)]
     print(f"Error of the field (mean of {found['setting']['seeds']} seeds, 95 % interval)\n")
     print(f"| field | steps | {' | '.join(POLICIES)} | active less than random by |\n|---|---|{'---|' * (len(POLICIES) + 1)}")
-    for field in FIELDS:
-        for mark in marks:
-            own = [rows.get((field, policy, mark)) for policy in POLICIES]
-            if own[0]:
-                cells = [shown(row["error"]) if row else "–" for row in own]
-                print(f"| {field} | {mark:,} | {' | '.join(cells)} | {shown(own[0]['less_than_random'])} |")
-    print(f"\nR² of observations 1, 5 and 10 steps ahead after {marks[-1]:,} steps; ARX fitted to the same data\n")
-    print(f"| field | {' | '.join(POLICIES)} | ARX, active's data |\n|---|{'---|' * (len(POLICIES) + 1)}")
-    for field in FIELDS:
-        own = [rows.get((field, policy, marks[-1])) for policy in POLICIES]
-        if own[0]:
-            cells = [" ".join(f"{row['r2'][k][0]:.3f}" for k in ("1", "5", "10")) if row else "–" for row in own]
-            arx = " ".join(f"{own[0]['arx_r2'][k][0]:.3f}" for k in ("1", "5", "10")) if "arx_r2" in own[0] else "–"
-            print(f"| {field} | {' | '.join(cells)} | {arx} |")
+    marks = sorted({(FIELDS.index(field), step) for field, _, step in rows})
+    for place, mark in marks:
+        own = [rows.get((FIELDS[place], policy, mark)) for policy in POLICIES]
+        less = shown(own[0]["less_than_random"]) if own[0] and "less_than_random" in own[0] else "–"
+        print(f"| {FIELDS[place]} | {mark:,} | {' | '.join(shown(row['error']) if row else '–' for row in own)} | {less} |")
+    print("\nR² of observations 1, 5 and 10 steps ahead; ARX fitted to the same data\n")
+    print(f"| field | steps | {' | '.join(POLICIES)} | ARX, active's data |\n|---|---|{'---|' * (len(POLICIES) + 1)}")
+    for place, mark in marks:
+        own = [rows.get((FIELDS[place], policy, mark)) for policy in POLICIES]
+        cells = [ahead(row["r2"]) if row else "–" for row in own]
+        arx = ahead(own[0]["arx_r2"]) if own[0] and "arx_r2" in own[0] else "–"
+        print(f"| {FIELDS[place]} | {mark:,} | {' | '.join(cells)} | {arx} |")
     draw(found["parts"], picture)
 
 
@@ -208,6 +207,10 @@ def main() -> None:
         beside = f"  less than random by {shown(row['less_than_random'])}" if "less_than_random" in row else ""
         print(f"{row['field']:20} {row['policy']:13} {row['step']:6,}  error {shown(row['error'])}  R² 5 ahead "
               f"{row['r2']['5'][0]:.3f}{beside}")
+
+
+def ahead(r2: dict[str, list[float]]) -> str:
+    return " ".join(f"{r2[k][0]:.3f}" for k in ("1", "5", "10"))
 
 
 def shown(found: list[float]) -> str:

@@ -114,15 +114,16 @@ def fields() -> str:
         return ""
     rows = results("fields")["rows"]
     policies = list(dict.fromkeys(r["policy"] for r in rows))
-    lines = [f"| field | steps | {' | '.join(policies)} | random − active | R² of observations 1, 5, 10 ahead (active) |",
-             "|---" * (4 + len(policies)) + "|"]
-    for field, step in dict.fromkeys((r["field"], r["step"]) for r in rows):
+    lines = [f"| field | steps | {' | '.join(policies)} | random − active | R² of observations 1, 5, 10 ahead (active) "
+             "| the same of ARX on these data |", "|---" * (5 + len(policies)) + "|"]
+    for field, step in sorted({(r["field"], r["step"]) for r in rows}):
         own = {r["policy"]: r for r in rows if (r["field"], r["step"]) == (field, step)}
         cells = " | ".join("{:.3f} ({:.3f} to {:.3f})".format(*own[p]["error"]) if p in own else "" for p in policies)
         active = own.get("active", {})
         less = "{:.3f} ({:.3f} to {:.3f})".format(*active["less_than_random"]) if "less_than_random" in active else ""
-        ahead = ", ".join(f"{active['r2'][k][0]:.3f}" for k in ("1", "5", "10")) if active else ""
-        lines.append(f"| {field} | {step:,} | {cells} | {less} | {ahead} |")
+        r2 = " | ".join(", ".join(f"{active[name][k][0]:.3f}" for k in ("1", "5", "10")) if name in active else ""
+                        for name in ("r2", "arx_r2"))
+        lines.append(f"| {field} | {step:,} | {cells} | {less} | {r2} |")
     return "\n".join(lines)
 
 
@@ -144,6 +145,7 @@ SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + du
          "treasure-actors": "treasure-small, actors and learner", "heavy-environment": "an environment that takes 1 ms a step",
          "treasure-windows": "64 gridworlds x 5 agents, what all see", "treasure-turns": "64 gridworlds x 5 agents, a turn",
          "colony-step": "64 colonies of 50 nodes, a step", "colony-features": "64 colonies of 50 nodes, what is seen",
+         "colony-torch": "a step of colonies in torch (machine with a GPU)",
          "k-smallest": "the k smallest nodes by (x, id)", "reward-record": "64 colonies' named rewards",
          "graph-forward": "a policy on graphs, forward", "component-gae": "advantages of 10 reward components, 32 x 64",
          "colony-training": "PPO on colonies, end to end",
@@ -160,7 +162,7 @@ def speed() -> str:
         if not (ROOT / "bench" / "results" / f"{name}.json").exists():
             continue
         for r in results(name)["rows"]:
-            said = ("batch", "updates", "work", "hidden", "env", "substrate", "nodes", "k")
+            said = ("batch", "updates", "work", "hidden", "env", "substrate", "colonies", "nodes", "k", "gpu")
             words = {k: v for k, v in r["setting"].items() if k in said}
             setting = ", ".join(f"{k} {'-'.join(map(str, v)) if isinstance(v, list) else v}" for k, v in words.items())
             equal = "" if r["equal"] is None else f"yes, {r['max_diff']:.0e}" if r["equal"] else "NO"
