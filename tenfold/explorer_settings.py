@@ -76,6 +76,12 @@ class Planner(Config):
     """weight of the actions' mean square, subtracted"""
     goal_weight: NotNegative = 0.0
     """weight of nearness to the goal, added"""
+    information_weight: NotNegative = 0.0
+    """weight of Fisher information, added to another policy's objective; 0 is 1 for policy active"""
+    disagreement_weight: NotNegative = 0.0
+    """weight of the ensemble's disagreement, added to another policy's objective; 0 is 1 for policy disagreement"""
+    novelty_weight: NotNegative = 0.0
+    """weight of novelty (rnd), added to another policy's objective; 0 is 1 for policy rnd"""
 
     def check(self) -> None:
         if self.elites > self.samples:

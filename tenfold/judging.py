@@ -8,7 +8,6 @@ from tenfold import colonies, jobshops
 from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.colonies import Deployment, Trial
-from tenfold.envs.recording import is_recording
 from tenfold.envs.treasure_play import yardsticks
 from tenfold.envs.treasure_rules import is_gridworld
 from tenfold.errors import ConfigError, UserError
@@ -137,7 +136,7 @@ def tell_seeds(found: dict[str, Any]) -> None:
 
 def onward(result: Result) -> str:
     """What can be done with a run that ended."""
-    if is_recording(result.run.env):  # where nothing is played
+    if result.run.agent.name == "explorer":  # there is a model to ask, and no game to play
         return f'judge it: tenfold eval {result.path}   ask it: tenfold.load("{result.path}").field(z)'
     return f"play it: tenfold eval {result.path}"
 

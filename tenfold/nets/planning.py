@@ -9,7 +9,7 @@ from tenfold.nets.dynamics import Dynamics
 from tenfold.ops.icem import Icem, streams_of
 from tenfold.ops.networks import add_step, information_of, judge_of
 from tenfold.ops.novelty import Novelty
-from tenfold.ops.objective import objective_of
+from tenfold.ops.objective import novelty_weight, objective_of
 
 NOTHING = ("random", "zero")  # policies that plan nothing
 
@@ -23,7 +23,7 @@ class Planning:
         self.novelty: Novelty | None = None
         if self.idle:
             return
-        if settings.policy == "rnd":
+        if novelty_weight(settings):
             self.novelty = Novelty(seeds, dynamics.latent)
         _, models, size = dynamics.raw_variance.shape
         self.information = information_of(dynamics, settings.matrix, settings.forget)
@@ -38,7 +38,7 @@ class Planning:
 
     def visit(self, z: np.ndarray, action: np.ndarray) -> None:
         """Steps were taken from states [M, D] with actions [M, A]: what they tell is known from now on."""
-        if self.settings.policy == "active":
+        if not self.idle and self.objective.information:
             add_step(self.information, self.dynamics, z, action)
 
     def train(self, z: np.ndarray) -> None:

@@ -39,22 +39,28 @@ class Objective(NamedTuple):
     sizes: np.ndarray
 
 
+def novelty_weight(settings: Planner) -> float:
+    return settings.novelty_weight or float(settings.policy == "rnd")
+
+
 def objective_of(settings: Planner, size: int, models: int, novelty: Novelty | None = None) -> Objective:
-    """As the settings ask. `novelty` is needed for policy rnd only; its arrays are looked at, not copied."""
-    policy = settings.policy
+    """As the settings ask. `novelty` is needed where it has a weight; its arrays are looked at, not copied."""
+    policy, strange = settings.policy, novelty_weight(settings)
+    information = settings.information_weight or float(policy == "active")
+    apart = settings.disagreement_weight or float(policy == "disagreement")
     nearness = settings.goal_weight or float(policy == "goal")
     if nearness and len(settings.goal) != size:
         raise ConfigError("planner.goal", f"= {list(settings.goal)} has {len(settings.goal)} numbers where the hidden state has "
                           f"{size}: give one for each.")
-    if policy == "disagreement" and models < 2:
-        raise ConfigError("planner.policy", "= disagreement needs models that can disagree: set model.ensemble to 2 or more.")
-    if policy == "rnd" and novelty is None:
-        raise ConfigError("planner.policy", "= rnd needs the networks of ops.novelty.")
+    if apart and models < 2:
+        raise ConfigError("planner.policy", "or its weights ask for disagreement, which needs models that can disagree: set "
+                          "model.ensemble to 2 or more.")
+    if strange and novelty is None:
+        raise ConfigError("planner.policy", "or its weights ask for novelty, which needs the networks of ops.novelty.")
     empty = np.zeros((0, 0), np.float32)
-    return Objective(float(policy == "active"), float(policy == "disagreement"), float(policy == "rnd"), nearness,
-                     settings.action_cost, CRITERIA[settings.optimality], np.array(settings.goal or [0.0] * size, np.float32),
-                     novelty.target if novelty else empty, novelty.predictor if novelty else empty,
-                     novelty.sizes if novelty else np.zeros(0, np.int64))
+    return Objective(information, apart, strange, nearness, settings.action_cost, CRITERIA[settings.optimality],
+                     np.array(settings.goal or [0.0] * size, np.float32), novelty.target if novelty else empty,
+                     novelty.predictor if novelty else empty, novelty.sizes if novelty else np.zeros(0, np.int64))
 
 
 def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:

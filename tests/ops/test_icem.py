@@ -140,18 +140,25 @@ def test_objectives_that_cannot_be_are_refused() -> None:
         objective_of(Planner(policy="goal", goal=(1.0,)), 2, 1)
     with pytest.raises(ConfigError, match="ensemble to 2 or more"):
         objective_of(Planner(policy="disagreement"), 2, 1)
-    with pytest.raises(ConfigError, match="rnd needs the networks"):
+    with pytest.raises(ConfigError, match="novelty, which needs the networks"):
         objective_of(Planner(policy="rnd"), 2, 1)
+    with pytest.raises(ConfigError, match="ensemble to 2 or more"):
+        objective_of(Planner(disagreement_weight=0.5), 2, 1)
 
 
 def test_weights_add_up() -> None:
     drift, information, start = informed(1)
     actions = np.random.default_rng(0).uniform(-1, 1, (1, 6, 4, 2)).astype(np.float32)
 
+    new = Novelty([0], 2)
+
     def worth(**settings: object) -> np.ndarray:
-        return Judge(objective_of(Planner(**settings), 2, 2), drift, information, start)(actions)  # type: ignore[arg-type]
+        return Judge(objective_of(Planner(**settings), 2, 2, new), drift, information, start)(actions)  # type: ignore[arg-type]
     both = worth(goal=(1.0, 0.5), goal_weight=0.3, action_cost=2.0)
     np.testing.assert_allclose(both, worth() + 0.3 * worth(policy="goal", goal=(1.0, 0.5)) - 2 * np.square(actions).mean((2, 3)), rtol=1e-6)
+    three = worth(policy="disagreement", information_weight=0.2, novelty_weight=3.0)
+    np.testing.assert_allclose(three, worth(policy="disagreement") + 0.2 * worth() + 3 * worth(policy="rnd"), rtol=1e-5)
+    np.testing.assert_allclose(worth(policy="disagreement", disagreement_weight=0.5), 0.5 * worth(policy="disagreement"), rtol=1e-6)
 
 
 def test_novelty_falls_where_the_predictor_was_trained_and_goes_on_from_its_state() -> None:
