@@ -5,13 +5,11 @@
     ten.evaluate(run, episodes=20).mean_return
     agent = ten.load("runs/cartpole")
 
-Names are imported when they are first used, so that the command line answers at once. Our environments are registered with
-Gymnasium as soon as both are imported, in either order: `gymnasium.make("tenfold/Durotaxis-v0")`.
+Names are imported when they are first used, so that the command line answers at once. `import tenfold.envs` registers our
+environments with Gymnasium: `gymnasium.make("tenfold/Durotaxis-v0")`.
 """
 
-import sys
 from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -101,28 +99,3 @@ def __getattr__(name: str) -> Any:
     home = import_module(f"tenfold.{HOMES.get(name, 'settings')}")
     globals()[name] = found = getattr(home, name)
     return found
-
-
-class WithGymnasium:
-    """Registers our environments once Gymnasium has been imported: it asks no package for its own, and importing it here would
-    make `import tenfold` thirty times as long."""
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        found = PathFinder.find_spec(name, path, target) if name == "gymnasium" else None
-        if found is None or found.loader is None:
-            return None
-        loader: Any = found.loader
-        execute = loader.exec_module
-
-        def execute_and_register(module: Any) -> None:
-            execute(module)
-            import_module("tenfold.envs")
-        loader.exec_module = execute_and_register
-        return found
-
-
-if "gymnasium" in sys.modules:
-    import_module("tenfold.envs")
-else:
-    sys.meta_path.insert(0, WithGymnasium)
