@@ -183,7 +183,7 @@ def test_seeds_tell_successes_and_steps_to_the_goal(run: Path, tmp_path: Path, c
     page = write_seeds_report(folder).read_text()
     assert "75.0% (interquartile mean of 2 seeds, 95 % interval 50.0% to 100.0%)" in page and "<td>40.0</td>" in page
     assert "<h2>Components</h2>" in page and (folder.path / "components.png").read_bytes().startswith(b"\x89PNG")
-    result = SimpleNamespace(path=folder.path, interrupted=0, summary=found)
+    result = SimpleNamespace(path=folder.path, interrupted=0, summary=found, run=folder.run)
     capsys.readouterr()
     assert finish_seeds(result) == 0
     shown = capsys.readouterr().out

@@ -72,7 +72,7 @@ def test_many_seeds_are_runs_like_any_others(tmp_path: Path, capsys: pytest.Capt
     errors = [[row["field_error"] for row in own] for own in fits]
     assert result.summary["seeds"][1] == {"step": 30, "field_error": errors[1][-1], "least_field_error": min(errors[1])}  # type: ignore[type-var]
     assert result.summary["field_error"]["mean"] == pytest.approx((errors[0][-1] + errors[1][-1]) / 2)  # type: ignore[operator]
-    assert "<th>field error</th>" in (tmp_path / "seeds" / "report.html").read_text()
+    assert "<th>error of the field</th>" in (tmp_path / "seeds" / "report.html").read_text()
     shown = progress(SeedsFolder.open(tmp_path / "seeds"))
     assert shown == {"errors of the field": f"{errors[0][-1]:.3f} {errors[1][-1]:.3f}"}
     assert main(["eval", str(tmp_path / "seeds"), "--episodes", "4", "--json"]) == 0
