@@ -53,10 +53,10 @@ def objective_of(settings: Planner, size: int, models: int, novelty: Novelty | N
         raise ConfigError("planner.goal", f"= {list(settings.goal)} has {len(settings.goal)} numbers where the hidden state has "
                           f"{size}: give one for each.")
     if apart and models < 2:
-        raise ConfigError("planner.policy", "or its weights ask for disagreement, which needs models that can disagree: set "
+        raise ConfigError("planner.policy", "or its weights: disagreement needs models that can disagree: set "
                           "model.ensemble to 2 or more.")
     if strange and novelty is None:
-        raise ConfigError("planner.policy", "or its weights ask for novelty, which needs the networks of ops.novelty.")
+        raise ConfigError("planner.policy", "or its weights: novelty needs the networks of ops.novelty.")
     empty = np.zeros((0, 0), np.float32)
     return Objective(information, apart, strange, nearness, settings.action_cost, CRITERIA[settings.optimality],
                      np.array(settings.goal or [0.0] * size, np.float32), novelty.target if novelty else empty,
