@@ -185,7 +185,8 @@ def test_a_killed_actor_ends_the_run_with_its_name_and_the_way_on(kind: str, tmp
     goes_on(tmp_path / "run")
 
 
-@pytest.mark.parametrize("kind", ["dqn, asynchronous", pytest.param("dqn, synchronous", marks=pytest.mark.slow), "ppo"])
+@pytest.mark.parametrize("kind", ["dqn, asynchronous", pytest.param("dqn, synchronous", marks=pytest.mark.slow),
+                                  pytest.param("ppo", marks=pytest.mark.slow)])
 def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                                 capsys: pytest.CaptureFixture[str]) -> None:
     """One dies at work; then one dies while a checkpoint is made, and of Q-learning's its successor while it starts."""
@@ -395,7 +396,7 @@ def test_a_learner_killed_while_actors_import_takes_them_along(begin: Callable[.
 
 
 @pytest.mark.parametrize(("number", "code", "when"), [
-    pytest.param(signal.SIGINT, 130, "at work", marks=pytest.mark.slow), (signal.SIGINT, 130, "starting"),
+    pytest.param(signal.SIGINT, 130, "at work", marks=pytest.mark.slow), pytest.param(signal.SIGINT, 130, "starting", marks=pytest.mark.slow),
     pytest.param(signal.SIGTERM, 143, "at work", marks=pytest.mark.slow), (signal.SIGTERM, 143, "saving"),
     pytest.param(signal.SIGINT, 130, "saving", marks=pytest.mark.slow)])
 def test_a_signal_to_the_whole_group_saves_and_the_run_goes_on_bit_for_bit(
