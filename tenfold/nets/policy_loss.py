@@ -87,7 +87,8 @@ class PolicyLearning:
         if self.heads is None:
             return of_numbers.sum(-1)
         if self.gates is not None:
-            often = self.heads.log_softmax(logits, mask).exp()[:, self.gates.clamp(min=0)]
+            often = self.heads.log_softmax(logits, mask).exp()
+            often = (often if mask is None else often * mask)[:, self.gates.clamp(min=0)]  # an absent choice is never taken
             of_numbers = torch.where(self.gates < 0, 1.0, often) * of_numbers
         return self.heads.kl(logits, new_logits, mask).sum(-1) + of_numbers.sum(-1)
 

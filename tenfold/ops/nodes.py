@@ -47,7 +47,7 @@ class NodeChoices:
 
     def kl(self, old: NodeOutputs, said: NodeOutputs, mask: torch.Tensor) -> torch.Tensor:
         """KL(old ‖ new) [N] in closed form: the option's, and the numbers' as often as the old policy takes their option."""
-        often = self.heads.log_softmax(old.logits, mask).exp()[:, self.gates.clamp(min=0)]
+        often = (self.heads.log_softmax(old.logits, mask).exp() * mask)[:, self.gates.clamp(min=0)]
         often = torch.where(self.gates < 0, 1.0, often)
         of_numbers = gaussian.kl(old.means, old.log_std, said.means, said.log_std)
         return self.heads.kl(old.logits, said.logits, mask).sum(1) + (often * of_numbers).sum(1)

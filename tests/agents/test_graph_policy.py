@@ -264,7 +264,10 @@ def test_the_divergence_is_what_samples_of_the_acting_policy_say(mode: str) -> N
     with torch.no_grad():
         batch = {"obs": agent.to_net(many), "said": said.repeat_interleave(times, 0), "chosen": torch.from_numpy(chosen),
                  "real": torch.from_numpy(real), "log_p": torch.from_numpy(log_p)[:, None]}
-        change, _, kl, _ = compare(batch | ({} if mask is None else {"mask": torch.from_numpy(mask.repeat(times, 0))}))
+        allowed = None if mask is None else torch.from_numpy(mask.repeat(times, 0))
+        change, _, kl, _ = compare(batch | ({} if allowed is None else {"mask": allowed}))
+        padded = agent.divergence(batch["said"], agent.online(batch["obs"])[0], allowed)
+    assert torch.allclose(kl, padded, rtol=1e-4, atol=1e-5)  # of packed rows and of all places
     own, drawn = kl.view(2, times), -change.view(2, times)
     assert torch.allclose(own, own[:, :1].expand_as(own), rtol=1e-3) and bool((own > 0.05).all())
     assert bool(((own[:, 0] - drawn.mean(1)).abs() < 4 * drawn.std(1) / math.sqrt(times)).all())
