@@ -116,8 +116,16 @@ def write(folder: Path, out: Path, setting: dict[str, Any]) -> list[dict[str, An
     parts = joined([json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))])
     rows = table(parts)
     content = {"machine": machine_card(), "versions": versions(), "setting": setting, "rows": rows, "parts": parts}
-    out.write_text(json.dumps(content, indent=1) + "\n")
+    write_content(content, out)
     return rows
+
+
+def write_content(content: dict[str, Any], out: Path) -> None:
+    """A line for each row and each part: a part has thousands of numbers."""
+    lists = [f' "{name}": [\n' + ",\n".join(f"  {json.dumps(one)}" for one in content[name]) + "\n ]"
+             for name in ("rows", "parts")]
+    rest = [f' "{name}": {json.dumps(value)}' for name, value in content.items() if name not in ("rows", "parts")]
+    out.write_text("{\n" + ",\n".join([*rest, *lists]) + "\n}\n")
 
 
 def show(results: Path, picture: Path) -> None:
