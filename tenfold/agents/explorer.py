@@ -21,6 +21,7 @@ from tenfold.nets.forecast import forecasts
 from tenfold.nets.latent import LatentNetwork
 from tenfold.nets.planning import NOTHING, Planning
 from tenfold.nets.refit import refit
+from tenfold.nets.standard import move, standard
 from tenfold.ops.alignment import Alignment, identity
 from tenfold.ops.networks import parameter_count
 from tenfold.ops.random import Purpose, key, uniform
@@ -192,24 +193,32 @@ class ExplorerAgent:
             self.planning.train(self.belief.mean.cpu().numpy())
 
     def refit_due(self, step: int) -> bool:
-        return bool(self.config.refit) and step >= self.config.learning_starts and step % self.config.refit == 0
+        config = self.config  # an mlp has no fixed features: it learns by gradients alone
+        return bool(config.refit) and config.model.dynamics != "mlp" and step >= config.learning_starts and step % config.refit == 0
 
     @torch.no_grad()
     def refit(self) -> None:
-        """Fits the dynamics in closed form to the states that the encoder reads from the whole window."""
-        rows, z = self.window_states()
+        """Fits the dynamics in closed form to the states that the encoder reads from the whole window, in coordinates that are
+        standard for them; where the grid is now, what was visited is counted anew."""
+        rows, z, variance = self.window_states()
         for m, seed in enumerate(self.seeds):
+            if self.online.decoder.layers:
+                to = standard(z[m], variance[m])
+                move(self.online, self.belief, m, to, variance[m])
+                z[m], self.maps[m:m + 1] = to.states(z[m]), [to.alignment(old) for old in self.maps[m:m + 1]]
             refit(self.online.dynamics, m, z[m], self.window.action[m, rows[:-1]], ~self.window.first[m, rows[1:]], seed)
+        self.planning.recount(z)
 
     @torch.no_grad()
-    def window_states(self) -> tuple[np.ndarray, np.ndarray]:
-        """The window's rows in the order of time [n], and the states [M, n, D] that the encoder reads from them; what a gru
-        carries ends with an episode."""
+    def window_states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The window's rows in the order of time [n], and means and variances of the states [M, n, D] that the encoder reads from
+        them; what a gru carries ends with an episode."""
         window = self.window
         written = int(window.counters[0, 0])
         rows = np.arange(max(written - window.capacity, 0), written) % window.capacity
         y, first = (torch.from_numpy(part[:, rows]).to(self.device).unsqueeze(2) for part in (window.obs, window.first))
-        return rows, self.online.posterior(y, begins=first)[0][:, :, 0].cpu().double().numpy()
+        mean, variance, _ = self.online.posterior(y, begins=first)
+        return rows, *(part[:, :, 0].cpu().double().numpy() for part in (mean, variance))
 
     def fit(self, y: np.ndarray, a: np.ndarray, updates: int) -> np.ndarray:
         """`updates` gradient steps on given sequences y [E, L, Y], a [E, L, A]; the bound for each step of time before every one,

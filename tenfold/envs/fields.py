@@ -67,7 +67,7 @@ class Field:
     bound: float = 1.0
     """actions lie between - and + this"""
     edge: float = 10.0
-    """planar states stay within ± this: Duffing's gains energy without end"""
+    """an episode is over as soon as a planar state is beyond ± this: Duffing's gains energy without end"""
     world: int = 0
     """draws the observation's weights and the multi-attractor"""
     rate: float = 1.0
@@ -111,6 +111,8 @@ class Field:
         if self.observe == "identity" and self.size not in (None, self.seen):
             raise ConfigError("size", f"= {self.size} does not fit: observe = identity shows the {self.seen} numbers of "
                               f"{self.field} themselves.")
+        if self.start > self.edge and not self.ring:
+            raise ConfigError("start", f"= {show(self.start)} does not fit: episodes end beyond edge = {show(self.edge)}.")
         if self.size is not None and self.size < 1:
             raise ConfigError("size", f"= {self.size} is out of range: it must be at least 1.")
 
@@ -149,7 +151,7 @@ class Field:
     @property
     def reach(self) -> float:
         """Where recordings for validation begin: within ± this, which actions can reach against the drift."""
-        return np.pi if self.ring else 1.2 if "cycle" in self.field else 1.5
+        return np.pi if self.ring else min(1.2 if "cycle" in self.field else 1.5, self.edge)
 
     @property
     def step_time(self) -> float:
@@ -220,9 +222,13 @@ class Lanes:
         held = np.clip(np.asarray(actions, np.float64).reshape(self.count, self.system.actions), -bound, bound)
         rules.advance(self.system.number, self.constants, self.table, self.timing, self.z, held, self.process,
                       self.episode * rules.EPISODE + self.length)
-        if not self.system.ring:
-            np.clip(self.z, -self.system.edge, self.system.edge, out=self.z)
         self.length += 1
+
+    def over(self) -> np.ndarray:
+        """Whose episode is truncated, [B]: at the limit, or because the state has left the region. It is not held back at the
+        edge: a step that ends at a wall would say nothing about the field."""
+        left = np.abs(self.z).max(1) > self.system.edge
+        return (self.length >= self.system.limit) | (left & (not self.system.ring))
 
     def observe(self, out: np.ndarray) -> None:
         """Observations of all lanes into `out` [B, size]."""
@@ -273,7 +279,7 @@ class FieldEnvironments(Environments):
             raise EnvironmentFault(f"{self.place(int(np.argmin(np.isfinite(lanes.z).all(1))))}: the hidden state grew beyond all "
                                    "bounds; make limit, dt or bound smaller.")
         lanes.observe(self.obs)
-        np.greater_equal(lanes.length, self.system.limit, out=self.truncated)
+        self.truncated[:] = lanes.over()
         if self.truncated.any():
             self.final_obs[self.truncated] = self.obs[self.truncated]
             over = np.flatnonzero(self.truncated).tolist()
@@ -331,7 +337,7 @@ class FieldEnv(gym.Env[np.ndarray, np.ndarray]):
             raise EnvironmentFault(f"{self.system.field} was given an action that is not finite: {np.asarray(action).tolist()}.")
         self.lanes.advance(np.asarray(action)[None])
         obs, info = self.look()
-        return obs, 0.0, False, bool(self.lanes.length[0] >= self.system.limit), info
+        return obs, 0.0, False, bool(self.lanes.over()[0]), info
 
     def look(self) -> tuple[np.ndarray, dict[str, Any]]:
         obs = np.zeros((1, self.system.width), np.float32)

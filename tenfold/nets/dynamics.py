@@ -4,7 +4,6 @@ M members (seeds of one experiment) of N models (an ensemble) each are stacked [
 v is a learned diagonal. Nothing derived from a parameter is kept between calls; the grid's centres are constants.
 """
 
-import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -30,9 +29,10 @@ def positive(raw: torch.Tensor) -> torch.Tensor:
     return softplus(raw) + LEAST_VARIANCE
 
 
-def raw_of(variance: float) -> float:
-    """The number that `positive` makes this variance of."""
-    return math.log(math.expm1(variance - LEAST_VARIANCE))
+def raw_of(variance: np.ndarray | float) -> np.ndarray:
+    """The numbers that `positive` makes these variances of."""
+    above = np.maximum(np.asarray(variance) - LEAST_VARIANCE, LEAST_VARIANCE)
+    return above + np.log(-np.expm1(-above))
 
 
 def grid_centres(axis: torch.Tensor, latent: int) -> torch.Tensor:
@@ -146,7 +146,7 @@ class Dynamics(nn.Module):
             self.action_weight.copy_(torch.eye(latent).expand_as(self.action_weight))
         else:
             self.action_weight.mul_(2).sub_(1)
-        self.raw_variance.fill_(raw_of(FIRST_VARIANCE))
+        self.raw_variance.fill_(float(raw_of(FIRST_VARIANCE)))
 
     def features(self, z: torch.Tensor) -> torch.Tensor:
         """φ(z) [M, N, B, P] of kinds linear and rbf, whose drift is weight·φ."""

@@ -137,9 +137,9 @@ class LatentNetwork(FlatModule):
                 layer.weight.mul_(2).sub_(1).mul_(layer.bound)
                 layer.bias.mul_(2).sub_(1).mul_(layer.bound)
             self.dynamics.scale()
-            self.encoder.last.bias[:, self.config.latent:] += raw_of(FIRST_POSTERIOR)
+            self.encoder.last.bias[:, self.config.latent:] += float(raw_of(FIRST_POSTERIOR))
             if self.decoder.raw_variance is not None:
-                self.decoder.raw_variance.fill_(raw_of(FIRST_NOISE))
+                self.decoder.raw_variance.fill_(float(raw_of(FIRST_NOISE)))
         return self
 
     def posterior(self, y: torch.Tensor, seen: torch.Tensor | None = None, state: torch.Tensor | None = None,

@@ -6,8 +6,9 @@ import numpy as np
 
 from tenfold.explorer_settings import Planner
 from tenfold.nets.dynamics import Dynamics
+from tenfold.ops.features import FeatureInformation
 from tenfold.ops.icem import Icem, streams_of
-from tenfold.ops.networks import add_step, information_of, judge_of
+from tenfold.ops.networks import add_step, drift_of, information_of, judge_of
 from tenfold.ops.novelty import Novelty
 from tenfold.ops.objective import novelty_weight, objective_of
 
@@ -40,6 +41,11 @@ class Planning:
         """Steps were taken from states [M, D] with actions [M, A]: what they tell is known from now on."""
         if not self.idle and self.objective.information:
             add_step(self.information, self.dynamics, z, action)
+
+    def recount(self, z: np.ndarray) -> None:
+        """All steps that are remembered, from states [M, n, D] in the order of time, as the features are now."""
+        if not self.idle and self.objective.information and isinstance(self.information, FeatureInformation):
+            self.information.recount(drift_of(self.dynamics), z)
 
     def train(self, z: np.ndarray) -> None:
         """Novelty learns that these states [M, D] are not new."""

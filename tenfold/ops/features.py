@@ -51,6 +51,16 @@ class FeatureInformation(Information):
         """One observed step from the states z [M, D]."""
         self.add(features(drift, z.astype(np.float64))[:, None, None], np.ones((len(z), 1, 1)))
 
+    def recount(self, drift: Drift, z: np.ndarray) -> None:
+        """What steps from the states z [M, n, D], the last one at the end, tell together."""
+        share = self.forget ** np.arange(z.shape[1])[::-1]
+        for m, own in enumerate(z):
+            phi = features(drift, own)
+            if self.full:
+                self.inverse[m, 0] = np.linalg.inv(self.prior * np.eye(phi.shape[1]) + (share[:, None] * phi).T @ phi)
+            else:
+                self.gathered[m, 0] = share @ np.square(phi)
+
 
 # references -------------------------------------------------------------------------------------------------------------------
 

@@ -152,10 +152,12 @@ class Offline:
         return self.agent.statistics()
 
     def round(self, until: int | None = None) -> list[Episode]:
-        """One gradient step."""
+        """One gradient step, and dynamics in closed form where that is due."""
         self.clock.start()
         self.agent.train_step()
         self.step += 1
+        if self.agent.refit_due(self.step):
+            self.agent.refit()
         self.clock.lap("update")
         return []
 

@@ -232,7 +232,7 @@ def test_first_updates_happen_as_soon_as_there_is_a_sequence_though_learning_sta
 def test_states_of_the_window_are_read_in_the_order_of_time_and_a_gru_starts_anew_with_each_episode() -> None:
     run = small({"encoder": "gru", "hidden": (4,)}, policy="random", env="tenfold/LimitCycle-v0(size=5, limit=9)")
     agent = played(run, 70).agent  # the ring holds 60: rows 10 … 69
-    rows, states = agent.window_states()
+    rows, states, _ = agent.window_states()
     assert rows[0] == 10 and rows[-1] == 9 and states.shape == (1, 60, 2)
     y, first = agent.window.obs[0, rows], agent.window.first[0, rows]
     starts = [0, *(np.flatnonzero(first[1:]) + 1).tolist(), 60]

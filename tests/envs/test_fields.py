@@ -188,13 +188,30 @@ def test_each_field_has_the_constants_that_move_it() -> None:
             assert (np.abs(lanes.velocity(states) - before).max() > 1e-6) == (name in own), (field, name)
 
 
-def test_a_state_stays_within_the_edge() -> None:
-    envs = FieldEnvironments("tenfold/Duffing-v0(edge=2, limit=400, process_noise=none)", 1, 0)
-    for _ in range(300):
+def test_an_episode_is_over_where_a_state_passes_the_edge() -> None:
+    """Every step is one of the field: no state is held back at a wall, and the last observation is of beyond the edge."""
+    name = "tenfold/Duffing-v0(edge=2, limit=400, process_noise=none, observe=identity, noise=none)"
+    envs, env = FieldEnvironments(name, 1, 0), gym.make("tenfold/Duffing-v0", edge=2, limit=400, process_noise=None,
+                                                        observe="identity", noise="none")
+    obs, _ = env.reset(seed=0)
+    ended = 0
+    for _ in range(100):
+        expected = obs + 0.1 * np.array(field_at("duffing", *obs.tolist())) + 0.1
+        obs, _, terminated, truncated, _ = env.step(np.ones(2))
+        np.testing.assert_allclose(obs, expected, atol=1e-5)
         envs.step(np.ones((1, 2)))
-        assert np.abs(envs.latent).max() <= 2
+        assert not terminated and truncated == envs.truncated[0] == (np.abs(obs).max() > 2)
+        np.testing.assert_allclose(envs.final_obs[0] if truncated else envs.obs[0], obs, atol=1e-6)
+        if truncated:
+            ended += 1
+            obs, _ = env.reset()
+            np.testing.assert_allclose(envs.obs[0], obs, atol=1e-6)
+            assert np.abs(obs).max() <= 0.5
+    assert ended > 2
     with pytest.raises(UserError, match="edge = 0 is out of range"):
         Field("duffing", edge=0)
+    with pytest.raises(UserError, match="start = 0.5 does not fit: episodes end beyond edge = 0.3"):
+        Field("duffing", edge=0.3)
 
 
 def test_every_field_has_an_id() -> None:
