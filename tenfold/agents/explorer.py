@@ -193,8 +193,10 @@ class ExplorerAgent:
             self.planning.train(self.belief.mean.cpu().numpy())
 
     def refit_due(self, step: int) -> bool:
-        config = self.config  # an mlp has no fixed features: it learns by gradients alone
-        return bool(config.refit) and config.model.dynamics != "mlp" and step >= config.learning_starts and step % config.refit == 0
+        config = self.config
+        if not config.refit or config.model.dynamics == "mlp":  # which has no fixed features: it learns by gradients alone
+            return False
+        return step >= config.learning_starts and step % config.refit == 0
 
     @torch.no_grad()
     def refit(self) -> None:
@@ -217,8 +219,8 @@ class ExplorerAgent:
         written = int(window.counters[0, 0])
         rows = np.arange(max(written - window.capacity, 0), written) % window.capacity
         y, first = (torch.from_numpy(part[:, rows]).to(self.device).unsqueeze(2) for part in (window.obs, window.first))
-        mean, variance, _ = self.online.posterior(y, begins=first)
-        return rows, *(part[:, :, 0].cpu().double().numpy() for part in (mean, variance))
+        mean, variance = (part[:, :, 0].cpu().double().numpy() for part in self.online.posterior(y, begins=first)[:2])
+        return rows, mean, variance
 
     def fit(self, y: np.ndarray, a: np.ndarray, updates: int) -> np.ndarray:
         """`updates` gradient steps on given sequences y [E, L, Y], a [E, L, A]; the bound for each step of time before every one,

@@ -7,8 +7,8 @@ this reaches both at once. The models of an ensemble see the same steps with oth
 they differ where there is little to go by. The gradient goes on from there, encoder and decoder included.
 
 b_t is what may be believed of the state before the step, not what the encoder reads. An encoder's error in z_t makes the step
-from there look longer or shorter, and where actions were chosen by looking at z_t they go with that error: fitted to what is read,
-G came out 5 % too large on the limit cycle for an agent that plans and right for random actions, and the field made up for it.
+from there look longer or shorter, and where actions were chosen by looking at z_t they go with that error: fitted to readings, G
+came out 5 % too large on the limit cycle for an agent that plans and right for random actions, and the field made up for it.
 Beliefs err too, but not along with anything that was known before the step (in a closed loop it is the error of predictions that
 has to be least; Ljung, System Identification, 1999).
 """

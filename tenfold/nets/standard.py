@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from tenfold.nets.belief import Belief
+from tenfold.nets.blocks import Layer
 from tenfold.nets.dynamics import positive, raw_of
 from tenfold.nets.latent import LatentNetwork
 from tenfold.ops.alignment import Alignment
@@ -67,6 +68,7 @@ def move(network: LatentNetwork, belief: Belief, m: int, to: Coordinates, varian
         return tensor.double().cpu().numpy()
 
     size, last, first = network.config.latent, network.encoder.last, network.decoder.layers[0]
+    assert isinstance(first, Layer)
     put(last.weight[m, :size], to.back @ array(last.weight[m, :size]))
     put(last.bias[m, :size], to.states(array(last.bias[m, :size])))
     usual = variance.mean(0)

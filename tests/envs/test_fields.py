@@ -210,7 +210,7 @@ def test_an_episode_is_over_where_a_state_passes_the_edge() -> None:
     assert ended > 2
     with pytest.raises(UserError, match="edge = 0 is out of range"):
         Field("duffing", edge=0)
-    with pytest.raises(UserError, match="start = 0.5 does not fit: episodes end beyond edge = 0.3"):
+    with pytest.raises(UserError, match=r"start = 0\.5 does not fit: episodes end beyond edge = 0\.3"):
         Field("duffing", edge=0.3)
 
 
