@@ -21,8 +21,8 @@ class LatentModel(Config):
     """z + dt f(z) + dt g(a), with f linear, an mlp, or weights on a grid of radial basis functions"""
     grid: Annotated[int, Limits(2, 200)] = 10
     """centres of the radial basis functions in each dimension"""
-    span: Positive = 2.5
-    """the grid reaches from -span to span"""
+    span: Positive = 3.0
+    """the grid reaches from -span to span; a closed-form fit gives states a deviation of 1"""
     ensemble: Annotated[int, Limits(1, 256)] = 1
     """dynamics models side by side, with one encoder and one decoder"""
     decoder: Literal["identity", "linear", "loglinear", "mlp"] = "linear"
@@ -50,11 +50,11 @@ class Planner(Config):
     policy: Literal["active", "disagreement", "rnd", "random", "zero", "goal"] = "active"
     """active maximises Fisher information of the dynamics, disagreement the variance of the ensemble's means, rnd the error of
     a network that imitates a random one, goal the nearness to a place; random and zero plan nothing"""
-    optimality: Literal["a", "d"] = "d"
+    optimality: Literal["a", "d"] = "a"
     """of the information matrix: trace of its inverse (a) or log-determinant (d)"""
     matrix: Literal["diagonal", "full"] = "full"
     """how much of the information matrix is kept: the diagonal alone does not see that neighbouring features overlap"""
-    forget: Annotated[float, Limits(0, 1, above=True)] = 0.999
+    forget: Annotated[float, Limits(0, 1, above=True)] = 0.9999
     """discount of information gathered, for each step"""
     goal: tuple[float, ...] = ()
     """a hidden state to come near to, in the model's coordinates, for policy goal and where goal_weight is above 0"""
@@ -99,23 +99,24 @@ class Explorer(Config):
     """the model of the world"""
     planner: Planner = field(default_factory=Planner)
     """how actions are chosen"""
-    lr: Positive = 1e-3
+    lr: Positive = 3e-3
     """learning rate of Adam"""
-    window: Count = 2_000
+    window: Count = 10_000
     """latest steps that online training draws from"""
     length: Annotated[int, Limits(2, 10**6)] = 20
     """steps of a training sequence"""
     batch_size: Count = 8
     """sequences of a gradient step"""
-    every: Count = 5
+    every: Count = 2
     """environment steps between rounds of training"""
     updates: Count = 1
     """gradient steps of a round"""
-    learning_starts: Whole = 100
+    learning_starts: Whole = 200
     """environment steps, by random actions, before the first plan and the first gradient step"""
-    first_updates: Whole = 0
+    first_updates: Whole = 500
     """gradient steps before the first plan: a plan needs a model"""
-    refit: Whole = 0
-    """environment steps between fits of linear or rbf dynamics in closed form to all that the window holds; 0: gradients only"""
+    refit: Whole = 100
+    """environment steps (of recordings: gradient steps) between fits of linear or rbf dynamics in closed form to all that the
+    window holds; 0: gradients only"""
     clip_norm: Positive | None = 10.0
     """longest gradient (Euclidean norm over all parameters), or none"""
