@@ -11,9 +11,13 @@ from typing import Any, NoReturn
 from tenfold import __version__
 from tenfold.config import Leaf, Limits, convert_scalar, describe, leaves_of, nearest, read_yaml, show
 from tenfold.errors import ConfigError, UserError
+from tenfold.explorer_settings import Explorer
 from tenfold.settings import AGENTS, ENGINES, Run, named, presets
 
 RUNS = Path("runs")
+OF_ENVIRONMENTS = ("num_envs", "actors", "where", "ahead", "on_death", "patience", "share", "vectorize", "engine", "stack",
+                   "verify", "eval_episodes", "eval_policy", "episode_limit", "agent.name", "agent.window", "agent.every",
+                   "agent.updates", "agent.learning_starts", "agent.first_updates")  # settings that say nothing to recordings
 
 
 class Parser(argparse.ArgumentParser):
@@ -85,8 +89,7 @@ def parser() -> Parser:
     fit = commands.add_parser(
         "fit", help="learn hidden dynamics from recordings: NPZ, CSV, or an explorer's run", allow_abbrev=False,
         description="Trains a model of hidden dynamics on recordings. NPZ: arrays observations, actions, and dt or time. CSV: "
-        "columns y0, y1, …, a0, a1, …, optionally time and episode (or trial). Recordings without actions will do. --steps "
-        "counts gradient steps; 3,000 are the default, with --eval-every 500.")
+        "columns y0, y1, …, a0, a1, …, optionally time and episode (or trial). Recordings without actions will do.")
     fit.add_argument("file", metavar="FILE", help="recordings that end in .npz or .csv, or the folder of an explorer's run")
     fit.add_argument("--dt", help="time of a step, where the file does not say it")
     for what in ("observations", "actions"):
@@ -96,9 +99,11 @@ def parser() -> Parser:
     fit.add_argument("--out", metavar="FOLDER", help="where the run is kept (runs/fit-FILE by default)")
     fit.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
     fit.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    fit.add_argument("--steps", default=argparse.SUPPRESS, help="gradient steps (3,000)")
+    fit.add_argument("--eval-every", default=argparse.SUPPRESS, dest="eval_every", help="gradient steps between looks (500)")
     group = fit.add_argument_group("settings")
-    for leaf in leaves_of(Run):
-        if leaf.path != "env":
+    for leaf in explorer_leaves():
+        if leaf.path not in ("env", "steps", "eval_every", *OF_ENVIRONMENTS) and ".planner." not in leaf.path:
             add_setting(group, leaf)
 
     compare = commands.add_parser(
@@ -115,7 +120,7 @@ def parser() -> Parser:
     compare.add_argument("--quiet", action="store_true", help="no progress, only the result")
     compare.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     group = compare.add_argument_group("settings")
-    for leaf in leaves_of(Run):
+    for leaf in explorer_leaves():
         if leaf.path not in ("members", "agent.planner.policy"):
             add_setting(group, leaf)
 
@@ -149,6 +154,11 @@ def examples() -> str:
   tenfold train dqn --env "FrozenLake-v1(is_slippery=false)" --agent.target "polyak(0.01)"
   tenfold train my.yaml --agent.explore "epsilon(linear(1, 0.05, 20k))"
 """
+
+
+def explorer_leaves() -> list[Leaf]:
+    """The settings of a run of an explorer, with its own defaults and words."""
+    return [*leaves_of(Explorer, "agent."), *(leaf for leaf in leaves_of(Run) if not leaf.path.startswith("agent."))]
 
 
 def add_setting(group: Any, leaf: Leaf) -> None:

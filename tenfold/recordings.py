@@ -16,7 +16,7 @@ from tenfold.settings import Run, named
 from tenfold.training import Result, train
 
 USUAL = {"steps": 3_000, "eval_every": 500, "checkpoint_every": 1_000, "log_every": 100,
-         "agent": {"lr": 1e-2, "model": {"samples": 1}, "planner": {"policy": "random"}}}
+         "agent": {"planner": {"policy": "random"}}}
 
 
 def fit(file: str | Path, out: str | Path = "", *, settings: dict[str, Any] | None = None, dt: float | None = None,

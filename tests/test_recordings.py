@@ -319,3 +319,24 @@ def test_a_fit_speaks_of_gradient_steps_and_of_what_can_be_done(tmp_path: Path, 
     page = (run / "report.html").read_text()
     assert "gradient steps" in page and "environment steps" not in page
     assert "--members 8 trains 8 seeds" in refused(capsys, tmp_path / "data.npz", "--seeds", "3")
+
+
+def test_the_help_of_fit_names_settings_that_recordings_have(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["fit", "--help"])
+    flags = {word.strip("[],") for word in capsys.readouterr().out.split() if word.strip("[],").startswith("--agent.")}
+    assert {"--agent.model.latent", "--agent.refit", "--agent.lr"} <= flags
+    assert not {flag for flag in flags if "gamma" in flag or "planner" in flag or "net" in flag.split(".")}
+
+
+def test_dynamics_are_fitted_to_recordings_in_closed_form(tmp_path: Path) -> None:
+    """A step of Adam moves a weight by about the learning rate; the fit, where it is due, by as much as the data say."""
+    run = ten.fit(npz(tmp_path / "data.npz"), tmp_path / "run", quiet=True, settings={
+        "steps": 1, "eval_every": 0, "agent": {"length": 10, "refit": 5, "learning_starts": 0, "lr": 1e-3}})
+    place = Offline(run.run)
+    moved = []
+    for _ in range(6):
+        before = place.agent.online.dynamics.weight.detach().clone()
+        place.round()
+        moved.append(float((place.agent.online.dynamics.weight - before).abs().max().detach()))
+    assert max(moved[:4]) < 5e-3 and moved[4] > 0.05 and moved[5] < 5e-3
