@@ -38,7 +38,7 @@ def compared(work: str, settings: Planner, fast: Score, plain: Score, rounds: in
 
 
 def on_features(work: str, grid: int, matrix: str, rounds: int = 5) -> dict[str, Any]:
-    rng, settings = np.random.default_rng(0), Planner(matrix=matrix, iterations=10 if matrix == "diagonal" else 1)  # type: ignore[arg-type]
+    rng, settings = np.random.default_rng(0), Planner(optimality="d", matrix=matrix, iterations=10 if matrix == "diagonal" else 1)  # type: ignore[arg-type]
     drift = random_drift(rng, 1, MODELS, 2, grid, constant=True)
     information = FeatureInformation(1, drift.weight.shape[-1], matrix)
     for _ in range(SEEN):
@@ -48,7 +48,7 @@ def on_features(work: str, grid: int, matrix: str, rounds: int = 5) -> dict[str,
 
 
 def on_a_network() -> dict[str, Any]:
-    rng, settings = np.random.default_rng(0), Planner(iterations=1, samples=8)  # autograd is slow
+    rng, settings = np.random.default_rng(0), Planner(optimality="d", iterations=1, samples=8)  # autograd is slow
     dynamics = SmallNetwork(rng, 1, MODELS, 2, hidden=64)
     information = Information(1, MODELS, parameter_count(dynamics))
     for _ in range(SEEN):
