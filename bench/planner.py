@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.explorer_settings import Planner
+from tenfold.explorer_settings import LatentModel, Planner
 from tenfold.measure import row
+from tenfold.nets.latent import LatentNetwork
 from tenfold.ops.features import FeatureInformation
 from tenfold.ops.icem import Icem, Score, streams_of
 from tenfold.ops.information import Information
@@ -38,7 +39,8 @@ def compared(work: str, settings: Planner, fast: Score, plain: Score, rounds: in
 
 
 def on_features(work: str, grid: int, matrix: str, rounds: int = 5) -> dict[str, Any]:
-    rng, settings = np.random.default_rng(0), Planner(optimality="d", matrix=matrix, iterations=10 if matrix == "diagonal" else 1)  # type: ignore[arg-type]
+    settings = Planner(optimality="d", matrix=matrix, iterations=10 if matrix == "diagonal" else 1)  # type: ignore[arg-type]
+    rng = np.random.default_rng(0)
     drift = random_drift(rng, 1, MODELS, 2, grid, constant=True)
     information = FeatureInformation(1, drift.weight.shape[-1], matrix)
     for _ in range(SEEN):
@@ -47,20 +49,22 @@ def on_features(work: str, grid: int, matrix: str, rounds: int = 5) -> dict[str,
     return compared(work, settings, judge, lambda actions: worth_reference(*judge.given, actions), rounds)
 
 
-def on_a_network() -> dict[str, Any]:
+def on_a_network(work: str, dynamics: torch.nn.Module) -> dict[str, Any]:
     rng, settings = np.random.default_rng(0), Planner(optimality="d", iterations=1, samples=8)  # autograd is slow
-    dynamics = SmallNetwork(rng, 1, MODELS, 2, hidden=64)
     information = Information(1, MODELS, parameter_count(dynamics))
     for _ in range(SEEN):
         add_step(information, dynamics, rng.normal(size=(1, 2)), rng.normal(size=(1, 2)))
     judge = NetworkJudge(objective_of(settings, 2, MODELS), dynamics, information, rng.normal(size=(1, 2)).astype(np.float32))
-    return compared("network 2-64-2", settings, judge, lambda actions: network_worth_reference(*judge.given, actions), rounds=1)
+    return compared(work, settings, judge, lambda actions: network_worth_reference(*judge.given, actions), rounds=1)
 
 
 def plans() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
+    latent = LatentNetwork(20, 2, LatentModel(dynamics="mlp", ensemble=MODELS), 0.1).initialise([0])
     return [on_features("rbf 10 x 10, diagonal", 10, "diagonal"), on_features("linear, diagonal", 0, "diagonal"),
-            on_features("rbf 10 x 10, full", 10, "full", rounds=1), on_a_network()]
+            on_features("rbf 10 x 10, full", 10, "full", rounds=1),
+            on_a_network("any network, 4-64-2", SmallNetwork(np.random.default_rng(0), 1, MODELS, 2, hidden=64)),
+            on_a_network("mlp 2-64-2", latent.dynamics)]
 
 
 NAMES = {"plan": plans}

@@ -67,7 +67,11 @@ def mean_of_one(dynamics: nn.Module, about: Parameters, rest: Parameters, z: tor
 
 
 def slopes(dynamics: nn.Module, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """∂m/∂z [M, N, B, D, D] and ∂m/∂θ [M, N, B, D, K] at z [M, N, B, D] and a [M, N, B, A], all in one pass."""
+    """∂m/∂z [M, N, B, D, D] and ∂m/∂θ [M, N, B, D, K] at z [M, N, B, D] and a [M, N, B, A], all in one pass: by the module's own
+    `slopes` where it has them."""
+    own = getattr(dynamics, "slopes", None)
+    if own is not None:
+        return own(z, a)
     about, rest = parameters_of(dynamics)
 
     def one(about: Parameters, rest: Parameters, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -191,7 +195,7 @@ def network_gain(known: torch.Tensor, scaled: torch.Tensor, criterion: int) -> n
         before = known[:, :, None]
         gain = torch.log1p(added / before).sum(-1) if criterion == D_OPTIMAL else (added / (before * (before + added))).sum(-1)
     else:
-        left = scaled @ known[:, :, None]
+        left = (scaled.flatten(2, 3) @ known).view_as(scaled)  # not one copy of A⁻¹ for each path
         root = torch.linalg.cholesky(left @ scaled.mT + torch.eye(scaled.shape[3], dtype=scaled.dtype, device=scaled.device))
         if criterion == D_OPTIMAL:
             gain = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.explorer_settings import Planner
+from tenfold.explorer_settings import LatentModel, Planner
+from tenfold.nets.latent import LatentNetwork
 from tenfold.ops.features import FeatureInformation
 from tenfold.ops.icem import Icem, streams_of
 from tenfold.ops.information import Information
@@ -49,6 +50,20 @@ def test_slopes_are_the_finite_differences() -> None:
     for k, e in enumerate(torch.eye(2, dtype=torch.float64) * tiny):
         numeric = (mean(flat, z[1, 2, 3] + e) - mean(flat, z[1, 2, 3] - e)) / (2 * tiny)
         torch.testing.assert_close(by_state[1, 2, 3, :, k], numeric, rtol=1e-6, atol=1e-8)
+
+
+def test_slopes_that_a_module_brings_along_are_those_of_autograd() -> None:
+    """In the same order: what is known of parameters is kept by it."""
+    dynamics = LatentNetwork(5, 2, LatentModel(dynamics="mlp", hidden=(4, 3), ensemble=3), 0.1, 2).initialise([0, 1]).dynamics
+    z, a = torch.randn(2, 2, 3, 4, 2, generator=torch.Generator().manual_seed(0))
+    found = slopes(dynamics, z, a)
+    about, rest = parameters_of(dynamics)
+    for m, n, b in np.ndindex(2, 3, 4):
+        own, other = ({k: p[m, n] for k, p in group.items()} for group in (about, rest))
+        by_parameter, by_state = torch.func.jacrev(lambda p, s, other=other, act=a[m, n, b]: mean_of_one(dynamics, p, other, s, act),
+                                                   argnums=(0, 1))(own, z[m, n, b])
+        torch.testing.assert_close(found[0][m, n, b], by_state)
+        torch.testing.assert_close(found[1][m, n, b], torch.cat([j.flatten(1) for j in by_parameter.values()], 1))
 
 
 def test_an_observed_step_of_a_network_adds_the_square_of_its_slopes() -> None:
