@@ -207,8 +207,9 @@ class ExplorerAgent:
             if self.online.decoder.layers:
                 to = standard(z[m], variance[m])
                 move(self.online, self.belief, m, to, variance[m])
-                z[m], self.maps[m:m + 1] = to.states(z[m]), [to.alignment(old) for old in self.maps[m:m + 1]]
-            refit(self.online.dynamics, m, z[m], self.window.action[m, rows[:-1]], ~self.window.first[m, rows[1:]], seed)
+                z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
+                self.maps[m:m + 1] = [to.alignment(old) for old in self.maps[m:m + 1]]
+            refit(self.online.dynamics, m, z[m], variance[m], self.window.action[m, rows[:-1]], ~self.window.first[m, rows[1:]], seed)
         self.planning.recount(z)
 
     @torch.no_grad()
@@ -286,7 +287,7 @@ class ExplorerAgent:
         given = np.asarray(rows, np.float32)
         if given.ndim not in (2, 3) or given.shape[-1] != size or 0 in given.shape[:-1]:
             raise ValueError(f"Rows {given.shape} do not fit: give [T, {size}] or [E, T, {size}].")
-        whole = torch.from_numpy(given.reshape(-1, *given.shape[-2:])).to(self.online.flat)
+        whole = torch.from_numpy(given if given.ndim == 3 else given[None]).to(self.online.flat)
         return whole.expand(self.members, *whole.shape), given.ndim == 2
 
     def answer(self, found: torch.Tensor, one: bool) -> np.ndarray:

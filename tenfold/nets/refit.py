@@ -7,23 +7,31 @@ this reaches both at once. The models of an ensemble see the same steps with oth
 they differ where there is little to go by. The gradient goes on from there, encoder and decoder included.
 
 b_t is what may be believed of the state before the step, not what the encoder reads. An encoder's error in z_t makes the step
-from there look longer or shorter, and where actions were chosen by looking at z_t they go with that error: fitted to readings, G
-came out 5 % too large on the limit cycle for an agent that plans and right for random actions, and the field made up for it.
+from there look longer or shorter. Fitted to readings, a field seen through much noise pulls everything to the middle; and where
+actions were chosen by looking at z_t they go with its error: G came out 5 % too large on the limit cycle for an agent that plans.
 Beliefs err too, but not along with anything that was known before the step (in a closed loop it is the error of predictions that
-has to be least; Ljung, System Identification, 1999).
+has to be least; Ljung, System Identification, 1999). A belief is the prediction from the belief before, moved towards the reading:
+
+    b_t = z_t − e·(z_t − prediction)        e: the share of a surprise that is error of the reading, in each dimension
+
+An error is in two surprises, of the step to t with a plus and of the step from t with a minus: while neighbouring surprises
+correlate negatively e is too small. Fit and share are found by turns.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from numba import njit
 
 from tenfold.nets.dynamics import Dynamics, raw_of
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, key, uniform
 
-PRIOR = 1.0  # how large weights are expected to be, in standard coordinates
+PRIOR = 0.1  # how far a weight is expected to move a state in one step, whatever the unit of time
+ROUNDS, MOST_ERROR = 2, 0.95  # fits by turns with shares (more rounds overshoot), and the largest share of a surprise that is error
 SURE = 1e-3  # of G, as a share of the prior's precision: actions are large and many, no prior is needed
 
 
@@ -59,48 +67,82 @@ def bootstrap(seed: int, models: int, rows: int) -> np.ndarray:
     return -np.log1p(-np.stack([uniform(key(seed, Purpose.SEQUENCE, 1 + n), np.arange(rows)) for n in range(models)]))
 
 
-def believed_reference(z, residual, whole):
-    """Step by step."""
-    share = np.zeros(z.shape[1])
-    for d in range(z.shape[1]):
-        both = [(residual[t - 1, d], residual[t, d]) for t in range(1, len(residual)) if whole[t - 1] and whole[t]]
-        squares = sum(after**2 for _, after in both)
-        share[d] = min(max(-sum(before * after for before, after in both) / squares, 0), 1) if squares else 0
-    found = z.copy()
-    for t in range(1, len(z)):
-        if whole[t - 1]:
-            found[t] = z[t] - share * residual[t - 1]
-    return found
-
-
 def believed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for rows, size in ((1, 1), (2, 2), (30, 3)):
-        yield rng.normal(size=(rows + 1, size)), rng.normal(size=(rows, size)), rng.random(rows) < 0.8
-    yield np.ones((3, 1)), np.zeros((2, 1)), np.ones(2, np.bool_)
+    for rows, size, grid in ((1, 1, 3), (2, 2, 0), (30, 3, 2), (40, 2, 4)):
+        axis = np.linspace(-2, 2, grid) if grid else np.zeros(0)
+        yield (rng.normal(size=(rows + 1, size)), rng.normal(size=(rows, size)), rng.random(rows) < 0.8,
+               0.1 * rng.normal(size=(size, grid**size if grid else size + 1)), axis, 0.7, rng.uniform(0, 1, size))
+
+
+def believed_reference(z, push, whole, weight, axis, width, error):
+    """Step by step, with features as they are defined."""
+    belief, surprise = z.copy(), np.zeros_like(push)
+    for t in range(len(push)):
+        start = belief[t]
+        if len(axis):
+            centres = np.stack(np.meshgrid(*[axis] * len(start), indexing="ij"), -1).reshape(-1, len(start))
+            phi = np.exp(-np.square((start - centres) / width).sum(-1) / 2)
+        else:
+            phi = np.append(start, 1.0)
+        surprise[t] = z[t + 1] - start - weight @ phi - push[t]
+        if whole[t]:
+            belief[t + 1] = z[t + 1] - error * surprise[t]
+    return belief, surprise
 
 
 @pair(believed_reference, believed_examples, rtol=1e-9, atol=1e-12)
-def believed(z: np.ndarray, residual: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """States [T + 1, D] that the encoder reads, less what one step's surprise [T, D] says of their own error.
+@njit(cache=True, error_model="numpy")
+def believed(z, push, whole, weight, axis, width, error):
+    """Beliefs [T + 1, D] along readings z, and the surprise [T, D] of each step: a belief is the reading less the share `error` [D]
+    of its surprise. A step adds W·φ and `push` [T, D]; where it is not `whole` [T], an episode begins with its reading."""
+    steps, size = push.shape
+    features, grid = weight.shape[1], len(axis)
+    belief, surprise = z.copy(), np.zeros_like(push)
+    phi, bells = np.empty(features), np.empty((size, max(grid, 1)))
+    for t in range(steps):
+        if grid:
+            for d in range(size):
+                for g in range(grid):
+                    away = (belief[t, d] - axis[g]) / width
+                    bells[d, g] = math.exp(-0.5 * away * away)
+            for p in range(features):
+                product, rest = 1.0, p
+                for d in range(size - 1, -1, -1):
+                    product *= bells[d, rest % grid]
+                    rest //= grid
+                phi[p] = product
+        else:
+            phi[:size], phi[size] = belief[t], 1.0
+        for d in range(size):
+            moved = push[t, d]
+            for p in range(features):
+                moved += weight[d, p] * phi[p]
+            surprise[t, d] = z[t + 1, d] - belief[t, d] - moved
+            if whole[t]:
+                belief[t + 1, d] = z[t + 1, d] - error[d] * surprise[t, d]
+    return belief, surprise
 
-    z_t is off by e_t, which is part of the surprise of the step to t with a plus and of the step from t with a minus: minus their
-    correlation is the share of a surprise that is error.
-    """
-    residual = residual * whole[:, None]
+
+def correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Of each step's surprise [T, D] with the one before it in the same episode, [D]."""
     both = (whole[:-1] & whole[1:])[:, None]
-    along, squares = (np.sum(residual[1:] * other * both, 0) for other in (residual[:-1], residual[1:]))
-    share = np.clip(-along / np.maximum(squares, np.finfo(np.float64).tiny), 0, 1)
-    return np.concatenate((z[:1], z[1:] - share * residual))
+    along, squares = (np.sum(surprise[1:] * other * both, 0) for other in (surprise[:-1], surprise[1:]))
+    return along / np.maximum(squares, np.finfo(np.float64).tiny)
 
 
 @torch.no_grad()
-def refit(dynamics: Dynamics, member: int, z: np.ndarray, a: np.ndarray, whole: np.ndarray, seed: int) -> None:
-    """Fits one member's dynamics to consecutive states z [T + 1, D] under actions a [T, A]; `whole` [T] is False where the next
-    state belongs to another episode."""
+def refit(dynamics: Dynamics, member: int, z: np.ndarray, variance: np.ndarray, a: np.ndarray, whole: np.ndarray,
+          seed: int) -> None:
+    """Fits one member's dynamics to consecutive states z [T + 1, D], read with these variances, under actions a [T, A]; `whole` [T]
+    is False where the next state belongs to another episode.
+
+    The noise is what is left, and what both ends of a step are unsure by: the bound compares a step with all that z may be. Left
+    alone, the means of a hesitant encoder would make it too small, and the bound would bend the encoder to the model.
+    """
     if not whole.any():
         return
     count, rows = dynamics.weight.shape[-1], int(whole.sum())
-    noise = float(dynamics.variance()[member].mean()) / dynamics.dt**2
+    noise = float(dynamics.variance()[member].mean())
 
     def inputs(start: np.ndarray) -> np.ndarray:
         phi = dynamics.features(torch.from_numpy(start).to(dynamics.weight)[None, None])[0, 0].double().cpu().numpy()
@@ -111,12 +153,19 @@ def refit(dynamics: Dynamics, member: int, z: np.ndarray, a: np.ndarray, whole: 
         penalty[count:] *= SURE
         return ridge(x[whole], moved[whole], weight, penalty)
 
-    x, moved = inputs(z[:-1]), np.diff(z, axis=0)
-    plain = solve(x, moved / dynamics.dt, np.ones((1, rows)))[0]
-    start = believed(z, moved - dynamics.dt * x @ plain.T, whole)[:-1]
+    start, error, one = z[:-1], np.zeros(z.shape[1]), np.ones((1, rows))
+    axis = dynamics.axis.double().cpu().numpy() if dynamics.kind == "rbf" else np.zeros(0)
+    for _ in range(ROUNDS):
+        plain = solve(inputs(start), z[1:] - start, one)[0]
+        given = np.ascontiguousarray(plain[:, :count]), axis, float(dynamics.width)
+        push = a @ plain[:, count:].T
+        error = np.clip(error - correlation(believed(z, push, whole, *given, error)[1], whole), 0, MOST_ERROR)
+        start = believed(z, push, whole, *given, error)[0][:-1]
     x, moved = inputs(start), z[1:] - start
-    found = solve(x, moved / dynamics.dt, bootstrap(seed, dynamics.models, rows))
-    left = np.square(moved[whole] - dynamics.dt * x[whole] @ found.transpose(0, 2, 1)).mean(1)  # [N, D]
+    found = solve(x, moved, bootstrap(seed, dynamics.models, rows))
+    left = np.square(moved[whole] - x[whole] @ found.transpose(0, 2, 1)).mean(1)  # [N, D]
+    left += (variance[:-1] + variance[1:])[whole].mean(0)
     targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance)
-    for tensor, value in zip(targets, (found[..., :count], found[..., count:], raw_of(left)), strict=True):
+    values = (found[..., :count] / dynamics.dt, found[..., count:] / dynamics.dt, raw_of(left))
+    for tensor, value in zip(targets, values, strict=True):
         tensor[member] = torch.from_numpy(value).to(tensor)

@@ -16,6 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 
+MOST_CONDITION = 1e6  # of the map that is inverted: beyond this a learned space has lost a dimension
+
+
 class Alignment(NamedTuple):
     """x ≈ matrix·z + offset, and the share of the true states' variance that it explains. Where the learned space has more
     numbers than the true one, many z map to one x: `back` [D, d + 1] then says which z the learned states have there,
@@ -40,15 +43,18 @@ class Alignment(NamedTuple):
 
 
 def align(z_learned: np.ndarray, z_true: np.ndarray) -> Alignment:
-    """The affine map from learned states [n, D] to the true ones [n, d] of the same moments, by least squares."""
+    """The affine map from learned states [n, D] to the true ones [n, d] of the same moments, by least squares. Where D = d it is the
+    inverse of the map from true to learned ones: true states have no error, and learned ones that err, fitted from, would shrink
+    the map by the share of their variance that is error."""
     z, x = np.asarray(z_learned, np.float64), np.asarray(z_true, np.float64)
-    rows = np.concatenate((z, np.ones((len(z), 1))), 1)
-    solution = np.linalg.lstsq(rows, x, rcond=None)[0]
+    rows, ones = np.concatenate((z, np.ones((len(z), 1))), 1), np.concatenate((x, np.ones((len(x), 1))), 1)
+    solution, back = np.linalg.lstsq(rows, x, rcond=None)[0], np.linalg.lstsq(ones, z, rcond=None)[0].T
     error, spread = (x - rows @ solution), x - x.mean(0)
-    back = None
-    if z.shape[1] > x.shape[1]:
-        back = np.linalg.lstsq(np.concatenate((x, np.ones((len(x), 1))), 1), z, rcond=None)[0].T
-    return Alignment(np.ascontiguousarray(solution[:-1].T), solution[-1], float(1 - (error**2).sum() / (spread**2).sum()), back)
+    matrix, offset, r2 = np.ascontiguousarray(solution[:-1].T), solution[-1], float(1 - (error**2).sum() / (spread**2).sum())
+    if z.shape[1] == x.shape[1] and np.linalg.cond(back[:, :-1]) < MOST_CONDITION:
+        matrix = np.linalg.inv(back[:, :-1])
+        offset = -matrix @ back[:, -1]
+    return Alignment(matrix, offset, r2, back if z.shape[1] > x.shape[1] else None)
 
 
 def identity(size: int) -> Alignment:
