@@ -154,6 +154,8 @@ def test_recordings_without_actions_train(tmp_path: Path) -> None:
             run = ten.fit(tmp_path / name, tmp_path / "run", settings=settings, quiet=True, overwrite=True)
         assert described(run.run.env)[1:3] == (2, 0)
         assert ten.load(run.path).field([[0.0, 1.0]]).shape == (2, 1, 2)  # type: ignore[union-attr]
+        ahead = [ten.load(run.path).forecast(walk(20), given, 5) for given in (None, np.zeros((20, 0)))]  # type: ignore[union-attr]
+        assert ahead[0].shape == (2, 16, 5, 2) and np.array_equal(*ahead)
         assert len(ten.evaluate(run).r2[0]) == 10  # type: ignore[union-attr]
         assert ten.resume(run.path, 5, quiet=True).step == 5
 

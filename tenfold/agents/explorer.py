@@ -209,7 +209,8 @@ class ExplorerAgent:
                 move(self.online, self.belief, m, to, variance[m])
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
                 self.maps[m:m + 1] = [to.alignment(old) for old in self.maps[m:m + 1]]
-            refit(self.online.dynamics, m, z[m], variance[m], self.window.action[m, rows[:-1]], ~self.window.first[m, rows[1:]], seed)
+            actions, whole = self.window.action[m, rows[:-1]], ~self.window.first[m, rows[1:]]
+            refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed)
         self.planning.recount(z)
 
     @torch.no_grad()
@@ -269,10 +270,13 @@ class ExplorerAgent:
         with torch.no_grad():
             return self.answer(self.online.posterior(y.transpose(1, 2))[0].transpose(1, 2), one)
 
-    def forecast(self, observations: np.ndarray, actions: np.ndarray, steps: int) -> np.ndarray:
+    def forecast(self, observations: np.ndarray, actions: np.ndarray | None, steps: int) -> np.ndarray:
         """Means of the observations 1 … steps after each moment, [S, steps, Y] or [E, S, steps, Y]: [t, k − 1] foretells
         observation t + k from those until t. Actions [T', A] or [E, T', A]: a_t follows y_t, and may go on beyond the last
-        observation. S are the moments that have `steps` actions. Of several members M stands in front."""
+        observation. S are the moments that have `steps` actions. Of several members M stands in front. A model of recordings
+        without actions takes None for them."""
+        if actions is None and not self.online.actions:
+            actions = np.zeros((*np.shape(observations)[:-1], 0))
         y, one = self.recordings(observations, self.online.observations)
         a, same = self.recordings(actions, self.online.actions)
         if one != same or y.shape[1] != a.shape[1]:

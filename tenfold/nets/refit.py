@@ -10,7 +10,7 @@ b_t is what may be believed of the state before the step, not what the encoder r
 from there look longer or shorter. Fitted to readings, a field seen through much noise pulls everything to the middle; and where
 actions were chosen by looking at z_t they go with its error: G came out 5 % too large on the limit cycle for an agent that plans.
 Beliefs err too, but not along with anything that was known before the step (in a closed loop it is the error of predictions that
-has to be least; Ljung, System Identification, 1999). A belief is the prediction from the belief before, moved towards the reading:
+has to be least; Ljung, System Identification, 1999). A belief is the prediction from the one before, moved towards the reading:
 
     b_t = z_t − e·(z_t − prediction)        e: the share of a surprise that is error of the reading, in each dimension
 
@@ -31,7 +31,8 @@ from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, key, uniform
 
 PRIOR = 0.1  # how far a weight is expected to move a state in one step, whatever the unit of time
-ROUNDS, MOST_ERROR = 2, 0.95  # fits by turns with shares (more rounds overshoot), and the largest share of a surprise that is error
+ROUNDS = 2  # of fits and shares by turns: more of them overshoot
+MOST_ERROR = 0.95  # the largest share of a surprise that is error
 SURE = 1e-3  # of G, as a share of the prior's precision: actions are large and many, no prior is needed
 
 
@@ -93,8 +94,8 @@ def believed_reference(z, push, whole, weight, axis, width, error):
 @pair(believed_reference, believed_examples, rtol=1e-9, atol=1e-12)
 @njit(cache=True, error_model="numpy")
 def believed(z, push, whole, weight, axis, width, error):
-    """Beliefs [T + 1, D] along readings z, and the surprise [T, D] of each step: a belief is the reading less the share `error` [D]
-    of its surprise. A step adds W·φ and `push` [T, D]; where it is not `whole` [T], an episode begins with its reading."""
+    """Beliefs [T + 1, D] along readings z, and the surprise [T, D] of each step: a belief is the reading less the share `error`
+    [D] of its surprise. A step adds W·φ and `push` [T, D]; where it is not `whole` [T], an episode begins with its reading."""
     steps, size = push.shape
     features, grid = weight.shape[1], len(axis)
     belief, surprise = z.copy(), np.zeros_like(push)
@@ -133,8 +134,8 @@ def correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
 @torch.no_grad()
 def refit(dynamics: Dynamics, member: int, z: np.ndarray, variance: np.ndarray, a: np.ndarray, whole: np.ndarray,
           seed: int) -> None:
-    """Fits one member's dynamics to consecutive states z [T + 1, D], read with these variances, under actions a [T, A]; `whole` [T]
-    is False where the next state belongs to another episode.
+    """Fits one member's dynamics to consecutive states z [T + 1, D], read with these variances, under actions a [T, A]; `whole`
+    [T] is False where the next state belongs to another episode.
 
     The noise is what is left, and what both ends of a step are unsure by: the bound compares a step with all that z may be. Left
     alone, the means of a hesitant encoder would make it too small, and the bound would bend the encoder to the model.

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-
 MOST_CONDITION = 1e6  # of the map that is inverted: beyond this a learned space has lost a dimension
 
 
@@ -43,9 +42,9 @@ class Alignment(NamedTuple):
 
 
 def align(z_learned: np.ndarray, z_true: np.ndarray) -> Alignment:
-    """The affine map from learned states [n, D] to the true ones [n, d] of the same moments, by least squares. Where D = d it is the
-    inverse of the map from true to learned ones: true states have no error, and learned ones that err, fitted from, would shrink
-    the map by the share of their variance that is error."""
+    """The affine map from learned states [n, D] to the true ones [n, d] of the same moments, by least squares. Where D = d it is
+    the inverse of the map from true to learned ones: true states have no error, and learned ones that err, fitted from, would
+    shrink the map by the share of their variance that is error."""
     z, x = np.asarray(z_learned, np.float64), np.asarray(z_true, np.float64)
     rows, ones = np.concatenate((z, np.ones((len(z), 1))), 1), np.concatenate((x, np.ones((len(x), 1))), 1)
     solution, back = np.linalg.lstsq(rows, x, rcond=None)[0], np.linalg.lstsq(ones, z, rcond=None)[0].T

@@ -34,3 +34,13 @@ def test_field_error_by_hand() -> None:
     found = np.array([[3.0, 4.0], [0.0, 0.0]])
     assert field_error(found, true) == pytest.approx(np.sqrt(25 / 50))
     assert field_error(found, true, np.array([3.0, 1.0])) == pytest.approx(np.sqrt(25 / 100))
+
+
+def test_states_that_err_do_not_shrink_the_map() -> None:
+    """A fit from them would be too small by the share of their variance that is error, here a half."""
+    rng = np.random.default_rng(5)
+    x, matrix = rng.normal(size=(20_000, 2)), np.array([[2.0, 0.5], [-1.0, 1.0]])
+    found = align(x @ np.linalg.inv(matrix).T + 0.3 + rng.normal(size=x.shape) @ np.linalg.inv(matrix).T, x)
+    assert found.matrix == pytest.approx(matrix, abs=0.1) and found.r2 == pytest.approx(0.5, abs=0.02)
+    flat = align(np.stack((x[:, 0], x[:, 0]), 1), x)  # one dimension is lost: nothing to invert
+    assert np.abs(flat.matrix).max() < 10
