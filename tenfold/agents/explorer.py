@@ -275,7 +275,7 @@ class ExplorerAgent:
         observation t + k from those until t. Actions [T', A] or [E, T', A]: a_t follows y_t, and may go on beyond the last
         observation. S are the moments that have `steps` actions. Of several members M stands in front. A model of recordings
         without actions takes None for them."""
-        if actions is None and not self.online.actions:
+        if actions is None:
             actions = np.zeros((*np.shape(observations)[:-1], 0))
         y, one = self.recordings(observations, self.online.observations)
         a, same = self.recordings(actions, self.online.actions)
