@@ -33,6 +33,7 @@ from tenfold.ops.random import Purpose, key, uniform
 PRIOR = 0.1  # how far a weight is expected to move a state in one step, whatever the unit of time
 ROUNDS = 2  # of fits and shares by turns: more of them overshoot
 MOST_ERROR = 0.95  # the largest share of a surprise that is error
+RUNAWAY = 10  # times as large as before, surprises are of beliefs that follow a model which is not stable
 SURE = 1e-3  # of G, as a share of the prior's precision: actions are large and many, no prior is needed
 
 
@@ -160,8 +161,12 @@ def refit(dynamics: Dynamics, member: int, z: np.ndarray, variance: np.ndarray, 
         plain = solve(inputs(start), z[1:] - start, one)[0]
         given = np.ascontiguousarray(plain[:, :count]), axis, float(dynamics.width)
         push = a @ plain[:, count:].T
-        error = np.clip(error - correlation(believed(z, push, whole, *given, error)[1], whole), 0, MOST_ERROR)
-        start = believed(z, push, whole, *given, error)[0][:-1]
+        before = believed(z, push, whole, *given, error)[1]
+        error = np.clip(error - correlation(before, whole), 0, MOST_ERROR)
+        belief, surprise = believed(z, push, whole, *given, error)
+        if not np.abs(surprise[whole]).max() <= RUNAWAY * np.abs(before[whole]).max():  # nor where it is not a number
+            break
+        start = belief[:-1]
     x, moved = inputs(start), z[1:] - start
     found = solve(x, moved, bootstrap(seed, dynamics.models, rows))
     left = np.square(moved[whole] - x[whole] @ found.transpose(0, 2, 1)).mean(1)  # [N, D]

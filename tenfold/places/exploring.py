@@ -111,6 +111,10 @@ class Exploring:
         agent = ExplorerAgent(early, len(self.agent.seen[0]), self.agent.low, self.agent.high, self.agent.dt, (0,))
         agent.observe(agent.seen, agent.begins)
         agent.remember(agent.no_action() if agent.planning.idle else agent.planned())
+        if agent.refit_due(0):
+            agent.observe(agent.seen, ~agent.begins)
+            agent.remember(agent.no_action())
+            agent.refit()
 
     def statistics(self) -> dict[str, float]:
         return self.agent.statistics()

@@ -75,6 +75,15 @@ def test_a_field_read_through_much_noise_is_not_damped() -> None:
     assert np.abs(plain - A).max() > 0.4 and np.abs(found - A).max() < 0.15
 
 
+def test_beliefs_that_run_away_are_not_fitted_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were nearly all of every surprise error, beliefs would follow the model alone, and a fit to them has a model that grows."""
+    monkeypatch.setattr("tenfold.nets.refit.correlation", lambda surprise, whole: np.full(surprise.shape[1], -0.95))
+    z, a = played(5_000, error=0.06, feedback=0)
+    dynamics = linear()
+    refit(dynamics, 0, z, np.zeros_like(z), a, np.ones(len(a), np.bool_), seed=0)
+    assert float(dynamics.weight.detach().abs().max()) < 100  # nor NaN
+
+
 def test_the_noise_of_a_step_counts_what_its_ends_are_unsure_by() -> None:
     z, a = played(2_000, error=0.0, feedback=0)
     noises = []
