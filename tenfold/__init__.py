@@ -88,7 +88,7 @@ HOMES = {"Explorer": "explorer_settings", "LatentModel": "explorer_settings", "P
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 import os
 import statistics
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -258,6 +259,8 @@ def film_env(env_name: str, agent: Agent, policy: Policy, seed: int, limit: int)
     """Pictures of an episode, and how many a second."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame then asks for neither screen nor sound card
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    if sys.platform == "linux":
+        os.environ.setdefault("MUJOCO_GL", "egl")  # its default opens a window
     stage = Stage(env_name, agent, render_mode="rgb_array")
     env = stage.env
     stage.reset(episode_seeds(seed, Purpose.EVALUATE, 1)[0])
