@@ -14,7 +14,6 @@ from tenfold.errors import ConfigError, UserError
 from tenfold.explorer_settings import Explorer
 from tenfold.settings import AGENTS, ENGINES, Run, named, presets
 
-RUNS = Path("runs")
 OF_ENVIRONMENTS = ("num_envs", "actors", "where", "ahead", "on_death", "patience", "share", "vectorize", "engine", "stack",
                    "verify", "eval_episodes", "eval_policy", "episode_limit", "agent.name", "agent.window", "agent.every",
                    "agent.updates", "agent.learning_starts", "agent.first_updates")  # settings that say nothing to recordings
@@ -56,10 +55,10 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter, epilog=examples())
     train.add_argument("what", metavar="WHAT",
                        help=f"a preset ({', '.join(presets())}), an agent ({', '.join(AGENTS)}) or FILE.yaml")
-    train.add_argument("--out", metavar="FOLDER", help="where the run is kept (runs/WHAT by default)")
+    train.add_argument("--out", metavar="FOLDER", help="where the run is kept (a new folder: runs/WHAT, runs/WHAT-2, …)")
     train.add_argument("--seeds", metavar="N|A..B|A,B,…", help="train several seeds: 8 means 0 to 7; also 3..6 or 1,5,9")
     train.add_argument("--jobs", help="seeds trained at the same time (as many as there are cores)")
-    train.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
+    train.add_argument("--overwrite", action="store_true", help="replace the run in that folder (runs/WHAT without --out)")
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
     settings = train.add_argument_group("settings")
     for leaf in leaves_of(Run):
@@ -96,8 +95,8 @@ def parser() -> Parser:
         fit.add_argument(f"--{what}", default="", metavar="NAME[,…]",
                          help=f"columns (or arrays) of {what}: names, or what the columns' names begin with")
     fit.add_argument("--seeds", help=argparse.SUPPRESS)
-    fit.add_argument("--out", metavar="FOLDER", help="where the run is kept (runs/fit-FILE by default)")
-    fit.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
+    fit.add_argument("--out", metavar="FOLDER", help="where the run is kept (a new folder: runs/fit-FILE, runs/fit-FILE-2, …)")
+    fit.add_argument("--overwrite", action="store_true", help="replace the run in that folder (runs/fit-FILE without --out)")
     fit.add_argument("--quiet", action="store_true", help="no progress, only the result")
     fit.add_argument("--steps", default=argparse.SUPPRESS, help="gradient steps (3,000)")
     fit.add_argument("--eval-every", default=argparse.SUPPRESS, dest="eval_every", help="gradient steps between looks (500)")
@@ -115,8 +114,10 @@ def parser() -> Parser:
                          help="which (active,disagreement,random,zero)")
     compare.add_argument("--seeds", default="8", help="how many (8)")
     compare.add_argument("--jobs", help="policies run at the same time (as many as there are cores)")
-    compare.add_argument("--out", metavar="FOLDER", help="where they are kept (runs/compare-WHAT by default)")
-    compare.add_argument("--overwrite", action="store_true", help="replace the comparison in that folder")
+    compare.add_argument("--out", metavar="FOLDER",
+                         help="where they are kept (runs/compare-WHAT; with other settings runs/compare-WHAT-2, …)")
+    compare.add_argument("--overwrite", action="store_true",
+                         help="replace the comparison in that folder (runs/compare-WHAT without --out)")
     compare.add_argument("--quiet", action="store_true", help="no progress, only the result")
     compare.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     group = compare.add_argument_group("settings")
@@ -182,10 +183,13 @@ def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def chosen_run(given: str | None) -> Path:
-    """The run named, or the latest."""
-    if given:
-        return Path(given)
+    """The run named, or the latest: the one started last, or where that is gone or unknown the one written to last."""
     from tenfold.record.folder import is_seeds, runs_below
+    from tenfold.record.runs import RUNS, latest, settled
+    if given:
+        return settled(Path(given))
+    if path := latest():
+        return path
     found = runs_below(RUNS)
     if not found:
         raise UserError("There is no run below runs/: name a run's folder, or start one with `tenfold train cartpole`.")
@@ -208,15 +212,19 @@ def train(arguments: argparse.Namespace) -> int:
     if arguments.seeds is None and arguments.jobs is not None:
         raise UserError("--jobs says how many seeds are trained at the same time: give --seeds as well.")
     run = named(arguments.what, given)
-    out = arguments.out or str(RUNS / (Path(arguments.what).stem if arguments.what not in AGENTS else
-                                       f"{arguments.what}-{run.env.split('(')[0].replace('/', '-').replace(':', '-')}"))
     jobs = whole_number(arguments.jobs, "--jobs", 1, 1024) or 0
+    where = {"name": run_name(arguments.what, run), "overwrite": arguments.overwrite, "quiet": arguments.quiet}
     if arguments.seeds is not None:
         from tenfold.seeds import train_seeds
-        return finish_seeds(train_seeds(run, seeds_named(arguments.seeds), out, jobs=jobs, overwrite=arguments.overwrite,
-                                        quiet=arguments.quiet))
+        return finish_seeds(train_seeds(run, seeds_named(arguments.seeds), arguments.out or "", jobs=jobs, **where))
     from tenfold.training import train as start
-    return finish(start(run, out, overwrite=arguments.overwrite, quiet=arguments.quiet))
+    return finish(start(run, arguments.out or "", **where))
+
+
+def run_name(what: str, run: Run) -> str:
+    """What the folder of a run is called that was not told where to go."""
+    from tenfold.record.runs import named_after
+    return f"{what}-{named_after(run.env)}" if what in AGENTS else Path(what).stem
 
 
 def seeds_named(text: str) -> tuple[int, ...]:
@@ -299,12 +307,10 @@ def evaluate(arguments: argparse.Namespace) -> int:
     from tenfold.engines.fused import set_threads
     from tenfold.judging import evaluate as judged
     from tenfold.judging import is_explorer, scores, scores_of_seeds, tell, tell_fit, tell_seeds
-    from tenfold.record.folder import RunFolder, is_compare, is_seeds, runs_below
+    from tenfold.record.folder import RunFolder, is_seeds
     from tenfold.record.seeds import SeedsFolder
     set_threads(1)  # so small a network gains nothing by more, and threads that wait for a busy machine cost seconds
     assert episodes is not None
-    if is_compare(path):
-        raise UserError(f"{path} is a comparison of runs: name one of them, {' or '.join(map(str, sorted(runs_below(path))))}.")
     if is_seeds(path) and (seeds := SeedsFolder.open(path)).run.agent.name == "explorer":
         from tenfold.identified import judge_seeds, tell_identified
         found = judge_seeds(seeds, episodes, arguments.checkpoint, seed)
@@ -344,9 +350,9 @@ def compare(arguments: argparse.Namespace) -> int:
     seeds, jobs = whole_number(arguments.seeds, "--seeds", 1, 1024), whole_number(arguments.jobs, "--jobs", 1, 1024) or 0
     assert seeds is not None
     run = named(arguments.what, settings_given(arguments))
-    out = arguments.out or str(RUNS / f"compare-{Path(arguments.what).stem}")
     policies = tuple(word.strip() for word in arguments.policies.split(",") if word.strip())
-    result = start(run, policies, seeds, out, jobs=jobs, overwrite=arguments.overwrite, quiet=arguments.quiet)
+    result = start(run, policies, seeds, arguments.out or "", name=f"compare-{Path(arguments.what).stem}", jobs=jobs,
+                   overwrite=arguments.overwrite, quiet=arguments.quiet)
     if result.interrupted:
         print("Stopped and saved. The same command goes on.")
         return 128 + result.interrupted
@@ -440,6 +446,7 @@ def profile(arguments: argparse.Namespace) -> int:
 def show_list(arguments: argparse.Namespace) -> int:
     from tenfold.envs.vector import known_environments
     from tenfold.record.folder import is_seeds, runs_below
+    from tenfold.record.runs import RUNS
     from tenfold.record.seeds import about_run, about_seeds
     print("presets")
     for name, path in presets().items():

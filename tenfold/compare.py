@@ -1,9 +1,9 @@
 """Policies of an explorer side by side: each one run of all seeds stacked, judged on the same recordings."""
 
+import itertools
 import json
 import multiprocessing
 import os
-import shutil
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -17,12 +17,13 @@ from tenfold.config import differing, nearest, read_yaml, to_mapping
 from tenfold.errors import ConfigError, UserError
 from tenfold.explorer_settings import Explorer, Planner
 from tenfold.places.watch import deaf
-from tenfold.record.claim import Claim, claimed_below
+from tenfold.record.claim import Claim
 from tenfold.record.compare import write_figure, write_page
 from tenfold.record.display import Display, clock_face
 from tenfold.record.files import replace_file
 from tenfold.record.folder import COMPARE_KIND, is_compare, is_run, machine_card, versions, write_settings
 from tenfold.record.metrics import read_rows
+from tenfold.record.runs import Numbered, Target, destination, install, named_after, turn_latest
 from tenfold.record.seeds import latest_row, together
 from tenfold.seeds import POLL, Forward, enter_worker, train_member
 from tenfold.settings import Run
@@ -45,9 +46,10 @@ def run_of(run: Run, policy: str) -> Run:
     return replace(run, agent=replace(run.agent, planner=replace(run.agent.planner, policy=policy)))
 
 
-def compare(run: Run, policies: tuple[str, ...], seeds: int, out: str | Path, *, jobs: int = 0, overwrite: bool = False,
-            quiet: bool = False) -> Comparison:
-    """Runs every policy with `seeds` members into out/POLICY; called again it goes on where it stopped."""
+def compare(run: Run, policies: tuple[str, ...], seeds: int, out: str | Path = "", *, name: str = "", jobs: int = 0,
+            overwrite: bool = False, quiet: bool = False) -> Comparison:
+    """Runs every policy with `seeds` members into out/POLICY; called again it goes on where it stopped. Without `out` the
+    folder is the first of runs/NAME, runs/NAME-2, … that holds this comparison or is free."""
     if not isinstance(run.agent, Explorer):
         raise UserError(f"compare runs policies of agent explorer, and this is {run.agent.name}: choose a preset such as "
                         "limit-cycle.")
@@ -56,38 +58,61 @@ def compare(run: Run, policies: tuple[str, ...], seeds: int, out: str | Path, *,
             raise ConfigError("--policies", f"has {policy}, which is none of {', '.join(POLICIES)}{nearest(policy, POLICIES)}.")
     if not policies or len(set(policies)) < len(policies):
         raise ConfigError("--policies", f"= {','.join(policies)} cannot be: name at least one, none of them twice.")
-    run, path = replace(run, members=seeds), Path(out)
+    run = replace(run, members=seeds)
+    target = own_folder(destination(out, name or f"compare-{named_after(run.env)}", overwrite), run, overwrite)
     prepare(run)
     for policy in policies:  # settings that do not fit leave nothing behind; kernels compile once
         with ready(run_of(run, policy), quiet):
             pass
-    open_folder(path, run, policies, overwrite)
-    with Claim(path):
+    path, claim = open_folder(target, run, policies, overwrite)
+    with claim:
         return carry_out(path, run, policies, jobs, quiet)
 
 
-def open_folder(path: Path, run: Run, policies: tuple[str, ...], overwrite: bool) -> None:
-    """A new folder, or that of the same comparison. More policies may join one."""
+def own_folder(target: Target, run: Run, overwrite: bool) -> Target:
+    """Where the comparison is kept: the folder it goes on in, or that of a new one. What is something else is refused, and
+    passed over where the folder may have a number."""
+    if isinstance(target, Numbered):
+        taken = itertools.takewhile(os.path.lexists, target)
+        return next((path for path in taken if not other_than(path, run)), target)
+    if target.exists() and any(target.iterdir()):
+        if not is_compare(target):
+            raise UserError(f"{target} exists and is no comparison: choose another folder with --out.")
+        if not overwrite and (changed := other_than(target, run)):
+            raise UserError(f"{target} holds a comparison with another {changed}: replace it with --overwrite, or choose "
+                            "another folder with --out.")
+    return target
+
+
+def other_than(path: Path, run: Run) -> str:
+    """What tells the comparison in a folder from this one: the name of a setting; nothing where they are the same."""
+    if not is_compare(path):
+        return "kind"
     try:
-        if is_compare(path) and not overwrite:
-            before = to_mapping(Run.of(read_yaml(path / "config.yaml")))
-            changed = differing(to_mapping(run) | {"steps": 0}, before | {"steps": 0})
-            if changed:
-                raise UserError(f"{path} holds a comparison with another {changed[0]}: replace it with --overwrite, or choose "
-                                "another folder with --out.")
-        elif path.exists() and any(path.iterdir()):
-            if not is_compare(path):
-                raise UserError(f"{path} exists and is no comparison: choose another folder with --out.")
-            with claimed_below(path):
-                shutil.rmtree(path)
-        path.mkdir(parents=True, exist_ok=True)
-        there = policies_in(path)
+        before = to_mapping(Run.of(read_yaml(path / "config.yaml")))
+    except ConfigError as error:
+        return error.key or "config.yaml"
+    return next(iter(differing(to_mapping(run) | {"steps": 0}, before | {"steps": 0})), "")
+
+
+def open_folder(target: Target, run: Run, policies: tuple[str, ...], overwrite: bool) -> tuple[Path, Claim]:
+    """A new folder, or that of the same comparison. More policies may join one."""
+    about = {"kind": COMPARE_KIND, "policies": list(policies), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+             "versions": versions(), "machine": machine_card()}
+
+    def fill(path: Path) -> None:
         write_settings(path, run)
-        about = {"kind": COMPARE_KIND, "policies": [*there, *(p for p in policies if p not in there)],
-                 "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "versions": versions(), "machine": machine_card()}
         replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
+    if isinstance(target, Numbered) or overwrite or not is_compare(target):
+        return install(target, fill)
+    claim, there = Claim(target), policies_in(target)
+    about["policies"] = [*there, *(policy for policy in policies if policy not in there)]
+    try:
+        fill(target)
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
+        raise UserError(f"{target} cannot be written: {error.strerror or error}.") from None
+    turn_latest(target)
+    return target, claim
 
 
 def policies_in(path: Path) -> list[str]:

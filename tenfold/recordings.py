@@ -22,9 +22,10 @@ USUAL = {"steps": 3_000, "eval_every": 500, "checkpoint_every": 1_000, "log_ever
 def fit(file: str | Path, out: str | Path = "", *, settings: dict[str, Any] | None = None, dt: float | None = None,
         observations: str | Sequence[str] = "", actions: str | Sequence[str] = "", overwrite: bool = False,
         quiet: bool = False) -> Result:
-    """Trains a model on an NPZ or CSV file, or on what a run of an explorer recorded, into the folder `out` (runs/fit-<name> by
-    default). `settings` are those of a run, whose steps are gradient steps; `dt` is the time of a step where the file does not
-    say it; `observations` and `actions` name arrays or columns, or what names of columns begin with."""
+    """Trains a model on an NPZ or CSV file, or on what a run of an explorer recorded, into the folder `out`; without it into a
+    new one, runs/fit-NAME, runs/fit-NAME-2, …. `settings` are those of a run, whose steps are gradient steps; `dt` is the time
+    of a step where the file does not say it; `observations` and `actions` name arrays or columns, or what names of columns
+    begin with."""
     path, columns = Path(file), Columns(names_in(observations), names_in(actions))
     recording = recorded(path, None if dt is None else as_number(dt), columns)
     if recording.left_out:
@@ -33,7 +34,7 @@ def fit(file: str | Path, out: str | Path = "", *, settings: dict[str, Any] | No
     run: Run = named("explorer", base | {"env": identified(path, recording, columns)})
     if not isinstance(run.agent, Explorer):
         raise UserError(f"fit trains agent explorer, not {run.agent.name}.")
-    return train(run, out or Path("runs") / f"fit-{path.stem}", overwrite=overwrite, quiet=quiet)
+    return train(run, out, name=f"fit-{path.stem}", overwrite=overwrite, quiet=quiet)
 
 
 def names_in(given: str | Sequence[str]) -> tuple[str, ...]:

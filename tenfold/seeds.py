@@ -19,7 +19,8 @@ from tenfold.errors import ConfigError, UserError
 from tenfold.places.watch import STOPS, deaf, die_with_parent
 from tenfold.record.claim import Claim
 from tenfold.record.display import Display, clock_face
-from tenfold.record.folder import is_run
+from tenfold.record.folder import is_run, require_place
+from tenfold.record.runs import destination, named_after, turn_latest
 from tenfold.record.seeds import SeedsFolder, latest_row, summarise, write_seeds_report
 from tenfold.settings import Run
 from tenfold.training import Finished, Interrupt, prepare, ready, resume, train
@@ -38,16 +39,19 @@ class SeedsResult:
     interrupted: int = 0
 
 
-def train_seeds(run: Run, seeds: int | tuple[int, ...], out: str | Path, *, jobs: int = 0, overwrite: bool = False,
-                quiet: bool = False) -> SeedsResult:
-    """Trains `run` once for each seed (a number n means 0 … n − 1) into out/seed-0, out/seed-1, …"""
+def train_seeds(run: Run, seeds: int | tuple[int, ...], out: str | Path = "", *, name: str = "", jobs: int = 0,
+                overwrite: bool = False, quiet: bool = False) -> SeedsResult:
+    """Trains `run` once for each seed (a number n means 0 … n − 1) into out/seed-0, out/seed-1, …; without `out` into a new
+    folder, runs/NAME, runs/NAME-2, … (the name is the environment's by default)."""
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
         raise ConfigError("seeds", f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.")
+    target = destination(out, name or named_after(run.env), overwrite)
+    require_place(target, overwrite)  # here: before anything is compiled
     prepare(run)
     with ready(run, quiet):  # settings that do not fit leave nothing behind; kernels compile once, not in every process
         pass
-    return carry_out(SeedsFolder.create(Path(out), run, chosen, overwrite), jobs, quiet, None, "")
+    return carry_out(SeedsFolder.create(target, run, chosen, overwrite), jobs, quiet, None, "")
 
 
 def resume_seeds(path: str | Path, steps: int | None = None, *, engine: str = "", jobs: int = 0,
@@ -55,6 +59,7 @@ def resume_seeds(path: str | Path, steps: int | None = None, *, engine: str = ""
     """Goes on with those seeds that are not finished."""
     folder = SeedsFolder.open(Path(path))
     with Claim(folder.path):
+        turn_latest(folder.path)
         return carry_out(folder, jobs, quiet, steps, engine)
 
 

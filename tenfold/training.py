@@ -29,9 +29,10 @@ from tenfold.places.watch import refuse_in_child
 from tenfold.playing import Stopped, judged_by, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
-from tenfold.record.folder import RunFolder, versions, write_settings
+from tenfold.record.folder import RunFolder, require_place, versions, write_settings
 from tenfold.record.metrics import Metrics
 from tenfold.record.report import write_report
+from tenfold.record.runs import destination, named_after, turn_latest
 from tenfold.settings import PPO, Noisy, Run, value_at
 from tenfold.spaces import discrete_actions, observation_layout, policy_actions
 
@@ -64,13 +65,15 @@ class Finished(UserError):
     """There is nothing to resume."""
 
 
-def train(run: Run, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Result:
-    """Trains `run` from the start into the folder `out` (runs/<environment> by default)."""
-    path = Path(out) if out else Path("runs") / run.env.split("(")[0].replace("/", "-").replace(":", "-")
+def train(run: Run, out: str | Path = "", *, name: str = "", overwrite: bool = False, quiet: bool = False) -> Result:
+    """Trains `run` from the start into the folder `out`; without it into a new one, runs/NAME, runs/NAME-2, … (the name is the
+    environment's by default)."""
+    target = destination(out, name or named_after(run.env), overwrite)
+    require_place(target, overwrite)  # here: before anything is compiled
     run = replace(run, env=anchored(run.env))
     prepare(run)
     # the place before the folder: settings that do not fit leave nothing behind
-    with Interrupt() as interrupt, ready(run, quiet) as place, RunFolder.create(path, run, overwrite) as folder:
+    with Interrupt() as interrupt, ready(run, quiet) as place, RunFolder.create(target, run, overwrite) as folder:
         return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), interrupt, quiet)
 
 
@@ -79,6 +82,7 @@ def resume(path: str | Path, steps: int | None = None, *, engine: str = "", quie
     engine (then numbers differ in their last bits)."""
     folder, run = RunFolder.open(Path(path))
     with folder:
+        turn_latest(folder.path)
         return go_on(folder, run, steps, engine, quiet)
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import shutil
 import sys
 import time
 import uuid
@@ -17,6 +16,7 @@ from tenfold.config import read_yaml, to_mapping
 from tenfold.errors import UserError
 from tenfold.record.claim import Claim, claimed_below
 from tenfold.record.files import replace_file
+from tenfold.record.runs import Numbered, Target, install, settled
 from tenfold.settings import Run
 
 PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
@@ -71,36 +71,35 @@ class RunFolder:
         return self.about["id"]
 
     @classmethod
-    def create(cls, path: Path, run: Run, overwrite: bool = False) -> "RunFolder":
+    def create(cls, target: Target, run: Run, overwrite: bool = False) -> "RunFolder":
         """A new folder; one that exists is refused, or removed if it is a run and `overwrite` says so."""
+        about = {"kind": KIND, "id": uuid.uuid4().hex, "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                 "command": sys.argv, "versions": versions(), "machine": machine_card()}
+
+        def fill(made: Path) -> None:
+            folder = cls(made)
+            folder.about = about
+            for part in (folder.checkpoints, folder.rows):
+                part.mkdir()
+            write_settings(made, run)
+            folder.write_about()
+        require_place(target, overwrite)
+        path, claim = install(target, fill)
         folder = cls(path)
-        folder.about = {"kind": KIND, "id": uuid.uuid4().hex, "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                        "command": sys.argv, "versions": versions(), "machine": machine_card()}
-        made = path.absolute()
-        made = made.with_name(f".{made.name}.{os.getpid()}.new")  # the new folder stands complete before the old one goes
-        try:
-            require_place(path, overwrite)
-            with claimed_below(path):
-                for part in (made / folder.checkpoints.name, made / folder.rows.name):
-                    part.mkdir(parents=True)
-                write_settings(made, run)
-                folder.write_about(made)
-                folder.claim = Claim(made)  # it stays with the folder when that is renamed
-                if path.exists():
-                    shutil.rmtree(path)
-                made.rename(path)
-        except OSError as error:
-            shutil.rmtree(made, ignore_errors=True)
-            raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
+        folder.about, folder.claim = about, claim
         return folder
 
-    def write_about(self, path: Path | None = None) -> None:
-        replace_file((path or self.path) / "run.json", json.dumps(self.about, indent=1).encode())
+    def write_about(self) -> None:
+        replace_file(self.path / "run.json", json.dumps(self.about, indent=1).encode())
 
     @classmethod
     def open(cls, path: Path) -> tuple["RunFolder", Run]:
+        path = settled(path)
         if not os.path.lexists(path):
             raise UserError(f"{path} does not exist: `tenfold list` shows the runs below runs/.")
+        if is_compare(path):
+            runs = " or ".join(map(str, sorted(runs_below(path))))
+            raise UserError(f"{path} is a comparison of runs: name one of them, {runs}; the same `tenfold compare` goes on.")
         if not is_run(path):
             raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
         folder = cls(path)
@@ -110,9 +109,12 @@ class RunFolder:
         return folder, Run.of(read_yaml(path / "config.yaml"))
 
 
-def require_place(path: Path, overwrite: bool) -> None:
-    """Refuses a folder that holds something: anything that is not ours, and a run unless `overwrite` says so. Nor can the
-    folder be replaced in which this process is."""
+def require_place(target: Target, overwrite: bool) -> None:
+    """Refuses a folder that holds something: anything that is not ours, a run unless `overwrite` says so, and one that another
+    process trains. Nor can the folder be replaced in which this process is. A number is always free."""
+    if isinstance(target, Numbered):
+        return
+    path = target
     if Path.cwd().is_relative_to(path.resolve()):
         raise UserError(f"{path} is the folder you are in, or holds it: name a folder of the run's own with --out, such as "
                         f"{path / 'run'}.")
@@ -123,6 +125,8 @@ def require_place(path: Path, overwrite: bool) -> None:
     if not overwrite:
         raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, replace it with "
                         "--overwrite (in Python overwrite=True), or choose another folder with --out.")
+    with claimed_below(path):
+        """Nobody else is there."""
 
 
 def write_settings(path: Path, run: Run) -> None:

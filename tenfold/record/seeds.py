@@ -3,7 +3,6 @@
 import html
 import json
 import os
-import shutil
 import sys
 import time
 from dataclasses import dataclass, field, replace
@@ -16,13 +15,14 @@ import yaml
 from tenfold.config import read_yaml, to_mapping
 from tenfold.envs.vector import anchored
 from tenfold.errors import UserError
-from tenfold.record.claim import Claim, claimed_below
+from tenfold.record.claim import Claim
 from tenfold.record.curves import entitle, part_names, parts_figure
 from tenfold.record.files import replace_file
 from tenfold.record.folder import SEEDS_KIND, RunFolder, machine_card, require_place, versions, write_settings
 from tenfold.record.metrics import WINDOW, read_rows
 from tenfold.record.portrait import as_png, new_figure
 from tenfold.record.report import STYLE, components, in_text, table
+from tenfold.record.runs import Target, install, settled
 from tenfold.settings import Run
 
 RESAMPLES = 2000
@@ -52,24 +52,21 @@ class SeedsFolder:
         return replace(self.run, seed=seed)
 
     @classmethod
-    def create(cls, path: Path, run: Run, seeds: tuple[int, ...], overwrite: bool = False) -> "SeedsFolder":
+    def create(cls, target: Target, run: Run, seeds: tuple[int, ...], overwrite: bool = False) -> "SeedsFolder":
         run = replace(run, env=anchored(run.env))
         about = {"kind": SEEDS_KIND, "seeds": list(seeds), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                  "command": sys.argv, "versions": versions(), "machine": machine_card()}
-        try:
-            require_place(path, overwrite)
-            with claimed_below(path):
-                if path.exists():
-                    shutil.rmtree(path)
-                path.mkdir(parents=True)
-            write_settings(path, run)
-            replace_file(path / "seeds.json", json.dumps(about, indent=1).encode())
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror or error}.") from None
-        return cls(path, run, seeds, Claim(path))
+
+        def fill(made: Path) -> None:
+            write_settings(made, run)
+            replace_file(made / "seeds.json", json.dumps(about, indent=1).encode())
+        require_place(target, overwrite)
+        path, claim = install(target, fill)
+        return cls(path, run, seeds, claim)
 
     @classmethod
     def open(cls, path: Path) -> "SeedsFolder":
+        path = settled(path)
         seeds = json.loads((path / "seeds.json").read_text()).get("seeds")
         if not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
             raise UserError(f"{path / 'seeds.json'} does not say which seeds there are: write them back, such as "
