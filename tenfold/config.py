@@ -12,10 +12,11 @@ import re
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -54,12 +55,37 @@ NotNegative = Annotated[float, Limits(0)]
 
 
 @dataclass(frozen=True)
+class Follows:
+    """A default that another setting decides: `values` by what the setting at `path` is, `otherwise` for all others."""
+
+    path: str
+    values: Mapping[Any, Any]
+    otherwise: Any
+
+    def __str__(self) -> str:
+        cases = [f"{show(value)} where {self.path} is {show(case)}" for case, value in self.values.items()]
+        return ", ".join([*cases, f"else {show(self.otherwise)}"])
+
+    def of(self, config: "Config") -> Any:
+        return self.values.get(attrgetter(self.path)(config), self.otherwise)
+
+
+def follows(path: str, values: Mapping[Any, Any], otherwise: Any) -> Any:
+    """`Follows` as the default of a field of any type: a config that was made holds the value, never this."""
+    return field(default=Follows(path, types.MappingProxyType(values), otherwise))
+
+
+@dataclass(frozen=True)
 class Config:
     """A group of settings. Every value is converted and judged on construction, wherever it came from."""
 
     def __post_init__(self) -> None:
-        for name, hint in hints(type(self)).items():
-            object.__setattr__(self, name, convert(getattr(self, name), hint, name))
+        def decided(name: str) -> bool:
+            return not isinstance(getattr(self, name), Follows)
+        for name, hint in sorted(hints(type(self)).items(), key=lambda one: not decided(one[0])):
+            value = getattr(self, name)
+            value = value.of(self) if isinstance(value, Follows) else value
+            object.__setattr__(self, name, convert(value, hint, name))
         self.check()
 
     def check(self) -> None:

@@ -17,6 +17,7 @@ from tenfold.config import (
     Positive,
     Share,
     Whole,
+    follows,
     merge,
     nearest,
     read_yaml,
@@ -26,6 +27,7 @@ from tenfold.errors import ConfigError
 from tenfold.explorer_settings import Explorer
 
 PRESETS = Path(__file__).parent / "presets"
+MINIBATCH = 64  # steps of a policy's minibatch, where the settings do not say how many there are
 
 
 @dataclass(frozen=True)
@@ -234,12 +236,12 @@ class PPO(Config):
     """learning rate of Adam: a number, linear(start, end, steps) or exponential(start, end, steps)"""
     adam_eps: Positive = 1e-5
     """Adam's denominator offset"""
-    horizon: Count = 128
+    horizon: Count = 256
     """steps of every environment between two learning phases"""
-    epochs: Count = 4
+    epochs: Count = 10
     """times each step of a learning phase is learned from"""
-    minibatches: Count = 4
-    """parts an epoch is divided into, one gradient update each"""
+    minibatches: Count | None = None
+    """parts an epoch is divided into, one gradient update each; none: as many as make parts of 64 steps"""
     clip: Positive = 0.2
     """how far the ratio of new to old probability counts, up and down"""
     value_clip: Positive | None = None
@@ -274,6 +276,10 @@ class PPO(Config):
     net: PolicyNet = field(default_factory=PolicyNet)
     """policy and value are two such networks"""
 
+    def parts(self, rows: int) -> int:
+        """Minibatches of an epoch over `rows` steps."""
+        return self.minibatches or max(1, rows // MINIBATCH)
+
     def check(self) -> None:
         if self.squash and self.baseline == "counterfactual":
             raise ConfigError("baseline", "= counterfactual is for discrete actions, and squash for continuous ones.")
@@ -286,18 +292,18 @@ Agent = DQN | PPO | Explorer
 class Run(Config):
     """One training run."""
 
-    env: str = "CartPole-v1"
+    env: str = follows("agent.name", {"explorer": "tenfold/LimitCycle-v0"}, "CartPole-v1")
     """a Gymnasium environment id, with its arguments if any: "FrozenLake-v1(is_slippery=false)"; "my_module:MyEnv-v0" imports
     my_module first"""
     agent: Agent = field(default_factory=DQN)
     """the agent's settings"""
-    steps: Count = 50_000
+    steps: Count = follows("agent.name", {"explorer": 10_000}, 50_000)
     """environment steps in all"""
     seed: Annotated[int, Limits(0, 2**63 - 1)] = 0
     """one number that determines the whole run"""
     members: Annotated[int, Limits(1, 1024)] = 1
     """seeds of an explorer that are trained together as one stack, each as it would be alone: seed, seed + 1, …"""
-    num_envs: Count = 1
+    num_envs: Count = follows("agent.name", {"ppo": 8}, 1)
     """environments stepped together (by each actor); of worlds with several agents, worlds"""
     actors: Annotated[int, Limits(1, 1024)] = 1
     """how many act for the one learner, each with environments and draws of its own"""
@@ -325,7 +331,7 @@ class Run(Config):
     """where the networks live; auto is cpu, or several CUDA devices where there are agents with a network each"""
     threads: Annotated[int, Limits(1, 1024)] = 1
     """threads of PyTorch"""
-    eval_every: Whole = 10_000
+    eval_every: Whole = follows("agent.name", {"explorer": 1_000}, 10_000)
     """environment steps between evaluations by the greedy policy (they choose the best checkpoint); 0: never"""
     eval_episodes: Annotated[int, Limits(1, 10**6)] = 10
     """episodes of such an evaluation"""
@@ -359,7 +365,7 @@ class Run(Config):
         if self.members > 1:
             raise ConfigError("members", f"= {self.members} is for agent explorer: other agents take --seeds.")
         if isinstance(self.agent, PPO):
-            if self.agent.horizon * self.num_envs * self.actors < self.agent.minibatches:
+            if self.agent.horizon * self.num_envs * self.actors < (self.agent.minibatches or 1):
                 raise ConfigError("agent.minibatches", f"= {self.agent.minibatches} is more than the {self.agent.horizon} x "
                                   f"{self.num_envs * self.actors} steps of a learning phase: raise agent.horizon or num_envs.")
             return
@@ -370,7 +376,6 @@ class Run(Config):
 
 
 AGENTS: dict[str, type[DQN] | type[PPO] | type[Explorer]] = {"dqn": DQN, "ppo": PPO, "explorer": Explorer}
-PPO_ENVS = 8  # environments stepped together when `ppo` is trained without a preset
 ENGINES = {"fused": "a whole round in one compiled call: fully connected networks on the CPU",
            "compiled": "the update as one graph through torch.compile: on the CPU, not for graphs; half a minute to compile",
            "plain": "eager PyTorch autograd, any network, any device: the reference"}
@@ -385,8 +390,7 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
     if what in presets():
         base = read_yaml(presets()[what])
     elif what in AGENTS:
-        base = {"agent": {"name": what}} | ({"num_envs": PPO_ENVS} if what == "ppo" else {})
-        base |= {"env": "tenfold/LimitCycle-v0", "steps": 10_000, "eval_every": 1_000} if what == "explorer" else {}
+        base = {"agent": {"name": what}}
     elif what.endswith((".yaml", ".yml")):
         if not Path(what).is_file():
             raise ConfigError("", f"{what} is not there: give a YAML file, a preset or an agent (tenfold list shows them).")

@@ -253,7 +253,7 @@ class FusedPPO(PlainPPO):
         count, features, outputs = envs.num_envs, int(p_sizes[0]), int(max(p_sizes[1:].sum(), v_sizes[1:].sum()))
         batch, options = int(max(np.diff(self.bounds))), agent.actions.options
         r, norm = rollout, agent.norm
-        self.rule = rules(agent)
+        self.rule = rules(agent, rollout.minibatches)
         reals, sizes = len(agent.actions.low), np.array(agent.actions.sizes, np.int64)
         statistics = (norm.count, norm.mean, norm.m2, norm.inv_std) if norm else (np.zeros(1, np.int64), *np.zeros((3, 1)))
         self.arrays: tuple[Any, ...] = (
@@ -302,7 +302,7 @@ class FusedPPO(PlainPPO):
     def learn(self, first: int, last: int, step: int) -> bool:
         self.counter[:4] = step, 0, first, last
         fused_ppo(UPDATE, *self.arrays)
-        return last % self.agent.config.minibatches > 0 or self.rule[MOVED] <= self.rule[TARGET_KL]
+        return last % self.rollout.minibatches > 0 or self.rule[MOVED] <= self.rule[TARGET_KL]
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
         """Rounds from the given counts until an episode ends, `most` or a moment; returns the counts after them."""
@@ -333,7 +333,7 @@ class FusedPPO(PlainPPO):
         self.chosen = False
 
 
-def rules(agent: PPOAgent) -> np.ndarray:
+def rules(agent: PPOAgent, minibatches: int) -> np.ndarray:
     """The settings as numbers."""
     config, rule = agent.config, np.zeros(RULES)
     assert isinstance(agent.online, PolicyNetwork)
@@ -342,7 +342,7 @@ def rules(agent: PPOAgent) -> np.ndarray:
     rule[SCALE], rule[NORMALIZE] = config.reward_scale, config.normalize_advantage
     rule[CLIP], rule[VALUE_CLIP], rule[VALUE_WEIGHT] = config.clip, config.value_clip or np.inf, config.value_weight
     rule[ENTROPY], rule[CLIP_NORM], rule[ADAM_EPS] = config.entropy, config.clip_norm or np.inf, config.adam_eps
-    rule[TARGET_KL], rule[MINIBATCHES], rule[EPOCHS] = config.target_kl or np.inf, config.minibatches, config.epochs
+    rule[TARGET_KL], rule[MINIBATCHES], rule[EPOCHS] = config.target_kl or np.inf, minibatches, config.epochs
     if agent.norm:
         rule[NORM], rule[NORM_CLIP], rule[NORM_EPS] = True, agent.norm.clip, agent.norm.epsilon
     rule[REFUSE] = config.on_empty == "raise"

@@ -24,14 +24,14 @@ class PlainPPO:
     def __init__(self, agent: PPOAgent, rollout: Rollout, envs: Environments) -> None:
         self.agent, self.rollout, self.envs = agent, rollout, envs
         self.sums = np.zeros(len(STATISTICS) + 1)  # of the statistics, and the number of updates
-        self.per_phase = agent.config.epochs * agent.config.minibatches
+        self.per_phase = agent.config.epochs * rollout.minibatches
         rows = rollout.order.size
         self.rows: Tensors = {name: torch.from_numpy(getattr(rollout, name)).flatten(0, 1)
                               for name in ("obs", "chosen", "real", "log_p", "value", "advantage", "target", "weight")}
         if rollout.mask.shape[-1]:
             self.rows["mask"] = torch.from_numpy(rollout.mask).flatten(0, 1)
         self.staging = Staging(agent.device)
-        parts = agent.config.minibatches
+        parts = rollout.minibatches
         self.bounds = [rows * part // parts for part in range(parts + 1)]
         self.parts = PartsRecord(agent, rollout, envs.component_names, envs.action_names) if envs.component_names else None
         self.each: Tensors = {}  # of a phase with counterfactual baselines: advantage and log-probability of each component
@@ -102,15 +102,15 @@ class PlainPPO:
 
     def learn(self, first: int, last: int, step: int) -> bool:
         """Updates number first … last − 1 of the phase; False where the policy has moved far enough and the phase ends."""
-        agent, config = self.agent, self.agent.config
+        agent, target_kl, parts = self.agent, self.agent.config.target_kl, self.rollout.minibatches
         for number in range(first, last):
-            part = number % config.minibatches
+            part = number % parts
             if part == 0:
                 shuffle(agent.keys[Purpose.SHUFFLE], agent.count[1], self.rollout.order)
                 agent.count[1] += 1
                 self.moved = 0.0
-            self.moved += self.update_once(part, step) / config.minibatches
-            if config.target_kl and part == config.minibatches - 1 and self.moved > config.target_kl:
+            self.moved += self.update_once(part, step) / parts
+            if target_kl and part == parts - 1 and self.moved > target_kl:
                 return False
         return True
 

@@ -60,7 +60,7 @@ class PolicyLockstep:
         checks = {name: np.inf if np.isnan(found) else found for name, found in checks.items()}
         where = max(checks, key=checks.__getitem__)
         if checks[where] > 1:
-            part = number % self.plain.agent.config.minibatches
+            part = number % self.plain.rollout.minibatches
             batch = {name: np.ascontiguousarray(rows.numpy()) for name, rows in self.plain.minibatch(part).items()}
             refuse(self.folder, batch, self.before, self.engine.agent, self.plain.agent, checks[where], where)
         self.compared += 1

@@ -40,6 +40,7 @@ class Rollout:
         self.sum_of_components = config.advantage_of == "components"
         self.count = np.zeros(1, np.int64)
         self.order = np.zeros(t * b, np.int64)  # of the rows, in an epoch
+        self.minibatches = config.parts(t * b)
         self.gamma, self.lam = config.gamma, config.lam
         self.scale, self.normalize = config.reward_scale, config.normalize_advantage
 

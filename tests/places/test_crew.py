@@ -25,7 +25,7 @@ CASES = {"dqn": {"env": "CartPole-v1", "agent": DQN, "num_envs": 2},
          "five agents": {"env": "tenfold/TreasureSmall-v0", "agent": IMPLICIT, "num_envs": 2},
          "policy": {"env": "tenfold/CartPole-v1", "agent": PPO, "num_envs": 2},
          "normalised policy": {"env": "CartPole-v1", "agent": PPO | {"normalize_obs": True}, "num_envs": 2},
-         "masked policy": {"env": "tenfold/JobShop-v0(instance=ft06)", "agent": PPO | {"on_empty": "absent"}},
+         "masked policy": {"env": "tenfold/JobShop-v0(instance=ft06)", "agent": PPO | {"on_empty": "absent"}, "num_envs": 1},
          "colony's policy": {"env": "tenfold/Durotaxis-v0(mode=nodes,substrate=bend)", "num_envs": 2,
                              "agent": PPO | {"on_empty": "absent", "squash": True, "net": {"hidden": [16, 16]}}}}
 

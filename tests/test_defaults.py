@@ -1,0 +1,48 @@
+"""One default for each setting, whatever the way in."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+import tenfold as ten
+from tenfold.config import Config, Count, follows, leaves_of, show, to_mapping
+from tenfold.settings import AGENTS, named
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_way_in_has_the_same_defaults(agent, tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text(f"agent: {{name: {agent}}}\n")
+    expected = ten.Run(agent=AGENTS[agent]())
+    assert named(agent) == expected
+    assert named(str(file)) == expected
+    assert ten.Run.of({"agent": {"name": agent}}) == expected
+    assert ten.Run.of(to_mapping(expected)) == expected
+
+
+def test_environments_stepped_together_follow_the_agent_and_the_help_says_so():
+    assert (ten.Run(agent=ten.PPO()).num_envs, ten.Run(agent=ten.DQN()).num_envs) == (8, 1)
+    assert ten.Run(agent=ten.PPO(), num_envs=3).num_envs == 3
+    assert replace(ten.Run(agent=ten.PPO()), seed=5).num_envs == 8
+    told = {leaf.path: show(leaf.default) for leaf in leaves_of(ten.Run)}
+    assert told["num_envs"] == "8 where agent.name is ppo, else 1"
+    assert told["env"] == "tenfold/LimitCycle-v0 where agent.name is explorer, else CartPole-v1"
+
+
+@dataclass(frozen=True)
+class Heat(Config):
+    rounds: Count = follows("place", {"north": 4}, 2)
+    """how often"""
+    place: str = "south"
+    """where"""
+
+
+def test_a_default_that_follows_is_decided_when_the_settings_are_made():
+    assert (Heat().rounds, Heat(place="north").rounds, Heat(place="north", rounds=7).rounds) == (2, 4, 7)
+    assert Heat.of({"place": "north"}).rounds == 4
+    assert show(next(iter(leaves_of(Heat))).default) == "4 where place is north, else 2"
+
+
+def test_minibatches_hold_64_steps_unless_their_number_is_given():
+    assert [ten.PPO().parts(rows) for rows in (1, 63, 64, 2048, 2100)] == [1, 1, 1, 32, 32]
+    assert ten.PPO(minibatches=5).parts(2048) == 5
