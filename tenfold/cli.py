@@ -137,7 +137,7 @@ def parser() -> Parser:
     bench.add_argument("--list", action="store_true", help="show the names")
     profile = commands.add_parser("profile", help="show where a run's time goes, engine by engine", allow_abbrev=False)
     profile.add_argument("what", metavar="WHAT", help="a preset, an agent or FILE.yaml, as for train")
-    profile.add_argument("--engine", dest="engines", default="plain,fused", metavar="A,B", help="which engines (plain,fused)")
+    profile.add_argument("--engine", dest="engines", metavar="A,B", help="which engines (plain, and fused where it fits)")
     profile.add_argument("--for", dest="length", default="3k", metavar="STEPS", help="environment steps to time (3k)")
     profile.add_argument("--trace", metavar="FILE", help="where the Chrome trace goes (profile.json)")
     group = profile.add_argument_group("settings")
@@ -400,26 +400,15 @@ def check(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def writable(path: Path, flag: str) -> Path:
-    """A file that is written after much work; refused before it where that cannot be."""
-    try:
-        new = not path.exists()
-        path.open("a").close()
-        if new:
-            path.unlink()
-    except OSError as error:
-        raise UserError(f"{flag} {path} cannot be written: {error.strerror or error}.") from None
-    return path
-
-
 def bench(arguments: argparse.Namespace) -> int:
     from tenfold.engines.fused import set_threads
     from tenfold.measure import as_json, choose, run_all, show_rows
+    from tenfold.record.files import for_writing
     chosen = choose(arguments.names, arguments.peers)
     if arguments.list:
         print("\n".join(chosen))
         return 0
-    file = writable(Path(arguments.json), "--json") if arguments.json else None
+    file = for_writing(Path(arguments.json), "--json") if arguments.json else None
     set_threads(1)
     rows = run_all(chosen)
     if arguments.json == "":
@@ -432,11 +421,12 @@ def bench(arguments: argparse.Namespace) -> int:
 
 
 def profile(arguments: argparse.Namespace) -> int:
-    from tenfold.profiling import profile_run, show_profiles, verdict, write_trace
+    from tenfold.profiling import engines_for, profile_run, show_profiles, verdict, write_trace
+    from tenfold.record.files import for_writing
     run, steps = named(arguments.what, settings_given(arguments)), whole_number(arguments.length, "--for", 1, 10**8)
     assert steps is not None
-    trace = writable(Path(arguments.trace or "profile.json"), "--trace")
-    profiles = [profile_run(run, engine.strip(), steps) for engine in arguments.engines.split(",")]
+    trace = for_writing(Path(arguments.trace or "profile.json"), "--trace")
+    profiles = [profile_run(run, engine, steps) for engine in engines_for(run, arguments.engines)]
     show_profiles(profiles)
     write_trace(profiles, trace)
     print(f"{verdict(profiles)}\ntrace: {trace} (open it at chrome://tracing or ui.perfetto.dev)")

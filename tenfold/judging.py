@@ -11,8 +11,9 @@ from tenfold.colonies import Deployment, Trial
 from tenfold.envs.treasure_play import yardsticks
 from tenfold.envs.treasure_rules import is_gridworld
 from tenfold.errors import ConfigError, UserError
+from tenfold.filming import film
 from tenfold.ops.random import Purpose
-from tenfold.playing import Score, film, judged_by, play, uniformly_random
+from tenfold.playing import Score, judged_by, play, uniformly_random
 from tenfold.record.checkpoint import Checkpoints
 from tenfold.record.files import replace_file
 from tenfold.record.folder import RunFolder

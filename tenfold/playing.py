@@ -1,11 +1,10 @@
-"""Playing episodes with a fixed policy: evaluation, the random yardstick, video."""
+"""Playing episodes with a fixed policy: evaluation, and the random yardstick."""
 
-import os
+import math
 import statistics
-import sys
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,14 @@ import torch
 
 from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent, told_to_user
-from tenfold.envs.vector import SEED_BITS, Environments, MaskReader, is_multiagent, make_env, make_environments
-from tenfold.errors import UserError
+from tenfold.envs.vector import CALLERS, SEED_BITS, MaskReader, fault_of, is_multiagent, make_env
+from tenfold.envs.worlds import Worlds, make_worlds
+from tenfold.errors import EnvironmentFault, UserError
 from tenfold.memory.frames import Frames, Seen
 from tenfold.ops.random import Purpose, below, bits, fill_normal, fill_uniform, key, uniform
 
 NOT = np.zeros(1, np.bool_)
-PALETTE = 256  # colours of a GIF: a frame that has no more of them keeps every one
+CALLERS.add(__file__)
 LANES = 16  # episodes played side by side, so that one forward pass serves all of them
 
 
@@ -128,29 +128,55 @@ class Stage:
         self.masks = MaskReader(self.env.observation_space, agent.actions) if isinstance(agent, PPOAgent) else None
         self.decode = agent.actions.decode if isinstance(agent, PPOAgent) and agent.actions.parts else None
         self.own = self.row = np.zeros(agent.layout.shape, agent.layout.dtype)
+        self.fallible = self.own.dtype.kind == "f"  # whole numbers are always finite
+        self.episode = self.length = 0
         self.mask: np.ndarray | None = None
         self.frames: Frames | None = None
         if frames_of(agent) > 1:
             self.frames = Frames(frames_of(agent), agent.layout, 1)
             self.row = self.frames.seen[0]
 
-    def reset(self, seed: int) -> None:
-        self.see(*self.env.reset(seed=seed))
+    def reset(self, seed: int, episode: int = 0) -> None:
+        self.episode, self.length = episode, 0
+        try:
+            self.see(*self.env.reset(seed=seed))
+        except UserError:
+            raise
+        except Exception as error:
+            raise fault_of(self.place, "reset", error) from error
         if self.frames:
             self.frames.begin(self.own[None])
 
     def step(self, action: Any) -> tuple[float, bool, dict[str, Any]]:
         """(reward, whether the episode is over, info)."""
-        obs, reward, terminated, truncated, info = self.env.step(self.decode(action) if self.decode else action)
-        self.see(obs, info)
+        try:
+            obs, reward, terminated, truncated, info = self.env.step(self.decode(action) if self.decode else action)
+            self.length += 1
+            self.see(obs, info)
+            reward = float(reward)
+        except UserError:
+            raise
+        except Exception as error:
+            raise fault_of(self.place, "step", error) from error
+        if not math.isfinite(reward):
+            raise EnvironmentFault(f"{self.place}: the reward is not finite; mend the environment, or clip what it returns.")
         if self.frames:
             self.frames.push(NOT, NOT, self.own[None], self.own[None])
-        return float(reward), terminated or truncated, info
+        return reward, terminated or truncated, info
 
     def see(self, obs: Any, info: dict[str, Any]) -> None:
         self.agent.layout.write(obs, self.own)
+        if self.fallible and not np.isfinite(self.own).all():
+            raise EnvironmentFault(f"{self.place}: the observation is not finite; mend the environment, or clip what it returns.")
         if self.masks:
             self.mask = self.masks.read(obs, info, self.name)
+
+    @property
+    def place(self) -> str:
+        return f"{self.name}, evaluation, episode {self.episode}, step {self.length}"
+
+    def close(self) -> None:
+        self.env.close()
 
 
 def episode_seeds(seed: int, purpose: Purpose, episodes: int) -> list[int]:
@@ -170,13 +196,18 @@ def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, 
     """
     if is_multiagent(env_name):
         return play_worlds(env_name, agent, policy, episodes, seed, purpose, limit, stop)
-    lanes = min(LANES, episodes)
-    stages = [Stage(env_name, agent) for _ in range(lanes)]
-    seeds = episode_seeds(seed, purpose, episodes)
+    with ExitStack() as opened:
+        stages = [opened.enter_context(closing(Stage(env_name, agent))) for _ in range(min(LANES, episodes))]
+        return play_stages(stages, policy, episode_seeds(seed, purpose, episodes), limit, stop)
+
+
+def play_stages(stages: list[Stage], policy: Policy, seeds: list[int], limit: int, stop: Callable[[], bool]) -> Score:
+    """`play` on these stages, an episode for each seed."""
+    lanes, episodes = len(stages), len(seeds)
     episode, step = np.arange(lanes), np.zeros(lanes, np.int64)
     returns, lengths, infos = [0.0] * episodes, [0] * episodes, [{} for _ in range(episodes)]
-    for stage, own in zip(stages, seeds, strict=False):
-        stage.reset(own)
+    for e, stage in enumerate(stages):
+        stage.reset(seeds[e], e)
     playing = np.arange(lanes)
     while playing.size:
         if stop():
@@ -184,7 +215,7 @@ def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, 
         rows = np.stack([stages[i].row for i in playing])
         masks = [stages[i].mask for i in playing]
         if any((mask is None) != (masks[0] is None) for mask in masks):
-            raise UserError(f"{env_name} gives an action mask with some observations and none with others.")
+            raise UserError(f"{stages[0].name} gives an action mask with some observations and none with others.")
         mask = None if masks[0] is None else np.stack(masks)  # type: ignore[arg-type]
         actions = policy(rows, mask, episode[playing], step[playing])
         for i, action in zip(playing.tolist(), actions.tolist() if actions.ndim == 1 else actions, strict=True):
@@ -197,10 +228,8 @@ def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, 
                 infos[e] = info
                 episode[i], step[i] = e + lanes, 0
                 if episode[i] < episodes:
-                    stages[i].reset(seeds[episode[i]])
+                    stages[i].reset(seeds[episode[i]], int(episode[i]))
         playing = playing[episode[playing] < episodes]
-    for stage in stages:
-        stage.env.close()
     return Score(returns, lengths, infos)
 
 
@@ -210,10 +239,17 @@ def play_worlds(env_name: str, agent: Agent, policy: Policy, episodes: int, seed
 
     World w plays the episodes w, w + worlds, …; a world whose episode is not over after `limit` steps is cut there.
     """
-    worlds = min(LANES, episodes)
     own = episode_seeds(seed, purpose, 1)[0]
-    envs = make_environments(env_name, worlds, own, "scalar", isinstance(agent, PPOAgent))
-    seen = Seen(frames_of(agent), envs)
+    with closing(make_worlds(env_name, min(LANES, episodes), own, isinstance(agent, PPOAgent))) as envs:
+        found = play_lanes(envs, agent, policy, episodes, limit, stop)
+    scores = [found[e] for e in range(episodes)]
+    return Score([ret for ret, _, _ in scores], [length for _, length, _ in scores], [{"each": each} for _, _, each in scores])
+
+
+def play_lanes(envs: Worlds, agent: Agent, policy: Policy, episodes: int, limit: int,
+               stop: Callable[[], bool]) -> dict[int, tuple[float, int, tuple[float, ...]]]:
+    """Of each episode the mean return, the length and every agent's own return."""
+    worlds, seen = envs.worlds, Seen(frames_of(agent), envs)
     found: dict[int, tuple[float, int, tuple[float, ...]]] = {}
     number, step = np.arange(worlds), np.zeros(worlds, np.int64)
     returns = np.zeros(envs.num_envs)
@@ -222,111 +258,18 @@ def play_worlds(env_name: str, agent: Agent, policy: Policy, episodes: int, seed
             raise Stopped
         address = np.tile(number, envs.agents) + np.repeat(np.arange(envs.agents), worlds) * episodes
         envs.step(policy(seen.rows, envs.mask, address, np.tile(step, envs.agents)))
-        seen.step()
         step += 1
         returns += np.where(envs.skipped, 0.0, envs.reward)
-        ended = {episode.env: episode for episode in envs.finished}
+        ended = {episode.env for episode in envs.finished}
         for w in range(worlds):
             if w not in ended and step[w] < limit:
                 continue
+            if w not in ended:
+                envs.cut(w)
             each = tuple(returns[w::worlds].tolist())
             if number[w] < episodes:
                 found.setdefault(int(number[w]), (sum(each) / envs.agents, int(step[w]), each))
             number[w], step[w] = number[w] + worlds, 0
             returns[w::worlds] = 0.0
-    envs.close()
-    scores = [found[e] for e in range(episodes)]
-    return Score([ret for ret, _, _ in scores], [length for _, length, _ in scores], [{"each": each} for _, _, each in scores])
-
-
-def film(env_name: str, agent: Agent, policy: Policy, seed: int, path: Path, limit: int = 3_000) -> int:
-    """One episode (at most `limit` steps) as a GIF or MP4, without a screen. Returns its number of frames."""
-    if path.suffix not in (".gif", ".mp4"):
-        raise UserError(f"--video {path}: the file must end in .gif or .mp4.")
-    try:
-        path.open("wb").close()
-    except OSError as error:
-        raise UserError(f"--video {path} cannot be written: {error.strerror or error}.") from None
-    if is_multiagent(env_name):
-        frames, rate = film_world(env_name, agent, policy, seed, limit)
-    else:
-        frames, rate = film_env(env_name, agent, policy, seed, limit)
-    (write_gif if path.suffix == ".gif" else write_mp4)(path, frames, rate)
-    return len(frames)
-
-
-def film_env(env_name: str, agent: Agent, policy: Policy, seed: int, limit: int) -> tuple[list[np.ndarray], int]:
-    """Pictures of an episode, and how many a second."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame then asks for neither screen nor sound card
-    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    if sys.platform == "linux":
-        os.environ.setdefault("MUJOCO_GL", "egl")  # its default opens a window
-    stage = Stage(env_name, agent, render_mode="rgb_array")
-    env = stage.env
-    stage.reset(episode_seeds(seed, Purpose.EVALUATE, 1)[0])
-    frames, done, step = [frame_of(env, env_name)], False, 0
-    while not done and step < limit:
-        mask = None if stage.mask is None else stage.mask[None]
-        action = policy(stage.row[None], mask, np.zeros(1, np.int64), np.array([step]))
-        _, done, _ = stage.step(action.tolist()[0] if action.ndim == 1 else action[0])
-        frames.append(frame_of(env, env_name))
-        step += 1
-    env.close()
-    return frames, int(env.metadata.get("render_fps") or 30)
-
-
-def film_world(env_name: str, agent: Agent, policy: Policy, seed: int, limit: int) -> tuple[list[np.ndarray], int]:
-    """The same for a world with several agents."""
-    envs = make_environments(env_name, 1, episode_seeds(seed, Purpose.EVALUATE, 1)[0], "scalar", isinstance(agent, PPOAgent))
-    seen = Seen(frames_of(agent), envs)
-    frames, over = [world_picture(envs)], False
-    while not over and len(frames) <= limit:
-        lanes = np.arange(envs.num_envs)
-        envs.step(policy(seen.rows, envs.mask, lanes, np.full(envs.num_envs, len(frames))))
-        seen.step()
-        over = bool(envs.finished)
-        if not over:  # the board shows the next episode by then
-            frames.append(world_picture(envs))
-    envs.close()
-    return frames, 7
-
-
-def world_picture(envs: Environments) -> np.ndarray:
-    from tenfold.envs.worlds import ParallelWorlds, TreasureWorlds
-    if isinstance(envs, TreasureWorlds):
-        from tenfold.envs.treasure_view import picture
-        return picture(envs.rules, envs.boards[0], envs.at[0])
-    assert isinstance(envs, ParallelWorlds)
-    envs.envs[0].unwrapped.render_mode = "rgb_array"
-    return frame_of(envs.envs[0], envs.name)
-
-
-def frame_of(env: Any, name: str) -> np.ndarray:
-    try:
-        frame = env.render()
-    except Exception as error:  # Gymnasium wraps a missing pygame in errors of several kinds
-        reason = " ".join(str(error).split())
-        advice = "pip install 'tenfold[video]'" if "pygame" in reason else "it has no render mode rgb_array that works"
-        raise UserError(f"{name} cannot be drawn ({type(error).__name__}{': ' if reason else ''}{reason}): {advice}.") from None
-    if not isinstance(frame, np.ndarray) or frame.ndim != 3:
-        raise UserError(f"{name} cannot be drawn: it gives no image in render mode rgb_array.")
-    return frame
-
-
-def write_gif(path: Path, frames: list[np.ndarray], rate: int) -> None:
-    from PIL import Image
-    images = [Image.fromarray(frame).quantize(PALETTE) for frame in frames]
-    images[0].save(path, save_all=True, append_images=images[1:], duration=max(1000 // rate, 20), loop=0)
-
-
-def write_mp4(path: Path, frames: list[np.ndarray], rate: int) -> None:
-    try:
-        import imageio_ffmpeg
-    except ModuleNotFoundError:
-        raise UserError("MP4 needs imageio-ffmpeg: pip install 'tenfold[video]', or give a name that ends in .gif.") from None
-    height, width = (side // 2 * 2 for side in frames[0].shape[:2])  # the codec takes even sides
-    writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=rate, macro_block_size=2)
-    writer.send(None)
-    for frame in frames:
-        writer.send(np.ascontiguousarray(frame[:height, :width]))
-    writer.close()
+        seen.step()  # after the cuts, which are ends as any other
+    return found

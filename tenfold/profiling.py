@@ -56,6 +56,17 @@ class Profile:
         return self.seconds / self.steps * 1e6
 
 
+def engines_for(run: Run, asked: str | None) -> list[str]:
+    """Those that were asked for, each of which must fit before the first is measured; else the reference, and what is chosen
+    where nobody asks."""
+    wanted = [engine.strip() for engine in asked.split(",")] if asked else ["plain", "auto"]
+    found = []
+    for engine in wanted:
+        with closing(make_place(replace(run, engine=engine))) as place:
+            found.append(place.engine_name)
+    return list(dict.fromkeys(found))
+
+
 def profile_run(run: Run, engine: str, steps: int, quiet: bool = False) -> Profile:
     """Trains past the start of learning, then times `steps` environment steps by stage."""
     run = replace(run, engine=engine)

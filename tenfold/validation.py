@@ -4,6 +4,7 @@ The field's error is taken on a grid, in true coordinates, and weighted by how o
 brought into true coordinates by the affine map that fits the recordings' states best; it never sees the fields.
 """
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,14 +14,15 @@ import torch
 from tenfold.agents.explorer import ExplorerAgent
 from tenfold.envs.fields import Field, Lanes, is_field
 from tenfold.envs.recording import HELD, is_recording
-from tenfold.envs.vector import make_env
-from tenfold.errors import ConfigError
+from tenfold.envs.vector import CALLERS, fault_of, make_env
+from tenfold.errors import ConfigError, EnvironmentFault
 from tenfold.nets.elbo import draws_shape, elbo
 from tenfold.nets.forecast import k_step_r2
 from tenfold.ops.alignment import align, field_error, identity
 from tenfold.ops.arx import fit_arx
 from tenfold.ops.random import Purpose, bits, fill_normal, key, uniform
 
+CALLERS.add(__file__)
 LENGTH, GRID = HELD, 25  # steps of a recording, points of the grid in each dimension
 HOLD = 10  # steps for which recordings hold a random action: pushes that last lead off an attractor
 STEPS = 10  # horizons of R²
@@ -92,27 +94,38 @@ def held_uniform(seed: int, purpose: Purpose, episodes: int, size: int) -> np.nd
 def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordings:
     """The same of any environment, whose truth is not known; an episode that ends early is followed by a new one's rows only
     if it is too short, so ends are cut: recordings have the length of the shortest."""
-    env, rows, actions = make_env(name), [], []
-    if not hasattr(env.action_space, "low"):
-        raise ConfigError("env", f"= {name} has no actions of real numbers.")
-    space: Any = env.action_space
-    low, high = (np.nan_to_num(b, posinf=1, neginf=-1) for b in (space.low, space.high))
-    u = held_uniform(seed, purpose, episodes, low.size).reshape(episodes, LENGTH, *low.shape)
-    for e, own in enumerate((bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(33)).tolist()):
-        seen, taken = [env.reset(seed=own)[0]], []
-        over = False
-        while not over and len(taken) < LENGTH:
-            taken.append((low + (high - low) * u[e, len(taken)]).astype(np.float32))
-            obs, _, terminated, truncated, _ = env.step(taken[-1])
-            seen.append(obs)
-            over = terminated or truncated
-        rows.append(np.array(seen[:len(taken)], np.float32).reshape(len(taken), -1))
-        actions.append(np.array(taken).reshape(len(taken), -1))
-    env.close()
+    rows, actions = [], []
+    with closing(make_env(name)) as env:
+        if not hasattr(env.action_space, "low"):
+            raise ConfigError("env", f"= {name} has no actions of real numbers.")
+        space: Any = env.action_space
+        low, high = (np.nan_to_num(b, posinf=1, neginf=-1) for b in (space.low, space.high))
+        u = held_uniform(seed, purpose, episodes, low.size).reshape(episodes, LENGTH, *low.shape)
+        for e, own in enumerate((bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(33)).tolist()):
+            try:
+                seen, taken = record_one(env, own, (low + (high - low) * u[e]).astype(np.float32))
+            except Exception as error:
+                raise fault_of(f"{name}, recording {e}", "the environment", error) from error
+            if not np.isfinite(seen).all():
+                raise EnvironmentFault(f"{name}, recording {e}: an observation is not finite; mend the environment, or clip "
+                                       "what it returns.")
+            rows.append(seen)
+            actions.append(taken)
     lengths = [len(own) for own in rows if len(own) > 1]  # one step alone foretells nothing
     if not lengths:
         raise ConfigError("env", f"= {name} has episodes of one step under random actions, and nothing can be foretold in them.")
     return Recordings(*(np.stack([part[:min(lengths)] for part in parts if len(part) > 1]) for parts in (rows, actions)))
+
+
+def record_one(env: Any, seed: int, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What was seen before each of these actions, as far as the episode goes, and the actions taken."""
+    seen, over = [env.reset(seed=seed)[0]], False
+    while not over and len(seen) <= len(actions):
+        obs, _, terminated, truncated, _ = env.step(actions[len(seen) - 1])
+        seen.append(obs)
+        over = terminated or truncated
+    steps = len(seen) - 1
+    return np.array(seen[:steps], np.float32).reshape(steps, -1), actions[:steps].reshape(steps, -1)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from tenfold import measure
 from tenfold.cli import main
 from tenfold.ops.pairs import PAIRS, Pair, all_pairs
-from tenfold.profiling import profile_run, verdict, write_trace
+from tenfold.profiling import Profile, profile_run, verdict, write_trace
 from tenfold.settings import Run
 
 KEYS = {"name", "setting", "baseline", "candidate", "baseline_us", "candidate_us", "ratio", "equal", "max_diff", "baseline_bytes",
@@ -88,6 +88,27 @@ def test_profile_from_the_command_line(tenfold: Callable[..., subprocess.Complet
     assert done.returncode == 0, done.stderr
     assert "largest cost" in done.stdout and (tmp_path / "profile.json").exists()
     assert tenfold("profile", "cartpole", "--engine", "quick").returncode == 2
+
+
+@pytest.mark.parametrize(("what", "flags", "engines"), [
+    ("dqn", [], ["plain", "fused"]), ("dqn", ["--agent.frames", "2"], ["plain"]), ("dqn", ["--engine", "fused,plain"], ["fused", "plain"]),
+    ("explorer", [], ["plain"])])
+def test_a_profile_measures_the_engines_that_can_run_it(what: str, flags: list[str], engines: list[str], tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def measure(run: Run, engine: str, steps: int) -> Profile:
+        measured.append(engine)
+        return Profile(engine, 1, 1.0, [("env", 0, 1)])
+    monkeypatch.setattr("tenfold.profiling.profile_run", measure)
+    assert main(["profile", what, *flags, "--trace", str(tmp_path / "t.json")]) == 0 and measured == engines
+
+
+def test_an_engine_that_does_not_fit_is_refused_before_any_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                       capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("tenfold.profiling.profile_run", None)
+    assert main(["profile", "dqn", "--agent.frames", "2", "--engine", "plain,fused", "--trace", str(tmp_path / "t.json")]) == 2
+    assert "engine = fused does not fit: the network sees several frames" in capsys.readouterr().err
 
 
 def test_a_run_that_never_learns_is_not_profiled(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

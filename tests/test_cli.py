@@ -83,6 +83,19 @@ def test_video_without_a_screen(trained: Path, tmp_path: Path, name: str, capsys
     assert found["frames"] == found["lengths"][0] + 1  # the first frame, and one a step
 
 
+def test_a_film_that_is_there_stays_until_the_new_one_is_whole(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                              capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+    film, command = tmp_path / "film.gif", ["eval", str(trained), "--episodes", "1", "--video", str(tmp_path / "film.gif")]
+    film.write_bytes(b"an older film")
+    with monkeypatch.context() as broken:
+        broken.setattr("tenfold.filming.write_gif", fail)
+        assert main(command) == 2 and "No space left on device" in capsys.readouterr().err
+    assert film.read_bytes() == b"an older film" and [p.name for p in tmp_path.iterdir()] == ["film.gif"]
+    assert main(command) == 0 and film.read_bytes()[:3] == b"GIF"
+
+
 def test_resume_without_an_argument_takes_the_latest_run(here) -> None:
     here("train", "dqn", *QUICK, "--out", "runs/older", "--quiet")
     here("train", "dqn", *QUICK, "--out", "runs/newer", "--quiet")

@@ -34,6 +34,7 @@ from tenfold.spaces import PolicyActions, observation_layout, policy_actions
 MASK = "action_mask"
 SHOP = "tenfold/JobShop-v0"
 COLONY = "tenfold/Durotaxis-v0"
+CALLERS = {__file__}  # files whose code takes what an environment returns
 SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
 
 
@@ -133,6 +134,18 @@ def all_finite(row):
     return total == 0.0
 
 
+def fault_of(place: str, what: str, error: Exception) -> EnvironmentFault:
+    """What an environment's own code raised, and where; or what cannot be done with what it returned."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    try:
+        words = f"{type(error).__name__} ({' '.join(str(error).split())})"
+    except Exception:  # its own words are a mistake as well
+        words = type(error).__name__
+    if last.filename in CALLERS:
+        return EnvironmentFault(f"{place}: what {what} returned cannot be used: {words}.")
+    return EnvironmentFault(f"{place}: {what} raised {words} in {Path(last.filename).name}, line {last.lineno}.")
+
+
 class Environments:
     """The adapter. Subclasses differ only in where a step comes from; the learner sees no difference.
 
@@ -200,15 +213,7 @@ class Environments:
         return EnvironmentFault(f"{self.place(i)}: the {what} is not finite; mend the environment, or clip what it returns.")
 
     def raised(self, i: int, what: str, error: Exception) -> EnvironmentFault:
-        """What an environment's own code raised, and where; or what cannot be done with what it returned."""
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        try:
-            words = f"{type(error).__name__} ({' '.join(str(error).split())})"
-        except Exception:  # its own words are a mistake as well
-            words = type(error).__name__
-        if last.filename == __file__:
-            return EnvironmentFault(f"{self.place(i)}: what {what} returned cannot be used: {words}.")
-        return EnvironmentFault(f"{self.place(i)}: {what} raised {words} in {Path(last.filename).name}, line {last.lineno}.")
+        return fault_of(self.place(i), what, error)
 
     def check_shape(self, i: int, obs: Any, shape: tuple[int, ...]) -> None:
         """Refuses an observation of another shape than its space's: NumPy would fill a row with it all the same."""

@@ -16,20 +16,41 @@ import numpy as np
 
 from tenfold.envs.treasure import begin_all, observe_all, play_all
 from tenfold.envs.treasure_rules import ACTIONS, Rules, is_gridworld, rules_of
-from tenfold.envs.vector import Environments, Episode, MaskReader, make_errors, split_name
-from tenfold.errors import EnvironmentFault
+from tenfold.envs.vector import CALLERS, Environments, Episode, MaskReader, fault_of, make_errors, split_name
+from tenfold.errors import EnvironmentFault, UserError
 from tenfold.spaces import policy_actions
 
 PREFIX = "pettingzoo/"
+CALLERS.add(__file__)
 
 
-def make_worlds(name: str, worlds: int, seed: int, policy: bool = False, first: int = 0) -> Environments:
+class Worlds(Environments):
+    """What worlds of either kind can do."""
+
+    def begin(self, w: int) -> None:
+        """Resets world w to the start of its current episode."""
+        raise NotImplementedError
+
+    def cut(self, w: int) -> None:
+        """After a step: ends world w's episode there, as a time limit of its own would."""
+        lanes = slice(w, None, self.worlds)
+        self.final_obs[lanes] = self.obs[lanes]
+        self.truncated[lanes] = ~self.skipped[lanes]
+        self.episode[w] += 1
+        self.begin(w)
+
+    def raised(self, i: int, what: str, error: Exception) -> EnvironmentFault:
+        """Of world i as a whole, whoever of its agents it was."""
+        return fault_of(f"{self.name}, world {self.first + i}, episode {self.episode[i]}, step {self.length[i]}", what, error)
+
+
+def make_worlds(name: str, worlds: int, seed: int, policy: bool = False, first: int = 0) -> Worlds:
     if is_gridworld(name):
         return TreasureWorlds(name, worlds, seed, first)
     return ParallelWorlds(name, worlds, seed, policy, first)
 
 
-class TreasureWorlds(Environments):
+class TreasureWorlds(Worlds):
     """All agents of all gridworlds in one kernel call a turn. World i plays the epochs of the stream
     (seed, EPISODE, first + i)."""
 
@@ -48,6 +69,13 @@ class TreasureWorlds(Environments):
                       self.length, self.episode, self.streams, self.obs, self.final_obs, self.reward, self.truncated, self.ret,
                       self.last_ret, np.zeros(rules.agents, np.int64))
         begin_all(self.rule, self.template, self.gaps, self.shares, self.boards, self.at, self.episode, self.streams, self.obs)
+
+    def begin(self, w: int) -> None:
+        lanes, one = slice(w, None, self.worlds), slice(w, w + 1)
+        first = np.zeros((self.agents, *self.obs.shape[1:]), self.obs.dtype)
+        begin_all(self.rule, self.template, self.gaps, self.shares, self.boards[one], self.at[one], self.episode[one],
+                  self.streams[one], first)
+        self.obs[lanes], self.ret[lanes], self.length[w] = first, 0.0, 0
 
     def step(self, actions: np.ndarray) -> None:
         """One turn of every world with actions [B]."""
@@ -125,7 +153,7 @@ def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:
     return spaces[agents[0]]
 
 
-class ParallelWorlds(Environments):
+class ParallelWorlds(Worlds):
     """Our loop over PettingZoo environments with the parallel API."""
 
     def __init__(self, name: str, worlds: int, seed: int, policy: bool = False, first: int = 0) -> None:
@@ -150,9 +178,11 @@ class ParallelWorlds(Environments):
             self.begin(w)
 
     def begin(self, w: int) -> None:
-        """Resets world w to the start of its current episode."""
-        observations, infos = self.envs[w].reset(seed=self.episode_seed(w))
-        self.alive[w], self.length[w] = list(self.envs[w].agents), 0
+        try:
+            observations, infos = self.envs[w].reset(seed=self.episode_seed(w))
+            self.alive[w], self.length[w] = list(self.envs[w].agents), 0
+        except Exception as error:
+            raise self.raised(w, "reset", error) from error
         for lane in range(w, self.num_envs, self.worlds):
             self.ret[lane] = 0.0
             if self.mask is not None:
@@ -212,7 +242,12 @@ class ParallelWorlds(Environments):
         for agent in acting:
             own = taken[self.lane[agent] // self.worlds]
             chosen[agent] = self.decode(own) if self.decode else own.item() if self.discrete else own
-        observations, rewards, terminations, truncations, infos = env.step(chosen)
+        try:
+            observations, rewards, terminations, truncations, infos = env.step(chosen)
+        except UserError:
+            raise
+        except Exception as error:
+            raise self.raised(w, "step", error) from error
         self.length[w] += 1
         there, self.alive[w] = set(env.agents), []
         for agent in acting:

@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from tenfold.errors import CheckpointError
+from tenfold.errors import CheckpointError, UserError
 
 FORMAT = "tenfold-1"
 Arrays = dict[str, np.ndarray]
@@ -33,6 +33,18 @@ def replace_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def for_writing(path: Path, flag: str) -> Path:
+    """A file that is written after much work; refused before it where that cannot be."""
+    try:
+        new = not path.exists()
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UserError(f"{flag} {path} cannot be written: {error.strerror or error}.") from None
+    return path
 
 
 def digest(arrays: Arrays, note: str) -> str:

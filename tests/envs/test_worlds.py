@@ -1,7 +1,7 @@
 """Worlds with several agents as lanes: their order, ends, seeds, resume, and PettingZoo environments of every temper."""
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from tenfold.envs.vector import Environments, ScalarEnvironments, is_multiagent, known_environments, make_environments
-from tenfold.envs.worlds import ParallelWorlds, TreasureWorlds
+from tenfold.envs.worlds import ParallelWorlds, TreasureWorlds, make_worlds
 from tenfold.errors import EnvironmentFault
+from tenfold.memory.frames import Seen
 from tenfold.ops.random import Purpose, key
 from tenfold.places.onpolicy import OnPolicy
 from tenfold.places.serial import Serial
+from tenfold.playing import play_lanes
 from tenfold.settings import Run
 
 SMALL, SPREAD = "tenfold/TreasureSmall-v0", "pettingzoo/mpe2.simple_spread_v3(N=3, max_cycles=7)"
@@ -265,3 +267,45 @@ def test_q_learning_and_ppo_train_on_lanes_of_agents(env: str, engine: str) -> N
         assert running.step == again.step and np.array_equal(running.envs.obs, again.envs.obs)
         assert np.array_equal(running.agent.online.flat.detach(), again.agent.online.flat.detach())
         running.close()
+
+
+@pytest.mark.parametrize("name", ["pettingzoo/relay", SMALL])
+def test_a_world_cut_at_the_limit_of_an_evaluation_begins_its_next_episode_anew(name: str) -> None:
+    """Two worlds cut after two steps: what is seen first in each of their episodes is what a new world shows there."""
+    envs, alone = make_worlds(name, 2, 3), make_worlds(name, 2, 3)
+    agents, first = envs.agents, []
+
+    def policy(rows: np.ndarray, mask: Any, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
+        first.extend(row.copy() for row, t in zip(rows, step, strict=True) if t == 0)
+        return np.zeros(len(rows), int)
+    found = play_lanes(envs, SimpleNamespace(config=None), policy, 6, 2, bool)  # type: ignore[arg-type]
+    assert [found[e][1] for e in range(6)] == [2] * 6
+    for e in range(3):
+        for w in range(2):
+            alone.episode[w] = e
+            alone.begin(w)
+        assert np.array_equal(first[e * agents * 2:(e + 1) * agents * 2], alone.obs), f"episode {e} of both worlds"
+
+
+def test_a_network_of_several_frames_sees_nothing_of_the_episode_before_a_cut() -> None:
+    envs = make_worlds("pettingzoo/relay", 1, 0)
+    seen = Seen(3, envs)
+    for _ in range(2):
+        envs.step(np.zeros(3, int))
+        seen.step()
+    envs.step(np.zeros(3, int))
+    envs.cut(0)
+    seen.step()
+    assert (seen.rows == envs.obs[:, None]).all() and envs.episode == [1] and envs.length == [0]
+
+
+def test_what_a_world_raises_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the motor\nis hot")
+    envs = make_environments("pettingzoo/relay", 2, 0, "scalar", first=10)
+    monkeypatch.setattr(Relay, "spoil", {"at": 1, "how": break_down})
+    with pytest.raises(EnvironmentFault, match=r"world 10, episode 0, step 0: step raised RuntimeError \(the motor is hot\) in test_worlds.py"):
+        envs.step(np.zeros(6, int))
+    monkeypatch.setattr(Relay, "reset", break_down)
+    with pytest.raises(EnvironmentFault, match="world 0, episode 0, step 0: reset raised RuntimeError"):
+        make_environments("pettingzoo/relay", 2, 0, "scalar")

@@ -1,7 +1,7 @@
 """An environment's mistakes are told with place and reason; a policy that diverged is told as that, and never saved."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -12,9 +12,12 @@ import tenfold as ten
 from tenfold.cli import main
 from tenfold.errors import EnvironmentFault, UserError
 from tenfold.places.serial import Serial
+from tenfold.playing import greedy, play
 from tenfold.record.checkpoint import Checkpoints
 from tenfold.record.folder import RunFolder
 from tenfold.settings import Run
+from tenfold.training import agent_of
+from tenfold.validation import random_recordings
 
 
 class Mute(Exception):
@@ -44,6 +47,8 @@ class Mistaken(gym.Env):
             obs = np.zeros(3, np.float32)
         if self.t == 3 and self.what == "row":
             obs = obs[None]
+        if self.t == 3 and self.what in ("nan", "inf"):
+            return (obs, np.nan, False, False, {}) if self.what == "nan" else (np.full(2, np.inf, np.float32), reward, False, False, {})
         if self.t == 3 and self.what == "mute":
             raise Mute
         if self.t == 3 and self.what == "four":
@@ -92,3 +97,60 @@ def test_a_policy_that_diverged_is_not_blamed_on_the_environment(tmp_path: Path)
         "name": "ppo", "lr": 1e18, "clip_norm": None, "horizon": 16, "net": {"hidden": [16]}}})
     with pytest.raises(UserError, match=r"no longer finite|not finite: the network diverged"):
         ten.train(run, tmp_path / "run", quiet=True)
+
+
+class Late(Mistaken):
+    """Fails in its second episode, which a short training does not come to; knows how many are open."""
+
+    open: ClassVar[int] = 0
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.episodes, self.closed = 0, False
+        Late.open += 1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.episodes, self.t = self.episodes + 1, 0
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action) if self.episodes == 2 else Mistaken("").step(action)
+        return obs, reward, terminated, truncated or self.episodes == 1, info
+
+    def close(self) -> None:
+        Late.open -= not self.closed
+        self.closed = True
+
+
+gym.register("Late-v0", Late)
+
+
+@pytest.mark.parametrize(("what", "said"), [
+    ("raise", r"Late-v0\(what=raise\), evaluation, episode 16, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py"),
+    ("four", "episode 16, step 2: step raised ValueError"), ("reward", "episode 16, step 3: what step returned cannot be used: ValueError"),
+    ("nan", "episode 16, step 3: the reward is not finite"), ("inf", "episode 16, step 3: the observation is not finite"),
+])
+def test_what_an_environment_raises_in_an_evaluation_is_named_and_all_are_closed(what: str, said: str) -> None:
+    Late.open = 0
+    agent = agent_of(Run(env=f"Late-v0(what={what})"))
+    with pytest.raises(EnvironmentFault, match=said):
+        play(f"Late-v0(what={what})", agent, greedy(agent), 18, 0)
+    assert Late.open == 0
+
+
+def test_an_environment_that_fails_in_a_runs_evaluation_ends_it_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Late.open = 0
+    assert main(["train", "dqn", "--env", "Late-v0(what=raise)", "--steps", "4", "--eval-every", "1", "--eval-episodes", "17", "--engine", "plain",
+                 "--out", str(tmp_path / "run"), "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert "evaluation, episode 16, step 2: step raised RuntimeError" in said and Late.open == 0
+
+
+def test_recordings_of_an_environment_that_fails_end_with_a_sentence() -> None:
+    class Hot(Mistaken):
+        action_space = gym.spaces.Box(-1, 1, (1,))
+    gym.register("Hot-v0", Hot)
+    with pytest.raises(EnvironmentFault, match=r"recording 0: the environment raised RuntimeError \(the motor is hot\) in test_env"):
+        random_recordings("Hot-v0(what=raise)", 2)
+    with pytest.raises(EnvironmentFault, match="recording 0: an observation is not finite"):
+        random_recordings("Hot-v0(what=inf)", 2)

@@ -11,7 +11,7 @@ from PIL import Image, ImageSequence
 from tenfold.envs.durotaxis_api import DurotaxisEnv
 from tenfold.envs.durotaxis_baselines import follower_policy
 from tenfold.envs.durotaxis_view import EDGE, GOAL, HULL, NEWBORN, NODE, TRAIL, heat_map
-from tenfold.playing import write_gif
+from tenfold.filming import write_gif
 from tenfold.record.curves import course_of, part_names, parts_figure, returns_figure
 from tenfold.record.seeds import returns_figure as figure_of_seeds
 
