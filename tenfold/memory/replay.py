@@ -54,13 +54,14 @@ def replay_bytes(config: DQN, layout: ObsLayout, num_envs: int) -> int:
     return rows * (layout.size * layout.dtype.itemsize + ROW_BYTES) + tree
 
 
-def require_memory(wanted: int) -> None:
+def require_memory(wanted: int, what: str = "The replay memory", setting: str = "agent.capacity") -> None:
+    """Refuses what memory cannot hold, and says which setting makes it smaller."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if os.path.exists("/proc/meminfo"):
         with open("/proc/meminfo") as lines:
             free = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), free)
     if wanted > free:
-        raise UserError(f"The replay memory needs {wanted:,} bytes and {free:,} are free: lower agent.capacity.")
+        raise UserError(f"{what} needs {wanted:,} bytes and {free:,} are free: lower {setting}.")
 
 
 class Replay:

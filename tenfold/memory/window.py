@@ -111,7 +111,7 @@ class Window:
         if length > capacity:
             raise UserError(f"agent.length = {length} is more than agent.window = {capacity}: a sequence must fit into it.")
         members = len(seeds)
-        require_memory(members * capacity * (obs_size + action_size + 2) * 4)
+        require_memory(members * capacity * (obs_size + action_size + 2) * 4, "The window of latest steps", "agent.window")
         self.capacity, self.length = capacity, length
         self.obs = np.zeros((members, capacity, obs_size), np.float32)
         self.action = np.zeros((members, capacity, action_size), np.float32)

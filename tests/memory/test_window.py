@@ -49,6 +49,11 @@ def test_nothing_can_be_drawn_before_a_sequence_is_whole() -> None:
         Window([0], 10, 20, 1, 1)
 
 
+def test_a_window_too_large_for_memory_names_the_setting_that_explorers_have() -> None:
+    with pytest.raises(UserError, match=r"The window of latest steps needs [0-9,]+ bytes and .* are free: lower agent\.window\."):
+        Window([0], 10**12, 20, 2, 1)
+
+
 def test_an_append_costs_the_same_whatever_the_window_holds() -> None:
     windows = [filled(capacity, 5, capacity + 1, 1000) for capacity in (20, 20_000)]
     row, begins, best = np.zeros((1, 1), np.float32), np.zeros(1, np.bool_), [np.inf, np.inf]
