@@ -30,7 +30,7 @@ from tenfold.playing import Stopped, judged_by, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import RunFolder, require_place, versions, write_settings
-from tenfold.record.metrics import Metrics
+from tenfold.record.metrics import WORST, Metrics, rank
 from tenfold.record.report import write_report
 from tenfold.record.runs import destination, named_after, turn_latest
 from tenfold.settings import PPO, Noisy, Run, value_at
@@ -113,7 +113,8 @@ def go_on(folder: RunFolder, run: Run, steps: int | None, engine: str, quiet: bo
             complaints.append(f"{run.env} could not be restored exactly: its episodes begin anew and this resume is not exact.")
         complaints += [f"{package} was {old} when this run began and is {new} now: numbers may differ in their last bits."
                        for package, old in folder.about["versions"].items() if (new := versions().get(package, old)) != old]
-        metrics = Metrics(folder, note["metrics_bytes"], note["step"], note["best"])
+        best = WORST if note["best"] is None else (note.get("best_success", 0.0), note["best"])
+        metrics = Metrics(folder, note["metrics_bytes"], note["step"], best)
         return carry_out(place, folder, checkpoints, metrics, interrupt, quiet, note, complaints)
 
 
@@ -222,18 +223,21 @@ def loop(place: Place, recorder: "Recorder", interrupt: "Interrupt") -> None:
     """Rounds of act, step, store and update; at the settings' intervals log, evaluate and save, in this order."""
     run = place.run
     intervals = ((run.log_every, recorder.log), (run.eval_every, recorder.evaluate), (run.checkpoint_every, recorder.save))
-    due = next_due(place.step, intervals)
-    while place.step < run.steps and not interrupt.signal:
-        before = place.step
+    reached = recorder.reached
+    due = next_due(reached, intervals)
+    while True:
+        while place.step >= due:  # again where a save took rows that actors had ready, and so came past another boundary
+            before, reached = reached, place.step
+            for every, action in intervals:
+                if every and reached // every > before // every:
+                    action()
+            due = next_due(reached, intervals)
+        if place.step >= run.steps or interrupt.signal:
+            return
         for episode in place.round(min(due, run.steps)):
             recorder.metrics.episode(place.step, episode)
         if place.remarks or (place.crew and place.crew.words):
             recorder.remark()
-        if place.step >= due:
-            for every, action in intervals:
-                if every and place.step // every > before // every:
-                    action()
-            due = next_due(place.step, intervals)
 
 
 def next_due(step: int, intervals: Any) -> int:
@@ -250,6 +254,7 @@ class Recorder:
         self.seconds_before = note.get("seconds", 0.0)
         self.recordings: Recordings | None = None  # that a model of the world is judged on, once they are made
         self.logged = place.step
+        self.reached = note.get("reached", place.step)  # what was due up to this step is done; a save may end beyond it
         self.owes_evaluation = note.get("owes_evaluation", False)  # interrupted in one: it is made up for on resume
 
     def seconds(self) -> float:
@@ -298,8 +303,9 @@ class Recorder:
         return found
 
     def note_verdict(self, verdict: "Verdict") -> None:
-        best = verdict.score > self.metrics.best
-        self.metrics.add({"kind": "fit", "step": self.place.step, **verdict.row()})
+        row = {"kind": "fit", "step": self.place.step, **verdict.row()}
+        best = rank(row) > self.metrics.best
+        self.metrics.add(row)
         if best:
             state = self.place.agent.policy_state()
             self.try_to("save the best model", lambda: self.checkpoints.save_best(state, self.place.step, verdict.score))
@@ -317,12 +323,13 @@ class Recorder:
             return
         self.owes_evaluation = False
         self.refuse_divergence()  # before such a policy counts as the best
-        best = score.merit > self.metrics.best
         told = {} if score.success_rate is None else {"success_rate": score.success_rate, "merit": score.merit,
                                                       "mean_length": sum(score.lengths) / score.episodes}
         told |= {} if score.steps_to_goal is None else {"steps_to_goal": score.steps_to_goal}
-        self.metrics.add({"kind": "eval", "step": place.step, "episodes": score.episodes, "mean_return": score.mean_return,
-                          "std_return": score.std_return, **told})
+        row = {"kind": "eval", "step": place.step, "episodes": score.episodes, "mean_return": score.mean_return,
+               "std_return": score.std_return, **told}
+        best = rank(row) > self.metrics.best
+        self.metrics.add(row)
         if best:
             state = place.agent.policy_state()
             self.try_to("save the best policy", lambda: self.checkpoints.save_best(state, place.step, score.merit))
@@ -332,11 +339,13 @@ class Recorder:
         Networks that diverged are never saved."""
         self.refuse_divergence()
         self.place.clock.start()
+        self.reached = self.place.step
         for episode in self.place.settle():
             self.metrics.episode(self.place.step, episode)
         self.remark()
         note = {"metrics_bytes": self.metrics.flush(), "seconds": self.seconds(), "best": self.metrics.best_or_none(),
-                "owes_evaluation": self.owes_evaluation, "settings": to_mapping(self.place.run)}
+                "best_success": self.metrics.best[0],
+                "owes_evaluation": self.owes_evaluation, "reached": self.reached, "settings": to_mapping(self.place.run)}
         failed = self.metrics.complaint if self.metrics.waiting else ""
         failed = failed or self.try_to("save a checkpoint", lambda: self.checkpoints.save(self.place, note))
         self.complain()

@@ -16,7 +16,7 @@ import pytest
 from tenfold.errors import ConfigError, UserError
 from tenfold.record.checkpoint import Checkpoints
 from tenfold.record.folder import RunFolder
-from tenfold.record.seeds import SeedsFolder, bootstrap_interval, interquartile_mean, together
+from tenfold.record.seeds import SeedsFolder, bootstrap_interval, interquartile_mean, latest_row, together
 from tenfold.seeds import resume_seeds, train_seeds
 from tenfold.settings import Run
 from tenfold.training import train
@@ -179,3 +179,14 @@ def test_the_interquartile_mean_leaves_out_the_outer_quarters() -> None:
         low, high = bootstrap_interval(rng.normal(size=24))
         covered += low <= 0 <= high
     assert covered >= 48
+
+
+@pytest.mark.parametrize("after", ["short episodes", "a long row"])
+def test_the_latest_row_is_found_however_much_stands_after_it_or_in_it(after: str, tmp_path: Path) -> None:
+    """Progress shows the step of the last training row, not 0."""
+    train = {"kind": "train", "step": 700, "updates": 1, "timing": {}, "return": 3.0} | ({} if after == "short episodes" else {
+        f"reward/{i}": 0.123456789 for i in range(3000)})
+    episode = json.dumps({"kind": "episode", "step": 701, "return": 1.0}) + "\n"
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(train | {"step": 600}) + "\n" + json.dumps(train) + "\n" + episode * 2000)
+    assert latest_row(tmp_path / "metrics.jsonl")["step"] == 700
+    assert latest_row(tmp_path / "metrics.jsonl", "fit") == {} and latest_row(tmp_path / "nowhere") == {}

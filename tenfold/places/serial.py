@@ -162,7 +162,7 @@ class Serial:
 
     def state(self) -> dict[str, dict[str, Any]]:
         """Everything that decides what comes next, by part; replay rows aside."""
-        counters = {"step": np.array(self.step), "rounds": np.array(self.rounds)}
+        counters = {"step": np.array(self.step), "rounds": np.array(self.rounds), "due_from": np.array(self.due_from)}
         return {"agent": self.agent.state(), "engine": self.engine.state(), "replay": self.replay.state(),
                 "envs": (self.crew or self.envs).state(), "serial": counters, "frames": self.seen.state()}
 
@@ -174,7 +174,7 @@ class Serial:
         self.agent.load_state(state["agent"])
         self.engine.load_state(state["engine"])
         self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
-        self.due_from = self.step
+        self.due_from = int(state["serial"].get("due_from", self.step))  # earlier checkpoints do not say it
         crew, saved = self.crew, state["envs"]
         exact = crew.restore(saved, self.agent, self.step) if crew else self.envs.restore(saved)
         self.seen.restore(state.get("frames", {}), exact)

@@ -20,34 +20,47 @@ from tenfold.record.folder import RunFolder
 
 NEEDED = {"episode": ("step", "return"), "train": ("step", "updates", "timing"), "eval": ("step", "mean_return", "std_return"),
           "fit": ("step", "score")}
+Rank = tuple[float, float]
+WORST = (0.0, -math.inf)
 WINDOW = 100  # episodes in the running mean, as it is usually reported
 
 
+def row_in(line: str | bytes) -> dict[str, Any] | None:
+    """The row in a line of a metrics file; None where there is none (a torn or damaged line)."""
+    try:
+        row = json.loads(line)
+        whole = {k: type(row[k]) for k in NEEDED[row["kind"]]}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return row if set(whole.values()) <= {int, float, dict} else None
+
+
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a metrics file; what is no row (a torn or damaged line) is passed over."""
+    """The rows of a metrics file; what is no row is passed over."""
     if path.is_file():
         for line in path.read_text(errors="replace").splitlines():
-            try:
-                row = json.loads(line)
-                whole = {k: type(row[k]) for k in NEEDED[row["kind"]]}
-            except (ValueError, TypeError, KeyError, RecursionError):
-                continue
-            if set(whole.values()) <= {int, float, dict}:
+            if row := row_in(line):
                 yield row
+
+
+def rank(row: dict[str, Any]) -> Rank:
+    """By what the best of a run's evaluations is chosen: the share of successes, then what it has most of. Where the environment
+    tells only of successes, an evaluation without any counts as one with none."""
+    return row.get("success_rate", 0.0), row["score"] if row["kind"] == "fit" else row.get("merit", row["mean_return"])
 
 
 class Metrics:
     """Appends rows; remembers what the display shows."""
 
-    def __init__(self, folder: RunFolder, keep_bytes: int = 0, step: int = 0, best: float | None = None) -> None:
-        """On resume `keep_bytes` is the file's size at the checkpoint, rows after it are dropped; `best` is the score so far."""
+    def __init__(self, folder: RunFolder, keep_bytes: int = 0, step: int = 0, best: Rank = WORST) -> None:
+        """On resume `keep_bytes` is the file's size at the checkpoint, rows after it are dropped; `best` is the best so far."""
         self.path = folder.metrics
         self.waiting: list[str] = []
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.successes: deque[bool] = deque(maxlen=WINDOW)
         self.episodes = 0
         self.latest: dict[str, Any] = {}
-        self.best = -math.inf if best is None else best
+        self.best = best
         self.best_row: dict[str, Any] = {}  # the evaluation that was best, since this run or its resume began
         self.complaint = ""
         try:
@@ -76,13 +89,12 @@ class Metrics:
         else:
             self.latest |= {k: v for k, v in row.items() if k not in ("kind", "step")}
         if row["kind"] in ("eval", "fit"):
-            merit = row["score"] if row["kind"] == "fit" else row.get("merit", row["mean_return"])
-            if merit >= max(self.best, self.best_row.get("merit", -math.inf)):
+            if rank(row) >= self.best:
                 self.best_row = row
-            self.best = max(self.best, merit)
+            self.best = max(self.best, rank(row))
 
     def best_or_none(self) -> float | None:
-        return self.best if self.best > -math.inf else None
+        return self.best[1] if self.best > WORST else None
 
     def recent(self) -> dict[str, float]:
         """Episodes so far; their mean return over the window, and where successes are told the share of these."""

@@ -14,7 +14,7 @@ from tenfold.envs.recording import is_recording
 from tenfold.record.curves import course_of, part_names, parts_figure, returns_figure
 from tenfold.record.files import replace_file
 from tenfold.record.folder import RunFolder
-from tenfold.record.metrics import WINDOW, read_rows
+from tenfold.record.metrics import WINDOW, rank, read_rows
 from tenfold.record.portrait import as_png, section
 from tenfold.settings import Run
 
@@ -66,7 +66,7 @@ def summary(rows: list[dict[str, Any]], policy: str, steps: str) -> dict[str, An
     if returns:
         found[f"mean return of the last {min(WINDOW, len(returns))} training episodes"] = f"{np.mean(returns[-WINDOW:]):.2f}"
     if evaluated:
-        best = max(evaluated, key=lambda r: r.get("merit", r["mean_return"]))
+        best = max(evaluated, key=rank)
         found[f"last evaluation ({policy})"] = f"{evaluated[-1]['mean_return']:.2f} ± {evaluated[-1]['std_return']:.2f}"
         found[f"best evaluation ({policy})"] = f"{best['mean_return']:.2f} at step {best['step']:,}"
         if "success_rate" in best:

@@ -19,7 +19,7 @@ from tenfold.record.claim import Claim
 from tenfold.record.curves import entitle, part_names, parts_figure
 from tenfold.record.files import replace_file
 from tenfold.record.folder import SEEDS_KIND, RunFolder, machine_card, require_place, versions, write_settings
-from tenfold.record.metrics import WINDOW, read_rows
+from tenfold.record.metrics import WINDOW, rank, read_rows, row_in
 from tenfold.record.portrait import as_png, new_figure
 from tenfold.record.report import STYLE, components, in_text, table
 from tenfold.record.runs import Target, install, settled
@@ -123,7 +123,7 @@ def last_numbers(rows: list[dict[str, Any]]) -> dict[str, float | None]:
     if fits := [r for r in rows if r["kind"] == "fit"]:
         return {"step": step, **identified(fits)}
     judged = [r for r in rows if r["kind"] == "eval"]
-    best = max(judged, key=lambda row: row.get("merit", row["mean_return"]), default={})
+    best = max(judged, key=rank, default={})
     found = {"step": step, "return": trained[-1].get("return") if trained else None,
              "last_evaluation": judged[-1]["mean_return"] if judged else None, "best_evaluation": best.get("mean_return")}
     if "success_rate" in best:
@@ -210,20 +210,22 @@ def components_of(path: Path, members: list[list[dict[str, Any]]]) -> str:
 
 
 def latest_row(path: Path, kind: str = "train") -> dict[str, Any]:
-    """The last row of a metrics file, without reading all of it."""
+    """The last row of this kind in a metrics file, without reading more of it than need be."""
+    taken, length = 2**15, 0
     try:
         with path.open("rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - 2**15, 0))
-            lines = file.read().decode(errors="replace").splitlines()
+            length = os.fstat(file.fileno()).st_size
+            while True:
+                file.seek(max(length - taken, 0))
+                for line in reversed(file.read(min(taken, length)).split(b"\n")):
+                    row = row_in(line) if b'"%b"' % kind.encode() in line else None
+                    if row and row["kind"] == kind:
+                        return row
+                if taken >= length:
+                    return {}
+                taken *= 4
     except OSError:
         return {}
-    for line in reversed(lines):
-        if f'"kind": "{kind}"' in line:
-            try:
-                return json.loads(line)
-            except ValueError:
-                continue
-    return {}
 
 
 def about_run(path: Path) -> str:

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tenfold.places.crew import Crew
 from tenfold.places.serial import Serial
+from tenfold.playing import Score
 from tenfold.record.checkpoint import Checkpoints, flat_state
 from tenfold.record.files import read_arrays
 from tenfold.record.folder import RunFolder
@@ -43,7 +45,7 @@ def whole(path: Path) -> tuple[str, list[dict[str, object]]]:
     for name in sorted(contents):
         total.update(name.encode() + np.ascontiguousarray(contents[name]).tobytes())
     metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return total.hexdigest(), [{k: v for k, v in row.items() if k != "timing"} for row in metrics]
+    return total.hexdigest(), [{k: v for k, v in row.items() if k != "timing" and not k.startswith("actors_")} for row in metrics]
 
 
 def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,3 +161,36 @@ def test_the_state_covers_everything_that_changes(small_run: Callable[..., Run])
         second.round()
     one, two = flat_state(first.state()), flat_state(second.state())
     assert {k: v.tolist() for k, v in one.items()} == {k: v.tolist() for k, v in two.items()}
+
+
+def test_what_is_due_when_actors_are_ahead_at_a_checkpoint_is_done_and_not_lost_by_a_resume(
+        small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors that always have a row ready when a checkpoint is made, as in processes of their own: rows at 200, a checkpoint of
+    202, with the log of 201 and the update of 202 still due."""
+    monkeypatch.setattr(Crew, "settle", lambda crew: crew.collect(0, 1) if 0 < crew.actors[0].rounds < 240 else iter(()))
+    run = small_run({"every": 2}, actors=2, where="serial", engine="plain", steps=500, checkpoint_every=200, log_every=67, eval_every=201)
+    train(run, tmp_path / "straight", quiet=True)
+    rows = whole(tmp_path / "straight")[1]
+    assert [row["step"] for row in rows if row["kind"] == "eval"] == [202, 402]  # boundaries that were passed in a save
+    assert [row["step"] for row in rows if row["kind"] == "train"][:6] == [68, 134, 202, 268, 336, 402]
+    assert next(row["updates"] for row in rows if row["kind"] == "train" and row["step"] == 268) == (268 - 50) // 2
+    with monkeypatch.context() as patch:
+        stop_at(204, patch)
+        with pytest.raises(SystemExit):
+            train(run, tmp_path / "broken", quiet=True)
+    resume(tmp_path / "broken", quiet=True)
+    assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
+
+
+def test_the_best_is_the_most_successful_where_an_environment_tells_only_of_successes(
+        small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter([Score([90.0], [5], [{}]), Score([7.0, 8.0], [9, 9], [{"success": True}, {}]), Score([95.0], [5], [{}]),
+                 Score([1.0], [9], [{"success": True}]), Score([99.0], [5], [{}])])
+    monkeypatch.setattr("tenfold.training.play", lambda *_: next(told))
+    run = small_run({"learning_starts": 10_000}, engine="plain", steps=60, eval_every=20, log_every=20, checkpoint_every=20)
+    result = train(run, tmp_path, overwrite=True, quiet=True)
+    folder = RunFolder.open(tmp_path)[0]
+    assert result.best_success == 0.5 and Checkpoints(folder, 2).policy("best")[1] == 40
+    assert "best evaluation, successes" in (tmp_path / "report.html").read_text()
+    result = resume(tmp_path, 100, quiet=True)
+    assert result.best_success == 1.0 and Checkpoints(folder, 2).policy("best")[1] == 80
