@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ from tenfold import __version__
 from tenfold.config import Leaf, Limits, convert_scalar, describe, leaves_of, nearest, read_yaml, show
 from tenfold.errors import ConfigError, UserError
 from tenfold.explorer_settings import Explorer
+from tenfold.resuming import CHANGEABLE
 from tenfold.settings import AGENTS, ENGINES, Run, named, presets
 
 OF_ENVIRONMENTS = ("num_envs", "actors", "where", "ahead", "on_death", "patience", "share", "vectorize", "engine", "stack",
@@ -66,10 +68,14 @@ def parser() -> Parser:
 
     resume = commands.add_parser("resume", help="go on with a run, as if it had never stopped", allow_abbrev=False)
     resume.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
-    resume.add_argument("--steps", help="a new end, in environment steps")
-    resume.add_argument("--engine", help="another engine from here on")
     resume.add_argument("--jobs", help="of a run of many seeds: how many at the same time")
     resume.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    group = resume.add_argument_group("settings that can change from here on")
+    for leaf in leaves_of(Run):
+        if leaf.path in CHANGEABLE:
+            add_setting(group, replace(leaf, default="as it was"))
+        else:  # known, so that it is refused by name
+            group.add_argument(leaf.flag, dest=leaf.path, nargs="?", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
     evaluate = commands.add_parser("eval", help="play episodes with a trained agent", allow_abbrev=False)
     evaluate.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
@@ -263,16 +269,16 @@ def finish_seeds(result: Any) -> int:
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    path, steps = chosen_run(arguments.run), whole_number(arguments.steps, "--steps", 1)
+    path, jobs = chosen_run(arguments.run), whole_number(arguments.jobs, "--jobs", 1, 1024) or 0
+    change = {"settings": settings_given(arguments), "quiet": arguments.quiet}
     from tenfold.record.folder import is_seeds
     if is_seeds(path):
         from tenfold.seeds import resume_seeds
-        return finish_seeds(resume_seeds(path, steps, engine=arguments.engine or "", quiet=arguments.quiet,
-                                         jobs=whole_number(arguments.jobs, "--jobs", 1, 1024) or 0))
-    if arguments.jobs is not None:
+        return finish_seeds(resume_seeds(path, jobs=jobs, **change))
+    if jobs:
         raise UserError(f"--jobs is for a run of many seeds, and {path} is none.")
     from tenfold.training import resume as go_on
-    return finish(go_on(path, steps, engine=arguments.engine or "", quiet=arguments.quiet))
+    return finish(go_on(path, **change))
 
 
 def finish(result: Any) -> int:

@@ -133,7 +133,7 @@ def carry_out(path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet:
             with deaf():
                 for policy in policies:
                     settings = to_mapping(run_of(run, policy))
-                    running[pool.submit(train_member, settings, str(path / policy), run.steps, "")] = policy
+                    running[pool.submit(train_member, settings, str(path / policy), {"steps": run.steps})] = policy
             forward.tell()
             watch(path, running, display)
     except BrokenProcessPool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tenfold.config import to_mapping
+from tenfold.config import merge, to_mapping
 from tenfold.errors import ConfigError, UserError
 from tenfold.places.watch import STOPS, deaf, die_with_parent
 from tenfold.record.claim import Claim
@@ -51,21 +51,23 @@ def train_seeds(run: Run, seeds: int | tuple[int, ...], out: str | Path = "", *,
     prepare(run)
     with ready(run, quiet):  # settings that do not fit leave nothing behind; kernels compile once, not in every process
         pass
-    return carry_out(SeedsFolder.create(target, run, chosen, overwrite), jobs, quiet, None, "")
+    return carry_out(SeedsFolder.create(target, run, chosen, overwrite), jobs, quiet)
 
 
-def resume_seeds(path: str | Path, steps: int | None = None, *, engine: str = "", jobs: int = 0,
-                 quiet: bool = False) -> SeedsResult:
-    """Goes on with those seeds that are not finished."""
+def resume_seeds(path: str | Path, steps: int | None = None, *, engine: str = "", settings: dict[str, Any] | None = None,
+                 jobs: int = 0, quiet: bool = False) -> SeedsResult:
+    """Goes on with those seeds that are not finished, as `resume` does with one."""
     folder = SeedsFolder.open(Path(path))
+    given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with Claim(folder.path):
+        folder = folder.changed(merge(settings or {}, given))
         turn_latest(folder.path)
-        return carry_out(folder, jobs, quiet, steps, engine)
+        return carry_out(folder, jobs, quiet)
 
 
-def carry_out(folder: SeedsFolder, jobs: int, quiet: bool, steps: int | None, engine: str) -> SeedsResult:
+def carry_out(folder: SeedsFolder, jobs: int, quiet: bool) -> SeedsResult:
     workers = min(jobs or len(os.sched_getaffinity(0)), len(folder.seeds))
-    end = (steps or folder.run.steps) * len(folder.seeds)
+    end = folder.run.steps * len(folder.seeds)
     display = Display(f"{folder.run.agent.name} on {folder.run.env}, {len(folder.seeds)} seeds", end, done_steps(folder), quiet)
     display.say(f"{folder.run.agent.name} on {folder.run.env}, seeds {', '.join(map(str, folder.seeds))}, {workers} at a time "
                 f"-> {folder.path}")
@@ -76,7 +78,7 @@ def carry_out(folder: SeedsFolder, jobs: int, quiet: bool, steps: int | None, en
             with deaf():  # the pool starts its processes as it is given work
                 for seed in folder.seeds:
                     settings = to_mapping(folder.run_of(seed))
-                    members[pool.submit(train_member, settings, str(folder.member(seed)), steps, engine)] = seed
+                    members[pool.submit(train_member, settings, str(folder.member(seed)), folder.changes)] = seed
             forward.tell()
             watch(folder, members, display)
     except BrokenProcessPool:
@@ -140,15 +142,15 @@ def remember_stop(number: int, frame: Any) -> None:
     Interrupt.earlier = number
 
 
-def train_member(settings: dict[str, Any], path: str, steps: int | None, engine: str) -> dict[str, Any]:
-    """One seed from its start, or from where it stopped."""
+def train_member(settings: dict[str, Any], path: str, change: dict[str, Any]) -> dict[str, Any]:
+    """One seed from its start, or from where it stopped, then with the settings that changed since."""
     if Interrupt.earlier:
         return {"error": ""}
     try:
         if is_run(Path(path)) and any((Path(path) / "checkpoints").glob("step-*")):
-            result = resume(path, steps, engine=engine, quiet=True)
+            result = resume(path, settings=change, quiet=True)
         else:
-            result = train(Run.of(settings | ({"steps": steps} if steps else {})), path, overwrite=True, quiet=True)
+            result = train(Run.of(settings), path, overwrite=True, quiet=True)
         Interrupt.earlier = Interrupt.earlier or result.interrupted
         return {"error": result.unsaved}
     except Finished:

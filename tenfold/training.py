@@ -15,7 +15,7 @@ import torch
 
 from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
-from tenfold.config import differing, show, to_mapping
+from tenfold.config import merge, show, to_mapping
 from tenfold.engines.fused import set_threads
 from tenfold.envs.vector import COLONY, MaskReader, anchored, is_multiagent, make_env, make_environments, split_name
 from tenfold.errors import ActorFault, CheckpointError, ConfigError, EnvironmentFault, UserError
@@ -33,6 +33,7 @@ from tenfold.record.folder import RunFolder, require_place, versions, write_sett
 from tenfold.record.metrics import WORST, Metrics, rank
 from tenfold.record.report import write_report
 from tenfold.record.runs import destination, named_after, turn_latest
+from tenfold.resuming import changed_run, changes, constant_from, idle_from, told_changes
 from tenfold.settings import PPO, Noisy, Run, value_at
 from tenfold.spaces import discrete_actions, observation_layout, policy_actions
 
@@ -77,31 +78,28 @@ def train(run: Run, out: str | Path = "", *, name: str = "", overwrite: bool = F
         return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), interrupt, quiet)
 
 
-def resume(path: str | Path, steps: int | None = None, *, engine: str = "", quiet: bool = False) -> Result:
+def resume(path: str | Path, steps: int | None = None, *, engine: str = "", settings: dict[str, Any] | None = None,
+           quiet: bool = False) -> Result:
     """Goes on from the latest whole checkpoint, as if the run had never stopped; `steps` sets a new end, `engine` another
-    engine (then numbers differ in their last bits)."""
+    engine (then numbers differ in their last bits), `settings` whatever else can change (resuming.CHANGEABLE)."""
     folder, run = RunFolder.open(Path(path))
+    given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with folder:
-        turn_latest(folder.path)
-        return go_on(folder, run, steps, engine, quiet)
+        return go_on(folder, changed_run(run, merge(settings or {}, given)), quiet)
 
 
-def go_on(folder: RunFolder, run: Run, steps: int | None, engine: str, quiet: bool) -> Result:
+def go_on(folder: RunFolder, run: Run, quiet: bool) -> Result:
     """`resume` in a folder that nobody else writes to."""
     checkpoints = Checkpoints(folder, run.keep)
     arrays, rows, note, complaints = checkpoints.latest()
-    run = replace(run, engine=engine) if engine else run
-    free = {"steps": 0, "engine": "", "verify": 0}  # these change nothing that was learned
-    changed = differing(to_mapping(run) | free, note["settings"] | free)
-    if changed:
-        raise ConfigError(changed[0], f"in {folder.path / 'config.yaml'} is not what the checkpoint was trained with: put it "
-                          "back, or start a run of its own; only --steps and --engine can change on resume.")
-    run = run if steps is None else replace(run, steps=steps)
+    note["changed"] = changes(note["settings"], run, folder.path / "config.yaml")
+    complaints += filter(None, [constant_from(Run.of(note["settings"]), run)])
     if note["step"] >= run.steps and not note["owes_evaluation"]:
         raise Finished(f"{folder.path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
                         f"`tenfold eval {folder.path}`.")
     prepare(run)
     with Interrupt() as interrupt, ready(run, quiet) as place:
+        turn_latest(folder.path)
         try:
             write_settings(folder.path, run)
         except OSError as error:
@@ -172,6 +170,10 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
     display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}{onward}")
     display.say(f"engine {place.engine_choice}; on {place.device}; {place.agent.online.flat.numel():,} "
                 f"parameters; {place.memory}{'; ' if place.where else ''}{place.where}")
+    if end := idle_from(run):
+        display.say(f"Note: agent.lr ends at 0 at step {end:,}: nothing is learned from there on.", always=True)
+    if note and note["changed"]:
+        display.say(f"changed: {told_changes(note['changed'])}")
     if not place.envs.exact_resume:
         display.say(f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a resume will not be exact.")
     if place.lockstep:
@@ -179,6 +181,7 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
     recorder = Recorder(place, checkpoints, metrics, display, interrupt, note or {})
     recorder.complain()
     session = {"from_step": place.step, "engine": place.engine_choice, "device": place.device, "where": place.where}
+    session |= {"changed": note["changed"]} if note and note["changed"] else {}
     folder.about.setdefault("sessions", []).append(session)
     recorder.try_to("write run.json", folder.write_about)
     try:

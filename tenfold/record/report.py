@@ -16,6 +16,7 @@ from tenfold.record.files import replace_file
 from tenfold.record.folder import RunFolder
 from tenfold.record.metrics import WINDOW, rank, read_rows
 from tenfold.record.portrait import as_png, section
+from tenfold.resuming import told_changes
 from tenfold.settings import Run
 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}
@@ -135,9 +136,11 @@ def in_text(picture: bytes) -> str:
 
 
 def sessions(about: dict[str, Any]) -> dict[str, str]:
-    """How it ran from its start, and from every resume on: the engine and why, where the actors were, what was verified."""
+    """How it ran from its start, and from every resume on: the engine and why, where the actors were, what was verified, which
+    settings changed."""
     return {f"from step {session['from_step']:,}": "; ".join(
-        filter(None, (session["engine"], f"on {session['device']}", session["where"], session.get("verify", ""))))
+        filter(None, (session["engine"], f"on {session['device']}", session["where"], session.get("verify", ""),
+                     told_changes(session.get("changed", {})))))
         for session in about.get("sessions", [])}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from tenfold.config import read_yaml, to_mapping
+from tenfold.config import merge, read_yaml, to_mapping
 from tenfold.envs.vector import anchored
 from tenfold.errors import UserError
 from tenfold.record.claim import Claim
@@ -23,6 +23,7 @@ from tenfold.record.metrics import WINDOW, rank, read_rows, row_in
 from tenfold.record.portrait import as_png, new_figure
 from tenfold.record.report import STYLE, components, in_text, table
 from tenfold.record.runs import Target, install, settled
+from tenfold.resuming import changed_run
 from tenfold.settings import Run
 
 RESAMPLES = 2000
@@ -44,6 +45,7 @@ class SeedsFolder:
     run: Run
     seeds: tuple[int, ...]
     claim: Claim | None = field(default=None, compare=False, repr=False)
+    changes: dict[str, Any] = field(default_factory=dict)  # settings that are others since a resume
 
     def member(self, seed: int) -> Path:
         return self.path / f"seed-{seed}"
@@ -67,11 +69,25 @@ class SeedsFolder:
     @classmethod
     def open(cls, path: Path) -> "SeedsFolder":
         path = settled(path)
-        seeds = json.loads((path / "seeds.json").read_text()).get("seeds")
+        about = json.loads((path / "seeds.json").read_text())
+        seeds, changes = about.get("seeds"), about.get("changes", {})
         if not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
             raise UserError(f"{path / 'seeds.json'} does not say which seeds there are: write them back, such as "
                             f"\"seeds\": [0, 1], or name a seed's own folder below {path}.")
-        return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(seeds))
+        return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(seeds), changes=changes)
+
+    def changed(self, change: dict[str, Any]) -> "SeedsFolder":
+        """The same with other settings, which are written down: every member goes on with them, now or later."""
+        if not change:
+            return self
+        new = replace(self, run=changed_run(self.run, change), changes=merge(self.changes, change))
+        about = json.loads((self.path / "seeds.json").read_text()) | {"changes": new.changes}
+        try:
+            write_settings(self.path, new.run)
+            replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be written: {error.strerror or error}.") from None
+        return new
 
 
 def interquartile_mean(values: np.ndarray) -> Any:
@@ -163,6 +179,7 @@ def write_seeds_report(folder: SeedsFolder) -> Path:
 {lines}</table>
 {components_of(folder.path, members)}
 <h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(folder.run), sort_keys=False))}</pre>
+{table({"changed on resume": json.dumps(folder.changes)} if folder.changes else {})}
 <h2>Versions and machine</h2>{table(about["versions"] | about["machine"])}
 <h2>Command</h2><pre>{html.escape(json.dumps(about.get("command", "")))}</pre></html>
 """
