@@ -320,7 +320,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     if is_seeds(path) and (seeds := SeedsFolder.open(path)).run.agent.name == "explorer":
         from tenfold.identified import judge_seeds, tell_identified
         found = judge_seeds(seeds, episodes, arguments.checkpoint, seed)
-        print(json.dumps(found)) if arguments.json else tell_identified(found, seeds.seeds, arguments.checkpoint, episodes)
+        print(json.dumps(found)) if arguments.json else tell_identified(found, arguments.checkpoint, episodes)
         return 0
     if not is_seeds(path) and is_explorer(path):
         if arguments.video is not None:

@@ -1,6 +1,7 @@
 """What `tenfold eval` and `ten.evaluate` find of a run, and how it is said."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ from tenfold.errors import ConfigError, UserError
 from tenfold.filming import film
 from tenfold.ops.random import Purpose
 from tenfold.playing import Score, judged_by, play, uniformly_random
-from tenfold.record.checkpoint import Checkpoints
+from tenfold.record.checkpoint import BEST, Checkpoints
 from tenfold.record.files import replace_file
 from tenfold.record.folder import RunFolder
-from tenfold.record.seeds import SeedsFolder, sentence, together
+from tenfold.record.metrics import read_rows
+from tenfold.record.seeds import SeedsFolder, left_out, sentence, together
 from tenfold.training import Result, agent_of, load
 
 if TYPE_CHECKING:  # only explorers need it
@@ -65,6 +67,8 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
         "run": str(path), "env": env, "policy": how, "checkpoint": checkpoint, "step": trial.step, "seed": seed,
         "episodes": score.episodes, "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns,
         "lengths": score.lengths, "random_mean_return": random.mean_return, "random_std_return": random.std_return}
+    if checkpoint != "best" and there == Deployment() and (best := clearly_better(folder, trial.step, score)):
+        found["best"] = best
     if score.infos[0].get("each"):
         found["agents"] = [sum(own) / len(own) for own in zip(*(info["each"] for info in score.infos), strict=True)]
     if jobshops.is_job_shop(run.env):
@@ -85,6 +89,24 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
     return found
 
 
+def clearly_better(folder: RunFolder, step: int, score: Score) -> dict[str, Any] | None:
+    """The evaluation that chose the best checkpoint, where what was just played, of another step, is clearly worse than it: by
+    more than two standard errors, and by more than a tenth of the range of what the run has been through."""
+    rows = [row for row in read_rows(folder.metrics) if row["kind"] == "eval"]
+    best = max(rows, key=lambda row: row.get("merit", row["mean_return"]), default={"step": step})
+    if best["step"] == step or not (folder.checkpoints / BEST).exists():
+        return None
+    if "success_rate" in best:
+        p, q = best["success_rate"], score.success_rate or 0.0
+        gain, variances, spread = p - q, (p * (1 - p), q * (1 - q)), 1.0
+    else:
+        means = [score.mean_return, *(row["mean_return"] for row in rows)]
+        gain, spread = best["mean_return"] - score.mean_return, max(means) - min(means)
+        variances = best["std_return"] ** 2, score.std_return ** 2
+    error = math.sqrt(variances[0] / best["episodes"] + variances[1] / score.episodes)
+    return best if gain > max(2 * error, spread / 10) else None
+
+
 def tell(found: dict[str, Any]) -> None:
     print(f"{found['env']}, checkpoint {found['checkpoint']} (step {found['step']:,}), {found['episodes']} episodes, "
           f"{found['policy']}")
@@ -99,6 +121,10 @@ def tell(found: dict[str, Any]) -> None:
         print(colonies.sentences(found))
     if "optimum" in found:
         print(jobshops.sentences(found))
+    if "best" in found:
+        told = f", success {found['best']['success_rate']:.1%}" if "success_rate" in found["best"] else ""
+        print(f"  Note: the best checkpoint (step {found['best']['step']:,}) was clearly better when it was evaluated: "
+              f"{found['best']['mean_return']:.2f}{told}. --checkpoint best plays it.")
     if "video" in found:
         print(f"  video    {found['video']} ({found['frames']} frames)")
 
@@ -106,17 +132,20 @@ def tell(found: dict[str, Any]) -> None:
 def scores_of_seeds(path: Path, checkpoint: str, episodes: int, seed: int | None, there: Deployment) -> dict[str, Any]:
     """The same for every member of a folder of seeds, and their returns together."""
     folder, members, scripted = SeedsFolder.open(path), [], None
-    for own in folder.seeds:
+    ready = folder.ready(checkpoint)
+    for own in ready:
         members.append(scores(folder.member(own), checkpoint, episodes, seed, None, there, scripted))
         told = members[0].get("yardsticks", {})
         scripted = {name: rate for name, rate in told.items() if name != "untrained"} or None
     joined = together([member["mean_return"] for member in members])
-    return {"run": str(path), "env": members[0]["env"], "mean_return": joined["mean"], **joined, "members": members}
+    return {"run": str(path), "env": members[0]["env"], "mean_return": joined["mean"], **joined, "members": members,
+            "played": list(ready), "left_out": [seed for seed in folder.seeds if seed not in ready]}
 
 
 def tell_seeds(found: dict[str, Any]) -> None:
-    members, seeds = found["members"], SeedsFolder.open(Path(found["run"])).seeds
+    members, seeds = found["members"], found["played"]
     first = members[0]
+    apart = len({member["step"] for member in members}) > 1  # while they train
     print(f"{first['env']}, checkpoint {first['checkpoint']}, {first['episodes']} episodes each, {first['policy']}")
     shop = "greedy_makespan" in first
     for seed, member in zip(seeds, members, strict=True):
@@ -124,7 +153,13 @@ def tell_seeds(found: dict[str, Any]) -> None:
         if "yardsticks" in member:
             steps = member["steps_to_goal"]
             more = f"   success {member['success_rate']:.1%}{'' if steps is None else f', {steps:.1f} steps to the goal'}"
+        more += f"   (step {member['step']:,})" if apart else ""
         print(f"  seed {seed:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}{more}")
+    if found["left_out"]:
+        print(f"  {left_out(found['left_out'])}")
+    if better := [str(seed) for seed, member in zip(seeds, members, strict=True) if "best" in member]:
+        print(f"  Note: of seed{'s' * (len(better) > 1)} {', '.join(better)} the best checkpoint was clearly better when it was "
+              "evaluated: --checkpoint best plays it.")
     print(f"  trained   {sentence(found)}\n  random    {first['random_mean_return']:10.2f}")
     if "yardsticks" in first:
         untrained = colonies.pooled([member["yardsticks"]["untrained"] for member in members])

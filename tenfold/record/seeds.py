@@ -76,6 +76,16 @@ class SeedsFolder:
                             f"\"seeds\": [0, 1], or name a seed's own folder below {path}.")
         return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(seeds), changes=changes)
 
+    def ready(self, checkpoint: str) -> tuple[int, ...]:
+        """The seeds that can be judged by such a checkpoint, while others have none yet."""
+        pattern = "best.safetensors" if checkpoint == "best" else "step-*.safetensors"
+        found = tuple(seed for seed in self.seeds if any((self.member(seed) / "checkpoints").glob(pattern)))
+        if not found:
+            best, words = checkpoint == "best", f"evaluation (eval_every is {self.run.eval_every:,})"
+            raise UserError(f"No seed of {self.path} has a {'best ' * best}checkpoint yet: it comes with the first "
+                            f"{words if best else 'steps'}; `tenfold list` shows how far they are.")
+        return found
+
     def changed(self, change: dict[str, Any]) -> "SeedsFolder":
         """The same with other settings, which are written down: every member goes on with them, now or later."""
         if not change:
@@ -145,6 +155,11 @@ def last_numbers(rows: list[dict[str, Any]]) -> dict[str, float | None]:
     if "success_rate" in best:
         found |= {"success_rate": best["success_rate"], "steps_to_goal": best.get("steps_to_goal")}
     return found
+
+
+def left_out(seeds: list[int]) -> str:
+    """A sentence about seeds that cannot be judged yet."""
+    return f"left out, without such a checkpoint yet: seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def told(name: str, value: float | None) -> str:
