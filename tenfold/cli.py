@@ -16,9 +16,10 @@ from tenfold.explorer_settings import Explorer
 from tenfold.resuming import CHANGEABLE
 from tenfold.settings import AGENTS, ENGINES, Run, named, presets
 
+# settings that say nothing to recordings
 OF_ENVIRONMENTS = ("num_envs", "actors", "where", "ahead", "on_death", "patience", "share", "vectorize", "engine", "stack",
-                   "verify", "eval_episodes", "eval_policy", "episode_limit", "agent.name", "agent.window", "agent.every",
-                   "agent.updates", "agent.learning_starts", "agent.first_updates")  # settings that say nothing to recordings
+                   "verify", "eval_episodes", "eval_policy", "eval_steps", "episode_limit", "agent.name", "agent.window",
+                   "agent.every", "agent.updates", "agent.learning_starts", "agent.first_updates")
 
 
 class Parser(argparse.ArgumentParser):

@@ -18,7 +18,7 @@ from tenfold.playing import Score, judged_by, play, uniformly_random
 from tenfold.record.checkpoint import BEST, Checkpoints
 from tenfold.record.files import replace_file
 from tenfold.record.folder import RunFolder
-from tenfold.record.metrics import read_rows
+from tenfold.record.metrics import rank, read_rows
 from tenfold.record.seeds import SeedsFolder, left_out, sentence, together
 from tenfold.training import Result, agent_of, load
 
@@ -93,7 +93,7 @@ def clearly_better(folder: RunFolder, step: int, score: Score) -> dict[str, Any]
     """The evaluation that chose the best checkpoint, where what was just played, of another step, is clearly worse than it: by
     more than two standard errors, and by more than a tenth of the range of what the run has been through."""
     rows = [row for row in read_rows(folder.metrics) if row["kind"] == "eval"]
-    best = max(rows, key=lambda row: row.get("merit", row["mean_return"]), default={"step": step})
+    best = max(rows, key=rank, default={"step": step})
     if best["step"] == step or not (folder.checkpoints / BEST).exists():
         return None
     if "success_rate" in best:

@@ -30,6 +30,7 @@ class Score:
     returns: list[float]
     lengths: list[int]
     infos: list[dict[str, Any]] = field(default_factory=list)  # of each episode's last step
+    cut: int = 0  # how many did not come to an end of their own
 
     @property
     def episodes(self) -> int:
@@ -183,25 +184,60 @@ def episode_seeds(seed: int, purpose: Purpose, episodes: int) -> list[int]:
     return (bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(64 - SEED_BITS)).tolist()
 
 
+@dataclass(frozen=True)
+class Allowance:
+    """What an evaluation may take: `steps` in all; an episode is thought to need `length`, where that is known."""
+
+    steps: int
+    length: int = 0
+
+
+NO_END = Allowance(2**63)
+
+
+class Rota:
+    """Which episodes are played: all, or as many as there is an allowance for. They begin in their order, each in the first lane
+    that is free, and none that may not come to its end; every one that began counts, so that short ones gain nothing."""
+
+    def __init__(self, episodes: int, allowance: Allowance = NO_END, most: int = LANES) -> None:
+        self.episodes, self.allowance = episodes, allowance
+        self.lanes = min(most, episodes, max(allowance.steps // max(allowance.length, 1), 1))
+        self.begun, self.used, self.cut = self.lanes, 0, 0
+
+    def spend(self, steps: int) -> bool:
+        """Whether nothing is left after so many steps more: then all are cut."""
+        self.used += steps
+        return self.used >= self.allowance.steps
+
+    def following(self, running: int) -> int:
+        """The number of the episode that begins beside `running` others; `episodes` where none does."""
+        room = self.used + max((running + 1) * self.allowance.length, 1) <= self.allowance.steps
+        if self.begun == self.episodes or not room:
+            return self.episodes
+        self.begun += 1
+        return self.begun - 1
+
+
 class Stopped(Exception):
     """The person does not want to wait for the end of the evaluation."""
 
 
 def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, purpose: Purpose = Purpose.EVALUATE,
-         limit: int = 30_000, stop: Callable[[], bool] = bool) -> Score:
-    """Exactly `episodes` episodes, number e seeded by f(seed, e): lane i plays i, i + lanes, …, so short ones gain nothing.
+         limit: int = 30_000, stop: Callable[[], bool] = bool, allowance: Allowance = NO_END) -> Score:
+    """`episodes` episodes, or those of them that there is an allowance for; number e is seeded by f(seed, e).
 
     Choosing a checkpoint during training plays other episodes (Purpose.SELECT) than judging it afterwards. An episode is cut
     after `limit` steps. `stop` is asked every round, and raises Stopped when it says yes.
     """
+    rota = Rota(episodes, allowance)
     if is_multiagent(env_name):
-        return play_worlds(env_name, agent, policy, episodes, seed, purpose, limit, stop)
+        return play_worlds(env_name, agent, policy, rota, episode_seeds(seed, purpose, 1)[0], limit, stop)
     with ExitStack() as opened:
-        stages = [opened.enter_context(closing(Stage(env_name, agent))) for _ in range(min(LANES, episodes))]
-        return play_stages(stages, policy, episode_seeds(seed, purpose, episodes), limit, stop)
+        stages = [opened.enter_context(closing(Stage(env_name, agent))) for _ in range(rota.lanes)]
+        return play_stages(stages, policy, rota, episode_seeds(seed, purpose, episodes), limit, stop)
 
 
-def play_stages(stages: list[Stage], policy: Policy, seeds: list[int], limit: int, stop: Callable[[], bool]) -> Score:
+def play_stages(stages: list[Stage], policy: Policy, rota: Rota, seeds: list[int], limit: int, stop: Callable[[], bool]) -> Score:
     """`play` on these stages, an episode for each seed."""
     lanes, episodes = len(stages), len(seeds)
     episode, step = np.arange(lanes), np.zeros(lanes, np.int64)
@@ -218,42 +254,43 @@ def play_stages(stages: list[Stage], policy: Policy, seeds: list[int], limit: in
             raise UserError(f"{stages[0].name} gives an action mask with some observations and none with others.")
         mask = None if masks[0] is None else np.stack(masks)  # type: ignore[arg-type]
         actions = policy(rows, mask, episode[playing], step[playing])
+        spent = rota.spend(playing.size)
         for i, action in zip(playing.tolist(), actions.tolist() if actions.ndim == 1 else actions, strict=True):
             reward, over, info = stages[i].step(action)
             e = int(episode[i])
             returns[e] += reward
             lengths[e] += 1
             step[i] += 1
-            if over or step[i] == limit:
+            if over or spent or step[i] == limit:
                 infos[e] = info
-                episode[i], step[i] = e + lanes, 0
+                rota.cut += not over
+                episode[i] = episodes  # it is none of those that run
+                episode[i], step[i] = rota.following(int((episode < episodes).sum())), 0
                 if episode[i] < episodes:
                     stages[i].reset(seeds[episode[i]], int(episode[i]))
         playing = playing[episode[playing] < episodes]
-    return Score(returns, lengths, infos)
+    return Score(returns[:rota.begun], lengths[:rota.begun], infos[:rota.begun], rota.cut)
 
 
-def play_worlds(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, purpose: Purpose = Purpose.EVALUATE,
-                limit: int = 30_000, stop: Callable[[], bool] = bool) -> Score:
+def play_worlds(env_name: str, agent: Agent, policy: Policy, rota: Rota, seed: int, limit: int,
+                stop: Callable[[], bool]) -> Score:
     """`play` for worlds with several agents: an episode's return is the mean of its agents', and `infos` holds every one's own.
-
-    World w plays the episodes w, w + worlds, …; a world whose episode is not over after `limit` steps is cut there.
-    """
-    own = episode_seeds(seed, purpose, 1)[0]
-    with closing(make_worlds(env_name, min(LANES, episodes), own, isinstance(agent, PPOAgent))) as envs:
-        found = play_lanes(envs, agent, policy, episodes, limit, stop)
-    scores = [found[e] for e in range(episodes)]
-    return Score([ret for ret, _, _ in scores], [length for _, length, _ in scores], [{"each": each} for _, _, each in scores])
+    A world whose episode is not over after `limit` steps is cut there."""
+    with closing(make_worlds(env_name, rota.lanes, seed, isinstance(agent, PPOAgent))) as envs:
+        found = play_lanes(envs, agent, policy, rota, limit, stop)
+    returns, lengths, each = zip(*(found[e] for e in range(rota.begun)), strict=True)
+    return Score(list(returns), list(lengths), [{"each": own} for own in each], rota.cut)
 
 
-def play_lanes(envs: Worlds, agent: Agent, policy: Policy, episodes: int, limit: int,
+def play_lanes(envs: Worlds, agent: Agent, policy: Policy, rota: Rota, limit: int,
                stop: Callable[[], bool]) -> dict[int, tuple[float, int, tuple[float, ...]]]:
-    """Of each episode the mean return, the length and every agent's own return."""
-    worlds, seen = envs.worlds, Seen(frames_of(agent), envs)
+    """Of each episode the mean return, the length and every agent's own return. Worlds step together, also those that have
+    nothing to play any more."""
+    worlds, seen, episodes = envs.worlds, Seen(frames_of(agent), envs), rota.episodes
     found: dict[int, tuple[float, int, tuple[float, ...]]] = {}
     number, step = np.arange(worlds), np.zeros(worlds, np.int64)
     returns = np.zeros(envs.num_envs)
-    while len(found) < episodes:
+    while (number < episodes).any():
         if stop():
             raise Stopped
         address = np.tile(number, envs.agents) + np.repeat(np.arange(envs.agents), worlds) * episodes
@@ -261,15 +298,17 @@ def play_lanes(envs: Worlds, agent: Agent, policy: Policy, episodes: int, limit:
         step += 1
         returns += np.where(envs.skipped, 0.0, envs.reward)
         ended = {episode.env for episode in envs.finished}
-        for w in range(worlds):
-            if w not in ended and step[w] < limit:
+        spent = rota.spend(int((number < episodes).sum()))
+        for w in np.flatnonzero(number < episodes).tolist():
+            if not (w in ended or spent or step[w] == limit):
                 continue
             if w not in ended:
                 envs.cut(w)
+                rota.cut += 1
             each = tuple(returns[w::worlds].tolist())
-            if number[w] < episodes:
-                found.setdefault(int(number[w]), (sum(each) / envs.agents, int(step[w]), each))
-            number[w], step[w] = number[w] + worlds, 0
+            found[int(number[w])] = sum(each) / envs.agents, int(step[w]), each
+            number[w] = episodes  # it is none of those that run
+            number[w], step[w] = rota.following(int((number < episodes).sum())), 0
             returns[w::worlds] = 0.0
         seen.step()  # after the cuts, which are ends as any other
     return found

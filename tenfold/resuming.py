@@ -11,8 +11,9 @@ from tenfold.config import differing, merge, show, to_mapping
 from tenfold.errors import ConfigError
 from tenfold.settings import Exponential, Linear, Run
 
-CHANGEABLE = ("steps", "agent.lr", "eval_every", "eval_episodes", "eval_policy", "episode_limit", "checkpoint_every", "keep",
-              "log_every", "where", "ahead", "on_death", "patience", "engine", "stack", "verify", "device", "threads")
+CHANGEABLE = ("steps", "agent.lr", "eval_every", "eval_episodes", "eval_policy", "eval_steps", "episode_limit",
+              "checkpoint_every", "keep", "log_every", "where", "ahead", "on_death", "patience", "engine", "stack", "verify",
+              "device", "threads")
 
 
 def paths_in(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

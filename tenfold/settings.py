@@ -28,6 +28,7 @@ from tenfold.explorer_settings import Explorer
 
 PRESETS = Path(__file__).parent / "presets"
 MINIBATCH = 64  # steps of a policy's minibatch, where the settings do not say how many there are
+LEAST_EVALUATION = 5_000  # steps of one, however often there is one: ten episodes of CartPole
 
 
 @dataclass(frozen=True)
@@ -337,6 +338,9 @@ class Run(Config):
     """episodes of such an evaluation"""
     eval_policy: Literal["greedy", "sampled"] = "greedy"
     """evaluations take the most probable action, or draw from the policy (ppo) as training does"""
+    eval_steps: Count | None = None
+    """environment steps an evaluation may take in all: no episode begins that would not end within them, and one that has no end
+    is cut there, so that fewer than eval_episodes may be played; none: half of eval_every, at least 5,000"""
     episode_limit: Count = 30_000
     """steps after which an episode of an evaluation is cut, for environments that have no time limit of their own"""
     checkpoint_every: Whole = 10_000
@@ -345,6 +349,11 @@ class Run(Config):
     """how many of the latest checkpoints to keep (the best by evaluation is kept besides)"""
     log_every: Count = 1_000
     """environment steps between rows of training metrics"""
+
+    @property
+    def evaluation_steps(self) -> int:
+        """`eval_steps`, also where nothing is said of it."""
+        return self.eval_steps or max(self.eval_every // 2, LEAST_EVALUATION)
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.config import merge, show, to_mapping
 from tenfold.engines.fused import set_threads
-from tenfold.envs.vector import COLONY, MaskReader, anchored, is_multiagent, make_env, make_environments, split_name
+from tenfold.envs.vector import COLONY, MaskReader, anchored, is_multiagent, make_env, make_environments, split_name, time_limit
 from tenfold.errors import ActorFault, CheckpointError, ConfigError, EnvironmentFault, UserError
 from tenfold.explorer_settings import Explorer
 from tenfold.memory.replay import require_memory
@@ -26,7 +26,7 @@ from tenfold.ops.random import Purpose
 from tenfold.places.actor import make_agent
 from tenfold.places.make import Place, make_place
 from tenfold.places.watch import refuse_in_child
-from tenfold.playing import Stopped, judged_by, play
+from tenfold.playing import Allowance, Stopped, judged_by, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import RunFolder, require_place, versions, write_settings
@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # only runs of an explorer need these
     from tenfold.validation import Recordings, Verdict
 
 COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
+ENDLESS = 5_000  # steps of an environment without a time limit after which its first episode may have no end
 PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
 
 
@@ -256,6 +257,7 @@ class Recorder:
         self.display, self.interrupt = display, interrupt
         self.seconds_before = note.get("seconds", 0.0)
         self.recordings: Recordings | None = None  # that a model of the world is judged on, once they are made
+        self.noticed = False
         self.logged = place.step
         self.reached = note.get("reached", place.step)  # what was due up to this step is done; a save may end beyond it
         self.owes_evaluation = note.get("owes_evaluation", False)  # interrupted in one: it is made up for on resume
@@ -276,6 +278,7 @@ class Recorder:
                           **(place.crew.report() if place.crew else {}), "timing": timing})
         self.metrics.flush()
         self.complain()
+        self.notice_endless()
         self.display.update(place.step, self.metrics, place.clock, exploring)
 
     def evaluate(self) -> None:
@@ -319,8 +322,9 @@ class Recorder:
         assert isinstance(place.agent, DQNAgent | PPOAgent)
         try:
             policy = judged_by(place.agent, run.eval_policy)
+            longest = time_limit(run.env) or max(self.metrics.lengths, default=0)
             score = play(run.env, place.agent, policy, run.eval_episodes, run.seed, Purpose.SELECT, run.episode_limit,
-                         lambda: bool(self.interrupt.signal))
+                         lambda: bool(self.interrupt.signal), Allowance(run.evaluation_steps, min(longest, run.episode_limit)))
         except Stopped:
             self.owes_evaluation = True
             return
@@ -329,13 +333,31 @@ class Recorder:
         told = {} if score.success_rate is None else {"success_rate": score.success_rate, "merit": score.merit,
                                                       "mean_length": sum(score.lengths) / score.episodes}
         told |= {} if score.steps_to_goal is None else {"steps_to_goal": score.steps_to_goal}
+        told |= {"cut": score.cut} if score.cut else {}
         row = {"kind": "eval", "step": place.step, "episodes": score.episodes, "mean_return": score.mean_return,
                "std_return": score.std_return, **told}
         best = rank(row) > self.metrics.best
         self.metrics.add(row)
+        if score.cut or score.episodes < run.eval_episodes:
+            self.notice(f"an evaluation takes at most {run.evaluation_steps:,} steps (--eval-steps): this one played "
+                        f"{score.episodes} of {run.eval_episodes} episodes" + f", {score.cut} of them cut" * (score.cut > 0))
         if best:
             state = place.agent.policy_state()
             self.try_to("save the best policy", lambda: self.checkpoints.save_best(state, place.step, score.merit))
+
+    def notice_endless(self) -> None:
+        """Of an environment without a time limit whose episodes do not end."""
+        run, each = self.place.run, self.place.step // (self.place.run.num_envs * self.place.run.actors)
+        if each >= ENDLESS and not (self.metrics.episodes or isinstance(run.agent, Explorer) or time_limit(run.env)):
+            example = f"{split_name(run.env)[0]}(max_episode_steps=1000)"
+            self.notice(f"no episode of {run.env} has ended in {each:,} steps, and it has no time limit: there are no returns to "
+                        f"show, and evaluations are cut; give it one, such as --env \"{example}\"")
+
+    def notice(self, words: str) -> None:
+        """About episodes that are long or have no end, once."""
+        if not self.noticed:
+            self.display.say(f"Note: {words}.")
+        self.noticed = True
 
     def save(self) -> str:
         """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the next attempt may succeed.

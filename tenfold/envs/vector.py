@@ -476,6 +476,13 @@ def anchored(name: str) -> str:
     return with_absolute_path(name)
 
 
+def time_limit(name: str) -> int | None:
+    """Steps after which an environment's episodes end by themselves, where its registration or its name says so."""
+    ident, arguments = split_name(name)
+    spec = gym.registry.get(ident.split(":")[-1])
+    return arguments.get("max_episode_steps", spec and spec.max_episode_steps)
+
+
 def is_multiagent(name: str) -> bool:
     """Whether a world with several agents goes by this name: a gridworld of ours, or a PettingZoo environment."""
     from tenfold.envs.treasure_rules import is_gridworld  # it imports this module

@@ -57,6 +57,7 @@ class Metrics:
         self.path = folder.metrics
         self.waiting: list[str] = []
         self.returns: deque[float] = deque(maxlen=WINDOW)
+        self.lengths: deque[int] = deque(maxlen=WINDOW)
         self.successes: deque[bool] = deque(maxlen=WINDOW)
         self.episodes = 0
         self.latest: dict[str, Any] = {}
@@ -83,6 +84,7 @@ class Metrics:
     def remember(self, row: dict[str, Any]) -> None:
         if row["kind"] == "episode":
             self.returns.append(row["return"])
+            self.lengths.append(row["length"])
             if "success" in row:
                 self.successes.append(row["success"])
             self.episodes += 1

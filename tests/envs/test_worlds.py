@@ -15,7 +15,7 @@ from tenfold.memory.frames import Seen
 from tenfold.ops.random import Purpose, key
 from tenfold.places.onpolicy import OnPolicy
 from tenfold.places.serial import Serial
-from tenfold.playing import play_lanes
+from tenfold.playing import Rota, play_lanes
 from tenfold.settings import Run
 
 SMALL, SPREAD = "tenfold/TreasureSmall-v0", "pettingzoo/mpe2.simple_spread_v3(N=3, max_cycles=7)"
@@ -278,7 +278,7 @@ def test_a_world_cut_at_the_limit_of_an_evaluation_begins_its_next_episode_anew(
     def policy(rows: np.ndarray, mask: Any, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
         first.extend(row.copy() for row, t in zip(rows, step, strict=True) if t == 0)
         return np.zeros(len(rows), int)
-    found = play_lanes(envs, SimpleNamespace(config=None), policy, 6, 2, bool)  # type: ignore[arg-type]
+    found = play_lanes(envs, SimpleNamespace(config=None), policy, Rota(6, most=2), 2, bool)  # type: ignore[arg-type]
     assert [found[e][1] for e in range(6)] == [2] * 6
     for e in range(3):
         for w in range(2):

@@ -215,7 +215,8 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
     train(run, tmp_path / "cut", quiet=True)
     agent = load(tmp_path / "cut")
     assert max(play(run.env, agent, greedy(agent), 2, 0, limit=50).lengths) <= 50
-    forever = small_run({"learning_starts": 10_000}, env="CliffWalking-v1", steps=200, eval_every=100, episode_limit=10**9)
+    forever = small_run({"learning_starts": 10_000}, env="CliffWalking-v1", steps=200, eval_every=100, episode_limit=10**9,
+                        eval_steps=10**9)
     threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     result = train(forever, tmp_path / "heard", quiet=True)
     assert (result.interrupted, result.step) == (signal.SIGINT, 100)
