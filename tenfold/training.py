@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -322,9 +323,9 @@ class Recorder:
         assert isinstance(place.agent, DQNAgent | PPOAgent)
         try:
             policy = judged_by(place.agent, run.eval_policy)
-            longest = time_limit(run.env) or max(self.metrics.lengths, default=0)
+            length = time_limit(run.env) or math.ceil(fmean(self.metrics.lengths or [0]))
             score = play(run.env, place.agent, policy, run.eval_episodes, run.seed, Purpose.SELECT, run.episode_limit,
-                         lambda: bool(self.interrupt.signal), Allowance(run.evaluation_steps, min(longest, run.episode_limit)))
+                         lambda: bool(self.interrupt.signal), Allowance(run.evaluation_steps, min(length, run.episode_limit)))
         except Stopped:
             self.owes_evaluation = True
             return
