@@ -36,7 +36,7 @@ class UsualExplorer(ExplorerAgent):
     def observe(self, y: np.ndarray, begins: np.ndarray) -> None:
         """Encodes the last `length` observations anew, and takes the last one."""
         self.seen[:], self.begins = y, np.array(begins, np.bool_)
-        now = torch.from_numpy(self.seen).clone()
+        now = torch.from_numpy(self.seen).float()
         before = self.recent["y"][max(self.config.window - self.config.length + 1, self.config.window - self.stored):].clone()
         sequence = torch.cat((before, now))
         mean, variance, _ = self.online.posterior(sequence[None, :, None])
@@ -47,7 +47,7 @@ class UsualExplorer(ExplorerAgent):
 
     @torch.no_grad()
     def remember(self, action: np.ndarray) -> None:
-        now = {"y": torch.from_numpy(self.seen[0]), "a": torch.from_numpy(action[0]),
+        now = {"y": torch.from_numpy(self.seen[0]).float(), "a": torch.from_numpy(action[0]),
                "begins": torch.tensor(bool(self.begins[0]))}
         for name, row in now.items():
             moved = torch.roll(self.recent[name], -1, 0).clone()

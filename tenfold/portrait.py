@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from tenfold.agents.explorer import ExplorerAgent
-from tenfold.ops.alignment import identity
 from tenfold.record.files import write_arrays
 from tenfold.record.portrait import FILE
 from tenfold.validation import Recordings, axis_over, judge, random_recordings
@@ -26,7 +25,7 @@ def portrait(agent: ExplorerAgent, recordings: Recordings) -> dict[str, np.ndarr
     """Of the first member, in true coordinates where they are known: states visited, and for systems of two numbers fields and
     information on a grid."""
     known = bool(agent.maps)
-    place = agent.maps[0] if known else identity(agent.config.model.latent)
+    place = agent.maps[0] if known else agent.own[0]
     visited = place.to_true(visited_states(agent))
     if visited.shape[1] != 2:
         return {"visited": visited}

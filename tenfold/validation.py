@@ -18,7 +18,7 @@ from tenfold.envs.vector import CALLERS, fault_of, make_env
 from tenfold.errors import ConfigError, EnvironmentFault
 from tenfold.nets.elbo import draws_shape, elbo
 from tenfold.nets.forecast import k_step_r2
-from tenfold.ops.alignment import align, field_error, identity
+from tenfold.ops.alignment import align, field_error
 from tenfold.ops.arx import fit_arx
 from tenfold.ops.random import Purpose, bits, fill_normal, key, uniform
 
@@ -162,18 +162,20 @@ class Verdict:
 def judge(agent: ExplorerAgent, recordings: Recordings, arx: bool = True) -> Verdict:
     """Judges the agent's model, and where the truth is known gives it the alignment with true coordinates."""
     network, members = agent.online, agent.members
-    y, a = (torch.from_numpy(x).to(network.flat).expand(members, *x.shape) for x in (recordings.y, recordings.a))
+    y = agent.inner(np.broadcast_to(recordings.y, (members, *recordings.y.shape)))
+    a = agent.inner_actions(recordings.a).expand(members, *recordings.a.shape)
     steps = min(STEPS, y.shape[2] - 1)
     normal = np.empty(int(np.prod(draws_shape(network, y.shape[1], y.shape[2]))), np.float32)
     fill_normal(key(0, Purpose.SELECT, 2), 0, normal)
     drawn = torch.from_numpy(normal).to(network.flat).view(draws_shape(network, y.shape[1], y.shape[2]))
     bound = elbo(network, y, a, drawn.expand(members, *drawn.shape)) / y.shape[2]
-    found: dict[str, Any] = {"r2": k_step_r2(network, y, a, steps).cpu().double().numpy(), "elbo": bound.cpu().double().numpy()}
+    found: dict[str, Any] = {"r2": k_step_r2(network, y, a, steps).cpu().double().numpy(),
+                             "elbo": bound.cpu().double().numpy() + agent.units.log_density}
     if recordings.latent is not None and recordings.points is not None and recordings.true is not None:
         mean = network.posterior(y.transpose(1, 2))[0].transpose(1, 2).flatten(1, 2).cpu().double().numpy()
         truth = recordings.latent.reshape(-1, recordings.latent.shape[-1])
         plain = agent.config.model.decoder == "identity" and truth.shape == mean.shape[1:]
-        agent.maps = [identity(truth.shape[1]) if plain else align(own, truth) for own in mean]
+        agent.maps = agent.own if plain else [align(own, truth) for own in mean]
         fields = agent.field(recordings.points, true=True).reshape(members, *recordings.true.shape)
         found["field_error"] = np.array([field_error(own, recordings.true, recordings.weight) for own in fields])
         found["aligned"] = np.array([m.r2 for m in agent.maps])
@@ -188,4 +190,9 @@ def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> 
     made, gone = window.counters[m, 2], window.counters[m, 3]
     ends = window.ends[m, np.arange(gone, made, length) % window.capacity]
     rows = (ends[:, None] - np.arange(length)[::-1]) % window.capacity
-    return fit_arx(window.obs[m, rows], window.action[m, rows], LAGS).k_step_r2(recordings.y, recordings.a, steps)
+
+    def inside(y: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        every = np.broadcast_to(y, (agent.members, *y.shape))
+        return agent.units.observed(every)[m], agent.units.acted(a)
+    found = fit_arx(*inside(window.obs[m, rows], window.action[m, rows]), LAGS)
+    return found.k_step_r2(*inside(recordings.y, recordings.a), steps)

@@ -1,7 +1,8 @@
 """An agent that identifies a hidden dynamical system: it plans the experiment that tells most about the dynamics, acts, corrects
 its belief by what it sees, and trains its model.
 
-M members (seeds of one experiment) live side by side; each gets what its seed gets alone.
+M members (seeds of one experiment) live side by side; each gets what its seed gets alone. Observations, actions and time come and
+go in the units that they have outside; model, belief and planner work in those of `ops.units`.
 """
 
 from typing import Any
@@ -9,22 +10,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.errors import ConfigError, UserError
+from tenfold.errors import CheckpointError, ConfigError, UserError
 from tenfold.explorer_settings import Explorer
 from tenfold.memory.replay import require_memory
 from tenfold.memory.staging import Staging
 from tenfold.memory.window import Window
 from tenfold.nets.belief import Belief
 from tenfold.nets.dynamics import Dynamics
-from tenfold.nets.fitting import Training, fit, update
+from tenfold.nets.fitting import Training, as_sequences, fit, update
 from tenfold.nets.forecast import forecasts
 from tenfold.nets.latent import LatentNetwork
 from tenfold.nets.planning import NOTHING, Planning
 from tenfold.nets.refit import refit
-from tenfold.nets.standard import move, standard
+from tenfold.nets.standard import change, move, restate, standard
 from tenfold.ops.alignment import Alignment, identity
 from tenfold.ops.networks import parameter_count
 from tenfold.ops.random import Purpose, key, uniform
+from tenfold.ops.units import STEP, Units
 
 STATISTICS = ("bound", "likelihood", "divergence")
 MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0  # to true coordinates as it is saved; what aligned is without one
@@ -50,16 +52,12 @@ def require_matrix(config: Explorer, dynamics: Dynamics) -> None:
                           "more than memory holds: set it to diagonal, or make the dynamics smaller.") from None
 
 
-def maps_of(state: dict[str, np.ndarray], plain: bool) -> list[Alignment]:
-    """Maps to true coordinates as they were saved; none where they were not known. Checkpoints once did not say that, and what
-    they have for none is the identity, which else only a `plain` model has."""
-    matrix, offset = state["matrix"], state["offset"]
-    untouched = not plain and all(np.array_equal(m, np.eye(*m.shape)) for m in matrix) and not offset.any()
-    r2 = state.get("aligned", np.full(len(matrix), UNKNOWN if untouched else 1.0))
-    back = state.get("back", np.zeros((len(matrix), matrix.shape[-1], 0)))
-    if (r2 == UNKNOWN).any():
+def maps_of(state: dict[str, np.ndarray]) -> list[Alignment]:
+    """Maps to true coordinates as they were saved; none where they were not known."""
+    if (state["aligned"] == UNKNOWN).any():
         return []
-    return [Alignment(m, b, float(r), c if c.size else None) for m, b, r, c in zip(matrix, offset, r2, back, strict=True)]
+    parts = zip(*(state[name] for name in MAP), strict=True)
+    return [Alignment(m, b, float(r), c if c.size else None) for m, b, c, r in parts]
 
 
 class ExplorerAgent:
@@ -68,30 +66,81 @@ class ExplorerAgent:
     def __init__(self, config: Explorer, observations: int, low: np.ndarray, high: np.ndarray, dt: float,
                  seeds: tuple[int, ...] = (0,), device: str = "cpu") -> None:
         self.config, self.seeds, self.members, self.dt = config, tuple(seeds), len(seeds), dt
-        self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
-        self.online = LatentNetwork(observations, len(low), config.model, dt, self.members).initialise(seeds)
+        self.units = Units(self.members, observations, config.model, dt)
+        self.online = LatentNetwork(observations, len(low), config.model, STEP, self.members).initialise(seeds)
         self.online.to(device)
         self.device = self.online.flat.device
         self.training = Training(self.online, seeds)
         self.belief = Belief(self.online)
         require_matrix(config, self.online.dynamics)
-        self.planning = Planning(config.planner, self.online.dynamics, list(seeds), self.low, self.high)
+        self.bound(low, high)
         self.window = Window(list(seeds), config.window, config.length, observations, len(low))
         self.staging = Staging(self.device)
         shape = (self.members, config.batch_size, config.length)
-        self.batch = {"y": np.zeros((*shape, observations), np.float32), "a": np.zeros((*shape, len(low)), np.float32)}
-        self.rows = {name: torch.from_numpy(rows) for name, rows in self.batch.items()}
+        self.batch = {"y": np.zeros((*shape, observations)), "a": np.zeros((*shape, len(low)))}
+        self.rows = {name: torch.from_numpy(rows.astype(np.float32)) for name, rows in self.batch.items()}
         self.streams = [key(seed, Purpose.ACTION) for seed in seeds]
-        self.seen = np.zeros((self.members, observations), np.float32)  # the last observation
+        self.seen = np.zeros((self.members, observations))  # the last observation
         self.begins = np.ones(self.members, np.bool_)  # whether it was the first one of an episode
         self.sums = torch.zeros(len(STATISTICS) + 1, device=self.device)
         self.acted, self.fresh = 0, True  # calls of `act`, and whether the next one begins an episode
         # of each member from learned to true coordinates, none where they are not known; the evaluation finds them
-        self.maps = [identity(config.model.latent)] * self.members if config.model.decoder == "identity" else []
+        self.maps = self.own if config.model.decoder == "identity" else []
 
     @property
     def updates(self) -> int:
         return self.training.updates
+
+    # units ----------------------------------------------------------------------------------------------------------------
+
+    def bound(self, low: np.ndarray, high: np.ndarray) -> None:
+        """Actions are within low and high [A]; nothing is planned yet."""
+        self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
+        self.units.bound(low, high)
+        inside = (self.units.acted(end).astype(np.float32) for end in (self.units.low, self.units.high))
+        self.planning = Planning(self.config.planner, self.online.dynamics, list(self.seeds), *inside)
+
+    @property
+    def own(self) -> list[Alignment]:
+        """Of each member from coordinates inside to those that the agent is asked and answers in: the model's own, or where the
+        hidden state is what is observed (decoder identity) those of observations."""
+        if self.config.model.decoder != "identity":
+            return [identity(self.config.model.latent)] * self.members
+        return [Alignment(np.diag(scale), mean, 1.0) for mean, scale, _ in zip(*self.units.channels, strict=True)]
+
+    def inner(self, y: np.ndarray) -> torch.Tensor:
+        """Observations [M, …, Y] for the network."""
+        return torch.from_numpy(self.units.observed(y)).to(self.online.flat)
+
+    def inner_actions(self, a: np.ndarray) -> torch.Tensor:
+        """Actions [..., A] for the network."""
+        return torch.from_numpy(self.units.acted(a)).to(self.online.flat)
+
+    def learn_units(self, step: int) -> None:
+        """Takes the units from the window as soon as something can be learned, and again whenever there is much more to take
+        them from."""
+        rows = self.window.written
+        if step >= self.config.learning_starts and self.ready and self.units.outgrown(rows):
+            self.take_units(rows)
+
+    @torch.no_grad()
+    def take_units(self, rows: int) -> None:
+        """From the window. What has been learned is said in the new units; what was believed before anything was is forgotten."""
+        known = self.units.known
+        variance = self.window_states()[2] if known and not self.online.decoder.layers else None
+        old = self.units.take(self.window.obs[:, self.window.places()], rows)
+        for m in range(self.members) if known else ():
+            to = change(m, old, self.units.channels)
+            restate(self.online, m, to, self.units.channels.varied[m] & ~old.varied[m])
+            if variance is not None:
+                move(self.online, self.belief, m, to, variance[m])
+        if self.config.model.decoder == "identity":
+            self.maps = self.own
+            self.planning.aim(self.own)
+        if not known:
+            self.belief.correct(self.inner(self.seen), torch.ones(self.members, dtype=torch.bool, device=self.device))
+        elif variance is not None and self.config.model.dynamics != "mlp":
+            self.refit()  # its features are elsewhere now
 
     # acting ---------------------------------------------------------------------------------------------------------------
 
@@ -99,7 +148,7 @@ class ExplorerAgent:
         """Corrects the belief by observations [M, Y]: one call of the encoder. `begins` [M]: the first one of an episode."""
         self.require_counts(y)
         self.seen[:], self.begins = y, np.array(begins, np.bool_)
-        self.belief.correct(torch.from_numpy(self.seen).to(self.device), torch.from_numpy(self.begins).to(self.device))
+        self.belief.correct(self.inner(self.seen), torch.from_numpy(self.begins).to(self.device))
 
     def require_counts(self, y: np.ndarray) -> None:
         if self.config.model.noise == "poisson" and np.min(y) < 0:
@@ -124,7 +173,7 @@ class ExplorerAgent:
         if not np.isfinite(believed).all():
             raise UserError(f"The belief is no longer finite{when}: lower agent.lr, or keep the states of the environment within "
                             "bounds.")
-        return self.planning.plan(believed)
+        return np.clip(self.units.chosen(self.planning.plan(believed)), self.low, self.high).astype(np.float32)
 
     def no_action(self) -> np.ndarray:
         return np.clip(np.zeros((self.members, len(self.low)), np.float32), self.low, self.high)
@@ -136,7 +185,7 @@ class ExplorerAgent:
     def act(self, obs: np.ndarray) -> np.ndarray:
         """The next experiment after one more observation [Y] -> [A], or of every member [M, Y] -> [M, A]. The belief is corrected
         and goes on from call to call; `begin` starts an episode. Nothing is trained."""
-        y = np.asarray(obs, np.float32)
+        y = np.asarray(obs, np.float64)
         if y.shape not in (self.seen.shape, *[self.seen.shape[1:]] * (self.members == 1)):
             raise ValueError(f"An observation {y.shape} does not fit: give [{self.seen.shape[1]}]"
                              f"{f' of each of {self.members} members' if self.members > 1 else ''}.")
@@ -163,8 +212,10 @@ class ExplorerAgent:
 
     def expect(self, action: np.ndarray) -> None:
         """Counts what a step with this action tells, and predicts."""
-        self.planning.visit(self.belief.mean.cpu().numpy(), action)
-        self.belief.predict(torch.from_numpy(action).to(self.device))
+        inside = self.inner_actions(action)
+        if self.units.known:
+            self.planning.visit(self.belief.mean.cpu().numpy(), inside.cpu().numpy())
+        self.belief.predict(inside)
 
     # learning -------------------------------------------------------------------------------------------------------------
 
@@ -185,9 +236,12 @@ class ExplorerAgent:
         """One gradient step on sequences of the window."""
         self.window.sample(self.batch["y"], self.batch["a"])
         self.require_counts(self.batch["y"])
+        self.rows["y"].copy_(torch.from_numpy(self.units.observed(self.batch["y"])))
+        self.rows["a"].copy_(torch.from_numpy(self.units.acted(self.batch["a"])))
         rows = self.staging.send(self.rows)
         parts = update(self.online, self.training, rows["y"], rows["a"], self.config.lr, self.config.clip_norm)
         likelihood, divergence = (part.mean() / self.config.length for part in parts)
+        likelihood = likelihood + float(self.units.log_density.mean())
         self.sums += torch.stack((likelihood - divergence, likelihood, divergence, torch.ones_like(likelihood)))
         if self.planning.novelty:
             self.planning.train(self.belief.mean.cpu().numpy())
@@ -209,7 +263,7 @@ class ExplorerAgent:
                 move(self.online, self.belief, m, to, variance[m])
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
                 self.maps[m:m + 1] = [to.alignment(old) for old in self.maps[m:m + 1]]
-            actions, whole = self.window.action[m, rows[:-1]], ~self.window.first[m, rows[1:]]
+            actions, whole = self.units.acted(self.window.action[m, rows[:-1]]), ~self.window.first[m, rows[1:]]
             refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed)
         self.planning.recount(z)
 
@@ -217,21 +271,22 @@ class ExplorerAgent:
     def window_states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The window's rows in the order of time [n], and means and variances of the states [M, n, D] that the encoder reads from
         them; what a gru carries ends with an episode."""
-        window = self.window
-        written = int(window.counters[0, 0])
-        rows = np.arange(max(written - window.capacity, 0), written) % window.capacity
-        y, first = (torch.from_numpy(part[:, rows]).to(self.device).unsqueeze(2) for part in (window.obs, window.first))
-        mean, variance = (part[:, :, 0].cpu().double().numpy() for part in self.online.posterior(y, begins=first)[:2])
+        rows = self.window.places()
+        y, first = self.inner(self.window.obs[:, rows]), torch.from_numpy(self.window.first[:, rows]).to(self.device)
+        found = self.online.posterior(y.unsqueeze(2), begins=first.unsqueeze(2))[:2]
+        mean, variance = (part[:, :, 0].cpu().double().numpy() for part in found)
         return rows, mean, variance
 
     def fit(self, y: np.ndarray, a: np.ndarray, updates: int) -> np.ndarray:
         """`updates` gradient steps on given sequences y [E, L, Y], a [E, L, A]; the bound for each step of time before every one,
         [updates, M]. The optimiser goes on from where it was."""
         config = self.config
-        bounds = fit(self.online, self.training, torch.from_numpy(np.asarray(y, np.float32)),
-                     torch.from_numpy(np.asarray(a, np.float32)), updates, config.batch_size, config.length, config.lr,
-                     config.clip_norm)
-        return bounds.cpu().numpy()
+        seen, done = (part.numpy() for part in as_sequences(self.online, *(torch.tensor(x, dtype=torch.float64) for x in (y, a))))
+        if not self.units.known:
+            self.units.take(seen.reshape(self.members, -1, seen.shape[-1]), seen[0, ..., 0].size)
+        bounds = fit(self.online, self.training, self.inner(seen), self.inner_actions(done), updates, config.batch_size,
+                     config.length, config.lr, config.clip_norm)
+        return bounds.cpu().numpy() + self.units.log_density
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call, over members, for each step of time."""
@@ -247,28 +302,30 @@ class ExplorerAgent:
 
     @torch.no_grad()
     def field(self, z: np.ndarray, true: bool = False) -> np.ndarray:
-        """The learned dz/dt without action at states [n, D]: [n, D], or [M, n, D] of several members. `true`: the states are in
-        the environment's own coordinates, and so is the answer."""
+        """The learned dz/dt without action at states [n, D]: [n, D], or [M, n, D] of several members, for the unit of time that
+        `dt` is in. `true`: the states are in the environment's own coordinates, and so is the answer."""
         if true and not self.maps:
             raise UserError("The map from the model's coordinates to the environment's own is not known: there is one only where "
                             "the hidden state is known and the run was evaluated; leave true=True out for the model's own.")
-        z, size = np.asarray(z, np.float64), self.maps[0].matrix.shape[0] if true else self.config.model.latent
+        z, places = np.asarray(z, np.float64), self.maps if true else self.own
+        size = places[0].matrix.shape[0]
         if z.ndim != 2 or z.shape[1] != size:
             raise ValueError(f"States {z.shape} do not fit: give [n, {size}].")
-        inner = np.stack([place.to_learned(z) for place in self.maps]) if true else np.tile(z, (self.members, 1, 1))
-        states = torch.from_numpy(inner).to(self.online.flat)[:, None]
-        found = self.online.dynamics.drift(states.expand(-1, self.online.dynamics.models, -1, -1).contiguous()).mean(1)
-        answer = found.cpu().double().numpy()
-        if true:
-            answer = answer @ np.stack([place.matrix for place in self.maps]).transpose(0, 2, 1)
+        dynamics = self.online.dynamics
+        inside = torch.from_numpy(np.stack([place.to_learned(z) for place in places])).to(self.online.flat)[:, None]
+        nothing = self.inner_actions(np.zeros(len(self.low))).expand(self.members, dynamics.models, 1, -1)
+        found = dynamics.drift(inside.expand(-1, dynamics.models, -1, -1).contiguous()) + dynamics.push(nothing)
+        turned = found.mean(1).cpu().double().numpy() @ np.stack([place.matrix.T for place in places])
+        answer = turned * self.units.pace
         return answer[0] if self.members == 1 else answer
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or [E, T, D], in the model's own
-        coordinates. Of several members M stands in front."""
+        coordinates (of observations where the decoder is identity). Of several members M stands in front."""
         y, one = self.recordings(observations, self.online.observations)
         with torch.no_grad():
-            return self.answer(self.online.posterior(y.transpose(1, 2))[0].transpose(1, 2), one)
+            found = self.online.posterior(self.inner(y).transpose(1, 2))[0].transpose(1, 2).cpu().double().numpy()
+        return self.answer(np.stack([place.to_true(z) for place, z in zip(self.own, found, strict=True)]), one)
 
     def forecast(self, observations: np.ndarray, actions: np.ndarray | None, steps: int) -> np.ndarray:
         """Means of the observations 1 … steps after each moment, [S, steps, Y] or [E, S, steps, Y]: [t, k − 1] foretells
@@ -284,20 +341,20 @@ class ExplorerAgent:
         if not 1 <= steps <= a.shape[2]:
             raise ValueError(f"{steps} steps ahead need as many actions, and there are {a.shape[2]}.")
         with torch.no_grad():
-            return self.answer(forecasts(self.online, y, a, steps), one)
+            found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
+        return self.answer(self.units.foretold(found.cpu().double().numpy()), one)
 
-    def recordings(self, rows: np.ndarray, size: int) -> tuple[torch.Tensor, bool]:
+    def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
         """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""
-        given = np.asarray(rows, np.float32)
+        given = np.asarray(rows, np.float64)
         if given.ndim not in (2, 3) or given.shape[-1] != size or 0 in given.shape[:-1]:
             raise ValueError(f"Rows {given.shape} do not fit: give [T, {size}] or [E, T, {size}].")
-        whole = torch.from_numpy(given if given.ndim == 3 else given[None]).to(self.online.flat)
-        return whole.expand(self.members, *whole.shape), given.ndim == 2
+        whole = given if given.ndim == 3 else given[None]
+        return np.broadcast_to(whole, (self.members, *whole.shape)), given.ndim == 2
 
-    def answer(self, found: torch.Tensor, one: bool) -> np.ndarray:
-        array = found.cpu().double().numpy()
-        array = array[:, 0] if one else array
-        return array[0] if self.members == 1 else array
+    def answer(self, found: np.ndarray, one: bool) -> np.ndarray:
+        found = found[:, 0] if one else found
+        return found[0] if self.members == 1 else found
 
     # state ----------------------------------------------------------------------------------------------------------------
 
@@ -306,7 +363,8 @@ class ExplorerAgent:
         size = self.config.model.latent
         maps = self.maps or [Alignment(np.eye(size), np.zeros(size), UNKNOWN)] * self.members
         parts = zip(*((m.matrix, m.offset, np.zeros((size, 0)) if m.back is None else m.back, m.r2) for m in maps), strict=True)
-        return {"online": self.online.flat} | dict(zip(MAP, map(np.stack, parts), strict=True))
+        units = {f"units.{name}": value for name, value in self.units.state().items()}
+        return {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
 
     def state(self) -> dict[str, Any]:
         """Everything that decides what comes next."""
@@ -316,15 +374,20 @@ class ExplorerAgent:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """All of `state`, or only what `policy_state` gives."""
-        with torch.no_grad():
-            self.online.flat.copy_(torch.as_tensor(state["online"]))
-        plain = self.config.model.decoder == "identity"
-        self.maps = maps_of({name: array_of(state[name]) for name in MAP if name in state}, plain)
-        if "seen" not in state:
-            return
-
         def part(name: str) -> dict[str, Any]:
             return {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
+
+        if not part("units"):
+            raise CheckpointError("The checkpoint does not say the units of what was observed: it is of an earlier version of "
+                                  "tenfold, and its model cannot be read in this one. Train it anew.")
+        with torch.no_grad():
+            self.online.flat.copy_(torch.as_tensor(state["online"]))
+        self.units.load_state({name: array_of(value) for name, value in part("units").items()})
+        self.bound(self.units.low, self.units.high)
+        self.planning.aim(self.own)
+        self.maps = maps_of({name: array_of(state[name]) for name in MAP})
+        if "seen" not in state:
+            return
 
         self.training.load_state(part("training"))
         self.belief.load_state(part("belief"))

@@ -20,6 +20,7 @@ HELD, LEAST = 20, 12  # steps of a piece that is held back; the least lets ARX s
 SHARE, SLACK = 0.1, 0.05  # of all steps, held back; a little more or less is as good
 EVEN = 1e-3  # how far, as a share of dt, a step may be off before it counts as a gap
 SAME = 1e-6  # how far, as a share, two values of dt may differ
+DIGEST = "sha256f64-"
 MOST = 1e18  # a number whose square, and sums of such, float32 still holds
 
 Episode = tuple[np.ndarray, np.ndarray]
@@ -67,10 +68,10 @@ class Recording:
     @property
     def digest(self) -> str:
         """Of all numbers, so that a run notices that its recording is another one now."""
-        found = hashlib.sha256(repr(self.dt).encode())
+        found = hashlib.sha256(repr(self.dt).encode())  # of float64; those of float32 once were sha256-…
         for part in (part for episode in self.episodes for part in episode):
             found.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
-        return f"sha256-{found.hexdigest()[:16]}"
+        return f"{DIGEST}{found.hexdigest()[:16]}"
 
     def divided(self) -> Division:
         """About a tenth, in pieces of one length, is cut from the ends of episodes all over the recording; no sequence crosses a
@@ -189,7 +190,7 @@ def checked(path: Path, parts: Parts, given: float | None = None) -> Recording:
         for what, part in (("observations", seen), ("actions", done)):
             require(path, what, episode, part, ~np.isfinite(part), "is missing or not finite; fill it in or cut there")
             require(path, what, episode, part, np.abs(part) > MOST, f"is beyond ±{MOST:g}; give it in another unit")
-    pairs = tuple((seen.astype(np.float32), done.astype(np.float32)) for seen, done in zip(y, a, strict=True))
+    pairs = tuple((seen.astype(np.float64), done.astype(np.float64)) for seen, done in zip(y, a, strict=True))
     if all((seen == pairs[0][0][:1]).all() for seen, _ in pairs):
         raise UserError(f"{path}: none of its observations ever changes, and there is nothing to learn from.")
     return Recording(pairs, step_time(path, parts, given), parts.left_out)

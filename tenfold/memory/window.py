@@ -111,10 +111,10 @@ class Window:
         if length > capacity:
             raise UserError(f"agent.length = {length} is more than agent.window = {capacity}: a sequence must fit into it.")
         members = len(seeds)
-        require_memory(members * capacity * (obs_size + action_size + 2) * 4, "The window of latest steps", "agent.window")
+        require_memory(members * capacity * (obs_size + action_size + 2) * 8, "The window of latest steps", "agent.window")
         self.capacity, self.length = capacity, length
-        self.obs = np.zeros((members, capacity, obs_size), np.float32)
-        self.action = np.zeros((members, capacity, action_size), np.float32)
+        self.obs = np.zeros((members, capacity, obs_size))  # as they came: a small difference of large numbers may be what counts
+        self.action = np.zeros((members, capacity, action_size))
         self.first = np.zeros((members, capacity), np.bool_)  # where an episode begins
         self.ends = np.zeros((members, capacity), np.int64)
         self.counters = np.zeros((members, 4), np.int64)
@@ -130,6 +130,15 @@ class Window:
     def ready(self) -> bool:
         """Whether every member has a whole sequence."""
         return bool((self.counters[:, 2] > self.counters[:, 3]).all())
+
+    @property
+    def written(self) -> int:
+        """Rows of each member so far, those that are gone included."""
+        return int(self.counters[0, 0])
+
+    def places(self) -> np.ndarray:
+        """Of the rows that are there, in the order of time."""
+        return np.arange(max(self.written - self.capacity, 0), self.written) % self.capacity
 
     def sample(self, out: np.ndarray, acts: np.ndarray) -> None:
         """Fills out [M, B, T, Y] and acts [M, B, T, A] with sequences, each whole one equally likely."""

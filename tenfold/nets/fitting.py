@@ -108,7 +108,7 @@ def fit(network: LatentNetwork, training: Training, y: torch.Tensor, a: torch.Te
 
     y [E, L, Y] and a [E, L, A] are E sequences for all members, or [M, E, L, …] for each its own.
     """
-    y, a = as_sequences(network, y, a)
+    y, a = as_sequences(network, y.to(network.flat), a.to(network.flat))
     sequences, steps = y.shape[1:3]
     length = min(length, steps)
     member = torch.arange(network.members, device=y.device)[:, None, None]
@@ -123,8 +123,7 @@ def fit(network: LatentNetwork, training: Training, y: torch.Tensor, a: torch.Te
 
 
 def as_sequences(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both with members in front, in the network's precision; what cannot be fitted is refused."""
-    y, a = (x.to(network.flat) for x in (y, a))
+    """Both with members in front; what cannot be fitted is refused."""
     y, a = (x.expand(network.members, *x.shape) if x.dim() == 3 else x for x in (y, a))
     for name, x, size in (("observations", y, network.observations), ("actions", a, network.actions)):
         if x.shape[-1] != size:

@@ -6,6 +6,7 @@ import numpy as np
 
 from tenfold.explorer_settings import Planner
 from tenfold.nets.dynamics import Dynamics
+from tenfold.ops.alignment import Alignment
 from tenfold.ops.features import FeatureInformation
 from tenfold.ops.icem import Icem, streams_of
 from tenfold.ops.networks import add_step, drift_of, information_of, judge_of
@@ -36,6 +37,12 @@ class Planning:
         if self.novelty:  # its arrays change as it learns
             self.objective = self.objective._replace(target=self.novelty.target, predictor=self.novelty.predictor)
         return self.search.plan(judge_of(self.objective, self.dynamics, self.information, z))
+
+    def aim(self, places: list[Alignment]) -> None:
+        """The goal of the settings, which is in the coordinates that these lead to, of each member."""
+        if not self.idle and self.objective.goal:
+            goals = [place.to_learned(np.array(self.settings.goal)) for place in places]
+            self.objective = self.objective._replace(place=np.stack(goals).astype(np.float32))
 
     def visit(self, z: np.ndarray, action: np.ndarray) -> None:
         """Steps were taken from states [M, D] with actions [M, A]: what they tell is known from now on."""

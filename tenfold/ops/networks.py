@@ -120,7 +120,8 @@ def network_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
         start = rng.normal(size=(members, size)).astype(dtype)
         add_step(information, dynamics, start, rng.normal(size=(members, 2)))
         none = np.zeros((0, 0), np.float32)
-        objective = Objective(1.0, 0.5, 0.0, 0.3, 0.1, k // 2, np.zeros(size, np.float32), none, none, np.zeros(0, np.int64))
+        place = rng.normal(size=(members, size)).astype(np.float32)
+        objective = Objective(1.0, 0.5, 0.0, 0.3, 0.1, k // 2, place, none, none, np.zeros(0, np.int64))
         yield objective, dynamics, information.known(), start, rng.uniform(-1, 1, (members, samples, horizon, 2)).astype(dtype)
 
 
@@ -147,7 +148,7 @@ def network_worth_reference(objective, dynamics, known, start, actions):
             paths.append(path)
         after = np.array(paths, np.float64)  # [N, H, D]
         found[m, b] = (objective.information * np.mean(gain) + objective.disagreement * after.var(0).sum(-1).mean()
-                       - objective.goal * np.square(after - objective.place).sum(-1).mean()
+                       - objective.goal * np.square(after - objective.place[m]).sum(-1).mean()
                        - objective.cost * np.square(actions[m, b]).mean())
     return found
 
@@ -178,7 +179,8 @@ def network_worth(objective: Objective, dynamics: nn.Module, known: np.ndarray, 
     if objective.disagreement:
         found += objective.disagreement * after.var(1, correction=0).sum(-1).mean(-1).cpu().numpy()
     if objective.goal:
-        apart = (after - torch.from_numpy(objective.place).to(after)).square().sum(-1)
+        place = np.broadcast_to(objective.place, start.shape).reshape(members, 1, 1, 1, -1)
+        apart = (after - torch.tensor(place).to(after)).square().sum(-1)
         found -= objective.goal * apart.mean((1, 3)).cpu().numpy()
     if objective.novelty:
         for m in range(members):

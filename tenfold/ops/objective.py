@@ -33,7 +33,7 @@ class Objective(NamedTuple):
     goal: float
     cost: float
     criterion: int
-    place: np.ndarray  # the goal [D]
+    place: np.ndarray  # the goal, [D] or each member's own [M, D]
     target: np.ndarray  # of novelty, [M, P]
     predictor: np.ndarray
     sizes: np.ndarray
@@ -69,8 +69,8 @@ def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
         members, size = start.shape
         new = Novelty(list(range(members)), size)
         gain, apart, strange, near, cost = (float(w) for w in weights[k])
-        objective = Objective(gain, apart, strange, near, cost, k % 2, rng.normal(size=size).astype(np.float32), new.target,
-                              new.predictor, new.sizes)
+        place = rng.normal(size=(members, size)).astype(np.float32)
+        objective = Objective(gain, apart, strange, near, cost, k % 2, place, new.target, new.predictor, new.sizes)
         yield objective, drift, random_known(rng, drift, drift.weight.shape[1] == 3), start, actions
 
 
@@ -90,7 +90,7 @@ def worth_reference(objective, drift, known, start, actions):
                     for n in range(len(after))]
         found[m, b] = (objective.information * np.mean(gain) + objective.disagreement * after.var(0).sum(-1).mean()
                        + objective.novelty * np.mean(new)
-                       - objective.goal * np.square(after - objective.place).sum(-1).mean()
+                       - objective.goal * np.square(after - objective.place[m]).sum(-1).mean()
                        - objective.cost * np.square(actions[m, b]).mean())
     return found
 
@@ -127,7 +127,7 @@ def worth(objective, drift, known, start, actions):
                 if objective.goal:
                     for d in range(size):
                         for b in range(samples):
-                            found[m, b] -= objective.goal * (state[n, t, d, b] - objective.place[d]) ** 2 / (models * horizon)
+                            found[m, b] -= objective.goal * (state[n, t, d, b] - objective.place[m, d]) ** 2 / (models * horizon)
         if objective.disagreement:
             add_disagreement(state, objective.disagreement, found[m])
     return found
@@ -156,7 +156,8 @@ class Judge:
         known = information.known()
         if start.shape != (members, size) or known.shape[:3] != (members, 1, count):
             raise ValueError(f"states {start.shape} and information {known.shape} do not fit dynamics {drift.weight.shape}")
-        self.given = objective, drift, known, np.ascontiguousarray(start, np.float32)
+        place = np.ascontiguousarray(np.broadcast_to(objective.place, (members, size)))
+        self.given = objective._replace(place=place), drift, known, np.ascontiguousarray(start, np.float32)
 
     def __call__(self, actions: np.ndarray) -> np.ndarray:
         return worth(*self.given, actions)

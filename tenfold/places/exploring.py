@@ -130,6 +130,7 @@ class Exploring:
         agent.observe(envs.obs, envs.terminated | envs.truncated)
         clock.lap("act")
         self.step += 1
+        agent.learn_units(self.step)
         for _ in range(agent.due(self.step)):
             agent.train_step()
         if agent.refit_due(self.step):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.agents.explorer import ExplorerAgent
-from tenfold.envs.recording import SAME, Recording, described, is_recording, read_recording, require_counts
+from tenfold.envs.recording import DIGEST, SAME, Recording, described, is_recording, read_recording, require_counts
 from tenfold.envs.recording_files import USUAL, Columns
 from tenfold.envs.vector import Episode
 from tenfold.errors import ConfigError, UserError
@@ -37,6 +37,9 @@ def recorded(path: Path, dt: float | None = None, columns: Columns = USUAL) -> R
 def recalled(name: str) -> Recording:
     """The recording of a run, which must be what it was when the run began."""
     source = described(name)
+    if source.digest and not source.digest.startswith(DIGEST):
+        raise UserError(f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: start it anew with "
+                        f"`tenfold fit {source.file}`.")
     recording = recorded(Path(source.file), source.dt, source.columns)
     if recording.sizes != (source.observations, source.actions) or source.digest not in ("", recording.digest):
         raise UserError(f"{source.file} is no longer what this run was trained on: put it back as it was, or start a run of its "
@@ -61,8 +64,7 @@ def of_run(path: Path) -> Recording:
     agent.load_state(nested_state(Checkpoints(folder, run.keep).latest()[0])["agent"])
     episodes = []
     for m in range(agent.members):
-        written, window = int(agent.window.counters[m, 0]), agent.window
-        rows = np.arange(max(written - window.capacity, 0), written) % window.capacity
+        window, rows = agent.window, agent.window.places()
         first = [k for k, row in enumerate(rows) if k == 0 or window.first[m, row]]
         episodes += [(window.obs[m, rows[s:e]], window.action[m, rows[s:e]])
                      for s, e in zip(first, [*first[1:], len(rows)], strict=True)]
@@ -86,6 +88,14 @@ def offline_agent(run: Run) -> ExplorerAgent:
     bound = np.ones(source.actions, np.float32)
     device = "cpu" if run.device == "auto" else run.device
     return OfflineAgent(run.agent, source.observations, -bound, bound, source.dt, run.seeds, device)
+
+
+def reached(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest of each action. One that is always the same could have been twice as large, or 0."""
+    every = np.concatenate([a for _, a in recording.episodes])
+    low, high = every.min(0), every.max(0)
+    size = np.where(low == high, np.where(low == 0, 1.0, np.abs(low)), 0.0)
+    return low - size, high + size
 
 
 class NoEnvironments:
@@ -116,6 +126,7 @@ class Offline:
         if kept.steps > run.agent.window:
             raise ConfigError("agent.window", f"= {run.agent.window} is less than the {kept.steps:,} steps of the recordings.")
         self.agent = offline_agent(run)
+        self.agent.bound(*reached(kept))
         ones = np.ones(self.agent.members, np.bool_)
         for y, a in kept.episodes:
             for t in range(len(y)):
@@ -125,6 +136,7 @@ class Offline:
             longest = max(len(y) for y, _ in kept.episodes)
             raise ConfigError("agent.length", f"= {run.agent.length} is more than the {longest} steps that the longest episode "
                               "has left for training: make it shorter.")
+        self.agent.take_units(kept.steps)
         self.engine, self.engine_choice = self, "plain autograd"
         self.clock = Clock()
         self.step = 0

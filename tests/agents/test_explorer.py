@@ -64,7 +64,7 @@ def test_a_member_gets_what_its_seed_gets_alone(model: dict[str, object]) -> Non
 
 def test_there_is_one_encoder_call_for_an_observation_and_training_when_it_is_due() -> None:
     place = played(small(), 30)
-    assert place.agent.belief.encoded == 31  # the first one and thirty more
+    assert place.agent.belief.encoded == 32  # the first one and thirty more, and one again when the units became known
     # steps 12, 15, 18, 21, 24, 27, 30, and two more at the first
     assert place.agent.updates == 7 + 2 and [place.agent.due(step) for step in (11, 12, 13, 15)] == [0, 1, 0, 1]
     assert [played(small(), 12).agent.updates, played(small(), 14).agent.updates] == [3, 3]
