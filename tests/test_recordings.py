@@ -101,7 +101,7 @@ def test_other_steps_judge_than_those_that_choose(tmp_path: Path, capsys: pytest
     assert "360 steps train, 40 are held back (20 choose the best checkpoint, 20 are for `tenfold eval`)" in capsys.readouterr().err
     env = run_of(tmp_path / "run").env
     choosing, judging = (random_recordings(env, 4, purpose).y for purpose in (Purpose.SELECT, Purpose.EVALUATE))
-    assert np.array_equal(choosing[0], y[360:380].astype(np.float32)) and np.array_equal(judging[0], y[380:].astype(np.float32))
+    assert np.array_equal(choosing[0], y[360:380]) and np.array_equal(judging[0], y[380:])
     assert main(["eval", str(tmp_path / "run")]) == 0
     assert "on 20 steps held back from training that chose nothing" in capsys.readouterr().out
     ten.fit(npz(tmp_path / "short.npz"), tmp_path / "short", settings=TINY)
@@ -124,7 +124,7 @@ def test_trials_are_episodes_by_number_or_text(tmp_path: Path, name: str) -> Non
     for ids in ([0, 0, 0, 1, 1, 1, 1, 2, 2], ["left 1"] * 3 + ["right"] * 4 + ["left 2"] * 2, ["1", "1.0", "01", *"2222", *"33"]):
         read = read_recording(table(tmp_path / "data.csv", f"{name},y0", [[own, *row] for own, row in zip(ids, y.tolist(), strict=True)]), 0.1)
         assert [len(own) for own, _ in read.episodes] == [3, 4, 2] and read.sizes == (1, 0)
-        assert np.array_equal(np.concatenate([own for own, _ in read.episodes]), y.astype(np.float32))
+        assert np.array_equal(np.concatenate([own for own, _ in read.episodes]), y)
 
 
 def test_episodes_of_different_length_are_rows_with_an_episode_in_npz(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_episodes_of_different_length_are_rows_with_an_episode_in_npz(tmp_path: 
     for ids in (np.array([0, 0, 0, 1, 1, 1, 1, 2, 2]), np.array(["x"] * 3 + ["y"] * 4 + ["z"] * 2)):
         read = read_recording(npz(tmp_path / "data.npz", observations=y, actions=a, dt=None, time=time, episode=ids))
         assert read.dt == 0.5 and [own.shape for own, _ in read.episodes] == [(3, 2), (4, 2), (2, 2)]
-        assert np.array_equal(read.episodes[1][1], a[3:7].astype(np.float32))
+        assert np.array_equal(read.episodes[1][1], a[3:7])
     for change, words in (({"episode": ids[:8]}, "must name the episode of each of the 9 rows"), ({"time": time[:8]}, "8 of time do not fit the 9"),
                           ({"actions": a[:8]}, "8 of actions"), ({"trial": ids}, "both episode and trial"),
                           ({"time": None, "dt": 0.1, "episode": np.array([0, 0, 0, 1, 1, 1, 1, 0, 0])}, "episode 0 goes on at row 7")):
@@ -166,9 +166,9 @@ def test_columns_are_named_by_a_list_or_by_how_they_begin(tmp_path: Path, capsys
     said = refused(capsys, file, "--dt", "0.1")
     assert "has no columns y0, y1, … of observations" in said and "name yours with --observations" in said
     begun = read_recording(file, 0.1, Columns(("neuron_",), ("stim",)))
-    assert np.array_equal(np.c_[begun.episodes[0]], rows[:, :5].astype(np.float32)) and begun.left_out == ("heart",)
+    assert np.array_equal(np.c_[begun.episodes[0]], rows[:, :5]) and begun.left_out == ("heart",)
     exact = read_recording(file, 0.1, Columns(("neuron_1",), ("heart", "stim_1")))
-    assert np.array_equal(np.c_[exact.episodes[0]], rows[:, [1, 5, 4]].astype(np.float32))
+    assert np.array_equal(np.c_[exact.episodes[0]], rows[:, [1, 5, 4]])
     flags = ["--dt", "0.1", "--observations", "neuron_", "--actions", "stim (mV),stim_1", "--quiet", "--out", str(tmp_path / "run")]
     assert main(["fit", str(file), *flags, *SHORT]) == 0 and "left out: heart." in capsys.readouterr().err
     assert described(run_of(tmp_path / "run").env).columns == Columns(("neuron_",), ("stim (mV)", "stim_1"))
@@ -185,7 +185,7 @@ def test_arrays_of_npz_are_named_too(tmp_path: Path, capsys: pytest.CaptureFixtu
     y, b, a = walk(100, 3), walk(100, 1, 2), walk(100, 2, 1)
     file = npz(tmp_path / "data.npz", observations=None, actions=None, spikes=y, lfp=b, stim=a, units=np.array(["a", "b"]))
     read = read_recording(file, None, Columns(("spikes", "lfp"), ("stim",)))
-    assert np.array_equal(np.c_[read.episodes[0]], np.c_[y, b, a].astype(np.float32)) and read.left_out == ("units",)
+    assert np.array_equal(np.c_[read.episodes[0]], np.c_[y, b, a]) and read.left_out == ("units",)
     assert "has no array observations, only dt, spikes, lfp, stim, units: name yours with --observations" in refused(capsys, file)
     assert "has no array light" in refused(capsys, file, "--observations", "spikes", "--actions", "light")
 

@@ -187,8 +187,7 @@ def test_channels_have_mean_0_and_deviation_1_and_those_that_stand_still_their_o
 def test_counts_keep_their_scale_and_actions_and_time_do_not() -> None:
     units = Units(1, 2, LatentModel(noise="poisson", decoder="loglinear"), 50.0)
     units.bound(np.array([-4.0, 2.0, 0.0]), np.array([2.0, 6.0, 5.0]))
-    units.take(np.array([[[100.0, 3.0], [300.0, 5.0]]]), 2)
-    assert units.known and units.observed(np.array([[100.0, 3.0]])).tolist() == [[100, 3]] and units.log_density.tolist() == [0]
+    assert units.known and not units.outgrown(10**6) and units.observed(np.array([[100.0, 3.0]])).tolist() == [[100, 3]] and units.log_density.tolist() == [0]
     assert units.acted(np.array([2.0, 6.0, 2.5])).tolist() == [0.5, 1.0, 0.5]  # from 0 where that is an action, else from the middle
     assert units.chosen(np.array([0.5, -1.0, 1.0])).tolist() == [2, 2, 5] and units.pace == pytest.approx(STEP / 50)
 

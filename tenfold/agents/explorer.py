@@ -126,6 +126,8 @@ class ExplorerAgent:
     @torch.no_grad()
     def take_units(self, rows: int) -> None:
         """From the window. What has been learned is said in the new units; what was believed before anything was is forgotten."""
+        if not self.units.free:
+            return
         known = self.units.known
         variance = self.window_states()[2] if known and not self.online.decoder.layers else None
         old = self.units.take(self.window.obs[:, self.window.places()], rows)

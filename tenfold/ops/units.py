@@ -63,9 +63,7 @@ class Units:
 
     def take(self, y: np.ndarray, rows: int) -> Channels:
         """The channels are those of y [M, n, Y] from now on; what they were is given back."""
-        old = self.channels
-        if self.free:
-            self.channels, self.rows = channels_of(np.asarray(y, np.float64), self.centred), rows
+        old, self.channels, self.rows = self.channels, channels_of(np.asarray(y, np.float64), self.centred), rows
         return old
 
     def bound(self, low: np.ndarray, high: np.ndarray) -> None:
