@@ -40,6 +40,20 @@ def published() -> str:
     return "\n".join(lines)
 
 
+def defaults() -> str:
+    """Defaults against defaults; a task that one side has not played yet stays out."""
+    lines = ["| command | seeds | tenfold: interquartile mean, 95 % interval | Stable-Baselines3 | at least as good | seconds a "
+             "run, tenfold and SB3 |", "|---" * 6 + "|"]
+    for r in results("defaults")["table"]:
+        if "at_least" in r:
+            ours, theirs = r["tenfold"], r["sb3"]
+            told = ["{:.1f}, {:.1f} to {:.1f}".format(side["iqm"], *side["interval"]) for side in (ours, theirs)]
+            lines.append(f"| `tenfold train {r['agent']} --env {r['env']} --steps {r['steps'] // 1000}k` | {ours['seeds']} | "
+                         f"{' | '.join(told)} | {'yes' if r['at_least'] else 'NO'} | {ours['seconds']:.0f}, "
+                         f"{theirs['seconds']:.0f} |")
+    return "\n".join(lines)
+
+
 def policies() -> str:
     """PPO's returns beside SLM-Lab's, then makespans."""
     if not (ROOT / "bench" / "results" / "policies.json").exists():
@@ -198,7 +212,7 @@ def bench() -> str:
 def main() -> int:
     path = ROOT / "README.md"
     text = fresh = path.read_text()
-    for name, table in (("learning", learning()), ("published", published()), ("policies", policies()), ("worlds", worlds()),
+    for name, table in (("defaults", defaults()), ("learning", learning()), ("published", published()), ("policies", policies()), ("worlds", worlds()),
                         ("colonies", colonies()), ("fields", fields()), ("speed", speed()), ("bench", bench())):
         fresh = re.sub(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m, t=table: f"{m[1]}{t}\n{m[2]}", fresh,
                        flags=re.DOTALL)
