@@ -1,8 +1,33 @@
-"""`python -m tenfold`: the command line."""
+"""`python -m tenfold` and the command `tenfold`: signals are heeded first, everything else is imported after that."""
 
+import contextlib
+import os
+import signal
 import sys
+from typing import Any
 
-from tenfold.cli import main
+CURSOR = b"\x1b[?25h"  # shows it: the live panel hides it
+
+
+def leave(number: int, frame: Any) -> None:
+    """Ctrl-C or SIGTERM where nothing is under way that could be saved, or the second of them: one line, and out at once.
+
+    As an exception it would surface in imports, compilers and callbacks, which print tracebacks of their own. Children die with
+    this process.
+    """
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        os.write(2, (CURSOR if os.isatty(2) else b"") + b"tenfold: stopped; what was saved before is untouched.\n")
+    os._exit(128 + number)
+
+
+def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, leave)
+    from tenfold.cli import main as command_line
+    return command_line()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -16,6 +16,7 @@ from tenfold.explorer_settings import Explorer
 from tenfold.resuming import CHANGEABLE
 from tenfold.settings import AGENTS, ENGINES, Run, named, presets
 
+NAMED = 8  # runs that are named one by one
 # settings that say nothing to recordings
 OF_ENVIRONMENTS = ("num_envs", "actors", "where", "ahead", "on_death", "patience", "share", "vectorize", "engine", "stack",
                    "verify", "eval_episodes", "eval_policy", "eval_steps", "episode_limit", "agent.name", "agent.window",
@@ -255,7 +256,7 @@ def finish_seeds(result: Any) -> int:
     """The last words of a run of many seeds."""
     from tenfold.record.seeds import FINALS, sentence, told
     if result.interrupted:
-        print(f"Stopped and saved. Go on with: tenfold resume {result.path}")
+        print(f"{stopped(result.saved)} Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
     for seed, member in result.summary["seeds"].items():
         numbers = ", ".join(f"{name.replace('_', ' ')} {told(name, value)}" for name, value in member.items()
@@ -267,6 +268,15 @@ def finish_seeds(result: Any) -> int:
     word = "judge" if result.run.agent.name == "explorer" else "play"
     print(f"results: {result.path}   report: {result.path / 'report.html'}   {word} them: tenfold eval {result.path}")
     return 0
+
+
+def stopped(saved: dict[str, int]) -> str:
+    """Of several runs: where each goes on, those that have been saved."""
+    if not saved:
+        return "Stopped before anything was saved."
+    if len(saved) <= NAMED:
+        return f"Stopped and saved: {', '.join(f'{name} at step {step:,}' for name, step in saved.items())}."
+    return f"Stopped and saved: {len(saved)} runs at steps {min(saved.values()):,} to {max(saved.values()):,}."
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -289,7 +299,9 @@ def finish(result: Any) -> int:
               f"{result.path}` goes on from the last checkpoint.", file=sys.stderr)
         return 2
     if result.interrupted:
-        print(f"Stopped at step {result.step:,} and saved. Go on with: tenfold resume {result.path}")
+        print(f"Stopped at step {result.step:,}, the last one, and saved: the run is finished. Results: {result.path}"
+              if result.finished else
+              f"Stopped at step {result.step:,} and saved. Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
     if result.mean_return is not None:
         print(f"mean return of the last {result.episodes} training episodes: {result.mean_return:.2f} (exploring)")
@@ -361,7 +373,7 @@ def compare(arguments: argparse.Namespace) -> int:
     result = start(run, policies, seeds, arguments.out or "", name=f"compare-{Path(arguments.what).stem}", jobs=jobs,
                    overwrite=arguments.overwrite, quiet=arguments.quiet)
     if result.interrupted:
-        print("Stopped and saved. The same command goes on.")
+        print(f"{stopped(result.saved)} The same command goes on.")
         return 128 + result.interrupted
     if arguments.json:
         print(json.dumps({"path": str(result.path), "env": run.env, "seeds": seeds, "policies": result.rows}))
@@ -489,4 +501,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from tenfold.__main__ import main as start
+    sys.exit(start())

@@ -2,12 +2,9 @@
 
 import itertools
 import json
-import multiprocessing
 import os
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -16,7 +13,8 @@ import numpy as np
 from tenfold.config import differing, nearest, read_yaml, to_mapping
 from tenfold.errors import ConfigError, UserError
 from tenfold.explorer_settings import Explorer, Planner
-from tenfold.places.watch import deaf
+from tenfold.places.pool import Pool
+from tenfold.record.checkpoint import checkpoint_steps
 from tenfold.record.claim import Claim
 from tenfold.record.compare import write_figure, write_page
 from tenfold.record.display import Display, clock_face
@@ -25,7 +23,7 @@ from tenfold.record.folder import COMPARE_KIND, is_compare, is_run, machine_card
 from tenfold.record.metrics import read_rows
 from tenfold.record.runs import Numbered, Target, destination, install, named_after, turn_latest
 from tenfold.record.seeds import latest_row, together
-from tenfold.seeds import POLL, Forward, enter_worker, train_member
+from tenfold.seeds import train_member
 from tenfold.settings import Run
 from tenfold.training import prepare, ready
 
@@ -34,11 +32,13 @@ POLICIES = get_args(get_type_hints(Planner)["policy"])
 
 @dataclass(frozen=True)
 class Comparison:
-    """`rows`: for each policy the last numbers over seeds; `interrupted` is the signal that stopped it early, or 0."""
+    """`rows`: for each policy the last numbers over seeds; `interrupted` is the signal that stopped it early, or 0; `saved` the
+    steps that they would go on from."""
 
     path: Path
     rows: dict[str, dict[str, Any]]
     interrupted: int = 0
+    saved: dict[str, int] = field(default_factory=dict)
 
 
 def run_of(run: Run, policy: str) -> Run:
@@ -126,27 +126,24 @@ def carry_out(path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet:
     title = f"{', '.join(policies)} on {run.env}, {run.members} seeds"
     display = Display(title, run.steps * len(policies), done_steps(path, policies), quiet)
     display.say(f"{title}, {workers} at a time -> {path}")
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=enter_worker, initargs=(os.getpid(),))
-    running: dict[Future[dict[str, Any]], str] = {}
+    change = {"steps": run.steps}
+    pool = Pool(train_member, [(to_mapping(run_of(run, policy)), str(path / policy), change) for policy in policies])
+    seen = -1
+
+    def look(done: int) -> None:
+        nonlocal seen
+        if (now := done_steps(path, policies)) != seen:  # otherwise the rate would only seem to fall
+            seen = now
+            display.show(now, progress(path, policies))
     try:
-        with Forward(pool) as forward:
-            with deaf():
-                for policy in policies:
-                    settings = to_mapping(run_of(run, policy))
-                    running[pool.submit(train_member, settings, str(path / policy), {"steps": run.steps})] = policy
-            forward.tell()
-            watch(path, running, display)
-    except BrokenProcessPool:
-        raise UserError("A training process died (out of memory?): the same command goes on from the last checkpoints.") from None
+        stopped = pool.run(workers, look)
     finally:
-        pool.shutdown(cancel_futures=True)
         display.close()
-    for future, policy in running.items():
-        if not future.cancelled() and future.result()["error"]:
-            raise UserError(f"Policy {policy}: {future.result()['error']}")
+    for number, error in pool.errors.items():
+        raise UserError(f"Policy {policies[number]}: {error.rstrip('.')}. The same command goes on from the last checkpoints.")
     everything = tuple(policies_in(path))  # those that were there before, too
     rows = summarise(path, everything)
-    if not forward.signal:
+    if not stopped:
         about = json.loads((path / "compare.json").read_text()) | {"results": rows}
         replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
         try:
@@ -155,26 +152,16 @@ def carry_out(path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet:
             write_page(path, rows, run, title)
         except ModuleNotFoundError as error:
             display.say(f"Note: no figure, since {error.name} is not installed.", always=True)
-    display.say(f"{'stopped' if forward.signal else f'{len(policies)} policies'} after {clock_face(display.seconds())}")
-    return Comparison(path, rows, forward.signal)
+    display.say(f"{'stopped' if stopped else f'{len(policies)} policies'} after {clock_face(display.seconds())}")
+    saved = {policy: steps[-1] for policy in policies if (steps := checkpoint_steps(path / policy))}
+    return Comparison(path, rows, stopped, saved)
 
 
-def watch(path: Path, running: "dict[Future[dict[str, Any]], str]", display: Display) -> None:
-    """Shows the progress until all are done."""
-    waiting, policies, seen = set(running), tuple(running.values()), -1
-    while waiting:
-        done, waiting = wait(waiting, POLL, FIRST_COMPLETED)
-        if any(future.result()["error"] for future in done):
-            for future in waiting:
-                future.cancel()
-            waiting = {future for future in waiting if not future.cancelled()}
-        if (now := done_steps(path, policies)) == seen:
-            continue  # nothing new: the rate would only seem to fall
-        seen = now
-        errors = {policy: latest_row(path / policy / "metrics.jsonl", "fit") for policy in policies}
-        shown = {policy: f"{row['field_error']:.3f}" if "field_error" in row else
-                 f"R² {row['r2'][-1]:.3f}" if "r2" in row else "–" for policy, row in errors.items()}
-        display.show(now, shown)
+def progress(path: Path, policies: tuple[str, ...]) -> dict[str, str]:
+    """Every policy's latest number."""
+    errors = {policy: latest_row(path / policy / "metrics.jsonl", "fit") for policy in policies}
+    return {policy: f"{row['field_error']:.3f}" if "field_error" in row else f"R² {row['r2'][-1]:.3f}" if "r2" in row else "–"
+            for policy, row in errors.items()}
 
 
 def done_steps(path: Path, policies: tuple[str, ...]) -> int:

@@ -4,39 +4,35 @@ A process for each core takes one seed after another. (One process that updates 
 cost of the calls, some 2 µs of a round; and it could not use a second core.)
 """
 
-import multiprocessing
 import os
-import signal
-import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tenfold.config import merge, to_mapping
 from tenfold.errors import ConfigError, UserError
-from tenfold.places.watch import STOPS, deaf, die_with_parent
+from tenfold.places.pool import Pool
+from tenfold.record.checkpoint import checkpoint_steps
 from tenfold.record.claim import Claim
 from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import is_run, require_place
 from tenfold.record.runs import destination, named_after, turn_latest
 from tenfold.record.seeds import SeedsFolder, latest_row, summarise, write_seeds_report
 from tenfold.settings import Run
-from tenfold.training import Finished, Interrupt, prepare, ready, resume, train
-
-POLL = 0.5  # seconds between looks at the members' progress
+from tenfold.training import Finished, prepare, ready, resume, train
 
 
 @dataclass(frozen=True)
 class SeedsResult:
-    """Several seeds that ended. `summary` is what summary.json holds; `interrupted` the signal that stopped them early, or 0."""
+    """Several seeds that ended. `summary` is what summary.json holds; `interrupted` the signal that stopped them early, or 0;
+    `saved` the steps that they would go on from."""
 
     path: Path
     run: Run
     seeds: tuple[int, ...]
     summary: dict[str, Any]
     interrupted: int = 0
+    saved: dict[str, int] = field(default_factory=dict)
 
 
 def train_seeds(run: Run, seeds: int | tuple[int, ...], out: str | Path = "", *, name: str = "", jobs: int = 0,
@@ -71,42 +67,26 @@ def carry_out(folder: SeedsFolder, jobs: int, quiet: bool) -> SeedsResult:
     display = Display(f"{folder.run.agent.name} on {folder.run.env}, {len(folder.seeds)} seeds", end, done_steps(folder), quiet)
     display.say(f"{folder.run.agent.name} on {folder.run.env}, seeds {', '.join(map(str, folder.seeds))}, {workers} at a time "
                 f"-> {folder.path}")
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=enter_worker, initargs=(os.getpid(),))
-    members: dict[Future[dict[str, Any]], int] = {}
+    tasks = [(to_mapping(folder.run_of(seed)), str(folder.member(seed)), folder.changes) for seed in folder.seeds]
+    pool = Pool(train_member, tasks)
     try:
-        with Forward(pool) as forward:
-            with deaf():  # the pool starts its processes as it is given work
-                for seed in folder.seeds:
-                    settings = to_mapping(folder.run_of(seed))
-                    members[pool.submit(train_member, settings, str(folder.member(seed)), folder.changes)] = seed
-            forward.tell()
-            watch(folder, members, display)
-    except BrokenProcessPool:
-        raise UserError(f"A training process died (out of memory?): `tenfold resume {folder.path}` goes on from the last "
-                        "checkpoints.") from None
+        stopped = pool.run(workers, lambda done: display.show(
+            done_steps(folder), {"done": f"{done} of {len(tasks)} seeds", **progress(folder)}))
     finally:
-        pool.shutdown(cancel_futures=True)
         display.close()
-    for member, seed in members.items():
-        if member.result()["error"]:
-            raise UserError(f"Seed {seed}: {member.result()['error']}")
-    if not forward.signal:
+    for number, error in pool.errors.items():
+        raise UserError(f"Seed {folder.seeds[number]}: {error.rstrip('.')}. `tenfold resume {folder.path}` goes on from the last "
+                        "checkpoints.")
+    if not stopped:
         write_seeds_report(folder)
     rate = display.rate(done_steps(folder))
     display.say(f"{len(folder.seeds)} seeds after {clock_face(display.seconds())} ({rate:,.0f} steps/s together)")
-    return SeedsResult(folder.path, folder.run, folder.seeds, summarise(folder), forward.signal)
+    return SeedsResult(folder.path, folder.run, folder.seeds, summarise(folder), stopped, saved_steps(folder))
 
 
-def watch(folder: SeedsFolder, members: "dict[Future[dict[str, Any]], int]", display: Display) -> None:
-    """Shows the progress until all are done; an error of one ends the others' queue."""
-    waiting = set(members)
-    while waiting:
-        done, waiting = wait(waiting, POLL, FIRST_COMPLETED)
-        if any(member.result()["error"] for member in done):
-            for member in waiting:
-                member.cancel()
-            waiting = {member for member in waiting if not member.cancelled()}
-        display.show(done_steps(folder), {"done": f"{len(members) - len(waiting)} of {len(members)} seeds", **progress(folder)})
+def saved_steps(folder: SeedsFolder) -> dict[str, int]:
+    """Where those seeds go on that have been saved."""
+    return {f"seed {seed}": steps[-1] for seed in folder.seeds if (steps := checkpoint_steps(folder.member(seed)))}
 
 
 def progress(folder: SeedsFolder) -> dict[str, str]:
@@ -125,65 +105,15 @@ def done_steps(folder: SeedsFolder) -> int:
     return sum(latest_row(folder.member(seed) / "metrics.jsonl").get("step", 0) for seed in folder.seeds)
 
 
-# inside a worker --------------------------------------------------------------------------------------------------------
-
-
-def enter_worker(parent: int) -> None:
-    """A worker ends with its parent, whatever happens to that, and hears Ctrl-C only from it, exactly once; one that came
-    while it started waited until here."""
-    os.setpgrp()
-    die_with_parent(parent)
-    for number in STOPS:
-        signal.signal(number, remember_stop)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-
-
-def remember_stop(number: int, frame: Any) -> None:
-    Interrupt.earlier = number
-
-
-def train_member(settings: dict[str, Any], path: str, change: dict[str, Any]) -> dict[str, Any]:
-    """One seed from its start, or from where it stopped, then with the settings that changed since."""
-    if Interrupt.earlier:
-        return {"error": ""}
+def train_member(settings: dict[str, Any], path: str, change: dict[str, Any]) -> tuple[str, int]:
+    """In a process of its own: one seed from its start, or from where it stopped, then with the settings that changed since."""
     try:
-        if is_run(Path(path)) and any((Path(path) / "checkpoints").glob("step-*")):
+        if is_run(Path(path)) and checkpoint_steps(Path(path)):
             result = resume(path, settings=change, quiet=True)
         else:
             result = train(Run.of(settings), path, overwrite=True, quiet=True)
-        Interrupt.earlier = Interrupt.earlier or result.interrupted
-        return {"error": result.unsaved}
+        return result.unsaved, result.interrupted
     except Finished:
-        return {"error": ""}
+        return "", 0
     except UserError as error:
-        return {"error": str(error)}
-
-
-class Forward:
-    """Passes Ctrl-C and SIGTERM on to the workers, once to each."""
-
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
-        self.pool, self.signal = pool, 0
-        self.told: set[int] = set()
-
-    def __enter__(self) -> "Forward":
-        self.before = {}
-        if threading.current_thread() is threading.main_thread():
-            self.before = {s: signal.signal(s, self.pass_on) for s in STOPS}
-        return self
-
-    def pass_on(self, number: int, frame: Any) -> None:
-        if self.signal:
-            raise KeyboardInterrupt
-        self.signal = number
-        self.tell()
-
-    def tell(self) -> None:
-        """If there was a signal: to those workers that have not heard of it."""
-        for worker in set(self.pool._processes) - self.told if self.signal else ():
-            self.told.add(worker)
-            os.kill(worker, signal.SIGINT)
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
+        return str(error), 0

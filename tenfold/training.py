@@ -1,7 +1,6 @@
 """Training: build the parts, run the loop, write down what happened. The loop is one screen, `loop`."""
 
 import math
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,7 +24,7 @@ from tenfold.ops.mlp import parameter_count
 from tenfold.ops.random import Purpose
 from tenfold.places.actor import make_agent
 from tenfold.places.make import Place, make_place
-from tenfold.places.watch import refuse_in_child
+from tenfold.places.watch import Interrupt, refuse_in_child
 from tenfold.playing import Allowance, Stopped, judged_by, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
@@ -62,6 +60,7 @@ class Result:
     unsaved: str = ""
     episodes: int = 0  # of the last 100 at most, whose mean `mean_return` is
     best_success: float | None = None  # of that evaluation, where the environment tells successes
+    finished: bool = False  # a resume would find nothing to do
 
 
 class Finished(UserError):
@@ -76,7 +75,7 @@ def train(run: Run, out: str | Path = "", *, name: str = "", overwrite: bool = F
     run = replace(run, env=anchored(run.env))
     prepare(run)
     # the place before the folder: settings that do not fit leave nothing behind
-    with Interrupt() as interrupt, ready(run, quiet) as place, RunFolder.create(target, run, overwrite) as folder:
+    with ready(run, quiet) as place, Interrupt() as interrupt, RunFolder.create(target, run, overwrite) as folder:
         return carry_out(place, folder, Checkpoints(folder, run.keep), Metrics(folder), interrupt, quiet)
 
 
@@ -100,7 +99,7 @@ def go_on(folder: RunFolder, run: Run, quiet: bool) -> Result:
         raise Finished(f"{folder.path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
                         f"`tenfold eval {folder.path}`.")
     prepare(run)
-    with Interrupt() as interrupt, ready(run, quiet) as place:
+    with ready(run, quiet) as place, Interrupt() as interrupt:
         turn_latest(folder.path)
         try:
             write_settings(folder.path, run)
@@ -161,7 +160,7 @@ def warm_up(place: Place, quiet: bool) -> None:
     words.cancel()
 
 
-def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics: Metrics, interrupt: "Interrupt", quiet: bool,
+def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics: Metrics, interrupt: Interrupt, quiet: bool,
               note: dict[str, Any] | None = None, complaints: list[str] | None = None) -> Result:
     """The loop, with what stands before and after it. `note` is the checkpoint's that the run goes on from."""
     run = place.run
@@ -207,10 +206,7 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
     finally:
         metrics.close()
         display.close()
-    returns, seconds = metrics.returns, recorder.seconds()
-    result = Result(folder.path, run, place.step, sum(returns) / len(returns) if returns else None,
-                    metrics.best_row.get("mean_return", metrics.best_or_none()), seconds, interrupt.signal, unsaved,
-                    len(returns), metrics.best_row.get("success_rate"))
+    seconds = recorder.seconds()
     if place.lockstep:
         session["verify"] = place.lockstep.sentence()
         recorder.try_to("write run.json", folder.write_about)
@@ -221,10 +217,14 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         recorder.try_to("write the report", lambda: write_report(folder, run))
     display.say(f"step {place.step:,} after {clock_face(seconds)} ({display.rate(place.step):,.0f} steps/s); "
                 f"time: {place.clock.sentence()}")
-    return result
+    returns = metrics.returns
+    return Result(folder.path, run, place.step, sum(returns) / len(returns) if returns else None,
+                  metrics.best_row.get("mean_return", metrics.best_or_none()), seconds, interrupt.signal, unsaved,
+                  len(returns), metrics.best_row.get("success_rate"),
+                  place.step >= run.steps and not recorder.owes_evaluation)
 
 
-def loop(place: Place, recorder: "Recorder", interrupt: "Interrupt") -> None:
+def loop(place: Place, recorder: "Recorder", interrupt: Interrupt) -> None:
     """Rounds of act, step, store and update; at the settings' intervals log, evaluate and save, in this order."""
     run = place.run
     intervals = ((run.log_every, recorder.log), (run.eval_every, recorder.evaluate), (run.checkpoint_every, recorder.save))
@@ -252,7 +252,7 @@ def next_due(step: int, intervals: Any) -> int:
 class Recorder:
     """What happens at intervals."""
 
-    def __init__(self, place: Place, checkpoints: Checkpoints, metrics: Metrics, display: Display, interrupt: "Interrupt",
+    def __init__(self, place: Place, checkpoints: Checkpoints, metrics: Metrics, display: Display, interrupt: Interrupt,
                  note: dict[str, Any]) -> None:
         self.place, self.checkpoints, self.metrics = place, checkpoints, metrics
         self.display, self.interrupt = display, interrupt
@@ -410,31 +410,6 @@ class Recorder:
         if self.metrics.complaint:
             self.display.say(f"Warning: {self.metrics.complaint}; training goes on.", always=True)
             self.metrics.complaint = ""
-
-
-class Interrupt:
-    """Ctrl-C or SIGTERM ends the loop after the current round, so that the state can be saved; a second one stops at once."""
-
-    earlier: ClassVar[int] = 0  # a signal that this process heard before it came to a loop
-
-    def __init__(self) -> None:
-        self.signal = 0
-
-    def __enter__(self) -> "Interrupt":
-        self.before = {}
-        if threading.current_thread() is threading.main_thread():
-            self.before = {s: signal.signal(s, self.note) for s in (signal.SIGINT, signal.SIGTERM)}
-        self.signal = self.signal or Interrupt.earlier
-        return self
-
-    def note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
-            raise KeyboardInterrupt
-        self.signal = number
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
 
 
 def draw_portrait(folder: RunFolder, run: Run, place: Place) -> None:

@@ -32,7 +32,7 @@ from tenfold.memory.weights import Weights
 from tenfold.places.actor import MAKING, Agent, Gathered, Part, part_of, sample_actor
 from tenfold.places.child import ASK, LET, START_UP, STEP, STOP, Link, act_for_learner
 from tenfold.places.crew import Crew
-from tenfold.places.watch import Tie, deaf, enter
+from tenfold.places.watch import enter, how_it_ended, spawning
 from tenfold.settings import PPO, Run
 
 FAREWELL = 3.0  # seconds for a child to end before it is killed
@@ -101,8 +101,8 @@ class ProcessCrew(Crew):
         here, there = self.context.Pipe()
         self.asked[link.index] = link.words[ASK] = 0
         process = self.context.Process(target=enter, name=link.name, args=(  # no daemon: environments may have children
-            Tie(), act_for_learner, to_mapping(self.run), link, self.weights, there, link.taken))
-        with deaf():
+            signal.SIG_IGN, act_for_learner, to_mapping(self.run), link, self.weights, there, link.taken))
+        with spawning():
             process.start()
         there.close()
         self.processes[link.index], self.talks[link.index] = process, here
@@ -264,11 +264,7 @@ class ProcessCrew(Crew):
         code = process.exitcode
         if code is None:
             return Lost("no longer answers")
-        if code < 0:
-            return Lost(f"was killed by {signal_name(-code)}")
-        hint = ("" if link.index in self.greeted else ' before it began (is there a script without `if __name__ == "__main__":` '
-                "around what it does? every process reads it)")
-        return Lost(f"ended with exit code {code}{hint}")
+        return Lost(how_it_ended(code, link.index in self.greeted))
 
     def too_slow(self, deed: str, seconds: float) -> Lost:
         return Lost(f"has not {deed} in {seconds:g} s (the environment hangs, or needs a larger --patience)")
@@ -339,10 +335,3 @@ class ProcessCrew(Crew):
 
     def publish(self, agent: Agent, step: int) -> None:
         self.weights.publish(agent.published(), step)
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal has none
-        return f"signal {number}"

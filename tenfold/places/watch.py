@@ -1,63 +1,100 @@
-"""Children that end with their parent, whatever happens to it, and leave signals to it."""
+"""Signals, and children that end with their parent, whatever happens to it."""
 
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from multiprocessing import resource_tracker
-from typing import Any
+from multiprocessing import resource_tracker, spawn
+from typing import Any, Self
 
 from tenfold.errors import UserError
 
 DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 STOPS = (signal.SIGINT, signal.SIGTERM)  # both reach a whole group (Ctrl-C, `timeout`, batch systems); the parent decides
-
-
-def die_with_parent(parent: int) -> None:
-    """In a child: the kernel kills it when `parent`, which started it, is gone."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
-            os._exit(1)
-
-
-class Tie:
-    """The first argument of a child's Process: unpickling it ties the child to its parent, seconds before the others have
-    imported what they need."""
-
-    def __init__(self) -> None:
-        self.parent = os.getpid()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return tie, (self.parent,)
-
-
-def tie(parent: int) -> None:
-    """In a child: it dies with its parent, and only with it; signals for the group are the parent's business."""
-    die_with_parent(parent)
-    for number in STOPS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-
-
-def enter(_: None, work: Callable[..., None], *arguments: Any) -> None:
-    """Target of a child's Process. This module imports nothing heavy, so the tie comes first."""
-    work(*arguments)
+# what a child does before anything else: the kernel kills it when its parent is gone; one that is gone already leaves no heir
+TIE = (f"import os; from ctypes import CDLL; CDLL(None).prctl({DEATH_SIGNAL}, {int(signal.SIGKILL)}); "
+       "os.getppid() == {parent} or os._exit(1); ")
 
 
 @contextlib.contextmanager
-def deaf() -> Iterator[None]:
-    """A child started in here hears no signal before its tie; the parent hears what came meanwhile afterwards."""
+def spawning() -> Iterator[None]:
+    """Children started in here die with their parent from their first line on, seconds before they have imported what they
+    need. They hear no signal before `enter`; the parent hears what came meanwhile afterwards."""
+    usual = spawn.get_command_line
+
+    def tied(**given: Any) -> list[str]:
+        *command, program, flag = usual(**given)
+        return [*command, TIE.format(parent=os.getpid()) + program, flag]
+
     resource_tracker.ensure_running()  # which lets signals through again when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
+        spawn.get_command_line = tied if sys.platform == "linux" else usual
         yield
     finally:
+        spawn.get_command_line = usual
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def enter(stopped: Any, work: Callable[..., None], *arguments: Any) -> None:
+    """Target of a child's Process. `stopped` is what it does about Ctrl-C and SIGTERM, those that came while it started too."""
+    for number in STOPS:
+        signal.signal(number, stopped)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    work(*arguments)
+
+
+def leave(number: int, frame: Any) -> None:
+    """In a child: out at once. As an exception a signal would surface in compilers and callbacks, which print tracebacks."""
+    os._exit(128 + number)
+
+
+class Interrupt:
+    """Notes Ctrl-C or SIGTERM, so that a loop can end and its state be saved, and calls `heard`; a second one stops at once, as
+    whoever heeded them before does."""
+
+    def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
+        self.signal, self.heard = 0, heard
+
+    def __enter__(self) -> Self:
+        self.before = {}
+        if threading.current_thread() is threading.main_thread():
+            self.before = {number: signal.signal(number, self.note) for number in STOPS}
+        return self
+
+    def note(self, number: int, frame: Any) -> None:
+        if not self.signal:
+            self.signal = number
+            self.heard()
+        elif callable(before := self.before[signal.Signals(number)]):
+            before(number, frame)
+        else:
+            raise KeyboardInterrupt
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+def how_it_ended(code: int, began: bool) -> str:
+    """A process with this exit code; `began`: it came as far as its work."""
+    if code < 0:
+        return f"was killed by {signal_name(-code)}"
+    if code in (128 + number for number in STOPS):  # it heeded it by itself
+        return f"was stopped by {signal_name(code - 128)}"
+    hint = ("" if began else ' before it began (is there a script without `if __name__ == "__main__":` around what it does? '
+            "every process reads it)")
+    return f"ended with exit code {code}{hint}"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has none
+        return f"signal {number}"
 
 
 class TimeUp(BaseException):

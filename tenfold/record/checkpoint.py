@@ -48,6 +48,12 @@ def nested_state(arrays: Arrays) -> dict[str, dict[str, Any]]:
     return state
 
 
+def checkpoint_steps(path: Path) -> list[int]:
+    """Of the checkpoints in a run's folder, in order."""
+    return sorted(int(p.stem[len("step-"):]) for p in RunFolder(path).checkpoints.glob("step-*.safetensors")
+                  if re.fullmatch(r"step-[0-9]{12}", p.stem))
+
+
 @dataclass
 class Checkpoints:
     """Writes and finds the checkpoints of one run; remembers which rows are on disk already."""
@@ -102,8 +108,7 @@ class Checkpoints:
                 rows.unlink(missing_ok=True)
 
     def steps(self) -> list[int]:
-        return sorted(int(p.stem[len("step-"):]) for p in self.folder.checkpoints.glob("step-*.safetensors")
-                      if re.fullmatch(r"step-[0-9]{12}", p.stem))
+        return checkpoint_steps(self.folder.path)
 
     def path(self, step: int) -> Path:
         return self.folder.checkpoints / f"step-{step:012d}.safetensors"
