@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PEERS := .venv-peers
 EXTRAS := video,box2d,mujoco,multiagent,rllib,dev
 
-.PHONY: install demo test test-slow test-cuda lint bench bench-peers clean
+.PHONY: install demo test test-slow test-kills test-cuda lint bench bench-peers clean
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -25,6 +25,10 @@ test: install lint
 
 test-slow: install
 	$(RUN)/python -m pytest -m slow
+
+# 300 kills of runs, by chance, with load beside them: half an hour on two idle cores, and no new one after an hour
+test-kills: install
+	$(RUN)/python tests/kills/run.py $(KILLS)
 
 test-cuda: install
 	$(RUN)/python -m pytest -m cuda

@@ -27,7 +27,7 @@ ARROWS = {
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "integrations": {"ops", "nets", "integrations"},
     "config": set(), "errors": set(), "resuming": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"}, "graph_spaces": {"errors"},
-    "cli": {"training", "validation", "identified", "judging", "compare", "recordings", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops"}, "__main__": {"cli"},
+    "cli": {"training", "validation", "identified", "judging", "compare", "recordings", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops", "__main__"}, "__main__": {"cli"},
     "__init__": {"ops", "training", "judging", "seeds", "recordings", "compare"},
 }
 

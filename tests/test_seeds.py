@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tenfold.errors import ConfigError, UserError
-from tenfold.record.checkpoint import Checkpoints
+from tenfold.record.checkpoint import Checkpoints, checkpoint_steps
 from tenfold.record.folder import RunFolder
 from tenfold.record.seeds import SeedsFolder, bootstrap_interval, interquartile_mean, latest_row, together
 from tenfold.seeds import resume_seeds, train_seeds
@@ -79,7 +79,9 @@ def test_ctrl_c_saves_every_seed_and_says_how_to_go_on(small_run: Callable[..., 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert f"tenfold resume {tmp_path / 'many'}" in out
+    steps = [checkpoint_steps(tmp_path / "many" / f"seed-{seed}")[-1] for seed in (0, 1)]
+    assert out == (f"Stopped and saved: seed 0 at step {steps[0]:,}, seed 1 at step {steps[1]:,}. Go on with: tenfold resume "
+                   f"{tmp_path / 'many'}\n")
     assert not (tmp_path / "many" / "seed-2").exists()  # the third never began
     for seed in (0, 1):
         folder, run = RunFolder.open(tmp_path / "many" / f"seed-{seed}")
@@ -107,7 +109,7 @@ def test_ctrl_c_while_the_processes_start_is_a_stop_like_any_other(small_run: Ca
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and err == "", err
-    assert out == f"Stopped and saved. Go on with: tenfold resume {tmp_path / 'many'}\n"
+    assert out == f"Stopped before anything was saved. Go on with: tenfold resume {tmp_path / 'many'}\n"
     assert not (tmp_path / "many" / "seed-0").exists()
 
 

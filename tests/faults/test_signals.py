@@ -1,0 +1,173 @@
+"""Signals wherever they come: one line and the right exit code; children that end with their parent and leave nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tenfold import training
+from tenfold.cli import finish, finish_seeds, main, stopped
+from tenfold.places.pool import Pool
+from tenfold.places.watch import Interrupt
+from tenfold.settings import Run
+
+HOME = str(Path(training.__file__).parent.parent)
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def heeds(pid: int) -> bool:
+    """Whether a process has a handler for SIGTERM, which the first lines of tenfold install."""
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+@pytest.mark.parametrize(("number", "code", "delay"), [(signal.SIGINT, 130, 0.0), (signal.SIGTERM, 143, 0.1),
+                                                       pytest.param(signal.SIGINT, 130, 0.5, marks=pytest.mark.slow),
+                                                       pytest.param(signal.SIGTERM, 143, 1.0, marks=pytest.mark.slow)])
+def test_a_signal_while_modules_are_imported_is_one_line(number: int, code: int, delay: float, tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "tenfold", "train", "cartpole"], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": HOME})
+    wait_for(lambda: heeds(process.pid))
+    time.sleep(delay)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (code, "", "tenfold: stopped; what was saved before is untouched.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_while_kernels_compile_stops_at_once_and_leaves_no_folder(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing to save yet, and compiling takes long."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "warm_up", lambda *given: os.kill(os.getpid(), signal.SIGINT))
+    assert main(["train", "dqn", "--agent.net.hidden", "8", "--out", "run", "--steps", "10"]) == 130
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "tenfold: stopped; what was saved before is untouched.\n") and not Path("run").exists()
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """Signals that somebody outside would have heeded."""
+    found: list[int] = []
+    before = {number: signal.signal(number, lambda number, frame: found.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield found
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_the_first_signal_is_noted_and_the_second_is_left_to_whoever_heeded_them_before(heard: list[int]) -> None:
+    told = []
+    with Interrupt(lambda: told.append(1)) as interrupt:
+        signal.raise_signal(signal.SIGTERM)
+        assert (interrupt.signal, told, heard) == (signal.SIGTERM, [1], [])
+        signal.raise_signal(signal.SIGINT)
+        assert (interrupt.signal, told, heard) == (signal.SIGTERM, [1], [signal.SIGINT])
+    signal.raise_signal(signal.SIGINT)
+    assert heard == [signal.SIGINT] * 2
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with pytest.raises(KeyboardInterrupt), Interrupt():  # nobody heeded it: the default would end a process that has children
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_while_the_report_is_written_is_told_and_the_run_is_finished(
+        small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(training, "write_report", lambda *given: signal.raise_signal(signal.SIGTERM))
+    result = training.train(small_run(steps=100), tmp_path / "run", quiet=True)
+    assert finish(result) == 143
+    assert capsys.readouterr().out == (f"Stopped at step 100, the last one, and saved: the run is finished. Results: {tmp_path / 'run'}\n")
+
+
+def test_many_runs_that_were_stopped_name_the_steps_they_go_on_from(capsys: pytest.CaptureFixture[str]) -> None:
+    result = SimpleNamespace(interrupted=2, path="many", saved={"seed 0": 1200, "seed 3": 0})
+    assert finish_seeds(result) == 130
+    assert capsys.readouterr().out == "Stopped and saved: seed 0 at step 1,200, seed 3 at step 0. Go on with: tenfold resume many\n"
+    assert stopped({}) == "Stopped before anything was saved."
+    assert stopped({f"seed {i}": 100 * i for i in range(9)}) == "Stopped and saved: 9 runs at steps 0 to 800."
+
+
+# processes that work through tasks --------------------------------------------------------------------------------------
+
+
+def deed(what: str, path: str) -> tuple[str, int]:
+    """A task in a worker's process."""
+    with open(path, "a") as file:
+        file.write(f"{what}\n")
+    if what == "fails":
+        return "the disk is full", 0
+    if what == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "is stopped":  # by somebody else than its parent, and saves
+        return "", signal.SIGTERM
+    if what == "leaves":
+        os.kill(os.getpid(), signal.SIGTERM)
+    if what == "waits":
+        with Interrupt() as interrupt:
+            while not interrupt.signal:
+                time.sleep(0.01)
+        return "", interrupt.signal
+    if what == "calls its parent":
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(30)
+    return "", 0
+
+
+def work_through(path: Path, *deeds: str, workers: int = 1) -> tuple[int, dict[int, str], list[str]]:
+    """The signal, the errors, and which tasks were begun."""
+    pool = Pool(deed, [(what, str(path / "begun")) for what in deeds])
+    stopped_by = pool.run(workers, lambda done: None)
+    return stopped_by, pool.errors, (path / "begun").read_text().split("\n")[:-1]
+
+
+def test_workers_do_all_tasks_and_name_the_one_that_failed(tmp_path: Path) -> None:
+    assert work_through(tmp_path, "a", "b", "c", "fails", "d") == (0, {3: "the disk is full"}, ["a", "b", "c", "fails"])
+
+
+@pytest.mark.parametrize(("what", "error"), [("is killed", "its process was killed by SIGKILL"),
+                                             pytest.param("is stopped", "its process was stopped by SIGTERM", marks=pytest.mark.slow),
+                                             pytest.param("leaves", "its process was stopped by SIGTERM", marks=pytest.mark.slow)])
+def test_a_worker_that_is_lost_is_named_and_the_others_are_told_to_stop(what: str, error: str, tmp_path: Path) -> None:
+    stopped_by, errors, begun = work_through(tmp_path, "waits", what, "d", workers=2)
+    assert (stopped_by, errors, sorted(begun)) == (0, {1: error}, sorted(["waits", what]))
+
+
+def test_a_signal_stops_all_workers_and_is_no_error(tmp_path: Path) -> None:
+    assert work_through(tmp_path, "calls its parent", "d") == (signal.SIGINT, {}, ["calls its parent"])
+
+
+PARENT = """
+import os, signal, sys, time
+if __name__ == "__mp_main__":  # the child reads this script, as it would one that imports much
+    print(os.getpid(), flush=True)
+    time.sleep(100)
+
+if __name__ == "__main__":
+    from tenfold.places.pool import Worker
+    Worker(0, print)
+    time.sleep(100)
+"""
+
+
+def test_a_child_that_is_still_importing_dies_with_its_parent_and_leaves_no_name(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    process = subprocess.Popen([sys.executable, "parent.py"], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=os.environ | {"PYTHONPATH": HOME}, start_new_session=True)
+    assert process.stdout
+    child = int(process.stdout.readline())
+    named = [line for pid in (process.pid, child) for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm" in line]
+    process.kill()
+    _, err = process.communicate(timeout=60)  # returns when the tracker, which holds the pipes too, is gone
+    wait_for(lambda: not Path(f"/proc/{child}").exists(), 5)
+    assert err == "" and named == []
