@@ -79,20 +79,19 @@ class Pool:
     error or a signal no task is begun, and those under way are told to stop."""
 
     def __init__(self, work: Work, tasks: Sequence[tuple[Any, ...]]) -> None:
-        self.work, self.tasks = work, list(enumerate(tasks))
+        self.work, self.count, self.tasks = work, len(tasks), iter(enumerate(tasks))
         self.crew: list[Worker] = []
         self.errors: dict[int, str] = {}
-        self.done = 0
+        self.done, self.stopping = 0, False
 
     def run(self, workers: int, look: Callable[[int], None]) -> int:
         """The signal that stopped it, or 0. `look` is told every now and then how many tasks are done."""
         with Interrupt(self.stop) as interrupt:
             try:
-                for number in range(min(workers, len(self.tasks))):
+                for number in range(min(workers, self.count)):
                     self.crew.append(Worker(number, self.work))
-                    if not interrupt.signal:
-                        self.crew[-1].give(*self.tasks.pop(0))
-                if interrupt.signal:
+                    self.give_next(self.crew[-1])
+                if self.stopping:
                     self.stop()  # it may have come while one of them was starting
                 while busy := {worker.talk: worker for worker in self.crew if worker.task is not None}:
                     for talk in wait(list(busy), POLL):
@@ -103,6 +102,12 @@ class Pool:
                     self.crew.pop().end()
         return interrupt.signal
 
+    def give_next(self, worker: Worker) -> None:
+        """A task, where there is one. A worker that is told to stop just then leaves without it."""
+        worker.task = None
+        if not self.stopping and (task := next(self.tasks, None)):
+            worker.give(*task)
+
     def hear(self, worker: Worker) -> None:
         """Takes an answer, and gives the next task for it."""
         error = worker.answer()
@@ -112,11 +117,10 @@ class Pool:
             self.errors[worker.task] = error
             self.stop()
         self.done += 1
-        worker.task = None
-        if self.tasks:
-            worker.give(*self.tasks.pop(0))
+        self.give_next(worker)
 
     def stop(self) -> None:
-        self.tasks.clear()
+        """Also as a signal's handler, between any two lines."""
+        self.stopping = True
         for worker in self.crew:
             worker.tell_to_stop()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinds import KINDS, Kind, different, learned
-from watching import MARK, alive, children, heeds_signals, marked, shared_names, told
+from watching import MARK, alive, children, heeds_signals, mapped, marked, shared_names, told
 
 from tenfold.cli import main
 from tenfold.record.checkpoint import checkpoint_steps
@@ -26,6 +26,7 @@ MOMENTS = ("start", "import", "compile", "first steps", "training", "checkpoint"
 SIGNALS = {"INT": (signal.SIGINT, 1), "TERM": (signal.SIGTERM, 1), "KILL": (signal.SIGKILL, 1), "Ctrl-C": (signal.SIGINT, 1),
            "Ctrl-C twice": (signal.SIGINT, 2), "TERM twice": (signal.SIGTERM, 2), "KILL group": (signal.SIGKILL, 1)}
 TO_GROUP = ("Ctrl-C", "Ctrl-C twice", "KILL group")
+LIBRARIES = ("python", "_multiarray_umath", "libtorch_cpu", "llvmlite")  # in the order in which they are imported
 GONE = 5.0  # seconds until nothing of the run may be there
 PATIENCE = 240.0  # seconds for a moment to come, and for a run to end: this machine is loaded
 BAD_WORDS = ("Traceback", "Exception ignored", "leaked", "resource_tracker", "KeyboardInterrupt", "EOFError", "Fatal Python")
@@ -64,8 +65,8 @@ class Outcome:
 
 
 class Trial:
-    def __init__(self, draw: Draw, folder: Path, reference: list[Arrays], begins: float) -> None:
-        self.draw, self.folder, self.reference, self.begins = draw, folder, reference, begins
+    def __init__(self, draw: Draw, folder: Path, reference: list[Arrays]) -> None:
+        self.draw, self.folder, self.reference = draw, folder, reference
         self.kind: Kind = KINDS[draw.kind]
         self.out, self.mark = folder / "run", f"{os.getpid()}-{draw.number}"
         self.chance = random.Random(f"{draw.seed}:moment")
@@ -131,15 +132,21 @@ class Trial:
             target = chance.choice(children(self.mark, process.pid) or [process.pid])
         elif draw.moment in ("import", "compile") and not self.until(process, lambda: heeds_signals(process.pid)):
             return None
-        if (ready := self.condition()) and not self.until(process, ready):
+        if (ready := self.condition(target)) and not self.until(process, ready):
             return None
         time.sleep(chance.random() ** 2 * self.delay())
         return target if process.poll() is None else None
 
-    def condition(self) -> Callable[[], bool] | None:
-        """What shows in the folder that the moment has come, apart from a delay."""
+    def condition(self, target: int) -> Callable[[], bool] | None:
+        """What shows in the folder or in the process that the moment has come, apart from a delay."""
         member, moment = self.chance.choice(self.kind.members(self.out)), self.draw.moment
         steps = self.chance.randrange(1, self.kind.steps)
+        if moment == "import":
+            library = self.chance.choice(LIBRARIES)
+            return lambda: mapped(target, library) or not alive(target)
+        if moment == "compile":
+            kernels = self.chance.randrange(6)
+            return lambda: mapped(target, "llvmlite") and len([*(self.folder / "kernels").rglob("*.nbi")]) >= kernels
         if moment == "first steps":
             return (member / "run.json").exists
         if moment == "training":
@@ -156,10 +163,8 @@ class Trial:
 
     def delay(self) -> float:
         """The most seconds after that."""
-        if self.draw.process != "main" and self.draw.moment == "import":
-            return self.begins
-        return {"start": 0.3, "import": self.begins, "compile": 3 * self.begins, "first steps": 0.5, "report": 1.0,
-                "checkpoint": 0.02}.get(self.draw.moment, 0.1)
+        return {"start": 0.3, "import": 0.3, "compile": 1.0, "first steps": 0.5, "report": 1.0, "checkpoint": 0.02}.get(
+            self.draw.moment, 0.1)
 
     def until(self, process: "subprocess.Popen[bytes]", ready: Callable[[], bool]) -> bool:
         end = time.monotonic() + PATIENCE
@@ -258,13 +263,10 @@ class Trial:
         self.outcome.came_to = "equal" if self.kind.exact else "reached its end"
 
 
-def try_one(draw: Draw, folder: Path, reference: list[Arrays], begins: float) -> Outcome:
-    trial = Trial(draw, folder, reference, begins)
+def try_one(draw: Draw, folder: Path, reference: list[Arrays]) -> Outcome:
+    trial = Trial(draw, folder, reference)
     try:
         return trial.run()
     except Exception as error:  # the harness's own mistake is shown beside the others
         trial.fault(f"the harness failed: {type(error).__name__}: {error}")
         return trial.outcome
-
-
-__all__ = ["Draw", "Outcome", "alive", "try_one"]

@@ -59,3 +59,8 @@ def shared_names(pids: list[int]) -> set[str]:
         found |= {line.decode().split()[-1] for line in read(f"/proc/{pid}/maps").splitlines() if b"/dev/shm/" in line
                   and not line.endswith(b"(deleted)")}
     return found
+
+
+def mapped(pid: int, library: str) -> bool:
+    """How far a process has come with its imports."""
+    return library.encode() in read(f"/proc/{pid}/maps")
