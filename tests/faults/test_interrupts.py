@@ -26,7 +26,7 @@ def start(folder: Path, *more: str, **options: object) -> subprocess.Popen[str]:
                             stderr=subprocess.PIPE, **options)  # type: ignore[call-overload]
 
 
-def wait_for(condition, seconds: float = 60) -> None:
+def wait_for(condition, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

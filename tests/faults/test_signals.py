@@ -51,8 +51,12 @@ def test_a_signal_while_kernels_compile_stops_at_once_and_leaves_no_folder(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """There is nothing to save yet, and compiling takes long."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(training, "warm_up", lambda *given: os.kill(os.getpid(), signal.SIGINT))
-    assert main(["train", "dqn", "--agent.net.hidden", "8", "--out", "run", "--steps", "10"]) == 130
+    monkeypatch.setattr(training, "warm_up", lambda *given: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
+    try:
+        assert main(["train", "dqn", "--agent.net.hidden", "8", "--out", "run", "--steps", "10"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "tenfold: stopped; what was saved before is untouched.\n") and not Path("run").exists()
 
