@@ -202,7 +202,9 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
         if place.step > recorder.logged:  # after the checkpoint, which a resume goes on from without this row
             recorder.log()
     except ActorFault as fault:
-        raise fault.adding(f"`tenfold resume {folder.path}` goes on from the last checkpoint.") from None
+        if checkpoints.steps():
+            raise fault.adding(f"`tenfold resume {folder.path}` goes on from the last checkpoint.") from None
+        raise
     finally:
         metrics.close()
         display.close()
