@@ -201,6 +201,8 @@ class DQN(Config):
     """squared or Huber (kappa = 1) TD error; quantiles always use quantile Huber, but for quantile(1), which is the mean"""
     clip_norm: Positive | None = None
     """longest gradient (Euclidean norm over all parameters), or none"""
+    ignore_mask: bool = False
+    """train where the environment offers an action mask, which dqn cannot use: masked actions are chosen like any other"""
     net: Net = field(default_factory=Net)
     """the network"""
 

@@ -136,6 +136,8 @@ def all_finite(row):
 
 def fault_of(place: str, what: str, error: Exception) -> EnvironmentFault:
     """What an environment's own code raised, and where; or what cannot be done with what it returned."""
+    if is_old_style(what, error):
+        return old_style(place)
     last = traceback.extract_tb(error.__traceback__)[-1]
     try:
         words = f"{type(error).__name__} ({' '.join(str(error).split())})"
@@ -144,6 +146,19 @@ def fault_of(place: str, what: str, error: Exception) -> EnvironmentFault:
     if last.filename in CALLERS:
         return EnvironmentFault(f"{place}: what {what} returned cannot be used: {words}.")
     return EnvironmentFault(f"{place}: {what} raised {words} in {Path(last.filename).name}, line {last.lineno}.")
+
+
+def is_old_style(what: str, error: Exception) -> bool:
+    """Whether reset or step went wrong as the older interface does, here or in one of Gymnasium's wrappers."""
+    if what == "step":
+        return isinstance(error, ValueError) and "expected 5, got 4" in str(error)
+    return isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in str(error)
+
+
+def old_style(place: str) -> EnvironmentFault:
+    return EnvironmentFault(f"{place}: this is an environment in the style of Gym before 0.26 (reset returns the observation alone, "
+                            "or step four values): let reset(seed=…) return (obs, info) and step (obs, reward, terminated, "
+                            "truncated, info), or wrap it in shimmy's GymV21CompatibilityV0.")
 
 
 class Environments:
@@ -155,6 +170,7 @@ class Environments:
     """
 
     exact_resume = True
+    unread_mask = False  # whether an action mask is offered that nobody asked for
     component_names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()  # of the action's numbers, where somebody wants to see them over training
     component_weights: np.ndarray | None = None  # with these the components add up to the reward
@@ -227,6 +243,11 @@ class Environments:
         return f"{self.name}, {which}, episode {self.episode[w]}, step {self.length[w] + later}"
 
 
+def offers_mask(offered: Any) -> bool:
+    """Whether an observation space, an observation or an info has a mask."""
+    return MASK in (offered.spaces if isinstance(offered, gym.spaces.Dict) else offered if isinstance(offered, dict) else ())
+
+
 class MaskReader:
     """Where an environment's action mask comes from: `info["action_mask"]`, or the key `action_mask` of a Dict observation, which
     is then no part of what the network sees."""
@@ -263,7 +284,7 @@ class ScalarEnvironments(Environments):
         masks = MaskReader(one.observation_space, policy_actions(one.action_space, name)) if policy else None
         super().__init__(name, num_envs, seed, masks.observation_space if masks else one.observation_space, one.action_space,
                          first)
-        self.masks, self.masked = masks, None
+        self.masks, self.masked, self.unread_mask = masks, None, not policy and offers_mask(one.observation_space)
         self.exact_resume = not (one.spec is not None and one.spec.nondeterministic)
         shape, dtype = one.action_space.shape or (), one.action_space.dtype or np.dtype(np.int64)
         self.decode = masks.actions.decode if masks and masks.actions.parts else None
@@ -283,7 +304,10 @@ class ScalarEnvironments(Environments):
     def begin(self, i: int) -> None:
         """Resets environment i to the start of its current episode."""
         try:
-            obs, info = self.envs[i].reset(seed=self.episode_seed(i))
+            returned = self.envs[i].reset(seed=self.episode_seed(i))
+            if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], dict):
+                raise old_style(self.place(i))
+            obs, info = returned
             self.write(obs, i)
         except UserError:
             raise
@@ -291,6 +315,8 @@ class ScalarEnvironments(Environments):
             raise self.raised(i, "reset", error) from error
         if self.masks:
             self.read_mask(i, obs, info)
+        elif MASK in info:
+            self.unread_mask = True
         self.length[i] = 0
         self.ret[i] = 0.0
         if self.fallible and not all_finite(self.flat_rows[i]):
@@ -515,6 +541,7 @@ def make_environments(name: str, num_envs: int, seed: int, vectorize: str, polic
     if vectorize == "scalar":
         return ScalarEnvironments(name, num_envs, seed, policy, first)
     native = NativeEnvironments(name, num_envs, seed, first)
+    native.unread_mask = not policy and (offers_mask(native.env.single_observation_space) or offers_mask(native.info))
     if policy:
         masked = MaskReader(native.env.single_observation_space, policy_actions(native.action_space, name)).in_obs
         if masked or MASK in native.info or policy_actions(native.action_space, name).parts:

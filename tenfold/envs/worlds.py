@@ -16,7 +16,7 @@ import numpy as np
 
 from tenfold.envs.treasure import begin_all, observe_all, play_all
 from tenfold.envs.treasure_rules import ACTIONS, Rules, is_gridworld, rules_of
-from tenfold.envs.vector import CALLERS, Environments, Episode, MaskReader, fault_of, make_errors, split_name
+from tenfold.envs.vector import CALLERS, Environments, Episode, MaskReader, fault_of, make_errors, offers_mask, split_name
 from tenfold.errors import EnvironmentFault, UserError
 from tenfold.spaces import policy_actions
 
@@ -201,7 +201,9 @@ class ParallelWorlds(Worlds):
         self.layout.write(seen, self.obs[lane])
         if self.fallible and not np.isfinite(self.obs[lane]).all():
             raise self.not_finite(lane)
-        if self.masks:
+        if not self.masks:
+            self.unread_mask = self.unread_mask or offers_mask(seen) or offers_mask(infos.get(agent))
+        else:
             found = self.masks.read(seen, infos.get(agent) or {}, self.name)
             if self.masked is None:  # the very first observation decides
                 self.masked = found is not None

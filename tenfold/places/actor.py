@@ -13,7 +13,7 @@ from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fused import FusedActing
 from tenfold.engines.team import Team
 from tenfold.envs.vector import Environments, Episode, make_environments
-from tenfold.errors import ConfigError
+from tenfold.errors import ConfigError, EnvironmentFault
 from tenfold.explorer_settings import Explorer
 from tenfold.memory.frames import Seen
 from tenfold.places.watch import within
@@ -38,6 +38,9 @@ def make_agent(run: Run, envs: Environments) -> Agent:
                         len(envs.component_names))
     assert isinstance(run.agent, DQN)
     actions = discrete_actions(envs.action_space, run.env)
+    if envs.unread_mask and not run.agent.ignore_mask:
+        raise EnvironmentFault(f"{run.env} offers an action mask, which agent dqn cannot use: train ppo, or set "
+                               "agent.ignore_mask where an action that is masked does no harm.")
     if run.share and envs.agents == 1:
         raise ConfigError("share", f"= true is for worlds of several agents, and {run.env} has one: leave it out.")
     if envs.agents > 1 and not run.share:
@@ -165,7 +168,7 @@ class Gathered(Environments):
     def __init__(self, like: Environments, actors: int) -> None:
         self.name, self.action_space, self.layout, self.first = like.name, like.action_space, like.layout, 0
         self.worlds, self.agents, self.num_envs = like.worlds * actors, like.agents, like.num_envs * actors
-        self.exact_resume, self.fallible = like.exact_resume, like.fallible
+        self.exact_resume, self.fallible, self.unread_mask = like.exact_resume, like.fallible, like.unread_mask
         self.component_names, self.component_weights = like.component_names, like.component_weights
         self.action_names = like.action_names
         self.components = np.zeros((self.num_envs, len(like.component_names)), np.float32) if like.component_names else None

@@ -36,7 +36,11 @@ class Mistaken(gym.Env):
         self.what, self.t = what, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return np.zeros(5, np.float32) if self.what == "reset" else (np.zeros(2, np.float32), {})
+        if self.what == "seedless":
+            raise TypeError("Old.reset() got an unexpected keyword argument 'seed'")
+        if self.what == "reset":
+            return np.zeros(2, np.float32)  # which could be unpacked
+        return np.zeros(2, np.float32), {"action_mask": np.ones(2, bool)} if self.what == "mask" else {}
 
     def step(self, action: Any) -> Any:
         self.t += 1
@@ -63,14 +67,38 @@ gym.register("Mistaken-v0", Mistaken)
     ("raise", r"environment 0, episode 0, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py, line \d+"),
     ("shape", r"episode 0, step 2: the observation has shape \(3,\), and its space says \(2,\)\."),
     ("row", r"episode 0, step 2: the observation has shape \(1, 2\), and its space says \(2,\)\."),
-    ("four", r"what step returned cannot be used: ValueError \(not enough values to unpack"),
+    ("four", "episode 0, step 2: this is an environment in the style of Gym before 0.26"),
     ("reward", r"step 2: what step returned cannot be used: ValueError"), ("mute", r"step 2: step raised Mute in test_environments.py, line \d+"),
-    ("reset", "episode 0, step 0: what reset returned cannot be used: ValueError")])
+    ("reset", "episode 0, step 0: this is an environment in the style of Gym before 0.26 .* GymV21CompatibilityV0"),
+    ("seedless", "episode 0, step 0: this is an environment in the style of Gym before 0.26"),
+    ("mask", r"Mistaken-v0\(what=mask\) offers an action mask, which agent dqn cannot use: train ppo, or set agent.ignore_mask")])
 def test_what_an_environment_raises_is_named_with_its_place(what: str, said: str) -> None:
     with pytest.raises(EnvironmentFault, match=said):
         place = Serial(Run(env=f"Mistaken-v0(what={what})"))
         for _ in range(5):
             place.round()
+
+
+class Masked(gym.Env):
+    """Its observation has a part for the mask."""
+
+    observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-1, 1, (2,)), "action_mask": gym.spaces.MultiBinary(2)})
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return {"seen": np.zeros(2, np.float32), "action_mask": np.ones(2, np.int8)}, {}
+
+
+gym.register("Masked-v0", Masked)
+
+
+def test_a_mask_in_the_observation_is_refused_by_an_agent_that_cannot_use_it() -> None:
+    with pytest.raises(EnvironmentFault, match="Masked-v0 offers an action mask, which agent dqn cannot use"):
+        Serial(Run(env="Masked-v0"))
+
+
+def test_a_mask_that_does_no_harm_can_be_ignored() -> None:
+    assert Serial(Run(env="Taxi-v3", agent=ten.DQN(ignore_mask=True))).envs.num_envs == 1
 
 
 def test_from_the_command_line_it_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
