@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from tenfold import __version__
-from tenfold.config import Leaf, Limits, convert_scalar, describe, leaves_of, nearest, read_yaml, show
+from tenfold.config import Limits, convert_scalar, leaves_of, read_yaml
 from tenfold.errors import ConfigError, UserError
-from tenfold.explorer_settings import Explorer
+from tenfold.flags import Parser, add_setting, add_settings, explorer_leaves, settings_given
 from tenfold.resuming import CHANGEABLE
 from tenfold.settings import AGENTS, ENGINES, Run, named, presets
 
@@ -23,31 +23,8 @@ OF_ENVIRONMENTS = ("num_envs", "actors", "where", "ahead", "on_death", "patience
                    "agent.every", "agent.updates", "agent.learning_starts", "agent.first_updates")
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is one sentence that names the nearest flag."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message[:1].upper()}{message[1:]} (see {self.prog} --help).")
-
-    def understand(self, given: Sequence[str]) -> argparse.Namespace:
-        """`parse_args`, but with the nearest flag for one that is unknown."""
-        found, unknown = self.parse_known_args(given)
-        if unknown:
-            known = [flag for action in self.deepest(given)._actions for flag in action.option_strings]
-            flag = unknown[0].split("=")[0]
-            raise UserError(f"{flag} is not a flag of this command{nearest(flag, known)}." if flag.startswith("-") else
-                            f"{flag} was not expected here (see {self.prog} --help).")
-        return found
-
-    def deepest(self, args: Sequence[str]) -> argparse.ArgumentParser:
-        """The parser of the command in `args`."""
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                return next((action.choices[a] for a in args if a in action.choices), self)
-        return self
-
-
-def parser() -> Parser:
+def parser(given: Sequence[str] = ()) -> Parser:
+    """`given` is the command line: help shows what it is about."""
     top = Parser(prog="tenfold", description="Trains reinforcement-learning agents at the speed of the machine.",
                  epilog="tenfold COMMAND --help explains a command.", allow_abbrev=False)
     top.add_argument("--version", action="version", version=f"tenfold {__version__}")
@@ -55,6 +32,7 @@ def parser() -> Parser:
 
     train = commands.add_parser(
         "train", help="train an agent: a preset, an agent's name or a YAML file", allow_abbrev=False,
+        usage="tenfold train WHAT [--SETTING VALUE …]",
         description="Trains an agent. Settings come from WHAT (a preset, an agent's name or a YAML file); flags change them.",
         formatter_class=argparse.RawDescriptionHelpFormatter, epilog=examples())
     train.add_argument("what", metavar="WHAT",
@@ -64,9 +42,7 @@ def parser() -> Parser:
     train.add_argument("--jobs", help="seeds trained at the same time (as many as there are cores)")
     train.add_argument("--overwrite", action="store_true", help="replace the run in that folder (runs/WHAT without --out)")
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
-    settings = train.add_argument_group("settings")
-    for leaf in leaves_of(Run):
-        add_setting(settings, leaf)
+    add_settings(train, given)
 
     resume = commands.add_parser("resume", help="go on with a run, as if it had never stopped", allow_abbrev=False)
     resume.add_argument("run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)")
@@ -143,15 +119,13 @@ def parser() -> Parser:
     bench.add_argument("--json", nargs="?", const="", metavar="FILE",
                        help="write the rows, with the machine card; without FILE print them instead of the table")
     bench.add_argument("--list", action="store_true", help="show the names")
-    profile = commands.add_parser("profile", help="show where a run's time goes, engine by engine", allow_abbrev=False)
+    profile = commands.add_parser("profile", help="show where a run's time goes, engine by engine", allow_abbrev=False,
+                                  usage="tenfold profile WHAT [--SETTING VALUE …]")
     profile.add_argument("what", metavar="WHAT", help="a preset, an agent or FILE.yaml, as for train")
     profile.add_argument("--engine", dest="engines", metavar="A,B", help="which engines (plain, and fused where it fits)")
     profile.add_argument("--for", dest="length", default="3k", metavar="STEPS", help="environment steps to time (3k)")
     profile.add_argument("--trace", metavar="FILE", help="where the Chrome trace goes (profile.json)")
-    group = profile.add_argument_group("settings")
-    for leaf in leaves_of(Run):
-        if leaf.path != "engine":
-            add_setting(group, leaf)
+    add_settings(profile, given, without=("engine",))
     commands.add_parser("list", help="show presets, agents, engines, environments and runs", allow_abbrev=False)
     return top
 
@@ -163,31 +137,6 @@ def examples() -> str:
   tenfold train dqn --env "FrozenLake-v1(is_slippery=false)" --agent.target "polyak(0.01)"
   tenfold train my.yaml --agent.explore "epsilon(linear(1, 0.05, 20k))"
 """
-
-
-def explorer_leaves() -> list[Leaf]:
-    """The settings of a run of an explorer, with its own defaults and words."""
-    return [*leaves_of(Explorer, "agent."), *(leaf for leaf in leaves_of(Run) if not leaf.path.startswith("agent."))]
-
-
-def add_setting(group: Any, leaf: Leaf) -> None:
-    """A flag for one setting. Its value stays text: `convert` judges it, as it does for YAML."""
-    text = f"{leaf.help} [{describe(leaf.hint)}; default {show(leaf.default)}]".replace("%", "%%")
-    optional = {"nargs": "?", "const": "true"} if leaf.hint is bool else {}
-    group.add_argument(leaf.flag, dest=leaf.path, metavar="VALUE", default=argparse.SUPPRESS, help=text, **optional)
-
-
-def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The flags that were given, as nested settings."""
-    nested: dict[str, Any] = {}
-    for leaf in leaves_of(Run):
-        if leaf.path in vars(arguments):
-            *groups, name = leaf.path.split(".")
-            level = nested
-            for group in groups:
-                level = level.setdefault(group, {})
-            level[name] = vars(arguments)[leaf.path]
-    return nested
 
 
 def chosen_run(given: str | None) -> Path:
@@ -488,7 +437,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 a check failed, 2 a user's mistake, 128 + n stopped by signal n."""
     sys.path.append(os.getcwd())  # so that --env my_module:Mine-v0 finds my_module.py here; last, so that it shadows nothing
     try:
-        arguments = parser().understand(list(sys.argv[1:] if argv is None else argv))
+        given = list(sys.argv[1:] if argv is None else argv)
+        arguments = parser(given).understand(given)
         return COMMANDS[arguments.command](arguments)
     except UserError as error:
         print(f"tenfold: {error}", file=sys.stderr)

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, g
 import yaml
 
 from tenfold.errors import ConfigError
+from tenfold.words import OURS, SUCH_AS
 
 LARGEST = 2**63 - 1  # of any number in the settings: what an int64 holds
 MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9}
@@ -79,6 +80,13 @@ def follows(path: str, values: Mapping[Any, Any], otherwise: Any) -> Any:
 class Config:
     """A group of settings. Every value is converted and judged on construction, wherever it came from."""
 
+    def __new__(cls, *positional: Any, **named: Any) -> Self:
+        """Refuses a keyword that is no field, before the dataclass's own TypeError does, and says what it may be called here."""
+        for name, value in named.items():
+            if name not in hints(cls):
+                raise ConfigError(name, f"= {show(value)} is not a setting{known_as(cls, name)}.")
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         def decided(name: str) -> bool:
             return not isinstance(getattr(self, name), Follows)
@@ -94,14 +102,7 @@ class Config:
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Self:
         """Built from a mapping (a YAML file, flags); an unknown key is an error that names the nearest one."""
-        known = {f.name: f for f in fields(cls)}
-        values = {}
-        for raw, value in mapping.items():
-            name = str(raw).replace("-", "_")
-            if name not in known:
-                raise ConfigError(str(raw), f"= {show(value)} is not a setting{nearest_setting(cls, name)}.")
-            values[name] = value
-        return cls(**values)
+        return cls(**{str(raw).replace("-", "_"): value for raw, value in mapping.items()})
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def convert_group(value: Any, groups: Mapping[str, type[Config]], key: str) -> C
     for raw, given in value.items():
         word = str(raw).replace("-", "_")
         owners = [other for other, group in groups.items() if word in hints(group)]
-        if owners and name not in owners:
+        if owners and name not in owners and not known_here(groups[name], word):
             raise ConfigError(f"{key}.{raw}", f"= {show(given)} is not a setting of {name}, which this run trains: "
                               f"it belongs to {', '.join(owners)}.")
     try:
@@ -317,6 +318,27 @@ def describe(hint: Any) -> str:
 def nearest(word: object, known: tuple[object, ...] | list[str]) -> str:
     found = get_close_matches(str(word), [str(k) for k in known], 1, 0.5)
     return f" (did you mean {found[0]}?)" if found else ""
+
+
+def known_as(cls: type[Config], word: str) -> str:
+    """Which setting a word means that is none here."""
+    if found := known_here(cls, word):
+        return found
+    if word in OURS:  # one of another group, or of another agent
+        return f": tenfold calls it {' or '.join(OURS[word])}"
+    return nearest_setting(cls, word)
+
+
+def known_here(cls: type[Config], word: str) -> str:
+    return called_here({leaf.path: leaf for leaf in leaves_of(cls)}, word)
+
+
+def called_here(leaves: "Mapping[str, Leaf]", word: str) -> str:
+    """Our name for another library's word, with what it means; "" where no leaf is that. `leaves` are by what a person writes."""
+    found = [(written, leaf, ours) for ours in OURS.get(word, ()) for written, leaf in leaves.items()
+             if ours == leaf.path or ours.endswith(f".{leaf.path}")]
+    told = [f"{written} ({leaf.help}{f', such as {SUCH_AS[ours]}' if ours in SUCH_AS else ''})" for written, leaf, ours in found]
+    return f": tenfold calls it {' or '.join(told)}" if told else ""
 
 
 def nearest_setting(cls: type[Config], name: str) -> str:

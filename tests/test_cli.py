@@ -139,8 +139,34 @@ def test_a_pipe_cuts_no_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 def test_version_and_help(tenfold) -> None:
     assert tenfold("--version").stdout == f"tenfold {ten.__version__}\n"
-    text = tenfold("train", "--help").stdout
+    text = tenfold("train", "dqn", "--help").stdout
     assert "--agent.n-step" in text and "rewards summed before bootstrapping" in text and "default 0.99" in text
+
+
+@pytest.mark.parametrize(("given", "there", "not_there"), [
+    (["train", "--help"], ["--steps", "tenfold train dqn --help", "--help-all", "--agent.name"], ["--agent.lr", "--agent.planner"]),
+    (["train", "ppo", "--help"], ["--steps", "settings of agent ppo", "--agent.horizon", "default 0.0003"], ["--agent.capacity", "--agent.planner.policy"]),
+    (["train", "cartpole", "--help"], ["settings of agent dqn", "--agent.capacity", "default false, here true"], ["--agent.horizon"]),
+    (["train", "--steps", "3", "explorer", "--help"], ["--agent.planner.policy"], ["--agent.capacity", "--agent.horizon"]),
+    (["profile", "ppo", "--help"], ["--agent.horizon", "--trace"], ["--agent.capacity"]),
+    (["train", "ppo", "--help-all"], ["--agent.capacity", "--agent.horizon", "--agent.planner.policy"], [])])
+def test_help_shows_the_settings_of_the_agent_in_question(given: list[str], there: list[str], not_there: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(given)
+    text = " ".join(capsys.readouterr().out.split())
+    assert [word for word in there if word not in text] == [] and [word for word in not_there if f"{word} " in text] == []
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    (["ppo", "--learning-rate", "1"], "tenfold calls it --agent.lr (learning rate"), (["ppo", "--agent.n_steps=9"], "tenfold calls it --agent.horizon ("),
+    (["dqn", "--n-steps", "4"], "tenfold calls it --agent.n-step ("), (["acrobot-ppo", "--ent-coef", "0"], "tenfold calls it --agent.entropy ("),
+    (["dqn", "--exploration-fraction", ".1"], "tenfold calls it --agent.explore (epsilon(schedule), boltzmann(temperature) or noisy(sigma), such as epsilon(linear("),
+    (["dqn", "--gae-lambda", ".9"], "tenfold calls it --agent.lam (ppo: lambda of"), (["ppo", "--lr", "1"], "is not a flag of this command: write --agent.lr."),
+    (["ppo", "--agent.batch-size", "64"], "agent.batch_size = 64 is not a setting: tenfold calls it minibatches ("),
+    (["ppo", "--total-timesteps", "9"], "tenfold calls it --steps ("), (["ppo", "--n-envs", "9"], "tenfold calls it --num-envs (")])
+def test_a_flag_by_another_librarys_name_is_answered_with_ours(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *given]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_python_api(small_run, tmp_path: Path) -> None:

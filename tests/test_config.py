@@ -6,9 +6,25 @@ import pytest
 import yaml
 
 from tenfold.cli import parser, settings_given
-from tenfold.config import leaves_of, parse_call, parse_number, read_yaml, to_mapping
+from tenfold.config import Config, leaves_of, parse_call, parse_number, read_yaml, to_mapping
 from tenfold.errors import ConfigError
-from tenfold.settings import AGENTS, DQN, Epsilon, Hard, Implicit, Linear, Net, Polyak, Prioritized, Quantile, Run, named, presets
+from tenfold.settings import (
+    AGENTS,
+    DQN,
+    PPO,
+    Epsilon,
+    Hard,
+    Implicit,
+    Linear,
+    Net,
+    Polyak,
+    Prioritized,
+    Quantile,
+    Run,
+    named,
+    presets,
+)
+from tenfold.words import OURS, SUCH_AS, THEIRS
 
 
 def test_every_setting_has_help() -> None:
@@ -147,3 +163,27 @@ def test_yaml_cannot_run_code(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read as YAML"):
         named(str(tmp_path / "x.yaml"))
     assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize(("agent", "word", "ours"), [
+    (PPO, "n_steps", "horizon"), (PPO, "gae_lambda", "lam"), (PPO, "ent_coef", "entropy"), (PPO, "n_epochs", "epochs"), (PPO, "clip_range", "clip"), (PPO, "batch_size", "minibatches"),
+    (DQN, "learning_rate", "lr"), (DQN, "buffer_size", "capacity"), (DQN, "exploration_fraction", "explore"), (DQN, "train_freq", "every"), (DQN, "tau", "target"), (Run, "total_timesteps", "steps"),
+    (Run, "n_envs", "num_envs"), (Run, "eval_freq", "eval_every"), (Run, "learning_rate", "agent.lr"), (Net, "net_arch", "hidden")])
+def test_names_of_other_libraries_are_answered_with_ours(agent: type[Config], word: str, ours: str) -> None:
+    """As a keyword in Python and as a key in a file."""
+    for make in (lambda: agent(**{word: 1}), lambda: agent.of({word.replace("_", "-"): 1})):
+        with pytest.raises(ConfigError, match=rf"^{word} = 1 is not a setting: tenfold calls it {ours} \("):
+            make()
+
+
+def test_every_name_that_is_answered_is_a_setting_and_every_word_is_none() -> None:
+    paths = {leaf.path for leaf in leaves_of(Run)}
+    assert set(THEIRS) <= paths and set(SUCH_AS) <= set(THEIRS)
+    for agent in (*AGENTS.values(), Run):
+        own = {leaf.path for leaf in leaves_of(agent, "" if agent is Run else "agent.")}
+        assert {word for word, ours in OURS.items() if own & set(ours)} & {leaf.path for leaf in leaves_of(agent)} == set()
+
+
+def test_a_word_of_another_group_is_told_with_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"^agent.total_timesteps = 9 is not a setting: tenfold calls it steps\.$"):
+        Run.of({"agent": {"name": "ppo", "total_timesteps": 9}})
