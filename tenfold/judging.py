@@ -32,9 +32,10 @@ def is_explorer(path: Path) -> bool:
 
 def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int = "last", seed: int | None = None, *,
              substrate: str | Path = "", size: str | tuple[int, int] = "", nodes: int | None = None,
-             deterministic: bool = False) -> "Score | Verdict":
-    """Returns of a run's policy, greedy or as its settings say; of an explorer how well its model fits new recordings. The last
-    four try a colony elsewhere than it was trained, as the flags of `tenfold eval` do."""
+             deterministic: bool = False, env: Any = None) -> "Score | Verdict":
+    """Returns of a run's policy, greedy or as its settings say; of an explorer how well its model fits new recordings. `env` is
+    the run's environment again, where it was an object or a function; `substrate` to `deterministic` try a colony elsewhere than
+    it was trained, as the flags of `tenfold eval` do."""
     path = run.path if isinstance(run, Result) else Path(run)
     if episodes < 1:
         raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
@@ -42,13 +43,13 @@ def evaluate(run: Result | str | Path, episodes: int = 20, checkpoint: str | int
         raise UserError("substrate must be a name (linear, exponential, random, bend) or an .npy file's: save an array with "
                         "numpy.save first.")
     there = Deployment(str(substrate or ""), "x".join(map(str, size)) if isinstance(size, tuple) else size, nodes, deterministic)
-    agent, (_, settings) = load(path, checkpoint), RunFolder.open(path)
+    agent, (_, settings) = load(path, checkpoint, env), RunFolder.open(path)
     seed = settings.seed if seed is None else seed
-    env, how = there.env(settings.env), there.policy(settings.eval_policy)
+    name, how = there.env(settings.env), there.policy(settings.eval_policy)
     if not isinstance(agent, DQNAgent | PPOAgent):
         from tenfold.validation import judge, random_recordings
         return judge(agent, random_recordings(settings.env, episodes, Purpose.EVALUATE, seed))
-    return play(env, agent, judged_by(agent, how), episodes, seed, limit=settings.episode_limit)
+    return play(name, agent, judged_by(agent, how), episodes, seed, limit=settings.episode_limit)
 
 
 def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: str | None, there: Deployment,

@@ -15,6 +15,7 @@ from tenfold.agents.ppo import PPOAgent, told_to_user
 from tenfold.envs.vector import CALLERS, SEED_BITS, MaskReader, fault_of, is_multiagent, make_env
 from tenfold.envs.worlds import Worlds, make_worlds
 from tenfold.errors import EnvironmentFault, UserError
+from tenfold.lent import is_object
 from tenfold.memory.frames import Frames, Seen
 from tenfold.ops.random import Purpose, below, bits, fill_normal, fill_uniform, key, uniform
 
@@ -229,7 +230,7 @@ def play(env_name: str, agent: Agent, policy: Policy, episodes: int, seed: int, 
     Choosing a checkpoint during training plays other episodes (Purpose.SELECT) than judging it afterwards. An episode is cut
     after `limit` steps. `stop` is asked every round, and raises Stopped when it says yes.
     """
-    rota = Rota(episodes, allowance)
+    rota = Rota(episodes, allowance, most=1 if is_object(env_name) else LANES)
     if is_multiagent(env_name):
         return play_worlds(env_name, agent, policy, rota, episode_seeds(seed, purpose, 1)[0], limit, stop)
     with ExitStack() as opened:

@@ -12,6 +12,7 @@ from typing import Any
 from tenfold.config import merge, to_mapping
 from tenfold.errors import ConfigError, UserError
 from tenfold.places.pool import Pool
+from tenfold.places.watch import require_guard
 from tenfold.record.checkpoint import checkpoint_steps
 from tenfold.record.claim import Claim
 from tenfold.record.display import Display, clock_face
@@ -42,6 +43,7 @@ def train_seeds(run: Run, seeds: int | tuple[int, ...], out: str | Path = "", *,
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
         raise ConfigError("seeds", f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.")
+    require_guard()
     target = destination(out, name or named_after(run.env), overwrite)
     require_place(target, overwrite)  # here: before anything is compiled
     prepare(run)
@@ -53,6 +55,7 @@ def train_seeds(run: Run, seeds: int | tuple[int, ...], out: str | Path = "", *,
 def resume_seeds(path: str | Path, steps: int | None = None, *, engine: str = "", settings: dict[str, Any] | None = None,
                  jobs: int = 0, quiet: bool = False) -> SeedsResult:
     """Goes on with those seeds that are not finished, as `resume` does with one."""
+    require_guard()
     folder = SeedsFolder.open(Path(path))
     given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with Claim(folder.path):

@@ -25,6 +25,7 @@ from tenfold.config import (
 )
 from tenfold.errors import ConfigError
 from tenfold.explorer_settings import Explorer
+from tenfold.lent import is_object, name_of
 
 PRESETS = Path(__file__).parent / "presets"
 MINIBATCH = 64  # steps of a policy's minibatch, where the settings do not say how many there are
@@ -297,7 +298,7 @@ class Run(Config):
 
     env: str = follows("agent.name", {"explorer": "tenfold/LimitCycle-v0"}, "CartPole-v1")
     """a Gymnasium environment id, with its arguments if any: "FrozenLake-v1(is_slippery=false)"; "my_module:MyEnv-v0" imports
-    my_module first"""
+    my_module first. From Python also a function that makes an environment, or one environment as an object"""
     agent: Agent = field(default_factory=DQN)
     """the agent's settings"""
     steps: Count = follows("agent.name", {"explorer": 10_000}, 50_000)
@@ -362,7 +363,16 @@ class Run(Config):
         """Of the members."""
         return tuple(range(self.seed, self.seed + self.members))
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.env, str):
+            object.__setattr__(self, "env", name_of(self.env))
+        super().__post_init__()
+
     def check(self) -> None:
+        several = isinstance(self.agent, Explorer) or self.num_envs > 1 or self.actors > 1
+        if is_object(self.env) and several:
+            raise ConfigError("env", f"= {self.env} is one object, and this run needs several environments: give a function that "
+                              "makes one, such as env=lambda: MyEnv().")
         if self.eval_policy == "sampled" and not isinstance(self.agent, PPO):
             raise ConfigError("eval_policy", "= sampled is for policies that can be drawn from (ppo): use greedy.")
         if isinstance(self.agent, Explorer):

@@ -16,9 +16,20 @@ from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent
 from tenfold.config import merge, show, to_mapping
 from tenfold.engines.fused import set_threads
-from tenfold.envs.vector import COLONY, MaskReader, anchored, is_multiagent, make_env, make_environments, split_name, time_limit
+from tenfold.envs.vector import (
+    COLONY,
+    Environments,
+    MaskReader,
+    anchored,
+    is_multiagent,
+    make_env,
+    make_environments,
+    split_name,
+    time_limit,
+)
 from tenfold.errors import ActorFault, CheckpointError, ConfigError, EnvironmentFault, UserError
 from tenfold.explorer_settings import Explorer
+from tenfold.lent import is_object, lend
 from tenfold.memory.replay import require_memory
 from tenfold.ops.mlp import parameter_count
 from tenfold.ops.random import Purpose
@@ -80,10 +91,12 @@ def train(run: Run, out: str | Path = "", *, name: str = "", overwrite: bool = F
 
 
 def resume(path: str | Path, steps: int | None = None, *, engine: str = "", settings: dict[str, Any] | None = None,
-           quiet: bool = False) -> Result:
+           quiet: bool = False, env: Any = None) -> Result:
     """Goes on from the latest whole checkpoint, as if the run had never stopped; `steps` sets a new end, `engine` another
-    engine (then numbers differ in their last bits), `settings` whatever else can change (resuming.CHANGEABLE)."""
+    engine (then numbers differ in their last bits), `settings` whatever else can change (resuming.CHANGEABLE). `env` is the
+    environment again, where it was an object or a function."""
     folder, run = RunFolder.open(Path(path))
+    lend(run.env, env)
     given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with folder:
         return go_on(folder, changed_run(run, merge(settings or {}, given)), quiet)
@@ -288,7 +301,8 @@ class Recorder:
         place = self.place
         place.clock.start()
         if isinstance(place.agent, DQNAgent | PPOAgent):
-            self.play()
+            with borrowed(place):
+                self.play()
         else:
             self.note_verdict(self.judged(place.agent))
         place.clock.lap("evaluate")
@@ -414,6 +428,20 @@ class Recorder:
             self.metrics.complaint = ""
 
 
+@contextmanager
+def borrowed(place: Place) -> Iterator[None]:
+    """An environment that is there only once is played with, and then led back to where training left it."""
+    if not is_object(place.run.env):
+        yield
+        return
+    assert isinstance(place.envs, Environments)
+    left = place.envs.state()
+    yield
+    if not place.envs.restore(left):
+        raise EnvironmentFault(f"{place.run.env} is one object, which evaluations borrow, and its episode could not be repeated "
+                               "afterwards: give a function that makes one, such as env=lambda: MyEnv(), or set eval_every to 0.")
+
+
 def draw_portrait(folder: RunFolder, run: Run, place: Place) -> None:
     """What the report of an explorer shows, as arrays beside it."""
     from tenfold.agents.explorer import ExplorerAgent
@@ -422,9 +450,11 @@ def draw_portrait(folder: RunFolder, run: Run, place: Place) -> None:
     write_portrait(folder.path, place.agent, run.env, run.eval_episodes)
 
 
-def load(path: str | Path, checkpoint: str | int = "last") -> "DQNAgent | PPOAgent | ExplorerAgent":
-    """The trained agent of a run, ready to act: `checkpoint` is last, best or a step."""
+def load(path: str | Path, checkpoint: str | int = "last", env: Any = None) -> "DQNAgent | PPOAgent | ExplorerAgent":
+    """The trained agent of a run, ready to act: `checkpoint` is last, best or a step; `env` is the run's environment again, where
+    it was an object or a function."""
     folder, run = RunFolder.open(Path(path))
+    lend(run.env, env)
     state, _ = Checkpoints(folder, run.keep).policy(str(checkpoint))
     agent = agent_of(run)
     if state["online"].shape != agent.online.flat.shape:

@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "tenfold"
 # who may import whom; everything may use config, both settings, what of them can change, errors, spaces
-COMMON = {"config", "settings", "resuming", "explorer_settings", "graph_spaces", "errors", "spaces"}
+COMMON = {"config", "lent", "settings", "resuming", "explorer_settings", "graph_spaces", "errors", "spaces"}
 ARROWS = {
     "ops": {"ops"}, "nets": {"ops", "nets"}, "memory": {"ops", "memory"}, "envs": {"ops", "envs"},
     "agents": {"ops", "nets", "memory", "agents"}, "record": {"record", "memory", "envs"},
@@ -26,8 +26,8 @@ ARROWS = {
     "judging": {"agents", "colonies", "envs", "filming", "jobshops", "ops", "playing", "record", "training", "validation"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "integrations": {"ops", "nets", "integrations"},
-    "config": set(), "errors": set(), "resuming": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"}, "graph_spaces": {"errors"},
-    "cli": {"training", "validation", "identified", "judging", "compare", "recordings", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops", "__main__"}, "__main__": {"cli"},
+    "config": {"words"}, "words": set(), "flags": {"config"}, "lent": {"errors"}, "errors": set(), "resuming": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"}, "graph_spaces": {"errors"},
+    "cli": {"flags", "training", "validation", "identified", "judging", "compare", "recordings", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops", "__main__"}, "__main__": {"cli"},
     "__init__": {"ops", "training", "judging", "seeds", "recordings", "compare"},
 }
 

@@ -10,6 +10,7 @@ again and repeating the actions taken in it, without pickling anything.
 
 import contextlib
 import math
+import multiprocessing
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from numba import njit
 import tenfold.envs  # noqa: F401  (registers ours)
 from tenfold.config import parse_call, parse_number
 from tenfold.errors import EnvironmentFault, ObservationError, UserError
+from tenfold.lent import OWN, is_object, refuse_twice, take
 from tenfold.ops.observations import FlattenPlan
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_bits, key
@@ -53,7 +55,28 @@ def make_env(name: str, **more: Any) -> gym.Env[Any, Any]:
     """`gym.make` for an id with arguments in call notation; an unknown id is an error that names the nearest ones."""
     ident, arguments = split_name(name)
     with make_errors(name, ident):
+        if name.startswith(OWN):
+            return own_env(name, **more)
         return gym.make(ident, disable_env_checker=True, **arguments, **more)
+
+
+class Lent(gym.Wrapper[Any, Any, Any, Any]):
+    """An object of the user's, which is not ours to close."""
+
+    def close(self) -> None:
+        pass
+
+
+def own_env(name: str, **more: Any) -> gym.Env[Any, Any]:
+    """One that was handed over as an object or by a function."""
+    env = take(name, **more)
+    if not isinstance(env, gym.Env):
+        raise EnvironmentFault(f"{name} is a {type(env).__module__}.{type(env).__name__} and no gymnasium.Env: derive it from "
+                               "that class, or wrap it (an environment of the old gym in shimmy's GymV21CompatibilityV0).")
+    if is_object(name):
+        return Lent(env)
+    refuse_twice(name, env)
+    return env
 
 
 def make_native(name: str, num_envs: int) -> VectorEnv[Any, Any, Any]:
@@ -88,6 +111,9 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
         near = f"the nearest are {', '.join(found)}" if found else "`tenfold list` shows what is installed"
         if isinstance(error, gym.error.VersionNotFound | gym.error.DeprecatedEnv):
             near = f"{str(error).strip('. ')}; {near}"
+        if multiprocessing.parent_process() is not None:  # where it was made the first time
+            near += ("; this is a process of its own, which does not know what a notebook or a script registered: do so in a "
+                     f'module that it can import, and write env="my_module:{ident}"')
         raise EnvironmentFault(f"There is no environment {ident}: {near}.") from None
     except ModuleNotFoundError as error:
         module = error.name or ident.split(":")[0]
@@ -156,9 +182,9 @@ def is_old_style(what: str, error: Exception) -> bool:
 
 
 def old_style(place: str) -> EnvironmentFault:
-    return EnvironmentFault(f"{place}: this is an environment in the style of Gym before 0.26 (reset returns the observation alone, "
-                            "or step four values): let reset(seed=…) return (obs, info) and step (obs, reward, terminated, "
-                            "truncated, info), or wrap it in shimmy's GymV21CompatibilityV0.")
+    return EnvironmentFault(f"{place}: this is an environment in the style of Gym before 0.26 (reset returns the observation "
+                            "alone, or step four values): let reset(seed=…) return (obs, info) and step (obs, reward, "
+                            "terminated, truncated, info), or wrap it in shimmy's GymV21CompatibilityV0.")
 
 
 class Environments:

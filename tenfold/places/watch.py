@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker, spawn
+from pathlib import Path
 from typing import Any, Self
 
 from tenfold.errors import UserError
@@ -119,6 +120,14 @@ def within(seconds: float, words: str) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+
+
+def require_guard() -> None:
+    """Before processes start: they would read a script that has no guard, train in each of them, and die of it."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    if script and Path(script).is_file() and "__name__" not in Path(script).read_text(errors="replace"):
+        raise UserError(f"{Path(script).name} trains in several processes, and every one of them reads the script: put what it "
+                        "does below `if __name__ == \"__main__\":`.")
 
 
 def refuse_in_child() -> None:
