@@ -14,6 +14,7 @@ from numba import njit
 from tenfold.ops.pairs import pair
 
 BETA1, BETA2 = 0.9, 0.999
+TINY = np.finfo(np.float32).tiny  # smaller numbers are subnormal, and slow: moments of units that no longer fire decay to them
 
 
 def pieces(flat: torch.Tensor) -> list[torch.Tensor]:
@@ -79,6 +80,8 @@ def adam_numba(flat, grad, mean, square, step, lr, eps):
         g = grad[j]
         m = keep1 * mean[j] + new1 * g
         s = keep2 * square[j] + new2 * g * g
+        m = np.float32(0) if abs(m) < TINY else m
+        s = np.float32(0) if s < TINY else s
         flat[j] -= rate * m / (np.sqrt(s) * unbias + offset)
         mean[j], square[j] = m, s  # not read back: the loop is then three times as fast
     return flat, mean, square
@@ -112,10 +115,18 @@ def clip_array_reference(grad, limit):
     return clipped, norm[0]
 
 
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def sum_of_squares(x):
+    total = np.float32(0)
+    for j in range(x.size):
+        total += x[j] * x[j]
+    return total
+
+
 @pair(clip_array_reference, arrays(clip_examples), rtol=1e-5, atol=1e-8)
 @njit(cache=True, error_model="numpy")
 def clip_numba(grad, limit):
-    norm = np.sqrt(np.dot(grad, grad))
+    norm = np.sqrt(sum_of_squares(grad))
     if norm + 1e-6 > limit:
         scale = np.float32(limit / (norm + 1e-6))
         for j in range(grad.size):
