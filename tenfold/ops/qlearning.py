@@ -193,6 +193,10 @@ def td_gradient(output, next_output, choosing_output, action, reward, discount, 
     Values are V + A − mean(A) with `duel`; for the argmax V and the mean cancel.
     """
     size, actions = output.shape[1], output.shape[0] // atoms - duel
+    if atoms == 1 and duel == 0:
+        loss, mean_q = td_gradient_of_values(output, next_output, choosing_output, action, reward, discount, weight, is_huber,
+                                             delta, error)
+        return delta, error, loss, mean_q
     share, n = np.float32(1 / actions), np.float32(1 / atoms)
     loss = mean_q = np.float32(0)
     for b in range(size):
@@ -233,6 +237,34 @@ def td_gradient(output, next_output, choosing_output, action, reward, discount, 
         error[b] = mean_y - q
         mean_q += q / np.float32(size)
     return delta, error, loss, mean_q
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz"})
+def td_gradient_of_values(output, next_output, choosing_output, action, reward, discount, weight, is_huber, delta, error):
+    """`td_gradient` for one value of each action: loops over the items, which vectorise. Returns the loss and the mean Q."""
+    actions, size = output.shape
+    loss, total, share = np.float32(0), np.float32(0), np.float32(1 / size)
+    for b in range(size):
+        most, value = choosing_output[0, b], next_output[0, b]
+        for a in range(1, actions):
+            better = choosing_output[a, b] > most
+            most = choosing_output[a, b] if better else most
+            value = next_output[a, b] if better else value
+        error[b] = reward[b] + discount[b] * value
+    for b in range(size):
+        q = output[0, b]
+        for a in range(1, actions):
+            q = output[a, b] if action[b] == a else q
+        u = error[b] - q
+        inside = min(max(u, np.float32(-1)), np.float32(1))
+        scale = weight[b] * share
+        loss += scale * (inside * (u - np.float32(0.5) * inside) if is_huber else u * u)
+        slope = -scale * (inside if is_huber else np.float32(2) * u)
+        for a in range(actions):
+            delta[a, b] = slope if action[b] == a else np.float32(0)
+        error[b] = u
+        total += q
+    return loss, total * share
 
 
 @njit(cache=True, error_model="numpy")
