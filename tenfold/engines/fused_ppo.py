@@ -79,7 +79,7 @@ def has_empty(mask, sizes):
 
 @njit(cache=True, error_model="numpy")
 def learn_minibatch(first, last, step, updates, rule, sums, block, sizes, p_sizes, v_sizes, s_inputs, s_hidden, s_delta,
-                    s_columns, s_chosen, s_mask, ones, r_obs, r_mask, r_chosen, r_real, r_log_p, r_value, r_advantage, r_target,
+                    s_columns, s_chosen, s_mask, turned, r_obs, r_mask, r_chosen, r_real, r_log_p, r_value, r_advantage, r_target,
                     r_weight, order):
     """One gradient update from the rows order[first … last − 1]; returns its KL estimate."""
     rows, activation = last - first, int(rule[ACTIVATION])
@@ -115,7 +115,7 @@ def learn_minibatch(first, last, step, updates, rule, sums, block, sizes, p_size
     by_output = delta[delta.size - output.size:].reshape(output.shape)
     policy_gradient(output, flat[:reals], sizes, chosen, real, mask, log_p, advantage, weight, rule[CLIP], rule[ENTROPY],
                     by_output, grad[:reals], sums)
-    mlp_backward(policy, p_sizes, activation, inputs, hidden, delta, ones[:rows], grad[reals:split])
+    mlp_backward(policy, p_sizes, activation, inputs, hidden, delta, turned, grad[reals:split])
     # the value
     width = 0
     for i in range(1, v_sizes.size):
@@ -124,7 +124,7 @@ def learn_minibatch(first, last, step, updates, rule, sums, block, sizes, p_size
     guess = mlp_forward(flat[split:], v_sizes, activation, inputs, hidden)
     by_value = delta[delta.size - guess.size:].reshape(guess.shape)
     value_gradient(guess, target, value, weight, rule[VALUE_CLIP], rule[VALUE_WEIGHT], by_value, sums)
-    mlp_backward(flat[split:], v_sizes, activation, inputs, hidden, delta, ones[:rows], grad[split:])
+    mlp_backward(flat[split:], v_sizes, activation, inputs, hidden, delta, turned, grad[split:])
     _, norm = clip_numba(grad, rule[CLIP_NORM])
     updates[0] += 1
     adam_numba(flat, grad, block[MEAN], block[SQUARE], updates[0], schedule_at(rule, LR, step), rule[ADAM_EPS])
@@ -135,7 +135,7 @@ def learn_minibatch(first, last, step, updates, rule, sums, block, sizes, p_size
 
 @njit(cache=True, error_model="numpy")
 def fused_ppo(parts, counter, updates, rule, streams, sums, block, sizes, p_sizes, v_sizes, s_inputs, s_hidden, s_delta,
-              s_columns, s_chosen, s_mask, ones, a_inputs, a_hidden, a_scratch, seen, n_count, n_mean, n_square, n_inverse,
+              s_columns, s_chosen, s_mask, turned, a_inputs, a_hidden, a_scratch, seen, n_count, n_mean, n_square, n_inverse,
               r_count, r_obs, r_mask, r_chosen, r_real, r_log_p, r_value, r_next, r_reward, r_discount, r_boundary, r_weight,
               r_advantage, r_target, order, e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_mask):
     """Store the step just made, finish the full rollout, learn from it, choose the next action: those that `parts` ask for.
@@ -179,7 +179,7 @@ def fused_ppo(parts, counter, updates, rule, streams, sums, block, sizes, p_size
                 rule[MOVED] = 0
             rule[MOVED] += learn_minibatch(
                 rows * part // count, rows * (part + 1) // count, counter[STEP], updates, rule, sums, block, sizes, p_sizes,
-                v_sizes, s_inputs, s_hidden, s_delta, s_columns, s_chosen, s_mask, ones, r_obs.reshape(rows, -1),
+                v_sizes, s_inputs, s_hidden, s_delta, s_columns, s_chosen, s_mask, turned, r_obs.reshape(rows, -1),
                 r_mask.reshape(rows, -1), r_chosen.reshape(rows, -1), r_real.reshape(rows, -1), r_log_p.reshape(-1),
                 r_value.reshape(-1), r_advantage.reshape(-1), r_target.reshape(-1), r_weight.reshape(-1), order) / count
             counter[FIRST] = number + 1
@@ -213,7 +213,7 @@ def fused_ppo(parts, counter, updates, rule, streams, sums, block, sizes, p_size
 @njit(cache=True, error_model="numpy")
 def fused_ppo_rounds(most, kind, limit, state, length, episode, env_streams, ret, last, e_action, low, high, counter, updates,
                      rule, streams, sums, block, sizes, p_sizes, v_sizes, s_inputs, s_hidden, s_delta, s_columns, s_chosen,
-                     s_mask, ones, a_inputs, a_hidden, a_scratch, seen, n_count, n_mean, n_square, n_inverse, r_count, r_obs,
+                     s_mask, turned, a_inputs, a_hidden, a_scratch, seen, n_count, n_mean, n_square, n_inverse, r_count, r_obs,
                      r_mask, r_chosen, r_real, r_log_p, r_value, r_next, r_reward, r_discount, r_boundary, r_weight, r_advantage,
                      r_target, order, e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_mask):
     """Rounds of a compiled environment and `fused_ppo`, until an episode ends or `most` rounds are done.
@@ -229,10 +229,10 @@ def fused_ppo_rounds(most, kind, limit, state, length, episode, env_streams, ret
                          e_truncated, ret, last)
         if ended >= 0:
             fused_ppo(STORE | ACT, counter, updates, rule, streams, sums, block, sizes, p_sizes, v_sizes, s_inputs, s_hidden,
-                      s_delta, s_columns, s_chosen, s_mask, ones, a_inputs, a_hidden, a_scratch, seen, n_count, n_mean, n_square,
-                      n_inverse, r_count, r_obs, r_mask, r_chosen, r_real, r_log_p, r_value, r_next, r_reward, r_discount,
-                      r_boundary, r_weight, r_advantage, r_target, order, e_obs, e_final_obs, e_reward, e_terminated, e_truncated,
-                      e_skipped, e_mask)
+                      s_delta, s_columns, s_chosen, s_mask, turned, a_inputs, a_hidden, a_scratch, seen, n_count, n_mean,
+                      n_square, n_inverse, r_count, r_obs, r_mask, r_chosen, r_real, r_log_p, r_value, r_next, r_reward,
+                      r_discount, r_boundary, r_weight, r_advantage, r_target, order, e_obs, e_final_obs, e_reward, e_terminated,
+                      e_truncated, e_skipped, e_mask)
         most -= 1
     return ended
 
@@ -251,7 +251,7 @@ class FusedPPO(PlainPPO):
         p_sizes, v_sizes = (np.array(tower.sizes) for tower in (agent.online.policy, agent.online.value))
         assert parameter_count(p_sizes) + len(agent.actions.low) + parameter_count(v_sizes) == agent.online.flat.numel()
         count, features, outputs = envs.num_envs, int(p_sizes[0]), int(max(p_sizes[1:].sum(), v_sizes[1:].sum()))
-        batch, options = int(max(np.diff(self.bounds))), agent.actions.options
+        batch, widest, options = int(max(np.diff(self.bounds))), int(max(p_sizes.max(), v_sizes.max())), agent.actions.options
         r, norm = rollout, agent.norm
         self.rule = rules(agent, rollout.minibatches)
         reals, sizes = len(agent.actions.low), np.array(agent.actions.sizes, np.int64)
@@ -259,7 +259,7 @@ class FusedPPO(PlainPPO):
         self.arrays: tuple[Any, ...] = (
             self.counter, agent.count, self.rule, streams, self.sums, agent.block.numpy(), sizes, p_sizes, v_sizes,
             zeros(features * batch), zeros(outputs * batch), zeros(outputs * batch), zeros(5 + reals, batch),
-            np.zeros((batch, sizes.size), np.int64), np.zeros((batch, r.mask.shape[-1]), np.bool_), np.ones(batch, np.float32),
+            np.zeros((batch, sizes.size), np.int64), np.zeros((batch, r.mask.shape[-1]), np.bool_), zeros(batch * widest),
             zeros(features, count), zeros(outputs * count), zeros(options + reals, count), zeros(count, features), *statistics,
             r.count, r.obs.reshape(*r.obs.shape[:2], -1), r.mask, r.chosen, r.real, r.log_p, r.value, r.next_value, r.reward,
             r.discount, r.boundary, r.weight, r.advantage, r.target, r.order,

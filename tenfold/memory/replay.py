@@ -373,6 +373,22 @@ def stack_frames(obs, kind, lane, length, place, frames, out, item):
             place = before if kind[before] != FINAL and kind[before] != PENDING else place
 
 
+@njit(cache=True, error_model="numpy")
+def ahead(place, lane, length, n_step, gamma, reward, kind):
+    """The n-step return from row `place` on, the discount after it and the row of the observation there."""
+    total, discount = 0.0, 1.0
+    for _ in range(n_step):
+        total += discount * reward[place]
+        discount *= gamma
+        what = kind[place]
+        place = place + 1 if place + 1 < lane + length else lane
+        if what == TERMINATED:
+            discount = 0.0
+        if what != STEP:
+            break
+    return total, discount, place
+
+
 @pair(gather_reference, gather_examples, rtol=1e-6, atol=1e-6, dtypes=("float32", "uint8"))
 @njit(cache=True, error_model="numpy")
 def gather(row, length, n_step, frames, gamma, obs, action, reward, kind, out_obs, out_action, out_reward, out_discount,
@@ -380,23 +396,43 @@ def gather(row, length, n_step, frames, gamma, obs, action, reward, kind, out_ob
     for item in range(row.size):
         place = row[item]
         lane = 0 if place < length else place // length * length
-        at = place - lane
         stack_frames(obs, kind, lane, length, place, frames, out_obs, item)
         out_action[item] = action[place]
-        total, discount = 0.0, 1.0
-        for _ in range(n_step):
-            total += discount * reward[place]
-            discount *= gamma
-            what = kind[place]
-            at = at + 1 if at + 1 < length else 0
-            place = lane + at
-            if what == TERMINATED:
-                discount = 0.0
-            if what != STEP:
-                break
-        out_reward[item] = total
-        out_discount[item] = discount
+        out_reward[item], out_discount[item], place = ahead(place, lane, length, n_step, gamma, reward, kind)
         stack_frames(obs, kind, lane, length, place, frames, out_next, item)
+    return out_obs, out_action, out_reward, out_discount, out_next
+
+
+def columns_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for row, length, n_step, frames, gamma, obs, *rest, seen, action, reward, discount, _ in gather_examples(rng, dtype):
+        if frames == 1:
+            columns = np.zeros((2, *seen.shape[::-1]), np.float32)
+            yield row, length, n_step, gamma, 0.5, obs, *rest, columns[0], action, reward, discount, columns[1]
+
+
+def gather_columns_reference(row, length, n_step, gamma, scale, obs, action, reward, kind, out_obs, out_action, out_reward,
+                             out_discount, out_next):
+    rows = np.zeros((2, *out_obs.shape[::-1]), obs.dtype)
+    gather_reference(row, length, n_step, 1, gamma, obs, action, reward, kind, rows[0], out_action, out_reward, out_discount,
+                     rows[1])
+    return rows[0].T * np.float32(scale), out_action, out_reward, out_discount, rows[1].T * np.float32(scale)
+
+
+@pair(gather_columns_reference, columns_examples, rtol=1e-6, atol=1e-6, dtypes=("float32", "uint8"))
+@njit(cache=True, error_model="numpy")
+def gather_columns(row, length, n_step, gamma, scale, obs, action, reward, kind, out_obs, out_action, out_reward, out_discount,
+                   out_next):
+    """`gather` of single frames as networks take them: observations as columns [features, B], scaled."""
+    factor = np.float32(scale)
+    for item in range(row.size):
+        place = row[item]
+        lane = 0 if place < length else place // length * length
+        for j in range(obs.shape[1]):
+            out_obs[j, item] = obs[place, j] * factor
+        out_action[item] = action[place]
+        out_reward[item], out_discount[item], place = ahead(place, lane, length, n_step, gamma, reward, kind)
+        for j in range(obs.shape[1]):
+            out_next[j, item] = obs[place, j] * factor
     return out_obs, out_action, out_reward, out_discount, out_next
 
 

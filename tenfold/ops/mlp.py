@@ -1,8 +1,8 @@
 """A multilayer perceptron on one flat buffer, forward and backward, as compiled code that allocates nothing.
 
 `sizes` holds the widths [inputs, hidden…, outputs]; the buffer holds weight (out, in) and bias of each layer in turn, the order
-of `parameters()` of the torch module that views it. Any depth, one signature, float32. Products are BLAS (np.dot into given
-arrays). Activations are [features, B]: then the forward products need no transpose, which makes small ones 1.7 times as fast.
+of `parameters()` of the torch module that views it. Any depth, one signature, float32. Activations are [features, B]: then the
+products of the forward pass need no transpose (`ops.products`).
 Layer outputs lie one after another in `hidden`, Σ sizes[1:] × B numbers, the network's output last.
 """
 
@@ -16,6 +16,8 @@ from numba import njit
 from torch.nn import functional as F
 
 from tenfold.ops.pairs import pair
+from tenfold.ops.products import NO_FLOOR, layer, layer_by_bias, layer_by_input, layer_by_weight
+from tenfold.ops.tiles import at
 
 RELU, TANH, ELU = range(3)
 ACTIVATIONS = {"relu": RELU, "tanh": TANH, "elu": ELU}
@@ -47,7 +49,7 @@ def tanh_all(x):
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
 def tanh(x):
     """tanh of a float32 without a call of the mathematics library: loops of it vectorise, and are ten times as fast."""
     x = -LAST if x < -LAST else LAST if x > LAST else x
@@ -63,32 +65,25 @@ def parameter_count(sizes: Any) -> int:
 def mlp_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Flat parameters, sizes, activation, inputs, scratch for hidden layers, and a derivative by the output."""
     for activation in (RELU, TANH, ELU):
-        for sizes, rows in (((1, 1), 1), ((4, 64, 64, 2), 32), ((5, 3), 7), ((3, 7, 1, 5, 2), 1), ((6, 33, 9), 13)):
+        for sizes, rows in (((1, 1), 1), ((4, 64, 64, 2), 32), ((5, 3), 7), ((3, 7, 1, 5, 2), 1), ((6, 33, 9), 13),
+                            ((9, 70, 5, 40, 3), 17), ((3, 12, 12, 1), 8)):
             width = np.array(sizes, np.int64)
             flat = rng.normal(size=parameter_count(sizes)).astype(dtype) / 3
+            if len(sizes) > 2:  # every third unit of the first layer never fires with ReLU
+                flat[sizes[0] * sizes[1]:(sizes[0] + 1) * sizes[1]:3] = -100
             yield (flat, width, activation, rng.normal(size=(sizes[0], rows)).astype(dtype),
                    np.zeros(rows * sum(sizes[1:]), dtype), rng.normal(size=(sizes[-1], rows)).astype(dtype))
 
 
 @njit(cache=True, error_model="numpy")
-def activate(h, bias, activation, last):
-    """h ← f(h + b), in place; the last layer has no f."""
-    width, rows = h.shape
-    for j in range(width):
-        b = bias[j]
-        if last:
-            for i in range(rows):
-                h[j, i] += b
-        elif activation == RELU:
-            for i in range(rows):
-                h[j, i] = max(h[j, i] + b, np.float32(0))
-        elif activation == TANH:
-            for i in range(rows):
-                h[j, i] = tanh(h[j, i] + b)
-        else:
-            for i in range(rows):
-                x = h[j, i] + b
-                h[j, i] = x if x > 0 else np.expm1(x)
+def activate(size, h, activation):
+    """h ← f(h); the product has done ReLU."""
+    if activation == TANH:
+        for i in range(size):
+            h[i] = tanh(h[i])
+    elif activation == ELU:
+        for i in range(size):
+            h[i] = h[i] if h[i] > 0 else np.expm1(h[i])
 
 
 def forward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -103,11 +98,11 @@ def mlp_forward_reference(flat, sizes, activation, x, hidden):
 
 def mlp_of(flat: torch.Tensor, sizes: Any, activation: int, x: torch.Tensor) -> torch.Tensor:
     used = 0
-    for layer, (into, out) in enumerate(pairwise(sizes.tolist())):
+    for i, (into, out) in enumerate(pairwise(sizes.tolist())):
         weight, bias = flat[used:used + out * into].view(out, into), flat[used + out * into:used + out * (into + 1)]
         used += out * (into + 1)
         x = F.linear(x, weight, bias)
-        if layer < len(sizes) - 2:
+        if i < len(sizes) - 2:
             x = FUNCTIONS[activation](x)
     return x
 
@@ -116,34 +111,31 @@ def mlp_of(flat: torch.Tensor, sizes: Any, activation: int, x: torch.Tensor) -> 
 @njit(cache=True, error_model="numpy")
 def mlp_forward(flat, sizes, activation, x, hidden):
     """The output [out, B], a view of the end of `hidden`, which keeps every layer's output for the backward pass."""
-    rows, used, place = x.shape[1], 0, 0
-    for layer in range(sizes.size - 1):
-        into, out = sizes[layer], sizes[layer + 1]
-        weight = flat[used:used + out * into].reshape(out, into)
-        bias = flat[used + out * into:used + out * (into + 1)]
-        h = hidden[place:place + rows * out].reshape(out, rows)
-        np.dot(weight, x, h)
-        activate(h, bias, activation, layer == sizes.size - 2)
+    rows, used, place, last, below = x.shape[1], 0, 0, sizes.size - 2, at(x, 0)
+    for i in range(last + 1):
+        into, out = sizes[i], sizes[i + 1]
+        floor = np.float32(0) if activation == RELU and i < last else NO_FLOOR
+        layer(out, rows, into, at(flat, used), at(flat, used + out * into), below, at(hidden, place), floor)
+        if i < last:
+            activate(rows * out, at(hidden, place), activation)
+        below = at(hidden, place)
         used += out * (into + 1)
         place += rows * out
-        x = h
-    return x
+    return hidden[place - rows * sizes[last + 1]:place].reshape(sizes[last + 1], rows)
 
 
 @njit(cache=True, error_model="numpy")
-def through_activation(delta, h, activation):
+def through_activation(size, delta, h, activation):
     """delta ← delta · f', where f' is found from f's value h."""
-    width, rows = h.shape
-    for j in range(width):
-        if activation == RELU:
-            for i in range(rows):
-                delta[j, i] = delta[j, i] if h[j, i] > 0 else np.float32(0)
-        elif activation == TANH:
-            for i in range(rows):
-                delta[j, i] *= np.float32(1) - h[j, i] * h[j, i]
-        else:
-            for i in range(rows):
-                delta[j, i] *= np.float32(1) if h[j, i] > 0 else h[j, i] + np.float32(1)
+    if activation == RELU:
+        for i in range(size):
+            delta[i] = delta[i] if h[i] > 0 else np.float32(0)
+    elif activation == TANH:
+        for i in range(size):
+            delta[i] *= np.float32(1) - h[i] * h[i]
+    else:
+        for i in range(size):
+            delta[i] *= np.float32(1) if h[i] > 0 else h[i] + np.float32(1)
 
 
 def backward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -151,10 +143,10 @@ def backward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
         mlp_forward(flat, sizes, activation, x, hidden)
         delta = np.zeros_like(hidden)
         delta[delta.size - by_output.size:] = by_output.ravel()
-        yield flat, sizes, activation, x, hidden, delta, np.ones(x.shape[1], dtype), np.ones_like(flat)
+        yield flat, sizes, activation, x, hidden, delta, np.zeros(x.shape[1] * sizes.max(), dtype), np.ones_like(flat)
 
 
-def mlp_backward_reference(flat, sizes, activation, x, hidden, delta, ones, grad):
+def mlp_backward_reference(flat, sizes, activation, x, hidden, delta, turned, grad):
     """∂/∂θ of Σ output · (the derivative by the output), by autograd."""
     parameters = torch.from_numpy(flat).requires_grad_()
     output = mlp_of(parameters, sizes, activation, torch.from_numpy(x).T).T
@@ -164,20 +156,20 @@ def mlp_backward_reference(flat, sizes, activation, x, hidden, delta, ones, grad
 
 @pair(mlp_backward_reference, backward_examples, rtol=1e-4, atol=1e-5)
 @njit(cache=True, error_model="numpy")
-def mlp_backward(flat, sizes, activation, x, hidden, delta, ones, grad):
+def mlp_backward(flat, sizes, activation, x, hidden, delta, turned, grad):
     """Gradients by all parameters into `grad`. The end of `delta` (shaped like `hidden`) holds the derivative by the output;
-    the rest of it is scratch; `ones` is B times 1. The derivative by the input is not formed."""
+    the rest of it and `turned` [B × the largest width] are scratch. The derivative by the input is not formed."""
     rows, used, place = x.shape[1], flat.size, hidden.size
-    for layer in range(sizes.size - 2, -1, -1):
-        into, out = sizes[layer], sizes[layer + 1]
+    for i in range(sizes.size - 2, -1, -1):
+        into, out = sizes[i], sizes[i + 1]
         used -= out * (into + 1)
         place -= rows * out
-        d = delta[place:place + rows * out].reshape(out, rows)
-        below = x if layer == 0 else hidden[place - rows * into:place].reshape(into, rows)
-        np.dot(d, below.T, grad[used:used + out * into].reshape(out, into))
-        np.dot(d, ones, grad[used + out * into:used + out * (into + 1)])
-        if layer > 0:
-            down = delta[place - rows * into:place].reshape(into, rows)
-            np.dot(flat[used:used + out * into].reshape(out, into).T, d, down)
-            through_activation(down, below, activation)
+        weight, by_y = at(flat, used), at(delta, place)
+        below = at(hidden, place - rows * into) if i else at(x, 0)
+        layer_by_bias(out, rows, by_y, at(grad, used + out * into))
+        if i:
+            by_x = at(delta, place - rows * into)
+            layer_by_input(out, rows, into, weight, by_y, by_x)
+            through_activation(rows * into, by_x, below, activation)
+        layer_by_weight(out, rows, into, by_y, below, at(turned, 0), at(grad, used))
     return grad
