@@ -24,7 +24,7 @@ test: install lint
 	$(RUN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: install
-	$(RUN)/python -m pytest -m slow
+	$(RUN)/python -m pytest -n 2 -m slow
 
 # 300 kills of runs, by chance, with load beside them: half an hour on two idle cores, and no new one after an hour
 test-kills: install

@@ -1,13 +1,20 @@
-"""Shared by all tests: one thread, a run that takes a second, and the command line in a process of its own."""
+"""Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out, and the slowest files."""
 
+import base64
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
 
 import tenfold
 from tenfold.cli import main
@@ -28,6 +35,43 @@ def forget_stale_kernels() -> None:
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers start after this, and must not take kernels from one another
     forget_stale_kernels()
+
+
+# Drawing the figures of its report is nine tenths of a short run's time. Figures are made in every test, and drawn where a test
+# asks for `pictures`, and in processes of their own.
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
+DRAW, STREAMS = Figure.savefig, Axes.streamplot
+
+
+def leave_white(figure: Figure, target: Any, **options: object) -> None:
+    if isinstance(target, str | Path):
+        Path(target).write_bytes(PIXEL)
+    else:
+        target.write(PIXEL)
+
+
+Figure.savefig = leave_white  # type: ignore[method-assign]
+Axes.streamplot = lambda *given, **options: SimpleNamespace(lines=ScalarMappable())  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that look at what is drawn."""
+    monkeypatch.setattr(Figure, "savefig", DRAW)
+    monkeypatch.setattr(Axes, "streamplot", STREAMS)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The ten slowest files of a run of many, over all workers: where the next minute can be saved."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration"):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if len(seconds) > 10:
+        terminalreporter.section("slowest files")
+        for name, total in seconds.most_common(10):
+            terminalreporter.line(f"{total:7.1f} s  {name}")
 
 
 @pytest.fixture(scope="session")

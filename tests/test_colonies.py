@@ -173,6 +173,7 @@ def written(tmp_path: Path, run: Path, members: dict[int, list[dict[str, Any]]])
     return folder
 
 
+@pytest.mark.usefixtures("pictures")
 def test_seeds_tell_successes_and_steps_to_the_goal(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path, run, {0: [evaluated(100, 3.0, 0.5, 60.0), evaluated(200, 9.0, 0.25, 30.0)],
                                      1: [evaluated(100, 1.0, 1.0, 40.0), evaluated(200, 2.0, 0.0, None)]})

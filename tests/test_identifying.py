@@ -32,6 +32,7 @@ def rows_of(path: Path) -> list[dict[str, object]]:
     return [{k: v for k, v in row.items() if k != "timing"} for row in read_rows(path / "metrics.jsonl")]
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_run_is_judged_drawn_loaded_and_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = ten.train(quick(), tmp_path / "run", quiet=True)
     fits = [row for row in rows_of(result.path) if row["kind"] == "fit"]
@@ -85,6 +86,7 @@ def test_many_seeds_are_runs_like_any_others(tmp_path: Path, capsys: pytest.Capt
     assert f"error of the field {alone['field_error']:.3f}" in words and "R²: mean" in words and "seed 1" in words
 
 
+@pytest.mark.usefixtures("pictures")
 def test_policies_are_compared_in_a_table_and_a_figure_and_go_on_where_they_stopped(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = compare(quick(), ("active", "zero"), 2, tmp_path / "all", jobs=1, quiet=True)

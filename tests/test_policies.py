@@ -48,6 +48,7 @@ def test_seeds_of_a_policy_equal_single_runs(tmp_path: Path) -> None:
     assert np.array_equal(ten.load(tmp_path / "both" / "seed-1").online.flat.numpy(), ten.load(tmp_path / "one").online.flat.numpy())
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "shop")
     assert main(["train", "jobshop-ft06", "--steps", "2k", "--out", out, "--quiet"]) == 0

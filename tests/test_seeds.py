@@ -37,7 +37,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     agent = {"batch_size": 8, "learning_starts": 50, "every": 4, "capacity": 400, "net": {"hidden": [16]}, "replay": "prioritized"}
     run = Run.of({"env": "CartPole-v1", "steps": 600, "eval_every": 200, "eval_episodes": 2, "checkpoint_every": 200,
                   "log_every": 100, "agent": agent})
-    result = train_seeds(run, (0, 3, 5, 9), tmp_path_factory.mktemp("seeds") / "four", quiet=True)
+    result = train_seeds(run, (0, 3, 5, 9), tmp_path_factory.mktemp("seeds") / "four", jobs=1, quiet=True)
     assert result.seeds == (0, 3, 5, 9) and result.interrupted == 0
     return result.path
 
@@ -59,7 +59,7 @@ def test_seeds_that_were_killed_go_on_and_end_as_if_they_never_stopped(four: Pat
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     time.sleep(0.5)  # the kernel ends the workers with their parent
-    resume_seeds(tmp_path / "cut", quiet=True)
+    resume_seeds(tmp_path / "cut", jobs=1, quiet=True)
     for seed in (3, 5):
         assert contents(tmp_path / "cut" / f"seed-{seed}") == contents(four / f"seed-{seed}")
 
@@ -128,7 +128,7 @@ def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_pat
     assert "dqn on CartPole-v1, 4 of 4 seeds finished at 600, mean return " in listed and "seed-0" not in listed
     filmed = here("eval", "runs/many", "--video")
     assert filmed.returncode == 2 and "runs/many/seed-0" in filmed.stderr
-    more = here("resume", "runs/many", "--steps", "700", "--quiet")
+    more = here("resume", "runs/many", "--steps", "700", "--jobs", "1", "--quiet")
     assert more.returncode == 0 and "4 seeds" in more.stdout
     members = json.loads((tmp_path / "runs" / "many" / "summary.json").read_text())["seeds"]
     assert [member["step"] for member in members.values()] == [700] * 4
@@ -153,9 +153,9 @@ def test_one_run_and_many_seeds_replace_each_other_only_when_told(four: Path, sm
 
 def test_an_error_in_one_seed_is_named_and_twice_the_same_seed_refused(four: Path, tmp_path: Path) -> None:
     shutil.copytree(four, tmp_path / "many")
-    (tmp_path / "many" / "seed-3" / "config.yaml").write_text("steps: -3\n")
-    with pytest.raises(UserError, match=r"Seed 3: .*steps"):
-        resume_seeds(tmp_path / "many", 700, quiet=True)
+    (tmp_path / "many" / "seed-0" / "config.yaml").write_text("steps: -3\n")
+    with pytest.raises(UserError, match=r"Seed 0: .*steps"):
+        resume_seeds(tmp_path / "many", 700, jobs=1, quiet=True)
     with pytest.raises(ConfigError, match="none of them twice"):
         train_seeds(SeedsFolder.open(four).run, (1, 1), tmp_path / "other")
 

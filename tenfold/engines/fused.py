@@ -31,7 +31,9 @@ from tenfold.spaces import DiscreteActions
 
 PATIENCE = 0.05  # seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
 # parts of a round, to be added up
-STORE, UPDATE, ACT, WHOLE = 1, 2, 4, 7
+STORE, UPDATE, ACT = 1, 2, 4
+# typed: Numba compiles a function once more for each literal number it is called with
+WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
 # places in `counter`
 STEP, ROUNDS, DUE = range(3)
 # rows of `items` and of `layers`: numbers for each item of a batch, outputs of all layers
@@ -155,7 +157,7 @@ def fused_round(parts, counter, updates, rule, streams, sums, block, sizes, inpu
     """
     if parts & STORE:
         add_rows(m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top, int(rule[N_STEP]),
-                 1, 0, e_action, e_reward, e_terminated, e_truncated, e_skipped, e_obs, e_final_obs)
+                 ONE_FRAME, FIRST_LANE, e_action, e_reward, e_terminated, e_truncated, e_skipped, e_obs, e_final_obs)
         before = counter[STEP]
         for i in range(e_skipped.size):
             counter[STEP] += not e_skipped[i]

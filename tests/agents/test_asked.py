@@ -338,6 +338,7 @@ def test_matrices_that_no_memory_holds_are_refused_with_what_to_do() -> None:
     assert Exploring(replace(run, agent=quiet)).agent.planning.idle  # nothing is planned: no matrix is needed
 
 
+@pytest.mark.usefixtures("pictures")
 def test_true_and_learned_field_are_drawn_in_the_same_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.axes import Axes
     drawn, plain = [], Axes.streamplot

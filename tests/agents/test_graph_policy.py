@@ -251,7 +251,7 @@ def test_the_ratio_is_one_before_the_first_update(mode: str, entropy: float) -> 
 @pytest.mark.parametrize("mode", ["ratio", "nodes"])
 def test_the_divergence_is_what_samples_of_the_acting_policy_say(mode: str) -> None:
     place = place_of(f"tenfold/Durotaxis-v0(mode={mode},substrate=bend,init_nodes=3)")
-    agent, times = place.agent, 20_000
+    agent, times = place.agent, 5_000
     mask = None if place.envs.mask is None else place.envs.mask[:2]
     rows = torch.from_numpy(place.envs.obs[:2].copy())
     many = rows.repeat_interleave(times, 0)
@@ -331,13 +331,14 @@ TINY = ["--num-envs", "4", "--agent.horizon", "16", "--agent.net.hidden", "16,16
 @pytest.mark.parametrize("preset", ["durotaxis-bend", "durotaxis-nodes"])
 def test_a_colonys_run_resumed_is_one_that_never_stopped(preset: str, tmp_path: Path) -> None:
     command = ["train", preset, *TINY, "--eval-every", "0"]
-    assert main([*command, "--steps", "400", "--out", str(tmp_path / "whole")]) == 0
-    assert main([*command, "--steps", "200", "--out", str(tmp_path / "halves")]) == 0
-    assert main(["resume", str(tmp_path / "halves"), "--steps", "400", "--quiet"]) == 0
+    assert main([*command, "--steps", "200", "--out", str(tmp_path / "whole")]) == 0
+    assert main([*command, "--steps", "100", "--out", str(tmp_path / "halves")]) == 0
+    assert main(["resume", str(tmp_path / "halves"), "--steps", "200", "--quiet"]) == 0
     one, other = (ten.load(tmp_path / name) for name in ("whole", "halves"))
     assert np.array_equal(one.online.flat.numpy(), other.online.flat.numpy())
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_colony_is_evaluated_elsewhere_with_tables_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert main(["train", "durotaxis", *TINY, "--steps", "256", "--eval-every", "128", "--eval-episodes", "4", "--out", str(out)]) == 0

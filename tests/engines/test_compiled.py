@@ -1,6 +1,9 @@
 """The compiled engine in lockstep with the plain one, where the fused engine cannot go: convolutions and noisy layers."""
 
+from functools import partial
+
 import pytest
+import torch
 
 from tenfold.engines.compiled import CompiledEngine
 from tenfold.errors import ConfigError
@@ -11,9 +14,15 @@ from tenfold.settings import Run
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-@pytest.mark.parametrize("option", [{"net": {"encoder": "small", "hidden": [16]}}, {
-    "net": {"encoder": "mlp", "hidden": [16]}, "distribution": "implicit(5, 4, cosines=8, acting=6)"}], ids=str)
-def test_an_update_equals_the_plain_engines(option: dict[str, object]) -> None:
+CONVOLUTION: dict[str, object] = {"net": {"encoder": "small", "hidden": [16]}}
+IMPLICIT: dict[str, object] = {"net": {"encoder": "mlp", "hidden": [16]}, "distribution": "implicit(5, 4, cosines=8, acting=6)"}
+
+
+# what C++ makes of a graph is PyTorch's; one whole compilation is in the fast suite, and of the others the graph
+@pytest.mark.parametrize(("option", "backend"), [(CONVOLUTION, "inductor"), (IMPLICIT, "aot_eager"),
+                                                 pytest.param(IMPLICIT, "inductor", marks=pytest.mark.slow)], ids=str)
+def test_an_update_equals_the_plain_engines(option: dict[str, object], backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     agent = {"batch_size": 8, "capacity": 500, "learning_starts": 100, **option,
              "explore": "noisy", "replay": "prioritized", "clip_norm": 0.5, "double": True, "dueling": True, "accumulate": 2,
              "target": "polyak(0.1)", "lr": "linear(1e-3, 1e-4, 300)"}

@@ -13,7 +13,7 @@ from numba.core.runtime import _nrt_python, rtsys
 from tenfold.agents.dqn import GRAD, ONLINE, DQNAgent
 from tenfold.engines import fused
 from tenfold.engines.choose import choose_engine
-from tenfold.engines.fused import FusedEngine
+from tenfold.engines.fused import FusedEngine, fused_round
 from tenfold.engines.plain import PlainEngine
 from tenfold.engines.verify import Lockstep, Mismatch
 from tenfold.errors import ConfigError
@@ -148,6 +148,7 @@ def test_compiled_environments_inside_the_call_equal_single_rounds(num_envs: int
     assert (many.step, many.rounds, many.agent.updates) == (single.step, single.rounds, single.agent.updates)
     assert torch.equal(many.agent.block, single.agent.block) and np.array_equal(many.replay.obs, single.replay.obs)
     assert calls < many.rounds / 3
+    assert "Literal" not in str(fused_round.signatures)  # not once more for each number that stands in a call
 
 
 @pytest.mark.parametrize("option", [{"explore": "epsilon(0.3)"}, {"explore": "epsilon(0)"}, {"explore": "epsilon(1)"},

@@ -1,6 +1,7 @@
 """Policy engines: fused equals plain update by update, whole runs too, and the invariants of what is stored."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
@@ -301,7 +302,9 @@ def test_narrow_gaussians_keep_the_ratio_at_1() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_compiled_engine_learns_the_same() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])  # the graph alone, and with C++
+def test_the_compiled_engine_learns_the_same(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     from tenfold.engines.compiled_ppo import CompiledPPO
     from tenfold.engines.fused_ppo import phase_of
     options = {"horizon": 8, "epochs": 2, "minibatches": 2, "entropy": 0.01, "net": {"hidden": [6]}}

@@ -31,12 +31,12 @@ def hills(height: int = 60, width: int = 300) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("arguments", "number", "steps"), [
-    ("", 7, 100), ("rounding=floor, init_nodes=100", 1, 60), ("substrate=exponential", 7, 120),
-    ("substrate=random, size=250x60, init_nodes=1, max_nodes=20, max_steps=9", 7, 100), ("substrate=bend", 7, 100),
-    ("substrate=bend, max_nodes=13, soft=0.6", 7, 100), ("soft=5, max_nodes=30", 7, 100), ("learn=delete_ratio, gamma=10, max_nodes=25", 7, 80),
+    ("", 7, 100), ("rounding=floor, init_nodes=100", 1, 60), pytest.param("substrate=exponential", 7, 120, marks=pytest.mark.slow),
+    ("substrate=random, size=250x60, init_nodes=1, max_nodes=20, max_steps=9", 7, 100), pytest.param("substrate=bend", 7, 100, marks=pytest.mark.slow),
+    ("substrate=bend, max_nodes=13, soft=0.6", 7, 100), pytest.param("soft=5, max_nodes=30", 7, 100, marks=pytest.mark.slow), ("learn=delete_ratio, gamma=10, max_nodes=25", 7, 80),
     ("max_nodes=1, init_nodes=1", 7, 20), ("max_nodes=2, init_nodes=2", 7, 60), ("slope=-0.001, max_nodes=30", 7, 80),
     ("mode=nodes, substrate=bend, max_nodes=40", 7, 100), ("mode=nodes, substrate=random, max_nodes=17", 1, 100),
-    ("mode=nodes, substrate=exponential, max_nodes=6, init_nodes=6, soft=3", 7, 100), ("mode=nodes", 7, 60), ("mode=nodes, max_nodes=3, init_nodes=1", 7, 60)])
+    ("mode=nodes, substrate=exponential, max_nodes=6, init_nodes=6, soft=3", 7, 100), pytest.param("mode=nodes", 7, 60, marks=pytest.mark.slow), ("mode=nodes, max_nodes=3, init_nodes=1", 7, 60)])
 def test_colonies_in_torch_step_like_the_compiled_ones(arguments: str, number: int, steps: int) -> None:
     envs, colonies = both(arguments, number, 3)
     seen = play_both(envs, colonies, varied(envs), steps)
@@ -47,7 +47,7 @@ def test_colonies_in_torch_step_like_the_compiled_ones(arguments: str, number: i
 def test_on_an_array_too_also_where_all_ground_is_the_same(mode: str) -> None:
     for grid in (hills(), np.full((60, 300), 0.7)):
         envs, colonies = both(read_setting(mode=mode, substrate=grid, max_nodes=25), 7)
-        play_both(envs, colonies, varied(envs), 120)
+        play_both(envs, colonies, varied(envs), 60)
 
 
 def delete_right_most(envs: DurotaxisEnvironments, step: int) -> np.ndarray:

@@ -368,6 +368,7 @@ def test_the_checker_agrees_with_a_count_of_every_moment(instance: Instance, whi
             check_schedule(instance, schedule)
 
 
+@pytest.mark.usefixtures("pictures")
 def test_gantt_charts(tmp_path: Path) -> None:
     chart = "machine 0 |11000···|\nmachine 1 |··111100|\n          0       8"
     assert gantt_text(GOOD, 20) == chart

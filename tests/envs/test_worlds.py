@@ -253,8 +253,8 @@ def test_q_learning_and_ppo_train_on_lanes_of_agents(env: str, engine: str) -> N
         run = Run.of({"env": env, "num_envs": 2, "engine": engine, "agent": agent})
         running, finished = place(run), []
         begun = running.agent.online.flat.detach().clone()
-        while running.step < 1200:
-            finished += running.round(1200)
+        while running.step < 600:
+            finished += running.round(600)
         assert running.engine_name == engine and finished and {len(e.each) for e in finished} == {running.envs.agents}
         assert not np.array_equal(begun, running.agent.online.flat.detach())
         kept, again = running.state(), place(run)

@@ -106,7 +106,7 @@ def test_eval_refuses_what_is_not_there(flags: list[str], sentence: str, quick: 
     assert sentence in capsys.readouterr().err
 
 
-def test_an_environment_that_gives_nan_is_named_and_the_checkpoint_kept(tenfold, tmp_path: Path) -> None:
+def test_an_environment_that_gives_nan_is_named_and_the_checkpoint_kept(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "spoiled.py").write_text(
         "import gymnasium as gym\n"
         "from gymnasium.envs.classic_control import CartPoleEnv\n"
@@ -117,7 +117,8 @@ def test_an_environment_that_gives_nan_is_named_and_the_checkpoint_kept(tenfold,
         "        obs, reward, *rest = super().step(action)\n"
         "        return obs, float('nan') if Spoiled.steps == 250 else reward, *rest\n"
         "gym.register('Spoiled-v0', Spoiled, max_episode_steps=500)\n")
-    done = tenfold("train", "dqn", "--env", "spoiled:Spoiled-v0", *QUICK, "--out", "run", "--quiet")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = here("train", "dqn", "--env", "spoiled:Spoiled-v0", *QUICK, "--out", "run", "--quiet")
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "spoiled:Spoiled-v0, environment 0, episode" in done.stderr and "the reward is not finite" in done.stderr
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("step-*"))[-1] == "step-000000000200.safetensors"

@@ -44,8 +44,8 @@ def play(place: Place, steps: int) -> None:
         place.round(steps)
 
 
-# Q-learning's plainest case is also below, in a run that moves
-@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow) if case == "dqn" else case for case in CASES])
+# Q-learning's plainest case is also below, in a run that moves, and a policy's in that which normalises
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow) if case in ("dqn", "policy") else case for case in CASES])
 def test_synchronous_processes_equal_the_serial_run_bit_for_bit(case: str) -> None:
     ahead = 3 if "policy" in case else 0  # a policy waits for its learner anyway
     ends = {"steps": 260, "checkpoint_every": 200}
