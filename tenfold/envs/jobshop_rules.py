@@ -206,6 +206,13 @@ def reset_all(routes, units, state, work, obs, mask):
 
 
 @njit(cache=True, error_model="numpy")
+def copy_into(target, source):
+    """By a loop: for `target[:] = source` Numba compiles, for seconds, the sentence about shapes that differ."""
+    for k in range(source.size):
+        target[k] = source[k]
+
+
+@njit(cache=True, error_model="numpy")
 def play_all(action, routes, units, scale, state, work, length, episode, obs, final_obs, mask, reward, terminated, ret, last,
              last_makespan, last_state):
     """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation, last_makespan and last_state
@@ -231,8 +238,8 @@ def play_all(action, routes, units, scale, state, work, length, episode, obs, fi
         if terminated[i]:
             last[ended, 0], last[ended, 1], last[ended, 2] = i, ret[i], length[i]
             last_makespan[i] = state[i, TIME]
-            last_state[i] = state[i]
-            final_obs[i] = obs[i]
+            copy_into(last_state[i], state[i])
+            copy_into(final_obs[i], obs[i])
             episode[i] += 1
             length[i], ret[i] = 0, 0.0
             begin(state[i], jobs, machines, units[0])

@@ -75,7 +75,8 @@ def pack_rows(rows, size):
     whole = np.empty((batch, whole_width), np.float32)
     at = 0
     for b in range(batch):
-        whole[b] = rows[b, 2:start]
+        for f in range(whole_width):
+            whole[b, f] = rows[b, 2 + f]
         for i in range(ptr[b + 1] - ptr[b]):
             owner[ptr[b] + i] = b
             for f in range(width):

@@ -206,7 +206,8 @@ def full_gain(known, variance, dt, phi, slope, criterion, share, worth):
         for s in range(t + 1):
             inner(phi[t], through[s], products)
             for d in range(size):
-                small[t * size + d, s * size + d] = products
+                for b in range(samples):
+                    small[t * size + d, s * size + d, b] = products[b]
     add_recursion(variance, slope, small)
     if criterion == D_OPTIMAL:
         add_log_determinant(small, share, worth)
@@ -216,11 +217,13 @@ def full_gain(known, variance, dt, phi, slope, criterion, share, worth):
         for s in range(horizon):
             inner(through[t], through[s], products)
             for d in range(size):
-                squares[t * size + d, s * size + d] = products * (variance[d] / (dt * dt))
+                for b in range(samples):
+                    squares[t * size + d, s * size + d, b] = products[b] * (variance[d] / (dt * dt))
     for b in range(samples):
         whole = small[:, :, b].copy()
         for i in range(whole.shape[0]):
-            whole[i, i + 1:] = whole[i + 1:, i]
+            for j in range(i + 1, whole.shape[0]):
+                whole[i, j] = whole[j, i]
         worth[b] += share * np.trace(np.linalg.solve(whole, squares[:, :, b].copy()))
 
 

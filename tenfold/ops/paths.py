@@ -196,7 +196,9 @@ def gaussians(axis, width, z, bells):
 def outer(bells, phi):
     """Products over dimensions, the last fastest. The dimensions so far stand at the start of φ and are spread from the end."""
     size, grid, samples = bells.shape
-    phi[:grid] = bells[0]
+    for g in range(grid):  # for `phi[:grid] = bells[0]` Numba compiles, for seconds, the sentence about shapes that differ
+        for b in range(samples):
+            phi[g, b] = bells[0, g, b]
     done = grid
     for k in range(1, size):
         for p in range(done - 1, -1, -1):
