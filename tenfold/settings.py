@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from tenfold.config import (
     Config,
     Count,
+    Follows,
     Limits,
     NotNegative,
     Option,
@@ -364,7 +365,7 @@ class Run(Config):
         return tuple(range(self.seed, self.seed + self.members))
 
     def __post_init__(self) -> None:
-        if not isinstance(self.env, str):
+        if not isinstance(self.env, str | Follows):  # an object, or a function that makes one
             object.__setattr__(self, "env", name_of(self.env))
         super().__post_init__()
 
