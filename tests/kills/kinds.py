@@ -38,7 +38,7 @@ class Kind:
         return [out / f"seed-{seed}" for seed in range(self.seeds)] or [out]
 
 
-ACTORS = " --where processes --actors 2"
+ACTORS = " --where processes --actors 2 --patience 600"  # a busy machine is no fault of theirs
 KINDS = {
     "dqn": Kind(DQN, 4000, 500),
     "ppo": Kind(PPO, 4096, 512),
