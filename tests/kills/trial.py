@@ -82,7 +82,7 @@ class Trial:
             environment["NUMBA_CACHE_DIR"] = str(self.folder / "kernels")
         with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
             process = subprocess.Popen([sys.executable, "-m", "tenfold", *self.kind.arguments(self.out)], stdout=out, stderr=err,
-                                       env=environment, start_new_session=True, cwd=self.folder)
+                                       env=environment, process_group=0, cwd=self.folder)
             try:
                 self.watch_and_strike(process)
             finally:
