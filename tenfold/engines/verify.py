@@ -12,7 +12,7 @@ from tenfold.agents.dqn import GRAD, ONLINE, TARGET, DQNAgent
 from tenfold.engines.plain import PlainEngine
 from tenfold.errors import UserError
 from tenfold.record.clock import Clock
-from tenfold.settings import value_at
+from tenfold.settings import Prioritized, Uniform, value_at
 
 
 class Mismatch(UserError):
@@ -70,7 +70,7 @@ class Lockstep:
 
     def excess(self, lr: float) -> tuple[float, str]:
         """The largest difference in units of what is allowed, and where it is. Gradients are compared by their length;
-        parameters by a hundredth of the learning rate, the size of Adam's step; priorities one by one."""
+        parameters by a hundredth of the learning rate, the size of Adam's step; priorities by the TD errors behind them."""
         fast, plain = self.engine, self.plain
         if not np.array_equal(fast.replay.batch.row, plain.replay.batch.row):
             return np.inf, "rows of the batch"
@@ -79,7 +79,7 @@ class Lockstep:
         checks = {"gradient": float((fast.agent.block[GRAD] - gradient).norm() / (1e-4 * gradient.norm() + 1e-6)),
                   "parameters": distance(fast.agent, plain.agent, ONLINE) / allowed,
                   "target network": distance(fast.agent, plain.agent, TARGET) / allowed,
-                  "priorities": float(np.max(np.abs(fast.replay.tree - plain.replay.tree) / (1e-4 * plain.replay.tree + 1e-4)))}
+                  "priorities": errors_apart(fast.replay.tree, plain.replay.tree, fast.agent.config.replay)}
         checks = {name: np.inf if np.isnan(found) else found for name, found in checks.items()}
         where = max(checks, key=checks.__getitem__)
         return checks[where], where
@@ -114,3 +114,12 @@ def refuse(folder: Path, batch: dict[str, np.ndarray], before: torch.Tensor, fas
 
 def distance(one: DQNAgent, other: DQNAgent, row: int) -> float:
     return float((one.block[row] - other.block[row]).abs().max())
+
+
+def errors_apart(tree: np.ndarray, expected: np.ndarray, how: Prioritized | Uniform) -> float:
+    """How far apart the TD errors are whose powers are the priorities, in units of what is allowed. The powers themselves would
+    not do: the slope of |e|^0.6 at 0 makes a difference out of the rounding of two large values that are nearly equal."""
+    if not isinstance(how, Prioritized):
+        return 0.0
+    found, wanted = (leaves[leaves.size // 2:] ** (1 / how.alpha) if how.alpha else leaves for leaves in (tree, expected))
+    return float(np.max(np.abs(found - wanted) / (1e-4 * wanted + 2e-6 * (1 + wanted.max()))))

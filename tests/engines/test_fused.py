@@ -15,11 +15,11 @@ from tenfold.engines import fused
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import FusedEngine, fused_round
 from tenfold.engines.plain import PlainEngine
-from tenfold.engines.verify import Lockstep, Mismatch
+from tenfold.engines.verify import Lockstep, Mismatch, errors_apart
 from tenfold.errors import ConfigError
 from tenfold.places.serial import Serial
 from tenfold.record.clock import Clock
-from tenfold.settings import Run
+from tenfold.settings import Prioritized, Run
 from tenfold.training import resume, train
 
 EVERYTHING = {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "loss": "huber", "clip_norm": 0.5}
@@ -221,6 +221,15 @@ def test_verification_catches_a_fast_engine_that_learns_something_else(tmp_path:
     with pytest.raises(Mismatch, match=r"Update 50 .*not the plain one's.*--engine plain"):
         train(run, tmp_path / "run", quiet=True)
     assert (tmp_path / "run" / "mismatch-50.safetensors").exists()
+
+
+def test_priorities_are_compared_by_the_errors_behind_them() -> None:
+    """An error of 7e-4 between values of about 50 is known to 1e-5: three roundings."""
+    def tree(*errors: float) -> np.ndarray:
+        return np.array([0, 0, *errors]) ** 0.6  # the leaves of two rows, after what is above them
+    assert errors_apart(tree(7.1e-4, 40), tree(7.0e-4, 40), Prioritized(alpha=0.6)) < 1
+    assert errors_apart(tree(1.0e-3, 40), tree(7.0e-4, 40), Prioritized(alpha=0.6)) > 1
+    assert errors_apart(tree(7.0e-4, 40.02), tree(7.0e-4, 40), Prioritized(alpha=0.6)) > 1
 
 
 def test_a_verified_run_says_how_many_updates_were_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
