@@ -23,7 +23,7 @@ WIDE = 16 if "avx512f" in FEATURES else LANES  # numbers in the longest vector
 MOST = ROWS[0]
 # Multiplications from which BLAS is as fast (bench/products.py). Processors without fused multiplication and addition have
 # registers for a quarter of a tile: there BLAS is always faster.
-LARGE = 1 << 24 if "fma" in FEATURES or "neon" in FEATURES else 0
+LARGE = 1 << 23 if "fma" in FEATURES or "neon" in FEATURES else 0
 LISTED = 1024  # rows that a list of rows has room for: larger products are left to BLAS too
 SEARCHED = 1 << 16  # multiplications from which looking for rows of zeros pays
 NO_FLOOR = np.float32(-np.inf)
