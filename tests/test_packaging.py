@@ -10,7 +10,8 @@ import pytest
 import tenfold as ten
 from tenfold.agents.ppo import PPOAgent
 from tenfold.envs.vector import make_env
-from tenfold.playing import film_env, greedy
+from tenfold.filming import film_env
+from tenfold.playing import greedy
 from tenfold.settings import PPO, Run
 from tenfold.training import agent_of
 
