@@ -17,9 +17,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: install
-	$(RUN)/tenfold train cartpole --out runs/demo --overwrite
-	$(RUN)/tenfold eval runs/demo --episodes 100
-	@echo "The results are in runs/demo: open runs/demo/report.html"
+	$(RUN)/python examples/demo.py
 
 # two processes: kernels that one compiles the other finds on disk
 test: install lint

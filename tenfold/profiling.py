@@ -2,7 +2,8 @@
 
 import json
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter_ns
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tenfold.errors import UserError
-from tenfold.places.make import make_place
+from tenfold.places.make import Place, make_place
 from tenfold.record.clock import Clock
 from tenfold.settings import Run
 from tenfold.training import prepare, warm_up
@@ -67,24 +68,44 @@ def engines_for(run: Run, asked: str | None) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def profile_run(run: Run, engine: str, steps: int, quiet: bool = False) -> Profile:
-    """Trains past the start of learning, then times `steps` environment steps by stage."""
+@contextmanager
+def learning(run: Run, engine: str, by_stage: bool = False, quiet: bool = False) -> Iterator[Place]:
+    """The place of a run whose learning has started; `by_stage`: every round is timed, stage by stage."""
     run = replace(run, engine=engine)
     prepare(run)
     with closing(make_place(run)) as place:
-        place.time_every_round()
+        if by_stage:
+            place.time_every_round()
         warm_up(place, quiet)
         while place.agent.updates == 0:
             if place.step >= run.steps:
                 raise UserError(f"There is no update in {run.steps:,} steps of this run, so nothing to profile: lower "
                                 "agent.learning_starts (of ppo agent.horizon), or raise steps.")
             place.round()
+        yield place
+
+
+def stretch(place: Place, steps: int) -> tuple[int, float]:
+    """Trains for `steps` environment steps; how many they were, and the seconds they took."""
+    first, start = place.step, perf_counter_ns()
+    while place.step < first + steps:
+        place.round(first + steps)
+    return place.step - first, (perf_counter_ns() - start) / 1e9
+
+
+def steps_per_second(run: Run, engine: str, steps: int) -> float:
+    """The rate of a short stretch of training, past the start of learning."""
+    with learning(run, engine) as place:
+        done, seconds = stretch(place, steps)
+    return done / seconds
+
+
+def profile_run(run: Run, engine: str, steps: int, quiet: bool = False) -> Profile:
+    """Times `steps` environment steps by stage, past the start of learning."""
+    with learning(run, engine, by_stage=True, quiet=quiet) as place:
         clock = place.clock = EventClock()
-        first, start = place.step, perf_counter_ns()
-        while place.step < first + steps:
-            place.round()
-        seconds = (perf_counter_ns() - start) / 1e9
-    return Profile(place.engine_name, place.step - first, seconds, clock.laps)
+        done, seconds = stretch(place, steps)
+    return Profile(place.engine_name, done, seconds, clock.laps)
 
 
 def write_trace(profiles: list[Profile], path: Path) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from tenfold.record.clock import Clock
 from tenfold.record.metrics import Metrics
 
-LINE_SECONDS = 5.0
+FIRST_LINE, LINE_SECONDS = 1.0, 5.0  # where there is no terminal: soon at first, then rarer
 REFRESH = 4  # a second
 
 
@@ -24,6 +24,7 @@ class Display:
         self.console, self.quiet = Console(stderr=True), quiet
         self.title, self.steps, self.first = title, steps, first_step
         self.started = self.spoke = time.monotonic()
+        self.pause = FIRST_LINE
         self.live: Live | None = None
         if self.console.is_terminal and not quiet:
             self.live = Live(console=self.console, refresh_per_second=REFRESH, transient=True)
@@ -57,8 +58,8 @@ class Display:
             if time_shares:
                 table.add_row(Text("time", style="dim"), time_shares)
             self.live.update(Group(Text(self.title, style="bold"), table))
-        elif time.monotonic() - self.spoke > LINE_SECONDS:
-            self.spoke = time.monotonic()
+        elif time.monotonic() - self.spoke > min(self.pause, LINE_SECONDS):
+            self.spoke, self.pause = time.monotonic(), self.pause * 1.5
             self.say("  ".join(f"{name} {value}" for name, value in numbers.items()))
 
     def numbers(self, metrics: Metrics, exploring: dict[str, float]) -> dict[str, str]:
