@@ -203,7 +203,8 @@ def seeds_named(text: str) -> tuple[int, ...]:
 
 def finish_seeds(result: Any) -> int:
     """The last words of a run of many seeds."""
-    from tenfold.record.seeds import FINALS, sentence, told
+    from tenfold.record.fits import shortfall
+    from tenfold.record.seeds import FINALS, SeedsFolder, latest_rows, sentence, told
     if result.interrupted:
         print(f"{stopped(result.saved)} Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
@@ -214,6 +215,9 @@ def finish_seeds(result: Any) -> int:
     for name, form in FINALS.items():
         if name in result.summary:
             print(f"{name.replace('_', ' '):16} {sentence(result.summary[name], form)}")
+    for seed, row in latest_rows(SeedsFolder.open(result.path), "fit").items():
+        if words := shortfall(row):
+            print(f"  seed {seed:<4} {words}")
     word = "judge" if result.run.agent.name == "explorer" else "play"
     print(f"results: {result.path}   report: {result.path / 'report.html'}   {word} them: tenfold eval {result.path}")
     return 0

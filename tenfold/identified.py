@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.judging import evaluate
+from tenfold.record.fits import shortfall
 from tenfold.record.seeds import SeedsFolder, left_out, sentence, together
 
 
@@ -27,6 +28,8 @@ def tell_identified(found: dict[str, Any], checkpoint: str, episodes: int) -> No
     for seed, row in zip(found["played"], found["members"], strict=True):
         error = f"error of the field {row['field_error']:.3f}   " if "field_error" in row else ""
         print(f"  seed {seed:<4} {error}R² 1 ahead {row['r2'][0]:.3f}, {len(row['r2'])} ahead {row['r2'][-1]:.3f}")
+        if words := shortfall(row):
+            print(f"            {words}")
     if found["left_out"]:
         print(f"  {left_out(found['left_out'])}")
     if "field_error" in found:

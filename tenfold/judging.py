@@ -17,6 +17,7 @@ from tenfold.ops.random import Purpose
 from tenfold.playing import Score, judged_by, play, uniformly_random
 from tenfold.record.checkpoint import BEST, Checkpoints
 from tenfold.record.files import replace_file
+from tenfold.record.fits import shortfall
 from tenfold.record.folder import RunFolder
 from tenfold.record.metrics import rank, read_rows
 from tenfold.record.seeds import SeedsFolder, left_out, sentence, together
@@ -190,3 +191,5 @@ def tell_fit(row: dict[str, Any], where: str = "") -> None:
     if "arx_r2" in row:
         print(f"R² of ARX on the same data: {'  '.join(f'{value:.3f}' for value in row['arx_r2'])}")
     print(f"evidence bound: {row['elbo']:.3f} for each step")
+    if words := shortfall(row):
+        print(words)

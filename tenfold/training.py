@@ -39,6 +39,7 @@ from tenfold.places.watch import Interrupt, refuse_in_child
 from tenfold.playing import Allowance, Stopped, judged_by, play
 from tenfold.record.checkpoint import Checkpoints, nested_state
 from tenfold.record.display import Display, clock_face
+from tenfold.record.fits import shortfall
 from tenfold.record.folder import RunFolder, require_place, versions, write_settings
 from tenfold.record.metrics import WORST, Metrics, rank
 from tenfold.record.report import write_report
@@ -329,6 +330,8 @@ class Recorder:
         row = {"kind": "fit", "step": self.place.step, **verdict.row()}
         best = rank(row) > self.metrics.best
         self.metrics.add(row)
+        if self.place.step >= self.place.run.steps and (words := shortfall(row)):
+            self.display.say(f"Warning: {words}", always=True)
         if best:
             state = self.place.agent.policy_state()
             self.try_to("save the best model", lambda: self.checkpoints.save_best(state, self.place.step, verdict.score))

@@ -19,7 +19,7 @@ from tenfold.errors import ConfigError, EnvironmentFault
 from tenfold.nets.elbo import draws_shape, elbo
 from tenfold.nets.forecast import k_step_r2
 from tenfold.ops.alignment import align, field_error
-from tenfold.ops.arx import fit_arx
+from tenfold.ops.arx import fit_arx, repeated_r2
 from tenfold.ops.random import Purpose, bits, fill_normal, key, uniform
 
 CALLERS.add(__file__)
@@ -131,14 +131,15 @@ def record_one(env: Any, seed: int, actions: np.ndarray) -> tuple[np.ndarray, np
 @dataclass(frozen=True)
 class Verdict:
     """Of each member: R² of observations 1 … K steps ahead [M, K], the bound for each step of time [M], and where the truth is
-    known the field's error [M] and how much of the true states the alignment explains [M]. Of ARX fitted to the same data as the
-    model R² [M, K]."""
+    known the field's error [M] and how much of the true states the alignment explains [M]. R² [M, K] also of repeating the last
+    value, and of ARX fitted to the same data as the model."""
 
     r2: np.ndarray
     elbo: np.ndarray
     field_error: np.ndarray | None = None
     aligned: np.ndarray | None = None
     arx_r2: np.ndarray | None = None
+    last_r2: np.ndarray | None = None
 
     @property
     def score(self) -> float:
@@ -153,9 +154,8 @@ class Verdict:
                       "aligned": float(self.aligned.mean())}
         found |= {"elbo": float(self.elbo.mean()), "elbos": self.elbo.tolist(), "r2": self.r2.mean(0).tolist(),
                   "r2s": self.r2.tolist()}
-        if self.arx_r2 is not None:
-            found |= {"arx_r2": self.arx_r2.mean(0).tolist()}
-        return found
+        plain = {"arx_r2": self.arx_r2, "last_r2": self.last_r2}
+        return found | {name: r2.mean(0).tolist() for name, r2 in plain.items() if r2 is not None}
 
 
 @torch.no_grad()
@@ -171,6 +171,7 @@ def judge(agent: ExplorerAgent, recordings: Recordings, arx: bool = True) -> Ver
     bound = elbo(network, y, a, drawn.expand(members, *drawn.shape)) / y.shape[2]
     found: dict[str, Any] = {"r2": k_step_r2(network, y, a, steps).cpu().double().numpy(),
                              "elbo": bound.cpu().double().numpy() + agent.units.log_density}
+    found["last_r2"] = np.stack([repeated_r2(own, steps) for own in y.cpu().double().numpy()])
     if recordings.latent is not None and recordings.points is not None and recordings.true is not None:
         mean = network.posterior(y.transpose(1, 2))[0].transpose(1, 2).flatten(1, 2).cpu().double().numpy()
         truth = recordings.latent.reshape(-1, recordings.latent.shape[-1])

@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from tenfold.agents.explorer import ExplorerAgent
+from tenfold.cli import main
 from tenfold.envs.recording import Recording, identified, read_recording
 from tenfold.errors import UserError
 from tenfold.explorer_settings import Explorer, LatentModel, Planner
+from tenfold.ops.arx import repeated_r2
 from tenfold.ops.units import STEP, Units, channels_of
 from tenfold.places.exploring import Exploring
 from tenfold.places.offline import Offline, offline_agent, reached, recalled
+from tenfold.record.fits import shortfall
 from tenfold.settings import Run
 from tenfold.validation import Verdict, judge, random_recordings
 
@@ -86,6 +89,35 @@ def test_a_run_on_recordings_of_an_earlier_version_is_refused(tmp_path: Path) ->
     assert recalled(name).steps == 20
     with pytest.raises(UserError, match="by an earlier version of tenfold cannot go on in this one: start it anew with `tenfold fit"):
         recalled(name.replace("sha256f64-", "sha256-"))
+
+
+# worse than no model ------------------------------------------------------------------------------------------------------------
+
+
+def test_repeating_the_last_value_explains_what_stays() -> None:
+    y = np.array([[[0.0], [1.0], [2.0], [3.0]]])
+    # 1 ahead: errors of 1 twice, of 1, 2 around 1.5; 2 ahead: errors of 2 twice, of 2, 3 around 2.5
+    assert repeated_r2(y, 2) == pytest.approx([1 - 2 / 0.5, 1 - 8 / 0.5]) and repeated_r2(np.ones((1, 5, 2)), 2).tolist() == [0, 0]
+
+
+def test_a_model_worse_than_none_is_told_with_what_to_try() -> None:
+    row = {"r2": [0.9, 0.7], "arx_r2": [0.95, 0.85], "last_r2": [0.9, 0.2]}
+    assert shortfall(row).startswith("The model foretells worse than a linear autoregression (ARX) fitted to the same data (R² 0.800 against "
+                                     "0.900, mean of 1 to 2 steps ahead): do not rely on it. Try more steps or data,")
+    assert "worse than repeating the last value (R² 0.800 against 0.850" in shortfall({"r2": [0.8], "last_r2": [0.85]})
+    assert not shortfall({"r2": [0.8], "last_r2": [0.805], "arx_r2": [0.7]}) and not shortfall({"r2": [0.1]})
+
+
+def test_a_fit_that_ends_worse_than_none_says_so_in_terminal_summary_report_and_evaluation(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    y, a = spiral()
+    np.savez(tmp_path / "data.npz", observations=y, actions=a, dt=0.1)
+    flags = ["--steps", "2", "--eval-every", "2", "--agent.length", "10", "--agent.refit", "0", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(["fit", str(tmp_path / "data.npz"), *flags]) == 0
+    told, words = capsys.readouterr(), "The model foretells worse than a linear autoregression (ARX)"
+    assert f"Warning: {words}" in told.err and words in told.out and "agent.model.latent" in told.out
+    assert words in (tmp_path / "run" / "report.html").read_text()
+    assert main(["eval", str(tmp_path / "run")]) == 0 and words in capsys.readouterr().out
 
 
 # experiments --------------------------------------------------------------------------------------------------------------------

@@ -33,6 +33,15 @@ class ARX(NamedTuple):
         return 1 - np.square(found - following).sum((0, 2)) / spread
 
 
+def repeated_r2(y: np.ndarray, steps: int) -> np.ndarray:
+    """R² of y [E, T, Y] 1 … steps ahead, [steps], where every forecast is the present observation. Below ARX there is this."""
+    starts = y.shape[1] - steps
+    following = np.stack([y[:, k:k + starts] for k in range(1, steps + 1)])  # [K, E, S, Y]
+    both = y[:, :starts], following.mean((1, 2), keepdims=True)
+    error, spread = (np.square(following - other).sum((1, 2, 3)) for other in both)
+    return np.where(spread > 0, 1 - error / np.maximum(spread, np.finfo(np.float64).tiny), 0.0)
+
+
 def rows_of(recent: np.ndarray) -> np.ndarray:
     """[n, lags, Y + A], the latest last -> [n, lags·(Y + A) + 1]."""
     return np.concatenate((recent[:, ::-1].reshape(len(recent), -1), np.ones((len(recent), 1))), 1)

@@ -13,6 +13,7 @@ from tenfold.config import to_mapping
 from tenfold.envs.recording import is_recording
 from tenfold.record.curves import course_of, part_names, parts_figure, returns_figure
 from tenfold.record.files import replace_file
+from tenfold.record.fits import shortfall
 from tenfold.record.folder import RunFolder
 from tenfold.record.metrics import WINDOW, rank, read_rows
 from tenfold.record.portrait import as_png, section
@@ -64,6 +65,8 @@ def summary(rows: list[dict[str, Any]], policy: str, steps: str) -> dict[str, An
         found["R² of observations, 1 to K ahead"] = "  ".join(f"{value:.3f}" for value in fits[-1]["r2"])
         if "arx_r2" in fits[-1]:
             found["R² of ARX on the same data"] = "  ".join(f"{value:.3f}" for value in fits[-1]["arx_r2"])
+        if words := shortfall(fits[-1]):
+            found["warning"] = words
     if returns:
         found[f"mean return of the last {min(WINDOW, len(returns))} training episodes"] = f"{np.mean(returns[-WINDOW:]):.2f}"
     if evaluated:

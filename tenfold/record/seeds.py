@@ -241,6 +241,12 @@ def components_of(path: Path, members: list[list[dict[str, Any]]]) -> str:
     return components(picture)
 
 
+def latest_rows(folder: "SeedsFolder", kind: str) -> dict[int, dict[str, Any]]:
+    """Of every seed that has one."""
+    rows = {seed: latest_row(folder.member(seed) / "metrics.jsonl", kind) for seed in folder.seeds}
+    return {seed: row for seed, row in rows.items() if row}
+
+
 def latest_row(path: Path, kind: str = "train") -> dict[str, Any]:
     """The last row of this kind in a metrics file, without reading more of it than need be."""
     taken, length = 2**15, 0
