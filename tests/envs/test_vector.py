@@ -149,10 +149,11 @@ def test_long_episodes_grow_the_record_of_actions() -> None:
 @pytest.mark.parametrize(("arguments", "complaint"), [
     ("bad_step=3", r"environment 1, episode 0, step 3: the reward is not finite"),
     ("bad_step=2, bad=inf, where=observation", r"environment 1, episode 0, step 2: the observation is not finite"),
-    ("bad_step=2, bad=nan, where=observation", "the observation is not finite")])
+    ("bad_step=2, bad=nan, where=observation", "the observation is not finite"),
+    ("bad_step=2, last=2, bad=nan, where=observation", r"episode 0, step 2: the observation is not finite")])
 def test_a_number_that_is_not_finite_is_an_error_that_names_its_place(arguments: str, complaint: str) -> None:
     envs = ScalarEnvironments("tests/Counter-v0", 2, 0)
-    broken = Counter(**{k: float(v) if k == "bad" else int(v) if k == "bad_step" else v  # type: ignore[arg-type]
+    broken = Counter(**{k: float(v) if k == "bad" else int(v) if k in ("bad_step", "last") else v  # type: ignore[arg-type]
                         for k, v in (part.split("=") for part in arguments.split(", "))})
     broken.reset(seed=3)
     envs.envs[1] = broken
