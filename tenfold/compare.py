@@ -20,8 +20,9 @@ from tenfold.record.compare import write_figure, write_page
 from tenfold.record.display import Display, clock_face
 from tenfold.record.files import replace_file
 from tenfold.record.folder import COMPARE_KIND, is_compare, is_run, machine_card, versions, write_settings
-from tenfold.record.metrics import read_rows
+from tenfold.record.metrics import fits_of, read_rows
 from tenfold.record.runs import Numbered, Target, destination, install, named_after, turn_latest
+from tenfold.record.schema import COMPARE, read_json
 from tenfold.record.seeds import latest_row, together
 from tenfold.seeds import train_member
 from tenfold.settings import Run
@@ -115,9 +116,13 @@ def open_folder(target: Target, run: Run, policies: tuple[str, ...], overwrite: 
     return target, claim
 
 
+def about_comparison(path: Path) -> dict[str, Any]:
+    return read_json(path / "compare.json", COMPARE, "put back what was there, or start anew with --overwrite")
+
+
 def policies_in(path: Path) -> list[str]:
     """Those that a comparison's folder holds a run of, in the order in which they came."""
-    named = json.loads((path / "compare.json").read_text()).get("policies", []) if is_compare(path) else []
+    named = about_comparison(path)["policies"] if is_compare(path) else []
     return [policy for policy in named if is_run(path / policy)]
 
 
@@ -144,7 +149,7 @@ def carry_out(path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet:
     everything = tuple(policies_in(path))  # those that were there before, too
     rows = summarise(path, everything)
     if not stopped:
-        about = json.loads((path / "compare.json").read_text()) | {"results": rows}
+        about = about_comparison(path) | {"results": rows}
         replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
         try:
             title = f"{', '.join(everything)} on {run.env}, {run.members} seeds"
@@ -172,7 +177,7 @@ def summarise(path: Path, policies: tuple[str, ...]) -> dict[str, dict[str, Any]
     """Of each policy: the last numbers with intervals over seeds, and every seed's curve."""
     found = {}
     for policy in policies:
-        fits = [row for row in read_rows(path / policy / "metrics.jsonl") if row["kind"] == "fit"]
+        fits = fits_of(read_rows(path / policy / "metrics.jsonl"))
         if not fits:
             continue
         last, known = fits[-1], "field_errors" in fits[-1]

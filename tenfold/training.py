@@ -35,9 +35,10 @@ from tenfold.ops.mlp import parameter_count
 from tenfold.ops.random import Purpose
 from tenfold.places.actor import make_agent
 from tenfold.places.make import Place, make_place
+from tenfold.places.restore import Unfit, put_back
 from tenfold.places.watch import Interrupt, refuse_in_child
 from tenfold.playing import Allowance, Stopped, judged_by, play
-from tenfold.record.checkpoint import Checkpoints, nested_state
+from tenfold.record.checkpoint import Checkpoints, set_aside
 from tenfold.record.display import Display, clock_face
 from tenfold.record.fits import shortfall
 from tenfold.record.folder import RunFolder, require_place, versions, write_settings
@@ -100,15 +101,23 @@ def resume(path: str | Path, steps: int | None = None, *, engine: str = "", sett
     lend(run.env, env)
     given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with folder:
-        return go_on(folder, changed_run(run, merge(settings or {}, given)), quiet)
+        run, refused = changed_run(run, merge(settings or {}, given)), []
+        while True:
+            try:
+                return go_on(folder, run, quiet, refused)
+            except Unfit as error:
+                if len(Checkpoints(folder, run.keep).steps()) == 1:
+                    raise
+                set_aside(error.path)  # and the one before it is tried
+                refused.append(f"{error} It was set aside as {error.path.name}.damaged.")
 
 
-def go_on(folder: RunFolder, run: Run, quiet: bool) -> Result:
-    """`resume` in a folder that nobody else writes to."""
+def go_on(folder: RunFolder, run: Run, quiet: bool, refused: list[str]) -> Result:
+    """`resume` in a folder that nobody else writes to; `refused` says which checkpoints could not be gone on from."""
     checkpoints = Checkpoints(folder, run.keep)
     arrays, rows, note, complaints = checkpoints.latest()
     note["changed"] = changes(note["settings"], run, folder.path / "config.yaml")
-    complaints += filter(None, [constant_from(Run.of(note["settings"]), run)])
+    complaints = [*refused, *complaints, *filter(None, [constant_from(Run.of(note["settings"]), run)])]
     if note["step"] >= run.steps and not note["owes_evaluation"]:
         raise Finished(f"{folder.path} is finished at step {note['step']:,}: give a larger --steps to go on, or look at it with "
                         f"`tenfold eval {folder.path}`.")
@@ -119,10 +128,7 @@ def go_on(folder: RunFolder, run: Run, quiet: bool) -> Result:
             write_settings(folder.path, run)
         except OSError as error:
             raise UserError(f"{folder.path} cannot be written: {error.strerror or error}.") from None
-        for piece in rows or []:
-            assert place.replay
-            place.replay.load_rows(piece)
-        if not place.load_state(nested_state(arrays), with_replay=rows is not None):
+        if not put_back(place, checkpoints, arrays, rows, note):
             complaints.append(f"{run.env} could not be restored exactly: its episodes begin anew and this resume is not exact.")
         complaints += [f"{package} was {old} when this run began and is {new} now: numbers may differ in their last bits."
                        for package, old in folder.about["versions"].items() if (new := versions().get(package, old)) != old]
@@ -467,7 +473,11 @@ def load(path: str | Path, checkpoint: str | int = "last", env: Any = None) -> "
     if not learned and {name for name in state if name.startswith("norm_")} != set(agent.policy_state()) - {"online"}:
         raise CheckpointError(f"The checkpoint of {path} and its settings disagree about normalize_obs: config.yaml was changed "
                               "after training.")
-    agent.load_state(state if learned else {name: state[name] for name in agent.policy_state()})
+    try:
+        agent.load_state(state if learned else {name: state[name] for name in agent.policy_state()})
+    except (LookupError, ValueError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"The checkpoint of {path} holds something else than its settings ask for ({type(error).__name__}: "
+                              f"{' '.join(str(error).split())}).") from None
     return agent
 
 

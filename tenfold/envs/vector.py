@@ -26,7 +26,7 @@ from numba import njit
 
 import tenfold.envs  # noqa: F401  (registers ours)
 from tenfold.config import parse_call, parse_number
-from tenfold.errors import EnvironmentFault, ObservationError, UserError
+from tenfold.errors import CheckpointError, EnvironmentFault, ObservationError, UserError
 from tenfold.lent import OWN, is_object, refuse_twice, take
 from tenfold.ops.observations import FlattenPlan
 from tenfold.ops.pairs import pair
@@ -185,6 +185,17 @@ def old_style(place: str) -> EnvironmentFault:
     return EnvironmentFault(f"{place}: this is an environment in the style of Gym before 0.26 (reset returns the observation "
                             "alone, or step four values): let reset(seed=…) return (obs, info) and step (obs, reward, "
                             "terminated, truncated, info), or wrap it in shimmy's GymV21CompatibilityV0.")
+
+
+def require_possible(actions: np.ndarray, space: Any, place: str) -> None:
+    """Refuses stored actions [T, …] that the space does not have, before an environment is given them."""
+    possible = np.isfinite(actions)
+    if isinstance(space, gym.spaces.Discrete):
+        possible &= (actions >= space.start) & (actions < space.start + space.n)
+    elif isinstance(space, gym.spaces.MultiDiscrete):
+        possible &= (actions >= 0) & (actions < space.nvec)
+    if not possible.all():
+        raise CheckpointError(f"{place}: the checkpoint holds action {actions[~possible][0]}, which {space} does not have.")
 
 
 class Environments:
@@ -436,19 +447,30 @@ class ScalarEnvironments(Environments):
             self.longer_episodes()
         for i in range(self.num_envs):
             self.begin(i)
-            for action in state["actions"][i, :state["length"][i]]:
-                action = action.item() if self.discrete else action
-                obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
-                if terminated or truncated:
-                    self.begin(i)
-                    break
-                self.write(obs, i)
-                if self.masks:
-                    self.read_mask(i, obs, info)
-                self.actions[i, self.length[i]] = action
-                self.length[i] += 1
-                self.ret[i] += float(reward)
+            taken = state["actions"][i, :state["length"][i]]
+            require_possible(taken, self.action_space, self.place(i))
+            try:
+                self.repeat(i, taken)
+            except UserError:
+                raise
+            except Exception as error:
+                raise self.raised(i, "step", error) from error
         return self.exact_resume and bool(np.array_equal(self.obs, state["obs"]))
+
+    def repeat(self, i: int, actions: np.ndarray) -> None:
+        """Takes actions of an earlier time in environment i again; stops where its episode ends, which it did not do then."""
+        for action in actions:
+            action = action.item() if self.discrete else action
+            obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
+            if terminated or truncated:
+                self.begin(i)
+                break
+            self.write(obs, i)
+            if self.masks:
+                self.read_mask(i, obs, info)
+            self.actions[i, self.length[i]] = action
+            self.length[i] += 1
+            self.ret[i] += float(reward)
 
     def close(self) -> None:
         for env in self.envs:

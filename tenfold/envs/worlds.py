@@ -16,7 +16,17 @@ import numpy as np
 
 from tenfold.envs.treasure import begin_all, observe_all, play_all
 from tenfold.envs.treasure_rules import ACTIONS, Rules, is_gridworld, rules_of
-from tenfold.envs.vector import CALLERS, Environments, Episode, MaskReader, fault_of, make_errors, offers_mask, split_name
+from tenfold.envs.vector import (
+    CALLERS,
+    Environments,
+    Episode,
+    MaskReader,
+    fault_of,
+    make_errors,
+    offers_mask,
+    require_possible,
+    split_name,
+)
 from tenfold.errors import EnvironmentFault, UserError
 from tenfold.spaces import policy_actions
 
@@ -292,7 +302,9 @@ class ParallelWorlds(Worlds):
             self.obs[w::self.worlds] = state["obs"][w::self.worlds]
             self.begin(w)
             steps = int(state["length"][w])
-            self.actions[w, :steps] = state["actions"][w, :steps]
+            taken = state["actions"][w, :steps]
+            require_possible(taken.reshape(-1, *taken.shape[2:]), self.envs[w].action_space(self.names[0]), self.place(w))
+            self.actions[w, :steps] = taken
             for _ in range(steps):
                 if self.advance(w):
                     self.begin(w)

@@ -9,6 +9,7 @@ from tenfold.engines.choose import choose_policy_engine
 from tenfold.engines.fused_ppo import FusedPPO
 from tenfold.engines.verify_ppo import PolicyLockstep
 from tenfold.envs.vector import Episode, make_environments
+from tenfold.errors import CheckpointError
 from tenfold.memory.replay import Replay
 from tenfold.memory.rollout import Rollout
 from tenfold.places.actor import episodes, make_agent
@@ -172,6 +173,9 @@ class OnPolicy:
         """Restores `state`. False where the environments could not be restored exactly."""
         self.agent.load_state(state["agent"])
         self.engine.load_state(state["engine"])
+        chosen, sizes = state["rollout"]["chosen"], np.array(self.agent.actions.sizes, np.int64)
+        if (wrong := (chosen < 0) | (chosen >= sizes)).any():
+            raise CheckpointError(f"the rollout holds option {chosen[wrong][0]} of an action, which does not have it.")
         self.rollout.load_state(state["rollout"])
         self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
         crew, saved = self.crew, state["envs"]

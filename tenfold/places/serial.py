@@ -13,6 +13,7 @@ from tenfold.engines.plain import PlainEngine
 from tenfold.engines.team import Team
 from tenfold.engines.verify import Lockstep
 from tenfold.envs.vector import Episode, make_environments
+from tenfold.errors import CheckpointError
 from tenfold.memory.frames import Seen
 from tenfold.memory.replay import Replay, replay_bytes
 from tenfold.memory.team import TeamReplay
@@ -165,6 +166,13 @@ class Serial:
         counters = {"step": np.array(self.step), "rounds": np.array(self.rounds), "due_from": np.array(self.due_from)}
         return {"agent": self.agent.state(), "engine": self.engine.state(), "replay": self.replay.state(),
                 "envs": (self.crew or self.envs).state(), "serial": counters, "frames": self.seen.state()}
+
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        """Replay rows of a checkpoint."""
+        action, options = rows["action"], self.agent.actions.n
+        if (wrong := (action < 0) | (action >= options)).any():
+            raise CheckpointError(f"the replay memory holds action {action[wrong][0]}, and there are {options}, from 0 on.")
+        self.replay.load_rows(rows)
 
     def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
         """Restores `state` (replay rows must have been loaded). False where the environments could not be restored exactly.

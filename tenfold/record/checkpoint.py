@@ -7,6 +7,7 @@ Row files never change, so earlier checkpoints stay whole; they are removed when
 
 import contextlib
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +20,10 @@ from tenfold.memory.replay import Replay
 from tenfold.memory.team import TeamReplay
 from tenfold.record.files import Arrays, read_arrays, write_arrays
 from tenfold.record.folder import RunFolder
+from tenfold.record.schema import NOTE, POLICY, Schema
 
 BEST = "best.safetensors"
+WEIGHTS = ("agent.online", "agent.target", "agent.norm_")
 
 
 class Place(Protocol):
@@ -52,6 +55,20 @@ def checkpoint_steps(path: Path) -> list[int]:
     """Of the checkpoints in a run's folder, in order."""
     return sorted(int(p.stem[len("step-"):]) for p in RunFolder(path).checkpoints.glob("step-*.safetensors")
                   if re.fullmatch(r"step-[0-9]{12}", p.stem))
+
+
+def require_weights(path: Path, arrays: Arrays) -> None:
+    """Refuses what is no agent's, and weights that nothing can be done with."""
+    if "agent.online" not in arrays or not all("." in name for name in arrays):
+        raise CheckpointError(f"{path} is damaged: it holds no weights of an agent (agent.online).")
+    for name, array in arrays.items():
+        if name.startswith(WEIGHTS) and not np.isfinite(array).all():
+            raise CheckpointError(f"{path} is damaged: its weights are not finite ({name} has "
+                                  f"{array.ravel()[np.argmin(np.isfinite(array))]} at place {np.argmin(np.isfinite(array))}).")
+
+
+def set_aside(path: Path) -> None:
+    path.rename(path.with_name(path.name + ".damaged"))
 
 
 @dataclass
@@ -113,15 +130,16 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self.folder.checkpoints / f"step-{step:012d}.safetensors"
 
-    def read_state(self, path: Path, step: int | None = None) -> tuple[Arrays, dict[str, Any]]:
-        arrays, note = read_arrays(path)
-        if note.get("run") != self.folder.id or step not in (None, note.get("step")):
+    def read_state(self, path: Path, schema: Schema, step: int | None = None) -> tuple[Arrays, dict[str, Any]]:
+        arrays, note = read_arrays(path, schema=schema)
+        if note["run"] != self.folder.id or step not in (None, note["step"]):
             raise CheckpointError(f"{path} belongs to another run or another step.")
+        require_weights(path, arrays)
         return arrays, note
 
     def read(self, step: int) -> tuple[Arrays, list[Arrays], dict[str, Any]]:
         """State, replay rows in order, and note of one checkpoint; CheckpointError if any part is not whole."""
-        arrays, note = self.read_state(self.path(step), step)
+        arrays, note = self.read_state(self.path(step), NOTE, step)
         rows = [read_arrays(self.folder.rows / link["file"], link["digest"])[0] for link in note["rows"]]
         return arrays, rows, note
 
@@ -140,7 +158,7 @@ class Checkpoints:
                 damaged.append(self.path(step))
                 continue
             for path in damaged:
-                path.rename(path.with_name(path.name + ".damaged"))
+                set_aside(path)
             arrays, rows, note = found
             self.chain = note["rows"]
             self.heads = np.array(note["rows"][-1]["heads"]) if note["rows"] else None
@@ -148,7 +166,7 @@ class Checkpoints:
             return arrays, rows, note, complaints
         for step in reversed(self.steps()):
             with contextlib.suppress(CheckpointError):
-                arrays, note = self.read_state(self.path(step), step)
+                arrays, note = self.read_state(self.path(step), NOTE, step)
                 lost = complaints[0].split(" It was")[0]
                 return arrays, None, note, [f"{lost} The replay memory starts empty, so this resume is not exact."]
         if complaints:
@@ -156,7 +174,8 @@ class Checkpoints:
         raise CheckpointError(f"{self.folder.path} has no checkpoint yet: start it again with `tenfold train` and --overwrite.")
 
     def policy(self, which: str) -> tuple[dict[str, torch.Tensor], int]:
-        """The agent's state of `best` (what acting needs), `last` or a step, and the step it was saved at."""
+        """The agent's state of `best` (what acting needs), `last` or a step, and the step it was saved at. `last` is the last
+        that is whole; a warning names those after it."""
         steps = self.steps()
         if which == "best":
             path = self.folder.checkpoints / BEST
@@ -165,10 +184,27 @@ class Checkpoints:
         elif which == "last":
             if not steps:
                 raise CheckpointError(f"{self.folder.path} has no checkpoint yet.")
-            path = self.path(steps[-1])
+            return self.last_policy(steps)
         elif which.isascii() and which.isdigit() and int(which) in steps:
             path = self.path(int(which))
         else:
             raise CheckpointError(f"--checkpoint {which} is not there: choose best, last or one of {', '.join(map(str, steps))}.")
-        arrays, note = self.read_state(path)
-        return nested_state(arrays)["agent"], int(note["step"])
+        return self.read_policy(path)
+
+    def read_policy(self, path: Path) -> tuple[dict[str, torch.Tensor], int]:
+        arrays, note = self.read_state(path, POLICY)
+        return nested_state(arrays)["agent"], note["step"]
+
+    def last_policy(self, steps: list[int]) -> tuple[dict[str, torch.Tensor], int]:
+        first: CheckpointError | None = None
+        for step in reversed(steps):
+            try:
+                found = self.read_policy(self.path(step))
+            except CheckpointError as error:
+                first = first or error
+                continue
+            if first:
+                print(f"Note: {first} The one of step {step:,} is taken instead.", file=sys.stderr)
+            return found
+        assert first
+        raise first

@@ -52,5 +52,5 @@ def write_page(path: Path, rows: dict[str, dict[str, Any]], run: Run, title: str
 <h2>Runs</h2><p>{" · ".join(f"<a href='{policy}/report.html'>{policy}</a>" for policy in rows)}</p>
 <h2>Settings</h2><pre>{html.escape(yaml.safe_dump(to_mapping(run), sort_keys=False))}</pre></html>
 """
-    replace_file(path / PAGE, page.encode())
+    replace_file(path / PAGE, page.encode(errors="replace"))
     return path / PAGE

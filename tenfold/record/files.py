@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from tenfold.errors import CheckpointError, UserError
+from tenfold.record.schema import ANY, Schema, misfit, parsed
 
 FORMAT = "tenfold-1"
 Arrays = dict[str, np.ndarray]
@@ -66,8 +67,8 @@ def write_arrays(path: Path, arrays: Arrays, note: dict[str, Any]) -> str:
     return found
 
 
-def read_arrays(path: Path, expected: str | None = None) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the note, or a CheckpointError: missing, foreign, torn or altered."""
+def read_arrays(path: Path, expected: str | None = None, schema: Schema = ANY) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays and the note, or a CheckpointError: missing, foreign, torn or altered, or a note that is not of the schema."""
     try:
         with safe_open(path, "numpy") as file:
             about = file.metadata() or {}
@@ -81,4 +82,10 @@ def read_arrays(path: Path, expected: str | None = None) -> tuple[Arrays, dict[s
     found = digest(arrays, about.get("note", ""))
     if found != about.get("digest") or expected not in (None, found):
         raise CheckpointError(f"{path} is damaged: its contents do not match their checksum.")
-    return arrays, json.loads(about["note"])
+    try:
+        note = parsed(about["note"])
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is damaged: its note cannot be read ({error}).") from None
+    if wrong := misfit(note, schema):
+        raise CheckpointError(f"{path} is damaged: in its note {wrong}.")
+    return arrays, note

@@ -17,6 +17,7 @@ from tenfold.errors import UserError
 from tenfold.record.claim import Claim, claimed_below
 from tenfold.record.files import replace_file
 from tenfold.record.runs import Numbered, Target, install, settled
+from tenfold.record.schema import RUN, parsed, read_json
 from tenfold.settings import Run
 
 PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
@@ -103,7 +104,7 @@ class RunFolder:
         if not is_run(path):
             raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
         folder = cls(path)
-        folder.about = json.loads((path / "run.json").read_text())
+        folder.about = read_json(path / "run.json", RUN, "put back what was there when the run was trained")
         if not (path / "config.yaml").is_file():
             raise UserError(f"{path} has lost its config.yaml and cannot be read.")
         return folder, Run.of(read_yaml(path / "config.yaml"))
@@ -134,28 +135,26 @@ def write_settings(path: Path, run: Run) -> None:
 
 
 def is_run(path: Path) -> bool:
-    try:
-        about = json.loads((path / "run.json").read_text())
-        tables = all(isinstance(about.get(table), dict) for table in ("versions", "machine"))
-        return about.get("kind") == KIND and "id" in about and tables
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return False
+    return is_kind(path / "run.json", KIND)
 
 
 def is_seeds(path: Path) -> bool:
     """Whether the folder holds many seeds of one experiment (record/seeds.py)."""
-    try:
-        return json.loads((path / "seeds.json").read_text()).get("kind") == SEEDS_KIND
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return False
+    return is_kind(path / "seeds.json", SEEDS_KIND)
 
 
 def is_compare(path: Path) -> bool:
     """Whether the folder holds a comparison of policies (compare.py)."""
+    return is_kind(path / "compare.json", COMPARE_KIND)
+
+
+def is_kind(path: Path, kind: str) -> bool:
+    """Whether a file says that its folder is of this kind; whether the rest of it is whole is another question."""
     try:
-        return json.loads((path / "compare.json").read_text()).get("kind") == COMPARE_KIND
-    except (OSError, ValueError, AttributeError, RecursionError):
+        about = parsed(path.read_text())
+    except (OSError, ValueError):
         return False
+    return isinstance(about, dict) and about.get("kind") == kind
 
 
 def runs_below(path: Path) -> list[Path]:

@@ -10,16 +10,15 @@ import json
 import math
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tenfold.envs.vector import Episode
 from tenfold.errors import UserError
 from tenfold.record.folder import RunFolder
+from tenfold.record.schema import ROWS, misfit, parsed
 
-NEEDED = {"episode": ("step", "return"), "train": ("step", "updates", "timing"), "eval": ("step", "mean_return", "std_return"),
-          "fit": ("step", "score")}
 Rank = tuple[float, float]
 WORST = (0.0, -math.inf)
 WINDOW = 100  # episodes in the running mean, as it is usually reported
@@ -28,11 +27,26 @@ WINDOW = 100  # episodes in the running mean, as it is usually reported
 def row_in(line: str | bytes) -> dict[str, Any] | None:
     """The row in a line of a metrics file; None where there is none (a torn or damaged line)."""
     try:
-        row = json.loads(line)
-        whole = {k: type(row[k]) for k in NEEDED[row["kind"]]}
-    except (ValueError, TypeError, KeyError, RecursionError):
+        row = parsed(line)
+    except ValueError:
         return None
-    return row if set(whole.values()) <= {int, float, dict} else None
+    kind = row.get("kind") if isinstance(row, dict) else None
+    fits = isinstance(kind, str) and kind in ROWS and not misfit(row, ROWS[kind])
+    return row if fits and (kind != "fit" or shape_of(row)) else None
+
+
+def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
+    """Members and horizons of a row of kind fit, and whether the field is known; empty where its parts contradict each other."""
+    members, ahead, known = len(fit["r2s"]), len(fit["r2"]), "field_error" in fit
+    whole = (members and {ahead} == {len(own) for own in (*fit["r2s"], fit.get("arx_r2", fit["r2"]))}
+             and members == len(fit["elbos"]) == len(fit.get("field_errors", fit["elbos"])) and known == ("field_errors" in fit))
+    return (members, ahead, known) if whole else ()
+
+
+def fits_of(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that say how well a model fits, of the same shape as the last of them."""
+    fits = [row for row in rows if row["kind"] == "fit"]
+    return [fit for fit in fits if shape_of(fit) == shape_of(fits[-1])]
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:

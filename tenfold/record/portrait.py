@@ -1,6 +1,7 @@
 """Figures of an identified system: true and learned field, where it was, what it knows there, and how well it foretells."""
 
 import base64
+import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -9,25 +10,34 @@ import numpy as np
 
 from tenfold.errors import CheckpointError
 from tenfold.record.files import Arrays, read_arrays
+from tenfold.record.metrics import fits_of
+from tenfold.record.schema import PORTRAIT
 
 FILE = "portrait.safetensors"
 
 
 def section(path: Path, rows: list[dict[str, Any]], steps: str = "environment steps") -> str:
     """The part of a run's page that shows them; nothing where there is no such file."""
-    fits = [row for row in rows if row["kind"] == "fit"]
-    found, note = [], {}
-    try:
-        arrays, note = read_arrays(path / FILE)
-        if "learned" in arrays:
+    fits, found = fits_of(rows), []
+    with contextlib.suppress(CheckpointError):
+        arrays, note = read_arrays(path / FILE, schema=PORTRAIT)
+        if drawable(arrays):
             found.append(("true and learned field", draw_fields(arrays, note)))
-    except CheckpointError:
-        pass
     if fits:
         found.append(("errors over steps, and what is foretold", draw_fits(fits, steps)))
     images = "".join(f'<p><img alt="{words}" src="data:image/png;base64,{base64.b64encode(image).decode()}"></p>\n'
                      for words, image in found)
     return f"<h2>What was identified</h2>\n{images}" if images else ""
+
+
+def drawable(arrays: Arrays) -> bool:
+    """Whether these are fields of two numbers on a grid, with the states that were visited."""
+    if not all(name in arrays and np.isfinite(arrays[name]).all() for name in ("x", "y", "learned", "visited")):
+        return False
+    grid = arrays["y"].size, arrays["x"].size
+    shapes = {"learned": (*grid, 2), "true": (*grid, 2), "information": grid}
+    fit = all(arrays[name].shape == shape for name, shape in shapes.items() if name in arrays)
+    return fit and arrays["visited"].shape[1:] == (2,)
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -76,7 +86,7 @@ def draw_fields(arrays: Arrays, note: dict[str, Any]) -> bytes:
                       label="visited states" if name == "learned" else "visited states (on information)")
         titles = {"true": "true field", "learned": "learned field", "information": "information"}
         axes.set(title=titles[name], xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal", xlabel="z₁", ylabel="z₂")
-    whose = f"seed {note['seed']}, the first of {note['members']}: " if note.get("members", 1) > 1 else ""
+    whose = f"seed {note.get('seed', 0)}, the first of {note['members']}: " if note.get("members", 1) > 1 else ""
     where = "in true coordinates" if "true" in arrays else "in the model's own coordinates"
     figure.suptitle(f"{whose}{where}", fontsize=10)
     add_legend(figure, *every)

@@ -11,15 +11,18 @@ import yaml
 
 from tenfold.config import to_mapping
 from tenfold.envs.recording import is_recording
+from tenfold.errors import UserError
 from tenfold.record.curves import course_of, part_names, parts_figure, returns_figure
 from tenfold.record.files import replace_file
 from tenfold.record.fits import shortfall
 from tenfold.record.folder import RunFolder
-from tenfold.record.metrics import WINDOW, rank, read_rows
+from tenfold.record.metrics import WINDOW, fits_of, rank, read_rows
 from tenfold.record.portrait import as_png, section
+from tenfold.record.schema import EPISODES, MAKESPANS, read_json
 from tenfold.resuming import told_changes
 from tenfold.settings import Run
 
+AGAIN = "`tenfold eval` writes it anew"
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}
 img{max-width:100%}table{border-collapse:collapse}td,th{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}
 pre{background:#f5f5f5;padding:1em;overflow:auto}"""
@@ -44,7 +47,7 @@ def write_report(folder: RunFolder, run: Run) -> Path:
 <h2>Versions and machine</h2>{table(folder.about.get("versions", {}) | folder.about.get("machine", {}))}
 <h2>Command</h2><pre>{html.escape(json.dumps(folder.about.get("command", "")))}</pre></html>
 """
-    replace_file(folder.report, page.encode())
+    replace_file(folder.report, page.encode(errors="replace"))
     return folder.report
 
 
@@ -58,8 +61,7 @@ def summary(rows: list[dict[str, Any]], policy: str, steps: str) -> dict[str, An
     evaluated = [r for r in rows if r["kind"] == "eval"]
     trained = [r for r in rows if r["kind"] == "train"]
     found: dict[str, Any] = {"episodes": f"{len(returns):,}"} if returns else {}
-    fits = [r for r in rows if r["kind"] == "fit"]
-    if fits:
+    if fits := fits_of(rows):
         names = {"error of the field": "field_error", "evidence bound": "elbo"}
         found |= {name: f"{fits[-1][key]:.3f}" for name, key in names.items() if key in fits[-1]}
         found["R² of observations, 1 to K ahead"] = "  ".join(f"{value:.3f}" for value in fits[-1]["r2"])
@@ -73,20 +75,22 @@ def summary(rows: list[dict[str, Any]], policy: str, steps: str) -> dict[str, An
         best = max(evaluated, key=rank)
         found[f"last evaluation ({policy})"] = f"{evaluated[-1]['mean_return']:.2f} ± {evaluated[-1]['std_return']:.2f}"
         found[f"best evaluation ({policy})"] = f"{best['mean_return']:.2f} at step {best['step']:,}"
-        if "success_rate" in best:
+        if "success_rate" in best and "mean_length" in best:
             found["best evaluation, successes"] = f"{best['success_rate']:.1%}, {best['mean_length']:.1f} steps an episode"
     if trained:
         found |= {steps: f"{trained[-1]['step']:,}", "gradient updates": f"{trained[-1]['updates']:,}",
-                  "steps per second": f"{trained[-1]['timing']['steps_per_second']:,.0f}"}
+                  "steps per second": f"{trained[-1]['timing'].get('steps_per_second', 0):,.0f}"}
     return found
 
 
 def schedule(path: Path) -> str:
     """What `tenfold eval` found of a job shop, once it has played it: the makespans and the best schedule's chart."""
-    try:
-        found, chart = json.loads((path / "makespans.json").read_text()), (path / "gantt.png").read_bytes()
-    except (OSError, ValueError):
+    if not (path / "makespans.json").exists() or not (path / "gantt.png").is_file():
         return ""
+    try:
+        found, chart = read_json(path / "makespans.json", MAKESPANS, AGAIN), (path / "gantt.png").read_bytes()
+    except UserError as error:
+        return passed_over(error)
     best = f"best of {found['samples']}"
     cells = {f"makespan, {best} samples": found["best_makespan"], "makespan, greedy": found["greedy_makespan"],
              "optimum": found["optimum"] or "unknown", f"untrained, {best} samples": found["untrained_best_makespan"]}
@@ -115,16 +119,21 @@ def components(picture: bytes) -> str:
 def evaluation(drawn: Path) -> str:
     """One trial of a colony; its title says of which checkpoint, so that nobody takes an early one for the run's result."""
     try:
-        image, said = in_text(drawn.read_bytes()), json.loads((drawn.parent / "episodes.json").read_text())
-        title = (f"Evaluation: {said['where']}, checkpoint of step {said['step']:,}{' (untrained)' if not said['step'] else ''}, "
-                 f"seed {said['seed']}, {said['episodes']} episodes")
-        cells = {"trained" if said["step"] else "untrained (step 0)": told(said)}
-        cells |= {name: told(own) for name, own in said["yardsticks"].items()}
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        image, said = in_text(drawn.read_bytes()), read_json(drawn.parent / "episodes.json", EPISODES, AGAIN)
+    except UserError as error:
+        return passed_over(error)
+    title = (f"Evaluation: {said['where']}, checkpoint of step {said['step']:,}{' (untrained)' if not said['step'] else ''}, "
+             f"seed {said['seed']}, {said['episodes']} episodes")
+    cells = {"trained" if said["step"] else "untrained (step 0)": told(said)}
+    cells |= {name: told(own) for name, own in said["yardsticks"].items()}
     return f"""<h2>{html.escape(title)}</h2>{table({"policy": said["policy"], "rounding of deletions": said["rounding"]} | cells)}
 <p><img alt="the centroid's way through several episodes" src="data:image/png;base64,{image}"></p>
 """
+
+
+def passed_over(error: UserError) -> str:
+    """In place of what cannot be shown."""
+    return f"<p>{html.escape(str(error))}</p>\n"
 
 
 def told(own: dict[str, Any]) -> str:
@@ -148,5 +157,5 @@ def sessions(about: dict[str, Any]) -> dict[str, str]:
 
 
 def time_shares(rows: list[dict[str, Any]]) -> dict[str, str]:
-    shares = next((r["timing"]["shares"] for r in reversed(rows) if r["kind"] == "train"), {})
+    shares = next((r["timing"].get("shares", {}) for r in reversed(rows) if r["kind"] == "train"), {})
     return {stage: f"{share:.1%}" for stage, share in sorted(shares.items(), key=lambda s: -s[1])}

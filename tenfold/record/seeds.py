@@ -19,10 +19,11 @@ from tenfold.record.claim import Claim
 from tenfold.record.curves import entitle, part_names, parts_figure
 from tenfold.record.files import replace_file
 from tenfold.record.folder import SEEDS_KIND, RunFolder, machine_card, require_place, versions, write_settings
-from tenfold.record.metrics import WINDOW, rank, read_rows, row_in
+from tenfold.record.metrics import WINDOW, fits_of, rank, read_rows, row_in
 from tenfold.record.portrait import as_png, new_figure
 from tenfold.record.report import STYLE, components, in_text, table
 from tenfold.record.runs import Target, install, settled
+from tenfold.record.schema import SEEDS, read_json
 from tenfold.resuming import changed_run
 from tenfold.settings import Run
 
@@ -69,12 +70,10 @@ class SeedsFolder:
     @classmethod
     def open(cls, path: Path) -> "SeedsFolder":
         path = settled(path)
-        about = json.loads((path / "seeds.json").read_text())
-        seeds, changes = about.get("seeds"), about.get("changes", {})
-        if not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
-            raise UserError(f"{path / 'seeds.json'} does not say which seeds there are: write them back, such as "
-                            f"\"seeds\": [0, 1], or name a seed's own folder below {path}.")
-        return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(seeds), changes=changes)
+        about = read_json(path / "seeds.json", SEEDS, "put back what was there, such as \"seeds\": [0, 1], or name a seed's own "
+                          f"folder below {path}")
+        return cls(path, Run.of(read_yaml(path / "config.yaml")), tuple(about["seeds"]),
+                   changes=about.get("changes", {}))
 
     def ready(self, checkpoint: str) -> tuple[int, ...]:
         """The seeds that can be judged by such a checkpoint, while others have none yet."""
@@ -91,7 +90,7 @@ class SeedsFolder:
         if not change:
             return self
         new = replace(self, run=changed_run(self.run, change), changes=merge(self.changes, change))
-        about = json.loads((self.path / "seeds.json").read_text()) | {"changes": new.changes}
+        about = read_json(self.path / "seeds.json", SEEDS, "put it back") | {"changes": new.changes}
         try:
             write_settings(self.path, new.run)
             replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
@@ -146,7 +145,7 @@ def last_numbers(rows: list[dict[str, Any]]) -> dict[str, float | None]:
     """What a member came to; of evaluations that tell successes the best is the one its best checkpoint is from."""
     trained = [r for r in rows if r["kind"] == "train"]
     step = trained[-1]["step"] if trained else 0
-    if fits := [r for r in rows if r["kind"] == "fit"]:
+    if fits := fits_of(rows):
         return {"step": step, **identified(fits)}
     judged = [r for r in rows if r["kind"] == "eval"]
     best = max(judged, key=rank, default={})
@@ -176,7 +175,7 @@ def identified(fits: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def write_seeds_report(folder: SeedsFolder) -> Path:
-    found, about = summarise(folder), json.loads((folder.path / "seeds.json").read_text())
+    found, about = summarise(folder), read_json(folder.path / "seeds.json", SEEDS, "put it back")
     members = rows_of(folder)
     picture = as_png(returns_figure(members, f"{folder.run.agent.name} on {folder.run.env}: interquartile mean of "
                                     f"{len(folder.seeds)} seeds, 95 % interval", folder.run.eval_policy))
@@ -198,7 +197,7 @@ def write_seeds_report(folder: SeedsFolder) -> Path:
 <h2>Versions and machine</h2>{table(about["versions"] | about["machine"])}
 <h2>Command</h2><pre>{html.escape(json.dumps(about.get("command", "")))}</pre></html>
 """
-    replace_file(folder.path / "report.html", page.encode())
+    replace_file(folder.path / "report.html", page.encode(errors="replace"))
     return folder.path / "report.html"
 
 
