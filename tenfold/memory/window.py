@@ -124,6 +124,7 @@ class Window:
 
     def append(self, obs: np.ndarray, action: np.ndarray, begins: np.ndarray) -> None:
         """One row of every member; `begins` where the observation is the first one of an episode."""
+        obs, action = (np.ascontiguousarray(row, np.float64) for row in (obs, action))  # one kernel, whatever comes
         append(obs, action, begins, self.length, self.obs, self.action, self.first, self.ends, self.counters)
 
     @property
