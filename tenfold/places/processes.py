@@ -32,7 +32,7 @@ from tenfold.memory.weights import Weights
 from tenfold.places.actor import MAKING, Agent, Gathered, Part, part_of, sample_actor
 from tenfold.places.child import ASK, LET, START_UP, STEP, STOP, Link, act_for_learner
 from tenfold.places.crew import Crew
-from tenfold.places.watch import enter, how_it_ended, spawning
+from tenfold.places.watch import enter, how_it_ended, require_guard, spawning
 from tenfold.settings import PPO, Run
 
 FAREWELL = 3.0  # seconds for a child to end before it is killed
@@ -52,6 +52,7 @@ class ProcessCrew(Crew):
     """Starts actors, takes their rows, watches over them."""
 
     def __init__(self, run: Run) -> None:
+        require_guard()
         self.run = run
         probe = sample_actor(run)
         self.envs, self.schema = Gathered(probe.envs, run.actors), probe.schema()

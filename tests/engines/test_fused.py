@@ -250,7 +250,7 @@ def test_a_run_can_change_its_engine_when_it_is_resumed(tmp_path: Path) -> None:
     sessions = json.loads((tmp_path / "run" / "run.json").read_text())["sessions"]
     assert [(s["from_step"], s["engine"].split(",")[0], s["device"]) for s in sessions] == [
         (0, "fused", "cpu"), (400, "plain", "cpu"), (600, "fused", "cpu")]
-    assert "<th>from step 400</th><td>plain, as asked; on cpu</td>" in (tmp_path / "run" / "report.html").read_text()
+    assert "<th>from step 400</th><td>plain, as asked; on cpu; " in (tmp_path / "run" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(("option", "why"), [({"explore": "noisy"}, "noisy"), ({"net": {"encoder": "small"}}, "convolutions")],

@@ -155,7 +155,7 @@ gym.register("Late-v0", Late)
 
 @pytest.mark.parametrize(("what", "said"), [
     ("raise", r"Late-v0\(what=raise\), evaluation, episode 16, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py"),
-    ("four", "episode 16, step 2: step raised ValueError"), ("reward", "episode 16, step 3: what step returned cannot be used: ValueError"),
+    ("four", "episode 16, step 2: this is an environment in the style of Gym before 0.26"), ("reward", "episode 16, step 3: what step returned cannot be used: ValueError"),
     ("nan", "episode 16, step 3: the reward is not finite"), ("inf", "episode 16, step 3: the observation is not finite"),
 ])
 def test_what_an_environment_raises_in_an_evaluation_is_named_and_all_are_closed(what: str, said: str) -> None:
