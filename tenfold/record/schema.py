@@ -132,7 +132,7 @@ PORTRAIT: Schema = {"members?": WHOLE, "seed?": WHOLE}
 
 # rows of metrics, by kind
 ROWS: dict[str, Schema] = {
-    "episode": {"step": WHOLE, "return": NUMBER, "length?": WHOLE, "success?": FLAG},
+    "episode": {"step": WHOLE, "return": NUMBER, "length": WHOLE, "success?": FLAG},
     "train": {"step": WHOLE, "updates": WHOLE, ...: NUMBER, "kind": TEXT,
               "timing": {"steps_per_second?": NUMBER, "shares?": {...: NUMBER}}},
     "eval": {"step": WHOLE, "mean_return": NUMBER, "std_return": POSITIVE, "kind": TEXT, "steps_to_goal?": maybe(NUMBER),

@@ -149,7 +149,7 @@ DRAWN = {"one/run.json": spoil_json, "one/metrics.jsonl": spoil_row, "one/makesp
          "many/seeds.json": spoil_json, "many/seed-1/metrics.jsonl": spoil_row, "pair/active/metrics.jsonl": spoil_row, "pair/active/run.json": spoil_json}
 
 
-@settings(max_examples=DRAWS, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=DRAWS, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_a_file_holds_reading_it_ends_well_or_with_a_sentence(data: st.DataObject, folders: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "runs", ignore_errors=True)
@@ -164,7 +164,7 @@ def test_whatever_a_file_holds_reading_it_ends_well_or_with_a_sentence(data: st.
         ends_well(action)
 
 
-@settings(max_examples=DRAWS // 6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=DRAWS // 6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_a_file_holds_a_report_of_it_ends_well_or_with_a_sentence(data: st.DataObject, folders: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "runs", ignore_errors=True)
