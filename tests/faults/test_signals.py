@@ -111,6 +111,9 @@ def deed(what: str, path: str) -> tuple[str, int]:
         file.write(f"{what}\n")
     if what == "fails":
         return "the disk is full", 0
+    if what in ("is killed", "is stopped", "leaves"):
+        while "waits" not in Path(path).read_text():  # the other worker has begun, however busy the machine is
+            time.sleep(0.01)
     if what == "is killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "is stopped":  # by somebody else than its parent, and saves
