@@ -15,8 +15,9 @@ from tenfold.engines import fused
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.fused import FusedEngine, fused_round
 from tenfold.engines.plain import PlainEngine
-from tenfold.engines.verify import Lockstep, Mismatch, errors_apart
+from tenfold.engines.verify import Lockstep, Mismatch, errors_apart, sums_off
 from tenfold.errors import ConfigError
+from tenfold.ops.sumtree import make_tree, put
 from tenfold.places.serial import Serial
 from tenfold.record.clock import Clock
 from tenfold.settings import Prioritized, Run
@@ -224,12 +225,23 @@ def test_verification_catches_a_fast_engine_that_learns_something_else(tmp_path:
 
 
 def test_priorities_are_compared_by_the_errors_behind_them() -> None:
-    """An error of 7e-4 between values of about 50 is known to 1e-5: three roundings."""
-    def tree(*errors: float) -> np.ndarray:
-        return np.array([0, 0, *errors]) ** 0.6  # the leaves of two rows, after what is above them
-    assert errors_apart(tree(7.1e-4, 40), tree(7.0e-4, 40), Prioritized(alpha=0.6)) < 1
-    assert errors_apart(tree(1.0e-3, 40), tree(7.0e-4, 40), Prioritized(alpha=0.6)) > 1
-    assert errors_apart(tree(7.0e-4, 40.02), tree(7.0e-4, 40), Prioritized(alpha=0.6)) > 1
+    """An error of 7e-4 between values of about 40 is known to 1e-5: three roundings. Another item's error allows no more."""
+    def apart(found: list[float], wanted: list[float], value: float) -> float:
+        one, other = (np.array([0, 0, *errors]) ** 0.6 for errors in (found, wanted))  # the leaves, after what is above them
+        return errors_apart(one, other, Prioritized(alpha=0.6), torch.tensor([[1.0, -value]]))
+    assert apart([7.1e-4, 1], [7.0e-4, 1], 40) < 1
+    assert apart([1.0e-3, 1], [7.0e-4, 1], 40) > 1
+    assert apart([7.1e-4, 40], [7.0e-4, 40], 1) > 1
+    assert apart([7.0e-4, 40.02], [7.0e-4, 40], 40) > 1
+
+
+def test_a_sum_of_priorities_that_was_not_renewed_is_caught() -> None:
+    tree = make_tree(5)
+    put(tree, np.arange(5), np.array([0.3, 1e-4, 2.0, 0.7, 40.0]))
+    assert sums_off(tree) < 1e-3
+    tree[tree.size // 2 + 1] += 1e-6
+    assert sums_off(tree) > 1
+    assert sums_off(make_tree(0)) == 0
 
 
 def test_a_verified_run_says_how_many_updates_were_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
