@@ -309,7 +309,7 @@ class Run(Config):
     members: Annotated[int, Limits(1, 1024)] = 1
     """seeds of an explorer that are trained together as one stack, each as it would be alone: seed, seed + 1, …"""
     num_envs: Count = follows("agent.name", {"ppo": 8}, 1)
-    """environments stepped together (by each actor); of worlds with several agents, worlds"""
+    """environments stepped together (by each actor); of worlds with several agents, worlds; 1 where env is one object"""
     actors: Annotated[int, Limits(1, 1024)] = 1
     """how many act for the one learner, each with environments and draws of its own"""
     where: Literal["auto", "serial", "processes"] = "auto"
@@ -367,13 +367,16 @@ class Run(Config):
     def __post_init__(self) -> None:
         if not isinstance(self.env, str | Follows):  # an object, or a function that makes one
             object.__setattr__(self, "env", name_of(self.env))
+            if is_object(self.env) and isinstance(self.num_envs, Follows):
+                object.__setattr__(self, "num_envs", 1)
         super().__post_init__()
 
     def check(self) -> None:
-        several = isinstance(self.agent, Explorer) or self.num_envs > 1 or self.actors > 1
+        several = ("agent explorer" if isinstance(self.agent, Explorer) else f"num_envs = {self.num_envs}" if self.num_envs > 1
+                   else f"actors = {self.actors}" if self.actors > 1 else "")
         if is_object(self.env) and several:
-            raise ConfigError("env", f"= {self.env} is one object, and this run needs several environments: give a function that "
-                              "makes one, such as env=lambda: MyEnv().")
+            raise ConfigError("env", f"= {self.env} is one object, and {several} needs several environments: give a function "
+                              "that makes one, such as env=lambda: MyEnv().")
         if self.eval_policy == "sampled" and not isinstance(self.agent, PPO):
             raise ConfigError("eval_policy", "= sampled is for policies that can be drawn from (ppo): use greedy.")
         if isinstance(self.agent, Explorer):

@@ -54,8 +54,11 @@ def test_the_run_is_the_one_by_name(kind: str, named: tuple[Any, list[float]], s
 
 def test_what_cannot_work_is_refused_with_a_sentence(named: tuple[Any, list[float]]) -> None:
     pole = gym.make("CartPole-v1")
-    with pytest.raises(ConfigError, match="is one object, and this run needs several environments: give a function that makes one"):
-        ten.Run(env=pole, num_envs=2)  # type: ignore[arg-type]
+    sentence = "= own/CartPoleEnv is one object, and {} needs several environments: give a function that makes one"
+    for several, what in (({"num_envs": 2}, "num_envs = 2"), ({"actors": 3}, "actors = 3"), ({"agent": ten.Explorer()}, "agent explorer")):
+        with pytest.raises(ConfigError, match=sentence.format(what)):
+            ten.Run(env=pole, **several)  # type: ignore[arg-type]
+    assert ten.Run(env=pole, agent=ten.PPO()).num_envs == 1  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="env = 3 is neither a name, an environment, nor a function that makes one"):
         ten.Run(env=3)  # type: ignore[arg-type]
     name = ten.Run(env=lambda: pole).env  # type: ignore[arg-type]
