@@ -39,7 +39,7 @@ def write_report(folder: RunFolder, run: Run) -> Path:
         curve = f'<p><img alt="returns and losses over environment steps" src="data:image/png;base64,{in_text(picture)}"></p>\n'
     page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(run.env)}</title><style>{STYLE}</style>
 <h1>{html.escape(f"{run.agent.name} on {run.env}, seed {run.seed}")}</h1>
-{table(summary(rows, run.eval_policy, steps))}
+{table(summary(rows, run.eval_policy, steps) | damaged(folder.metrics, len(rows)))}
 {curve}{section(folder.path, rows, steps)}{schedule(folder.path)}{colony(folder.path, rows)}
 <h2>Engine</h2>{table(sessions(folder.about))}
 <h2>Time</h2>{table(time_shares(rows))}
@@ -54,6 +54,12 @@ def write_report(folder: RunFolder, run: Run) -> Path:
 def table(cells: dict[str, Any]) -> str:
     lines = "".join(f"<tr><th>{html.escape(str(k))}</th><td>{html.escape(str(v))}</td></tr>" for k, v in cells.items())
     return f"<table>{lines}</table>"
+
+
+def damaged(metrics: Path, rows: int) -> dict[str, str]:
+    """A line about lines of the metrics that hold no row, whole ones only: the last may just be being written."""
+    count = metrics.read_bytes().count(b"\n") - rows if metrics.is_file() else 0
+    return {"damaged": f"{count:,} lines of {metrics.name} hold no row and were passed over"} if count > 0 else {}
 
 
 def summary(rows: list[dict[str, Any]], policy: str, steps: str) -> dict[str, Any]:

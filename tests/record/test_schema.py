@@ -225,6 +225,14 @@ def test_a_wrong_run_json_is_named_with_its_key(finished: Path, capsys: pytest.C
     assert "run.json: sessions[0].from_step is [] and must be a whole number from 0 on; put back" in capsys.readouterr().err
 
 
+def test_a_report_says_how_many_rows_of_metrics_are_damaged(finished: Path) -> None:
+    assert main(["report", str(finished)]) == 0 and "hold no row" not in (finished / "report.html").read_text()
+    with (finished / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "episode", "step": -3}\nno row\n{"kind": "ep')  # the last one is being written
+    assert main(["report", str(finished)]) == 0
+    assert "2 lines of metrics.jsonl hold no row and were passed over" in (finished / "report.html").read_text()
+
+
 def test_weights_that_are_not_finite_are_refused_by_name_and_the_checkpoint_before_is_taken(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, last = (finished / "checkpoints" / f"step-{step:012d}.safetensors" for step in (400, 600))
     alter(last, **{"agent.online": lambda flat: flat.__setitem__(3, np.nan)})
