@@ -79,6 +79,7 @@ PEERS = {
     "cartpole-dqn-128": racing("cartpole-dqn-128", ["Stable-Baselines3"], batch=128),
     "cartpole-dqn-by-64": racing("cartpole-dqn-by-64", ["SBX"], every=64, steps={"SBX": 12_000}),
     "cartpole-compiled-dqn": racing("cartpole-compiled-dqn", ["JAX whole loop"], env=COMPILED),
+    "cartpole-compiled-dqn-128": racing("cartpole-compiled-dqn-128", ["JAX whole loop"], batch=128, env=COMPILED),
     "cartpole-ppo": lambda: ppo_race("cartpole-ppo", GYMNASIUM),
     "cartpole-compiled-ppo": lambda: ppo_race("cartpole-compiled-ppo", COMPILED),
 }

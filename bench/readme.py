@@ -148,6 +148,7 @@ SPEED = {"dqn-update": "a DQN update", "dqn-update-full": "the same, double + du
          "dqn-update-wide": "the same, 256-256", "updates-in-one-call": "K updates a call",
          "cartpole-dqn": "CartPole-v1 end to end, one update a step", "cartpole-dqn-128": "the same, batch 128",
          "cartpole-dqn-by-64": "64 updates every 64 steps", "cartpole-compiled-dqn": "tenfold/CartPole-v1 end to end",
+         "cartpole-compiled-dqn-128": "the same, batch 128", "products": "small products, register tiles",
          "per": "prioritised replay of 100k", "eight-seeds": "eight seeds on two cores",
          "cartpole-ppo": "PPO, CartPole-v1 end to end", "cartpole-compiled-ppo": "PPO, tenfold/CartPole-v1 end to end",
          "masked-heads-acting": "10 heads x 8 options: logits, mask, sample, log-probability",

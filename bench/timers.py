@@ -13,6 +13,7 @@ from tenfold.record.clock import EVERY, Clock
 from tenfold.settings import Run
 
 ROUNDS = 610
+AGENT = {"learning_starts": 100, "batch_size": 32, "every": 1, "updates": 1, "net": {"hidden": [64, 64]}}
 
 
 def rounds_of(place: Serial) -> Callable[[], int]:
@@ -25,7 +26,7 @@ def rounds_of(place: Serial) -> Callable[[], int]:
 
 
 def place_of(engine: str, every: int) -> Serial:
-    place = Serial(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": {"learning_starts": 100}}))
+    place = Serial(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": AGENT}))
     place.timed_every = every
     return place
 

@@ -19,13 +19,15 @@ from tenfold.record.clock import Clock
 from tenfold.settings import Run
 
 FULL = {"double": True, "dueling": True, "replay": "prioritized", "n_step": 3, "loss": "huber", "clip_norm": 10.0}
-FILLED = 10_000
+FILLED, LR = 10_000, 1e-3
 CHECKED, TOLERANCE = 20, 1e-4  # updates compared; largest difference of a parameter, a tenth of ONE step of Adam
 
 
 def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, Any]) -> Serial:
     """A place whose memory holds transitions of random play."""
-    agent = {"batch_size": batch, "net": {"hidden": list(hidden)}, "capacity": 50_000, "learning_starts": FILLED, **options}
+    agent = {"lr": LR, "gamma": 0.99, "target": "hard(500)", "adam_eps": 1e-8, "loss": "mse", "batch_size": batch,
+             "net": {"hidden": list(hidden)}, "capacity": 50_000, "learning_starts": FILLED,
+             **options}
     place = Serial(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": agent}))
     while place.step < FILLED:
         place.round(FILLED)
@@ -44,7 +46,7 @@ def batch_of(place: Serial) -> dict[str, np.ndarray]:
 
 def eager_like(place: Serial) -> EagerDQN:
     config = place.agent.config
-    eager = EagerDQN(place.envs.layout.size, config.net.hidden, place.agent.actions.n, 1e-3, config.gamma, config.double,
+    eager = EagerDQN(place.envs.layout.size, config.net.hidden, place.agent.actions.n, LR, config.gamma, config.double,
                      config.dueling, config.loss == "huber", config.clip_norm)
     for net, ours in ((eager.online, place.agent.online), (eager.target, place.agent.target)):
         with torch.no_grad():
