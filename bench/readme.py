@@ -179,7 +179,7 @@ def speed() -> str:
         if not (ROOT / "bench" / "results" / f"{name}.json").exists():
             continue
         for r in results(name)["rows"]:
-            said = ("batch", "updates", "work", "hidden", "env", "substrate", "colonies", "nodes", "k", "gpu")
+            said = ("width", "batch", "updates", "work", "hidden", "env", "substrate", "colonies", "nodes", "k", "gpu")
             words = {k: v for k, v in r["setting"].items() if k in said}
             setting = ", ".join(f"{k} {'-'.join(map(str, v)) if isinstance(v, list) else v}" for k, v in words.items())
             equal = "" if r["equal"] is None else f"yes, {r['max_diff']:.0e}" if r["equal"] else "NO"
