@@ -1,12 +1,15 @@
-"""Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out, and the slowest files."""
+"""Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out, processes that start at once,
+and the slowest files."""
 
 import base64
+import multiprocessing
 import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +64,31 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that look at what is drawn."""
     monkeypatch.setattr(Figure, "savefig", DRAW)
     monkeypatch.setattr(Axes, "streamplot", STREAMS)
+
+
+# Importing torch is most of a short process's time. Processes that the package starts in a test are forked from one that has
+# imported everything; they are given memory and pipes and have ids, signals and ends as ever. They are spawned where a test asks
+# for `spawned`, and in commands that are processes of their own.
+CONTEXT, FORKS = multiprocessing.get_context, multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["forked"])
+
+
+def forked_where_spawned(method: str | None = None) -> Any:
+    if method != "spawn":
+        return CONTEXT(method)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        forkserver.ensure_running()
+    return FORKS
+
+
+multiprocessing.get_context = forked_where_spawned
+
+
+@pytest.fixture
+def spawned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of how processes start."""
+    monkeypatch.setattr(multiprocessing, "get_context", CONTEXT)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
