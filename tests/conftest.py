@@ -4,16 +4,18 @@ and the slowest files."""
 import base64
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked
 import pytest
 import torch
 from matplotlib.axes import Axes
@@ -129,6 +131,45 @@ def command_line(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[st
         return subprocess.run([Path(sys.executable).parent / "tenfold", *arguments], capture_output=True, text=True, cwd=tmp_path,
                               env=os.environ | {"COLUMNS": "200"}, timeout=300, **options)  # type: ignore[call-overload]
     return run
+
+
+class Command:
+    """Such a command under way, forked: what the tests need of `subprocess.Popen`."""
+
+    def __init__(self, arguments: tuple[str, ...], folder: Path, words: Path, largest: int) -> None:
+        self.words, self.process = words, multiprocessing.get_context("spawn").Process(
+            target=forked.command, args=(arguments, folder, words, largest))
+        self.process.start()
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def communicate(self, timeout: float = 120) -> tuple[str, str]:
+        self.process.join(timeout)
+        assert self.returncode is not None, "it goes on and on"
+        return (self.words / "out").read_text(), (self.words / "err").read_text()
+
+
+@pytest.fixture
+def begin(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Command]]:
+    """Begins a command and lets the test go on beside it. Where its imports and its children are not what is tested."""
+    begun: list[Command] = []
+
+    def start(*arguments: str, largest: int = resource.RLIM_INFINITY) -> Command:
+        begun.append(Command(arguments, tmp_path, tmp_path_factory.mktemp("words"), largest))
+        return begun[-1]
+    yield start
+    for command in begun:
+        command.process.kill()
+        command.process.join()
+        command.process.close()
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_member_i_equals_the_run_of_seed_i_alone(four: Path, tmp_path: Path) -> 
 
 
 def test_seeds_that_were_killed_go_on_and_end_as_if_they_never_stopped(four: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tenfold.cli", "train", str(four / "config.yaml"), "--seeds", "3,5", "--out",
+    command = [sys.executable, "-m", "tenfold.cli", "train", str(four / "config.yaml"), "--seeds", "3,5", "--jobs", "1", "--out",
                str(tmp_path / "cut"), "--quiet"]
     process = subprocess.Popen(command)
     deadline = time.monotonic() + 120
@@ -88,6 +88,7 @@ def test_ctrl_c_saves_every_seed_and_says_how_to_go_on(small_run: Callable[..., 
         assert Checkpoints(folder, run.keep).latest()[2]["step"] > 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_processes_start_is_a_stop_like_any_other(small_run: Callable[..., Run], tmp_path: Path) -> None:
     import yaml
 

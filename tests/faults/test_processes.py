@@ -427,7 +427,7 @@ def test_a_signal_to_the_whole_group_saves_and_the_run_goes_on_bit_for_bit(
 
 def test_a_second_ctrl_c_stops_at_once(begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     """Also where an actor hangs, so that the first would wait for it."""
-    process = begin(*DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=hangs)")
+    process = begin(*DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=hangs, only=0)", "--actors", "1")
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
