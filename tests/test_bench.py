@@ -17,7 +17,9 @@ KEYS = {"name", "setting", "baseline", "candidate", "baseline_us", "candidate_us
         "candidate_bytes"}
 
 
-def test_a_pair_is_timed_with_its_equality_and_its_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pair_is_timed_with_its_equality_and_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                          capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
     assert main(["bench", "ops.adam.adam_numba", "--json", str(tmp_path / "rows.json")]) == 0
     found = json.loads((tmp_path / "rows.json").read_text())
     (row,) = found["rows"]
@@ -31,6 +33,7 @@ def test_a_pair_is_timed_with_its_equality_and_its_memory(tmp_path: Path, capsys
 
 
 def test_a_pair_that_is_not_equal_is_said_and_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
     all_pairs()
     true = PAIRS["ops.adam.adam_numba"]
 

@@ -402,10 +402,10 @@ def test_a_learner_killed_while_actors_import_takes_them_along(begin: Callable[.
     pytest.param(signal.SIGINT, 130, "saving", marks=pytest.mark.slow)])
 def test_a_signal_to_the_whole_group_saves_and_the_run_goes_on_bit_for_bit(
         number: signal.Signals, code: int, when: str, begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
-    command = [*DQN, "--ahead", "0", *(["--checkpoint-every", "2"] if when == "saving" else [])]
+    command = [*DQN, "--actors", "1", "--ahead", "0", *(["--checkpoint-every", "2"] if when == "saving" else [])]
     process = begin(*command, *LONG)
     if when == "starting":
-        wait_for(lambda: len(actors_of(process.pid)) == 2)
+        wait_for(lambda: len(actors_of(process.pid)) == 1)
     else:
         wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
     os.killpg(process.pid, number)
