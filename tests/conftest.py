@@ -1,10 +1,8 @@
 """Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out, processes that start at once,
 and the slowest files."""
 
-import base64
 import multiprocessing
 import os
-import resource
 import subprocess
 import sys
 from collections import Counter
@@ -12,15 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import forked
 import pytest
 import torch
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
+from unpainted import DRAW, STREAMS
 
 import tenfold
 from tenfold.cli import main
@@ -42,23 +38,6 @@ def forget_stale_kernels() -> None:
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers start after this, and must not take kernels from one another
     forget_stale_kernels()
-
-
-# Drawing the figures of its report is nine tenths of a short run's time. Figures are made in every test, and drawn where a test
-# asks for `pictures`, and in processes of their own.
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
-DRAW, STREAMS = Figure.savefig, Axes.streamplot
-
-
-def leave_white(figure: Figure, target: Any, **options: object) -> None:
-    if isinstance(target, str | Path):
-        Path(target).write_bytes(PIXEL)
-    else:
-        target.write(PIXEL)
-
-
-Figure.savefig = leave_white  # type: ignore[method-assign]
-Axes.streamplot = lambda *given, **options: SimpleNamespace(lines=ScalarMappable())  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -137,6 +116,7 @@ class Command:
     """Such a command under way, forked: what the tests need of `subprocess.Popen`."""
 
     def __init__(self, arguments: tuple[str, ...], folder: Path, words: Path, largest: int) -> None:
+        import forked  # which calls a kernel: after the stale ones are gone
         self.words, self.process = words, multiprocessing.get_context("spawn").Process(
             target=forked.command, args=(arguments, folder, words, largest))
         self.process.start()
@@ -162,7 +142,7 @@ def begin(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Begins a command and lets the test go on beside it. Where its imports and its children are not what is tested."""
     begun: list[Command] = []
 
-    def start(*arguments: str, largest: int = resource.RLIM_INFINITY) -> Command:
+    def start(*arguments: str, largest: int = 0) -> Command:
         begun.append(Command(arguments, tmp_path, tmp_path_factory.mktemp("words"), largest))
         return begun[-1]
     yield start

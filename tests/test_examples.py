@@ -5,6 +5,7 @@ import re
 import runpy
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -28,6 +29,7 @@ def test_the_demo_ends_with_both_engines_rates_and_the_report(small_run, tmp_pat
 
 def test_own_environment_learns_to_go_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(gymnasium.registry, "Corridor-v0", raising=False)  # another test's
     runpy.run_path(str(EXAMPLES / "own_environment.py"), run_name="__main__")
     said = capsys.readouterr().out
     assert "actions by cell: [1, 1, 1, 1, 1, 1, 1, 1, 1]" in said

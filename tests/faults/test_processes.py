@@ -425,9 +425,10 @@ def test_a_signal_to_the_whole_group_saves_and_the_run_goes_on_bit_for_bit(
         assert torch.equal(torch.as_tensor(found[name]), torch.as_tensor(expected[name])), name
 
 
+@pytest.mark.slow  # that a second one is not waited for is in test_signals.py
 def test_a_second_ctrl_c_stops_at_once(begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     """Also where an actor hangs, so that the first would wait for it."""
-    process = begin(*DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=hangs, only=0)", "--actors", "1")
+    process = begin(*DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=hangs, only=0, after=70)", "--actors", "1")
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
