@@ -1,21 +1,22 @@
-"""Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out, and the slowest files."""
+"""Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out, processes that start at once,
+and the slowest files."""
 
-import base64
+import multiprocessing
 import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from multiprocessing import forkserver
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
+from unpainted import DRAW, STREAMS
 
 import tenfold
 from tenfold.cli import main
@@ -39,28 +40,36 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers start after this, and mus
     forget_stale_kernels()
 
 
-# Drawing the figures of its report is nine tenths of a short run's time. Figures are made in every test, and drawn where a test
-# asks for `pictures`, and in processes of their own.
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
-DRAW, STREAMS = Figure.savefig, Axes.streamplot
-
-
-def leave_white(figure: Figure, target: Any, **options: object) -> None:
-    if isinstance(target, str | Path):
-        Path(target).write_bytes(PIXEL)
-    else:
-        target.write(PIXEL)
-
-
-Figure.savefig = leave_white  # type: ignore[method-assign]
-Axes.streamplot = lambda *given, **options: SimpleNamespace(lines=ScalarMappable())  # type: ignore[method-assign]
-
-
 @pytest.fixture
 def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that look at what is drawn."""
     monkeypatch.setattr(Figure, "savefig", DRAW)
     monkeypatch.setattr(Axes, "streamplot", STREAMS)
+
+
+# Importing torch is most of a short process's time. Processes that the package starts in a test are forked from one that has
+# imported everything; they are given memory and pipes and have ids, signals and ends as ever. They are spawned where a test asks
+# for `spawned`, and in commands that are processes of their own.
+CONTEXT, FORKS = multiprocessing.get_context, multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["forked"])
+
+
+def forked_where_spawned(method: str | None = None) -> Any:
+    if method != "spawn":
+        return CONTEXT(method)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        forkserver.ensure_running()
+    return FORKS
+
+
+multiprocessing.get_context = forked_where_spawned
+
+
+@pytest.fixture
+def spawned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of how processes start."""
+    monkeypatch.setattr(multiprocessing, "get_context", CONTEXT)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -101,6 +110,46 @@ def command_line(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[st
         return subprocess.run([Path(sys.executable).parent / "tenfold", *arguments], capture_output=True, text=True, cwd=tmp_path,
                               env=os.environ | {"COLUMNS": "200"}, timeout=300, **options)  # type: ignore[call-overload]
     return run
+
+
+class Command:
+    """Such a command under way, forked: what the tests need of `subprocess.Popen`."""
+
+    def __init__(self, arguments: tuple[str, ...], folder: Path, words: Path, largest: int) -> None:
+        import forked  # which calls a kernel: after the stale ones are gone
+        self.words, self.process = words, multiprocessing.get_context("spawn").Process(
+            target=forked.command, args=(arguments, folder, words, largest))
+        self.process.start()
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def communicate(self, timeout: float = 120) -> tuple[str, str]:
+        self.process.join(timeout)
+        assert self.returncode is not None, "it goes on and on"
+        return (self.words / "out").read_text(), (self.words / "err").read_text()
+
+
+@pytest.fixture
+def begin(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Command]]:
+    """Begins a command and lets the test go on beside it. Where its imports and its children are not what is tested."""
+    begun: list[Command] = []
+
+    def start(*arguments: str, largest: int = 0) -> Command:
+        begun.append(Command(arguments, tmp_path, tmp_path_factory.mktemp("words"), largest))
+        return begun[-1]
+    yield start
+    for command in begun:
+        command.process.kill()
+        command.process.join()
+        command.process.close()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,14 @@ ARROWS = {
 }
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         found |= {n.split(".")[1] for n in names if n.startswith("tenfold.")}
     return found
@@ -53,7 +59,7 @@ def test_agents_never_import_one_another() -> None:
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_nothing_is_pickled_or_evaluated(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import | ast.ImportFrom):
             assert not {a.name for a in node.names} & {"pickle", "shelve", "dill", "cloudpickle"}
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

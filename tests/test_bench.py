@@ -17,7 +17,9 @@ KEYS = {"name", "setting", "baseline", "candidate", "baseline_us", "candidate_us
         "candidate_bytes"}
 
 
-def test_a_pair_is_timed_with_its_equality_and_its_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pair_is_timed_with_its_equality_and_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                          capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
     assert main(["bench", "ops.adam.adam_numba", "--json", str(tmp_path / "rows.json")]) == 0
     found = json.loads((tmp_path / "rows.json").read_text())
     (row,) = found["rows"]
@@ -31,6 +33,7 @@ def test_a_pair_is_timed_with_its_equality_and_its_memory(tmp_path: Path, capsys
 
 
 def test_a_pair_that_is_not_equal_is_said_and_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
     all_pairs()
     true = PAIRS["ops.adam.adam_numba"]
 
@@ -53,10 +56,10 @@ def test_the_update_benchmark_compares_parameters_with_the_frozen_program(monkey
         assert row["candidate_bytes"] < row["baseline_bytes"]
 
 
-def test_names_are_listed_and_an_unknown_one_names_the_nearest(tenfold: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    listed = tenfold("bench", "--list").stdout.split("\n")
+def test_names_are_listed_and_an_unknown_one_names_the_nearest(here: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    listed = here("bench", "--list").stdout.split("\n")
     assert {"dqn-update", "dqn-update-full", "per", "cartpole-dqn", "eight-seeds", "ops.mlp.mlp_forward"} <= set(listed)
-    done = tenfold("bench", "dqn-updat")
+    done = here("bench", "dqn-updat")
     assert done.returncode == 2 and "dqn-update" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -83,11 +86,11 @@ def test_a_profile_covers_the_time_and_names_the_largest_cost(tmp_path: Path) ->
     assert {e["name"] for e in events if e["ph"] == "X" and e["pid"] == 1} == {"act", "env", "store", "update"}
 
 
-def test_profile_from_the_command_line(tenfold: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
-    done = tenfold("profile", "cartpole", "--engine", "fused", "--for", "200", "--agent.learning-starts", "100")
+def test_profile_from_the_command_line(here: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    done = here("profile", "cartpole", "--engine", "fused", "--for", "200", "--agent.learning-starts", "100")
     assert done.returncode == 0, done.stderr
     assert "largest cost" in done.stdout and (tmp_path / "profile.json").exists()
-    assert tenfold("profile", "cartpole", "--engine", "quick").returncode == 2
+    assert here("profile", "cartpole", "--engine", "quick").returncode == 2
 
 
 @pytest.mark.parametrize(("what", "flags", "engines"), [

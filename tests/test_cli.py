@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -199,8 +200,9 @@ def test_environment_arguments_reach_the_environment(here) -> None:
     assert "FrozenLake-v1(is_slippery=false, map_name=8x8)" in here("eval", "lake", "--episodes", "2").stdout
 
 
-def test_a_users_own_environment_by_module(tenfold, tmp_path: Path) -> None:
+def test_a_users_own_environment_by_module(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())  # to which a command adds the folder it is in
     (tmp_path / "my_module.py").write_text("import gymnasium\ngymnasium.register('Mine-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=7)\n")
-    done = tenfold("train", "dqn", "--env", "my_module:Mine-v0", *QUICK, "--out", "mine", "--quiet")
+    done = here("train", "dqn", "--env", "my_module:Mine-v0", *QUICK, "--out", "mine", "--quiet")
     assert done.returncode == 0, done.stderr
-    assert max(json.loads(tenfold("eval", "mine", "--episodes", "9", "--json").stdout)["lengths"]) == 7
+    assert max(json.loads(here("eval", "mine", "--episodes", "9", "--json").stdout)["lengths"]) == 7

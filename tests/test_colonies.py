@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tenfold as ten
+from tenfold import filming
 from tenfold.cli import finish_seeds, main
 from tenfold.colonies import Deployment, Trial, mean_numbers, paths_figure, pooled
 from tenfold.envs.durotaxis_setting import ACTIONS, WEIGHTS
@@ -42,8 +43,10 @@ def run(once: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def few_scripted_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_scripted_episodes_and_short_films(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = filming.write_gif
     monkeypatch.setattr("tenfold.colonies.YARDSTICK", 64)
+    monkeypatch.setattr(filming, "write_gif", lambda path, frames, rate: whole(path, frames[:2], rate))
 
 
 def test_tables_of_other_checkpoints_seeds_and_episodes_stand_side_by_side(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import tenfold as ten
 from tenfold.cli import main
-from tenfold.compare import compare, table_of
+from tenfold.compare import Comparison, compare, table_of
 from tenfold.config import to_mapping
 from tenfold.envs.recording import read_recording
 from tenfold.errors import UserError
@@ -86,12 +86,17 @@ def test_many_seeds_are_runs_like_any_others(tmp_path: Path, capsys: pytest.Capt
     assert f"error of the field {alone['field_error']:.3f}" in words and "R²: mean" in words and "seed 1" in words
 
 
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    return compare(quick(), ("active", "zero"), 2, tmp_path_factory.mktemp("compared") / "all", jobs=1, quiet=True)
+
+
 @pytest.mark.usefixtures("pictures")
 def test_policies_are_compared_in_a_table_and_a_figure_and_go_on_where_they_stopped(
-        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = compare(quick(), ("active", "zero"), 2, tmp_path / "all", jobs=1, quiet=True)
+        compared: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compared
     assert set(found.rows) == {"active", "zero"} and found.rows["zero"]["field_error"]["seeds"] == 2
-    assert (found.path / "compare.png").stat().st_size > 1000 and "error of the field" not in (found.path / "compare.json").read_text()
+    assert "error of the field" not in (found.path / "compare.json").read_text()
     head, *lines = table_of(found.rows)
     assert head[:4] == ["policy", "steps", "field error", "95 % interval"]
     assert [line[0] for line in lines] == ["active", "zero", "ARX, data of active", "ARX, data of zero"]
@@ -99,22 +104,21 @@ def test_policies_are_compared_in_a_table_and_a_figure_and_go_on_where_they_stop
     error = np.mean(fitted[-1]["field_errors"])  # type: ignore[call-overload]
     assert lines[1][2] == f"{error:.3f}"  # of two seeds the interquartile mean is the mean
     written = {policy: (found.path / policy / "metrics.jsonl").read_bytes() for policy in ("active", "zero")}
-    more = compare(quick(), ("active", "zero", "random"), 2, tmp_path / "all", jobs=1, quiet=True)
-    assert list(more.rows) == ["active", "zero", "random"]
+    more = compare(quick(), ("active", "zero", "random"), 2, found.path, jobs=1, quiet=True)
+    assert list(more.rows) == ["active", "zero", "random"] and (found.path / "compare.png").stat().st_size > 1000
     assert all((found.path / policy / "metrics.jsonl").read_bytes() == content for policy, content in written.items())
-    fewer = compare(quick(), ("random",), 2, tmp_path / "all", jobs=1, quiet=True)  # all that are there stay
+    fewer = compare(quick(), ("random",), 2, found.path, jobs=1, quiet=True)  # all that are there stay
     about = json.loads((found.path / "compare.json").read_text())
     assert list(fewer.rows) == list(about["results"]) == about["policies"] == ["active", "zero", "random"]
     assert all(f"{policy}/report.html" in (found.path / "report.html").read_text() for policy in about["policies"])
     assert main(["eval", str(found.path)]) == 2 and f"name one of them, {found.path / 'active'} or" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"holds a comparison with another agent\.lr"):
-        compare(quick(agent=QUICK["agent"] | {"lr": 0.5}), ("zero",), 2, tmp_path / "all", quiet=True)  # type: ignore[operator]
+        compare(quick(agent=QUICK["agent"] | {"lr": 0.5}), ("zero",), 2, found.path, quiet=True)  # type: ignore[operator]
 
 
-def test_members_of_a_comparison_equal_runs_of_their_seeds(tmp_path: Path) -> None:
-    compare(quick(), ("active",), 2, tmp_path / "all", jobs=1, quiet=True)
+def test_members_of_a_comparison_equal_runs_of_their_seeds(compared: Comparison, tmp_path: Path) -> None:
     alone = ten.train(quick(seed=1), tmp_path / "alone", quiet=True)
-    stacked = [row["field_errors"][1] for row in rows_of(tmp_path / "all" / "active") if row["kind"] == "fit"]  # type: ignore[index]
+    stacked = [row["field_errors"][1] for row in rows_of(compared.path / "active") if row["kind"] == "fit"]  # type: ignore[index]
     assert stacked == pytest.approx([row["field_error"] for row in rows_of(alone.path) if row["kind"] == "fit"], rel=1e-4)
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,34 +49,30 @@ def test_member_i_equals_the_run_of_seed_i_alone(four: Path, tmp_path: Path) -> 
     assert contents(alone.path) != contents(four / "seed-3")
 
 
-def test_seeds_that_were_killed_go_on_and_end_as_if_they_never_stopped(four: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tenfold.cli", "train", str(four / "config.yaml"), "--seeds", "3,5", "--out",
-               str(tmp_path / "cut"), "--quiet"]
-    process = subprocess.Popen(command)
+def test_seeds_that_were_killed_go_on_and_end_as_if_they_never_stopped(four: Path, begin: Callable[..., Any], tmp_path: Path) -> None:
+    process = begin("train", str(four / "config.yaml"), "--seeds", "3,5", "--jobs", "1", "--out", "cut", "--quiet")
     deadline = time.monotonic() + 120
     while not (tmp_path / "cut" / "seed-3" / "metrics.jsonl").exists():
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
     time.sleep(0.5)  # the kernel ends the workers with their parent
     resume_seeds(tmp_path / "cut", jobs=1, quiet=True)
     for seed in (3, 5):
         assert contents(tmp_path / "cut" / f"seed-{seed}") == contents(four / f"seed-{seed}")
 
 
-def test_ctrl_c_saves_every_seed_and_says_how_to_go_on(small_run: Callable[..., Run], tmp_path: Path) -> None:
+def test_ctrl_c_saves_every_seed_and_says_how_to_go_on(small_run: Callable[..., Run], begin: Callable[..., Any], tmp_path: Path) -> None:
     import yaml
 
     from tenfold.config import to_mapping
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(to_mapping(small_run(steps=10**7))))
-    process = subprocess.Popen([sys.executable, "-m", "tenfold.cli", "train", str(tmp_path / "run.yaml"), "--seeds", "3", "--jobs", "2",
-                                "--out", str(tmp_path / "many"), "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = begin("train", "run.yaml", "--seeds", "3", "--jobs", "2", "--out", str(tmp_path / "many"), "--quiet")
     deadline = time.monotonic() + 120
     while not all((tmp_path / "many" / f"seed-{s}" / "metrics.jsonl").exists() for s in (0, 1)):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.05)
-    time.sleep(1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -88,6 +85,7 @@ def test_ctrl_c_saves_every_seed_and_says_how_to_go_on(small_run: Callable[..., 
         assert Checkpoints(folder, run.keep).latest()[2]["step"] > 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_processes_start_is_a_stop_like_any_other(small_run: Callable[..., Run], tmp_path: Path) -> None:
     import yaml
 

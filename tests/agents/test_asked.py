@@ -1,7 +1,5 @@
 """A loaded explorer answers: the field in either coordinates, states, forecasts, and the next experiment."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -205,14 +203,14 @@ def test_every_policy_acts_on_an_observation_and_wrong_ones_are_refused() -> Non
         made({}).act(np.full(5, np.nan))
 
 
-def test_the_documented_python_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_python_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "docs" / "dynamics.md").read_text()
     code = next(part for part in text.split("```python\n")[1:] if "agent.begin()" in part).split("```")[0]
     monkeypatch.chdir(tmp_path)
     ten.train(named("limit-cycle", {"steps": 60, "eval_every": 0, "agent": {"learning_starts": 30, "first_updates": 3}}),
               "runs/limit-cycle", quiet=True)
-    done = subprocess.run([sys.executable, "-c", code + "\nprint(states.shape, ahead.shape, action.shape)"], capture_output=True, text=True)
-    assert done.stdout.strip() == "(50, 2) (41, 10, 20) (2,)", done.stderr
+    exec(code + "\nprint(states.shape, ahead.shape, action.shape)", {})
+    assert capsys.readouterr().out.strip() == "(50, 2) (41, 10, 20) (2,)"
 
 
 # what trains when -------------------------------------------------------------------------------------------------------------------

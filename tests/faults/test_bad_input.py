@@ -204,7 +204,8 @@ def test_overwrite_keeps_the_old_run_when_the_new_one_cannot_be_written(finished
     assert [p.name for p in finished.parent.iterdir()] == ["run"]
 
 
-def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(small_run, tmp_path: Path) -> None:
+def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(small_run, tmp_path: Path,
+                                                                                monkeypatch: pytest.MonkeyPatch) -> None:
     """CliffWalking has no time limit: an untrained greedy policy walks against a wall for ever."""
     import os
     import signal
@@ -218,12 +219,15 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
     assert max(play(run.env, agent, greedy(agent), 2, 0, limit=50).lengths) <= 50
     forever = small_run({"learning_starts": 10_000}, env="CliffWalking-v1", steps=200, eval_every=100, episode_limit=10**9,
                         eval_steps=10**9)
-    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    def interrupted(*arguments, **named):
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return play(*arguments, **named)
+    monkeypatch.setattr("tenfold.training.play", interrupted)
     result = train(forever, tmp_path / "heard", quiet=True)
     assert (result.interrupted, result.step) == (signal.SIGINT, 100)
     config = tmp_path / "heard" / "config.yaml"
     assert '"kind": "eval"' not in (tmp_path / "heard" / "metrics.jsonl").read_text() and config.exists()
-    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     assert resume(tmp_path / "heard", quiet=True).step == 100  # the evaluation it owes comes first
 
 

@@ -1,11 +1,8 @@
 """Signals and disks: the state is kept, the previous checkpoint stays, and the resume command is printed."""
 
 import os
-import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -21,11 +18,6 @@ LONG = ["train", "dqn", "--steps", "1M", "--agent.learning-starts", "100", "--ag
         "--checkpoint-every", "100", "--log-every", "100", "--out", "run"]
 
 
-def start(folder: Path, *more: str, **options: object) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "tenfold.cli", *LONG, *more], cwd=folder, text=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, **options)  # type: ignore[call-overload]
-
-
 def wait_for(condition, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -34,8 +26,8 @@ def wait_for(condition, seconds: float = 120) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)])
-def test_a_signal_saves_and_prints_the_resume_command(number: signal.Signals, code: int, tmp_path: Path) -> None:
-    process = start(tmp_path, "--checkpoint-every", "0")
+def test_a_signal_saves_and_prints_the_resume_command(number: signal.Signals, code: int, begin, tmp_path: Path) -> None:
+    process = begin(*LONG, "--checkpoint-every", "0")
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
@@ -48,8 +40,8 @@ def test_a_signal_saves_and_prints_the_resume_command(number: signal.Signals, co
 
 
 @pytest.mark.parametrize("delay", [pytest.param(0.0, marks=pytest.mark.slow), 0.05, pytest.param(0.2, marks=pytest.mark.slow)])
-def test_ctrl_c_during_checkpoints_leaves_a_run_that_resumes(delay: float, tmp_path: Path) -> None:
-    process = start(tmp_path, "--checkpoint-every", "1")  # it does little else
+def test_ctrl_c_during_checkpoints_leaves_a_run_that_resumes(delay: float, begin, tmp_path: Path) -> None:
+    process = begin(*LONG, "--checkpoint-every", "1")  # it does little else
     wait_for(lambda: list((tmp_path / "run" / "checkpoints").glob("step-*")))
     time.sleep(delay)
     process.send_signal(signal.SIGINT)
@@ -62,8 +54,8 @@ def test_ctrl_c_during_checkpoints_leaves_a_run_that_resumes(delay: float, tmp_p
     assert resume(tmp_path / "run", note["step"] + 20, quiet=True).step == note["step"] + 20
 
 
-def test_ctrl_c_before_the_first_step_ends_quietly(tmp_path: Path) -> None:
-    process = start(tmp_path)
+def test_ctrl_c_before_the_first_step_ends_quietly(begin, tmp_path: Path) -> None:
+    process = begin(*LONG)
     wait_for(lambda: (tmp_path / "run" / "run.json").exists())
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -137,13 +129,11 @@ def test_a_checkpoint_of_another_run_is_refused(small_run, finished_once: Path, 
 # full disks -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_does_not_end_the_run_and_the_previous_checkpoint_stays(tmp_path: Path) -> None:
+def test_a_full_disk_does_not_end_the_run_and_the_previous_checkpoint_stays(begin, tmp_path: Path) -> None:
     """Files are limited to 24 KB, as if the disk were full: early checkpoints fit, later ones (more rows) do not."""
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (24_000, 24_000))
     command = ["--steps", "3000", "--agent.every", "50", "--agent.net.hidden", "4", "--agent.capacity", "12k", "--log-every", "500",
                "--checkpoint-every", "1000"]
-    process = start(tmp_path, *command, preexec_fn=limit)
+    process = begin(*LONG, *command, largest=24_000)
     _, err = process.communicate(timeout=120)
     assert "Warning: cannot save a checkpoint at step" in err and "training goes on" in err
     assert process.returncode == 2 and "Traceback" not in err

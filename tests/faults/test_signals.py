@@ -150,6 +150,7 @@ def test_a_worker_that_is_lost_is_named_and_the_others_are_told_to_stop(what: st
     assert (stopped_by, errors, sorted(begun)) == (0, {1: error}, sorted(["waits", what]))
 
 
+@pytest.mark.usefixtures("spawned")  # whoever forks is no parent that could be called
 def test_a_signal_stops_all_workers_and_is_no_error(tmp_path: Path) -> None:
     assert work_through(tmp_path, "calls its parent", "d") == (signal.SIGINT, {}, ["calls its parent"])
 

@@ -1,10 +1,10 @@
 """The ring: what goes in comes out, nothing is converted, nobody waits awake, no row is torn, no death spoils it."""
 
-import multiprocessing
 import os
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.context import SpawnContext
 from typing import Any
 
 import memory_children as children
@@ -15,7 +15,7 @@ from tenfold.errors import ConfigError, UserError
 from tenfold.memory.ring import HEAD, WRITING, Ring, RowError, TornRow
 from tenfold.memory.shared import wait_for
 
-SPAWN = multiprocessing.get_context("spawn")
+SPAWN = SpawnContext()
 PAIR = {"obs": ((4,), np.float32), "reward": ((), np.float32)}
 
 

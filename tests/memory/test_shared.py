@@ -1,10 +1,10 @@
 """Shared memory and signals: by handle only, poison before the first write, nothing left behind, asleep while waiting."""
 
-import multiprocessing
 import os
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.context import SpawnContext
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tenfold.memory.ring import Ring
 from tenfold.memory.shared import Segment, Signal, container_room, wait_for
 from tenfold.memory.weights import Weights
 
-SPAWN = multiprocessing.get_context("spawn")
+SPAWN = SpawnContext()
 
 
 def start(target: Callable[..., None], *arguments: Any) -> Any:

@@ -1,8 +1,8 @@
 """Weights by version: never mixed, never older than said, and a killed learner leaves the last whole version."""
 
-import multiprocessing
 import os
 import time
+from multiprocessing.context import SpawnContext
 from typing import Any
 
 import memory_children as children
@@ -12,7 +12,7 @@ import pytest
 from tenfold.memory import weights as module
 from tenfold.memory.weights import Weights
 
-SPAWN = multiprocessing.get_context("spawn")
+SPAWN = SpawnContext()
 
 
 def test_a_version_is_read_once_with_its_step() -> None:

@@ -1,8 +1,6 @@
 """Two processes never write into one run's folder."""
 
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -24,9 +22,9 @@ def finished(tmp_path: Path, small_run) -> Path:
     return tmp_path / "run"
 
 
-def test_a_run_that_trains_is_neither_resumed_nor_replaced_and_is_free_once_its_process_is_killed(tmp_path: Path, small_run) -> None:
+def test_a_run_that_trains_is_neither_resumed_nor_replaced_and_is_free_once_its_process_is_killed(begin, tmp_path: Path, small_run) -> None:
     settings = ["--steps", "10M", "--agent.learning-starts", "100", "--agent.capacity", "5k", "--eval-every", "0", "--log-every", "100"]
-    process = subprocess.Popen([sys.executable, "-m", "tenfold.cli", "train", "dqn", *settings, "--out", "run", "--quiet"], cwd=tmp_path)
+    process = begin("train", "dqn", *settings, "--out", "run", "--quiet")
     run, deadline = tmp_path / "run", time.monotonic() + 120
     while not (run / "metrics.jsonl").exists():
         assert time.monotonic() < deadline and process.poll() is None
@@ -40,7 +38,7 @@ def test_a_run_that_trains_is_neither_resumed_nor_replaced_and_is_free_once_its_
     assert main(["report", str(run)]) == 0 and load(run)  # looking is not writing
     assert process.poll() is None
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.communicate()
     assert train(small_run(), run, overwrite=True, quiet=True).step == 600
 
 

@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,22 +89,21 @@ def test_other_environments_resume_exactly_too(changes: dict[str, object], small
     assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
 
 
-def test_kill_9_of_the_real_process_and_resume(tmp_path: Path) -> None:
+def test_kill_9_of_the_real_process_and_resume(here: Callable[..., Any], begin: Callable[..., Any], tmp_path: Path) -> None:
     flags = ["train", "dqn", "--env", "LunarLander-v3", "--steps", "1800", "--agent.learning-starts", "200", "--checkpoint-every", "300",
              "--eval-every", "900", "--eval-episodes", "1", "--log-every", "100", "--agent.replay", "prioritized", "--agent.n-step", "3"]
-    command = [sys.executable, "-m", "tenfold.cli"]
-    subprocess.run([*command, *flags, "--out", "straight", "--quiet"], cwd=tmp_path, check=True, capture_output=True)
-    process = subprocess.Popen([*command, *flags, "--out", "broken", "--quiet"], cwd=tmp_path, stderr=subprocess.PIPE)
+    assert here(*flags, "--out", "straight", "--quiet").returncode == 0
+    process = begin(*flags, "--out", "broken", "--quiet")
     saved = tmp_path / "broken" / "checkpoints"
     deadline = time.monotonic() + 120
     while len(list(saved.glob("step-*"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
+    process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert max(int(p.stem[5:]) for p in saved.glob("step-*")) < 1800
-    done = subprocess.run([*command, "resume", "broken", "--quiet"], cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert "mean return" in done.stdout
+    done = here("resume", "broken", "--quiet")
+    assert done.returncode == 0 and "mean return" in done.stdout
     assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
 
 
