@@ -256,18 +256,16 @@ def finish(result: Any) -> int:
               if result.finished else
               f"Stopped at step {result.step:,} and saved. Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
+    from tenfold.judging import evaluations, onward, tell_fit
     if result.mean_return is not None:
         print(f"mean return of the last {result.episodes} training episodes: {result.mean_return:.2f} (exploring)")
     if result.best_evaluation is not None and result.run.agent.name == "explorer":
         from tenfold.envs.recording import is_recording
-        from tenfold.judging import tell_fit
         from tenfold.record.seeds import latest_row
         tell_fit(latest_row(result.path / "metrics.jsonl", "fit"), "on steps that choose the best checkpoint"
                  if is_recording(result.run.env) else "")
     elif result.best_evaluation is not None:
-        told = "" if result.best_success is None else f", success {result.best_success:.1%}"
-        print(f"best evaluation: {result.best_evaluation:.2f}{told} ({result.run.eval_policy})")
-    from tenfold.judging import onward
+        print(evaluations(result))
     print(f"results: {result.path}   report: {result.path / 'report.html'}   {onward(result)}")
     return 0
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, g
 import yaml
 
 from tenfold.errors import ConfigError
-from tenfold.words import OURS, SUCH_AS
+from tenfold.words import ANSWERS, OURS, SUCH_AS
 
 LARGEST = 2**63 - 1  # of any number in the settings: what an int64 holds
 MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9}
@@ -315,9 +315,22 @@ def describe(hint: Any) -> str:
     return words.get(hint, "text")
 
 
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted names ("agent.lr") as groups within groups."""
+    found: dict[str, Any] = {}
+    for path, value in settings.items():
+        *groups, name = str(path).split(".")
+        level = found
+        for group in groups:
+            level = level.setdefault(group, {})
+        level[name] = level[name] | nested(value) if isinstance(level.get(name), dict) and isinstance(value, Mapping) else value
+    return found
+
+
 def nearest(word: object, known: tuple[object, ...] | list[str]) -> str:
-    found = get_close_matches(str(word), [str(k) for k in known], 1, 0.5)
-    return f" (did you mean {found[0]}?)" if found else ""
+    spelled = {str(own).lower().lstrip("-"): str(own) for own in known}
+    found = get_close_matches(str(word).lower().lstrip("-"), spelled, 1, 0.6)
+    return f" (did you mean {spelled[found[0]]}?)" if found else ""
 
 
 def known_as(cls: type[Config], word: str) -> str:
@@ -326,6 +339,8 @@ def known_as(cls: type[Config], word: str) -> str:
         return found
     if word in OURS:  # one of another group, or of another agent
         return f": tenfold calls it {' or '.join(OURS[word])}"
+    if word in ANSWERS:
+        return f": {ANSWERS[word]}"
     return nearest_setting(cls, word)
 
 

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, NoReturn
 
-from tenfold.config import Leaf, called_here, describe, leaves_of, nearest, show
+from tenfold.config import Leaf, called_here, describe, leaves_of, nearest, nested, show
 from tenfold.errors import UserError
 from tenfold.explorer_settings import Explorer
 from tenfold.settings import Run, named
+from tenfold.words import ANSWERS
 
 SETTINGS = ("train", "profile")  # commands that take every setting of a run
 ALL = "--help-all"
@@ -42,12 +43,16 @@ class Parser(argparse.ArgumentParser):
 def meant_by(flag: str, known: list[str], run: Run | None) -> str:
     """What to write instead of an unknown flag: our name for it, first among the settings of the run's agent."""
     word = flag.lstrip("-").replace("-", "_").split(".")[-1]
-    for leaves in (leaves_for(run), leaves_for(None)):
+    own = leaves_for(run)
+    for leaves in (own, leaves_for(None)):
         there = {leaf.flag: leaf for leaf in leaves if leaf.flag in known}
         same = [own for own, leaf in there.items() if leaf.path.split(".")[-1] == word]
         if found := called_here(there, word) or (f": write {' or '.join(same)}" if same else ""):
             return found
-    return nearest(flag, known)
+        if word in ANSWERS:
+            return f": {ANSWERS[word]}"
+    others = {leaf.flag for leaf in leaves_for(None)} - {leaf.flag for leaf in own}
+    return nearest(flag, [one for one in known if one not in others])
 
 
 def run_in(given: Sequence[str]) -> Run | None:
@@ -102,12 +107,4 @@ def add_setting(group: Any, leaf: Leaf, run: Run | None = None, hidden: bool = F
 
 def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
     """The flags that were given, as nested settings."""
-    nested: dict[str, Any] = {}
-    for leaf in leaves_of(Run):
-        if leaf.path in vars(arguments):
-            *groups, name = leaf.path.split(".")
-            level = nested
-            for group in groups:
-                level = level.setdefault(group, {})
-            level[name] = vars(arguments)[leaf.path]
-    return nested
+    return nested({leaf.path: vars(arguments)[leaf.path] for leaf in leaves_of(Run) if leaf.path in vars(arguments)})

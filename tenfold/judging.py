@@ -20,7 +20,7 @@ from tenfold.record.files import replace_file
 from tenfold.record.fits import shortfall
 from tenfold.record.folder import RunFolder
 from tenfold.record.metrics import rank, read_rows
-from tenfold.record.seeds import SeedsFolder, left_out, sentence, together
+from tenfold.record.seeds import SeedsFolder, latest_row, left_out, sentence, together
 from tenfold.training import Result, agent_of, load
 
 if TYPE_CHECKING:  # only explorers need it
@@ -69,8 +69,11 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
         "run": str(path), "env": env, "policy": how, "checkpoint": checkpoint, "step": trial.step, "seed": seed,
         "episodes": score.episodes, "mean_return": score.mean_return, "std_return": score.std_return, "returns": score.returns,
         "lengths": score.lengths, "random_mean_return": random.mean_return, "random_std_return": random.std_return}
-    if checkpoint != "best" and there == Deployment() and (best := clearly_better(folder, trial.step, score)):
-        found["best"] = best
+    if checkpoint != "best" and there == Deployment():
+        best = clearly_better(folder, found | {"success_rate": score.success_rate})
+        found |= {"best": best} if best else {}
+    if score.cut:
+        found["cut"] = score.cut
     if score.infos[0].get("each"):
         found["agents"] = [sum(own) / len(own) for own in zip(*(info["each"] for info in score.infos), strict=True)]
     if jobshops.is_job_shop(run.env):
@@ -91,22 +94,33 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
     return found
 
 
-def clearly_better(folder: RunFolder, step: int, score: Score) -> dict[str, Any] | None:
-    """The evaluation that chose the best checkpoint, where what was just played, of another step, is clearly worse than it: by
+def clearly_better(folder: RunFolder, played: dict[str, Any]) -> dict[str, Any] | None:
+    """The evaluation that chose the best checkpoint, where what was `played`, of another step, is clearly worse than it: by
     more than two standard errors, and by more than a tenth of the range of what the run has been through."""
     rows = [row for row in read_rows(folder.metrics) if row["kind"] == "eval"]
-    best = max(rows, key=rank, default={"step": step})
-    if best["step"] == step or not (folder.checkpoints / BEST).exists():
+    best = max(rows, key=rank, default=played)
+    if best["step"] == played["step"] or not (folder.checkpoints / BEST).exists():
         return None
     if "success_rate" in best:
-        p, q = best["success_rate"], score.success_rate or 0.0
+        p, q = best["success_rate"], played.get("success_rate") or 0.0
         gain, variances, spread = p - q, (p * (1 - p), q * (1 - q)), 1.0
     else:
-        means = [score.mean_return, *(row["mean_return"] for row in rows)]
-        gain, spread = best["mean_return"] - score.mean_return, max(means) - min(means)
-        variances = best["std_return"] ** 2, score.std_return ** 2
-    error = math.sqrt(variances[0] / best["episodes"] + variances[1] / score.episodes)
+        means = [played["mean_return"], *(row["mean_return"] for row in rows)]
+        gain, spread = best["mean_return"] - played["mean_return"], max(means) - min(means)
+        variances = best["std_return"] ** 2, played["std_return"] ** 2
+    error = math.sqrt(variances[0] / best["episodes"] + variances[1] / played["episodes"])
     return best if gain > max(2 * error, spread / 10) else None
+
+
+def evaluations(result: Result) -> str:
+    """The last and the best of a run that ended, and which of its policies to take where they are far apart."""
+    last = latest_row(result.path / "metrics.jsonl", "eval")
+    told = "" if result.best_success is None else f", success {result.best_success:.1%}"
+    found = f"last {last['mean_return']:.2f}, " if last else ""
+    line = f"evaluations ({result.run.eval_policy}): {found}best {result.best_evaluation:.2f}{told}"
+    if last and clearly_better(RunFolder.open(result.path)[0], last):
+        line += f"\nNote: the last policy is clearly worse than the best one: tenfold eval {result.path} --checkpoint best"
+    return line
 
 
 def tell(found: dict[str, Any]) -> None:
@@ -115,6 +129,9 @@ def tell(found: dict[str, Any]) -> None:
     print(f"  trained  {found['mean_return']:10.2f} ± {found['std_return']:.2f}   (least {min(found['returns']):.2f}, "
           f"most {max(found['returns']):.2f})")
     print(f"  random   {found['random_mean_return']:10.2f} ± {found['random_std_return']:.2f}")
+    if "cut" in found:
+        print(f"  Note: {found['cut']} of {found['episodes']} episodes had not ended after {max(found['lengths']):,} steps and "
+              "were cut there (episode_limit).")
     if "scripted_mean_return" in found:
         print(f"  scripted {found['scripted_mean_return']:10.2f}")
     if "agents" in found:
@@ -148,7 +165,8 @@ def tell_seeds(found: dict[str, Any]) -> None:
     members, seeds = found["members"], found["played"]
     first = members[0]
     apart = len({member["step"] for member in members}) > 1  # while they train
-    print(f"{first['env']}, checkpoint {first['checkpoint']}, {first['episodes']} episodes each, {first['policy']}")
+    step = "" if apart else f" (step {first['step']:,})"
+    print(f"{first['env']}, checkpoint {first['checkpoint']}{step}, {first['episodes']} episodes each, {first['policy']}")
     shop = "greedy_makespan" in first
     for seed, member in zip(seeds, members, strict=True):
         more = f"   makespan {member['best_makespan']}, greedy {member['greedy_makespan']}" if shop else ""

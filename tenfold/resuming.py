@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tenfold.config import differing, merge, show, to_mapping
+from tenfold.config import differing, merge, nested, show, to_mapping
 from tenfold.errors import ConfigError
 from tenfold.settings import Exponential, Linear, Run
 
@@ -24,7 +24,8 @@ def paths_in(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
-    """The run as it goes on with other settings; one that cannot change is refused by its name."""
+    """The run as it goes on with other settings, nested or by dotted names; one that cannot change is refused by its name."""
+    change = nested(change)
     for path in paths_in(change):
         if path not in CHANGEABLE:
             raise ConfigError(path, "cannot change on resume, since what was saved was made with it: start a run of its own. "
@@ -43,6 +44,14 @@ def idle_from(run: Run) -> int | None:
     """The step from which on nothing is learned before the run ends, since the learning rate is 0."""
     lr = run.agent.lr
     return lr.steps if isinstance(lr, Linear | Exponential) and lr.end == 0 and lr.steps < run.steps else None
+
+
+def cut_short(run: Run) -> str:
+    """A sentence where a run ends before the schedule of its learning rate does: most often a preset with fewer steps."""
+    lr = run.agent.lr
+    if not isinstance(lr, Linear | Exponential) or lr.steps <= run.steps:
+        return ""
+    return f"agent.lr = {show(lr)} is made for {lr.steps:,} steps, and this run ends at {run.steps:,}."
 
 
 def constant_from(before: Run, run: Run) -> str:

@@ -421,9 +421,8 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
             raise ConfigError("", f"{what} is not there: give a YAML file, a preset or an agent (tenfold list shows them).")
         base = read_yaml(Path(what))
     else:
-        known = [*presets(), *AGENTS]
-        raise ConfigError("", f"{what} is no preset, agent or YAML file{nearest(what, known)}: "
-                          f"choose one of {', '.join(known)}, or a file that ends in .yaml.")
+        raise ConfigError("", f"{what} is no preset, agent or YAML file{nearest(what, [*AGENTS, *presets()])}: agents are "
+                          f"{', '.join(AGENTS)}, presets {', '.join(presets())}; a file ends in .yaml.")
     return Run.of(merge(base, change or {}))
 
 

@@ -35,7 +35,6 @@ THEIRS = {
     "agent.target_kl": "kl_target",
     "agent.normalize_advantage": "norm_adv normalize_advantages standardize_advantages",
     "agent.normalize_obs": "norm_obs normalize_observations",
-    "agent.reward_scale": "norm_reward normalize_reward",
     "agent.squash": "squash_output",
     "agent.std": "log_std_init initial_std",
     # dqn
@@ -58,6 +57,20 @@ THEIRS = {
 # how a value is written that is not a number of theirs
 SUCH_AS = {"agent.explore": "epsilon(linear(1, 0.05, 10k))", "agent.target": "polyak(0.005) or hard(500)",
            "agent.replay": "prioritized(0.6)", "agent.distribution": "quantile(32)", "agent.net.hidden": "64,64"}
+# what is no setting here -> what to say of it
+NONE_HERE = {
+    "tensorboard_log tensorboard logdir log_dir": "TensorBoard's files are always written, to RUN/tensorboard",
+    "track wandb use_wandb wandb_project_name": "there is no tracker: RUN/metrics.jsonl and RUN/tensorboard hold all there is",
+    "norm_reward normalize_reward vec_normalize": "rewards are not normalised; --agent.reward-scale multiplies them by a number "
+                                                  "(ppo)",
+    "verbose": "the progress line is always shown; --quiet leaves it out",
+    "policy policy_type": "the network follows from the observations; --agent.net.hidden 64,64 sets its layers",
+    "optimizer optimizer_class optim": "Adam is the only one",
+    "callback callbacks early_stopping stop_train_callback": "there are no callbacks",
+    "use_sde sde_sample_freq": "there is no state-dependent exploration",
+    "best": "--checkpoint best plays the best checkpoint",
+    "capture_video record_video render": "tenfold eval RUN --video films a policy"}
+ANSWERS = {word: answer for words, answer in NONE_HERE.items() for word in words.split()}
 OURS: dict[str, list[str]] = {}
 for ours, theirs in THEIRS.items():
     for theirs_word in theirs.split():

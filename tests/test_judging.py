@@ -4,15 +4,17 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tenfold.cli import main
-from tenfold.judging import clearly_better
-from tenfold.playing import Score
+from tenfold.judging import clearly_better, evaluations
 from tenfold.record.folder import RunFolder
 from tenfold.record.seeds import SeedsFolder
 from tenfold.settings import Run
+from tenfold.training import train
 
 
 def test_seeds_that_are_still_to_begin_are_left_out_and_named(finished_once: Path, tmp_path: Path, small_run: Callable[..., Run],
@@ -50,15 +52,35 @@ def test_a_best_checkpoint_that_is_clearly_better_is_pointed_to(finished_once: P
     assert "Note" not in capsys.readouterr().out
 
 
+def at(step: int, mean: float, **more: float) -> dict[str, Any]:
+    return {"step": step, "mean_return": mean, "std_return": 0.0, "episodes": 20, **more}
+
+
 def test_clearly_is_more_than_chance_and_more_than_a_trifle(finished_once: Path, tmp_path: Path) -> None:
-    path, played = shutil.copytree(finished_once, tmp_path / "run"), Score([490.0] * 20, [490] * 20)
+    path, played = shutil.copytree(finished_once, tmp_path / "run"), at(600, 490.0)
     folder = evaluated(path, {"step": 100, "mean_return": 10.0}, {"step": 200, "mean_return": 500.0}, {"step": 600, "mean_return": 500.0})
-    assert clearly_better(folder, 600, played) is None  # 10 of 490 that the run came
-    assert clearly_better(folder, 600, Score([400.0] * 20, [400] * 20)) == {"kind": "eval", "episodes": 10, "std_return": 0.0,
-                                                                           "step": 200, "mean_return": 500.0}
-    assert clearly_better(folder, 200, Score([0.0], [1])) is None  # that very checkpoint was played
+    assert clearly_better(folder, played) is None  # 10 of 490 that the run came
+    assert clearly_better(folder, at(600, 400.0)) == {"kind": "eval", "episodes": 10, "std_return": 0.0, "step": 200, "mean_return": 500.0}
+    assert clearly_better(folder, at(200, 0.0)) is None  # that very checkpoint was played
     noisy = evaluated(path, {"step": 200, "mean_return": 500.0, "std_return": 300.0}, {"step": 600, "mean_return": 10.0})
-    assert clearly_better(noisy, 600, Score([400.0] * 20, [400] * 20)) is None  # 100 by 10 episodes that differ by 300
+    assert clearly_better(noisy, at(600, 400.0)) is None  # 100 by 10 episodes that differ by 300
     goal = {"mean_return": 1.0, "success_rate": 1.0, "merit": 1.0}
     told = evaluated(path, {"step": 200} | goal, {"step": 600, "mean_return": 5.0, "success_rate": 0.0, "merit": 0.0})
-    assert clearly_better(told, 600, Score([5.0] * 20, [9] * 20, [{"success": False}] * 20)) is not None  # successes count, not returns
+    assert clearly_better(told, at(600, 5.0, success_rate=0.0)) is not None  # successes count, not returns
+
+
+def test_a_run_that_ended_names_its_last_evaluation_and_the_best_policy_where_that_is_clearly_better(finished_once: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(finished_once, tmp_path / "run")
+    run = SimpleNamespace(eval_policy="greedy")
+    result: Any = SimpleNamespace(path=path, run=run, best_success=None, best_evaluation=500.0)
+    evaluated(path, {"step": 100, "mean_return": 10.0}, {"step": 200, "mean_return": 500.0}, {"step": 600, "mean_return": 480.0})
+    assert evaluations(result) == "evaluations (greedy): last 480.00, best 500.00"
+    evaluated(path, {"step": 200, "mean_return": 500.0}, {"step": 600, "mean_return": 10.0})
+    assert evaluations(result) == ("evaluations (greedy): last 10.00, best 500.00\nNote: the last policy is clearly worse than the best one: "
+                                   f"tenfold eval {path} --checkpoint best")
+
+
+def test_episodes_that_were_cut_are_counted(tmp_path: Path, small_run: Callable[..., Run], capsys: pytest.CaptureFixture[str]) -> None:
+    train(small_run(steps=100, episode_limit=5), tmp_path / "run", quiet=True)
+    assert main(["eval", str(tmp_path / "run"), "--episodes", "2"]) == 0
+    assert "Note: 2 of 2 episodes had not ended after 5 steps and were cut there (episode_limit)." in capsys.readouterr().out

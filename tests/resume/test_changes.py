@@ -12,7 +12,7 @@ from tenfold.cli import main
 from tenfold.errors import ConfigError, UserError
 from tenfold.record.metrics import read_rows
 from tenfold.record.seeds import SeedsFolder
-from tenfold.resuming import changed_run, constant_from
+from tenfold.resuming import changed_run, constant_from, cut_short
 from tenfold.settings import Run, named
 
 
@@ -78,3 +78,17 @@ def test_changes_of_many_seeds_stay_with_their_folder(tmp_path: Path, small_run:
     again = SeedsFolder.open(tmp_path / "many")
     assert (again.run.steps, again.run.agent.lr) == (700, 1e-4)
     assert again.changes == {"steps": "700", "agent": {"lr": "1e-4"}}  # a member that was not there goes on with both
+
+
+def test_changes_are_nested_or_have_dotted_names() -> None:
+    run = Run.of({"steps": 100})
+    for change in ({"agent.lr": 1e-4, "steps": 200}, {"agent": {"lr": 1e-4}, "steps": 200}):
+        assert changed_run(run, change) == Run.of({"steps": 200, "agent": {"lr": 1e-4}})
+    with pytest.raises(ConfigError, match=r"agent\.gamma cannot change on resume"):
+        changed_run(run, {"agent.gamma": 0.9})
+
+
+def test_a_run_that_ends_before_its_learning_rates_schedule_is_told_so() -> None:
+    run = Run.of({"steps": 100, "agent": {"lr": "linear(1e-3, 0, 50k)"}})
+    assert cut_short(run) == "agent.lr = linear(start=0.001, end=0, steps=50000) is made for 50,000 steps, and this run ends at 100."
+    assert cut_short(Run.of({"steps": 100})) == cut_short(Run.of({"steps": 50_000, "agent": {"lr": "linear(1e-3, 0, 50k)"}})) == ""
