@@ -411,7 +411,7 @@ def test_a_signal_to_the_whole_group_saves_and_the_run_goes_on_bit_for_bit(
     os.killpg(process.pid, number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == code and "Traceback" not in err, err
-    assert processes_of(process.pid) == {}
+    wait_for(lambda: not processes_of(process.pid), 10)
     if when == "starting":  # nothing to save yet
         assert out == "" and err == "tenfold: stopped; what was saved before is untouched.\n" and not (tmp_path / "run").exists()
         return
