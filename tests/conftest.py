@@ -1,6 +1,7 @@
 """Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out, processes that start at once,
 and the slowest files."""
 
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -24,6 +25,7 @@ from tenfold.settings import DQN, Net, Run
 from tenfold.training import train
 
 torch.set_num_threads(1)
+gc.disable()  # until all tests are imported
 
 
 def forget_stale_kernels() -> None:
@@ -70,6 +72,12 @@ multiprocessing.get_context = forked_where_spawned
 def spawned(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of how processes start."""
     monkeypatch.setattr(multiprocessing, "get_context", CONTEXT)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays, and need not be looked through for garbage again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -120,6 +128,7 @@ class Command:
         self.words, self.process = words, multiprocessing.get_context("spawn").Process(
             target=forked.command, args=(arguments, folder, words, largest))
         self.process.start()
+        self.pid = self.process.pid
 
     @property
     def returncode(self) -> int | None:
@@ -129,7 +138,7 @@ class Command:
         return self.process.exitcode
 
     def send_signal(self, number: int) -> None:
-        os.kill(self.process.pid, number)
+        os.kill(self.pid, number)
 
     def communicate(self, timeout: float = 120) -> tuple[str, str]:
         self.process.join(timeout)
@@ -139,7 +148,7 @@ class Command:
 
 @pytest.fixture
 def begin(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Command]]:
-    """Begins a command and lets the test go on beside it. Where its imports and its children are not what is tested."""
+    """Begins a command in a session of its own and lets the test go on beside it. Where its imports are not what is tested."""
     begun: list[Command] = []
 
     def start(*arguments: str, largest: int = 0) -> Command:

@@ -6,6 +6,7 @@ import platform
 import sys
 import time
 import uuid
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -38,13 +39,15 @@ def machine_card() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    return {package: version_of(package) for package in PACKAGES}
+
+
+@cache  # reading a package's metadata takes milliseconds, and a resume asks for all of them
+def version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 class RunFolder:

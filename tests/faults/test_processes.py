@@ -356,8 +356,8 @@ def test_whoever_waits_uses_no_processor() -> None:
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Runs in a session of their own; afterwards no process of it may be there."""
+def begin_anew(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Runs as users begin them, in a session of their own; afterwards no process of it may be there."""
     begun: list[subprocess.Popen[str]] = []
 
     def start(*command: str, program: tuple[str, ...] = ("-m", "tenfold.cli")) -> subprocess.Popen[str]:
@@ -378,8 +378,8 @@ def trained(path: Path) -> dict[str, Any]:
     return Checkpoints(folder, run.keep).latest()[0]
 
 
-def test_a_killed_learner_takes_its_actors_along(begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
-    process = begin(*DQN, *LONG)
+def test_a_killed_learner_takes_its_actors_along(begin_anew: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    process = begin_anew(*DQN, *LONG)
     wait_for(lambda: len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) > 1)
     assert len(actors_of(process.pid)) == 2
     process.kill()
@@ -388,8 +388,8 @@ def test_a_killed_learner_takes_its_actors_along(begin: Callable[..., subprocess
 
 
 @pytest.mark.slow
-def test_a_learner_killed_while_actors_import_takes_them_along(begin: Callable[..., subprocess.Popen[str]]) -> None:
-    process = begin(*DQN, *LONG)
+def test_a_learner_killed_while_actors_import_takes_them_along(begin_anew: Callable[..., subprocess.Popen[str]]) -> None:
+    process = begin_anew(*DQN, *LONG)
     wait_for(lambda: len(actors_of(process.pid)) == 2)
     time.sleep(0.5)  # in which a child becomes Python, and no more
     process.kill()
@@ -401,16 +401,17 @@ def test_a_learner_killed_while_actors_import_takes_them_along(begin: Callable[.
     pytest.param(signal.SIGTERM, 143, "at work", marks=pytest.mark.slow), (signal.SIGTERM, 143, "saving"),
     pytest.param(signal.SIGINT, 130, "saving", marks=pytest.mark.slow)])
 def test_a_signal_to_the_whole_group_saves_and_the_run_goes_on_bit_for_bit(
-        number: signal.Signals, code: int, when: str, begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
-    command = [*DQN, "--actors", "1", "--ahead", "0", *(["--checkpoint-every", "2"] if when == "saving" else [])]
+        number: signal.Signals, code: int, when: str, begin: Callable[..., Any], tmp_path: Path) -> None:
+    command = [*DQN, "--ahead", "0", *(["--checkpoint-every", "2"] if when == "saving" else [])]
     process = begin(*command, *LONG)
     if when == "starting":
-        wait_for(lambda: len(actors_of(process.pid)) == 1)
+        wait_for(lambda: len(actors_of(process.pid)) == 2)
     else:
         wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
     os.killpg(process.pid, number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == code and "Traceback" not in err, err
+    wait_for(lambda: not processes_of(process.pid), 10)
     if when == "starting":  # nothing to save yet
         assert out == "" and err == "tenfold: stopped; what was saved before is untouched.\n" and not (tmp_path / "run").exists()
         return
@@ -426,9 +427,9 @@ def test_a_signal_to_the_whole_group_saves_and_the_run_goes_on_bit_for_bit(
 
 
 @pytest.mark.slow  # that a second one is not waited for is in test_signals.py
-def test_a_second_ctrl_c_stops_at_once(begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_a_second_ctrl_c_stops_at_once(begin_anew: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     """Also where an actor hangs, so that the first would wait for it."""
-    process = begin(*DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=hangs, only=0, after=70)", "--actors", "1")
+    process = begin_anew(*DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=hangs, only=0, after=70)", "--actors", "1")
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
@@ -441,12 +442,12 @@ def test_a_second_ctrl_c_stops_at_once(begin: Callable[..., subprocess.Popen[str
     assert time.monotonic() - start < 8
 
 
-def test_a_script_without_a_guard_gets_a_sentence_and_no_endless_spawn(begin: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_a_script_without_a_guard_gets_a_sentence_and_no_endless_spawn(begin_anew: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import tenfold as ten\n"
         "open('read', 'a').write('x')\n"
         "ten.train(ten.Run(env='CartPole-v1', where='processes', actors=2, steps=1000), out='run', quiet=True)\n")
-    process = begin(program=("script.py",))
+    process = begin_anew(program=("script.py",))
     _, err = process.communicate(timeout=100)
     assert process.returncode == 1 and not (tmp_path / "run").exists()
     assert err.strip().splitlines()[-1].endswith('every one of them reads the script: put what it does below `if __name__ == "__main__":`.')
