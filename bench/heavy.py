@@ -20,7 +20,7 @@ TURN, TURNS = 0.7, 7  # seconds of steps, turns of each
 
 def run_of(spins: int, actors: int, where: str, every: int = 4) -> Run:
     return Run.of({"env": f"heavy_environment:Heavy-v0(spins={spins})", "actors": actors, "where": where, "agent": {
-        "learning_starts": 100, "every": every, "net": {"hidden": [64, 64]}}})
+        "batch_size": 32, "learning_starts": 100, "every": every, "net": {"hidden": [64, 64]}}})
 
 
 def compare(name: str, cost: float, every: int = 4, **more: Any) -> dict[str, Any]:

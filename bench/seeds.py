@@ -10,7 +10,7 @@ from typing import Any
 from tenfold.measure import timed_row
 
 COMMAND = [sys.executable, "-m", "tenfold.cli", "train", "dqn", "--env", "CartPole-v1", "--steps", "100k", "--eval-every", "0",
-           "--checkpoint-every", "0", "--quiet"]
+           "--checkpoint-every", "0", "--agent.batch-size", "32", "--quiet"]
 SEEDS, TURNS = 8, 3
 
 

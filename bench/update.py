@@ -25,9 +25,8 @@ CHECKED, TOLERANCE = 20, 1e-4  # updates compared; largest difference of a param
 
 def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, Any]) -> Serial:
     """A place whose memory holds transitions of random play."""
-    agent = {"lr": LR, "gamma": 0.99, "target": "hard(500)", "adam_eps": 1e-8, "loss": "mse", "batch_size": batch,
-             "net": {"hidden": list(hidden)}, "capacity": 50_000, "learning_starts": FILLED,
-             **options}
+    agent = {"lr": LR, "gamma": 0.99, "target": "hard(500)", "adam_eps": 1e-8, "loss": "mse", "double": False,
+             "batch_size": batch, "net": {"hidden": list(hidden)}, "capacity": 50_000, "learning_starts": FILLED, **options}
     place = Serial(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": agent}))
     while place.step < FILLED:
         place.round(FILLED)

@@ -167,11 +167,11 @@ class DQN(Config):
     """which agent"""
     gamma: Share = 0.99
     """discount of the next step's value"""
-    lr: Schedule = 1e-3
+    lr: Schedule = 5e-4
     """learning rate of Adam: a number, linear(start, end, steps) or exponential(start, end, steps)"""
     adam_eps: Positive = 1e-8
     """Adam's denominator offset"""
-    batch_size: Count = 32
+    batch_size: Count = 128
     """transitions per micro-batch"""
     accumulate: Count = 1
     """micro-batches per gradient step: the effective batch is batch_size x accumulate, equal to one large batch"""
@@ -183,9 +183,9 @@ class DQN(Config):
     """environment steps between rounds of updates"""
     updates: Count = 1
     """gradient updates per round, run as one call"""
-    target: Hard | Polyak = Hard()
+    target: Hard | Polyak = Polyak()
     """bootstrap network: hard(every) or polyak(tau), counted in gradient updates"""
-    double: bool = False
+    double: bool = True
     """choose the next action by the online network and value it by the target network"""
     dueling: bool = False
     """value and advantages as separate outputs: Q = V + A - mean(A)"""

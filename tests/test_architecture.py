@@ -27,7 +27,7 @@ ARROWS = {
     "judging": {"agents", "colonies", "envs", "filming", "jobshops", "ops", "playing", "record", "training", "validation"},
     "seeds": {"training", "places", "record"}, "measure": {"ops", "record"}, "profiling": {"places", "record", "training"},
     "integrations": {"ops", "nets", "integrations"},
-    "config": {"words"}, "words": set(), "flags": {"config"}, "lent": {"errors"}, "errors": set(), "resuming": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"}, "graph_spaces": {"errors"},
+    "config": {"words"}, "words": set(), "flags": {"config", "words"}, "lent": {"errors"}, "errors": set(), "resuming": set(), "settings": {"config", "errors"}, "explorer_settings": {"config", "errors"}, "spaces": {"errors"}, "graph_spaces": {"errors"},
     "cli": {"flags", "training", "validation", "identified", "judging", "compare", "recordings", "jobshops", "colonies", "seeds", "measure", "profiling", "engines", "playing", "record", "envs", "ops", "__main__"}, "__main__": {"cli"},
     "__init__": {"ops", "training", "judging", "seeds", "recordings", "compare"},
 }

@@ -147,7 +147,7 @@ def test_version_and_help(tenfold) -> None:
 @pytest.mark.parametrize(("given", "there", "not_there"), [
     (["train", "--help"], ["--steps", "tenfold train dqn --help", "--help-all", "--agent.name"], ["--agent.lr", "--agent.planner"]),
     (["train", "ppo", "--help"], ["--steps", "settings of agent ppo", "--agent.horizon", "default 0.0003"], ["--agent.capacity", "--agent.planner.policy"]),
-    (["train", "cartpole", "--help"], ["settings of agent dqn", "--agent.capacity", "default false, here true"], ["--agent.horizon"]),
+    (["train", "cartpole", "--help"], ["settings of agent dqn", "--agent.capacity", "default 50000, here 100000"], ["--agent.horizon"]),
     (["train", "--steps", "3", "explorer", "--help"], ["--agent.planner.policy"], ["--agent.capacity", "--agent.horizon"]),
     (["profile", "ppo", "--help"], ["--agent.horizon", "--trace"], ["--agent.capacity"]),
     (["train", "ppo", "--help-all"], ["--agent.capacity", "--agent.horizon", "--agent.planner.policy"], [])])

@@ -91,7 +91,7 @@ def gradient(a: DQNAgent, b: dict[str, torch.Tensor], size: int | None = None) -
 
 
 @pytest.mark.parametrize("option", [
-    {}, {"double": True}, {"dueling": True}, {"distribution": "quantile(5)"}, {"distribution": IMPLICIT}, {"loss": "huber"}], ids=str)
+    {}, {"double": False}, {"dueling": True}, {"distribution": "quantile(5)"}, {"distribution": IMPLICIT}, {"loss": "huber"}], ids=str)
 def test_the_gradient_reaches_every_layer_and_equals_finite_differences(option: dict[str, object]) -> None:
     """The update must change every layer (a forward pass under no_grad would not), by the loss's own derivative."""
     a, b = agent(**option), {k: v.double() if v.is_floating_point() else v for k, v in batch().items()}
@@ -132,7 +132,7 @@ def test_no_gradient_flows_through_the_bootstrap(double: bool) -> None:
 
 def test_double_differs_from_plain_where_the_networks_disagree() -> None:
     b = batch(64)
-    plain, double = agent(), agent(double=True)
+    plain, double = agent(double=False), agent(double=True)
     for a in (plain, double):
         a.target.flat.mul_(-1)  # the target prefers other actions
     assert not torch.allclose(gradient(plain, b), gradient(double, b))
@@ -155,7 +155,7 @@ def test_batch_one_is_its_row_of_a_larger_batch() -> None:
 
 
 @pytest.mark.parametrize("option", [
-    {"double": True}, {"distribution": "quantile(5)"}, {"distribution": IMPLICIT}, {"distribution": IMPLICIT, "dueling": True, "double": True}],
+    {"double": False}, {"distribution": "quantile(5)"}, {"distribution": IMPLICIT}, {"distribution": IMPLICIT, "dueling": True, "double": True}],
     ids=str)
 def test_stacked_members_learn_what_each_learns_alone(option: dict[str, object]) -> None:
     """Three agents as one network with a member dimension: losses, TD errors and gradients of each are those it has alone."""

@@ -25,7 +25,7 @@ from tenfold.training import resume, train
 
 EVERYTHING = {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "loss": "huber", "clip_norm": 0.5}
 OPTIONS: list[dict[str, Any]] = [
-    {}, {"double": True}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"distribution": "quantile(7)"},
+    {}, {"double": False}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"distribution": "quantile(7)"},
     {"target": "polyak(0.01)"}, {"loss": "huber"}, {"clip_norm": 0.1}, {"accumulate": 3}, {"lr": "exponential(1e-2, 1e-3, 900)"},
     {"net": {"hidden": [9], "activation": "tanh"}}, {"net": {"hidden": [5, 1, 7], "activation": "elu"}}, {"net": {"hidden": []}},
     {"batch_size": 1}, EVERYTHING, EVERYTHING | {"distribution": "quantile(5)", "net": {"hidden": [33, 17]}}]

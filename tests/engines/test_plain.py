@@ -14,7 +14,7 @@ from tenfold.settings import DQN, Net, value_at
 from tenfold.spaces import DiscreteActions, ObsLayout
 
 VECTOR = ObsLayout((3,), np.dtype(np.float32), (3,), 1.0)
-OPTIONS = [{}, {"double": True}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"distribution": "quantile(4)"},
+OPTIONS = [{}, {"double": False}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"distribution": "quantile(4)"},
            {"distribution": "implicit(3, 5, cosines=4)", "double": True, "replay": "prioritized"}, {"explore": "noisy"}, {"target": "polyak(0.1)"}, {"loss": "huber", "clip_norm": 0.5}, {"lr": "linear(1e-2, 1e-3, 50)"}]
 
 

@@ -115,4 +115,4 @@ def test_an_agent_with_frames_acts_on_them() -> None:
 
 def test_frames_that_do_not_fit_the_memory_are_refused() -> None:
     with pytest.raises(ConfigError, match="n_step"):
-        DQN(capacity=40, frames=38, n_step=2)
+        DQN(capacity=40, batch_size=8, frames=38, n_step=2)

@@ -245,7 +245,7 @@ def test_memory_is_computed_beforehand_and_refused_when_it_cannot_fit() -> None:
 
 def test_images_stay_uint8_and_are_stored_once() -> None:
     layout = ObsLayout((10, 10), np.dtype(np.uint8), (1, 10, 10), 1 / 255)
-    memory = Replay(DQN(capacity=1000), layout, 1, 0)
+    memory = Replay(DQN(capacity=1000, batch_size=32), layout, 1, 0)
     assert memory.obs.dtype == np.uint8 and memory.obs.nbytes == 1000 * 100
     assert memory.batch.obs.dtype == np.uint8 and memory.batch.obs.shape == (32, 10, 10)
     assert memory.batch.action.dtype == np.int64  # torch indexes by int64

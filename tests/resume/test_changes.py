@@ -21,14 +21,14 @@ def test_settings_that_can_change_do_and_are_written_down(finished_once: Path, t
     path = shutil.copytree(finished_once, tmp_path / "run")
     before = ten.load(path).online.flat.tolist()
     assert main(["resume", str(path), "--steps", "650", "--agent.lr", "0", "--log-every", "10", "--eval-every", "0", "--keep", "1"]) == 0
-    assert "changed: agent.lr 0.001 → 0, eval_every 200 → 0, keep 2 → 1, log_every 70 → 10, steps 600 → 650" in capsys.readouterr().err
+    assert "changed: agent.lr 0.0005 → 0, eval_every 200 → 0, keep 2 → 1, log_every 70 → 10, steps 600 → 650" in capsys.readouterr().err
     assert ten.load(path).online.flat.tolist() == before  # which a learning rate of 0 leaves alone
     rows = [row for row in read_rows(path / "metrics.jsonl") if row["step"] > 600]
     assert [row["step"] for row in rows if row["kind"] == "train"] == [610, 620, 630, 640, 650]
     assert not any(row["kind"] == "eval" for row in rows)
     assert [p.name for p in (path / "checkpoints").glob("step-*")] == ["step-000000000650.safetensors"]
-    assert json.loads((path / "run.json").read_text())["sessions"][1]["changed"]["agent.lr"] == ["0.001", "0"]
-    assert "agent.lr 0.001 → 0" in (path / "report.html").read_text()
+    assert json.loads((path / "run.json").read_text())["sessions"][1]["changed"]["agent.lr"] == ["0.0005", "0"]
+    assert "agent.lr 0.0005 → 0" in (path / "report.html").read_text()
     run = Run.of(ten.config.read_yaml(path / "config.yaml"))
     assert (run.agent.lr, run.steps, run.log_every, run.eval_every, run.keep) == (0, 650, 10, 0, 1)
 
