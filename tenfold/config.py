@@ -323,7 +323,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
         level = found
         for group in groups:
             level = level.setdefault(group, {})
-        level[name] = level[name] | nested(value) if isinstance(level.get(name), dict) and isinstance(value, Mapping) else value
+        level[name] = level.get(name, {}) | nested(value) if isinstance(value, Mapping) else value
     return found
 
 

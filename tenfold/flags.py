@@ -43,15 +43,15 @@ class Parser(argparse.ArgumentParser):
 def meant_by(flag: str, known: list[str], run: Run | None) -> str:
     """What to write instead of an unknown flag: our name for it, first among the settings of the run's agent."""
     word = flag.lstrip("-").replace("-", "_").split(".")[-1]
-    own = leaves_for(run)
-    for leaves in (own, leaves_for(None)):
+    mine, everyones = leaves_for(run), leaves_for(None)
+    for leaves in (mine, everyones):
         there = {leaf.flag: leaf for leaf in leaves if leaf.flag in known}
         same = [own for own, leaf in there.items() if leaf.path.split(".")[-1] == word]
         if found := called_here(there, word) or (f": write {' or '.join(same)}" if same else ""):
             return found
         if word in ANSWERS:
             return f": {ANSWERS[word]}"
-    others = {leaf.flag for leaf in leaves_for(None)} - {leaf.flag for leaf in own}
+    others = {leaf.flag for leaf in everyones} - {leaf.flag for leaf in mine}
     return nearest(flag, [one for one in known if one not in others])
 
 

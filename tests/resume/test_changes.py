@@ -84,6 +84,8 @@ def test_changes_are_nested_or_have_dotted_names() -> None:
     run = Run.of({"steps": 100})
     for change in ({"agent.lr": 1e-4, "steps": 200}, {"agent": {"lr": 1e-4}, "steps": 200}):
         assert changed_run(run, change) == Run.of({"steps": 200, "agent": {"lr": 1e-4}})
+    given = {"agent": {"lr": 1e-4}, "agent.lr": 1e-5}
+    assert changed_run(run, given).agent.lr == 1e-5 and given["agent"] == {"lr": 1e-4}  # the caller's own settings stay as they are
     with pytest.raises(ConfigError, match=r"agent\.gamma cannot change on resume"):
         changed_run(run, {"agent.gamma": 0.9})
 
