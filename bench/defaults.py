@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="how many, where the table has more")
     parser.add_argument("--flags", default="", help="settings to try; the rows then go to --rows only")
     parser.add_argument("--rows", type=Path, default=RESULTS, help="the file that rows are merged into")
+    parser.add_argument("--missing", action="store_true", help="only what the file lacks")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--peers-python", default=".venv-peers/bin/python")
     arguments = parser.parse_args()
@@ -94,6 +95,8 @@ def main() -> None:
     wanted.sort(key=lambda job: (job[0] == "tenfold", -job[3]))  # ours are quick
     kept = json.loads(arguments.rows.read_text())["rows"] if arguments.rows.exists() else []
     rows = {(r["who"], r["agent"], r["env"], r["seed"], r["flags"]): r for r in kept}
+    if arguments.missing:
+        wanted = [job for job in wanted if (*job[:3], job[4], arguments.flags) not in rows]
 
     def learn(job: tuple[str, str, str, int, int]) -> dict[str, Any]:
         who, agent, env, steps, seed = job

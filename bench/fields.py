@@ -106,7 +106,7 @@ def table(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if found["arx_r2"][k] is not None:
                 row["arx_r2"] = {str(ahead): interval(np.array(found["arx_r2"][k])[:, ahead - 1]) for ahead in (1, 5, 10)}
             other = by.get((field, "random"))
-            if other and mark in other["steps"] and policy != "random":
+            if other and mark in other["steps"] and other["seeds"] == found["seeds"] and policy != "random":
                 row["less_than_random"] = interval(np.array(other["errors"][other["steps"].index(mark)]) - errors)
             rows.append(row)
     return rows
