@@ -19,9 +19,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(RUN)/python examples/demo.py
 
-# two processes: kernels that one compiles the other finds on disk
+# three processes for two cores, since many tests wait for others; kernels that one compiles the others find on disk
 test: install lint
-	$(RUN)/python -m pytest -n 2 --dist loadfile
+	$(RUN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-slow: install
 	$(RUN)/python -m pytest -n 2 -m slow

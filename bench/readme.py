@@ -44,15 +44,14 @@ def defaults() -> str:
     """Defaults against defaults; a task that one side has not played yet stays out."""
     if not (ROOT / "bench" / "results" / "defaults.json").exists():
         return ""
-    lines = ["| command | seeds | tenfold: interquartile mean, 95 % interval | Stable-Baselines3 | at least as good | seconds a "
-             "run, tenfold and SB3 |", "|---" * 6 + "|"]
+    lines = ["| command | seeds | tenfold: interquartile mean, 95 % interval | Stable-Baselines3 | at least as good |",
+             "|---" * 5 + "|"]
     for r in results("defaults")["table"]:
         if "at_least" in r:
             ours, theirs = r["tenfold"], r["sb3"]
             told = ["{:.1f}, {:.1f} to {:.1f}".format(side["iqm"], *side["interval"]) for side in (ours, theirs)]
             lines.append(f"| `tenfold train {r['agent']} --env {r['env']} --steps {r['steps'] // 1000}k` | {ours['seeds']} | "
-                         f"{' | '.join(told)} | {'yes' if r['at_least'] else 'NO'} | {ours['seconds']:.0f}, "
-                         f"{theirs['seconds']:.0f} |")
+                         f"{' | '.join(told)} | {'yes' if r['at_least'] else 'NO'} |")
     return "\n".join(lines)
 
 

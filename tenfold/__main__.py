@@ -1,5 +1,6 @@
 """`python -m tenfold` and the command `tenfold`: signals are heeded first, everything else is imported after that."""
 
+import atexit
 import contextlib
 import os
 import signal
@@ -25,6 +26,7 @@ def leave(number: int, frame: Any) -> None:
 def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, leave)
+        atexit.register(signal.signal, number, signal.SIG_IGN)  # Python puts SIG_DFL back when all is done, and would die of it
     from tenfold.cli import main as command_line
     return command_line()
 

@@ -437,7 +437,8 @@ COMMANDS = {"train": train, "resume": resume, "eval": evaluate, "fit": fit, "com
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 a check failed, 2 a user's mistake, 128 + n stopped by signal n."""
-    sys.path.append(os.getcwd())  # so that --env my_module:Mine-v0 finds my_module.py here; last, so that it shadows nothing
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # so that --env my_module:Mine-v0 finds my_module.py here; last, so that it shadows nothing
     try:
         given = list(sys.argv[1:] if argv is None else argv)
         arguments = parser(given).understand(given)

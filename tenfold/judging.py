@@ -74,8 +74,8 @@ def scores(path: Path, checkpoint: str, episodes: int, seed: int | None, video: 
         found |= {"best": best} if best else {}
     if score.cut:
         found["cut"] = score.cut
-    if score.infos[0].get("each"):
-        found["agents"] = [sum(own) / len(own) for own in zip(*(info["each"] for info in score.infos), strict=True)]
+    if score.each:
+        found["agents"] = [sum(own) / len(own) for own in zip(*score.each, strict=True)]
     if jobshops.is_job_shop(run.env):
         judged = jobshops.judge(run, agent, seed, path)
         replace_file(path / "makespans.json", json.dumps(judged, indent=1).encode())  # for the report

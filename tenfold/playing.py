@@ -12,7 +12,7 @@ import torch
 
 from tenfold.agents.dqn import DQNAgent
 from tenfold.agents.ppo import PPOAgent, told_to_user
-from tenfold.envs.vector import CALLERS, SEED_BITS, MaskReader, fault_of, is_multiagent, make_env
+from tenfold.envs.vector import CALLERS, SEED_BITS, MaskReader, fault_of, is_multiagent, make_env, put_away
 from tenfold.envs.worlds import Worlds, make_worlds
 from tenfold.errors import EnvironmentFault, UserError
 from tenfold.lent import is_object
@@ -32,6 +32,7 @@ class Score:
     lengths: list[int]
     infos: list[dict[str, Any]] = field(default_factory=list)  # of each episode's last step
     cut: int = 0  # how many did not come to an end of their own
+    each: list[tuple[float, ...]] = field(default_factory=list)  # returns of several agents
 
     @property
     def episodes(self) -> int:
@@ -48,7 +49,7 @@ class Score:
     @property
     def success_rate(self) -> float | None:
         """Share of episodes that the environment calls a success; None where it does not say."""
-        said = [info["success"] for info in self.infos if "success" in info]
+        said = [info["success"] for info in self.infos if info.get("success") is not None]
         return sum(said) / self.episodes if said else None
 
     @property
@@ -166,6 +167,16 @@ class Stage:
             self.frames.push(NOT, NOT, self.own[None], self.own[None])
         return reward, terminated or truncated, info
 
+    def told(self, info: dict[str, Any]) -> dict[str, Any]:
+        """An episode's last info; whether it was a success may be said in any form of true and false, and None leaves it open."""
+        said = info.get("success")
+        if said is None:
+            return info
+        number = np.asarray(said)
+        if number.size != 1 or number.dtype.kind not in "biuf" or number.item() not in (0, 1):
+            raise EnvironmentFault(f"{self.place}: info['success'] is {said!r}, and must be True or False.")
+        return info | {"success": bool(number.item())}
+
     def see(self, obs: Any, info: dict[str, Any]) -> None:
         self.agent.layout.write(obs, self.own)
         if self.fallible and not np.isfinite(self.own).all():
@@ -178,7 +189,7 @@ class Stage:
         return f"{self.name}, evaluation, episode {self.episode}, step {self.length}"
 
     def close(self) -> None:
-        self.env.close()
+        put_away(self.env)
 
 
 def episode_seeds(seed: int, purpose: Purpose, episodes: int) -> list[int]:
@@ -263,7 +274,7 @@ def play_stages(stages: list[Stage], policy: Policy, rota: Rota, seeds: list[int
             lengths[e] += 1
             step[i] += 1
             if over or spent or step[i] == limit:
-                infos[e] = info
+                infos[e] = stages[i].told(info)
                 rota.cut += not over
                 episode[i] = episodes  # it is none of those that run
                 episode[i], step[i] = rota.following(int((episode < episodes).sum())), 0
@@ -275,12 +286,12 @@ def play_stages(stages: list[Stage], policy: Policy, rota: Rota, seeds: list[int
 
 def play_worlds(env_name: str, agent: Agent, policy: Policy, rota: Rota, seed: int, limit: int,
                 stop: Callable[[], bool]) -> Score:
-    """`play` for worlds with several agents: an episode's return is the mean of its agents', and `infos` holds every one's own.
+    """`play` for worlds with several agents: an episode's return is the mean of its agents', and `each` holds every one's own.
     A world whose episode is not over after `limit` steps is cut there."""
     with closing(make_worlds(env_name, rota.lanes, seed, isinstance(agent, PPOAgent))) as envs:
         found = play_lanes(envs, agent, policy, rota, limit, stop)
     returns, lengths, each = zip(*(found[e] for e in range(rota.begun)), strict=True)
-    return Score(list(returns), list(lengths), [{"each": own} for own in each], rota.cut)
+    return Score(list(returns), list(lengths), cut=rota.cut, each=list(each))
 
 
 def play_lanes(envs: Worlds, agent: Agent, policy: Policy, rota: Rota, limit: int,

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from tenfold.errors import EnvironmentFault, UserError
+from tenfold.errors import EnvironmentFault, ObservationError, UserError
 from tenfold.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph
 
 IMAGE_CHANNELS = (1, 3, 4)  # a last dimension of this size, with larger sides, is read as (height, width, channels)
@@ -39,6 +40,12 @@ class ObsLayout:
         """Whether the environment's array can be copied into the row as it is."""
         return not self.one_hot and not self.parts and self.graph is None
 
+    @cached_property
+    def choices(self) -> tuple[tuple[int, int, int], ...]:
+        """Of discrete parts: (offset, how many values, the first of them)."""
+        ends = [offset for offset, _ in self.one_hot[1:]] + [self.size]
+        return tuple((offset, end - offset, first) for (offset, first), end in zip(self.one_hot, ends, strict=False))
+
     @property
     def encoder(self) -> str:
         """The network that fits."""
@@ -51,12 +58,14 @@ class ObsLayout:
     def write(self, obs: Any, row: np.ndarray) -> None:
         """Encodes an observation that is not a plain array into `row`: one-hot for discrete parts, then joined."""
         if self.direct:
-            row[...] = np.asarray(obs).reshape(row.shape)
+            row[...] = self.whole(np.asarray(obs)).reshape(row.shape)
         elif self.graph and not self.parts:
             write_graph(self.graph, obs, row)
         elif self.one_hot:
             row[...] = 0
-            for (offset, first), value in zip(self.one_hot, np.ravel(obs), strict=True):
+            for (offset, count, first), value in zip(self.choices, np.ravel(obs), strict=True):
+                if not 0 <= value - first < count:
+                    raise ObservationError("", f"holds {value}, and must hold one of {first} … {first + count - 1}.")
                 row[offset + int(value) - first] = 1
         else:
             start = 0
@@ -74,6 +83,13 @@ class ObsLayout:
                 first = start + 2 * (self.graph is not None)
                 part.write(value, row[first:first + part.size].reshape(part.shape))
                 start += part.size
+
+    def whole(self, obs: np.ndarray) -> np.ndarray:
+        """The observation itself; refused where its numbers would be cut off to fit a space of whole ones."""
+        if self.dtype.kind in "iu" and obs.dtype.kind not in "biu":
+            raise ObservationError("", f"is of type {obs.dtype}, and its space promises whole numbers ({self.dtype}), to which "
+                                   "it would be cut off: let it be of that type, or change the space.")
+        return obs
 
     def key_at(self, place: int) -> str:
         """The dotted key of the number at `place` of a row, where the observation is a Dict; else nothing."""

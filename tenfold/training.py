@@ -24,6 +24,7 @@ from tenfold.envs.vector import (
     is_multiagent,
     make_env,
     make_environments,
+    put_away,
     split_name,
     time_limit,
 )
@@ -498,7 +499,7 @@ def agent_of(run: Run) -> "DQNAgent | PPOAgent | ExplorerAgent":
         return make_agent(replace(run, device="cpu"), envs)
     env = make_env(run.env)
     seen, actions = env.observation_space, env.action_space
-    env.close()
+    put_away(env)
     if isinstance(run.agent, PPO):
         chosen = policy_actions(actions, run.env)
         layout = observation_layout(MaskReader(seen, chosen).observation_space, run.env)

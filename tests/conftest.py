@@ -74,6 +74,23 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing, "get_context", CONTEXT)
 
 
+# The first file compiles nearly all kernels; meanwhile the others run what needs none of them, or only their own
+ORDER = ("equality/test_pairs", "envs/test_durotaxis", "integrations/", "nets/", "engines/test_compiled", "agents/test_graph",
+         "test_graph", "test_colonies", "record/", "test_architecture", "test_config")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole files in this order, and then from the one with most tests to the one with fewest: `--no-loadscope-reorder` keeps it."""
+    files = Counter(item.path for item in items)
+    home = Path(__file__).parent
+
+    def place(item: pytest.Item) -> tuple[int, int, str]:
+        name = str(item.path.relative_to(home))
+        return next((k for k, start in enumerate(ORDER) if name.startswith(start)), len(ORDER)), -files[item.path], name
+
+    items.sort(key=place)
+
+
 def pytest_collection_finish() -> None:
     """What is imported by now stays, and need not be looked through for garbage again and again."""
     gc.freeze()

@@ -55,9 +55,11 @@ def make_env(name: str, **more: Any) -> gym.Env[Any, Any]:
     """`gym.make` for an id with arguments in call notation; an unknown id is an error that names the nearest ones."""
     ident, arguments = split_name(name)
     with make_errors(name, ident):
-        if name.startswith(OWN):
-            return own_env(name, **more)
-        return gym.make(ident, disable_env_checker=True, **arguments, **more)
+        env = own_env(name, **more) if name.startswith(OWN) else gym.make(ident, disable_env_checker=True, **arguments, **more)
+        for space in ("observation_space", "action_space"):
+            if not isinstance(getattr(env, space, None), gym.Space):
+                raise EnvironmentFault(f"{name} has no {space}: set it to one of gymnasium.spaces when it is made.")
+        return env
 
 
 class Lent(gym.Wrapper[Any, Any, Any, Any]):
@@ -187,6 +189,20 @@ def old_style(place: str) -> EnvironmentFault:
                             "terminated, truncated, info), or wrap it in shimmy's GymV21CompatibilityV0.")
 
 
+def put_away(env: Any) -> None:
+    """Closes an environment. One that cannot even do that has done all that was asked of it: nothing is lost."""
+    with contextlib.suppress(Exception):
+        env.close()
+
+
+def taken_since(actions: np.ndarray, lengths: list[int]) -> np.ndarray:
+    """The actions [N, T, …] of the episodes under way, each `lengths` long; what earlier ones left behind is no part of them."""
+    taken = actions[:, :max(lengths)].copy()
+    for own, length in zip(taken, lengths, strict=True):
+        own[length:] = 0
+    return taken
+
+
 def require_possible(actions: np.ndarray, space: Any, place: str) -> None:
     """Refuses stored actions [T, …] that the space does not have, before an environment is given them."""
     possible = np.isfinite(actions)
@@ -217,6 +233,8 @@ class Environments:
         self.name, self.action_space, self.first = name, action_space, first
         self.worlds, self.agents, self.num_envs = worlds, agents, worlds * agents
         self.layout, num_envs = observation_layout(observation_space, name), self.num_envs
+        if not self.layout.size:
+            raise EnvironmentFault(f"{name} has observations without a number in them: {observation_space}.")
         self.keys = [key(seed, Purpose.EPISODE, first + i) for i in range(worlds)]
         self.obs = np.zeros((num_envs, *self.layout.shape), self.layout.dtype)
         self.final_obs = np.zeros_like(self.obs)
@@ -329,7 +347,7 @@ class ScalarEnvironments(Environments):
             shape, dtype = (masks.actions.numbers,), np.dtype(np.float64)
         self.actions = np.zeros((num_envs, 1024, *shape), dtype)  # of the current episodes; grows by doubling
         self.discrete = isinstance(one.action_space, gym.spaces.Discrete)
-        self.direct = self.layout.direct
+        self.direct, self.whole = self.layout.direct, self.layout.dtype.kind in "iu"
         seen = masks.observation_space if masks else one.observation_space
         self.shape = seen.shape or ()
         self.plan = FlattenPlan(seen, name) if self.layout.parts and not self.layout.graph else None
@@ -366,7 +384,8 @@ class ScalarEnvironments(Environments):
         self.terminated[:] = self.truncated[:] = False
         i = 0
         try:
-            for i, action in enumerate(actions.tolist() if self.discrete else actions):
+            # copies, since an environment may write into what it is given
+            for i, action in enumerate(actions.tolist() if self.discrete else actions.copy()):
                 self.step_one(i, action)
         except UserError:
             raise
@@ -376,22 +395,23 @@ class ScalarEnvironments(Environments):
             raise self.not_finite(next(i for i, row in enumerate(self.flat_rows) if not all_finite(row)))
 
     def step_one(self, i: int, action: Any) -> None:
-        obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
-        row = self.rows[i]
-        if self.direct:
-            if getattr(obs, "shape", None) != self.shape:
-                self.check_shape(i, obs, self.shape)
-            row[...] = obs
-        else:
-            self.write(obs, i, terminated or truncated)
-        self.reward[i] = reward
         taken = self.length[i]
-        self.length[i] = taken + 1
-        if not math.isfinite(reward):
-            raise self.not_finite(i)
         if taken == self.actions.shape[1]:
             self.longer_episodes()
         self.actions[i, taken] = action
+        obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
+        row = self.rows[i]
+        if self.direct:
+            if self.whole or getattr(obs, "shape", None) != self.shape:
+                self.write(obs, i)
+            else:
+                row[...] = obs
+        else:
+            self.write(obs, i, terminated or truncated)
+        self.reward[i] = reward
+        self.length[i] = taken + 1
+        if not math.isfinite(reward):
+            raise self.not_finite(i)
         self.ret[i] += float(reward)
         if self.masks and (self.masked or MASK in info) and not (terminated or truncated):
             self.read_mask(i, obs, info)
@@ -438,7 +458,7 @@ class ScalarEnvironments(Environments):
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` needs: which episode each environment is in, and the actions taken in it."""
         return {"episode": np.array(self.episode), "length": np.array(self.length),
-                "actions": self.actions[:, :max(self.length)].copy(), "obs": self.obs.copy()}
+                "actions": taken_since(self.actions, self.length), "obs": self.obs.copy()}
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """Replays the current episodes. False where that did not lead to the same observations: not an exact resume."""
@@ -460,7 +480,8 @@ class ScalarEnvironments(Environments):
     def repeat(self, i: int, actions: np.ndarray) -> None:
         """Takes actions of an earlier time in environment i again; stops where its episode ends, which it did not do then."""
         for action in actions:
-            action = action.item() if self.discrete else action
+            self.actions[i, self.length[i]] = action
+            action = action.item() if self.discrete else action.copy()
             obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
             if terminated or truncated:
                 self.begin(i)
@@ -468,13 +489,12 @@ class ScalarEnvironments(Environments):
             self.write(obs, i)
             if self.masks:
                 self.read_mask(i, obs, info)
-            self.actions[i, self.length[i]] = action
             self.length[i] += 1
             self.ret[i] += float(reward)
 
     def close(self) -> None:
         for env in self.envs:
-            env.close()
+            put_away(env)
 
 
 class NativeEnvironments(Environments):
@@ -499,7 +519,7 @@ class NativeEnvironments(Environments):
 
     def write_all(self, obs: Any, rows: np.ndarray) -> None:
         if self.layout.direct:
-            rows[...] = obs
+            rows[...] = self.layout.whole(np.asarray(obs))
         else:
             for i, one in enumerate(gym.vector.utils.iterate(self.env.observation_space, obs)):
                 try:
@@ -540,7 +560,7 @@ class NativeEnvironments(Environments):
         return False
 
     def close(self) -> None:
-        self.env.close()
+        put_away(self.env)
 
 
 def anchored(name: str) -> str:

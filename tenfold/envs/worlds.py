@@ -24,8 +24,10 @@ from tenfold.envs.vector import (
     fault_of,
     make_errors,
     offers_mask,
+    put_away,
     require_possible,
     split_name,
+    taken_since,
 )
 from tenfold.errors import EnvironmentFault, UserError
 from tenfold.spaces import policy_actions
@@ -253,7 +255,7 @@ class ParallelWorlds(Worlds):
         acting, chosen = self.alive[w], {}
         for agent in acting:
             own = taken[self.lane[agent] // self.worlds]
-            chosen[agent] = self.decode(own) if self.decode else own.item() if self.discrete else own
+            chosen[agent] = self.decode(own) if self.decode else own.item() if self.discrete else own.copy()
         try:
             observations, rewards, terminations, truncations, infos = env.step(chosen)
         except UserError:
@@ -290,7 +292,7 @@ class ParallelWorlds(Worlds):
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` needs: which episode each world is in, and the actions taken in it."""
         return {"episode": np.array(self.episode), "length": np.array(self.length),
-                "actions": self.actions[:, :max(self.length)].copy(), "obs": self.obs.copy()}
+                "actions": taken_since(self.actions, self.length), "obs": self.obs.copy()}
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """Replays the current episodes. False where that did not lead to the same observations: not an exact resume."""
@@ -314,4 +316,4 @@ class ParallelWorlds(Worlds):
 
     def close(self) -> None:
         for env in self.envs:
-            env.close()
+            put_away(env)

@@ -170,8 +170,7 @@ def branch(space: Any, layout: ObsLayout, path: tuple[Any, ...], column: int) ->
     """The leaves below a space, and the function that fetches their values from an observation in that order: a node's own leaves
     first, then its branches. None for a leaf."""
     if space.shape is not None:
-        edges = [offset for offset, _ in layout.one_hot] + [layout.size]
-        choices = tuple((after - offset, first) for (offset, first), after in zip(layout.one_hot, edges[1:], strict=True))
+        choices = tuple((count, first) for _, count, first in layout.choices)
         return [Leaf(path, column, layout.size, space.shape, space.dtype, choices)], None
     leaves, below, keys, branches = [], [], [], []
     for key, part in zip(layout.keys or range(len(layout.parts)), layout.parts, strict=True):

@@ -41,6 +41,8 @@ def is_name(value: Any) -> bool:
 NUMBER = Kind("a finite number", is_number)
 POSITIVE = Kind("a number from 0 on", lambda value: is_number(value) and value >= 0)
 WHOLE = Kind("a whole number from 0 on", lambda value: type(value) is int and 0 <= value <= LARGEST)
+COUNT = Kind("a whole number from 1 on", lambda value: type(value) is int and 1 <= value <= LARGEST)
+SHARE = Kind("a number from 0 to 1", lambda value: is_number(value) and 0 <= value <= 1)
 TEXT = Kind("text", lambda value: isinstance(value, str))
 NAME = Kind("a file's name without a folder", is_name)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
@@ -135,8 +137,8 @@ ROWS: dict[str, Schema] = {
     "episode": {"step": WHOLE, "return": NUMBER, "length": WHOLE, "success?": FLAG},
     "train": {"step": WHOLE, "updates": WHOLE, ...: NUMBER, "kind": TEXT,
               "timing": {"steps_per_second?": NUMBER, "shares?": {...: NUMBER}}},
-    "eval": {"step": WHOLE, "mean_return": NUMBER, "std_return": POSITIVE, "kind": TEXT, "steps_to_goal?": maybe(NUMBER),
-             ...: NUMBER},
+    "eval": {"step": WHOLE, "episodes": COUNT, "mean_return": NUMBER, "std_return": POSITIVE, "kind": TEXT,
+             "success_rate?": SHARE, "steps_to_goal?": maybe(NUMBER), ...: NUMBER},
     "fit": {"step": WHOLE, "score": NUMBER, "elbo": NUMBER, "elbos": filled(NUMBER), "field_error?": NUMBER,
             "field_errors?": filled(NUMBER), "r2": filled(NUMBER), "r2s": [filled(NUMBER)], "arx_r2?": filled(NUMBER)}}
 

@@ -109,6 +109,7 @@ def test_restoring_replays_the_episode_to_the_last_bit(name: str) -> None:
     state = {k: v.copy() for k, v in first.state().items()}
     second = ScalarEnvironments(name, 2, 11)
     assert second.restore(state)
+    assert all(np.array_equal(second.state()[part], own) for part, own in state.items())  # nothing of earlier episodes either
     for _ in range(130):
         actions = draw()
         for envs in (first, second):
@@ -135,6 +136,32 @@ def test_an_environment_that_does_not_repeat_itself_is_noticed() -> None:
         assert not ScalarEnvironments("tests/Forgetful-v0", 1, 0).restore(envs.state())
     finally:
         gym.registry.pop("tests/Forgetful-v0")
+
+
+def test_an_environment_that_writes_into_its_actions_changes_nobody_elses() -> None:
+    class Clipping(gym.Env):
+        observation_space, action_space = gym.spaces.Box(-9, 9, (1,)), gym.spaces.Box(-1, 1, (1,))
+
+        def reset(self, *, seed=None, options=None):
+            self.sum = np.zeros(1, np.float32)
+            return self.sum.copy(), {}
+
+        def step(self, action):
+            self.sum += action
+            action *= 0
+            return self.sum.copy(), 0.0, False, False, {}
+
+    gym.register("tests/Clipping-v0", Clipping)
+    try:
+        envs, again = (ScalarEnvironments("tests/Clipping-v0", 2, 0) for _ in range(2))
+        actions = np.array([[0.5], [-0.25]], np.float32)
+        for _ in range(3):
+            envs.step(actions)
+        assert actions.tolist() == [[0.5], [-0.25]] and envs.obs.tolist() == [[1.5], [-0.75]]
+        for _ in range(2):  # what was replayed is replayed again
+            assert again.restore((envs if again.length == [0, 0] else again).state())
+    finally:
+        gym.registry.pop("tests/Clipping-v0")
 
 
 def test_long_episodes_grow_the_record_of_actions() -> None:

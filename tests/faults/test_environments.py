@@ -79,6 +79,62 @@ def test_what_an_environment_raises_is_named_with_its_place(what: str, said: str
             place.round()
 
 
+class Telling(gym.Env):
+    """One step an episode; gives the observation `seen`, says `success`, and cannot be closed. Its spaces are given."""
+
+    def __init__(self, space: gym.Space[Any] | None = gym.spaces.Box(-1, 1, (1,)), seen: Any = 0.0, success: Any = None,
+                 actions: Any = gym.spaces.Discrete(2)) -> None:
+        self.observation_space, self.action_space = space, actions  # type: ignore[assignment]
+        self.seen, self.success = seen, success
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.seen, {}
+
+    def step(self, action: Any) -> Any:
+        return self.seen, 1.0, True, False, {"success": self.success, "each": "a user's own"}
+
+    def close(self) -> None:
+        raise RuntimeError("the window is gone")
+
+
+@pytest.mark.parametrize(("space", "seen", "said"), [
+    (gym.spaces.Box(0, 255, (2,), np.uint8), np.array([0.0, 0.7]), r"step 0: The observation is of type float64, and its space promises whole numbers \(uint8\)"),
+    (gym.spaces.Discrete(4), -1, "step 0: The observation holds -1, and must hold one of 0 … 3"),
+    (gym.spaces.Discrete(4, start=5), 9, "step 0: The observation holds 9, and must hold one of 5 … 8"),
+    (gym.spaces.MultiDiscrete([3, 4]), np.array([3, 0]), "step 0: The observation holds 3, and must hold one of 0 … 2"),  # no first value of the second part
+    (gym.spaces.Box(-1, 1, (0,)), np.zeros(0), "has observations without a number in them"),
+    (None, 0, "has no observation_space: set it")])
+def test_an_observation_that_would_be_read_as_another_is_refused(space: Any, seen: Any, said: str) -> None:
+    with pytest.raises(EnvironmentFault, match=said):
+        Serial(Run(env=lambda: Telling(space, seen)))  # type: ignore[arg-type]
+
+
+def test_an_environment_without_actions_is_refused() -> None:
+    with pytest.raises(EnvironmentFault, match="has no action_space: set it"):
+        Serial(Run(env=lambda: Telling(actions=None)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("success", "rate"), [(True, 1.0), (np.float32(0), 0.0), (np.array([True]), 1.0), (1, 1.0), (None, None)])
+def test_a_success_may_be_told_in_any_form_and_closing_may_fail(success: Any, rate: float | None) -> None:
+    gym.register("Telling-v0", lambda: Telling(seen=np.zeros(1), success=success))
+    try:
+        agent = agent_of(Run(env="Telling-v0"))
+        assert play("Telling-v0", agent, greedy(agent), 3, 0).success_rate == rate
+    finally:
+        gym.registry.pop("Telling-v0")
+
+
+@pytest.mark.parametrize("success", [37, 0.5, float("nan"), "yes", np.ones(2)])
+def test_a_success_that_is_neither_true_nor_false_is_refused(success: Any) -> None:
+    gym.register("Telling-v0", lambda: Telling(seen=np.zeros(1), success=success))
+    try:
+        agent = agent_of(Run(env="Telling-v0"))
+        with pytest.raises(EnvironmentFault, match=r"evaluation, episode 0, step 1: info\['success'\] is .* and must be True or False"):
+            play("Telling-v0", agent, greedy(agent), 3, 0)
+    finally:
+        gym.registry.pop("Telling-v0")
+
+
 class Masked(gym.Env):
     """Its observation has a part for the mask."""
 

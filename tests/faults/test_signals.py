@@ -47,6 +47,26 @@ def test_a_signal_while_modules_are_imported_is_one_line(number: int, code: int,
     assert list(tmp_path.iterdir()) == []
 
 
+LATE = """
+import os, signal, sys
+from tenfold.__main__ import main
+class Late:
+    def __del__(self, kill=os.kill, own=os.getpid(), number=signal.{name}):
+        kill(own, number)
+late = Late()
+sys.argv = ["tenfold", "--version"]
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_when_all_is_done_changes_no_exit_code(name: str) -> None:
+    """While Python takes its modules apart, signals have their default effect again."""
+    done = subprocess.run([sys.executable, "-c", LATE.replace("{name}", name)], capture_output=True, text=True, timeout=60,
+                          env=os.environ | {"PYTHONPATH": HOME})
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("tenfold")
+
+
 def test_a_signal_while_kernels_compile_stops_at_once_and_leaves_no_folder(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """There is nothing to save yet, and compiling takes long."""

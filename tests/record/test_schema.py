@@ -20,6 +20,7 @@ from tenfold.cli import main
 from tenfold.compare import policies_in
 from tenfold.config import to_mapping
 from tenfold.errors import CheckpointError, UserError
+from tenfold.judging import clearly_better
 from tenfold.places.offline import of_run
 from tenfold.record.checkpoint import Checkpoints
 from tenfold.record.files import read_arrays, write_arrays
@@ -63,7 +64,7 @@ def folders(finished_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         {"kind": "train", "step": 200, "updates": 9, "elbo": 1.0, "reward/x": 1.0, "reward/x/std": 0.5, "timing": {"steps_per_second": 5.0, "shares": {"env": 1.0}}}]
     (runs / "pair" / "active" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with (runs / "one" / "metrics.jsonl").open("a") as file:
-        file.writelines(json.dumps(row) + "\n" for row in [rows[-1], {"kind": "eval", "step": 200, "mean_return": 1.0, "std_return": 0.0, "success_rate": 0.5,
+        file.writelines(json.dumps(row) + "\n" for row in [rows[-1], {"kind": "eval", "step": 200, "episodes": 2, "mean_return": 1.0, "std_return": 0.0, "success_rate": 0.5,
                                                                       "merit": 0.4, "mean_length": 5.0, "steps_to_goal": None}])
     (runs / "one" / "makespans.json").write_text(json.dumps({"samples": 64, "best_makespan": 55, "greedy_makespan": 57, "optimum": None, "rules": {"spt": 60},
                                                              "untrained_best_makespan": 70}))
@@ -145,6 +146,7 @@ FILES: dict[str, Callable[[Path, st.DataObject], None]] = {
     "one/run.json": spoil_json, "one/metrics.jsonl": spoil_row, "one/config.yaml": spoil_settings, "one/checkpoints/step-000000000600.safetensors": spoil_note,
     "one/checkpoints/best.safetensors": spoil_note, "many/seeds.json": spoil_json, "many/config.yaml": spoil_settings, "many/seed-1/metrics.jsonl": spoil_row,
     "pair/compare.json": spoil_json, "pair/active/metrics.jsonl": spoil_row, "pair/active/run.json": spoil_json}
+PLAYED = {"step": 600, "episodes": 20, "mean_return": 9.0, "std_return": 1.0}
 DRAWN = {"one/run.json": spoil_json, "one/metrics.jsonl": spoil_row, "one/makespans.json": spoil_json, "one/eval/as-trained/episodes.json": spoil_json,
          "many/seeds.json": spoil_json, "many/seed-1/metrics.jsonl": spoil_row, "pair/active/metrics.jsonl": spoil_row, "pair/active/run.json": spoil_json}
 
@@ -157,7 +159,8 @@ def test_whatever_a_file_holds_reading_it_ends_well_or_with_a_sentence(data: st.
     file = data.draw(st.sampled_from(list(FILES)))
     FILES[file](tmp_path / "runs" / file, data)
     one, many, pair = (tmp_path / "runs" / name for name in ("one", "many", "pair"))
-    own = {"one": (lambda: load(one), lambda: load(one, "best"), lambda: about_run(one), lambda: of_run(one), lambda: resume(one, 700, quiet=True)),
+    own = {"one": (lambda: load(one), lambda: load(one, "best"), lambda: about_run(one), lambda: of_run(one),
+                   lambda: clearly_better(RunFolder.open(one)[0], PLAYED), lambda: resume(one, 700, quiet=True)),
            "many": (lambda: about_seeds(many), lambda: summarise(SeedsFolder.open(many)), lambda: about_run(many / "seed-1")),
            "pair": (lambda: policies_in(pair), lambda: about_run(pair / "active"), lambda: RunFolder.open(pair))}
     for action in own[file.split("/")[0]]:
