@@ -1,6 +1,7 @@
 """The command line. Heavy modules are imported by the command that needs them, so that help and errors appear at once."""
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -17,6 +18,8 @@ from tenfold.resuming import CHANGEABLE
 from tenfold.settings import AGENTS, ENGINES, Run, named, presets
 
 NAMED = 8  # runs that are named one by one
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # by the disk: a person's affair
+MOST_SEEDS = 10_000  # of one command
 # settings that say nothing to recordings
 OF_ENVIRONMENTS = ("num_envs", "actors", "where", "ahead", "on_death", "patience", "share", "vectorize", "engine", "stack",
                    "verify", "eval_episodes", "eval_policy", "eval_steps", "episode_limit", "agent.name", "agent.window",
@@ -189,16 +192,17 @@ def seeds_named(text: str) -> tuple[int, ...]:
     try:
         if ".." in text:
             first, last = (int(part) for part in text.split(".."))
-            found = tuple(range(first, last + 1))
+            found: Sequence[int] = range(first, last + 1)
         elif "," in text:
             found = tuple(int(part) for part in text.split(","))
         else:
-            found = tuple(range(int(text)))
+            found = range(int(text))
     except ValueError:
         found = ()
-    if not found or min(found) < 0 or len(found) > 10_000:
-        raise UserError(f"--seeds {text} cannot be read: write a number (8 means 0 to 7), a range (3..6) or a list (1,5,9).")
-    return found
+    if not found or not 1 <= len(found) <= MOST_SEEDS or min(found) < 0:
+        raise UserError(f"--seeds {text} cannot be read: write a number (8 means 0 to 7), a range (3..6) or a list (1,5,9), "
+                        f"of at most {MOST_SEEDS:,}.")
+    return tuple(found)
 
 
 def finish_seeds(result: Any) -> int:
@@ -451,6 +455,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+        print(f"tenfold: {error.filename or 'a file'} cannot be written or read: {error.strerror}.", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -102,7 +102,11 @@ class Config:
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Self:
         """Built from a mapping (a YAML file, flags); an unknown key is an error that names the nearest one."""
-        return cls(**{str(raw).replace("-", "_"): value for raw, value in mapping.items()})
+        given = {str(raw).replace("-", "_"): value for raw, value in mapping.items()}
+        if len(given) < len(mapping):
+            words = [str(raw).replace("-", "_") for raw in mapping]
+            raise ConfigError(next(word for word in words if words.count(word) > 1), "is given twice, with - and with _.")
+        return cls(**given)
 
 
 @dataclass(frozen=True)

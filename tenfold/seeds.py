@@ -19,6 +19,7 @@ from tenfold.record.display import Display, clock_face
 from tenfold.record.folder import is_run, require_place
 from tenfold.record.runs import destination, named_after, turn_latest
 from tenfold.record.seeds import SeedsFolder, latest_row, summarise, write_seeds_report
+from tenfold.resuming import changed_run
 from tenfold.settings import Run
 from tenfold.training import Finished, prepare, ready, resume, train
 
@@ -59,7 +60,14 @@ def resume_seeds(path: str | Path, steps: int | None = None, *, engine: str = ""
     folder = SeedsFolder.open(Path(path))
     given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with Claim(folder.path):
-        folder = folder.changed(merge(settings or {}, given))
+        change = merge(settings or {}, given)
+        run, done = changed_run(folder.run, change), saved_steps(folder)
+        if (first := next((name for name, step in done.items() if step > run.steps), None)) is not None:
+            raise ConfigError("steps", f"= {run.steps:,} is less than {first} has done, {done[first]:,}: give a larger one.")
+        prepare(run)
+        with ready(run, quiet):  # what does not fit is not written down
+            pass
+        folder = folder.changed(change)
         turn_latest(folder.path)
         return carry_out(folder, jobs, quiet)
 

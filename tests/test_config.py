@@ -58,6 +58,11 @@ def test_flags_set_every_setting_there_is() -> None:
     assert {leaf.flag for leaf in leaves_of(Run)} <= flags
 
 
+def test_a_setting_that_is_given_in_both_spellings_is_refused() -> None:
+    with pytest.raises(ConfigError, match="eval_every is given twice, with - and with _"):
+        Run.of({"eval_every": 10, "eval-every": 20})
+
+
 def test_yaml_numbers_are_read_by_the_fields_type(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     path.write_text("steps: 1.5M\nagent:\n  lr: 1e-3\n  batch-size: 8\n  capacity: 300k\n")

@@ -126,6 +126,11 @@ def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_pat
     assert "dqn on CartPole-v1, 4 of 4 seeds finished at 600, mean return " in listed and "seed-0" not in listed
     filmed = here("eval", "runs/many", "--video")
     assert filmed.returncode == 2 and "runs/many/seed-0" in filmed.stderr
+    files = [tmp_path / "runs" / "many" / name for name in ("config.yaml", "seeds.json")]
+    before = [file.read_text() for file in files]
+    for flags, words in ((["--steps", "100"], "steps = 100 is less than seed 0 has done, 600"), (["--steps", "900", "--device", "cuda"], "no CUDA device")):
+        refused = here("resume", "runs/many", *flags)
+        assert refused.returncode == 2 and words in refused.stderr and [file.read_text() for file in files] == before
     more = here("resume", "runs/many", "--steps", "700", "--jobs", "1", "--quiet")
     assert more.returncode == 0 and "4 seeds" in more.stdout
     members = json.loads((tmp_path / "runs" / "many" / "summary.json").read_text())["seeds"]
@@ -133,7 +138,7 @@ def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_pat
 
 
 @pytest.mark.parametrize(("given", "words"), [("0", "cannot be read"), ("3..1", "cannot be read"), ("a", "cannot be read"),
-                                              ("1,1", "twice"), ("-3", "cannot be read"), ("1,,2", "cannot be read")])
+                                              ("1,1", "twice"), ("99999999999", "at most 10,000"), ("-3", "cannot be read"), ("1,,2", "cannot be read")])
 def test_seeds_that_cannot_be_are_refused(given: str, words: str, here: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = here("train", "cartpole", f"--seeds={given}")
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr

@@ -5,12 +5,14 @@ Row t holds the observation acted on, the action, its log-probability and the va
 the TRUE next observation, at a time limit that of the final one. Rows that are no transition (NEXT_STEP autoreset) have weight 0.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from tenfold.memory.replay import require_memory
 from tenfold.ops.components import gae_components
 from tenfold.ops.pairs import pair
 from tenfold.ops.returns import episode_edges, gae_into, gae_reference
@@ -29,6 +31,9 @@ class Rollout:
         """`weights` of the rewards' components, where there are any: values then have columns, the total's and theirs."""
         t, b = config.horizon, num_envs
         columns = () if weights is None else (1 + len(weights),)
+        numbers = layout.size + len(actions.low) + 9 + 5 * math.prod(columns)
+        require_memory(t * b * (4 * numbers + 8 * (len(actions.sizes) + 1) + actions.options * masked), "A rollout",
+                       "agent.horizon or num_envs")
         self.obs = np.zeros((t, b, *layout.shape), np.float32 if config.normalize_obs else layout.dtype)
         self.mask = np.zeros((t, b, actions.options if masked else 0), np.bool_)
         self.chosen = np.zeros((t, b, len(actions.sizes)), np.int64)

@@ -36,7 +36,8 @@ Target = Path | Numbered
 def destination(out: str | Path, name: str, overwrite: bool) -> Target:
     """Where a new run goes: `out`, or without it a folder of its own below runs/, which `overwrite` says to replace."""
     if out:
-        return settled(Path(out))
+        path = settled(Path(out))
+        return path.resolve() if path.is_symlink() else path
     return RUNS / name if overwrite else Numbered(RUNS / name)
 
 
@@ -66,9 +67,17 @@ def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, Claim]:
 
 def moved(made: Path, target: Target) -> Path:
     if isinstance(target, Path):
+        replaced = made.with_suffix(".old")
         if target.exists():
-            shutil.rmtree(target)
-        return made.rename(target)
+            target.rename(replaced)  # whole or not at all
+        try:
+            path = made.rename(target)
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                replaced.rename(target)
+            raise
+        shutil.rmtree(replaced, ignore_errors=True)
+        return path
     for path in target:
         try:
             return made.rename(path)

@@ -27,6 +27,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "dqn", "--env", "Pendulum-v1"], "Pendulum-v1 has continuous actions"),
     (["train", "dqn", "--agent.net.encoder", "nature"], "agent.net.encoder = nature needs images"),
     (["train", "dqn", "--agent.capacity", "1000G"], "The replay memory needs"),
+    (["train", "ppo", "--agent.horizon", "9G"], "A rollout needs"),
     (["train", "dqn", "--agent.net.hidden", ",".join(["16384"] * 400)],  # 399 x (16384² + 16384) parameters, two terabytes
      "16384 makes 107,112,284,160 parameters, for whose learning 2,142,245,683,200 bytes are needed, more than are free"),
     (["train", "ppo", "--agent.net.hidden", ",".join(["16384"] * 400)], "16384 makes 214,224,568,320 parameters"),
@@ -207,6 +208,42 @@ def test_overwrite_keeps_the_old_run_when_the_new_one_cannot_be_written(finished
         train(small_run(), finished, overwrite=True, quiet=True)
     assert sorted(finished.rglob("*")) == before
     assert [p.name for p in finished.parent.iterdir()] == ["run"]
+
+
+def test_overwrite_loses_nothing_where_the_new_run_cannot_come_to_its_place(finished: Path, small_run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tenfold.errors import UserError
+    from tenfold.training import train
+    before, rename = sorted(finished.rglob("*")), Path.rename
+
+    def refused(self: Path, target: Path) -> Path:
+        if self.suffix == ".new":
+            raise PermissionError(13, "Permission denied")
+        return rename(self, target)
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(UserError, match="cannot be written: Permission denied"):
+        train(small_run(), finished, overwrite=True, quiet=True)
+    assert sorted(finished.rglob("*")) == before and [p.name for p in finished.parent.iterdir()] == ["run"]
+
+
+def test_a_link_to_a_folder_can_be_trained_into(tmp_path: Path, small_run) -> None:
+    from tenfold.training import train
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    for overwrite in (False, True):
+        assert train(small_run(steps=60), tmp_path / "link", overwrite=overwrite, quiet=True).step == 60
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "run.json").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "link"]
+
+
+def test_a_file_that_the_disk_refuses_is_one_sentence(finished: Path, monkeypatch: pytest.MonkeyPatch,
+                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    from tenfold.cli import main
+
+    def read_only(path: Path, content: bytes) -> None:
+        raise OSError(30, "Read-only file system", str(path))
+    monkeypatch.setattr("tenfold.record.report.replace_file", read_only)
+    assert main(["report", str(finished)]) == 2
+    assert capsys.readouterr().err == f"tenfold: {finished}/curve.png cannot be written or read: Read-only file system.\n"
 
 
 def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(small_run, tmp_path: Path,

@@ -79,12 +79,14 @@ def test_what_an_environment_raises_is_named_with_its_place(what: str, said: str
             place.round()
 
 
+NUMBER, TWO = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+
+
 class Telling(gym.Env):
     """One step an episode; gives the observation `seen`, says `success`, and cannot be closed. Its spaces are given."""
 
-    def __init__(self, space: gym.Space[Any] | None = gym.spaces.Box(-1, 1, (1,)), seen: Any = 0.0, success: Any = None,
-                 actions: Any = gym.spaces.Discrete(2)) -> None:
-        self.observation_space, self.action_space = space, actions  # type: ignore[assignment]
+    def __init__(self, space: Any = NUMBER, seen: Any = 0.0, success: Any = None, actions: Any = TWO) -> None:
+        self.observation_space, self.action_space = space, actions
         self.seen, self.success = seen, success
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
