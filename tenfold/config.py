@@ -141,6 +141,8 @@ def docs(cls: type) -> dict[str, str]:
 def convert(value: Any, hint: Any, key: str) -> Any:
     """`value` as the type `hint`, or a ConfigError that says what is allowed."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()  # a number of NumPy's or torch's
     if origin is Annotated:
         value = convert(value, arguments[0], key)
         for limits in arguments[1:]:
@@ -324,10 +326,17 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path, value in settings.items():
         *groups, name = str(path).split(".")
-        level = found
+        level: Any = found
         for group in groups:
             level = level.setdefault(group, {})
-        level[name] = level.get(name, {}) | nested(value) if isinstance(value, Mapping) else value
+            if not isinstance(level, dict):
+                raise ConfigError(str(path), f"cannot stand beside {group}: {show(level)}, which is no group of settings.")
+        if not isinstance(value, Mapping):
+            level[name] = value
+        elif isinstance(level.setdefault(name, {}), dict):
+            level[name] |= nested(value)
+        else:
+            raise ConfigError(name, f"= {show(level[name])} is given twice, once as a group of settings.")
     return found
 
 
@@ -466,6 +475,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError("", f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(loaded or {}, dict):
         raise ConfigError("", f"{path} must hold settings as `key: value` lines, not {show(loaded)}.")
-    return loaded or {}
+    return nested(loaded or {})
 
 

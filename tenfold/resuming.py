@@ -9,7 +9,7 @@ from typing import Any
 
 from tenfold.config import differing, merge, nested, show, to_mapping
 from tenfold.errors import ConfigError
-from tenfold.settings import Exponential, Linear, Run
+from tenfold.settings import DQN, PPO, Exponential, Linear, Run
 
 CHANGEABLE = ("steps", "agent.lr", "eval_every", "eval_episodes", "eval_policy", "eval_steps", "episode_limit",
               "checkpoint_every", "keep", "log_every", "where", "ahead", "on_death", "patience", "engine", "stack", "verify",
@@ -52,6 +52,17 @@ def cut_short(run: Run) -> str:
     if not isinstance(lr, Linear | Exponential) or lr.steps <= run.steps:
         return ""
     return f"agent.lr = {show(lr)} is made for {lr.steps:,} steps, and this run ends at {run.steps:,}."
+
+
+def never_learns(run: Run) -> str:
+    """A sentence where a run ends before it learns for the first time."""
+    if isinstance(run.agent, PPO):
+        first, why = run.agent.horizon * run.num_envs * run.actors, f"a rollout of agent.horizon = {run.agent.horizon:,}"
+    elif isinstance(run.agent, DQN):
+        first, why = run.agent.learning_starts + 1, f"agent.learning_starts = {run.agent.learning_starts:,}"
+    else:
+        return ""
+    return f"this run ends at step {run.steps:,}, before it learns: {why} comes first." if run.steps < first else ""
 
 
 def constant_from(before: Run, run: Run) -> str:

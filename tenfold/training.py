@@ -46,7 +46,7 @@ from tenfold.record.folder import RunFolder, require_place, versions, write_sett
 from tenfold.record.metrics import WORST, Metrics, rank
 from tenfold.record.report import write_report
 from tenfold.record.runs import destination, named_after, turn_latest
-from tenfold.resuming import changed_run, changes, constant_from, cut_short, idle_from, told_changes
+from tenfold.resuming import changed_run, changes, constant_from, cut_short, idle_from, never_learns, told_changes
 from tenfold.settings import PPO, Noisy, Run, value_at
 from tenfold.spaces import discrete_actions, observation_layout, policy_actions
 
@@ -192,7 +192,7 @@ def carry_out(place: Place, folder: RunFolder, checkpoints: Checkpoints, metrics
     display.say(f"{run.agent.name} on {run.env}, seed {run.seed}, {run.steps:,} steps -> {folder.path}{onward}")
     display.say(f"engine {place.engine_choice}; on {place.device}; {place.agent.online.flat.numel():,} "
                 f"parameters; {place.memory}{'; ' if place.where else ''}{place.where}")
-    if words := cut_short(run):
+    for words in filter(None, (cut_short(run), never_learns(run))):
         display.say(f"Note: {words}")
     if end := idle_from(run):
         display.say(f"Note: agent.lr ends at 0 at step {end:,}: nothing is learned from there on.", always=True)

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import yaml
 
 from tenfold.cli import parser, settings_given
@@ -61,6 +63,21 @@ def test_flags_set_every_setting_there_is() -> None:
 def test_a_setting_that_is_given_in_both_spellings_is_refused() -> None:
     with pytest.raises(ConfigError, match="eval_every is given twice, with - and with _"):
         Run.of({"eval_every": 10, "eval-every": 20})
+
+
+def test_numbers_of_numpy_and_torch_are_numbers() -> None:
+    given = Run(steps=np.int64(300), agent=DQN(lr=np.float32(0.5), batch_size=torch.tensor(8), net=Net(hidden=tuple(np.array([4, 5])))))
+    assert given == Run(steps=300, agent=DQN(lr=0.5, batch_size=8, net=Net(hidden=(4, 5)))) and type(given.steps) is int
+
+
+def test_dotted_names_stand_for_groups_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("agent.lr: 1e-4\nagent: {gamma: 0.9}\nagent.net.hidden: [8]\n")
+    assert Run.of(read_yaml(path)) == Run(agent=DQN(lr=1e-4, gamma=0.9, net=Net(hidden=(8,))))
+    for text in ("agent: dqn\nagent.lr: 1e-4\n", "agent.lr: 1\nagent.lr: {a: 1}\nagent: {lr: {a: 2}}\n", "agent.lr: 1\nagent: {lr: {a: 2}}\n"):
+        path.write_text(text)
+        with pytest.raises(ConfigError):
+            Run.of(read_yaml(path))
 
 
 def test_yaml_numbers_are_read_by_the_fields_type(tmp_path: Path) -> None:

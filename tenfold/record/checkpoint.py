@@ -101,6 +101,7 @@ class Checkpoints:
         rows = self.folder.rows / f"rows-{step:012d}.safetensors"
         since = np.zeros_like(heads) if self.heads is None else self.heads
         about = {"run": self.folder.id, "heads": heads.tolist()}
+        rows.parent.mkdir(exist_ok=True)  # who deletes the rows to save space may go on
         return {"file": rows.name, "digest": write_arrays(rows, replay.written(since), about), "heads": heads.tolist()}
 
     def save_best(self, policy_state: dict[str, Any], step: int, score: float) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from threading import get_native_id
 
 from tenfold.errors import UserError
 from tenfold.record.claim import Claim, claimed_below
@@ -51,7 +52,7 @@ def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, Claim]:
     what was there goes. Of two that want the same number one gets the next."""
     first = target.path if isinstance(target, Numbered) else target
     made = first.absolute()
-    made = made.with_name(f".{made.name}.{os.getpid()}.new")
+    made = made.with_name(f".{made.name}.{os.getpid()}-{get_native_id()}.new")  # threads may train side by side
     try:
         with claimed_below(first) if isinstance(target, Path) else contextlib.nullcontext():
             made.mkdir(parents=True)
@@ -92,7 +93,7 @@ def turn_latest(path: Path) -> None:
     link, run = RUNS.absolute() / LATEST, path.absolute()
     if not run.is_relative_to(link.parent) or any((run.parent / name).exists() for name in SEVERAL):
         return
-    turned = link.with_name(f".{LATEST}.{os.getpid()}")
+    turned = link.with_name(f".{LATEST}.{os.getpid()}-{get_native_id()}")
     with contextlib.suppress(OSError):
         turned.unlink(missing_ok=True)
         turned.symlink_to(run.relative_to(link.parent), target_is_directory=True)

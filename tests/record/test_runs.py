@@ -2,7 +2,9 @@
 
 import json
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
@@ -71,6 +73,16 @@ def test_a_folder_that_is_taken_is_refused_before_anything_is_compiled(
     with RunFolder.open(finished_once)[0], pytest.raises(training.UserError, match="is being trained by another process"):
         training.train(small_run(), finished_once, overwrite=True)
     assert (finished_once / "run.json").read_bytes() == before
+
+
+def test_threads_get_folders_of_their_own(tmp_path: Path, small_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    waiting = threading.Barrier(3)
+
+    def make(_: int) -> Path:
+        return install(Numbered(Path("runs/one")), lambda made: waiting.wait(10) and None)[0]
+    with ThreadPoolExecutor(3) as pool:
+        assert sorted(pool.map(make, range(3))) == [Path("runs/one"), Path("runs/one-2"), Path("runs/one-3")]
 
 
 def test_where_links_cannot_be_made_there_is_none(tmp_path: Path, small_run: Callable[..., Run],

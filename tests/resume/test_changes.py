@@ -12,7 +12,7 @@ from tenfold.cli import main
 from tenfold.errors import ConfigError, UserError
 from tenfold.record.metrics import read_rows
 from tenfold.record.seeds import SeedsFolder
-from tenfold.resuming import changed_run, constant_from, cut_short
+from tenfold.resuming import changed_run, constant_from, cut_short, never_learns
 from tenfold.settings import Run, named
 
 
@@ -88,6 +88,15 @@ def test_changes_are_nested_or_have_dotted_names() -> None:
     assert changed_run(run, given).agent.lr == 1e-5 and given["agent"] == {"lr": 1e-4}  # the caller's own settings stay as they are
     with pytest.raises(ConfigError, match=r"agent\.gamma cannot change on resume"):
         changed_run(run, {"agent.gamma": 0.9})
+
+
+def test_a_run_that_ends_before_it_learns_is_told_so() -> None:
+    assert never_learns(Run.of({"steps": 2047, "agent": {"name": "ppo", "horizon": 256}, "num_envs": 8})) == (
+        "this run ends at step 2,047, before it learns: a rollout of agent.horizon = 256 comes first.")
+    assert never_learns(Run.of({"steps": 1000, "agent": {"learning_starts": 1000}})) == (
+        "this run ends at step 1,000, before it learns: agent.learning_starts = 1,000 comes first.")
+    assert never_learns(Run.of({"steps": 2048, "agent": {"name": "ppo", "horizon": 256}, "num_envs": 8})) == ""
+    assert never_learns(Run.of({"steps": 1001, "agent": {"learning_starts": 1000}})) == ""
 
 
 def test_a_run_that_ends_before_its_learning_rates_schedule_is_told_so() -> None:
