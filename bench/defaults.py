@@ -69,7 +69,7 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 line[who] = {"iqm": interquartile_mean(returns), "interval": [low, high], "seeds": len(returns),
                              "seconds": sum(row["seconds"] for row in found) / len(found), "returns": returns.tolist()}
         if "tenfold" in line and "sb3" in line:
-            line["at_least"] = line["tenfold"]["interval"][1] >= line["sb3"]["interval"][0]
+            line["at_least"] = bool(line["tenfold"]["interval"][1] >= line["sb3"]["interval"][0])
         lines.append(line)
     return lines
 

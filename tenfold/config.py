@@ -276,6 +276,8 @@ def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]
     positional, named = [], {}
     for part in filter(None, parts):
         word = re.match(r"(\w+)\s*=\s*(.*)", part, re.DOTALL)
+        if word and word.group(1) in named:
+            raise ConfigError(key, f"= {show(text)}: {word.group(1)} is given twice.")
         if word:
             named[word.group(1)] = word.group(2)
         else:

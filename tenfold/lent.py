@@ -62,6 +62,13 @@ def take(name: str, **more: Any) -> Any:
     return make(own, more) if callable(own) else own
 
 
+def require_named(name: str) -> None:
+    """Refuses what cannot be sent to another process, before anything is made for it."""
+    if name.startswith(OWN):
+        raise EnvironmentFault(f"{name} is an object or a function of this process, and every seed is trained in a process of "
+                               'its own: register it in a module and write env="my_module:Mine-v0".')
+
+
 def refuse_twice(name: str, env: Any) -> None:
     """Of a function that gives an environment which it gave before."""
     if env in made[name]:

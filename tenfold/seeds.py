@@ -11,6 +11,7 @@ from typing import Any
 
 from tenfold.config import merge, to_mapping
 from tenfold.errors import ConfigError, UserError
+from tenfold.lent import require_named
 from tenfold.places.pool import Pool
 from tenfold.places.watch import require_guard
 from tenfold.record.checkpoint import checkpoint_steps
@@ -45,6 +46,7 @@ def train_seeds(run: Run, seeds: int | tuple[int, ...], out: str | Path = "", *,
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
         raise ConfigError("seeds", f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.")
     require_guard()
+    require_named(run.env)
     target = destination(out, name or named_after(run.env), overwrite)
     require_place(target, overwrite)  # here: before anything is compiled
     prepare(run)

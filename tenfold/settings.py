@@ -241,7 +241,7 @@ class PPO(Config):
     """learning rate of Adam: a number, linear(start, end, steps) or exponential(start, end, steps)"""
     adam_eps: Positive = 1e-5
     """Adam's denominator offset"""
-    horizon: Count = 256
+    horizon: Count = 2048
     """steps of every environment between two learning phases"""
     epochs: Count = 10
     """times each step of a learning phase is learned from"""
@@ -308,8 +308,8 @@ class Run(Config):
     """one number that determines the whole run"""
     members: Annotated[int, Limits(1, 1024)] = 1
     """seeds of an explorer that are trained together as one stack, each as it would be alone: seed, seed + 1, …"""
-    num_envs: Count = follows("agent.name", {"ppo": 8}, 1)
-    """environments stepped together (by each actor); of worlds with several agents, worlds; 1 where env is one object"""
+    num_envs: Count = 1
+    """environments stepped together (by each actor); of worlds with several agents, worlds"""
     actors: Annotated[int, Limits(1, 1024)] = 1
     """how many act for the one learner, each with environments and draws of its own"""
     where: Literal["auto", "serial", "processes"] = "auto"
@@ -367,8 +367,6 @@ class Run(Config):
     def __post_init__(self) -> None:
         if not isinstance(self.env, str | Follows):  # an object, or a function that makes one
             object.__setattr__(self, "env", name_of(self.env))
-            if is_object(self.env) and isinstance(self.num_envs, Follows):
-                object.__setattr__(self, "num_envs", 1)
         super().__post_init__()
 
     def check(self) -> None:

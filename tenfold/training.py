@@ -129,6 +129,7 @@ def go_on(folder: RunFolder, run: Run, quiet: bool, refused: list[str]) -> Resul
             write_settings(folder.path, run)
         except OSError as error:
             raise UserError(f"{folder.path} cannot be written: {error.strerror or error}.") from None
+        checkpoints.forget_best_after(note["step"])
         if not put_back(place, checkpoints, arrays, rows, note):
             complaints.append(f"{run.env} could not be restored exactly: its episodes begin anew and this resume is not exact.")
         complaints += [f"{package} was {old} when this run began and is {new} now: numbers may differ in their last bits."
@@ -459,7 +460,8 @@ def draw_portrait(folder: RunFolder, run: Run, place: Place) -> None:
     from tenfold.agents.explorer import ExplorerAgent
     from tenfold.portrait import write_portrait
     assert isinstance(place.agent, ExplorerAgent)
-    write_portrait(folder.path, place.agent, run.env, run.eval_episodes)
+    if place.step:  # one that was stopped before it saw anything has nothing to show
+        write_portrait(folder.path, place.agent, run.env, run.eval_episodes)
 
 
 def load(path: str | Path, checkpoint: str | int = "last", env: Any = None) -> "DQNAgent | PPOAgent | ExplorerAgent":

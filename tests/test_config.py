@@ -60,6 +60,11 @@ def test_flags_set_every_setting_there_is() -> None:
     assert {leaf.flag for leaf in leaves_of(Run)} <= flags
 
 
+def test_an_argument_of_a_call_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="length is given twice"):
+        parse_call("Corridor-v0(length=5, length=7)")
+
+
 def test_a_setting_that_is_given_in_both_spellings_is_refused() -> None:
     with pytest.raises(ConfigError, match="eval_every is given twice, with - and with _"):
         Run.of({"eval_every": 10, "eval-every": 20})

@@ -20,12 +20,12 @@ def test_every_way_in_has_the_same_defaults(agent, tmp_path):
     assert ten.Run.of(to_mapping(expected)) == expected
 
 
-def test_environments_stepped_together_follow_the_agent_and_the_help_says_so():
-    assert (ten.Run(agent=ten.PPO()).num_envs, ten.Run(agent=ten.DQN()).num_envs) == (8, 1)
-    assert ten.Run(agent=ten.PPO(), num_envs=3).num_envs == 3
-    assert replace(ten.Run(agent=ten.PPO()), seed=5).num_envs == 8
+def test_steps_follow_the_agent_and_the_help_says_so():
+    assert (ten.Run(agent=ten.Explorer()).steps, ten.Run(agent=ten.DQN()).steps) == (10_000, 50_000)
+    assert ten.Run(agent=ten.Explorer(), steps=3).steps == 3
+    assert replace(ten.Run(agent=ten.Explorer()), seed=5).steps == 10_000
     told = {leaf.path: show(leaf.default) for leaf in leaves_of(ten.Run)}
-    assert told["num_envs"] == "8 where agent.name is ppo, else 1"
+    assert told["steps"] == "10000 where agent.name is explorer, else 50000"
     assert told["env"] == "tenfold/LimitCycle-v0 where agent.name is explorer, else CartPole-v1"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -142,6 +143,12 @@ def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_pat
 def test_seeds_that_cannot_be_are_refused(given: str, words: str, here: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = here("train", "cartpole", f"--seeds={given}")
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_environment_that_other_processes_do_not_have_is_refused_and_leaves_nothing(small_run: Callable[..., Run], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"own/.* is an object or a function of this process, .*my_module:Mine-v0"):
+        train_seeds(small_run(env=lambda: gym.make("CartPole-v1")), 2, tmp_path / "many")
+    assert not (tmp_path / "many").exists()
 
 
 def test_one_run_and_many_seeds_replace_each_other_only_when_told(four: Path, small_run: Callable[..., Run], tmp_path: Path) -> None:

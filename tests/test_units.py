@@ -209,6 +209,9 @@ def test_a_channel_that_begins_to_vary_late_gets_its_scale_then_and_does_no_harm
 
 
 def test_channels_have_mean_0_and_deviation_1_and_those_that_stand_still_their_own_size() -> None:
+    slight = 1e9 + 1e-4 * np.array([[[-1.0], [1.0]]])  # all that numbers of this size can tell apart is 1e-7
+    assert channels_of(slight, True).scale.item() == pytest.approx(1e-4, rel=1e-2) and channels_of(slight, True).varied.all()
+    assert not channels_of(np.full((1, 999, 1), 0.1), True).varied.any()
     rows = np.array([[[1.0, 7.0, 0.0, 1e9], [3.0, 7.0, 0.0, 1e9 + 2]]])
     found = channels_of(rows, True)
     assert found.mean.tolist() == [[2, 7, 0, 1e9 + 1]] and found.scale.tolist() == [[1, 7, 1, 1]]

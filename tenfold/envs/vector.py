@@ -360,6 +360,8 @@ class ScalarEnvironments(Environments):
         """Resets environment i to the start of its current episode."""
         try:
             returned = self.envs[i].reset(seed=self.episode_seed(i))
+            if isinstance(returned, tuple) and len(returned) == 2 and returned[1] is None:
+                raise EnvironmentFault(f"{self.place(i)}: the info that reset returned is None, and must be a dict.")
             if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[1], dict):
                 raise old_style(self.place(i))
             obs, info = returned

@@ -19,7 +19,7 @@ from tenfold.errors import ConfigError
 from tenfold.explorer_settings import LatentModel
 
 STEP = 0.1  # of time, inside: a first drift of about 1 then moves a state by a tenth of its deviation in a step
-ROUNDING = 1e-12  # of a channel's mean: what differs by less does not vary
+ROUNDING = 1e-15  # of a channel's mean: what deviates by less does not vary
 GROWTH = 1.25  # times as many rows as the units were taken from, they are taken anew
 
 
@@ -37,6 +37,8 @@ def channels_of(y: np.ndarray, centred: bool) -> Channels:
     middle = mean if centred else np.zeros_like(mean)
     scale = np.sqrt(np.square(y - middle[:, None]).mean(1))
     varied = scale > ROUNDING * np.abs(middle)
+    if centred:
+        varied &= y.max(1) > y.min(1)
     return Channels(middle, np.where(varied, scale, np.where(mean == 0, 1.0, np.abs(mean))), varied)
 
 

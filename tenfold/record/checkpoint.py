@@ -18,11 +18,11 @@ import torch
 from tenfold.errors import CheckpointError
 from tenfold.memory.replay import Replay
 from tenfold.memory.team import TeamReplay
-from tenfold.record.files import Arrays, read_arrays, write_arrays
+from tenfold.record.files import Arrays, read_arrays, replace_file, write_arrays
 from tenfold.record.folder import RunFolder
 from tenfold.record.schema import NOTE, POLICY, Schema
 
-BEST = "best.safetensors"
+BEST, BEFORE = "best.safetensors", "best-before.safetensors"  # the latter as of the last checkpoint, where it is another
 WEIGHTS = ("agent.online", "agent.target", "agent.norm_")
 
 
@@ -94,6 +94,7 @@ class Checkpoints:
         write_arrays(self.path(place.step), flat_state(place.state()),
                      {"run": self.folder.id, "step": place.step, "rows": chain, **note})
         self.heads, self.chain, self.saved = heads, chain, place.step
+        (self.folder.checkpoints / BEFORE).unlink(missing_ok=True)
         self.prune()
 
     def save_rows(self, step: int, replay: Replay | TeamReplay, heads: np.ndarray) -> dict[str, Any]:
@@ -105,8 +106,22 @@ class Checkpoints:
         return {"file": rows.name, "digest": write_arrays(rows, replay.written(since), about), "heads": heads.tolist()}
 
     def save_best(self, policy_state: dict[str, Any], step: int, score: float) -> None:
-        arrays = flat_state({"agent": policy_state})
-        write_arrays(self.folder.checkpoints / BEST, arrays, {"run": self.folder.id, "step": step, "score": score})
+        best, before = (self.folder.checkpoints / name for name in (BEST, BEFORE))
+        if best.exists() and not before.exists():
+            replace_file(before, best.read_bytes())
+        write_arrays(best, flat_state({"agent": policy_state}), {"run": self.folder.id, "step": step, "score": score})
+
+    def forget_best_after(self, step: int) -> None:
+        """A run goes on from `step`: a best policy of a later one, of before it was killed, is not this run's. That of the
+        checkpoint comes back, if there was one."""
+        best, before = (self.folder.checkpoints / name for name in (BEST, BEFORE))
+        with contextlib.suppress(CheckpointError):  # of a damaged one eval says so, to whoever asks for it
+            for path in (best, before):
+                if path.exists() and self.read_state(path, POLICY)[1]["step"] > step:
+                    path.unlink()
+            if before.exists() and not best.exists():
+                before.replace(best)
+        before.unlink(missing_ok=True)
 
     def prune(self) -> None:
         """Keeps the latest `keep` checkpoints and the row files they name; sweeps up what a killed process left."""

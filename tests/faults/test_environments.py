@@ -38,6 +38,8 @@ class Mistaken(gym.Env):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         if self.what == "seedless":
             raise TypeError("Old.reset() got an unexpected keyword argument 'seed'")
+        if self.what == "no info":
+            return np.zeros(2, np.float32), None
         if self.what == "reset":
             return np.zeros(2, np.float32)  # which could be unpacked
         return np.zeros(2, np.float32), {"action_mask": np.ones(2, bool)} if self.what == "mask" else {}
@@ -70,6 +72,7 @@ gym.register("Mistaken-v0", Mistaken)
     ("four", "episode 0, step 2: this is an environment in the style of Gym before 0.26"),
     ("reward", r"step 2: what step returned cannot be used: ValueError"), ("mute", r"step 2: step raised Mute in test_environments.py, line \d+"),
     ("reset", "episode 0, step 0: this is an environment in the style of Gym before 0.26 .* GymV21CompatibilityV0"),
+    ("no info", "step 0: the info that reset returned is None, and must be a dict"),
     ("seedless", "episode 0, step 0: this is an environment in the style of Gym before 0.26"),
     ("mask", r"Mistaken-v0\(what=mask\) offers an action mask, which agent dqn cannot use: train ppo, or set agent.ignore_mask")])
 def test_what_an_environment_raises_is_named_with_its_place(what: str, said: str) -> None:
@@ -109,6 +112,12 @@ class Telling(gym.Env):
 def test_an_observation_that_would_be_read_as_another_is_refused(space: Any, seen: Any, said: str) -> None:
     with pytest.raises(EnvironmentFault, match=said):
         Serial(Run(env=lambda: Telling(space, seen)))  # type: ignore[arg-type]
+
+
+def test_a_number_alone_is_an_observation() -> None:
+    place = Serial(Run(env=lambda: Telling(gym.spaces.Box(-1, 1, ()), np.float32(0.5))))  # type: ignore[arg-type]
+    place.round()
+    assert place.envs.obs.tolist() == [[0.5]]
 
 
 def test_an_environment_without_actions_is_refused() -> None:

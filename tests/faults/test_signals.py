@@ -13,6 +13,7 @@ import pytest
 
 from tenfold import training
 from tenfold.cli import finish, finish_seeds, main, stopped
+from tenfold.places.exploring import Exploring
 from tenfold.places.pool import Pool
 from tenfold.places.watch import Interrupt
 from tenfold.settings import Run
@@ -65,6 +66,19 @@ def test_a_signal_when_all_is_done_changes_no_exit_code(name: str) -> None:
     done = subprocess.run([sys.executable, "-c", LATE.replace("{name}", name)], capture_output=True, text=True, timeout=60,
                           env=os.environ | {"PYTHONPATH": HOME})
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("tenfold")
+
+
+def test_an_explorer_that_is_stopped_before_its_first_step_has_nothing_to_draw(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Exploring, "round", lambda place: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["train", "limit-cycle", "--steps", "50", "--eval-every", "0", "--out", "run", "--quiet"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().out == "Stopped at step 0 and saved. Go on with: tenfold resume run\n"
+    assert (tmp_path / "run" / "report.html").exists() and not (tmp_path / "run" / "portrait.safetensors").exists()
 
 
 def test_a_signal_while_kernels_compile_stops_at_once_and_leaves_no_folder(

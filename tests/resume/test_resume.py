@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from tenfold.playing import Score
 from tenfold.record.checkpoint import Checkpoints, flat_state
 from tenfold.record.files import read_arrays
 from tenfold.record.folder import RunFolder
+from tenfold.record.metrics import rank, read_rows
 from tenfold.settings import Run
 from tenfold.training import resume, train
 
@@ -177,6 +179,28 @@ def test_what_is_due_when_actors_are_ahead_at_a_checkpoint_is_done_and_not_lost_
             train(run, tmp_path / "broken", quiet=True)
     resume(tmp_path / "broken", quiet=True)
     assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
+
+
+def test_a_best_policy_of_steps_that_are_played_again_is_forgotten(finished_once: Path, tmp_path: Path) -> None:
+    """A run is killed after an evaluation and before the next checkpoint; then it goes on in another way."""
+    shutil.copytree(finished_once, tmp_path / "run")
+    folder, run = RunFolder.open(tmp_path / "run")
+    checkpoints = Checkpoints(folder, run.keep)
+    policy, step = checkpoints.policy("best")
+    for late in (640, 650):  # two evaluations, both better
+        checkpoints.save_best(policy, late, 1e9)
+    assert checkpoints.policy("best")[1] == 650
+    checkpoints.forget_best_after(600)
+    assert checkpoints.policy("best")[1] == step <= 600
+    checkpoints.save_best(policy, 650, 1e9)
+    resume(tmp_path / "run", 620, quiet=True)
+    assert checkpoints.policy("best")[1] <= 620
+    best = max((row for row in read_rows(folder.metrics) if row["kind"] == "eval"), key=rank)
+    assert checkpoints.policy("best")[1] == best["step"]
+    (folder.checkpoints / "best.safetensors").unlink()
+    checkpoints.save_best(policy, 650, 1e9)  # the first of all
+    checkpoints.forget_best_after(620)
+    assert sorted(path.name for path in folder.checkpoints.glob("best*")) == []
 
 
 def test_the_best_is_the_most_successful_where_an_environment_tells_only_of_successes(
