@@ -163,7 +163,7 @@ def test_ways_are_drawn_with_names_axes_and_a_scale(tmp_path: Path) -> None:
 
 def evaluated(step: int, mean: float, rate: float, steps: float | None) -> dict[str, Any]:
     more = {} if steps is None else {"steps_to_goal": steps}
-    return {"kind": "eval", "step": step, "mean_return": mean, "std_return": 0.0, "success_rate": rate, "merit": rate, **more}
+    return {"kind": "eval", "step": step, "episodes": 4, "mean_return": mean, "std_return": 0.0, "success_rate": rate, "merit": rate, **more}
 
 
 def written(tmp_path: Path, run: Path, members: dict[int, list[dict[str, Any]]]) -> SeedsFolder:

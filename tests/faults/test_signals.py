@@ -71,7 +71,7 @@ def test_a_signal_when_all_is_done_changes_no_exit_code(name: str) -> None:
 def test_an_explorer_that_is_stopped_before_its_first_step_has_nothing_to_draw(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Exploring, "round", lambda place: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(Exploring, "round", lambda place, until: signal.raise_signal(signal.SIGINT) or [])
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert main(["train", "limit-cycle", "--steps", "50", "--eval-every", "0", "--out", "run", "--quiet"]) == 130
