@@ -75,7 +75,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # The first file compiles nearly all kernels; meanwhile the others run what needs none of them, or only their own
-ORDER = ("equality/test_pairs", "envs/test_durotaxis_arguments", "integrations/", "nets/", "engines/test_compiled", "record/",
+ORDER = ("equality/test_pairs", "envs/test_durotaxis_arguments", "integrations/", "engines/test_compiled", "record/",
          "test_architecture", "test_config", "envs/test_durotaxis", "agents/test_graph", "test_graph", "test_colonies")
 
 
