@@ -44,8 +44,8 @@ def defaults() -> str:
     """Defaults against defaults; a task that one side has not played yet stays out."""
     if not (ROOT / "bench" / "results" / "defaults.json").exists():
         return ""
-    lines = ["| command | seeds | tenfold: interquartile mean, 95 % interval | Stable-Baselines3 | intervals overlap, or ours is above |",
-             "|---" * 5 + "|"]
+    lines = ["| command | seeds | tenfold: interquartile mean, 95 % interval | Stable-Baselines3 | intervals overlap, "
+             "or ours is above |", "|---" * 5 + "|"]
     for r in results("defaults")["table"]:
         if "at_least" in r:
             ours, theirs = r["tenfold"], r["sb3"]
