@@ -199,7 +199,7 @@ def seeds_named(text: str) -> tuple[int, ...]:
             found = range(int(text))
     except ValueError:
         found = ()
-    if not found or not 1 <= len(found) <= MOST_SEEDS or min(found) < 0:
+    if not found or len(found[:MOST_SEEDS + 1]) > MOST_SEEDS or min(found) < 0:  # a range may have more than len can tell
         raise UserError(f"--seeds {text} cannot be read: write a number (8 means 0 to 7), a range (3..6) or a list (1,5,9), "
                         f"of at most {MOST_SEEDS:,}.")
     return tuple(found)

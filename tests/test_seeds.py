@@ -139,7 +139,7 @@ def test_the_folder_is_evaluated_reported_and_resumed_as_one(four: Path, tmp_pat
 
 
 @pytest.mark.parametrize(("given", "words"), [("0", "cannot be read"), ("3..1", "cannot be read"), ("a", "cannot be read"),
-                                              ("1,1", "twice"), ("99999999999", "at most 10,000"), ("-3", "cannot be read"), ("1,,2", "cannot be read")])
+                                              ("1,1", "twice"), ("99999999999", "at most 10,000"), ("9" * 30, "at most 10,000"), ("-3", "cannot be read"), ("1,,2", "cannot be read")])
 def test_seeds_that_cannot_be_are_refused(given: str, words: str, here: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = here("train", "cartpole", f"--seeds={given}")
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
