@@ -345,9 +345,11 @@ class ScalarEnvironments(Environments):
         self.decode = masks.actions.decode if masks and masks.actions.parts else None
         if masks and masks.actions.parts:
             shape, dtype = (masks.actions.numbers,), np.dtype(np.float64)
-        self.actions = np.zeros((num_envs, 1024, *shape), dtype)  # of the current episodes; grows by doubling
+        self.room = 1024  # for actions of the current episodes; grows by doubling
+        self.actions = np.zeros((num_envs, self.room, *shape), dtype)
         self.discrete = isinstance(one.action_space, gym.spaces.Discrete)
-        self.direct, self.whole = self.layout.direct, self.layout.dtype.kind in "iu"
+        self.direct = self.layout.direct
+        self.copied = self.direct and self.fallible  # whole numbers are looked at before they are cut to their type
         seen = masks.observation_space if masks else one.observation_space
         self.shape = seen.shape or ()
         self.plan = FlattenPlan(seen, name) if self.layout.parts and not self.layout.graph else None
@@ -383,12 +385,30 @@ class ScalarEnvironments(Environments):
         """One step of every environment with actions [B], in the environment's own numbers."""
         if self.finished:
             self.finished = []
-        self.terminated[:] = self.truncated[:] = False
-        i = 0
+            self.terminated[:] = self.truncated[:] = False
+        envs, rows, lengths, rewards, returns, i = self.envs, self.rows, self.length, self.reward, self.ret, 0
+        shape, decode, copied = self.shape, self.decode, self.copied
         try:
             # copies, since an environment may write into what it is given
             for i, action in enumerate(actions.tolist() if self.discrete else actions.copy()):
-                self.step_one(i, action)
+                taken = lengths[i]
+                if taken == self.room:
+                    self.longer_episodes()
+                self.actions[i, taken] = action
+                obs, reward, terminated, truncated, info = envs[i].step(decode(action) if decode else action)
+                if copied and getattr(obs, "shape", None) == shape:
+                    rows[i][...] = obs
+                else:
+                    self.write(obs, i, terminated or truncated)
+                rewards[i] = reward
+                lengths[i] = taken + 1
+                if not math.isfinite(reward):
+                    raise self.not_finite(i)
+                returns[i] += float(reward)
+                if terminated or truncated:
+                    self.end(i, terminated, truncated)
+                elif self.masks and (self.masked or MASK in info):
+                    self.read_mask(i, obs, info)
         except UserError:
             raise
         except Exception as error:
@@ -396,35 +416,15 @@ class ScalarEnvironments(Environments):
         if self.fallible and not all_finite(self.flat):  # all at once: a call for each would take a tenth of the adapter's time
             raise self.not_finite(next(i for i, row in enumerate(self.flat_rows) if not all_finite(row)))
 
-    def step_one(self, i: int, action: Any) -> None:
-        taken = self.length[i]
-        if taken == self.actions.shape[1]:
-            self.longer_episodes()
-        self.actions[i, taken] = action
-        obs, reward, terminated, truncated, info = self.envs[i].step(self.decode(action) if self.decode else action)
-        row = self.rows[i]
-        if self.direct:
-            if self.whole or getattr(obs, "shape", None) != self.shape:
-                self.write(obs, i)
-            else:
-                row[...] = obs
-        else:
-            self.write(obs, i, terminated or truncated)
-        self.reward[i] = reward
-        self.length[i] = taken + 1
-        if not math.isfinite(reward):
+    def end(self, i: int, terminated: bool, truncated: bool) -> None:
+        """Notes the episode of environment i that ended, and begins its next one."""
+        if self.fallible and not all_finite(self.flat_rows[i]):
             raise self.not_finite(i)
-        self.ret[i] += float(reward)
-        if self.masks and (self.masked or MASK in info) and not (terminated or truncated):
-            self.read_mask(i, obs, info)
-        if terminated or truncated:
-            if self.fallible and not all_finite(self.flat_rows[i]):
-                raise self.not_finite(i)
-            self.terminated[i], self.truncated[i] = terminated, truncated
-            self.final_obs[i] = row
-            self.finished.append(Episode(i, self.ret[i], taken + 1))
-            self.episode[i] += 1
-            self.begin(i)
+        self.terminated[i], self.truncated[i] = terminated, truncated
+        self.final_obs[i] = self.rows[i]
+        self.finished.append(Episode(i, self.ret[i], self.length[i]))
+        self.episode[i] += 1
+        self.begin(i)
 
     def write(self, obs: Any, i: int, last: bool = False) -> None:
         """Encodes an observation into row i: Dict and Tuple in one pass."""
@@ -456,6 +456,7 @@ class ScalarEnvironments(Environments):
     def longer_episodes(self) -> None:
         """Room for twice as many actions."""
         self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
+        self.room *= 2
 
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` needs: which episode each environment is in, and the actions taken in it."""
@@ -465,7 +466,7 @@ class ScalarEnvironments(Environments):
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """Replays the current episodes. False where that did not lead to the same observations: not an exact resume."""
         self.episode = state["episode"].tolist()
-        while self.actions.shape[1] < state["actions"].shape[1]:
+        while self.room < state["actions"].shape[1]:
             self.longer_episodes()
         for i in range(self.num_envs):
             self.begin(i)
