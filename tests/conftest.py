@@ -1,11 +1,13 @@
 """Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out, processes that start at once,
 and the slowest files."""
 
+import fcntl
 import gc
 import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,6 +19,7 @@ import pytest
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numba.core.dispatcher import Dispatcher
 from unpainted import DRAW, STREAMS
 
 import tenfold
@@ -40,6 +43,28 @@ def forget_stale_kernels() -> None:
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers start after this, and must not take kernels from one another
     forget_stale_kernels()
+
+
+COMPILE, LOCKS = Dispatcher.compile, Path(tempfile.gettempdir()) / f"tenfold-kernels-{os.getuid()}"
+BEING_COMPILED: set[str] = set()
+
+
+def compile_once(kernel: Any, signature: Any) -> Any:
+    """A kernel that one worker compiles is waited for by the others, who then take it from the disk."""
+    name = f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}"
+    if not name.startswith("tenfold.") or name in BEING_COMPILED:
+        return COMPILE(kernel, signature)
+    LOCKS.mkdir(exist_ok=True)
+    with open(LOCKS / name, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        BEING_COMPILED.add(name)
+        try:
+            return COMPILE(kernel, signature)
+        finally:
+            BEING_COMPILED.discard(name)
+
+
+Dispatcher.compile = compile_once
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_no_training_sequence_crosses_a_cut(tmp_path: Path) -> None:
     file = npz(tmp_path / "data.npz", observations=np.arange(400.0)[:, None].repeat(2, 1), actions=np.zeros((400, 1)))
     ten.fit(file, tmp_path / "run", settings=TINY, quiet=True)
     place = Offline(run_of(tmp_path / "run"))
-    y, a = np.zeros((1, 500, 10, 2), np.float32), np.zeros((1, 500, 10, 1), np.float32)
+    y, a = np.zeros((1, 500, 10, 2)), np.zeros((1, 500, 10, 1))
     place.agent.window.sample(y, a)
     assert (np.diff(y, axis=2) == 1).all() and y.max() < 360
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
 from tenfold.agents.dqn import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors
 from tenfold.engines.plain import PlainEngine
@@ -20,6 +19,7 @@ from tenfold.envs.control_tasks import play_all
 from tenfold.envs.vector import Environments
 from tenfold.memory.replay import Replay, add_rows, draw_prioritized, draw_ready, gather_columns, set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
+from tenfold.ops.kernels import kernel
 from tenfold.ops.mlp import ACTIVATIONS, mlp_backward, mlp_forward
 from tenfold.ops.pairs import pair
 from tenfold.ops.qlearning import td_gradient, value_of
@@ -42,7 +42,7 @@ HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
 # places in `rule`, the settings as numbers; a schedule takes four
 (ACTIVATION, DOUBLE, DUEL, ATOMS, HUBER, CLIP, ADAM_EPS, HARD, TAU, PRIORITIZED, ALPHA, PRIORITY_EPS, N_STEP, GAMMA, SCALE,
  STARTS, EVERY, PER_ROUND, BOLTZMANN, ACTIONS) = range(20)
-LR, EXPLORE, BETA, RULES = 20, 24, 28, 32
+LR, EXPLORE, BETA, RULES = np.int64(20), np.int64(24), np.int64(28), 32  # typed, as above
 
 
 def set_threads(count: int) -> None:
@@ -53,7 +53,7 @@ def set_threads(count: int) -> None:
     threadpool_limits(count, "blas")
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@kernel(inline="always")
 def update_once(step, updates, rule, stream, sums, block, sizes, inputs, layers, items, turned, y, row, action, draw,
                 m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_count, m_tree, m_top):
     """One gradient update, as `PlainEngine.update_once` does it. `updates` [1] counts them; m_… is the replay memory."""
@@ -93,7 +93,7 @@ def update_once(step, updates, rule, stream, sums, block, sizes, inputs, layers,
     sums[4] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def mean_size(error):
     total = np.float32(0)
     for b in range(error.size):
@@ -101,7 +101,7 @@ def mean_size(error):
     return total / np.float32(error.size)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def turn_rows(rows, scale, inputs):
     """Rows [B, features] as the network takes them, [features, B], scaled (1/255 for images)."""
     factor = np.float32(scale)
@@ -110,7 +110,7 @@ def turn_rows(rows, scale, inputs):
             inputs[j, i] = rows[i, j] * factor
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def choose_actions(step, rounds, rule, coin, choice, online, sizes, inputs, hidden, obs, action):
     """The exploring policy's actions for the current observations, as `DQNAgent.explore` gives them."""
     size, actions = action.size, int(rule[ACTIONS])
@@ -130,7 +130,7 @@ def choose_actions(step, rounds, rule, coin, choice, online, sizes, inputs, hidd
             action[i] = best_action(output, i, rule, actions, level, choice, (start + i) * actions)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def best_action(output, row, rule, actions, temperature, choice, counter):
     """argmax_a Q, with Gumbel noise times the temperature for Boltzmann exploration."""
     best, most, atoms = 0, -np.inf, int(rule[ATOMS])
@@ -146,7 +146,7 @@ def best_action(output, row, rule, actions, temperature, choice, counter):
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def fused_round(parts, counter, updates, rule, streams, sums, block, sizes, inputs, layers, items, turned, y, row, action,
                 draw, m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
                 e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_inputs, e_hidden):
@@ -175,7 +175,7 @@ def fused_round(parts, counter, updates, rule, streams, sums, block, sizes, inpu
                        e_obs, e_action)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def fused_rounds(most, kind, limit, state, length, episode, env_streams, ret, last,
                  counter, updates, rule, streams, sums, block, sizes, inputs, layers, items, turned, y, row, action, draw,
                  m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,

@@ -10,7 +10,6 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tenfold.agents.ppo import GRAD, MEAN, ONLINE, SQUARE, PPOAgent, Tensors
 from tenfold.engines.fused import PATIENCE, turn_rows, zeros
@@ -21,6 +20,7 @@ from tenfold.envs.vector import Environments, make_environments
 from tenfold.memory.rollout import Rollout, finish_rollout, store_step
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops.adam import adam_numba, clip_numba
+from tenfold.ops.kernels import kernel
 from tenfold.ops.mlp import ACTIVATIONS, mlp_backward, mlp_forward, parameter_count
 from tenfold.ops.moments import norm_apply, norm_scale, norm_update
 from tenfold.ops.pairs import pair
@@ -38,12 +38,12 @@ STEP, ROUNDS, FIRST, LAST, EMPTY = range(5)
 # places in `rule`, the settings as numbers; the learning rate's schedule takes four
 (ACTIVATION, GAMMA, LAM, SCALE, NORMALIZE, CLIP, VALUE_CLIP, VALUE_WEIGHT, ENTROPY, CLIP_NORM, ADAM_EPS, TARGET_KL, MINIBATCHES,
  EPOCHS, OBS_SCALE, NORM, NORM_CLIP, NORM_EPS, REFUSE, MOVED) = range(20)
-LR, RULES = 20, 24
+LR, RULES = np.int64(20), 24  # typed: one form of `schedule_at` for all schedules
 # streams
 COINS, NORMALS, SHUFFLES = range(3)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def values_of(obs, rule, flat, v_sizes, seen, n_mean, n_inverse, a_inputs, a_hidden):
     """Values [1, B] of observations that were not counted into the running statistics."""
     if rule[NORM]:
@@ -54,7 +54,7 @@ def values_of(obs, rule, flat, v_sizes, seen, n_mean, n_inverse, a_inputs, a_hid
     return mlp_forward(flat[flat.size - parameter_total(v_sizes):], v_sizes, int(rule[ACTIVATION]), a_inputs, a_hidden)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def parameter_total(sizes):
     total = 0
     for i in range(sizes.size - 1):
@@ -62,7 +62,7 @@ def parameter_total(sizes):
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def has_empty(mask, sizes):
     """Whether some component has no allowed option."""
     for b in range(mask.shape[0]):
@@ -77,7 +77,7 @@ def has_empty(mask, sizes):
     return False
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(inline="always")
 def learn_minibatch(first, last, step, updates, rule, sums, block, sizes, p_sizes, v_sizes, s_inputs, s_hidden, s_delta,
                     s_columns, s_chosen, s_mask, turned, r_obs, r_mask, r_chosen, r_real, r_log_p, r_value, r_advantage, r_target,
                     r_weight, order):
@@ -133,7 +133,7 @@ def learn_minibatch(first, last, step, updates, rule, sums, block, sizes, p_size
     return sums[KL] - before
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def fused_ppo(parts, counter, updates, rule, streams, sums, block, sizes, p_sizes, v_sizes, s_inputs, s_hidden, s_delta,
               s_columns, s_chosen, s_mask, turned, a_inputs, a_hidden, a_scratch, seen, n_count, n_mean, n_square, n_inverse,
               r_count, r_obs, r_mask, r_chosen, r_real, r_log_p, r_value, r_next, r_reward, r_discount, r_boundary, r_weight,
@@ -210,7 +210,7 @@ def fused_ppo(parts, counter, updates, rule, streams, sums, block, sizes, p_size
             r_value[t, b] = value[0, b]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def fused_ppo_rounds(most, kind, limit, state, length, episode, env_streams, ret, last, e_action, low, high, counter, updates,
                      rule, streams, sums, block, sizes, p_sizes, v_sizes, s_inputs, s_hidden, s_delta, s_columns, s_chosen,
                      s_mask, turned, a_inputs, a_hidden, a_scratch, seen, n_count, n_mean, n_square, n_inverse, r_count, r_obs,

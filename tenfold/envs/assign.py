@@ -17,10 +17,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numba import njit
 
 from tenfold.envs.vector import Environments
 from tenfold.errors import EnvironmentFault
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
 
@@ -43,7 +43,7 @@ def action_space() -> gym.spaces.MultiDiscrete:
 # one row ----------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def show(stream, episode, step, obs, mask):
     """Values and legal options at a step, 0 … STEPS: the last one is seen and no longer acted on."""
     first = (episode * (STEPS + 1) + step) * DRAWS
@@ -58,7 +58,7 @@ def show(stream, episode, step, obs, mask):
             obs[o] = LEAST + (1 - LEAST) * draw_uniform(stream, first + o) if mask[o] else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def earn(obs, action):
     """The reward of a joint choice."""
     total = 0.0
@@ -70,7 +70,7 @@ def earn(obs, action):
     return total / WORKERS
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def refusal(action, mask):
     """The first worker whose action is masked, or −1."""
     for w in range(WORKERS):
@@ -82,14 +82,14 @@ def refusal(action, mask):
 # rows -------------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def show_all(length, episode, streams, obs, mask):
     """What every lane sees at present."""
     for i in range(len(length)):
         show(streams[i], episode[i], length[i], obs[i], mask[i])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def play_all(action, length, episode, streams, obs, final_obs, mask, reward, truncated, ret, last):
     """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation, and obs and mask are the
     next one's first. The first rows of `last` [B, 3] are the episodes that ended: lane, return, length.

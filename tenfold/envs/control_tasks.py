@@ -13,8 +13,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
 
@@ -71,13 +71,13 @@ KINDS = {
 }
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def bounded(x, low, high):
     """x within [low, high]; NaN stays NaN."""
     return low if x < low else high if x > high else x
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def cartpole(row, action):
     """Barto, Sutton & Anderson (1983), no friction, by Euler's rule. row: x, ẋ, θ, θ̇.
 
@@ -96,7 +96,7 @@ def cartpole(row, action):
     return 1.0, abs(row[0]) > TRACK or abs(row[2]) > TILT
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def acrobot_rates(state, torque):
     """d/dt (θ₁, θ₂, θ̇₁, θ̇₂), as in Sutton & Barto's book; θ₂ is relative to the first link, and 0 hangs down."""
     theta1, theta2, dot1, dot2 = state
@@ -112,18 +112,18 @@ def acrobot_rates(state, torque):
     return dot1, dot2, -(d2 * ddot2 + phi1) / d1, ddot2
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def moved(state, rate, dt):
     return state[0] + dt * rate[0], state[1] + dt * rate[1], state[2] + dt * rate[2], state[3] + dt * rate[3]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def wrapped(angle):
     """The same angle within ±π; what is not finite becomes NaN."""
     return angle - 2 * np.pi * np.rint(angle / (2 * np.pi))
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def acrobot(row, action):
     """One step of the classical Runge-Kutta rule; ends when the tip is a link's length above the axis. row: θ₁, θ₂, θ̇₁, θ̇₂."""
     torque = float(int(action) - 1)
@@ -140,7 +140,7 @@ def acrobot(row, action):
     return 0.0 if up else -1.0, up
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def mountain_car(row, action):
     """Moore (1990): v ← v + 0.001·(a − 1) − 0.0025·cos 3x, then x ← x + v, between two walls. row: x, v."""
     v = bounded(row[1] + ((int(action) - 1) * ENGINE - SLOPE * np.cos(3 * row[0])), -MAX_SPEED, MAX_SPEED)
@@ -151,7 +151,7 @@ def mountain_car(row, action):
     return -1.0, x >= GOAL and v >= 0
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def pendulum(row, action):
     """A rod with m = l = 1: θ̈ = (3g / 2)·sin θ + 3u, where 0 stands up. The cost is that of the state before. row: θ, θ̇."""
     u = bounded(float(action), -MAX_TORQUE, MAX_TORQUE)
@@ -166,7 +166,7 @@ def pendulum(row, action):
 # one row ----------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def begin(kind, row, stream, episode):
     """The first state of an episode."""
     for j in range(STATES):
@@ -174,7 +174,7 @@ def begin(kind, row, stream, episode):
         row[j] = low + (high - low) * draw_uniform(stream, episode * STATES + j)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def advance(kind, row, action):
     """One step: (reward, terminated)."""
     if kind == CARTPOLE:
@@ -186,7 +186,7 @@ def advance(kind, row, action):
     return pendulum(row, action)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def observe(kind, row, obs):
     if kind == CARTPOLE:
         obs[0], obs[1], obs[2], obs[3] = row[0], row[1], row[2], row[3]
@@ -202,7 +202,7 @@ def observe(kind, row, obs):
 # rows -------------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def reset_all(kind, state, length, episode, streams, obs):
     """The start of every lane's current episode."""
     for i in range(len(state)):
@@ -211,7 +211,7 @@ def reset_all(kind, state, length, episode, streams, obs):
         observe(kind, state[i], obs[i])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def step_all(kind, state, length, episode, streams, limit, action, obs, final_obs, reward, terminated, truncated):
     """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation and obs the next one's first.
 
@@ -240,7 +240,7 @@ def step_all(kind, state, length, episode, streams, limit, action, obs, final_ob
     return ended
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def play_all(action, kind, limit, state, length, episode, streams, obs, final_obs, reward, terminated, truncated, ret, last):
     """`step_all`, and the returns `ret` [B] of the current episodes. The first rows of `last` [B, 3] are the episodes that
     ended: lane, return, length."""

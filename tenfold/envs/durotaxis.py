@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numba import njit
 
 from tenfold.envs.durotaxis_features import EDGE, GRAPH, NODE, observe
 from tenfold.envs.durotaxis_rules import advance, begin
@@ -29,6 +28,7 @@ from tenfold.envs.durotaxis_setting import (
 from tenfold.envs.vector import SEED_BITS, Environments, Episode, split_name
 from tenfold.errors import EnvironmentFault
 from tenfold.graph_spaces import BoundedGraph, Gated
+from tenfold.ops.kernels import kernel
 from tenfold.ops.random import Purpose, draw_bits, key
 
 CHOICES = 3
@@ -52,7 +52,7 @@ def action_space(setting: Setting) -> spaces.Space[Any]:
     return spaces.Dict({"choice": spaces.MultiDiscrete([CHOICES] * setting.max_nodes), "spawn": Gated(low, high, option=SPAWN)})
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def allow(rules, n, mask):
     """What each node may choose: not to spawn in a full colony, and the last one not to be deleted."""
     mask[:] = False
@@ -62,7 +62,7 @@ def allow(rules, n, mask):
         mask[CHOICES * j + DELETE] = n > 1
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def refusal(rules, n, action, mask):
     """The first node whose choice is masked, or −1."""
     if rules.by_node:
@@ -72,27 +72,27 @@ def refusal(rules, n, action, mask):
     return -1
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def show(rules, c, i, scratch, obs, mask):
     observe(rules, c, i, scratch, obs)
     if rules.by_node:
         allow(rules, c.nodes[i], mask)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def show_all(rules, c, scratch, obs, mask):
     for i in range(len(obs)):
         show(rules, c, i, scratch, obs[i], mask[i])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def begin_all(rules, c, scratch, keys, episode, obs, mask):
     for i in range(len(keys)):
         begin(rules, c, i, draw_bits(keys[i], episode[i]) >> SEED_SHIFT)
     show_all(rules, c, scratch, obs, mask)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def play_all(rules, c, scratch, action, weights, keys, episode, obs, final_obs, mask, components, reward, terminated, truncated,
              ret, ending, last):
     """One step of every colony, SAME_STEP: where an episode ended, final_obs has its last observation, and obs and mask are the

@@ -10,11 +10,11 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tenfold.envs.durotaxis_rules import find_parents
 from tenfold.envs.durotaxis_setting import REACH, Setting
 from tenfold.graph_spaces import GraphSize
+from tenfold.ops.kernels import kernel
 
 SPREAD = 50.0  # the unit of a colony's own lengths
 MANY_CHILDREN, OLD = 4.0, 10.0  # units of out-degrees and of ages
@@ -69,13 +69,13 @@ def graph_size(max_nodes: int) -> GraphSize:
 # compiled ---------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def turn(x, y, a, b, c):
     """Positive where the way from a over b to c turns left."""
     return (x[b] - x[a]) * (y[c] - y[a]) - (y[b] - y[a]) * (x[c] - x[a])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def find_hull(x, y, n, order, hull):
     """Corners of the convex hull, counter-clockwise, into hull; returns how many. Andrew's monotone chain over nodes sorted by
     (x, y, id)."""
@@ -104,7 +104,7 @@ def find_hull(x, y, n, order, hull):
     return size - 1
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def sum_hops(n, up, order, size, total):
     """Into total: the number of edges from each node to all others together, by a pass up the tree and one down."""
     root = 0
@@ -147,7 +147,7 @@ def sum_hops(n, up, order, size, total):
         total[node] = total[up[node]] + n - 2 * size[node]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def observe(rules, c, i, scratch, row):
     """What colony i shows, into its row."""
     row[:] = 0.0
@@ -218,7 +218,7 @@ def observe(rules, c, i, scratch, row):
     row[15] = (rules.goal - right) / width
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def cut(n, up):
     """The first n nodes as one tree: those whose ancestors are cut off hang on the first that has none."""
     root = -1

@@ -10,10 +10,10 @@ left without an ancestor becomes the root and the others attach to it: one tree 
 """
 
 import numpy as np
-from numba import njit
 
 from tenfold.envs.durotaxis_setting import DELETE, LEFT_PART, MIDDLE_PART, MILESTONES, REACH, RETREAT, SOFT_DEATH, SPAWN
 from tenfold.envs.substrate import BEND, GRID, draw_ground, fall, lay_ground
+from tenfold.ops.kernels import kernel
 from tenfold.ops.random import G, Purpose, draw_uniform, mix
 from tenfold.ops.select import mark_smallest
 
@@ -25,7 +25,7 @@ FIRST_DRAW = 8  # of an episode's start: those before are its substrate's
 GOAL_ENDING, EXTINCT, OVERGROWN, RETREATED, TIME = 1, 2, 3, 4, 5  # durotaxis_setting.Ending, for compiled code
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def open_streams(seed, streams):
     """The streams `key(seed, EPISODE, 0 … 3)`."""
     k = mix(mix(np.uint64(seed) + G) + EPISODE * G)
@@ -33,13 +33,13 @@ def open_streams(seed, streams):
         streams[member] = mix(k + np.uint64(member) * G)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def draw_normal(stream, counter):
     radius = np.sqrt(-2 * np.log1p(-draw_uniform(stream, 2 * counter)))
     return radius * np.cos(2 * np.pi * draw_uniform(stream, 2 * counter + 1))
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def look(kind, level, ridge, grid, height, x, y):
     """Intensity and its relative gradient at a place: (I⁺ − I⁻) / (I⁺ + I⁻) over LOOK to either side."""
     last, top = len(level) - 1, height - 1
@@ -59,7 +59,7 @@ def look(kind, level, ridge, grid, height, x, y):
     return here, gx, gy
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def begin(rules, c, i, seed):
     """Colony i at the start of the episode of this seed: a chain from left to right."""
     open_streams(seed, c.streams[i])
@@ -91,7 +91,7 @@ def begin(rules, c, i, seed):
         c.passed[i] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def spawn_all(rules, c, i, action, doomed):
     """Children of the nodes that spawn, behind all others. Returns how many nodes there are now, and Σ of what was gained."""
     # rows are taken out once: reaching into the tuple for each number costs more than the arithmetic
@@ -122,7 +122,7 @@ def spawn_all(rules, c, i, action, doomed):
     return size, gained
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def find_parents(ident, parent, size, up):
     """The slot of each node's parent, −1 for the root's: ids rise from slot to slot."""
     for j in range(size):
@@ -136,7 +136,7 @@ def find_parents(ident, parent, size, up):
         up[j] = low if wanted >= 0 else -1
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def remove(c, i, size, doomed, up):
     """Takes the doomed ones of the first `size` nodes out, and mends the tree. Returns how many are left."""
     x, y, stiff, gx, gy, ident, parent, age, born = (c.x[i], c.y[i], c.stiff[i], c.gx[i], c.gy[i], c.ident[i], c.parent[i],
@@ -171,7 +171,7 @@ def remove(c, i, size, doomed, up):
     return kept
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def advance(rules, c, i, action, scratch, component):
     """One step of colony i with its action: five numbers, or [choices | four numbers each]. Writes the components of its reward
     and returns the ending, 0 while the episode goes on."""
@@ -211,7 +211,7 @@ def advance(rules, c, i, action, scratch, component):
     return judge(rules, c, i, scratch.up, component)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def judge(rules, c, i, up, component):
     """The ending of the step taken, and the components of its reward that hang on the colony as it is now."""
     n, x, y = c.nodes[i], c.x[i], c.y[i]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, fill_normal, fill_normal_reference, key, uniform_reference
 
@@ -99,7 +99,7 @@ def velocity_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
 
 
 @pair(velocity_reference, velocity_examples, rtol=1e-11, atol=1e-12)
-@njit(cache=True, error_model="numpy")
+@kernel
 def velocity(field, constants, table, z, action):
     out = np.empty_like(z)
     for i in range(len(z)):
@@ -107,7 +107,7 @@ def velocity(field, constants, table, z, action):
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def velocity_of(field, constants, table, z, action, out):
     """The same of one state."""
     alpha, w, d, mu, a, b, c = constants
@@ -177,7 +177,7 @@ def advance_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
 
 
 @pair(advance_reference, advance_examples, rtol=1e-9, atol=1e-10)
-@njit(cache=True, error_model="numpy")
+@kernel
 def advance(field, constants, table, timing, z, action, streams, address):
     """Works in place."""
     dt, every, size = timing[0], int(timing[1]), z.shape[1]
@@ -242,7 +242,7 @@ def measure_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
 
 
 @pair(measure_reference, measure_examples, rtol=1e-9, atol=1e-10)
-@njit(cache=True, error_model="numpy")
+@kernel
 def measure(mean, noise, scale, streams, address):
     """Works in place."""
     size = mean.shape[1]

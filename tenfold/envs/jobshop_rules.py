@@ -27,9 +27,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numba import njit
 
 from tenfold.envs.schedule import Instance, lower_bound, read_instance
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 TIME, BOUND, TABLES = 0, 1, 2  # a lane's row: the time, the bound, then the tables that `parts` shows
@@ -69,7 +69,7 @@ def action_space(instance: Instance) -> gym.spaces.MultiDiscrete:
 # one row ----------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def parts(row, jobs, machines):
     """Views: each job's next operation, when its last one ends, when each machine's last one ends, when each operation started
     (those of job j from j · machines on: a view of two dimensions would cost more than a step)."""
@@ -77,14 +77,14 @@ def parts(row, jobs, machines):
     return row[TABLES:a], row[a:b], row[b:c], row[c:]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def begin(row, jobs, machines, first):
     row[:] = 0
     row[BOUND] = first
     parts(row, jobs, machines)[3][:] = -1
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def allow(routes, row, mask):
     """Writes the legal options [machines · (jobs + 1)]. Returns the number of jobs that wait at free machines."""
     _, jobs, machines = routes.shape
@@ -103,7 +103,7 @@ def allow(routes, row, mask):
     return waiting
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def advance(routes, row, action, mask):
     """Starts what was chosen and moves to the next decision, whose options are left in `mask`. Returns whether there is none."""
     _, jobs, machines = routes.shape
@@ -127,7 +127,7 @@ def advance(routes, row, action, mask):
             return False
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def observe(routes, units, row, work, obs):
     """Writes the observation and the row's bound.
 
@@ -187,7 +187,7 @@ def observe(routes, units, row, work, obs):
 # rows -------------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def refusal(jobs, action, mask):
     """The first machine whose head is present and whose action is masked, or −1."""
     for m in range(len(action)):
@@ -197,7 +197,7 @@ def refusal(jobs, action, mask):
     return -1
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def reset_all(routes, units, state, work, obs, mask):
     for i in range(len(state)):
         begin(state[i], routes.shape[1], routes.shape[2], units[0])
@@ -205,14 +205,14 @@ def reset_all(routes, units, state, work, obs, mask):
         observe(routes, units, state[i], work, obs[i])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def copy_into(target, source):
     """By a loop: for `target[:] = source` Numba compiles, for seconds, the sentence about shapes that differ."""
     for k in range(source.size):
         target[k] = source[k]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def play_all(action, routes, units, scale, state, work, length, episode, obs, final_obs, mask, reward, terminated, ret, last,
              last_makespan, last_state):
     """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation, last_makespan and last_state

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tenfold.config import parse_number
 from tenfold.envs.arguments import as_whole, read_real, shown
 from tenfold.errors import EnvironmentFault
+from tenfold.ops.kernels import kernel
 from tenfold.ops.random import draw_uniform
 
 KINDS = ("linear", "exponential", "random", "bend")
@@ -211,7 +211,7 @@ def intensity_reference(substrate: Substrate, ground: Any, x: float, y: float) -
 # compiled ---------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def draw_ground(kind, slope, intercept, width, height, stream, ground):
     ground[:] = 0.0
     if kind == RANDOM:
@@ -226,7 +226,7 @@ def draw_ground(kind, slope, intercept, width, height, stream, ground):
     ground[0], ground[1], ground[2] = kind, slope, intercept
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def lay_ground(ground, width, height, level, ridge):
     """Level and ridge of each column, once an episode, so that looking up a place costs no sine."""
     kind = int(ground[0])
@@ -241,14 +241,14 @@ def lay_ground(ground, width, height, level, ridge):
             ridge[column] = height / 2 + ground[3] * turn
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def fall(row, ridge):
     """What is left of a bend's level so far from its ridge."""
     off = (row - ridge) / RIDGE_WIDTH
     return np.exp(-off * off)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def intensity(kind, level, ridge, grid, height, x, y):
     """I at a place of a substrate of this kind, laid out in columns."""
     column, row = min(max(int(x), 0), len(level) - 1), min(max(int(y), 0), height - 1)

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tenfold.envs.treasure_rules import AGENT, EMPTY, FIRST, WALL, Kind, Rules
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
 
@@ -31,13 +31,13 @@ RADIUS, TURNS, SHUFFLED = range(3)  # places in the rules' whole numbers
 # one world --------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def first_draw(rule, cells, agents, episode, turn):
     """The address of a turn's first draw: one for each agent, then two for each cell that is hit, and one that hits none."""
     return (episode * (rule[TURNS] + 1) + turn) * (agents + 2 * cells + 1)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def spawn(radius, gaps, shares, board, stream, counter):
     """Each cell is hit with the same probability, and becomes a treasure if it is empty. One draw for each hit instead of one for
     each cell: how many cells are passed over before the next one has a known distribution."""
@@ -63,7 +63,7 @@ def spawn(radius, gaps, shares, board, stream, counter):
         counter += 2
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def begin(rule, template, gaps, shares, board, at, stream, episode):
     """The agents on empty cells at random, then the first treasures."""
     radius, agents = rule[RADIUS], at.shape[0]
@@ -85,7 +85,7 @@ def begin(rule, template, gaps, shares, board, at, stream, episode):
     spawn(radius, gaps, shares, board, stream, counter + agents)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def observe(radius, board, y, x, row):
     """The window of an agent at (y, x): rows y … y + 2r of the padded map."""
     side = 2 * radius + 1
@@ -102,7 +102,7 @@ def observe(radius, board, y, x, row):
     row[(AGENT - 1) * area + area // 2] = 0  # itself
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def move(radius, value, board, at, a, action):
     """Moves agent a and returns what that earned."""
     y, x = at[a, 0] + MOVES[action, 0], at[a, 1] + MOVES[action, 1]
@@ -114,7 +114,7 @@ def move(radius, value, board, at, a, action):
     return value[code]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def turn(rule, value, gaps, shares, board, at, stream, episode, length, action, reward, order):
     """The agents' moves in turn number `length`, then new treasures."""
     agents = len(at)
@@ -133,7 +133,7 @@ def turn(rule, value, gaps, shares, board, at, stream, episode, length, action, 
 # worlds -----------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def observe_all(radius, boards, at, obs):
     """Every agent's window in every world; lane = agent · worlds + world."""
     for a in range(at.shape[1]):
@@ -141,14 +141,14 @@ def observe_all(radius, boards, at, obs):
             observe(radius, boards[w], at[w, a, 0], at[w, a, 1], obs[a * len(boards) + w])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def begin_all(rule, template, gaps, shares, boards, at, episode, streams, obs):
     for w in range(len(boards)):
         begin(rule, template, gaps, shares, boards[w], at[w], streams[w], episode[w])
     observe_all(rule[RADIUS], boards, at, obs)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def play_all(action, rule, template, value, gaps, shares, boards, at, length, episode, streams, obs, final_obs, reward,
              truncated, ret, last_ret, order):
     """One turn of every world, SAME_STEP: where an epoch ended, final_obs has its last windows, last_ret its returns, and obs are

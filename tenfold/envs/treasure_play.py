@@ -6,11 +6,11 @@ counts less. Where it sees none it walks straight on, and turns to a side before
 """
 
 import numpy as np
-from numba import njit
 
 from tenfold.envs.treasure import MOVES
 from tenfold.envs.treasure_rules import AGENT, FIRST, RULES, WALL, Rules, rules_of
 from tenfold.envs.worlds import TreasureWorlds
+from tenfold.ops.kernels import kernel
 from tenfold.ops.random import Purpose, below, draw_uniform, key
 
 CONTESTED = 0.3  # what a treasure counts for that another agent reaches first
@@ -18,7 +18,7 @@ RESTLESS = 0.05  # how often a wanderer turns without need
 TOGETHER = 256  # worlds stepped at once
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def read_window(row, side, codes):
     """The window as a map of codes, from its channels."""
     area = side * side
@@ -29,7 +29,7 @@ def read_window(row, side, codes):
                 codes[c] = channel + 1
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def find_paths(codes, side, value, distance, step, queue):
     """Shortest ways from the centre over cells that cost nothing: their lengths (0: none) and their first steps."""
     area = side * side
@@ -53,7 +53,7 @@ def find_paths(codes, side, value, distance, step, queue):
             tail += 1
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def best_treasure(codes, side, value, distance):
     """The cell worth most per step, or −1."""
     area, best, chosen = side * side, 0.0, -1
@@ -71,7 +71,7 @@ def best_treasure(codes, side, value, distance):
     return chosen
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def wander(codes, side, value, heading, draw):
     """The move with the least to lose and the farthest view: straight on where all are alike, else the side that `draw` picks."""
     centre, best, chosen = side // 2, -np.inf, 0
@@ -91,7 +91,7 @@ def wander(codes, side, value, heading, draw):
     return chosen
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def script_all(obs, side, value, heading, stream, counter, action):
     """An action for every lane; `heading` [B] is where each went last."""
     codes, distance, step, queue = np.zeros((4, side * side), np.int64)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
-from numba import njit
 
 from tenfold.memory.replay import FINAL, PENDING, STEP, TRUNCATED, copy_row, stack_frames
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.spaces import ObsLayout
 
@@ -116,7 +116,7 @@ def push_reference(obs, kind, head, frames, ended, skipped, new_obs, final_obs, 
 
 
 @pair(push_reference, push_examples, dtypes=("float32", "uint8"))
-@njit(cache=True, error_model="numpy")
+@kernel
 def push_frames(obs, kind, head, frames, ended, skipped, new_obs, final_obs, seen):
     """Stores one step of every lane and writes what each sees then into `seen` [B, k·size]."""
     length = frames + 2

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
 from tenfold.graph_spaces import GraphSize
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.segments import Graphs
 
@@ -58,7 +58,7 @@ def pack_rows_reference(rows, size):
 
 
 @pair(pack_rows_reference, row_examples)
-@njit(cache=True, error_model="numpy")
+@kernel
 def pack_rows(rows, size):
     room, room_edges, width, edge_width, whole_width = size
     start = 2 + whole_width

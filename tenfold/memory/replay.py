@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tenfold.errors import UserError
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
 from tenfold.ops.sumtree import find_into, make_tree, put, put_one, sum_above
@@ -172,14 +172,14 @@ class Replay:
 # kernels ------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def copy_row(target, place, source, other):
     """target[place] = source[other]; a loop compiles in a seventh of an assignment's time."""
     for j in range(source.shape[1]):
         target[place, j] = source[other, j]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def set_ready(place, ready, count, tree, priority):
     if not ready[place]:
         ready[place] = True
@@ -188,7 +188,7 @@ def set_ready(place, ready, count, tree, priority):
             put_one(tree, place, priority)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def clear_row(h, base, length, frames, kind, ready, count, tree):
     """Row h of a lane is about to be written. Of what is left the row k − 1 further on is now the last without all its frames."""
     kind[base + h % length] = PENDING
@@ -200,7 +200,7 @@ def clear_row(h, base, length, frames, kind, ready, count, tree):
             put_one(tree, place, 0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def add_rows(obs, action, reward, kind, ready, head, start, count, tree, top, n_step, frames, first_lane, new_action, new_reward,
              terminated, truncated, skipped, new_obs, final_obs):
     length = obs.shape[0] // head.size
@@ -272,10 +272,12 @@ def draw_ready_reference(stream, count, ready, head, row):
 
 
 @pair(draw_ready_reference, draw_examples)
-@njit(cache=True, error_model="numpy")
+@kernel
 def draw_ready(stream, count, ready, head, row):
-    length = ready.size // head.size
-    used = min(head.max() + 1, length)
+    length, used = ready.size // head.size, 0
+    for lane in range(head.size):  # head.max() takes a second to compile
+        used = max(used, head[lane] + 1)
+    used = min(used, length)
     for item in range(row.size):
         place = 0
         for attempt in range(ATTEMPTS):
@@ -313,7 +315,7 @@ def draw_prioritized_reference(stream, count, tree, beta, row, priority, weight)
 
 
 @pair(draw_prioritized_reference, prioritized_examples, rtol=1e-6)
-@njit(cache=True, error_model="numpy")
+@kernel
 def draw_prioritized(stream, count, tree, beta, row, priority, weight):
     least, mass = np.inf, priority
     for item in range(row.size):
@@ -360,7 +362,7 @@ def gather_reference(row, length, n_step, frames, gamma, obs, action, reward, ki
     return out_obs, out_action, out_reward, out_discount, out_next
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def stack_frames(obs, kind, lane, length, place, frames, out, item):
     """The frame of row `place` and the k − 1 before it in its episode into out[item], oldest first."""
     size, flat = obs.shape[1], out[item]
@@ -373,7 +375,7 @@ def stack_frames(obs, kind, lane, length, place, frames, out, item):
             place = before if kind[before] != FINAL and kind[before] != PENDING else place
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def ahead(place, lane, length, n_step, gamma, reward, kind):
     """The n-step return from row `place` on, the discount after it and the row of the observation there."""
     total, discount = 0.0, 1.0
@@ -390,7 +392,7 @@ def ahead(place, lane, length, n_step, gamma, reward, kind):
 
 
 @pair(gather_reference, gather_examples, rtol=1e-6, atol=1e-6, dtypes=("float32", "uint8"))
-@njit(cache=True, error_model="numpy")
+@kernel
 def gather(row, length, n_step, frames, gamma, obs, action, reward, kind, out_obs, out_action, out_reward, out_discount,
            out_next):
     for item in range(row.size):
@@ -419,7 +421,7 @@ def gather_columns_reference(row, length, n_step, gamma, scale, obs, action, rew
 
 
 @pair(gather_columns_reference, columns_examples, rtol=1e-6, atol=1e-6, dtypes=("float32", "uint8"))
-@njit(cache=True, error_model="numpy")
+@kernel
 def gather_columns(row, length, n_step, gamma, scale, obs, action, reward, kind, out_obs, out_action, out_reward, out_discount,
                    out_next):
     """`gather` of single frames as networks take them: observations as columns [features, B], scaled."""
@@ -452,7 +454,7 @@ def set_priorities_reference(tree, top, row, error, alpha, eps):
 
 
 @pair(set_priorities_reference, priority_examples, rtol=1e-12)
-@njit(cache=True, error_model="numpy")
+@kernel
 def set_priorities(tree, top, row, error, alpha, eps):
     """p = (|TD error| + ε)^α for each row; of equal rows the last one counts."""
     for item in range(row.size):
@@ -466,7 +468,7 @@ def set_priorities(tree, top, row, error, alpha, eps):
 # called from Python: an array returned costs a call 0.2 µs ----------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def sample_rows(stream, count, tree, beta, ready, head, draw, n_step, frames, gamma, obs, action, reward, kind, out_row,
                 out_weight, out_obs, out_action, out_reward, out_discount, out_next):
     if tree.size > 2:
@@ -477,6 +479,6 @@ def sample_rows(stream, count, tree, beta, ready, head, draw, n_step, frames, ga
            out_discount, out_next)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def write_priorities(tree, top, row, error, alpha, eps):
     set_priorities(tree, top, row, error, alpha, eps)

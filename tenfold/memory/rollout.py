@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tenfold.memory.replay import require_memory
 from tenfold.ops.components import gae_components
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.returns import episode_edges, gae_into, gae_reference
 from tenfold.settings import PPO
@@ -116,7 +116,7 @@ def store_step_reference(t, gamma, scale, new_reward, terminated, truncated, ski
 
 
 @pair(store_step_reference, step_examples)
-@njit(cache=True, error_model="numpy")
+@kernel
 def store_step(t, gamma, scale, new_reward, terminated, truncated, skipped, reward, discount, boundary, weight):
     for b in range(new_reward.size):
         reward[t, b] = 0.0 if skipped[b] else new_reward[b] * scale
@@ -151,7 +151,7 @@ def finish_rollout_reference(reward, discount, value, next_value, boundary, weig
 
 
 @pair(finish_rollout_reference, finish_examples, rtol=1e-4, atol=1e-4)
-@njit(cache=True, error_model="numpy")
+@kernel
 def finish_rollout(reward, discount, value, next_value, boundary, weight, last_value, lam, normalize, advantage, target):
     steps, rows = reward.shape
     for t in range(steps):

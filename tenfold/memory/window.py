@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tenfold.errors import UserError
 from tenfold.memory.replay import require_memory
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
 
@@ -45,7 +45,7 @@ def append_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 
 @pair(append_reference, append_examples)
-@njit(cache=True, error_model="numpy")
+@kernel
 def append(obs, action, begins, length, ring, actions, first, ends, counters):
     capacity = ring.shape[1]
     for m in range(len(obs)):
@@ -87,8 +87,8 @@ def gather_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         yield window.streams, 17, length, window.obs, window.action, window.ends, window.counters, out, acts
 
 
-@pair(gather_reference, gather_examples)
-@njit(cache=True, error_model="numpy")
+@pair(gather_reference, gather_examples, dtypes=("float64",))
+@kernel
 def gather(streams, counter, length, ring, actions, ends, counters, out, acts):
     members, batch = out.shape[:2]
     capacity = ring.shape[1]

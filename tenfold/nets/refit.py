@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
 from tenfold.nets.dynamics import Dynamics, raw_of
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, key, uniform
 
@@ -93,7 +93,7 @@ def believed_reference(z, push, whole, weight, axis, width, error):
 
 
 @pair(believed_reference, believed_examples, rtol=1e-9, atol=1e-12)
-@njit(cache=True, error_model="numpy")
+@kernel
 def believed(z, push, whole, weight, axis, width, error):
     """Beliefs [T + 1, D] along readings z, and the surprise [T, D] of each step: a belief is the reading less the share `error`
     [D] of its surprise. A step adds W·φ and `push` [T, D]; where it is not `whole` [T], an episode begins with its reading."""

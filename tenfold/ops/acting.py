@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from numba import njit
 
 from tenfold.ops.drawing import draw_heads, heads_like, sample_numba_examples
 from tenfold.ops.heads import log_prob_reference, sample_reference
+from tenfold.ops.kernels import kernel
 from tenfold.ops.layout import FINE, LOWEST, HeadTables, padded_logits_reference
 from tenfold.ops.mlp import ELU, RELU, TANH, mlp_forward, mlp_of, parameter_count
 from tenfold.ops.pairs import pair
@@ -24,7 +24,7 @@ Acted = tuple[np.ndarray, np.ndarray, np.ndarray]
 # kernels --------------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def choose(logits, mask, uniform, offsets, fallback, actions, joint):
     """Draws actions [B, C] from logits [B, M], writes their log-probabilities summed over heads into `joint` [B], and puts the
     finite minimum where an option is forbidden. Returns FINE, BAD_MASK, or as `draw_heads` where it stopped and why."""
@@ -53,7 +53,7 @@ def choose(logits, mask, uniform, offsets, fallback, actions, joint):
     return FINE
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def forward_and_choose(flat, sizes, activation, x, logits, mask, uniform, offsets, fallback, actions, joint):
     """`choose` on the logits of observations [B, D]."""
     inputs = np.ascontiguousarray(x.T)

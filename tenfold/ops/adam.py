@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 BETA1, BETA2 = 0.9, 0.999
@@ -70,7 +70,7 @@ def on_tensors(reference: Any) -> Any:
 
 
 @pair(on_tensors(adam_reference), arrays(adam_examples), rtol=1e-5, atol=1e-7)
-@njit(cache=True, error_model="numpy")
+@kernel
 def adam_numba(flat, grad, mean, square, step, lr, eps):
     keep1, new1 = np.float32(BETA1), np.float32(1 - BETA1)
     keep2, new2 = np.float32(BETA2), np.float32(1 - BETA2)
@@ -115,7 +115,7 @@ def clip_array_reference(grad, limit):
     return clipped, norm[0]
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@kernel(fastmath={"reassoc", "contract", "nsz"})
 def sum_of_squares(x):
     total = np.float32(0)
     for j in range(x.size):
@@ -124,7 +124,7 @@ def sum_of_squares(x):
 
 
 @pair(clip_array_reference, arrays(clip_examples), rtol=1e-5, atol=1e-8)
-@njit(cache=True, error_model="numpy")
+@kernel
 def clip_numba(grad, limit):
     norm = np.sqrt(sum_of_squares(grad))
     if norm + 1e-6 > limit:
@@ -151,7 +151,7 @@ def polyak(target: torch.Tensor, online: torch.Tensor, tau: float) -> torch.Tens
 
 
 @pair(on_tensors(polyak_reference), arrays(target_examples), rtol=1e-5, atol=1e-7)
-@njit(cache=True, error_model="numpy")
+@kernel
 def polyak_numba(target, online, tau):
     share = np.float32(tau)
     for j in range(target.size):

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.returns import episode_edges, gae_reference
 
@@ -34,7 +34,7 @@ def gae_components_reference(reward, discount, value, next_value, boundary, last
 
 
 @pair(gae_components_reference, component_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"))
-@njit(cache=True, error_model="numpy")
+@kernel
 def gae_components(reward, discount, value, next_value, boundary, last_value, lam, out):
     """Advantages [T, B, C] into `out`; discount and boundary [T, B] are the same for all components."""
     steps, rows, columns = reward.shape

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
 from tenfold.ops.heads import MaskedHeads, log_prob_reference, policies, sample_reference
+from tenfold.ops.kernels import kernel
 from tenfold.ops.layout import EMPTY, FAULTS, FINE, LOWEST, NOT_FINITE, NOT_UNIFORM, OUT_OF_RANGE, RAISE, HeadTables
 from tenfold.ops.pairs import pair
 
@@ -24,7 +24,7 @@ LN_2_LOWER = np.float32(math.log(2) - 710 / 1024)
 ONE, E2, E3, E4, E5, E6, E7 = (np.float32(1 / math.factorial(k)) for k in range(1, 8))
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@kernel(inline="always")
 def exponentials(x, bits):
     """x ← exp(x) for x ≤ 0, and 0 below LEAST: 2ᵏ·eʳ with x = k·ln 2 + r, |r| ≤ ½ ln 2, eʳ by its series. A plain loop over
     np.exp calls the library once a number; this one is vectorised. Relative error below 3e-7."""
@@ -40,7 +40,7 @@ def exponentials(x, bits):
         x[m] *= scale[m]
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@kernel(inline="always")
 def weigh(logits, mask, b, offsets, fallback, weight, bits, highest):
     """exp(x − max) of row b's options into `weight`, 0 where forbidden, and each component's maximum into `highest`. Of an
     empty component the fallback is left. Returns a fault or FINE. No branch depends on the mask: a processor would guess wrong
@@ -71,7 +71,7 @@ def weigh(logits, mask, b, offsets, fallback, weight, bits, highest):
     return FINE
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def draw_heads(logits, mask, uniform, offsets, fallback, weight, bits, actions, log_prob):
     """For use inside other kernels: writes `actions` [B, C] and each component's log-probability. Returns FINE, or where
     it stopped and why: (row·C + component)·4 + fault. `weight` and `bits` [M] are scratch."""
@@ -98,7 +98,7 @@ def draw_heads(logits, mask, uniform, offsets, fallback, weight, bits, actions, 
     return FINE
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def score_heads(logits, mask, actions, offsets, fallback, absent, weight, bits, log_prob):
     """For use inside other kernels: writes the log-probability [B, C] of given actions. Returns as `draw_heads` does."""
     count = offsets.size - 1
@@ -121,7 +121,7 @@ def score_heads(logits, mask, actions, offsets, fallback, absent, weight, bits, 
     return FINE
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def linear_draw_heads(features, weight, bias, mask, uniform, offsets, fallback, weights, bits, logits, actions, log_prob):
     """`draw_heads` on logits = features·Wᵀ + b, which are written into `logits` [B, M]."""
     np.dot(features, weight.T, logits)

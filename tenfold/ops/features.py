@@ -32,9 +32,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tenfold.ops.information import D_OPTIMAL, Information, gain_reference
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.paths import Drift, features, path_examples, paths, paths_reference
 
@@ -128,7 +128,7 @@ def gains(drift: Drift, known: np.ndarray, start: np.ndarray, actions: np.ndarra
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def diagonal_gain(known, variance, dt, phi, slope, criterion, share, worth):
     """Each parameter's sensitivity is a recursion of D numbers on its own: nothing of size K is kept for a sample.
     known [P], phi [H, P, B], slope [H, D, D, B]."""
@@ -157,7 +157,7 @@ def diagonal_gain(known, variance, dt, phi, slope, criterion, share, worth):
                     worth[b] += share * (added[b] / (before * (before + added[b])))
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def add_planar(d, p, dt, narrow, phi, slope, scratch):
     """`add_any` for states of two numbers, in one loop: a quarter of its time."""
     s0, s1, added, n0, n1 = scratch[0], scratch[1], scratch[4], narrow[0], narrow[1]
@@ -173,7 +173,7 @@ def add_planar(d, p, dt, narrow, phi, slope, scratch):
             added[b] += n0 * x * x + n1 * y * y
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def add_any(d, p, dt, narrow, phi, slope, scratch):
     """Σ_t S_tᵀ·V⁻¹·S_t of the weight of feature p in dimension d, for every sample, into the last row of `scratch`."""
     size, samples = slope.shape[1], scratch.shape[1]
@@ -192,7 +192,7 @@ def add_any(d, p, dt, narrow, phi, slope, scratch):
                 added[b] += narrow[i] * row[b] * row[b]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def full_gain(known, variance, dt, phi, slope, criterion, share, worth):
     """known is F⁻¹ [P, P]; phi [H, P, B], slope [H, D, D, B]."""
     horizon, count, samples = phi.shape
@@ -227,7 +227,7 @@ def full_gain(known, variance, dt, phi, slope, criterion, share, worth):
         worth[b] += share * np.trace(np.linalg.solve(whole, squares[:, :, b].copy()))
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def inner(first, second, out):
     """Σ_p first·second of [P, B], for every sample; eight features at a time, so that a sum is loaded once for eight."""
     count, samples = first.shape
@@ -243,7 +243,7 @@ def inner(first, second, out):
             out[b] += first[p, b] * second[p, b]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def add_recursion(variance, slope, small):
     """Adds the lower half of N·Nᵀ to `small` [H·D, H·D, B]: 1 + J̃·J̃ᵀ on the diagonal, −J̃ below it."""
     horizon, size, _, samples = slope.shape
@@ -261,7 +261,7 @@ def add_recursion(variance, slope, small):
                         small[t * size + i, t * size + j, b] += scale * slope[t, i, k, b] * slope[t, j, k, b]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def add_log_determinant(small, share, worth):
     """Cholesky of the lower halves of [W, W, B], all samples side by side; they are overwritten."""
     width, _, samples = small.shape

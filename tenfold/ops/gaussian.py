@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
@@ -286,7 +286,7 @@ def act_reference(mean, log_std, normal, low, high, squashed, raw, action, score
 
 
 @pair(act_reference, act_examples, rtol=2e-5, atol=5e-6)
-@njit(cache=True, error_model="numpy")
+@kernel
 def act_numba(mean, log_std, normal, low, high, squashed, raw, action, score):
     """float32 [B, D]: writes the raw sample, the action and its log-probability per dimension, and returns them.
     `log_std` may have one row for all; without `squashed` the bounds [D] mean nothing."""

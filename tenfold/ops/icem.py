@@ -12,10 +12,10 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tenfold.errors import ConfigError
 from tenfold.explorer_settings import Planner
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, fill_normal, key
 
@@ -113,7 +113,7 @@ def candidates_reference(streams, round_, noise, mean, deviation, low, high, tri
 
 
 @pair(candidates_reference, candidate_examples, rtol=1e-5, atol=1e-6)
-@njit(cache=True, error_model="numpy")
+@kernel
 def candidates(streams, round_, noise, mean, deviation, low, high, tried):
     """Fills `tried` [M, B, H, A] with coloured samples around mean and deviation [M, H, A], within low and high [A]."""
     members, samples, horizon, controls = tried.shape
@@ -161,7 +161,7 @@ def refit_reference(worth, tried, kept, momentum, elites, scores, mean, deviatio
 
 
 @pair(refit_reference, refit_examples, rtol=1e-5, atol=1e-6)
-@njit(cache=True, error_model="numpy")
+@kernel
 def refit(worth, tried, kept, momentum, elites, scores, mean, deviation):
     """Elites [M, E, H, A] with scores [M, E], the first `kept` of which stand, become the best of themselves and `tried`; ties
     go to the older and the earlier. Mean and deviation [M, H, A] follow."""

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numba import njit
 from torch import nn
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 OnEmpty = Literal["raise", "absent"] | int
@@ -116,7 +116,7 @@ def one_hot_reference(heads, actions, dtype):
 # compiled passes ------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def mark(actions, offsets, out):
     """One-hot actions into `out` [B, M]; False where one is out of range."""
     for b in range(actions.shape[0]):
@@ -128,7 +128,7 @@ def mark(actions, offsets, out):
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def spread(logits, mask, offsets, fallback, check, floor, out, empty):
     """Logits [B, M] into `out` [B, C, n_max], `floor` where forbidden or padding, and which components have no option into
     `empty` [B, C]; the fallback of such a one is 0. Returns as `draw_heads` does."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch.nn import functional as F
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.products import NO_FLOOR, layer, layer_by_bias, layer_by_input, layer_by_weight
 from tenfold.ops.tiles import at
@@ -41,7 +41,7 @@ def tanh_reference(x):
 
 
 @pair(tanh_reference, tanh_examples, rtol=5e-7, atol=1e-12)
-@njit(cache=True, error_model="numpy")
+@kernel
 def tanh_all(x):
     out = np.empty_like(x)
     for i in range(x.size):
@@ -49,7 +49,7 @@ def tanh_all(x):
     return out
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def tanh(x):
     """tanh of a float32 without a call of the mathematics library: loops of it vectorise, and are ten times as fast."""
     x = -LAST if x < -LAST else LAST if x > LAST else x
@@ -75,7 +75,7 @@ def mlp_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
                    np.zeros(rows * sum(sizes[1:]), dtype), rng.normal(size=(sizes[-1], rows)).astype(dtype))
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def activate(size, h, activation):
     """h ← f(h); the product has done ReLU."""
     if activation == TANH:
@@ -108,7 +108,7 @@ def mlp_of(flat: torch.Tensor, sizes: Any, activation: int, x: torch.Tensor) -> 
 
 
 @pair(mlp_forward_reference, forward_examples, rtol=1e-4, atol=1e-5)
-@njit(cache=True, error_model="numpy")
+@kernel
 def mlp_forward(flat, sizes, activation, x, hidden):
     """The output [out, B], a view of the end of `hidden`, which keeps every layer's output for the backward pass."""
     rows, used, place, last, below = x.shape[1], 0, 0, sizes.size - 2, at(x, 0)
@@ -124,7 +124,7 @@ def mlp_forward(flat, sizes, activation, x, hidden):
     return hidden[place - rows * sizes[last + 1]:place].reshape(sizes[last + 1], rows)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def through_activation(size, delta, h, activation):
     """delta ← delta · f', where f' is found from f's value h."""
     if activation == RELU:
@@ -155,7 +155,7 @@ def mlp_backward_reference(flat, sizes, activation, x, hidden, delta, turned, gr
 
 
 @pair(mlp_backward_reference, backward_examples, rtol=1e-4, atol=1e-5)
-@njit(cache=True, error_model="numpy")
+@kernel
 def mlp_backward(flat, sizes, activation, x, hidden, delta, turned, grad):
     """Gradients by all parameters into `grad`. The end of `delta` (shaped like `hidden`) holds the derivative by the output;
     the rest of it and `turned` [B × the largest width] are scratch. The derivative by the input is not formed."""

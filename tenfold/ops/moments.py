@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tenfold.errors import CheckpointError, ObservationError
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 CLIP, EPSILON = 10.0, 1e-8
@@ -34,7 +34,7 @@ def norm_update_reference(count, mean, m2, rows):
 
 
 @pair(norm_update_reference, moment_examples, rtol=1e-10, atol=1e-10, dtypes=("float32", "float64"))
-@njit(cache=True, error_model="numpy")
+@kernel
 def norm_update(count, mean, m2, rows):
     """Takes rows [B, D] into the moments, in place. Each row is a set of one: neighbours in D are computed together, and nothing
     is allocated."""
@@ -69,7 +69,7 @@ def norm_merge_reference(count, mean, m2, other_count, other_mean, other_m2):
 
 
 @pair(norm_merge_reference, merge_examples, rtol=1e-10, atol=1e-10, dtypes=("float64",))
-@njit(cache=True, error_model="numpy")
+@kernel
 def norm_merge(count, mean, m2, other_count, other_mean, other_m2):
     """Takes another set's moments into these, in place: those of several actors, for example."""
     before, more = count[0], other_count[0]
@@ -93,7 +93,7 @@ def norm_scale_reference(count, m2, epsilon, inv_std):
 
 
 @pair(norm_scale_reference, scale_examples, rtol=1e-12)
-@njit(cache=True, error_model="numpy")
+@kernel
 def norm_scale(count, m2, epsilon, inv_std):
     """Writes what `norm_apply` multiplies with."""
     share = 1.0 / max(count[0], 1)
@@ -115,7 +115,7 @@ def norm_apply_reference(rows, mean, inv_std, clip, out):
 
 
 @pair(norm_apply_reference, apply_examples, rtol=1e-6, dtypes=("float32", "float64"))
-@njit(cache=True, error_model="numpy")
+@kernel
 def norm_apply(rows, mean, inv_std, clip, out):
     """out = (rows − mean)·inv_std, clipped to ±clip. `norm_rows` does it in place."""
     size = np.uint64(rows.shape[1])
@@ -138,7 +138,7 @@ def norm_rows_reference(rows, mean, inv_std, clip):
 
 
 @pair(norm_rows_reference, rows_examples, rtol=1e-6)
-@njit(cache=True, error_model="numpy")
+@kernel
 def norm_rows(rows, mean, inv_std, clip):
     """`norm_apply` in place: with one array the compiler sees that its loop can be vectorised, with two equal ones it cannot."""
     size = np.uint64(rows.shape[1])
@@ -167,7 +167,7 @@ def first_not_finite_reference(rows):
 
 
 @pair(first_not_finite_reference, finite_examples, dtypes=("float32", "float64"))
-@njit(cache=True, error_model="numpy")
+@kernel
 def first_not_finite(rows):
     """The first cell that is NaN or infinite, row·D + column, or FINE. They are counted first, without a branch."""
     flat, bad = rows.reshape(-1), 0

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 
 from tenfold.ops.drawing import exponentials
+from tenfold.ops.kernels import kernel
 from tenfold.ops.layout import LOWEST, some_mask
 from tenfold.ops.pairs import pair
 
@@ -55,7 +55,7 @@ def normalise_reference(logits, offsets):
     return torch.cat(log_prob).view_as(logits) + 0 * logits, torch.cat(prob).view_as(logits) + 0 * logits, torch.stack(entropy)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def normalise_rows(logits, offsets, log_prob, prob, entropy):
     """Writes log π and π [B, M] and the entropy [B]. What concerns single options is done for all heads in one vectorised
     loop."""
@@ -109,7 +109,7 @@ def normalise_rows_backward_reference(logits, offsets, log_prob, prob, by_log_pr
 
 
 @pair(normalise_rows_backward_reference, backward_examples, rtol=2e-5, atol=1e-5)
-@njit(cache=True, error_model="numpy")
+@kernel
 def normalise_rows_backward(logits, offsets, log_prob, prob, by_log_prob, by_prob, by_entropy, grad):
     """∂/∂x_j = g_j − π_j Σg + π_j (h_j − Σπh) − e·π_j (log π_j + H), for derivatives g, h, e by log π, π and H; 0 where
     forbidden. π·log π is formed first: e times the finite minimum may overflow."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
 from tenfold.errors import ConfigError
 from tenfold.ops.adam import adam
+from tenfold.ops.kernels import kernel
 from tenfold.ops.mlp import TANH, mlp_forward, mlp_of, parameter_count
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, key, uniform
@@ -40,7 +40,7 @@ def novelty_reference(target, predictor, sizes, z):
 
 
 @pair(novelty_reference, error_examples, rtol=1e-4, atol=1e-5)
-@njit(cache=True, error_model="numpy")
+@kernel
 def novelty(target, predictor, sizes, z):
     """How new states [D, B] are to one member, [B]."""
     samples, outputs = z.shape[1], sizes[-1]

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from tenfold.errors import ConfigError
 from tenfold.explorer_settings import Planner
 from tenfold.ops.features import FeatureInformation, diagonal_gain, full_gain, random_known, weights_gain_reference
 from tenfold.ops.information import CRITERIA
+from tenfold.ops.kernels import kernel
 from tenfold.ops.novelty import Novelty, novelty, novelty_reference
 from tenfold.ops.pairs import pair
 from tenfold.ops.paths import Drift, path, path_examples, paths_reference
@@ -96,7 +96,7 @@ def worth_reference(objective, drift, known, start, actions):
 
 
 @pair(worth_reference, worth_examples, rtol=3e-4, atol=2e-5)
-@njit(cache=True, error_model="numpy")
+@kernel
 def worth(objective, drift, known, start, actions):
     """What actions [M, B, H, A] from states [M, D] are worth, [M, B]. `known` is `FeatureInformation.known()`."""
     members, samples, horizon, controls = actions.shape
@@ -133,7 +133,7 @@ def worth(objective, drift, known, start, actions):
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def add_disagreement(state, weight, found):
     """Adds weight · (mean over steps of Σ_d Var_n) of states [N, H + 1, D, B], whose first step is given, to `found` [B]."""
     models, steps, size, samples = state.shape
@@ -156,7 +156,7 @@ class Judge:
         known = information.known()
         if start.shape != (members, size) or known.shape[:3] != (members, 1, count):
             raise ValueError(f"states {start.shape} and information {known.shape} do not fit dynamics {drift.weight.shape}")
-        place = np.ascontiguousarray(np.broadcast_to(objective.place, (members, size)))
+        place = np.array(np.broadcast_to(objective.place, (members, size)))  # its own: read-only arrays are compiled for again
         self.given = objective._replace(place=place), drift, known, np.ascontiguousarray(start, np.float32)
 
     def __call__(self, actions: np.ndarray) -> np.ndarray:

@@ -14,9 +14,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numba import njit
 
 from tenfold.errors import EnvironmentFault, ObservationError
+from tenfold.ops.kernels import kernel
 from tenfold.ops.moments import (
     CLIP,
     EPSILON,
@@ -47,7 +47,7 @@ CODE, HOT, BEFORE, BYTES, SKIP, COUNT, COLUMN, FIRST = range(8)
 # compiled flattening --------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def copy_leaf(source, first, apart, count, column, out):
     """`count` numbers of each row, the next row's `apart` further on, into the columns from `column` on."""
     flat, size = out.reshape(-1), np.uint64(out.shape[1])
@@ -57,7 +57,7 @@ def copy_leaf(source, first, apart, count, column, out):
             flat[there + j] = source[here + j]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def whole_number(code, i64, i32, u8, i8, index):
     """A whole number of any width; a loop for each would make compiling slow, and few observations hold many."""
     if code == I64:
@@ -67,7 +67,7 @@ def whole_number(code, i64, i32, u8, i8, index):
     return np.int64(u8[index]) if code == U8 else np.int64(i8[index])
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def flatten_bytes(buffer, table, apart, out):
     """The joined bytes of all leaves into rows [B, D]. `apart`: bytes from one observation to the next, 0 where the B rows of a
     leaf follow one another. Returns the first cell that is not allowed, or FINE."""
@@ -102,7 +102,7 @@ def flatten_bytes(buffer, table, apart, out):
     return first_not_finite(out) if fallible else FINE
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def flatten_norm_bytes(buffer, table, apart, learn, count, moments, epsilon, clip, out):
     """The same, then the moments updated by the rows (with `learn`), then the rows normalised. Rows that are not allowed change
     no moments."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 
@@ -111,7 +111,7 @@ def paths(drift: Drift, start: np.ndarray, actions: np.ndarray) -> tuple[np.ndar
     return state, phi, slope
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def path(drift, m, n, start, actions, state, phi, slope):
     """All samples of one model of one member. actions [H, A, B]; fills state [H + 1, D, B], phi [H, P, B], slope [H, D, D, B]."""
     weight, push, dt = drift.weight[m, n], drift.push[m, n], np.float32(drift.dt)
@@ -151,7 +151,7 @@ def path(drift, m, n, start, actions, state, phi, slope):
                     slope_t[d, k, :] = same + dt * weight[d, k]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def lifted(weight, axis):
     """The rows W_d, then W_d·c_k for each d and k: one product with φ gives the drift and what its Jacobian needs."""
     size, count = weight.shape
@@ -166,7 +166,7 @@ def lifted(weight, axis):
     return rows
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def gaussians(axis, width, z, bells):
     """exp(−(z_k − c_g)² / 2w²) for every dimension, centre and sample, outwards from the nearest centre."""
     grid, (size, samples) = axis.size, z.shape
@@ -192,7 +192,7 @@ def gaussians(axis, width, z, bells):
                 bells[k, near - j, b] = value
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def outer(bells, phi):
     """Products over dimensions, the last fastest. The dimensions so far stand at the start of φ and are spread from the end."""
     size, grid, samples = bells.shape

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, fill_normal_reference, key, uniform_reference
 
@@ -92,7 +92,7 @@ def policy_gradient_reference(output, log_std, sizes, chosen, real, mask, old, a
 
 
 @pair(policy_gradient_reference, policy_examples, rtol=1e-4, atol=1e-5)
-@njit(cache=True, error_model="numpy")
+@kernel
 def policy_gradient(output, log_std, sizes, chosen, real, mask, old, advantage, weight, clip, entropy_weight, delta, delta_std,
                     sums):
     """Writes ∂L/∂output into `delta` and ∂L/∂log_std into `delta_std`; adds loss, entropy, KL estimate (r − 1 − log r) and the
@@ -109,7 +109,7 @@ def policy_gradient(output, log_std, sizes, chosen, real, mask, old, advantage, 
     for b in range(rows):
         share = weight[b] / total
         # first: log π(a), with each option's probability left in `delta` and each component's entropy summed
-        log_p, entropy, at = np.float32(0), np.float32(0), 0
+        log_p, entropy, at = np.float32(0), np.float32(0), np.int64(0)  # typed: one form of what is called
         for c in range(sizes.size):
             log_sum = log_softmax_column(output, b, at, at + sizes[c], mask, masked, delta)
             if log_sum > -np.inf:
@@ -158,7 +158,7 @@ def policy_gradient(output, log_std, sizes, chosen, real, mask, old, advantage, 
     return delta, delta_std, sums
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def log_softmax_column(output, b, first, last, mask, masked, probability):
     """Probabilities of the options first … last − 1 of row b, 0 where masked; returns log Σ exp, −inf where none is allowed."""
     most = np.float32(-np.inf)
@@ -203,7 +203,7 @@ def value_gradient_reference(value, target, old, weight, clip, value_weight, del
 
 
 @pair(value_gradient_reference, value_examples, rtol=1e-5, atol=1e-6)
-@njit(cache=True, error_model="numpy")
+@kernel
 def value_gradient(value, target, old, weight, clip, value_weight, delta, sums):
     total = np.float32(0)
     for b in range(target.size):
@@ -248,13 +248,13 @@ def draw_action_reference(output, log_std, sizes, mask, coins, normals, start, s
 
 
 @pair(draw_action_reference, draw_examples, rtol=1e-4, atol=1e-5)
-@njit(cache=True, error_model="numpy")
+@kernel
 def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, chosen, real, log_p):
     """Draws an action for every row into `chosen` [B, C] and `real` [B, D], its log-probability into `log_p` [B]."""
     rows, reals, masked = output.shape[1], log_std.size, mask.shape[1] > 0
     options = output.shape[0] - reals
     for b in range(rows):
-        log_p[b], at = 0, 0
+        log_p[b], at = 0, np.int64(0)
         for c in range(sizes.size):
             log_sum = log_softmax_column(output, b, at, at + sizes[c], mask, masked, scratch)
             chosen[b, c] = 0
@@ -279,7 +279,7 @@ def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, ch
     return chosen, real, log_p
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def shuffle(stream, count, order):
     """Permutation number `count` of 0 … n − 1 (Fisher & Yates), into `order`."""
     for i in range(order.size):

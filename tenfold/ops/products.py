@@ -13,8 +13,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import carray, njit  # pyright: ignore[reportPrivateImportUsage]
+from numba import carray  # pyright: ignore[reportPrivateImportUsage]
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.tiles import LANES, ROWS, any_bits, at, features, on_stack, tile, turn_tile
 
@@ -30,7 +31,7 @@ NO_FLOOR = np.float32(-np.inf)
 NEXT, SAME = np.int64(1), np.int64(0)  # steps; for plain numbers Numba would compile every mixture of them anew
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def turn(m, n, b, c):
     """c [n, m] = bᵀ, b [m, n]."""
     if m < LANES or n < LANES:
@@ -45,7 +46,7 @@ def turn(m, n, b, c):
             turn_tile(at(b, i * n + j), n, at(c, j * m + i), m)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def used_rows(m, n, b, found, search):
     """Lists the rows of b [m, n] that are not all zeros, or all rows; returns their number, at least 1."""
     count = 0
@@ -55,7 +56,7 @@ def used_rows(m, n, b, found, search):
     return max(count, 1)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def zero_others(m, n, c, listed, count):
     """Rows of c [m, n] that are not among the listed, in order, become zeros."""
     passed = 0
@@ -70,7 +71,7 @@ def zero_others(m, n, c, listed, count):
 @cache
 def by_tiles_of(wide):
     """The product by tiles of vectors of `wide` numbers at most."""
-    @njit(cache=True, error_model="numpy")
+    @kernel
     def by_tiles(m, n, depth, a, ra, ca, b, c, start, rs, floor):
         """c[i, j] = max(start[i·rs] + Σ_k a[i·ra + k·ca]·b[k, j], floor); b [depth, n] and c [m, n], n ≥ LANES.
 
@@ -99,7 +100,7 @@ def by_tiles_of(wide):
 by_tiles = by_tiles_of(WIDE)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def by_blas(m, n, depth, a, ca, b, c, start, rs, floor):
     """The same by BLAS; `a` is [m, depth] where ca is 1, else [depth, m]."""
     right, out = carray(b, (depth, n)), carray(c, (m, n))
@@ -116,7 +117,7 @@ def by_blas(m, n, depth, a, ca, b, c, start, rs, floor):
             c[i * n + j] = floor if total < floor else total
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+@kernel(fastmath={"reassoc", "nsz", "contract"})
 def of_one(m, depth, a, b, c, start, floor):
     """The same for one column: sums in vectors along k."""
     for i in range(m):
@@ -127,7 +128,7 @@ def of_one(m, depth, a, b, c, start, floor):
         c[i] = floor if total < floor else total
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@kernel(inline="always")
 def product(m, n, depth, a, ra, ca, b, c, start, rs, floor):
     if n < LANES or m * n * depth > LARGE or max(m, depth) > LISTED:
         by_blas(m, n, depth, a, ca, b, c, start, rs, floor)
@@ -138,7 +139,7 @@ def product(m, n, depth, a, ra, ca, b, c, start, rs, floor):
 # what networks ask for ---------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@kernel(inline="always")
 def layer(out, rows, into, weight, bias, x, y, floor):
     """y = max(weight·x + bias, floor):   weight [out, into], x [into, rows], y [out, rows]."""
     if rows == 1:
@@ -147,7 +148,7 @@ def layer(out, rows, into, weight, bias, x, y, floor):
         product(out, rows, into, weight, into, NEXT, x, y, bias, NEXT, floor)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@kernel(inline="always")
 def layer_by_input(out, rows, into, weight, by_y, by_x):
     """by_x = weightᵀ·by_y:   the derivative by a layer's input [into, rows] from that by its output [out, rows]."""
     nothing = on_stack(1, np.float32)
@@ -155,7 +156,7 @@ def layer_by_input(out, rows, into, weight, by_y, by_x):
     product(into, rows, out, weight, NEXT, into, by_y, by_x, nothing, SAME, NO_FLOOR)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@kernel(inline="always")
 def layer_by_weight(out, rows, into, by_y, x, scratch, by_weight):
     """by_weight [out, into] = by_y·xᵀ; `scratch` has room for `rows` times the larger of the widths. `by_y` is lost."""
     nothing = on_stack(1, np.float32)
@@ -169,7 +170,7 @@ def layer_by_weight(out, rows, into, by_y, x, scratch, by_weight):
         product(out, into, rows, by_y, rows, NEXT, scratch, by_weight, nothing, SAME, NO_FLOOR)
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz"})
+@kernel(fastmath={"reassoc", "nsz"})
 def layer_by_bias(out, rows, by_y, by_bias):
     """by_bias [out] = the sums of the rows of by_y."""
     for j in range(out):
@@ -221,7 +222,7 @@ def product_by_tiles(wide, a, b, start, floor, transposed):
 
 
 @pair(product_reference, factors, rtol=1e-5, atol=1e-5)
-@njit(cache=True, error_model="numpy")
+@kernel
 def product_by_blas(a, b, start, floor, transposed):
     m, rs = a.shape[1] if transposed else a.shape[0], 0 if start.size == 1 else 1
     depth, n = b.shape
@@ -236,7 +237,7 @@ def turn_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 
 @pair(lambda matrix: matrix.T, turn_examples)
-@njit(cache=True, error_model="numpy")
+@kernel
 def turned(matrix):
     m, n = matrix.shape
     out = np.empty((n, m), np.float32)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 SHAPES = ((1, 2, 1), (5, 3, 1), (4, 1, 6), (7, 4, 3))  # B, A, N
@@ -184,7 +184,7 @@ def td_gradient_reference(output, next_output, choosing_output, action, reward, 
 
 
 @pair(td_gradient_reference, gradient_examples, rtol=1e-4, atol=1e-6)
-@njit(cache=True, error_model="numpy")
+@kernel
 def td_gradient(output, next_output, choosing_output, action, reward, discount, weight, duel, atoms, is_huber, delta, error,
                 y):
     """Writes ∂loss/∂output into `delta` and each item's TD error into `error`; returns these, the loss and the mean Q.
@@ -200,7 +200,7 @@ def td_gradient(output, next_output, choosing_output, action, reward, discount, 
     share, n = np.float32(1 / actions), np.float32(1 / atoms)
     loss = mean_q = np.float32(0)
     for b in range(size):
-        best, most = 0, np.float32(-np.inf)
+        best, most = np.int64(0), np.float32(-np.inf)  # typed: a literal 0 would compile `value_of` twice
         for a in range(actions):
             total = np.float32(0)
             for i in range(atoms):
@@ -239,7 +239,7 @@ def td_gradient(output, next_output, choosing_output, action, reward, discount, 
     return delta, error, loss, mean_q
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz"})
+@kernel(fastmath={"reassoc", "nsz"})
 def td_gradient_of_values(output, next_output, choosing_output, action, reward, discount, weight, is_huber, delta, error):
     """`td_gradient` for one value of each action: loops over the items, which vectorise. Returns the loss and the mean Q."""
     actions, size = output.shape
@@ -267,7 +267,7 @@ def td_gradient_of_values(output, next_output, choosing_output, action, reward, 
     return loss, total * share
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def value_of(output, b, a, i, duel, atoms, actions):
     """Atom i of Q(s_b, a)."""
     if not duel:

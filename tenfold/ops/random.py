@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -92,20 +92,20 @@ def random_counters(rng: np.random.Generator, dtype: str) -> Any:
     yield key(0, Purpose.INIT), np.arange(4)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def mix(x):
     x = (x ^ (x >> S30)) * F1
     x = (x ^ (x >> S27)) * F2
     return x ^ (x >> S31)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def draw_bits(stream, counter):
     """One draw, for use inside other kernels."""
     return mix(stream + mix(np.uint64(counter) * G))
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def draw_uniform(stream, counter):
     """One uniform number in [0, 1), for use inside other kernels."""
     return np.float64(draw_bits(stream, counter) >> S11) * UNIT
@@ -122,7 +122,7 @@ def bits(stream: np.uint64, counter: np.ndarray) -> np.ndarray:
 
 
 @pair(bits_reference, random_counters, name="ops.random.bits (Numba)")
-@njit(cache=True, error_model="numpy")
+@kernel
 def bits_numba(stream, counter):
     out = np.empty(counter.shape, np.uint64)
     for i in range(counter.size):
@@ -183,7 +183,7 @@ def fill_uniform_reference(stream: np.uint64, start: int, out: np.ndarray) -> np
 
 
 @pair(fill_uniform_reference, consecutive, dtypes=("float64", "float32"))
-@njit(cache=True, error_model="numpy")
+@kernel
 def fill_uniform(stream, start, out):
     """Uniform numbers of the counters start, start + 1, … into `out`, without an allocation."""
     for i in range(out.size):
@@ -200,7 +200,7 @@ def fill_normal_reference(stream: np.uint64, start: int, out: np.ndarray) -> np.
 
 
 @pair(fill_normal_reference, consecutive, rtol=1e-6, atol=1e-9, dtypes=("float64", "float32"))
-@njit(cache=True, error_model="numpy")
+@kernel
 def fill_normal(stream, start, out):
     for i in range(out.size):
         counter = 2 * (start + i)

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 SHAPES = ((1, 1), (1, 5), (7, 1), (9, 4), (12, 33))  # T, B
@@ -119,7 +119,7 @@ def lambda_returns_reference(reward, discount, value, next_value, boundary, lam)
 # the time. Row t is [t·B, (t + 1)·B), and what came later lies B further on.
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def gae_into(reward, discount, value, next_value, boundary, lam, out):
     """`gae` for [T, B] into `out`, which must not overlap the rest."""
     number, batch = out.dtype.type, np.uint64(out.shape[1])
@@ -136,7 +136,7 @@ def gae_into(reward, discount, value, next_value, boundary, lam, out):
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def lambda_returns_into(reward, discount, value, next_value, boundary, lam, out):
     """`lambda_returns` for [T, B] into `out`: G_t = r_t + discount_t·((1 − f)·V' + f·G_{t+1}), f = λ·(1 − boundary_t)."""
     number, batch = out.dtype.type, np.uint64(out.shape[1])
@@ -153,7 +153,7 @@ def lambda_returns_into(reward, discount, value, next_value, boundary, lam, out)
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def n_step_returns_into(reward, discount, value, next_value, boundary, n, out):
     """`n_step_returns` for [T, B] into `out`: Horner's rule over n steps for each t, or one pass where n reaches the end."""
     time, batch = out.shape[0], np.uint64(out.shape[1])

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.settings import Exponential, Linear, Schedule, value_at
 
@@ -33,7 +33,7 @@ def schedule_at_reference(numbers, place, step):
 
 
 @pair(schedule_at_reference, schedule_examples, rtol=1e-15)
-@njit(cache=True, error_model="numpy")
+@kernel
 def schedule_at(numbers, place, step):
     """The value at an environment step of the schedule whose four numbers begin at `place`."""
     kind, start, end, steps = numbers[place], numbers[place + 1], numbers[place + 2], numbers[place + 3]

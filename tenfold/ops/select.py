@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 SHORT = 16  # below this many values an insertion sort is faster than further partitions
@@ -31,7 +31,7 @@ def random_nodes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
                 yield x.astype(dtype), ident, k
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def select_value(values, size, k):
     """The k-th smallest (from 0) of values[:size], which are put in another order."""
     low, high = 0, size - 1
@@ -63,7 +63,7 @@ def select_value(values, size, k):
     return values[k]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def mark_smallest(x, ident, size, k, marked, values, ties):
     """Into marked[:size]; `values` and `ties` are room to work in, of at least this size."""
     if k <= 0 or k >= size:

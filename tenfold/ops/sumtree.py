@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 
 
@@ -35,7 +35,7 @@ def put_reference(tree, leaf, value):
     return tree
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def put_one(tree, leaf, value):
     node = tree.size // 2 + leaf
     tree[node] = value
@@ -44,7 +44,7 @@ def put_one(tree, leaf, value):
         tree[node] = tree[2 * node] + tree[2 * node + 1]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def sum_above(tree, leaf):
     """The sums above changed leaves, level by level: the sums of a level do not wait for one another."""
     half = tree.size // 2
@@ -57,7 +57,7 @@ def sum_above(tree, leaf):
 
 
 @pair(put_reference, tree_examples)
-@njit(cache=True, error_model="numpy")
+@kernel
 def put(tree, leaf, value):
     """Sets leaves and the sums above them. Sums are formed anew from both children, so rounding does not accumulate."""
     for i in range(leaf.size):
@@ -77,7 +77,7 @@ def find_reference(tree, mass):
     return np.searchsorted(np.cumsum(tree[tree.size // 2:]), mass, side="right").astype(np.int64)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def find_into(tree, mass, leaf):
     """All items go down the tree together, level by level, without a branch to guess. Overwrites `mass`."""
     half = tree.size // 2
@@ -96,7 +96,7 @@ def find_into(tree, mass, leaf):
 
 
 @pair(find_reference, find_examples)
-@njit(cache=True, error_model="numpy")
+@kernel
 def find(tree, mass):
     out = np.empty(mass.size, np.int64)
     find_into(tree, mass.copy(), out)

@@ -133,6 +133,7 @@ def test_recordings_are_the_same_for_all_seeds_and_others_for_the_last_judgement
     assert np.array_equal(one.a[:, 0], one.a[:, 9]) and not np.array_equal(one.a[:, 9], one.a[:, 10])  # pushes that last
 
 
+@pytest.mark.slow
 def test_training_brings_the_field_nearer() -> None:
     settings = {"lr": 1e-2, "window": 1000, "learning_starts": 200, "first_updates": 400, "every": 10}
     run = Run(env="tenfold/LimitCycle-v0(observe=identity, scale=0.02)", members=2,

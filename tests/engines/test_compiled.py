@@ -19,8 +19,9 @@ IMPLICIT: dict[str, object] = {"net": {"encoder": "mlp", "hidden": [16]}, "distr
 
 
 # what C++ makes of a graph is PyTorch's, and takes long
-@pytest.mark.parametrize("option", [CONVOLUTION, IMPLICIT], ids=str)
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("backend", "option"), [
+    ("aot_eager", IMPLICIT), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        ("aot_eager", CONVOLUTION), ("inductor", IMPLICIT), ("inductor", CONVOLUTION)))], ids=str)
 def test_an_update_equals_the_plain_engines(option: dict[str, object], backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     agent = {"batch_size": 8, "capacity": 500, "learning_starts": 100, **option,

@@ -58,7 +58,7 @@ def test_an_update_equals_the_plain_engines(option: dict[str, Any]) -> None:
     assert both.largest < 2e-6
 
 
-@pytest.mark.parametrize("option", [{}, EVERYTHING], ids=names)
+@pytest.mark.parametrize("option", [pytest.param({}, marks=pytest.mark.slow), EVERYTHING], ids=names)
 def test_a_thousand_updates_in_lockstep_while_the_environment_goes_on(option: dict[str, Any]) -> None:
     p = place(option, verify=1)
     while p.agent.updates < 1000:

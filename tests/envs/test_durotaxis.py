@@ -59,9 +59,9 @@ def is_one_tree(parents: dict[int, int]) -> bool:
 
 
 @pytest.mark.parametrize(("arguments", "steps", "number"), [
-    ("substrate=linear", 300, 8), ("substrate=exponential, rounding=floor", 250, 8), ("substrate=bend, max_nodes=60", 300, 8),
-    ("substrate=random, size=250x60, init_nodes=1, max_nodes=20, max_steps=9", 250, 8),
-    ("mode=nodes, substrate=bend, max_nodes=40", 150, 8)])
+    ("substrate=linear", 120, 8), ("substrate=exponential, rounding=floor", 120, 8), ("substrate=bend, max_nodes=60", 120, 8),
+    ("substrate=random, size=250x60, init_nodes=1, max_nodes=20, max_steps=9", 120, 8),
+    ("mode=nodes, substrate=bend, max_nodes=40", 80, 8)])
 def test_compiled_colonies_step_like_one_node_at_a_time(arguments: str, steps: int, number: int) -> None:
     name = f"{NAME}({arguments})"
     actions = some_actions(np.random.default_rng(1), name, steps, number).astype(np.float32)

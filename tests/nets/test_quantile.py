@@ -68,6 +68,7 @@ def test_member_i_with_fractions_of_its_own_is_what_it_would_be_alone(shape: tup
         assert torch.allclose(alone.flat_grad, stacked.flat_grad[i], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_learned_quantile_function_of_a_two_valued_reward_is_right() -> None:
     """Rewards 0 or 10: 10 with probability p = ½ (action 0) or ¼ (action 1), and nothing after.
 
