@@ -47,7 +47,7 @@ def test_colonies_in_torch_step_like_the_compiled_ones(arguments: str, number: i
 def test_on_an_array_too_also_where_all_ground_is_the_same(mode: str) -> None:
     for grid in (hills(), np.full((60, 300), 0.7)):
         envs, colonies = both(read_setting(mode=mode, substrate=grid, max_nodes=25), 7)
-        play_both(envs, colonies, varied(envs), 60)
+        play_both(envs, colonies, varied(envs), 30)
 
 
 def delete_right_most(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
@@ -73,7 +73,7 @@ def test_every_ending_comes_at_the_same_step_and_the_next_episode_is_the_same(ar
 def test_ties_in_x_are_broken_by_id(mode: str) -> None:
     envs, colonies = both(f"mode={mode}, max_nodes=30", 7)
     policy, tied = varied(envs), 0
-    for step in range(80):
+    for step in range(40):
         envs.colonies.x[:] = 20.0 * np.round(envs.colonies.x / 20)  # several nodes in one column
         colonies.state.numbers[0] = torch.from_numpy(envs.colonies.x)
         tied += sum(len(set(x[:n])) < n for x, n in zip(envs.colonies.x.tolist(), envs.colonies.nodes.tolist(), strict=True))
