@@ -21,7 +21,7 @@ demo: install
 
 # three processes for two cores, since many tests wait for others; kernels that one compiles the others find on disk
 test: install lint
-	$(RUN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(RUN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-slow: install
 	$(RUN)/python -m pytest -n 2 -m slow

@@ -160,7 +160,9 @@ def observe(routes, units, row, work, obs):
             obs[o + 3] = (at - time) / unit
             at += routes[DURATION, j, k]
         of_job[j] = at
-    bound = of_job[:jobs].max()
+    bound = of_job[0]
+    for j in range(1, jobs):  # its max() takes a second to compile
+        bound = max(bound, of_job[j])
     for m in range(machines):
         least[m] = least[m] + load[m] + tail[m] if load[m] > 0 else free[m]
         bound = max(bound, least[m])

@@ -99,8 +99,10 @@ def gather(streams, counter, length, ring, actions, ends, counters, out, acts):
             first = ends[m, (counters[m, 3] + drawn) % capacity] - length + 1
             for t in range(length):
                 row = (first + t) % capacity
-                out[m, b, t] = ring[m, row]
-                acts[m, b, t] = actions[m, row]
+                for k in range(ring.shape[2]):  # rows assigned whole take Numba three seconds to compile
+                    out[m, b, t, k] = ring[m, row, k]
+                for k in range(actions.shape[2]):
+                    acts[m, b, t, k] = actions[m, row, k]
     return out, acts
 
 

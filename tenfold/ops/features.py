@@ -219,12 +219,7 @@ def full_gain(known, variance, dt, phi, slope, criterion, share, worth):
             for d in range(size):
                 for b in range(samples):
                     squares[t * size + d, s * size + d, b] = products[b] * (variance[d] / (dt * dt))
-    for b in range(samples):
-        whole = small[:, :, b].copy()
-        for i in range(whole.shape[0]):
-            for j in range(i + 1, whole.shape[0]):
-                whole[i, j] = whole[j, i]
-        worth[b] += share * np.trace(np.linalg.solve(whole, squares[:, :, b].copy()))
+    add_trace_of_solution(small, squares, share, worth)
 
 
 @kernel
@@ -249,7 +244,8 @@ def add_recursion(variance, slope, small):
     horizon, size, _, samples = slope.shape
     for t in range(horizon):
         for i in range(size):
-            small[t * size + i, t * size + i] += 1
+            for b in range(samples):
+                small[t * size + i, t * size + i, b] += 1
             for k in range(size if t else 0):
                 scale = np.sqrt(variance[k] / variance[i])
                 for b in range(samples):
@@ -262,8 +258,8 @@ def add_recursion(variance, slope, small):
 
 
 @kernel
-def add_log_determinant(small, share, worth):
-    """Cholesky of the lower halves of [W, W, B], all samples side by side; they are overwritten."""
+def factorise(small):
+    """Cholesky L·Lᵀ of the lower halves of [W, W, B], all samples side by side: L in their place, its diagonal squared."""
     width, _, samples = small.shape
     root = np.empty(samples)
     for j in range(width):
@@ -271,7 +267,6 @@ def add_log_determinant(small, share, worth):
             for b in range(samples):
                 small[j, j, b] -= small[j, k, b] * small[j, k, b]
         for b in range(samples):
-            worth[b] += share * np.log(small[j, j, b])
             root[b] = 1 / np.sqrt(small[j, j, b])
         for i in range(j + 1, width):
             row = small[i, j]
@@ -280,3 +275,44 @@ def add_log_determinant(small, share, worth):
                     row[b] -= small[i, k, b] * small[j, k, b]
             for b in range(samples):
                 row[b] *= root[b]
+
+
+@kernel
+def add_log_determinant(small, share, worth):
+    """Adds share · log det of the symmetric matrices whose lower halves are given; they are overwritten."""
+    factorise(small)
+    for j in range(small.shape[0]):
+        for b in range(small.shape[2]):
+            worth[b] += share * np.log(small[j, j, b])
+
+
+@kernel
+def add_trace_of_solution(small, right, share, worth):
+    """Adds share · tr(S⁻¹·R) = share · tr(L⁻¹·R·L⁻ᵀ), S = L·Lᵀ by its lower half and R symmetric; both are overwritten.
+
+    By loops over all samples: for np.linalg.solve Numba compiles, for seconds, sentences about shapes that differ.
+    """
+    factorise(small)
+    solve_lower(small, right)
+    width, _, samples = right.shape
+    for i in range(width):
+        for j in range(i):
+            for b in range(samples):
+                right[i, j, b], right[j, i, b] = right[j, i, b], right[i, j, b]
+    solve_lower(small, right)
+    for j in range(width):
+        for b in range(samples):
+            worth[b] += share * right[j, j, b]
+
+
+@kernel
+def solve_lower(small, right):
+    """right ← L⁻¹·right, L as `factorise` leaves it."""
+    width, _, samples = right.shape
+    for i in range(width):
+        for j in range(width):
+            for k in range(i):
+                for b in range(samples):
+                    right[i, j, b] -= small[i, k, b] * right[k, j, b]
+            for b in range(samples):
+                right[i, j, b] /= np.sqrt(small[i, i, b])

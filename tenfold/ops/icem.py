@@ -181,9 +181,10 @@ def refit(worth, tried, kept, momentum, elites, scores, mean, deviation):
             left[best], order[e] = False, best
         for e in range(count):
             scores[m, e] = judged[order[e]]
-            elites[m, e] = old[order[e]] if order[e] < kept else tried[m, order[e] - kept]
         for t in range(horizon):
             for a in range(controls):
+                for e in range(count):
+                    elites[m, e, t, a] = old[order[e], t, a] if order[e] < kept else tried[m, order[e] - kept, t, a]
                 middle, square = 0.0, 0.0
                 for e in range(count):
                     middle += elites[m, e, t, a] / count
