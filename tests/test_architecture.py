@@ -52,6 +52,10 @@ def test_imports_follow_the_arrows(path: Path) -> None:
     assert imports(path) <= ARROWS[place] | COMMON
 
 
+def test_every_compiled_function_is_a_kernel() -> None:
+    assert [path.name for path in PACKAGE.rglob("*.py") if "njit(" in path.read_text()] == ["kernels.py"]
+
+
 def test_agents_never_import_one_another() -> None:
     for path in (PACKAGE / "agents").glob("[a-z]*.py"):
         assert "tenfold.agents" not in path.read_text()
