@@ -7,7 +7,7 @@ numbers in the same order; `tests/engines` holds the two in lockstep. For fully 
 
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from tenfold.ops.pairs import pair
 from tenfold.ops.qlearning import td_gradient, value_of
 from tenfold.ops.random import Purpose, draw_uniform
 from tenfold.ops.schedule import as_numbers, schedule_at
+from tenfold.ops.tables import B1, D1, F1, F2, F3, I1, U1, W1, Y1, opener, table_of
 from tenfold.record.clock import Clock
 from tenfold.settings import DQN, Boltzmann, Epsilon, Hard, Prioritized
 from tenfold.spaces import DiscreteActions
@@ -53,39 +54,82 @@ def set_threads(count: int) -> None:
     threadpool_limits(count, "blas")
 
 
-@kernel(inline="always")
-def update_once(step, updates, rule, stream, sums, block, sizes, inputs, layers, items, turned, y, row, action, draw,
-                m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_count, m_tree, m_top):
-    """One gradient update, as `PlainEngine.update_once` does it. `updates` [1] counts them; m_… is the replay memory."""
-    activation, online, target, grad = int(rule[ACTIVATION]), block[ONLINE], block[TARGET], block[GRAD]
-    obs, next_obs = inputs[0], inputs[1]
-    reward, discount, weight, error = items[REWARD], items[DISCOUNT], items[WEIGHT], items[ERROR]
-    hidden, delta = layers[HIDDEN], layers[DELTA]
+class Arrays(NamedTuple):
+    """What a round reads and writes, but for observations, whose kind of number is the environment's."""
+
+    counter: I1
+    updates: I1
+    rule: D1
+    streams: U1
+    sums: F1
+    block: F2  # parameters, their target, gradient, moments
+    sizes: I1
+    # of a batch
+    inputs: F3
+    layers: F2
+    items: F2
+    turned: F1
+    y: F1
+    row: I1
+    action: I1
+    draw: D1
+    # the replay memory
+    m_action: W1
+    m_reward: F1
+    m_kind: Y1
+    m_ready: B1
+    m_head: I1
+    m_start: I1
+    m_count: I1
+    m_tree: D1
+    m_top: D1
+    # the environments' last step, and acting
+    e_reward: D1
+    e_terminated: B1
+    e_truncated: B1
+    e_skipped: B1
+    e_action: I1
+    e_inputs: F2
+    e_hidden: F1
+
+
+open_arrays = opener(Arrays)
+
+
+@kernel
+def update_once(table, m_obs):
+    """One gradient update, as `PlainEngine.update_once` does it."""
+    a = open_arrays(table)
+    rule, updates, sums, sizes, step = a.rule, a.updates, a.sums, a.sizes, a.counter[STEP]
+    activation, online, target, grad = int(rule[ACTIVATION]), a.block[ONLINE], a.block[TARGET], a.block[GRAD]
+    obs, next_obs = a.inputs[0], a.inputs[1]
+    reward, discount, weight, error = a.items[REWARD], a.items[DISCOUNT], a.items[WEIGHT], a.items[ERROR]
+    hidden, delta = a.layers[HIDDEN], a.layers[DELTA]
     if rule[PRIORITIZED]:
-        draw_prioritized(stream, m_count, m_tree, schedule_at(rule, BETA, step), row, draw, weight)
+        draw_prioritized(a.streams[0], a.m_count, a.m_tree, schedule_at(rule, BETA, step), a.row, a.draw, weight)
     else:
-        draw_ready(stream, m_count, m_ready, m_head, row)
-    gather_columns(row, m_ready.size // m_head.size, int(rule[N_STEP]), rule[GAMMA], rule[SCALE], m_obs, m_action, m_reward,
-                   m_kind, obs, action, reward, discount, next_obs)
-    next_output = mlp_forward(target, sizes, activation, next_obs, layers[NEXT_HIDDEN])
+        draw_ready(a.streams[0], a.m_count, a.m_ready, a.m_head, a.row)
+    gather_columns(a.row, a.m_ready.size // a.m_head.size, int(rule[N_STEP]), rule[GAMMA], rule[SCALE], m_obs, a.m_action,
+                   a.m_reward, a.m_kind, obs, a.action, reward, discount, next_obs)
+    next_output = mlp_forward(target, sizes, activation, next_obs, a.layers[NEXT_HIDDEN])
     chooser = next_output
     if rule[DOUBLE]:
-        chooser = mlp_forward(online, sizes, activation, next_obs, layers[CHOOSING_HIDDEN])
+        chooser = mlp_forward(online, sizes, activation, next_obs, a.layers[CHOOSING_HIDDEN])
     output = mlp_forward(online, sizes, activation, obs, hidden)
     by_output = delta[delta.size - output.size:].reshape(output.shape)
-    _, _, loss, q = td_gradient(output, next_output, chooser, action, reward, discount, weight, int(rule[DUEL]), int(rule[ATOMS]),
-                                rule[HUBER] > 0, by_output, error, y)
-    mlp_backward(online, sizes, activation, obs, hidden, delta, turned, grad)
+    _, _, loss, q = td_gradient(output, next_output, chooser, a.action, reward, discount, weight, int(rule[DUEL]),
+                                int(rule[ATOMS]), rule[HUBER] > 0, by_output, error, a.y)
+    mlp_backward(online, sizes, activation, obs, hidden, delta, a.turned, grad)
     _, norm = clip_numba(grad, rule[CLIP])
     updates[0] += 1
-    adam_numba(online, grad, block[MEAN], block[SQUARE], updates[0], schedule_at(rule, LR, step), rule[ADAM_EPS])
+    adam_numba(online, grad, a.block[MEAN], a.block[SQUARE], updates[0], schedule_at(rule, LR, step), rule[ADAM_EPS])
     if rule[HARD] == 0:
         polyak_numba(target, online, rule[TAU])
     elif updates[0] % int(rule[HARD]) == 0:
         for j in range(online.size):
             target[j] = online[j]
     if rule[PRIORITIZED]:
-        set_priorities(m_tree, m_top, row, error, rule[ALPHA], rule[PRIORITY_EPS])
+        set_priorities(a.m_tree, a.m_top, a.row, error, rule[ALPHA], rule[PRIORITY_EPS])
     sums[0] += loss
     sums[1] += q
     sums[2] += mean_size(error)
@@ -147,51 +191,48 @@ def best_action(output, row, rule, actions, temperature, choice, counter):
 
 
 @kernel
-def fused_round(parts, counter, updates, rule, streams, sums, block, sizes, inputs, layers, items, turned, y, row, action,
-                draw, m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
-                e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_inputs, e_hidden):
-    """Store the step just made, run the updates that are due, choose the next action: those of the three in `parts`.
-
-    m_… is the replay memory, e_… the environments' last step. Arrays come one by one: Numba unpacks a tuple of them in twice
-    the time.
-    """
-    if parts & STORE:
-        add_rows(m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top, int(rule[N_STEP]),
-                 ONE_FRAME, FIRST_LANE, e_action, e_reward, e_terminated, e_truncated, e_skipped, e_obs, e_final_obs)
-        before = counter[STEP]
-        for i in range(e_skipped.size):
-            counter[STEP] += not e_skipped[i]
-        counter[ROUNDS] += 1
-        every = int(rule[EVERY])
-        due = (counter[STEP] // every - before // every) * int(rule[PER_ROUND])
-        counter[DUE] = due if counter[STEP] > rule[STARTS] and m_count[0] > 0 else 0
-    if parts & UPDATE:
-        for _ in range(counter[DUE]):
-            update_once(counter[STEP], updates, rule, streams[0], sums, block, sizes, inputs, layers, items, turned, y, row,
-                        action, draw, m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_count, m_tree, m_top)
-        counter[DUE] = 0
-    if parts & ACT:
-        choose_actions(counter[STEP], counter[ROUNDS], rule, streams[1], streams[2], block[ONLINE], sizes, e_inputs, e_hidden,
-                       e_obs, e_action)
+def store_last(table, m_obs, e_obs, e_final_obs):
+    """The step just made, into the memory; the updates that are then due."""
+    a = open_arrays(table)
+    rule, counter = a.rule, a.counter
+    add_rows(m_obs, a.m_action, a.m_reward, a.m_kind, a.m_ready, a.m_head, a.m_start, a.m_count, a.m_tree, a.m_top,
+             int(rule[N_STEP]), ONE_FRAME, FIRST_LANE, a.e_action, a.e_reward, a.e_terminated, a.e_truncated, a.e_skipped, e_obs,
+             e_final_obs)
+    before = counter[STEP]
+    for i in range(a.e_skipped.size):
+        counter[STEP] += not a.e_skipped[i]
+    counter[ROUNDS] += 1
+    every = int(rule[EVERY])
+    due = (counter[STEP] // every - before // every) * int(rule[PER_ROUND])
+    counter[DUE] = due if counter[STEP] > rule[STARTS] and a.m_count[0] > 0 else 0
 
 
 @kernel
-def fused_rounds(most, kind, limit, state, length, episode, env_streams, ret, last,
-                 counter, updates, rule, streams, sums, block, sizes, inputs, layers, items, turned, y, row, action, draw,
-                 m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
-                 e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_inputs, e_hidden):
+def fused_round(parts, table, m_obs, e_obs, e_final_obs):
+    """Store the step just made, run the updates that are due, choose the next action: those of the three in `parts`."""
+    a = open_arrays(table)
+    if parts & STORE:
+        store_last(table, m_obs, e_obs, e_final_obs)
+    if parts & UPDATE:
+        for _ in range(a.counter[DUE]):
+            update_once(table, m_obs)
+        a.counter[DUE] = 0
+    if parts & ACT:
+        choose_actions(a.counter[STEP], a.counter[ROUNDS], a.rule, a.streams[1], a.streams[2], a.block[ONLINE], a.sizes,
+                       a.e_inputs, a.e_hidden, e_obs, a.e_action)
+
+
+@kernel
+def fused_rounds(most, action, lanes, table, m_obs, e_obs, e_final_obs):
     """Rounds of a compiled environment and `fused_round`, until an episode ends or `most` rounds are done.
 
     Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number that is not finite.
     """
     ended = 0
     while ended == 0 and most > 0:
-        ended = play_all(e_action, kind, limit, state, length, episode, env_streams, e_obs, e_final_obs, e_reward, e_terminated,
-                         e_truncated, ret, last)
+        ended = play_all(action, lanes)
         if ended >= 0:
-            fused_round(WHOLE, counter, updates, rule, streams, sums, block, sizes, inputs, layers, items, turned, y, row,
-                        action, draw, m_obs, m_action, m_reward, m_kind, m_ready, m_head, m_start, m_count, m_tree, m_top,
-                        e_obs, e_final_obs, e_reward, e_terminated, e_truncated, e_skipped, e_action, e_inputs, e_hidden)
+            fused_round(WHOLE, table, m_obs, e_obs, e_final_obs)
         most -= 1
     return ended
 
@@ -226,20 +267,21 @@ class FusedEngine(PlainEngine):
         self.compiled = envs if isinstance(envs, ControlEnvironments) else None
         self.action = self.compiled.action if self.compiled else np.zeros(count, np.int64)  # the environments' next
         self.items = np.ones((4, batch), np.float32)  # weights of uniform replay stay 1
-        self.arrays = (
-            self.counter, agent.count, rules(agent), streams, self.sums.numpy(), agent.block.numpy(), sizes,
-            zeros(2, sizes[0], batch), zeros(4, batch * outputs), self.items,
-            zeros(batch * int(sizes.max())), zeros(agent.online.atoms),
-            replay.batch.row, replay.batch.action, replay.draw,
-            replay.obs, replay.action, replay.reward, replay.kind, replay.ready, replay.head, replay.start, replay.count,
-            replay.tree, replay.top,
-            envs.obs.reshape(count, -1), envs.final_obs.reshape(count, -1), envs.reward, envs.terminated, envs.truncated,
-            envs.skipped, self.action, zeros(sizes[0], count), zeros(count * outputs))
+        self.arrays = Arrays(
+            counter=self.counter, updates=agent.count, rule=rules(agent), streams=streams, sums=self.sums.numpy(),
+            block=agent.block.numpy(), sizes=sizes, inputs=zeros(2, sizes[0], batch), layers=zeros(4, batch * outputs),
+            items=self.items, turned=zeros(batch * int(sizes.max())), y=zeros(agent.online.atoms),
+            row=replay.batch.row, action=replay.batch.action, draw=replay.draw,
+            m_action=replay.action, m_reward=replay.reward, m_kind=replay.kind, m_ready=replay.ready, m_head=replay.head,
+            m_start=replay.start, m_count=replay.count, m_tree=replay.tree, m_top=replay.top,
+            e_reward=envs.reward, e_terminated=envs.terminated, e_truncated=envs.truncated, e_skipped=envs.skipped,
+            e_action=self.action, e_inputs=zeros(sizes[0], count), e_hidden=zeros(count * outputs))
+        self.given = (table_of(self.arrays), replay.obs, envs.obs.reshape(count, -1), envs.final_obs.reshape(count, -1))
 
     def warm_up(self) -> None:
         if self.compiled:
             self.run_compiled(self.compiled, 0)
-        fused_round(0, *self.arrays)
+        fused_round(0, *self.given)
         e, no = self.envs, slice(0, 0)  # storing alone, which timed rounds do, of no environment
         self.replay.add(self.action[no], e.reward[no], e.terminated[no], e.truncated[no], e.skipped[no], e.obs[no],
                         e.final_obs[no])
@@ -250,14 +292,14 @@ class FusedEngine(PlainEngine):
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the current observations."""
         self.at(step, rounds)
-        fused_round(ACT, *self.arrays)
+        fused_round(ACT, *self.given)
         self.chosen = False
         return self.action
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         clock.start()
         self.at(step, 0, count)
-        fused_round(UPDATE, *self.arrays)
+        fused_round(UPDATE, *self.given)
         self.chosen = False
         clock.lap("update", self.scale)
 
@@ -270,18 +312,17 @@ class FusedEngine(PlainEngine):
             self.compiled.begin_rounds()
             self.compiled.end_rounds(self.run_compiled(self.compiled, most))
         else:
-            envs, arrays, action, start = self.envs, self.arrays, self.action, self.agent.actions.start
+            envs, given, action, start = self.envs, self.given, self.action, self.agent.actions.start
             enough = monotonic() + PATIENCE
             for _ in range(most):
                 envs.step(action + start if start else action)
-                fused_round(WHOLE, *arrays)
+                fused_round(WHOLE, *given)
                 if envs.finished or monotonic() > enough:
                     break
         return int(self.counter[STEP]), int(self.counter[ROUNDS])
 
     def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
-        return fused_rounds(most, envs.kind.number, envs.kind.limit, envs.states, envs.length, envs.episode, envs.streams,
-                            envs.ret, envs.last, *self.arrays)
+        return fused_rounds(most, *envs.given, *self.given)
 
     def load_state(self, state: Tensors) -> None:
         super().load_state(state)

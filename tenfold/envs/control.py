@@ -6,9 +6,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tenfold.envs.control_tasks import KINDS, MAX_TORQUE, STATES, advance, begin, observe, play_all, reset_all
+from tenfold.envs.control_tasks import KINDS, MAX_TORQUE, STATES, Lanes, advance, begin, observe, play_all, reset_all
 from tenfold.envs.vector import Environments
 from tenfold.ops.random import Purpose, key
+from tenfold.ops.tables import table_of
 
 
 class ControlEnvironments(Environments):
@@ -24,15 +25,16 @@ class ControlEnvironments(Environments):
         self.streams = np.array(self.keys, np.uint64)
         self.action = np.zeros(num_envs, np.int64 if kind.actions else np.float64)
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (self.action, kind.number, kind.limit, self.states, self.length, self.episode, self.streams, self.obs,
-                      self.final_obs, self.reward, self.terminated, self.truncated, self.ret, self.last)
+        self.lanes = Lanes(np.array([kind.number, kind.limit]), self.states, self.length, self.episode, self.streams, self.obs,
+                           self.final_obs, self.reward, self.terminated, self.truncated, self.ret, self.last)
+        self.given = (self.action, table_of(self.lanes))
         reset_all(kind.number, self.states, self.length, self.episode, self.streams, self.obs)
 
     def step(self, actions: np.ndarray) -> None:
         """One step of every environment with actions [B], or torques [B, 1]."""
         self.begin_rounds()
         self.action[:] = actions if actions.ndim == 1 else actions[:, 0]
-        self.end_rounds(play_all(*self.lanes))
+        self.end_rounds(play_all(*self.given))
 
     def end_rounds(self, ended: int) -> None:
         """Notes what `play_all` said of the last step."""

@@ -9,7 +9,7 @@ All four stand behind one signature with a `kind`, so that compiled code can ste
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from tenfold.ops.kernels import kernel
 from tenfold.ops.pairs import pair
 from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
+from tenfold.ops.tables import B1, D1, D2, F2, I1, U1, opener
 
 CARTPOLE, ACROBOT, MOUNTAIN_CAR, PENDULUM = range(4)
 STATES = 4  # numbers in a lane's state
@@ -240,19 +241,41 @@ def step_all(kind, state, length, episode, streams, limit, action, obs, final_ob
     return ended
 
 
+class Lanes(NamedTuple):
+    """What a step of all lanes reads and writes, but for the actions, which are whole numbers or real ones."""
+
+    task: I1  # its number and its limit of steps
+    state: D2
+    length: I1
+    episode: I1
+    streams: U1
+    obs: F2
+    final_obs: F2
+    reward: D1
+    terminated: B1
+    truncated: B1
+    ret: D1  # of the current episodes
+    last: D2  # in its first rows [3] the episodes that ended: lane, return, length
+
+
+open_lanes = opener(Lanes)
+
+
 @kernel
-def play_all(action, kind, limit, state, length, episode, streams, obs, final_obs, reward, terminated, truncated, ret, last):
-    """`step_all`, and the returns `ret` [B] of the current episodes. The first rows of `last` [B, 3] are the episodes that
-    ended: lane, return, length."""
-    for i in range(len(state)):
-        last[i, 2] = length[i] + 1  # which `step_all` forgets where it ends an episode
-    ended = step_all(kind, state, length, episode, streams, limit, action, obs, final_obs, reward, terminated, truncated)
+def play_all(action, table):
+    """`step_all`, and the returns of the episodes under way and of those that ended."""
+    a = open_lanes(table)
+    last = a.last
+    for i in range(len(a.state)):
+        last[i, 2] = a.length[i] + 1  # which `step_all` forgets where it ends an episode
+    ended = step_all(a.task[0], a.state, a.length, a.episode, a.streams, a.task[1], action, a.obs, a.final_obs, a.reward,
+                     a.terminated, a.truncated)
     row = 0
-    for i in range(len(state) if ended >= 0 else 0):
-        ret[i] += reward[i]
-        if terminated[i] or truncated[i]:
-            last[row, 0], last[row, 1], last[row, 2] = i, ret[i], last[i, 2]  # row ≤ i
-            ret[i] = 0.0
+    for i in range(len(a.state) if ended >= 0 else 0):
+        a.ret[i] += a.reward[i]
+        if a.terminated[i] or a.truncated[i]:
+            last[row, 0], last[row, 1], last[row, 2] = i, a.ret[i], last[i, 2]  # row ≤ i
+            a.ret[i] = 0.0
             row += 1
     return ended
 

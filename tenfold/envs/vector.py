@@ -22,6 +22,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers import OrderEnforcing
 
 import tenfold.envs  # noqa: F401  (registers ours)
 from tenfold.config import parse_call, parse_number
@@ -55,11 +56,26 @@ def make_env(name: str, **more: Any) -> gym.Env[Any, Any]:
     """`gym.make` for an id with arguments in call notation; an unknown id is an error that names the nearest ones."""
     ident, arguments = split_name(name)
     with make_errors(name, ident):
-        env = own_env(name, **more) if name.startswith(OWN) else gym.make(ident, disable_env_checker=True, **arguments, **more)
+        if name.startswith(OWN):
+            env = own_env(name, **more)
+        else:
+            env = without_order_check(gym.make(ident, disable_env_checker=True, **arguments, **more))
         for space in ("observation_space", "action_space"):
             if not isinstance(getattr(env, space, None), gym.Space):
                 raise EnvironmentFault(f"{name} has no {space}: set it to one of gymnasium.spaces when it is made.")
         return env
+
+
+def without_order_check(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """Without Gymnasium's wrapper that asks at every step whether there was a reset, which we always begin with."""
+    if isinstance(env, OrderEnforcing):
+        return env.env
+    outer = env
+    while isinstance(outer, gym.Wrapper):
+        if isinstance(outer.env, OrderEnforcing):
+            outer.env = outer.env.env
+        outer = outer.env
+    return env
 
 
 class Lent(gym.Wrapper[Any, Any, Any, Any]):

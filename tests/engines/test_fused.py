@@ -202,9 +202,9 @@ def test_a_round_allocates_nothing(option: dict[str, Any]) -> None:
             call()
         return rtsys.get_allocation_stats().alloc - before
     _nrt_python.memsys_enable_stats()
-    handles = allocations(lambda: fused.fused_round(0, *engine.arrays))  # of the arguments; the call does nothing
+    handles = allocations(lambda: fused.fused_round(0, *engine.given))  # of the arguments; the call does nothing
     engine.at(p.step, p.rounds)
-    found = allocations(lambda: fused.fused_round(fused.WHOLE, *engine.arrays))
+    found = allocations(lambda: fused.fused_round(fused.WHOLE, *engine.given))
     _nrt_python.memsys_disable_stats()
     assert found == handles
     assert engine.agent.updates > 50
