@@ -18,15 +18,15 @@ import torch
 from peers.usual_actors import Player, System
 from peers.usual_iqn import Learner, Setting, loss_of
 
-from tenfold.engines.fused import set_threads
-from tenfold.engines.team import Team
-from tenfold.measure import interleave, timed_row
+from tenfold.actors.actor import Actor
+from tenfold.algorithms.dqn.fused import set_threads
+from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.dqn.team import Team
+from tenfold.cli.measure import interleave, timed_row
+from tenfold.config.run import Run
+from tenfold.core.random import Purpose
+from tenfold.core.timing import Clock
 from tenfold.memory.weights import Weights
-from tenfold.ops.random import Purpose
-from tenfold.places.actor import Actor
-from tenfold.places.serial import Serial
-from tenfold.record.clock import Clock
-from tenfold.settings import Run
 
 TURNS, WARM_UP = 5, 200  # turns of each system; environment steps after learning began and before the clock starts
 FRESH = 5  # steps of one of two actors between versions of the weights

@@ -5,8 +5,8 @@ from statistics import median
 import gymnasium as gym
 import numpy as np
 
-from tenfold.envs.vector import ScalarEnvironments, make_env
-from tenfold.measure import turns, write
+from tenfold.cli.measure import turns, write
+from tenfold.envs.adapter import ScalarEnvironments, make_env
 
 STEPS = 1000  # short turns, many of them: the machine changes its pace within a second
 

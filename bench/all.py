@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tenfold.engines.fused import set_threads
-from tenfold.measure import bench_modules, pair_row, write
-from tenfold.ops.pairs import all_pairs
+from tenfold.algorithms.dqn.fused import set_threads
+from tenfold.cli.measure import bench_modules, pair_row, write
+from tenfold.core.pairs import all_pairs
 
 HERE = Path(__file__).parent
 SCRIPTS = ("adapter", "timers", "startup")

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tenfold.envs.durotaxis import DurotaxisEnvironments, show_all
-from tenfold.envs.durotaxis_features import observe_reference
-from tenfold.envs.durotaxis_reference import Colony, Node
-from tenfold.envs.durotaxis_rules import advance
-from tenfold.envs.durotaxis_setting import COMPONENTS
-from tenfold.measure import row
-from tenfold.ops.select import k_smallest_reference, mark_smallest
+from tenfold.cli.measure import row
+from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments, show_all
+from tenfold.domains.durotaxis.features import observe_reference
+from tenfold.domains.durotaxis.reference import Colony, Node
+from tenfold.domains.durotaxis.rules import advance
+from tenfold.domains.durotaxis.select import k_smallest_reference, mark_smallest
+from tenfold.domains.durotaxis.setting import COMPONENTS
 
 COLONIES, NODES = 64, 50
 SUBSTRATES = ("linear", "bend")

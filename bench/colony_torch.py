@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold import measure
-from tenfold.envs.durotaxis import DurotaxisEnvironments
-from tenfold.envs.durotaxis_torch import TorchColonies
-from tenfold.measure import interleave, timed_row
+from tenfold.cli import measure
+from tenfold.cli.measure import interleave, timed_row
+from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
+from tenfold.domains.durotaxis.torch_colonies import TorchColonies
 
 COLONIES, NODES, CHECKED = (64, 1024, 4096), 40, 3
 WORLD = f"tenfold/Durotaxis-v0(substrate=bend, init_nodes={NODES}, rounding=floor, soft=0.001)"

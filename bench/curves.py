@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tenfold.measure import FOLDER, write
-from tenfold.record.metrics import read_rows
-from tenfold.record.seeds import bootstrap_interval, interquartile_mean
+from tenfold.cli.measure import FOLDER, write
+from tenfold.runs.metrics import read_rows
+from tenfold.runs.seeds import bootstrap_interval, interquartile_mean
 
 # seeds (with eight the interval is wider than the difference that matters), flags, the step after which evaluations count
 WHAT = {"cartpole": (64, [], 25_000), "acrobot": (32, ["--steps", "100k"], 50_000)}
@@ -24,7 +24,7 @@ def evaluations(preset: str, engine: str, folder: str) -> np.ndarray:
     """Mean greedy return over the evaluations of the last half, by seed."""
     out = f"{folder}/{preset}-{engine}"
     seeds, flags, after = WHAT[preset]
-    subprocess.run([sys.executable, "-m", "tenfold.cli", "train", preset, *flags, "--engine", engine, "--seeds", str(seeds),
+    subprocess.run([sys.executable, "-m", "tenfold", "train", preset, *flags, "--engine", engine, "--seeds", str(seeds),
                     "--eval-every", "5k", "--checkpoint-every", "0", "--out", out, "--quiet"], check=True, capture_output=True)
     found = []
     for seed in range(seeds):

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.record.folder import machine_card, versions
-from tenfold.record.seeds import bootstrap_interval, interquartile_mean
+from tenfold.runs.folder import machine_card, versions
+from tenfold.runs.seeds import bootstrap_interval, interquartile_mean
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "defaults.json"
@@ -39,7 +39,7 @@ TASKS: dict[tuple[str, str], tuple[int, int]] = {
 
 def of_tenfold(agent: str, env: str, steps: int, seed: int, flags: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tenfold.cli"]
+        command = [sys.executable, "-m", "tenfold"]
         start = time.monotonic()
         subprocess.run([*command, "train", agent, "--env", env, "--steps", str(steps), "--seed", str(seed), "--out",
                         f"{folder}/run", "--quiet", *flags], check=True, capture_output=True, text=True)

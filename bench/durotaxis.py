@@ -14,18 +14,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tenfold.colonies import STEADY, Deployment, is_colony
-from tenfold.engines.fused import set_threads
-from tenfold.envs.durotaxis import DurotaxisEnvironments
-from tenfold.envs.durotaxis_baselines import constant_policy, follower_policy, play
-from tenfold.envs.vector import split_name
-from tenfold.errors import UserError
-from tenfold.measure import FOLDER, write
-from tenfold.playing import judged_by
-from tenfold.playing import play as play_agent
-from tenfold.record.folder import RunFolder
-from tenfold.record.metrics import read_rows
-from tenfold.training import agent_of, load
+from tenfold.algorithms.dqn.fused import set_threads
+from tenfold.cli.measure import FOLDER, write
+from tenfold.core.errors import UserError
+from tenfold.domains.durotaxis.baselines import constant_policy, follower_policy, play
+from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
+from tenfold.domains.durotaxis.evaluation import STEADY, Deployment, is_colony
+from tenfold.envs.adapter import split_name
+from tenfold.evaluation.player import judged_by
+from tenfold.evaluation.player import play as play_agent
+from tenfold.runs.folder import RunFolder
+from tenfold.runs.metrics import read_rows
+from tenfold.training.loop import agent_of, load
 
 EPISODES, SCRIPTED, SEED = 200, 512, 10_000
 Row = dict[str, Any]

@@ -8,8 +8,8 @@ The constant action is searched on other episodes than those it is scored on.
 import argparse
 from typing import Any
 
-from tenfold.envs.durotaxis import DurotaxisEnvironments
-from tenfold.envs.durotaxis_baselines import (
+from tenfold.cli.measure import write
+from tenfold.domains.durotaxis.baselines import (
     as_row,
     best_constant,
     constant_policy,
@@ -18,7 +18,7 @@ from tenfold.envs.durotaxis_baselines import (
     play,
     random_policy,
 )
-from tenfold.measure import write
+from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
 
 SUBSTRATES = ("linear", "exponential", "random", "bend")
 SEARCH, JUDGE = 1, 2  # seeds

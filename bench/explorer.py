@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from usual_explorer import UsualExplorer
 
-from tenfold.agents.explorer import ExplorerAgent
-from tenfold.engines.fused import set_threads
-from tenfold.envs.fields import FieldEnvironments
-from tenfold.explorer_settings import Explorer, LatentModel
-from tenfold.measure import row, timed_row
-from tenfold.memory.window import Window
-from tenfold.nets.belief import Belief
-from tenfold.nets.latent import LatentNetwork
-from tenfold.settings import named
-from tenfold.validation import judge, random_recordings
+from tenfold.algorithms.dqn.fused import set_threads
+from tenfold.cli.measure import row, timed_row
+from tenfold.config.run import named
+from tenfold.domains.dynamics.agent import ExplorerAgent
+from tenfold.domains.dynamics.belief import Belief
+from tenfold.domains.dynamics.config import Explorer, LatentModel
+from tenfold.domains.dynamics.fields import FieldEnvironments
+from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.model_metrics import judge, random_recordings
+from tenfold.domains.dynamics.window import Window
 
 ENV = "tenfold/LimitCycle-v0(scale=0.05)"
 TURNS, STEPS = 7, 20  # turns of so many steps each, ours and theirs in turn

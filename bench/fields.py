@@ -20,11 +20,11 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): 
 
 import numpy as np  # noqa: E402
 
-from tenfold.engines.fused import set_threads  # noqa: E402
-from tenfold.places.exploring import Exploring  # noqa: E402
-from tenfold.record.folder import machine_card, versions  # noqa: E402
-from tenfold.settings import named  # noqa: E402
-from tenfold.validation import judge, random_recordings  # noqa: E402
+from tenfold.algorithms.dqn.fused import set_threads  # noqa: E402
+from tenfold.config.run import named  # noqa: E402
+from tenfold.domains.dynamics.learner import Exploring  # noqa: E402
+from tenfold.domains.dynamics.model_metrics import judge, random_recordings  # noqa: E402
+from tenfold.runs.folder import machine_card, versions  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "fields.json"
 FIELDS = ("limit-cycle", "double-limit-cycle", "van-der-pol", "duffing", "snowman", "multi-attractor")
@@ -150,7 +150,7 @@ def show(results: Path, picture: Path) -> None:
 
 
 def draw(parts: list[dict[str, Any]], picture: Path) -> None:
-    from tenfold.record.portrait import as_png, new_figure  # here: only drawing needs matplotlib
+    from tenfold.domains.dynamics.portrait_section import as_png, new_figure  # here: only drawing needs matplotlib
     figure = new_figure(11, 6)
     for axes, field in zip(figure.subplots(2, 3).ravel(), FIELDS, strict=True):
         for colour, policy in enumerate(POLICIES):

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.graph_spaces import GraphSize
-from tenfold.measure import row, timed_row
+from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.cli.measure import row, timed_row
+from tenfold.config.run import PolicyNet, named
+from tenfold.core.graph_spaces import GraphSize
+from tenfold.core.random import Purpose
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.ops.components import gae_components, gae_components_reference
 from tenfold.ops.policy import shuffle
-from tenfold.ops.random import Purpose
-from tenfold.places.onpolicy import OnPolicy
-from tenfold.settings import PolicyNet, named
 
 BATCH, COMPONENTS = 64, 10
 TURNS = 3  # of each side of the end-to-end measurement, one after another

@@ -9,10 +9,10 @@ from typing import Any
 from actors import begun, meters, per_second
 from heavy_environment import spins_for
 
-from tenfold.engines.fused import set_threads
-from tenfold.measure import interleave
-from tenfold.places.serial import Serial
-from tenfold.settings import Run
+from tenfold.algorithms.dqn.fused import set_threads
+from tenfold.algorithms.dqn.learner import Serial
+from tenfold.cli.measure import interleave
+from tenfold.config.run import Run
 
 HEAVY, COSTS = 1_000, (50, 100, 200, 300, 500, 1_000, 2_000)  # microseconds of a step
 TURN, TURNS = 0.7, 7  # seconds of steps, turns of each

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from tenfold.explorer_settings import LatentModel
-from tenfold.measure import interleave, repeated, row, timed_row
-from tenfold.nets.dynamics import Dynamics
-from tenfold.nets.elbo import draws_shape, elbo, loops_reference, rerolled_reference, windows, windows_of
-from tenfold.nets.latent import LatentNetwork
+from tenfold.cli.measure import interleave, repeated, row, timed_row
+from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.dynamics import Dynamics
+from tenfold.domains.dynamics.elbo import draws_shape, elbo, loops_reference, rerolled_reference, windows, windows_of
+from tenfold.domains.dynamics.latent import LatentNetwork
 
 BATCH, OBSERVED, ACTIONS, DT = 8, 20, 2, 0.1
 LENGTHS = (20, 200)

@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tenfold.record.folder import machine_card, versions
+from tenfold.runs.folder import machine_card, versions
 
 RESULTS = Path(__file__).parent / "results" / "learning.json"
 # name -> preset, flags on top, the return that counts as solved
@@ -37,7 +37,7 @@ def learn(name: str, seed: int) -> dict[str, object]:
     preset, flags, bar = (CASES | SHOWN)[name]
     with tempfile.TemporaryDirectory() as folder:
         out = f"{folder}/run"
-        tenfold = [sys.executable, "-m", "tenfold.cli"]
+        tenfold = [sys.executable, "-m", "tenfold"]
         start = time.monotonic()
         subprocess.run([*tenfold, "train", preset, *flags, "--seed", str(seed), "--out", out, "--quiet"], check=True,
                        capture_output=True)

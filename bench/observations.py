@@ -12,8 +12,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from tenfold.engines.fused import set_threads
-from tenfold.measure import row
+from tenfold.algorithms.dqn.fused import set_threads
+from tenfold.cli.measure import row
 from tenfold.ops.moments import CLIP, EPSILON, RunningNorm
 from tenfold.ops.observations import FlattenPlan, stacked
 

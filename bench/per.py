@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from rates import HERE, THEIRS, TURNS
 
-from tenfold.measure import interleave, repeated, row, timed_row
+from tenfold.cli.measure import interleave, repeated, row, timed_row
+from tenfold.config.run import DQN, Prioritized
+from tenfold.core.spaces import ObsLayout
 from tenfold.memory.replay import Replay, draw_prioritized, draw_prioritized_reference, set_priorities, set_priorities_reference
-from tenfold.settings import DQN, Prioritized
-from tenfold.spaces import ObsLayout
 
 SIZE, BATCH = 100_000, 32
 

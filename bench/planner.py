@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.explorer_settings import LatentModel, Planner
-from tenfold.measure import row
-from tenfold.nets.latent import LatentNetwork
-from tenfold.ops.features import FeatureInformation
-from tenfold.ops.icem import Icem, Score, streams_of
-from tenfold.ops.information import Information
-from tenfold.ops.networks import NetworkJudge, SmallNetwork, add_step, network_worth_reference, parameter_count
-from tenfold.ops.objective import Judge, objective_of, worth_reference
-from tenfold.ops.paths import random_drift
+from tenfold.cli.measure import row
+from tenfold.domains.dynamics.config import LatentModel, Planner
+from tenfold.domains.dynamics.features import FeatureInformation
+from tenfold.domains.dynamics.icem import Icem, Score, streams_of
+from tenfold.domains.dynamics.information import Information
+from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.networks import NetworkJudge, SmallNetwork, add_step, network_worth_reference, parameter_count
+from tenfold.domains.dynamics.objective import Judge, objective_of, worth_reference
+from tenfold.domains.dynamics.paths import random_drift
 
 MODELS, SEEN = 5, 50  # models of the ensemble; states visited before
 

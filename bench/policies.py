@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tenfold.measure import FOLDER, write
+from tenfold.cli.measure import FOLDER, write
 
 SEEDS, SHOP_SEEDS = 8, 3
 SHORT = ["--steps", "60k", "--agent.lr", "linear(1e-3, 0, 60k)"]  # counterfactual baselines take the plain engine
@@ -29,7 +29,7 @@ SHOPS = {"jobshop-ft06": 55, "jobshop-la01": 666, "jobshop-ft10": 1000}
 
 
 def tenfold(*command: str) -> str:
-    return subprocess.run([sys.executable, "-m", "tenfold.cli", *command], check=True, capture_output=True, text=True).stdout
+    return subprocess.run([sys.executable, "-m", "tenfold", *command], check=True, capture_output=True, text=True).stdout
 
 
 def train(command: list[str], seeds: int, folder: str) -> tuple[Path, float]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tenfold.engines.fused import set_threads, zeros
-from tenfold.measure import row
+from tenfold.algorithms.dqn.fused import set_threads, zeros
+from tenfold.cli.measure import row
 from tenfold.ops.products import NEXT, NO_FLOOR, SAME, by_blas, by_tiles, turn
 from tenfold.ops.tiles import at
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from rates import rate
 
-from tenfold.measure import FOLDER, write
-from tenfold.settings import named
+from tenfold.cli.measure import FOLDER, write
+from tenfold.config.run import named
 
 SEEDS = 8
 SB3_STEPS = 12_000
@@ -31,7 +31,7 @@ def measure(preset: str) -> dict:
     command = ["train", preset, "--seeds", str(SEEDS)]
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
-        subprocess.run([sys.executable, "-m", "tenfold.cli", *command, "--out", f"{folder}/run", "--quiet"], check=True)
+        subprocess.run([sys.executable, "-m", "tenfold", *command, "--out", f"{folder}/run", "--quiet"], check=True)
         minutes = (time.monotonic() - start) / 60
         found = json.loads((Path(folder) / "run" / "summary.json").read_text())
     steps = min(member["step"] for member in found["seeds"].values())

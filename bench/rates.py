@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tenfold.measure import timed_row
+from tenfold.cli.measure import timed_row
 
 HERE = Path(__file__).parent
 OURS, THEIRS = sys.executable, str(HERE.parent / ".venv-peers" / "bin" / "python")

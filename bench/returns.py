@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.engines.fused import set_threads
-from tenfold.measure import row
+from tenfold.algorithms.dqn.fused import set_threads
+from tenfold.cli.measure import row
 from tenfold.ops.returns import gae, lambda_returns, lambda_returns_scan, n_step_returns, n_step_returns_reference
 
 TIME, BATCH, GAMMA, LAMBDA, STEPS = 2048, 64, 0.99, 0.95, 5

@@ -7,9 +7,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tenfold.measure import timed_row
+from tenfold.cli.measure import timed_row
 
-COMMAND = [sys.executable, "-m", "tenfold.cli", "train", "dqn", "--env", "CartPole-v1", "--steps", "100k", "--eval-every", "0",
+COMMAND = [sys.executable, "-m", "tenfold", "train", "dqn", "--env", "CartPole-v1", "--steps", "100k", "--eval-every", "0",
            "--checkpoint-every", "0", "--agent.batch-size", "32", "--quiet"]
 SEEDS, TURNS = 8, 3
 

@@ -7,11 +7,11 @@ import sys
 import tempfile
 import time
 
-from tenfold.measure import interleave, write
+from tenfold.cli.measure import interleave, write
 
 FIRST_STEP = """
-from tenfold.places.make import make_place
-from tenfold.settings import Run
+from tenfold.training.learners import make_place
+from tenfold.config.run import Run
 place = make_place(Run.of({{"env": "{}", "agent": {{"name": "{}"}}, "num_envs": 1}}))
 place.engine.warm_up()
 place.round(1)
@@ -33,8 +33,8 @@ def main() -> None:
     everything = "import tenfold; tenfold.train; tenfold.Run; tenfold.load"
     after_torch = [float(subprocess.run([sys.executable, "-c", COUNT.format(everything)], check=True, capture_output=True,
                                         text=True).stdout) for _ in range(5)]
-    found = interleave({"--help": lambda: seconds(sys.executable, "-m", "tenfold.cli", "--help") and 1,
-                        "train --help": lambda: seconds(sys.executable, "-m", "tenfold.cli", "train", "--help") and 1}, 5)
+    found = interleave({"--help": lambda: seconds(sys.executable, "-m", "tenfold", "--help") and 1,
+                        "train --help": lambda: seconds(sys.executable, "-m", "tenfold", "train", "--help") and 1}, 5)
     rows = [{"name": "import after torch", "seconds": round(sorted(after_torch)[2], 3), "bar": 1.5}]
     with tempfile.TemporaryDirectory() as cache:
         for name, env, agent in KERNELS:

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.engines.fused import FusedEngine, set_threads
-from tenfold.engines.plain import PlainEngine
-from tenfold.engines.team import Apart, Team, products
-from tenfold.measure import interleave, repeated, row, timed_row
+from tenfold.algorithms.dqn.fused import FusedEngine, set_threads
+from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn.team import Apart, Team, products
+from tenfold.algorithms.dqn.team_replay import TeamReplay
+from tenfold.cli.measure import interleave, repeated, row, timed_row
+from tenfold.config.run import DQN
+from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.timing import Clock
 from tenfold.memory.replay import FINAL, PENDING, STEP, Replay
-from tenfold.memory.team import TeamReplay
-from tenfold.record.clock import Clock
-from tenfold.settings import DQN
-from tenfold.spaces import DiscreteActions, ObsLayout
 
 AGENTS, SIZE, ACTIONS, TURNS = 5, 75, 4, 50  # turns of an epoch
 CAPACITY, FILLED = 4_000, 1_000

@@ -6,11 +6,11 @@ plain: the laps of a round with nothing between them, against a whole round (the
 
 from collections.abc import Callable
 
-from tenfold.engines.fused import set_threads
-from tenfold.measure import interleave, write
-from tenfold.places.serial import RARELY, Serial
-from tenfold.record.clock import EVERY, Clock
-from tenfold.settings import Run
+from tenfold.algorithms.dqn.fused import set_threads
+from tenfold.algorithms.dqn.learner import RARELY, Serial
+from tenfold.cli.measure import interleave, write
+from tenfold.config.run import Run
+from tenfold.core.timing import EVERY, Clock
 
 ROUNDS = 610
 AGENT = {"learning_starts": 100, "batch_size": 32, "every": 1, "updates": 1, "net": {"hidden": [64, 64]}}

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.envs.treasure import observe_all, step_once, step_reference
-from tenfold.envs.treasure_rules import AGENT
+from tenfold.cli.measure import row
+from tenfold.domains.treasure.kernels import observe_all, step_once, step_reference
+from tenfold.domains.treasure.rules import AGENT
 from tenfold.envs.worlds import TreasureWorlds
-from tenfold.measure import row
 
 WORLDS, PLAYED = 64, 25  # turns played before, so that treasures lie about
 SIZES = ("tenfold/TreasureSmall-v0", "tenfold/Treasure-v0(agents=5)")

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from eager_dqn import EagerDQN
 
-from tenfold.engines.fused import WEIGHT, FusedEngine, set_threads
-from tenfold.measure import row
+from tenfold.algorithms.dqn.fused import WEIGHT, FusedEngine, set_threads
+from tenfold.algorithms.dqn.learner import Serial
+from tenfold.cli.measure import row
+from tenfold.config.run import Run
+from tenfold.core.timing import Clock
 from tenfold.memory.replay import gather
-from tenfold.places.serial import Serial
-from tenfold.record.clock import Clock
-from tenfold.settings import Run
 
 FULL = {"double": True, "dueling": True, "replay": "prioritized", "n_step": 3, "loss": "huber", "clip_norm": 10.0}
 FILLED, LR = 10_000, 1e-3

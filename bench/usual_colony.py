@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.agents.ppo import PPOAgent
-from tenfold.envs.durotaxis import DurotaxisEnvironments
-from tenfold.envs.durotaxis_features import observe_reference
-from tenfold.envs.durotaxis_reference import Colony
+from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.config.run import value_at
+from tenfold.core.random import Purpose, fill_normal
+from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
+from tenfold.domains.durotaxis.features import observe_reference
+from tenfold.domains.durotaxis.reference import Colony
 from tenfold.memory.graphs import pack_rows_reference
 from tenfold.ops.adam import adam, clip
-from tenfold.ops.random import Purpose, fill_normal
 from tenfold.ops.segments import Graphs
-from tenfold.places.onpolicy import OnPolicy
-from tenfold.settings import value_at
 
 
 def graph_of(row: np.ndarray, agent: PPOAgent) -> Graphs:

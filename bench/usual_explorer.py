@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.agents.explorer import ExplorerAgent
-from tenfold.nets.belief import fuse
-from tenfold.nets.elbo import rerolled_reference
-from tenfold.nets.fitting import beta_at
-from tenfold.ops.icem import WIDTH, colouring
-from tenfold.ops.random import fill_normal
+from tenfold.core.random import fill_normal
+from tenfold.domains.dynamics.agent import ExplorerAgent
+from tenfold.domains.dynamics.belief import fuse
+from tenfold.domains.dynamics.elbo import rerolled_reference
+from tenfold.domains.dynamics.fitting import beta_at
+from tenfold.domains.dynamics.icem import WIDTH, colouring
 
 
 class UsualExplorer(ExplorerAgent):

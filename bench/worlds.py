@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from policies import train
 
-from tenfold.envs.treasure_play import yardsticks
-from tenfold.measure import FOLDER, write
-from tenfold.record.seeds import bootstrap_interval
-from tenfold.settings import named
+from tenfold.cli.measure import FOLDER, write
+from tenfold.config.run import named
+from tenfold.domains.treasure.play import yardsticks
+from tenfold.runs.seeds import bootstrap_interval
 
 SEEDS, BAR = 5, 0.85
 ASYNC = ["--actors", "2", "--num-envs", "8", "--where", "processes"]

@@ -4,7 +4,7 @@
 """
 
 import tenfold as ten
-from tenfold.profiling import steps_per_second
+from tenfold.training.profiling import steps_per_second
 
 STEPS = 30_000
 RUN = ten.Run(env="CartPole-v1", steps=STEPS, eval_every=6_000, log_every=500, agent=ten.DQN(

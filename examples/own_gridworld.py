@@ -3,10 +3,10 @@
     python examples/own_gridworld.py
 """
 
-from tenfold.envs.treasure_api import TreasureHunt
-from tenfold.envs.treasure_play import Scripted, yardsticks
-from tenfold.envs.treasure_rules import Kind, Rules, register
-from tenfold.envs.treasure_view import save_pictures
+from tenfold.domains.treasure.api import TreasureHunt
+from tenfold.domains.treasure.play import Scripted, yardsticks
+from tenfold.domains.treasure.rules import Kind, Rules, register
+from tenfold.domains.treasure.view import save_pictures
 from tenfold.envs.worlds import TreasureWorlds
 
 WOOD = Rules(height=9, width=14, agents=3, turns=40, spawn=0.02, radius=3, walls=tuple((4, x) for x in range(3, 11)), kinds=(

@@ -14,88 +14,63 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenfold import ops as ops
-    from tenfold.compare import compare as compare
-    from tenfold.explorer_settings import Explorer as Explorer
-    from tenfold.explorer_settings import LatentModel as LatentModel
-    from tenfold.explorer_settings import Planner as Planner
-    from tenfold.judging import evaluate as evaluate
-    from tenfold.recordings import fit as fit
-    from tenfold.seeds import resume_seeds as resume_seeds
-    from tenfold.seeds import train_seeds as train_seeds
-    from tenfold.settings import (
-        DQN as DQN,
-    )
-    from tenfold.settings import (
-        PPO as PPO,
-    )
-    from tenfold.settings import (
-        Boltzmann as Boltzmann,
-    )
-    from tenfold.settings import (
-        Epsilon as Epsilon,
-    )
-    from tenfold.settings import (
-        Exponential as Exponential,
-    )
-    from tenfold.settings import (
-        Hard as Hard,
-    )
-    from tenfold.settings import (
-        Implicit as Implicit,
-    )
-    from tenfold.settings import (
-        Linear as Linear,
-    )
-    from tenfold.settings import (
-        Net as Net,
-    )
-    from tenfold.settings import (
-        Noisy as Noisy,
-    )
-    from tenfold.settings import (
-        PolicyNet as PolicyNet,
-    )
-    from tenfold.settings import (
-        Polyak as Polyak,
-    )
-    from tenfold.settings import (
-        Prioritized as Prioritized,
-    )
-    from tenfold.settings import (
-        Quantile as Quantile,
-    )
-    from tenfold.settings import (
-        Run as Run,
-    )
-    from tenfold.settings import (
-        Uniform as Uniform,
-    )
-    from tenfold.settings import (
-        named as named,
-    )
-    from tenfold.training import load as load
-    from tenfold.training import resume as resume
-    from tenfold.training import train as train
+    from tenfold.config.run import DQN as DQN
+    from tenfold.config.run import PPO as PPO
+    from tenfold.config.run import Boltzmann as Boltzmann
+    from tenfold.config.run import Epsilon as Epsilon
+    from tenfold.config.run import Exponential as Exponential
+    from tenfold.config.run import Hard as Hard
+    from tenfold.config.run import Implicit as Implicit
+    from tenfold.config.run import Linear as Linear
+    from tenfold.config.run import Net as Net
+    from tenfold.config.run import Noisy as Noisy
+    from tenfold.config.run import PolicyNet as PolicyNet
+    from tenfold.config.run import Polyak as Polyak
+    from tenfold.config.run import Prioritized as Prioritized
+    from tenfold.config.run import Quantile as Quantile
+    from tenfold.config.run import Run as Run
+    from tenfold.config.run import Uniform as Uniform
+    from tenfold.config.run import named as named
+    from tenfold.core.graph_spaces import BoundedGraph as BoundedGraph
+    from tenfold.core.graph_spaces import Gated as Gated
+    from tenfold.domains.dynamics.compare import compare as compare
+    from tenfold.domains.dynamics.config import Explorer as Explorer
+    from tenfold.domains.dynamics.config import LatentModel as LatentModel
+    from tenfold.domains.dynamics.config import Planner as Planner
+    from tenfold.domains.dynamics.fit import fit as fit
+    from tenfold.evaluation.evaluate import evaluate as evaluate
+    from tenfold.training.loop import load as load
+    from tenfold.training.loop import resume as resume
+    from tenfold.training.loop import train as train
+    from tenfold.training.seeds import resume_seeds as resume_seeds
+    from tenfold.training.seeds import train_seeds as train_seeds
 
 __version__ = "0.1.0"
 
-__all__ = ["DQN", "PPO", "Boltzmann", "Epsilon", "Explorer", "Exponential", "Hard", "Implicit", "LatentModel", "Linear", "Net",
-           "Noisy", "Planner", "PolicyNet", "Polyak", "Prioritized", "Quantile", "Run", "Uniform", "__version__", "compare",
-           "evaluate", "fit", "load", "named", "ops", "resume", "resume_seeds", "train", "train_seeds"]
-HOMES = {"Explorer": "explorer_settings", "LatentModel": "explorer_settings", "Planner": "explorer_settings",
-         "compare": "compare", "fit": "recordings", "train": "training", "resume": "training", "evaluate": "judging",
-         "load": "training", "train_seeds": "seeds", "resume_seeds": "seeds"}
+# where the public names live
+PUBLIC = {
+    "config.run": "DQN PPO Boltzmann Epsilon Exponential Hard Implicit Linear Net Noisy PolicyNet Polyak Prioritized Quantile Run "
+                  "Uniform named",
+    "core.graph_spaces": "BoundedGraph Gated",
+    "domains.dynamics.compare": "compare",
+    "domains.dynamics.config": "Explorer LatentModel Planner",
+    "domains.dynamics.fit": "fit",
+    "evaluation.evaluate": "evaluate",
+    "training.loop": "load resume train",
+    "training.seeds": "resume_seeds train_seeds",
+}
+HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()}
+__all__ = sorted(["__version__", "ops", *HOMES])  # noqa: PLE0605
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__
 
 
 def __getattr__(name: str) -> Any:
     if name == "ops":
         return import_module("tenfold.ops")
-    if name not in __all__:
+    if name not in HOMES:
         raise AttributeError(f"module 'tenfold' has no attribute {name!r}")
-    home = import_module(f"tenfold.{HOMES.get(name, 'settings')}")
-    globals()[name] = found = getattr(home, name)
+    globals()[name] = found = getattr(import_module(f"tenfold.{HOMES[name]}"), name)
     return found

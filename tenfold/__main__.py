@@ -27,7 +27,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, leave)
         atexit.register(signal.signal, number, signal.SIG_IGN)  # Python puts SIG_DFL back when all is done, and would die of it
-    from tenfold.cli import main as command_line
+    from tenfold.cli.main import main as command_line
     return command_line()
 
 

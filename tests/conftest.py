@@ -23,9 +23,9 @@ from numba.core.dispatcher import Dispatcher
 from unpainted import DRAW, STREAMS
 
 import tenfold
-from tenfold.cli import main
-from tenfold.settings import DQN, Net, Run
-from tenfold.training import train
+from tenfold.cli.main import main
+from tenfold.config.run import DQN, Net, Run
+from tenfold.training.loop import train
 
 torch.set_num_threads(1)
 gc.disable()  # until all tests are imported
@@ -100,8 +100,8 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # The first file compiles nearly all kernels; meanwhile the others run what needs none of them, or only their own
-ORDER = ("equality/test_pairs", "envs/test_durotaxis_arguments", "integrations/", "engines/test_compiled", "record/",
-         "test_architecture", "test_config", "envs/test_durotaxis", "agents/test_graph", "test_graph", "test_colonies")
+ORDER = ("equality/test_pairs", "domains/durotaxis/test_durotaxis_arguments", "integrations/", "algorithms/test_compiled", "runs/",
+         "test_architecture", "test_config", "domains/durotaxis", "algorithms/test_graph", "core/test_graph")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

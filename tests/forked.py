@@ -11,9 +11,9 @@ from pathlib import Path
 import unpainted  # noqa: F401
 
 from tenfold.__main__ import main
-from tenfold.ops.random import Purpose, draw_bits, key
+from tenfold.core.random import Purpose, draw_bits, key
 
-for name in ("cli", "places.processes", "seeds", "training"):
+for name in ("cli.main", "actors.processes", "training.seeds", "training.loop"):
     importlib.import_module(f"tenfold.{name}")
 draw_bits(key(0, Purpose.INIT), 0)
 gc.freeze()  # which a fork shares then

@@ -75,19 +75,19 @@ def fresh(code: str) -> str:
 
 
 def test_help_needs_no_torch() -> None:
-    code = "import sys, tenfold.cli as c\ntry: c.main(['train', '--help'])\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
+    code = "import sys, tenfold.cli.main as c\ntry: c.main(['train', '--help'])\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
     assert fresh(code).endswith("False")
 
 
 @pytest.mark.slow  # one of them is below
-@pytest.mark.parametrize("first", ["tenfold.training", "tenfold.playing", "tenfold.cli", "tenfold.settings"])
+@pytest.mark.parametrize("first", ["tenfold.training.loop", "tenfold.evaluation.player", "tenfold.cli.main", "tenfold.config.schema.run"])
 def test_public_names_are_there_whatever_was_imported_first(first: str) -> None:
     code = f"import {first}, tenfold as ten\nprint(all(callable(getattr(ten, n)) for n in ('train', 'evaluate', 'load', 'resume', 'Run', 'DQN')))"
     assert fresh(code) == "True"
 
 
 def test_every_public_name_is_there() -> None:
-    assert fresh("import tenfold.training, tenfold as ten\nprint(sorted(set(ten.__all__) - set(dir(ten)) - {n for n in ten.__all__ if getattr(ten, n)}))") == "[]"
+    assert fresh("import tenfold.training.loop, tenfold as ten\nprint(sorted(set(ten.__all__) - set(dir(ten)) - {n for n in ten.__all__ if getattr(ten, n)}))") == "[]"
 
 
 def test_importing_the_environments_registers_them_with_gymnasium() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tenfold import measure
-from tenfold.cli import main
-from tenfold.ops.pairs import PAIRS, Pair, all_pairs
-from tenfold.profiling import Profile, profile_run, verdict, write_trace
-from tenfold.settings import Run
+from tenfold.cli import measure
+from tenfold.cli.main import main
+from tenfold.config.run import Run
+from tenfold.core.pairs import PAIRS, Pair, all_pairs
+from tenfold.training.profiling import Profile, profile_run, verdict, write_trace
 
 KEYS = {"name", "setting", "baseline", "candidate", "baseline_us", "candidate_us", "ratio", "equal", "max_diff", "baseline_bytes",
         "candidate_bytes"}
@@ -103,13 +103,13 @@ def test_a_profile_measures_the_engines_that_can_run_it(what: str, flags: list[s
     def measure(run: Run, engine: str, steps: int) -> Profile:
         measured.append(engine)
         return Profile(engine, 1, 1.0, [("env", 0, 1)])
-    monkeypatch.setattr("tenfold.profiling.profile_run", measure)
+    monkeypatch.setattr("tenfold.training.loop.profiling.profile_run", measure)
     assert main(["profile", what, *flags, "--trace", str(tmp_path / "t.json")]) == 0 and measured == engines
 
 
 def test_an_engine_that_does_not_fit_is_refused_before_any_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                                        capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("tenfold.profiling.profile_run", None)
+    monkeypatch.setattr("tenfold.training.loop.profiling.profile_run", None)
     assert main(["profile", "dqn", "--agent.frames", "2", "--engine", "plain,fused", "--trace", str(tmp_path / "t.json")]) == 2
     assert "engine = fused does not fit: the network sees several frames" in capsys.readouterr().err
 
@@ -125,8 +125,8 @@ def test_a_run_that_never_learns_is_not_profiled(capsys: pytest.CaptureFixture[s
 def test_a_result_that_cannot_be_written_is_refused_before_anything_is_measured(command: list[str], file: str, tmp_path: Path,
                                                                                 monkeypatch: pytest.MonkeyPatch,
                                                                                 capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("tenfold.profiling.profile_run", lambda *_: pytest.fail("it was measured"))
-    monkeypatch.setattr("tenfold.measure.run_all", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr("tenfold.training.loop.profiling.profile_run", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr("tenfold.cli.main.measure.run_all", lambda *_: pytest.fail("it was measured"))
     assert main([*command, str(tmp_path / file)]) == 2
     assert f"{command[-1]} {tmp_path / file} cannot be written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

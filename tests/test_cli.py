@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.cli import main
+from tenfold.cli.main import main
 
 QUICK = ["--steps", "400", "--agent.learning-starts", "50", "--agent.capacity", "300", "--agent.net.hidden", "8", "--eval-every", "200",
          "--eval-episodes", "2", "--checkpoint-every", "200", "--log-every", "100"]
@@ -91,7 +91,7 @@ def test_a_film_that_is_there_stays_until_the_new_one_is_whole(trained: Path, tm
     film, command = tmp_path / "film.gif", ["eval", str(trained), "--episodes", "1", "--video", str(tmp_path / "film.gif")]
     film.write_bytes(b"an older film")
     with monkeypatch.context() as broken:
-        broken.setattr("tenfold.filming.write_gif", fail)
+        broken.setattr("tenfold.evaluation.video.write_gif", fail)
         assert main(command) == 2 and "No space left on device" in capsys.readouterr().err
     assert film.read_bytes() == b"an older film" and [p.name for p in tmp_path.iterdir()] == ["film.gif"]
     assert main(command) == 0 and film.read_bytes()[:3] == b"GIF"
@@ -118,7 +118,7 @@ def test_list_shows_presets_agents_engines_environments_and_runs(here) -> None:
 def test_check_walks_the_pairs_and_fails_when_one_is_wrong(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from tenfold.ops import pairs
+    from tenfold.core import pairs
     two = [p for p in pairs.all_pairs() if p.name in ("ops.adam.clip", "ops.qlearning.dueling")]
     monkeypatch.setattr(pairs, "all_pairs", lambda: two)
     assert main(["check"]) == 0

@@ -7,10 +7,8 @@ import pytest
 import torch
 import yaml
 
-from tenfold.cli import parser, settings_given
-from tenfold.config import Config, leaves_of, parse_call, parse_number, read_yaml, to_mapping
-from tenfold.errors import ConfigError
-from tenfold.settings import (
+from tenfold.cli.main import parser, settings_given
+from tenfold.config.run import (
     AGENTS,
     DQN,
     PPO,
@@ -26,7 +24,9 @@ from tenfold.settings import (
     named,
     presets,
 )
-from tenfold.words import OURS, SUCH_AS, THEIRS
+from tenfold.config.schema import Config, leaves_of, parse_call, parse_number, read_yaml, to_mapping
+from tenfold.config.synonyms import OURS, SUCH_AS, THEIRS
+from tenfold.core.errors import ConfigError
 
 
 def test_every_setting_has_help() -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 import tenfold as ten
-from tenfold.config import Config, Count, follows, leaves_of, show, to_mapping
-from tenfold.settings import AGENTS, named
+from tenfold.config.run import AGENTS, named
+from tenfold.config.schema import Config, Count, follows, leaves_of, show, to_mapping
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -10,11 +10,11 @@ import gymnasium as gym
 import pytest
 
 import tenfold as ten
-from tenfold import lent
-from tenfold.config import to_mapping
-from tenfold.envs.vector import make_env
-from tenfold.errors import ConfigError, EnvironmentFault, UserError
-from tenfold.places.watch import require_guard
+from tenfold.config.schema import to_mapping
+from tenfold.core import given as lent
+from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
+from tenfold.core.processes import require_guard
+from tenfold.envs.adapter import make_env
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.agents.ppo import PPOAgent
-from tenfold.envs.vector import make_env
-from tenfold.filming import film_env
-from tenfold.playing import greedy
-from tenfold.settings import PPO, Run
-from tenfold.training import agent_of
+from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.config.run import PPO, Run
+from tenfold.envs.adapter import make_env
+from tenfold.evaluation.player import greedy
+from tenfold.evaluation.video import film_env
+from tenfold.training.loop import agent_of
 
 HERE = Path(__file__).parent.parent
 

@@ -15,13 +15,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tenfold.errors import ConfigError, UserError
-from tenfold.record.checkpoint import Checkpoints, checkpoint_steps
-from tenfold.record.folder import RunFolder
-from tenfold.record.seeds import SeedsFolder, bootstrap_interval, interquartile_mean, latest_row, together
-from tenfold.seeds import resume_seeds, train_seeds
-from tenfold.settings import Run
-from tenfold.training import train
+from tenfold.config.run import Run
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
+from tenfold.runs.folder import RunFolder
+from tenfold.runs.seeds import SeedsFolder, bootstrap_interval, interquartile_mean, latest_row, together
+from tenfold.training.loop import train
+from tenfold.training.seeds import resume_seeds, train_seeds
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -67,7 +67,7 @@ def test_seeds_that_were_killed_go_on_and_end_as_if_they_never_stopped(four: Pat
 def test_ctrl_c_saves_every_seed_and_says_how_to_go_on(small_run: Callable[..., Run], begin: Callable[..., Any], tmp_path: Path) -> None:
     import yaml
 
-    from tenfold.config import to_mapping
+    from tenfold.config.schema import to_mapping
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(to_mapping(small_run(steps=10**7))))
     process = begin("train", "run.yaml", "--seeds", "3", "--jobs", "2", "--out", str(tmp_path / "many"), "--quiet")
     deadline = time.monotonic() + 120
@@ -90,9 +90,9 @@ def test_ctrl_c_saves_every_seed_and_says_how_to_go_on(small_run: Callable[..., 
 def test_ctrl_c_while_the_processes_start_is_a_stop_like_any_other(small_run: Callable[..., Run], tmp_path: Path) -> None:
     import yaml
 
-    from tenfold.config import to_mapping
+    from tenfold.config.schema import to_mapping
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(to_mapping(small_run(steps=10**7))))
-    process = subprocess.Popen([sys.executable, "-m", "tenfold.cli", "train", str(tmp_path / "run.yaml"), "--seeds", "2", "--jobs", "2",
+    process = subprocess.Popen([sys.executable, "-m", "tenfold", "train", str(tmp_path / "run.yaml"), "--seeds", "2", "--jobs", "2",
                                 "--out", str(tmp_path / "many"), "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -174,7 +174,7 @@ def test_an_error_in_one_seed_is_named_and_twice_the_same_seed_refused(four: Pat
 @pytest.mark.parametrize("command", ["resume", "eval", "report"])
 def test_a_folder_that_has_lost_its_list_of_seeds_is_refused(lost: str, command: str, four: Path, tmp_path: Path,
                                                              capsys: pytest.CaptureFixture[str]) -> None:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
     shutil.copytree(four, tmp_path / "many")
     (tmp_path / "many" / "seeds.json").write_text('{"kind": "tenfold-seeds"' + lost + "}")
     assert main([command, str(tmp_path / "many")]) == 2

@@ -10,8 +10,8 @@ from typing import Any
 import peer
 
 sys.path.append(str(peer.HERE.parent.parent))
-from tenfold.settings import Run
-from tenfold.training import train
+from tenfold.config.run import Run
+from tenfold.training.loop import train
 
 
 def measure(options: Namespace, agent: dict[str, Any], log_every: int, setting: dict[str, Any], **more: Any) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from peers.usual_iqn import IQN, Learner, Setting
 
-from tenfold.envs.treasure_api import TreasureHunt
+from tenfold.domains.treasure.api import TreasureHunt
 
 POLL = 0.001  # seconds
 Weights = dict[str, dict[str, np.ndarray]]  # a state dict for each agent

@@ -1,19 +1,19 @@
 """Which engine runs, and why not another."""
 
-from tenfold.agents.dqn import DQNAgent
-from tenfold.agents.ppo import PPOAgent
-from tenfold.engines.fused import FusedEngine
-from tenfold.engines.fused_ppo import FusedPPO
-from tenfold.engines.placed import Placed, place_agents
-from tenfold.engines.plain import PlainEngine
-from tenfold.engines.plain_ppo import PlainPPO
-from tenfold.engines.team import STACKED_PRODUCTS, Apart, Team, products
-from tenfold.envs.vector import Environments
-from tenfold.errors import ConfigError
+from tenfold.algorithms.dqn.agent import DQNAgent
+from tenfold.algorithms.dqn.fused import FusedEngine
+from tenfold.algorithms.dqn.placed import Placed, place_agents
+from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn.team import STACKED_PRODUCTS, Apart, Team, products
+from tenfold.algorithms.dqn.team_replay import TeamReplay
+from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.algorithms.ppo.fused import FusedPPO
+from tenfold.algorithms.ppo.plain import PlainPPO
+from tenfold.config.run import Implicit, Noisy, Run
+from tenfold.core.errors import ConfigError
+from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
 from tenfold.memory.rollout import Rollout
-from tenfold.memory.team import TeamReplay
-from tenfold.settings import Implicit, Noisy, Run
 
 
 def why_not_fused(agent: DQNAgent | PPOAgent) -> str:
@@ -56,7 +56,7 @@ def choose_policy_engine(run: Run, agent: PPOAgent, rollout: Rollout, envs: Envi
         raise ConfigError("engine", "= compiled does not fit: every batch of graphs has another number of nodes, and would be "
                           "compiled anew; use plain or auto.")
     if run.engine == "compiled":
-        from tenfold.engines.compiled_ppo import CompiledPPO  # here: it loads much of torch that no other engine needs
+        from tenfold.algorithms.ppo.compiled import CompiledPPO  # here: it loads much of torch that no other engine needs
         return CompiledPPO(agent, rollout, envs), "compiled, as asked: the update as one graph through torch.compile"
     if run.engine == "plain":
         return PlainPPO(agent, rollout, envs), "plain, as asked"
@@ -73,7 +73,7 @@ def choose_engine(run: Run, agent: DQNAgent, replay: Replay, envs: Environments)
     if wanted == "compiled":
         if agent.device.type != "cpu":
             raise ConfigError("engine", f"= compiled runs on the CPU, and the networks are on {agent.device.type}: use plain.")
-        from tenfold.engines.compiled import CompiledEngine  # here: it loads much of torch that no other engine needs
+        from tenfold.algorithms.dqn.compiled import CompiledEngine  # here: it loads much of torch that no other engine needs
         return CompiledEngine(agent, replay, envs), "compiled, as asked: the update as one graph through torch.compile"
     if wanted == "plain":
         return PlainEngine(agent, replay, envs), "plain, as asked"

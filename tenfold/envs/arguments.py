@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.errors import EnvironmentFault
+from tenfold.core.errors import EnvironmentFault
 
 
 def shown(value: Any, most: int = 60) -> str:

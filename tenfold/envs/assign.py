@@ -18,11 +18,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tenfold.envs.vector import Environments
-from tenfold.errors import EnvironmentFault
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
-from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
+from tenfold.core.errors import EnvironmentFault
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
+from tenfold.envs.adapter import Environments
 
 WORKERS, TASKS = 10, 8
 OPTIONS = WORKERS * TASKS

@@ -6,10 +6,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from tenfold.core.random import Purpose, key
+from tenfold.core.tables import table_of
+from tenfold.envs.adapter import Environments
 from tenfold.envs.control_tasks import KINDS, MAX_TORQUE, STATES, Lanes, advance, begin, observe, play_all, reset_all
-from tenfold.envs.vector import Environments
-from tenfold.ops.random import Purpose, key
-from tenfold.ops.tables import table_of
 
 
 class ControlEnvironments(Environments):

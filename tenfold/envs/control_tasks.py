@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
-from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
-from tenfold.ops.tables import B1, D1, D2, F2, I1, U1, opener
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
+from tenfold.core.tables import B1, D1, D2, F2, I1, U1, opener
 
 CARTPOLE, ACROBOT, MOUNTAIN_CAR, PENDULUM = range(4)
 STATES = 4  # numbers in a lane's state

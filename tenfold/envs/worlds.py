@@ -14,9 +14,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tenfold.envs.treasure import begin_all, observe_all, play_all
-from tenfold.envs.treasure_rules import ACTIONS, Rules, is_gridworld, rules_of
-from tenfold.envs.vector import (
+from tenfold.core.errors import EnvironmentFault, UserError
+from tenfold.core.spaces import policy_actions
+from tenfold.domains.treasure.kernels import begin_all, observe_all, play_all
+from tenfold.domains.treasure.rules import ACTIONS, Rules, is_gridworld, rules_of
+from tenfold.envs.adapter import (
     CALLERS,
     Environments,
     Episode,
@@ -29,8 +31,6 @@ from tenfold.envs.vector import (
     split_name,
     taken_since,
 )
-from tenfold.errors import EnvironmentFault, UserError
-from tenfold.spaces import policy_actions
 
 PREFIX = "pettingzoo/"
 CALLERS.add(__file__)
@@ -126,7 +126,7 @@ def make_parallel(name: str) -> Any:
     """A PettingZoo environment with the parallel API: `pettingzoo/mpe2.simple_spread_v3(N=3)` calls that module's `parallel_env`,
     `pettingzoo/module:Name` something else in it; a gridworld's name gives its own class."""
     if is_gridworld(name):
-        from tenfold.envs.treasure_api import TreasureHunt
+        from tenfold.domains.treasure.api import TreasureHunt
         return TreasureHunt(name)
     ident, arguments = split_name(name)
     module, _, maker = ident.removeprefix(PREFIX).partition(":")

@@ -23,14 +23,14 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import nn
 
-from tenfold.config import Config, Limits
-from tenfold.errors import ConfigError
+from tenfold.config.schema import Config, Limits
+from tenfold.core.errors import ConfigError
+from tenfold.core.spaces import ObsLayout, observation_layout
 from tenfold.integrations.distribution import MaskedMultiCategorical, sizes_of
 from tenfold.nets.flat import FlatModule
 from tenfold.ops.acting import act_on_logits, act_on_observations
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.mlp import ACTIVATIONS, FUNCTIONS, parameter_count
-from tenfold.spaces import ObsLayout, observation_layout
 
 __all__ = ["CriticPPOTorchLearner", "HeadsModel", "MaskedMultiCategorical", "MultiHeadActionMaskRLModule"]
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+from tenfold.core.spaces import ObsLayout
 from tenfold.memory.replay import FINAL, PENDING, STEP, TRUNCATED, copy_row, stack_frames
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
-from tenfold.spaces import ObsLayout
 
 
 class Lanes(Protocol):

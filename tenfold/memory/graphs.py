@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.graph_spaces import GraphSize
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.graph_spaces import GraphSize
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 from tenfold.ops.segments import Graphs
 
 Parts = tuple[np.ndarray, ...]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from multiprocessing.process import BaseProcess
 
-from tenfold.errors import UserError
+from tenfold.core.errors import UserError
 from tenfold.memory.shared import LINE, Segment, Signal, wait_for
 
 WORD = 8

@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.errors import UserError
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
-from tenfold.ops.random import Purpose, draw_uniform, key, uniform_reference
+from tenfold.config.run import DQN, Prioritized
+from tenfold.core.errors import UserError
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
+from tenfold.core.spaces import ObsLayout
 from tenfold.ops.sumtree import find_into, make_tree, put, put_one, sum_above
-from tenfold.settings import DQN, Prioritized
-from tenfold.spaces import ObsLayout
 
 PENDING, STEP, TERMINATED, TRUNCATED, FINAL = range(5)
 ATTEMPTS = 64  # draws for one item before it walks on to the next ready row instead

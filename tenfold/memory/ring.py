@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tenfold.errors import ConfigError
+from tenfold.core.errors import ConfigError
 from tenfold.memory.shared import LINE, Segment, Signal, aligned, check_ordering
 
 Schema = Mapping[str, tuple[tuple[int, ...], DTypeLike]]

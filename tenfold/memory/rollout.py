@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from tenfold.config.run import PPO
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.memory.replay import require_memory
 from tenfold.ops.components import gae_components
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
 from tenfold.ops.returns import episode_edges, gae_into, gae_reference
-from tenfold.settings import PPO
-from tenfold.spaces import ObsLayout, PolicyActions
 
 SAVED = ("obs", "mask", "chosen", "real", "log_p", "value", "next_value", "reward", "rewards", "discount", "boundary",
          "weight")

@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tenfold.errors import UserError
+from tenfold.core.errors import UserError
 
 LINE = 64  # bytes of a cache line: what two processes write lies on different ones
 POISON = 0xFF  # NaN as a float, −1 as an integer: what was never written shows

@@ -15,14 +15,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tenfold.errors import ConfigError
+from tenfold.config.run import DQN, Implicit, Net, Noisy, Quantile
+from tenfold.core.errors import ConfigError
+from tenfold.core.pairs import pair
+from tenfold.core.random import Purpose, fill_uniform, key
+from tenfold.core.spaces import NATURE_SIDE, ObsLayout
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.quantile import cosines, join
-from tenfold.ops.pairs import pair
 from tenfold.ops.qlearning import dueling, midpoints, tensor
-from tenfold.ops.random import Purpose, fill_uniform, key
-from tenfold.settings import DQN, Implicit, Net, Noisy, Quantile
-from tenfold.spaces import NATURE_SIDE, ObsLayout
 
 NetConfig = TypeVar("NetConfig", bound=Net)
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu}

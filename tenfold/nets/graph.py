@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.graph_spaces import GraphSize
+from tenfold.config.run import PolicyNet
+from tenfold.core.graph_spaces import GraphSize
+from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.nets.blocks import ACTIVATIONS
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal
 from tenfold.ops.nodes import NodeOutputs
-from tenfold.ops.random import Purpose, fill_normal, key
 from tenfold.ops.segments import Graphs, rows, segment_softmax, segment_sum
-from tenfold.settings import PolicyNet
 
 LOG_STD_LIMIT = 2.0  # of a learned deviation, above; below it is the setting `least_std`
 

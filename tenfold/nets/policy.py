@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from tenfold.config.run import Net
+from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.nets.blocks import ACTIVATIONS, CONVOLUTIONS, Layer
 from tenfold.nets.flat import FlatModule
-from tenfold.ops.random import Purpose, fill_normal, key
-from tenfold.settings import Net
 
 OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0  # of orthogonal weights: between layers, of the last ones
 

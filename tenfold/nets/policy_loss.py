@@ -5,14 +5,14 @@ from typing import Any
 
 import torch
 
+from tenfold.config.run import PPO
+from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.nodes import NodeChoices, NodeOutputs
 from tenfold.ops.segments import segment_sum
-from tenfold.settings import PPO
-from tenfold.spaces import ObsLayout, PolicyActions
 
 Tensors = dict[str, torch.Tensor]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.ops.pairs import pair
+from tenfold.core.pairs import pair
 from tenfold.ops.qlearning import tensor
 
 

@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 from tenfold.ops.drawing import draw_heads, heads_like, sample_numba_examples
 from tenfold.ops.heads import log_prob_reference, sample_reference
-from tenfold.ops.kernels import kernel
 from tenfold.ops.layout import FINE, LOWEST, HeadTables, padded_logits_reference
 from tenfold.ops.mlp import ELU, RELU, TANH, mlp_forward, mlp_of, parameter_count
-from tenfold.ops.pairs import pair
 
 BAD_MASK = -2  # beside FINE and the faults of draw_heads
 Acted = tuple[np.ndarray, np.ndarray, np.ndarray]

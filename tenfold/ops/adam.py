@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 
 BETA1, BETA2 = 0.9, 0.999
 TINY = np.finfo(np.float32).tiny  # smaller numbers are subnormal, and slow: moments of units that no longer fire decay to them

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 from tenfold.ops.returns import episode_edges, gae_reference
 
 

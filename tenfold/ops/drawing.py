@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 from tenfold.ops.heads import MaskedHeads, log_prob_reference, policies, sample_reference
-from tenfold.ops.kernels import kernel
 from tenfold.ops.layout import EMPTY, FAULTS, FINE, LOWEST, NOT_FINITE, NOT_UNIFORM, OUT_OF_RANGE, RAISE, HeadTables
-from tenfold.ops.pairs import pair
 
 MINUS_INFINITY, LEAST = np.float32(-np.inf), np.float32(-87)
 PER_LN_2 = np.float32(1 / math.log(2))

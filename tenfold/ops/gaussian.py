@@ -16,8 +16,8 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 LOG_2 = math.log(2)

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
+from tenfold.core.pairs import pair
 from tenfold.ops.layout import FAULTS, NOT_UNIFORM, HeadLayout, cases, one_hot_reference, where
-from tenfold.ops.pairs import pair
 
 Rest = Callable[[torch.Tensor], torch.Tensor]
 CHUNK_NUMBERS = 1 << 18  # pre-activations of alternatives worked on at a time: 1 MB, a second-level cache

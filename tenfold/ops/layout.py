@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 
 OnEmpty = Literal["raise", "absent"] | int
 Heads = TypeVar("Heads", bound="HeadLayout")

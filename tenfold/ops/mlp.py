@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 from tenfold.ops.products import NO_FLOOR, layer, layer_by_bias, layer_by_input, layer_by_weight
 from tenfold.ops.tiles import at
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.errors import CheckpointError, ObservationError
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.errors import CheckpointError, ObservationError
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 
 CLIP, EPSILON = 10.0, 1e-8
 FINE = -1  # what kernels return when nothing is wrong; otherwise the cell, row·D + column

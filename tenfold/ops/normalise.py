@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 from tenfold.ops.drawing import exponentials
-from tenfold.ops.kernels import kernel
 from tenfold.ops.layout import LOWEST, some_mask
-from tenfold.ops.pairs import pair
 
 
 class Normalised(NamedTuple):

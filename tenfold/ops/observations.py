@@ -15,8 +15,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tenfold.errors import EnvironmentFault, ObservationError
-from tenfold.ops.kernels import kernel
+from tenfold.core.errors import EnvironmentFault, ObservationError
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+from tenfold.core.spaces import ObsLayout, observation_layout
 from tenfold.ops.moments import (
     CLIP,
     EPSILON,
@@ -31,8 +33,6 @@ from tenfold.ops.moments import (
     norm_update,
     norm_update_reference,
 )
-from tenfold.ops.pairs import pair
-from tenfold.spaces import ObsLayout, observation_layout
 
 F64, I64, F32, I32, U8, I8 = range(6)  # what compiled code reads
 CODES = {np.dtype(t): c for t, c in ((np.float64, F64), (np.int64, I64), (np.float32, F32), (np.int32, I32), (np.uint8, U8),

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
-from tenfold.ops.random import Purpose, draw_uniform, fill_normal_reference, key, uniform_reference
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+from tenfold.core.random import Purpose, draw_uniform, fill_normal_reference, key, uniform_reference
 
 HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))
 SMALLEST = np.float32(np.finfo(np.float32).tiny)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numba import carray  # pyright: ignore[reportPrivateImportUsage]
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 from tenfold.ops.tiles import LANES, ROWS, any_bits, at, features, on_stack, tile, turn_tile
 
 FEATURES = features()

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 
 SHAPES = ((1, 2, 1), (5, 3, 1), (4, 1, 6), (7, 4, 3))  # B, A, N
 STACKED = (2, 5, 3, 4)  # M, B, A, N

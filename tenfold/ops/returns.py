@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 
 SHAPES = ((1, 1), (1, 5), (7, 1), (9, 4), (12, 33))  # T, B
 

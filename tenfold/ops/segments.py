@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tenfold.ops.pairs import pair
+from tenfold.core.pairs import pair
 
 EQUAL: Any = {"rtol": 1e-5, "atol": 1e-6, "dtypes": ("float32", "float64"), "gradients": (0,)}
 

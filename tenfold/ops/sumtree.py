@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.ops.kernels import kernel
-from tenfold.ops.pairs import pair
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
 
 
 def make_tree(leaves: int) -> np.ndarray:

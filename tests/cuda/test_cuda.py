@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.config.run import DQN, Net, Run
+from tenfold.core.random import Purpose, bits, bits_torch, key, normal_torch, uniform, uniform_torch
 from tenfold.nets.blocks import QNetwork
-from tenfold.ops.random import Purpose, bits, bits_torch, key, normal_torch, uniform, uniform_torch
-from tenfold.places.onpolicy import OnPolicy
-from tenfold.places.serial import Serial
-from tenfold.settings import DQN, Net, Run
 
 pytestmark = pytest.mark.cuda
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.envs.durotaxis_baselines import constant_policy
-from tenfold.envs.durotaxis_setting import Ending, read_setting
-from tenfold.envs.durotaxis_torch_features import hulls_of_arrays, hulls_reference, scattered_places
+from tenfold.domains.durotaxis.baselines import constant_policy
+from tenfold.domains.durotaxis.setting import Ending, read_setting
+from tenfold.domains.durotaxis.torch_features import hulls_of_arrays, hulls_reference, scattered_places
 from tenfold.memory.graphs import pack
 
-sys.path.append(str(Path(__file__).parent.parent / "envs"))
+sys.path.append(str(Path(__file__).parent.parent / "domains" / "durotaxis"))
 from colony_lockstep import assert_same, both, legal, play_both, steered, varied  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.cuda

@@ -4,11 +4,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from tenfold.core.errors import EnvironmentFault
+from tenfold.core.random import uniform
 from tenfold.envs import assign
+from tenfold.envs.adapter import ScalarEnvironments, make_env
 from tenfold.envs.assign import DRAWS, OPTIONS, STEPS, TASKS, WORKERS, AssignEnvironments
-from tenfold.envs.vector import ScalarEnvironments, make_env
-from tenfold.errors import EnvironmentFault
-from tenfold.ops.random import uniform
 
 NAME = "tenfold/Assign-v0"
 PARTS = ("obs", "mask", "reward", "terminated", "truncated", "length", "episode", "ret")

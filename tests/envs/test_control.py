@@ -10,12 +10,12 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenfold.core.errors import EnvironmentFault
+from tenfold.core.random import Purpose, key
 from tenfold.envs import control_tasks
+from tenfold.envs.adapter import ScalarEnvironments, make_env, make_environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.control_tasks import KINDS, step_once
-from tenfold.envs.vector import ScalarEnvironments, make_env, make_environments
-from tenfold.errors import EnvironmentFault
-from tenfold.ops.random import Purpose, key
 
 NAMES = list(KINDS)
 PARTS = ("obs", "final_obs", "reward", "terminated", "truncated", "states", "length", "episode", "ret")

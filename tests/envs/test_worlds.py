@@ -8,15 +8,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tenfold.envs.vector import Environments, ScalarEnvironments, is_multiagent, known_environments, make_environments
+from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.config.run import Run
+from tenfold.core.errors import EnvironmentFault
+from tenfold.core.random import Purpose, key
+from tenfold.envs.adapter import Environments, ScalarEnvironments, is_multiagent, known_environments, make_environments
 from tenfold.envs.worlds import ParallelWorlds, TreasureWorlds, make_worlds
-from tenfold.errors import EnvironmentFault
+from tenfold.evaluation.player import Rota, play_lanes
 from tenfold.memory.frames import Seen
-from tenfold.ops.random import Purpose, key
-from tenfold.places.onpolicy import OnPolicy
-from tenfold.places.serial import Serial
-from tenfold.playing import Rota, play_lanes
-from tenfold.settings import Run
 
 SMALL, SPREAD = "tenfold/TreasureSmall-v0", "pettingzoo/mpe2.simple_spread_v3(N=3, max_cycles=7)"
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tenfold.ops.pairs import PAIRS, Pair, all_pairs, check_pair, compare, pair
+from tenfold.core.pairs import PAIRS, Pair, all_pairs, check_pair, compare, pair
 
 
 @pytest.mark.parametrize("tested", all_pairs(), ids=lambda p: p.name)
@@ -16,7 +16,7 @@ def test_fast_path_equals_its_reference(tested: Pair, seed: int) -> None:
 
 def test_every_module_with_a_fast_path_is_in_the_registry() -> None:
     modules = {p.fast.__module__ for p in all_pairs()}
-    assert modules >= {"tenfold.ops.random", "tenfold.ops.adam", "tenfold.ops.qlearning", "tenfold.ops.sumtree",
+    assert modules >= {"tenfold.core.random", "tenfold.ops.adam", "tenfold.ops.qlearning", "tenfold.ops.sumtree",
                        "tenfold.nets.blocks", "tenfold.memory.replay"}
 
 

@@ -57,7 +57,7 @@ MISTAKES: list[tuple[list[str], str]] = [
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=[" ".join(m[0])[:60] for m in MISTAKES])
 def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                    capsys: pytest.CaptureFixture[str]) -> None:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.yaml").write_text("agent: {gama: 0.9}\n")
     (tmp_path / "a-file").write_text("")
@@ -95,7 +95,7 @@ def test_an_existing_run_is_kept_unless_overwrite_is_said(here, tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
     path = tmp_path_factory.mktemp("quick") / "run"
     assert main(["train", "dqn", *QUICK, "--out", str(path), "--quiet"]) == 0
     return path
@@ -107,7 +107,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (["--episodes", "0"], "--episodes = 0 is out of range"), (["--episodes", "x"], "--episodes = x is not a whole number"),
     (["--video", "film.avi"], "must end in .gif or .mp4")])
 def test_eval_refuses_what_is_not_there(flags: list[str], sentence: str, quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
     assert main(["eval", str(quick), *flags]) == 2
     assert sentence in capsys.readouterr().err
 
@@ -144,7 +144,7 @@ def finished(tmp_path: Path, finished_once: Path) -> Path:
     ("CartPole-v1", "Acrobot-v1", "env"), ("replay: uniform", "replay: prioritized", "agent.replay")])
 def test_settings_changed_behind_a_runs_back_are_refused_on_resume(before: str, after: str, key: str, finished: Path,
                                                                    capsys: pytest.CaptureFixture[str]) -> None:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
     config = finished / "config.yaml"
     assert before in config.read_text()
     config.write_text(config.read_text().replace(before, after))
@@ -153,13 +153,13 @@ def test_settings_changed_behind_a_runs_back_are_refused_on_resume(before: str, 
 
 
 def test_jobs_of_a_single_run_are_refused_on_resume(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
     assert main(["resume", str(finished), "--steps", "700", "--jobs", "2"]) == 2
     assert f"--jobs is for a run of many seeds, and {finished} is none." in capsys.readouterr().err
 
 
 def test_an_end_that_lies_behind_is_refused_and_changes_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
     before = (finished / "config.yaml").read_text()
     assert main(["resume", str(finished), "--steps", "10"]) == 2
     assert "is finished at step 600" in capsys.readouterr().err
@@ -168,7 +168,7 @@ def test_an_end_that_lies_behind_is_refused_and_changes_nothing(finished: Path, 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"5\n[1]\nnull\n{}\n{\"kind\": \"eval\"}\n{\"kind\": \"episode\", \"return\": \"x\", \"step\": 1}\n"])
 def test_damaged_metrics_do_not_stop_a_resume_or_a_report(content: bytes, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
     (finished / "metrics.jsonl").write_bytes(content)
     assert main(["report", str(finished)]) == 0
     assert main(["resume", str(finished), "--steps", "700", "--quiet"]) == 0
@@ -177,11 +177,11 @@ def test_damaged_metrics_do_not_stop_a_resume_or_a_report(content: bytes, finish
 
 
 def test_the_best_score_survives_lost_metrics(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tenfold.playing import Score
-    from tenfold.training import resume
+    from tenfold.evaluation.player import Score
+    from tenfold.training.loop import resume
     (finished / "metrics.jsonl").unlink()
     best = (finished / "checkpoints" / "best.safetensors").read_bytes()
-    monkeypatch.setattr("tenfold.training.play", lambda *a, **k: Score([0.0], [1]))
+    monkeypatch.setattr("tenfold.training.loop.play", lambda *a, **k: Score([0.0], [1]))
     resume(finished, 800, quiet=True)
     assert (finished / "checkpoints" / "best.safetensors").read_bytes() == best
 
@@ -189,7 +189,7 @@ def test_the_best_score_survives_lost_metrics(finished: Path, monkeypatch: pytes
 def test_rows_that_all_checkpoints_share_may_be_lost_and_the_network_is_still_there(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import shutil
 
-    from tenfold.training import resume
+    from tenfold.training.loop import resume
     shutil.rmtree(finished / "replay")
     found = resume(finished, 700)
     assert found.step == 700 and not found.unsaved
@@ -197,12 +197,12 @@ def test_rows_that_all_checkpoints_share_may_be_lost_and_the_network_is_still_th
 
 
 def test_overwrite_keeps_the_old_run_when_the_new_one_cannot_be_written(finished: Path, small_run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tenfold.errors import UserError
-    from tenfold.training import train
+    from tenfold.core.errors import UserError
+    from tenfold.training.loop import train
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
-    monkeypatch.setattr("tenfold.record.folder.replace_file", full)
+    monkeypatch.setattr("tenfold.runs.folder.replace_file", full)
     before = sorted(finished.rglob("*"))
     with pytest.raises(UserError, match="cannot be written: No space left on device"):
         train(small_run(), finished, overwrite=True, quiet=True)
@@ -211,8 +211,8 @@ def test_overwrite_keeps_the_old_run_when_the_new_one_cannot_be_written(finished
 
 
 def test_overwrite_loses_nothing_where_the_new_run_cannot_come_to_its_place(finished: Path, small_run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tenfold.errors import UserError
-    from tenfold.training import train
+    from tenfold.core.errors import UserError
+    from tenfold.training.loop import train
     before, rename = sorted(finished.rglob("*")), Path.rename
 
     def refused(self: Path, target: Path) -> Path:
@@ -226,7 +226,7 @@ def test_overwrite_loses_nothing_where_the_new_run_cannot_come_to_its_place(fini
 
 
 def test_a_link_to_a_folder_can_be_trained_into(tmp_path: Path, small_run) -> None:
-    from tenfold.training import train
+    from tenfold.training.loop import train
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     for overwrite in (False, True):
@@ -237,11 +237,11 @@ def test_a_link_to_a_folder_can_be_trained_into(tmp_path: Path, small_run) -> No
 
 def test_a_file_that_the_disk_refuses_is_one_sentence(finished: Path, monkeypatch: pytest.MonkeyPatch,
                                                       capsys: pytest.CaptureFixture[str]) -> None:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
 
     def read_only(path: Path, content: bytes) -> None:
         raise OSError(30, "Read-only file system", str(path))
-    monkeypatch.setattr("tenfold.record.report.replace_file", read_only)
+    monkeypatch.setattr("tenfold.runs.report.replace_file", read_only)
     assert main(["report", str(finished)]) == 2
     assert capsys.readouterr().err == f"tenfold: {finished}/curve.png cannot be written or read: Read-only file system.\n"
 
@@ -253,8 +253,8 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
     import signal
     import threading
 
-    from tenfold.playing import greedy, play
-    from tenfold.training import load, resume, train
+    from tenfold.evaluation.player import greedy, play
+    from tenfold.training.loop import load, resume, train
     run = small_run({"learning_starts": 10_000}, env="CliffWalking-v1", steps=100, eval_every=100, episode_limit=50)
     train(run, tmp_path / "cut", quiet=True)
     agent = load(tmp_path / "cut")
@@ -265,7 +265,7 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
     def interrupted(*arguments, **named):
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         return play(*arguments, **named)
-    monkeypatch.setattr("tenfold.training.play", interrupted)
+    monkeypatch.setattr("tenfold.training.loop.play", interrupted)
     result = train(forever, tmp_path / "heard", quiet=True)
     assert (result.interrupted, result.step) == (signal.SIGINT, 100)
     config = tmp_path / "heard" / "config.yaml"
@@ -278,8 +278,8 @@ def test_an_evaluation_cut_short_by_ctrl_c_is_made_up_for_on_resume(small_run, t
     import os
     import signal
 
-    from tenfold import training
-    from tenfold.record.metrics import read_rows
+    from tenfold.runs.metrics import read_rows
+    from tenfold.training import loop as training
     training.train(small_run(), tmp_path / "straight", quiet=True)
     play = training.play
 
@@ -301,7 +301,7 @@ def test_an_evaluation_cut_short_by_ctrl_c_is_made_up_for_on_resume(small_run, t
     (["--video", "/nope/x.gif"], "--video /nope/x.gif cannot be written"), (["--video", "/nope/x.mp4"], "cannot be written"),
     (["--checkpoint", "²"], "--checkpoint ² is not there"), (["--episodes", "1e13"], "--episodes = 10000000000000 is out of range")])
 def test_more_that_eval_refuses(flags: list[str], sentence: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
     assert main(["eval", str(finished), "--episodes", "1", *flags]) == 2
     assert sentence in capsys.readouterr().err
 
@@ -309,7 +309,7 @@ def test_more_that_eval_refuses(flags: list[str], sentence: str, finished: Path,
 def test_a_resume_under_other_versions_says_so(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import json
 
-    from tenfold.training import resume
+    from tenfold.training.loop import resume
     about = json.loads((finished / "run.json").read_text())
     about["versions"]["torch"] = "0.4.1"
     (finished / "run.json").write_text(json.dumps(about))
@@ -318,6 +318,6 @@ def test_a_resume_under_other_versions_says_so(finished: Path, capsys: pytest.Ca
 
 
 def test_a_run_that_diverges_stops_with_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tenfold.cli import main
+    from tenfold.cli.main import main
     assert main(["train", "dqn", *QUICK, "--agent.lr", "1e18", "--log-every", "100", "--out", str(tmp_path / "run"), "--quiet"]) == 2
     assert "The loss is no longer finite at step" in capsys.readouterr().err

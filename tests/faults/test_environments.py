@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.cli import main
-from tenfold.errors import EnvironmentFault, UserError
-from tenfold.places.serial import Serial
-from tenfold.playing import greedy, play
-from tenfold.record.checkpoint import Checkpoints
-from tenfold.record.folder import RunFolder
-from tenfold.settings import Run
-from tenfold.training import agent_of
-from tenfold.validation import random_recordings
+from tenfold.algorithms.dqn.learner import Serial
+from tenfold.cli.main import main
+from tenfold.config.run import Run
+from tenfold.core.errors import EnvironmentFault, UserError
+from tenfold.domains.dynamics.model_metrics import random_recordings
+from tenfold.evaluation.player import greedy, play
+from tenfold.runs.checkpoint import Checkpoints
+from tenfold.runs.folder import RunFolder
+from tenfold.training.loop import agent_of
 
 
 class Mute(Exception):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tenfold.cli import main
-from tenfold.errors import CheckpointError
-from tenfold.record.checkpoint import Checkpoints
-from tenfold.record.folder import RunFolder
-from tenfold.training import resume, train
+from tenfold.cli.main import main
+from tenfold.core.errors import CheckpointError
+from tenfold.runs.checkpoint import Checkpoints
+from tenfold.runs.folder import RunFolder
+from tenfold.training.loop import resume, train
 
 LONG = ["train", "dqn", "--steps", "1M", "--agent.learning-starts", "100", "--agent.capacity", "5k", "--eval-every", "0",
         "--checkpoint-every", "100", "--log-every", "100", "--out", "run"]
@@ -164,7 +164,7 @@ def test_a_failed_save_leaves_the_previous_checkpoint_as_it_was(small_run, tmp_p
 
 
 def test_metrics_wait_in_memory_while_the_disk_is_full(small_run, tmp_path: Path) -> None:
-    from tenfold.record.metrics import Metrics
+    from tenfold.runs.metrics import Metrics
     folder = RunFolder.create(tmp_path / "run", small_run())
     metrics = Metrics(folder)
     metrics.path = Path("/dev/full")

@@ -18,17 +18,18 @@ import gymnasium
 import pytest
 import torch
 
-from tenfold import training
-from tenfold.cli import main
-from tenfold.errors import UserError
+from tenfold.actors import actor, processes
+from tenfold.actors.processes import RESTARTS, ProcessCrew
+from tenfold.cli.main import main
+from tenfold.config.run import Run
+from tenfold.core import processes as watch
+from tenfold.core.errors import UserError
 from tenfold.memory import shared
-from tenfold.places import actor, processes, watch
-from tenfold.places.make import make_place
-from tenfold.places.processes import RESTARTS, ProcessCrew
-from tenfold.record.checkpoint import Checkpoints
-from tenfold.record.folder import RunFolder
-from tenfold.record.metrics import Metrics, read_rows
-from tenfold.settings import Run
+from tenfold.runs.checkpoint import Checkpoints
+from tenfold.runs.folder import RunFolder
+from tenfold.runs.metrics import Metrics, read_rows
+from tenfold.training import loop as training
+from tenfold.training.learners import make_place
 
 COMMON = ["--actors", "2", "--where", "processes", "--eval-every", "0", "--log-every", "50", "--checkpoint-every", "100", "--out", "run"]
 DQN = ["train", "dqn", "--env", "CartPole-v1", "--agent.learning-starts", "60", "--agent.capacity", "2k", "--agent.net.hidden", "16",
@@ -127,7 +128,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """After each test: no actor, no shared memory, no open file more than before."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(training.__file__).parent.parent), str(tmp_path)]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(training.__file__).parents[2]), str(tmp_path)]))
     (tmp_path / "trouble.py").write_text(TROUBLE)
     multiprocessing.get_context("spawn")  # what actors are forked from is there before
     before, memory = open_files(), shared_files()
@@ -360,7 +361,7 @@ def begin_anew(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]
     """Runs as users begin them, in a session of their own; afterwards no process of it may be there."""
     begun: list[subprocess.Popen[str]] = []
 
-    def start(*command: str, program: tuple[str, ...] = ("-m", "tenfold.cli")) -> subprocess.Popen[str]:
+    def start(*command: str, program: tuple[str, ...] = ("-m", "tenfold")) -> subprocess.Popen[str]:
         begun.append(subprocess.Popen([sys.executable, *program, *command], cwd=tmp_path, text=True, start_new_session=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         return begun[-1]

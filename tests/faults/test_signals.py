@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from tenfold import training
-from tenfold.cli import finish, finish_seeds, main, stopped
-from tenfold.places.exploring import Exploring
-from tenfold.places.pool import Pool
-from tenfold.places.watch import Interrupt
-from tenfold.settings import Run
+from tenfold.cli.main import finish, finish_seeds, main, stopped
+from tenfold.config.run import Run
+from tenfold.core.processes import Interrupt
+from tenfold.domains.dynamics.learner import Exploring
+from tenfold.training import loop as training
+from tenfold.training.pool import Pool
 
-HOME = str(Path(training.__file__).parent.parent)
+HOME = str(Path(training.__file__).parents[2])
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
@@ -196,7 +196,7 @@ if __name__ == "__mp_main__":  # the child reads this script, as it would one th
     time.sleep(100)
 
 if __name__ == "__main__":
-    from tenfold.places.pool import Worker
+    from tenfold.training.pool import Worker
     Worker(0, print)
     time.sleep(100)
 """

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tenfold.cli import main as tenfold
-from tenfold.record.checkpoint import checkpoint_steps
-from tenfold.record.files import read_arrays
-from tenfold.record.folder import machine_card, versions
+from tenfold.cli.main import main as tenfold
+from tenfold.runs.checkpoint import checkpoint_steps
+from tenfold.runs.files import read_arrays
+from tenfold.runs.folder import machine_card, versions
 
 DQN = "--agent.learning-starts 200 --agent.capacity 2k --eval-every 0 --checkpoint-every 0"
 PPO = "--eval-every 0 --checkpoint-every 0"

@@ -11,7 +11,7 @@ from ragged import FLOOR, SIZES, WIDTH, batch_of, build
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-from tenfold.errors import ConfigError
+from tenfold.core.errors import ConfigError
 from tenfold.integrations.rllib import MultiHeadActionMaskRLModule, join_mask
 
 # acting -------------------------------------------------------------------------------------------------------------------

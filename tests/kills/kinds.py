@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenfold.record.checkpoint import checkpoint_steps
-from tenfold.record.files import Arrays, read_arrays
+from tenfold.runs.checkpoint import checkpoint_steps
+from tenfold.runs.files import Arrays, read_arrays
 
 DQN = ("dqn --env CartPole-v1 --agent.net.hidden 16 --agent.batch-size 8 --agent.learning-starts 100 --agent.capacity 2k "
        "--agent.every 1 --num-envs 1 --log-every 100 --eval-every 500 --eval-episodes 3 --checkpoint-every 250")

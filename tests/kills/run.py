@@ -23,7 +23,7 @@ from typing import Any
 from kinds import KINDS, learned
 from trial import Draw, Outcome, try_one
 
-from tenfold.record.folder import machine_card, versions
+from tenfold.runs.folder import machine_card, versions
 
 BUSY = "while True: pass"
 

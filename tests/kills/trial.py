@@ -16,10 +16,10 @@ from pathlib import Path
 from kinds import KINDS, Kind, different, learned
 from watching import MARK, alive, children, heeds_signals, mapped, marked, shared_names, told
 
-from tenfold.cli import main
-from tenfold.record.checkpoint import checkpoint_steps
-from tenfold.record.files import Arrays
-from tenfold.record.seeds import latest_row
+from tenfold.cli.main import main
+from tenfold.runs.checkpoint import checkpoint_steps
+from tenfold.runs.files import Arrays
+from tenfold.runs.seeds import latest_row
 
 MOMENTS = ("start", "import", "compile", "first steps", "training", "checkpoint", "evaluation", "report")
 # what is sent, to whom, how often; "group" is what a terminal's Ctrl-C does

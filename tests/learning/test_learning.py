@@ -22,7 +22,7 @@ def test_the_final_checkpoint_solves_the_task(case: str, seed: int) -> None:
 def test_a_thousand_steps_move_the_policy_in_the_right_direction(tmp_path: Path) -> None:
     """Learning in the fast suite too: on Catch with the ball in view of an MLP, a short run beats the random policy clearly."""
     import tenfold as ten
-    from tenfold.playing import play, uniformly_random
+    from tenfold.evaluation.player import play, uniformly_random
     run = ten.Run(env="tenfold/Catch-v0", steps=6000, eval_every=0, checkpoint_every=0, agent=ten.DQN(
         capacity=6000, learning_starts=300, every=2, n_step=3, target=ten.Hard(50), explore=ten.Epsilon(ten.Linear(1.0, 0.1, 3000)),
         net=ten.Net(encoder="mlp", hidden=(64,))))
@@ -47,9 +47,9 @@ def test_a_policy_gets_better_in_seconds(env: str, steps: int, least: float, age
 @pytest.mark.slow
 def test_experiments_that_are_chosen_identify_a_limit_cycle_sooner_than_random_ones() -> None:
     """Four seeds to 2,000 steps; bench/results/fields.json has 0.066 and 0.122 for eight others."""
-    from tenfold.places.exploring import Exploring
-    from tenfold.settings import named
-    from tenfold.validation import judge, random_recordings
+    from tenfold.config.run import named
+    from tenfold.domains.dynamics.learner import Exploring
+    from tenfold.domains.dynamics.model_metrics import judge, random_recordings
     errors = {}
     for policy in ("active", "random"):
         run = named("limit-cycle", {"members": 4, "agent": {"planner": {"policy": policy}}})

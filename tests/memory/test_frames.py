@@ -6,13 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenfold.errors import ConfigError, UserError
+from tenfold.algorithms.dqn.learner import Serial
+from tenfold.config.run import DQN, Run
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.spaces import ObsLayout
+from tenfold.evaluation.player import greedy, play
 from tenfold.memory.frames import Frames
 from tenfold.memory.replay import Replay
-from tenfold.places.serial import Serial
-from tenfold.playing import greedy, play
-from tenfold.settings import DQN, Run
-from tenfold.spaces import ObsLayout
 
 NUMBER = ObsLayout((1,), np.dtype(np.float32), (1,), 1.0)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenfold.errors import UserError
+from tenfold.config.run import DQN
+from tenfold.core.errors import UserError
+from tenfold.core.spaces import ObsLayout
 from tenfold.memory.replay import FINAL, Replay, replay_bytes
-from tenfold.settings import DQN
-from tenfold.spaces import ObsLayout
 
 ONE = ObsLayout((1,), np.dtype(np.float32), (1,), 1.0)
 

@@ -11,7 +11,7 @@ import memory_children as children
 import numpy as np
 import pytest
 
-from tenfold.errors import ConfigError, UserError
+from tenfold.core.errors import ConfigError, UserError
 from tenfold.memory.ring import HEAD, WRITING, Ring, RowError, TornRow
 from tenfold.memory.shared import wait_for
 

@@ -13,7 +13,7 @@ import memory_children as children
 import numpy as np
 import pytest
 
-from tenfold.errors import UserError
+from tenfold.core.errors import UserError
 from tenfold.memory import shared
 from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring

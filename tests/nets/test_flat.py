@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
+from tenfold.config.run import DQN, Net
 from tenfold.nets.blocks import QNetwork
-from tenfold.settings import DQN, Net
 
 
 def network(members: int | None = None, **agent: object) -> QNetwork:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.agents.dqn import DQNAgent
-from tenfold.errors import ConfigError
+from tenfold.algorithms.dqn.agent import DQNAgent
+from tenfold.algorithms.dqn.learner import Serial
+from tenfold.config.run import DQN, Net, Run
+from tenfold.core.errors import ConfigError
+from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.nets.blocks import QNetwork
-from tenfold.places.serial import Serial
-from tenfold.settings import DQN, Net, Run
-from tenfold.spaces import DiscreteActions, ObsLayout
 
 
 def by_definition(net: QNetwork, features: torch.Tensor, fraction: float, head: list) -> torch.Tensor:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from tenfold.errors import CheckpointError, ObservationError
+from tenfold.core.errors import CheckpointError, ObservationError
 from tenfold.ops.moments import RunningNorm, norm_apply, norm_update
 
 

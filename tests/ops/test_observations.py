@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenfold.errors import EnvironmentFault, ObservationError, UserError
+from tenfold.core.errors import EnvironmentFault, ObservationError, UserError
 from tenfold.ops.moments import RunningNorm
 from tenfold.ops.observations import FlattenPlan, example_space, flatten_reference, stacked
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import tenfold as ten
-from tenfold.cli import main
-from tenfold.errors import ConfigError, UserError
-from tenfold.record.metrics import read_rows
-from tenfold.record.seeds import SeedsFolder
-from tenfold.resuming import changed_run, constant_from, cut_short, never_learns
-from tenfold.settings import Run, named
+from tenfold.cli.main import main
+from tenfold.config.changes import changed_run, constant_from, cut_short, never_learns
+from tenfold.config.run import Run, named
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.runs.metrics import read_rows
+from tenfold.runs.seeds import SeedsFolder
 
 
 def test_settings_that_can_change_do_and_are_written_down(finished_once: Path, tmp_path: Path,

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tenfold.places.crew import Crew
-from tenfold.places.serial import Serial
-from tenfold.playing import Score
-from tenfold.record.checkpoint import Checkpoints, flat_state
-from tenfold.record.files import read_arrays
-from tenfold.record.folder import RunFolder
-from tenfold.record.metrics import rank, read_rows
-from tenfold.settings import Run
-from tenfold.training import resume, train
+from tenfold.actors.inline import Crew
+from tenfold.algorithms.dqn.learner import Serial
+from tenfold.config.run import Run
+from tenfold.evaluation.player import Score
+from tenfold.runs.checkpoint import Checkpoints, flat_state
+from tenfold.runs.files import read_arrays
+from tenfold.runs.folder import RunFolder
+from tenfold.runs.metrics import rank, read_rows
+from tenfold.training.loop import resume, train
 
 OPTIONS: list[dict[str, object]] = [
     {}, {"double": False}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"distribution": "quantile(4)"},
@@ -207,7 +207,7 @@ def test_the_best_is_the_most_successful_where_an_environment_tells_only_of_succ
         small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = iter([Score([90.0], [5], [{}]), Score([7.0, 8.0], [9, 9], [{"success": True}, {}]), Score([95.0], [5], [{}]),
                  Score([1.0], [9], [{"success": True}]), Score([99.0], [5], [{}])])
-    monkeypatch.setattr("tenfold.training.play", lambda *_: next(told))
+    monkeypatch.setattr("tenfold.training.loop.play", lambda *_: next(told))
     run = small_run({"learning_starts": 10_000}, engine="plain", steps=60, eval_every=20, log_every=20, checkpoint_every=20)
     result = train(run, tmp_path, overwrite=True, quiet=True)
     folder = RunFolder.open(tmp_path)[0]

@@ -1,0 +1,1 @@
+"""Where rows come from: actors in this process, or in processes of their own."""

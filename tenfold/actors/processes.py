@@ -1,0 +1,338 @@
+"""Actors in processes of their own, one learner in this one; rows by rings, weights by version, no lock and no polling.
+
+    actor 0 ── ring ──┐                     every row: one step of the actor's environments
+    actor 1 ── ring ──┼── learner (this process: replay, updates, metrics, checkpoints; it watches the actors as well)
+    actor 2 ── ring ──┘        │
+       ▲                       │
+       └──── weights, version ─┘            one flat vector, two copies
+
+The rate is limited on both sides: the learner runs exactly the updates that are due for the rows it has taken, and an actor
+waits that is `ahead` + 1 rows ahead of the learner's last row of the slowest actor. So no policy that acts is older than
+2 (A − 1)(ahead + 1) + ahead versions, with A actors. With `ahead` = 0 actors step only when they are let, after the learner
+has published: then everything happens in the order in which `Crew` does it, and the numbers are the same bit for bit.
+Children die with their parent; memory and bells have no names, so nothing is left behind whoever is killed.
+"""
+
+import atexit
+import contextlib
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator
+from time import monotonic, perf_counter
+from typing import Any
+
+import numpy as np
+
+from tenfold.actors.actor import MAKING, Agent, Gathered, Part, part_of, sample_actor
+from tenfold.actors.child import ASK, LET, START_UP, STEP, STOP, Link, act_for_learner
+from tenfold.actors.inline import Crew
+from tenfold.config.run import PPO, Run
+from tenfold.config.schema import to_mapping
+from tenfold.core.errors import ActorFault, UserError
+from tenfold.core.processes import enter, how_it_ended, require_guard, spawning
+from tenfold.memory.handshake import Handshake
+from tenfold.memory.ring import Ring
+from tenfold.memory.shared import LINE, Segment, Signal, wait_for
+from tenfold.memory.weights import Weights
+
+FAREWELL = 3.0  # seconds for a child to end before it is killed
+RESTARTS = 3  # in a row without a single step
+ABSENT = 1.0  # seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
+
+
+class Lost(Exception):
+    """An actor's process is gone: how, and its traceback if it had one."""
+
+    def __init__(self, how: str, trace: str = "") -> None:
+        super().__init__(how)
+        self.how, self.trace = how, trace
+
+
+class ProcessCrew(Crew):
+    """Starts actors, takes their rows, watches over them."""
+
+    def __init__(self, run: Run) -> None:
+        require_guard()
+        self.run = run
+        probe = sample_actor(run)
+        self.envs, self.schema = Gathered(probe.envs, run.actors), probe.schema()
+        self.worlds = probe.envs.worlds
+        probe.envs.close()
+        self.spent, self.ages, self.words = np.zeros((run.actors, 3)), [], []
+        self.policy = isinstance(run.agent, PPO)
+        self.together = self.policy or run.ahead == 0  # a round is a row of every actor
+        self.context = multiprocessing.get_context("spawn")
+        self.links: list[Link] = []
+        self.processes: list[Any] = [None] * run.actors
+        self.talks: list[Any] = [None] * run.actors
+        self.greeted: set[int] = set()
+        self.asked = [0] * run.actors
+        self.warm: set[int] = set()  # whose processes have played a row: the first loads kernels
+        self.heard = [monotonic()] * run.actors  # when each was last seen alive, or was given something to do
+        self.failures = [0] * run.actors  # processes lost since the last row
+        self.began: list[Part] = []
+
+    # processes
+
+    def follow(self, agent: Agent) -> None:
+        atexit.register(self.kill)  # before multiprocessing's own, which would wait for them
+        try:
+            self.weights = Weights(agent.published().shape)
+            self.publish(agent, 0)
+            for index in range(self.run.actors):
+                name = f"actor {index}"
+                link = Link(index, Ring(self.schema, self.run.ahead + 1), Segment(LINE, "an actor's words"), Signal(False),
+                            Handshake([name]), name)
+                for word in (LET, STEP, STOP, ASK):
+                    link.words[word] = 0
+                self.links.append(link)
+            for link in self.links:
+                self.start(link)
+            for link in self.links:
+                try:
+                    self.greet(link)
+                except Lost as fault:
+                    self.replace(link, fault)
+            self.began.clear()  # nobody has seen anything of theirs yet
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, link: Link) -> None:
+        here, there = self.context.Pipe()
+        self.asked[link.index] = link.words[ASK] = 0
+        process = self.context.Process(target=enter, name=link.name, args=(  # no daemon: environments may have children
+            signal.SIG_IGN, act_for_learner, to_mapping(self.run), link, self.weights, there, link.taken))
+        with spawning():
+            process.start()
+        there.close()
+        self.processes[link.index], self.talks[link.index] = process, here
+
+    def greet(self, link: Link) -> None:
+        """Takes an actor's first observations, and waits until it has proven that it shares our memory."""
+        self.hear(link, "awake", START_UP, "started")
+        _, obs, mask = self.hear(link, "begin", max(self.run.patience, MAKING), f"made {self.run.env}")
+        try:
+            link.handshake.wait(START_UP, {link.name: self.processes[link.index]})
+        except UserError as error:
+            raise Lost(f"did not start: {error}") from None
+        self.greeted.add(link.index)
+        self.heard[link.index] = monotonic()
+        self.see(link.index * self.worlds, obs, mask)
+
+    def replace(self, link: Link, fault: Lost) -> None:
+        """What becomes of a lost actor: by the run's policy an error, or another process in its place."""
+        index, first = link.index, link.index * self.worlds
+        link.ring.take_over()
+        if link.ring.available():
+            self.failures[index] = 0
+        while link.ring.available():  # rows it had finished are good
+            row = link.ring.peek(0)
+            assert row is not None
+            if not self.policy:  # whose rollouts must fit together
+                self.began.append(Part(index, first, {k: v.copy() for k, v in row.items()}))
+            link.ring.release()
+        while True:
+            self.dismiss(index)
+            self.failures[index] += 1
+            if self.run.on_death == "stop" or self.failures[index] > RESTARTS:
+                times = f", the {self.failures[index]}th time without a step" if self.run.on_death == "restart" else ""
+                raise ActorFault(f"Actor {index} {fault.how.rstrip('.')}{times}: the run stops.", fault.trace)
+            self.words.append(f"actor {index} {fault.how.rstrip('.')}; another takes its place")
+            link.handshake.renew(link.name)
+            self.start(link)
+            try:
+                self.greet(link)
+                break
+            except Lost as again:
+                fault = again
+        obs = self.envs.lanes(self.envs.obs, first, self.worlds).reshape(-1, *self.envs.obs.shape[1:]).copy()
+        self.began.append(Part(index, first, {"obs": obs}, begins=True))
+        link.bell.give()
+
+    def dismiss(self, index: int) -> None:
+        """Ends a process, if it has not ended, and lets go of it."""
+        process, talk = self.processes[index], self.talks[index]
+        self.processes[index] = self.talks[index] = None
+        self.greeted.discard(index)
+        self.warm.discard(index)
+        if process:
+            process.kill()
+            process.join()
+            process.close()
+            talk.close()
+
+    def kill(self) -> None:
+        for index in range(len(self.processes)):
+            self.dismiss(index)
+
+    def close(self) -> None:
+        """Ends all children, kindly and then not, and lets go of what was shared."""
+        try:
+            for link in self.links:
+                link.words[STOP] = 1
+                link.bell.give()
+            end = monotonic() + FAREWELL
+            for index in self.greeted:  # the others are still importing: there is nothing to wait for
+                self.processes[index].join(max(end - monotonic(), 0))
+        finally:
+            self.kill()
+            atexit.unregister(self.kill)
+            for link in self.links:
+                link.close()
+            self.links = []
+            if hasattr(self, "weights"):
+                self.weights.close()
+
+    # rows
+
+    def collect(self, step: int, left: int) -> Iterator[Part]:
+        """Rows as they come: one of every actor where all go together, otherwise whatever is there."""
+        slowest = min(link.taken for link in self.links)
+        for link in self.links:
+            link.words[STEP] = step
+            let = link.taken + left if self.together else slowest + min(left, self.run.ahead + 1)
+            if link.words[LET] != let:
+                if link.played >= link.words[LET]:  # it had nothing to do until now
+                    self.heard[link.index] = monotonic()
+                link.words[LET] = let
+                link.bell.give()
+        self.wait()
+        yield from self.taken(1 if self.together else self.run.ahead + 1)
+
+    def taken(self, most: int) -> Iterator[Part]:
+        """Up to `most` rows of each actor that are there."""
+        while self.began:  # of actors that were started again
+            yield self.began.pop(0)
+        for link in self.links:
+            for _ in range(min(most, link.ring.available())):
+                row = link.ring.peek(0)
+                assert row is not None
+                self.note(link, row)
+                yield Part(link.index, link.index * self.worlds, row)
+                link.ring.release()
+
+    def note(self, link: Link, row: dict[str, np.ndarray]) -> None:
+        now = perf_counter()
+        self.heard[link.index], self.failures[link.index] = monotonic(), 0
+        self.warm.add(link.index)
+        self.spent[link.index] = row["seconds"]
+        self.ages.append((self.weights.newest - int(row["version"]), now - float(row["acted"])))
+        self.see(link.index * self.worlds, row["obs"], row.get("mask"))
+
+    def wait(self) -> None:
+        """Sleeps until there are rows enough, an actor died, or one has been silent for too long."""
+        while True:
+            missing = [link for link in self.links if not link.ring.available()]
+            self.watch(missing)
+            if not missing or (not self.together and len(missing) < len(self.links)) or self.began:
+                return
+            before = monotonic()
+            left = max(min(self.heard[link.index] + self.patience(link) for link in missing) - before, 0.01)
+            rows, ends = [link.ring.data for link in missing], [process.sentinel for process in self.processes]
+            for thing in wait_for([*rows, *ends], left):
+                if isinstance(thing, Signal):
+                    thing.take()
+            if monotonic() - before > left + ABSENT:
+                self.heard = [monotonic()] * len(self.links)
+
+    def watch(self, missing: list[Link]) -> None:
+        """Actors that died, or that have not finished a step in time though nobody kept them from it."""
+        for link in self.links:
+            if self.processes[link.index].exitcode is not None:
+                self.replace(link, self.obituary(link))
+        for link in missing:
+            if link.taken >= link.words[LET]:  # it waits for the others
+                self.heard[link.index] = monotonic()
+            if monotonic() - self.heard[link.index] > self.patience(link) and not link.ring.available():
+                self.replace(link, self.too_slow(f"finished a step of {self.run.env}", self.patience(link)))
+
+    def patience(self, link: Link) -> float:
+        """Seconds for an actor's step."""
+        return self.run.patience if link.index in self.warm else max(self.run.patience, MAKING)
+
+    # words
+
+    def obituary(self, link: Link) -> Lost:
+        """What an actor that ended said last, or else how it ended."""
+        process, talk = self.processes[link.index], self.talks[link.index]
+        with contextlib.suppress(EOFError, OSError):
+            while talk.poll():
+                kind, *rest = talk.recv()
+                if kind == "error":
+                    return Lost(f"stopped: {rest[0]}", rest[1])
+        process.join(FAREWELL)  # its pipe may end a moment before it does
+        code = process.exitcode
+        if code is None:
+            return Lost("no longer answers")
+        return Lost(how_it_ended(code, link.index in self.greeted))
+
+    def too_slow(self, deed: str, seconds: float) -> Lost:
+        return Lost(f"has not {deed} in {seconds:g} s (the environment hangs, or needs a larger --patience)")
+
+    def ask(self, link: Link, what: str, *given: Any) -> None:
+        """The bell rings first: what is given may be more than a pipe holds, and then somebody must be reading."""
+        self.asked[link.index] += 1
+        link.words[ASK] = self.asked[link.index]
+        link.bell.give()
+        with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
+            self.talks[link.index].send((what, *given))
+
+    def hear(self, link: Link, kind: str, seconds: float, deed: str) -> tuple[Any, ...]:
+        """What an actor says of this kind within some seconds; or it is lost."""
+        talk, process = self.talks[link.index], self.processes[link.index]
+        end = monotonic() + seconds
+        while wait_for([talk.fileno(), process.sentinel], end - monotonic()):
+            said: tuple[Any, ...] = ("error",)
+            with contextlib.suppress(EOFError, OSError):
+                said = talk.recv() if talk.poll() else said
+            if said[0] == kind:
+                return said
+            if said[0] == "error":
+                raise Lost(f"stopped: {said[1]}", said[2]) if said[1:] else self.obituary(link)
+        raise self.too_slow(deed, seconds)
+
+    def hear_all(self, what: str, seconds: float, deed: str, given: Callable[[int], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Every actor's answer to a question; whoever dies over it is replaced and asked again, or is an error."""
+        for link in self.links:
+            self.ask(link, what, *given(link.index))
+        answers: list[tuple[Any, ...]] = []
+        for link in self.links:
+            while len(answers) <= link.index:
+                try:
+                    answers.append(self.hear(link, what, seconds, deed))
+                except Lost as fault:
+                    self.replace(link, fault)
+                    self.ask(link, what, *given(link.index))
+        return answers
+
+    def rest(self, what: str) -> list[tuple[Any, ...]]:
+        """Lets nobody begin another round; answers come when all have finished the one they are in."""
+        for link in self.links:
+            link.words[LET] = 0
+        return self.hear_all(what, self.run.patience, f"finished a step of {self.run.env}", lambda index: ())
+
+    def hold(self) -> int:
+        self.rest("held")
+        return max(link.ring.available() for link in self.links)
+
+    def settle(self) -> Iterator[Part]:
+        self.states: list[dict[str, np.ndarray]] = [state for _, state in self.rest("state")]
+        yield from self.taken(self.run.ahead + 1)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """After `settle`."""
+        return {f"{index}.{name}": value for index, state in enumerate(self.states) for name, value in state.items()}
+
+    def restore(self, state: dict[str, np.ndarray], agent: Agent, step: int) -> bool:
+        self.publish(agent, step)
+        answers = self.hear_all("restored", max(START_UP, self.run.patience), f"restored {self.run.env}",
+                                lambda index: (part_of(state, f"{index}."),))
+        self.began.clear()
+        for link, (_, _, obs, mask) in zip(self.links, answers, strict=True):
+            link.base = int(state[f"{link.index}.rounds"])
+            self.see(link.index * self.worlds, obs, mask)
+        return all(exact for _, exact, _, _ in answers)
+
+    def publish(self, agent: Agent, step: int) -> None:
+        self.weights.publish(agent.published(), step)

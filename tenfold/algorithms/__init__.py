@@ -1,0 +1,1 @@
+"""Algorithms, one folder each, to be read from top to bottom."""

@@ -1,0 +1,1 @@
+"""Proximal policy optimisation."""

@@ -1,0 +1,287 @@
+"""The policy-gradient agent: acting, and the state to save; `nets/policy_loss` has the loss of a minibatch.
+
+HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided here.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.config.run import PPO
+from tenfold.config.schema import show
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
+from tenfold.core.spaces import ObsLayout, PolicyActions
+from tenfold.memory.graphs import pack
+from tenfold.nets.blocks import fit_encoder
+from tenfold.nets.graph import GraphNetwork, GraphOutputs
+from tenfold.nets.policy import PolicyNetwork
+from tenfold.nets.policy_loss import PolicyLearning, Tensors
+from tenfold.ops import gaussian
+from tenfold.ops.heads import MaskedHeads
+from tenfold.ops.moments import RunningNorm
+from tenfold.ops.nodes import NodeChoices
+
+MASK = "action_mask"  # the key of a Dict observation that holds its mask
+SAID_AT_ONCE = 512  # rows, where all of a rollout would be too much
+ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`
+
+
+@contextmanager
+def told_to_user() -> Iterator[None]:
+    """What the heads refuse is a person's affair: a mask without an option, or a network that diverged."""
+    try:
+        yield
+    except ValueError as error:
+        way_out = " (in a run: --agent.on-empty absent)" if "on_empty" in str(error) else ""
+        raise UserError(f"The policy cannot act: {error}{way_out}.") from None
+
+
+def graph_outputs(actions: PolicyActions, nodes: int) -> GraphOutputs:
+    """Parts with a row for every node have an output at every node: components of one size, numbers of shape (nodes, D)."""
+    options, numbers = [], []
+    for leaf in actions.leaves:
+        per_node = len(leaf.sizes) == nodes and len(set(leaf.sizes)) == 1
+        options += [(leaf.sizes[0], True)] if per_node else [(n, False) for n in leaf.sizes]
+        if leaf.low:
+            shape = leaf.space.shape or ()
+            rows = len(shape) == 2 and shape[0] == nodes
+            numbers.append((len(leaf.low) // (nodes if rows else 1), rows))
+    return GraphOutputs(tuple(options), tuple(numbers))
+
+
+class PPOAgent(PolicyLearning):
+    """Policy and value network, Adam's moments, the count of updates, the observations' running mean and deviation."""
+
+    def __init__(self, config: PPO, layout: ObsLayout, actions: PolicyActions, seed: int, device: str = "cpu",
+                 components: int = 0) -> None:
+        """`components` of the rewards, where they come in some: each has a value of its own, besides the total's."""
+        self.config, self.layout, self.actions = replace(config, net=fit_encoder(config.net, layout)), layout, actions
+        self.norm = RunningNorm(layout.size) if config.normalize_obs else None
+        flat_input = self.config.net.encoder == "mlp"
+        self.check(flat_input)
+        scale = 1.0 if self.norm else layout.scale
+        if layout.graph:
+            self.online = GraphNetwork(layout.graph, graph_outputs(actions, layout.graph.nodes), self.config.net,
+                                       components and 1 + components, config.least_std).initialise(seed, config.std)
+        else:
+            self.online = PolicyNetwork((layout.size,) if flat_input else layout.net_shape, actions.options, len(actions.low),
+                                        self.config.net, scale, config.baseline == "counterfactual").initialise(seed, config.std)
+        self.online.to(device)
+        self.block = torch.zeros(4, self.online.flat.numel(), device=device)
+        self.online.flatten(self.block[ONLINE], self.block[GRAD])
+        self.mean, self.square = self.block[MEAN], self.block[SQUARE]
+        self.count = np.zeros(2, np.int64)  # gradient updates, epochs begun
+        self.device = self.online.flat.device
+        self.seed, self.sampled_calls = seed, 0
+        self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
+        self.heads = MaskedHeads(actions.sizes, config.on_empty).to(device) if actions.sizes else None
+        self.low, self.high = torch.tensor(actions.low, device=device), torch.tensor(actions.high, device=device)
+        self.gates = torch.tensor(actions.gates, device=device) if actions.gates else None
+        self.by_node = self.node_choices()
+
+    def check(self, flat_input: bool) -> None:
+        """Settings that do not fit the spaces."""
+        config, actions = self.config, self.actions
+        hidden = config.net.hidden
+        if self.layout.graph and (not hidden or len(set(hidden)) > 1 or hidden[0] % config.net.attention):
+            raise ConfigError("agent.net.hidden", f"= {show(hidden)} does not fit a graph encoder: its layers have one width, a "
+                              f"multiple of net.attention = {config.net.attention}.")
+        if actions.gates and config.on_empty != "absent":
+            raise ConfigError("agent.on_empty", "= raise does not fit: this environment has choices that may be absent; set "
+                              "it to absent.")
+        if config.squash and not actions.low:
+            raise ConfigError("agent.squash", "= true is for continuous actions, and this environment has none: leave it out.")
+        if config.squash and not np.isfinite([*actions.low, *actions.high]).all():
+            raise ConfigError("agent.squash", "= true needs bounded actions, and this environment's have no bounds.")
+        if config.squash and not np.less(actions.low, actions.high).all():
+            raise ConfigError("agent.squash", "= true needs room between the bounds, and one action has none.")
+        if config.baseline == "counterfactual" and (actions.low or not actions.sizes):
+            raise ConfigError("agent.baseline", "= counterfactual compares discrete alternatives, and this environment has "
+                              "continuous actions: use value.")
+        if config.baseline == "counterfactual" and not flat_input:
+            raise ConfigError("agent.baseline", "= counterfactual needs vector observations: use value.")
+        if config.normalize_obs and not flat_input:
+            raise ConfigError("agent.normalize_obs", "= true is for vector observations; images are scaled already.")
+
+    def node_choices(self) -> NodeChoices | None:
+        """Where all parts of the action have a row for every node, what one node chooses; else nothing."""
+        online, config = self.online, self.config
+        if not isinstance(online, GraphNetwork) or online.graph_width or len(online.outputs.options) != 1:
+            return None
+        numbers = sum(n for n, _ in online.outputs.numbers)
+        gates = torch.full((numbers,), -1, device=self.block.device) if self.gates is None else self.gates[:numbers]
+        bounds = (self.low[:numbers], self.high[:numbers]) if config.squash else None
+        return NodeChoices(online.outputs.options[0][0], gates, bounds, config.entropy > 0)
+
+    @property
+    def updates(self) -> int:
+        return int(self.count[0])
+
+    # acting -----------------------------------------------------------------------------------------------------------
+
+    def normalised(self, rows: np.ndarray) -> np.ndarray:
+        """Encoded observations as the networks take them."""
+        return rows if self.norm is None else self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
+
+    def to_net(self, rows: np.ndarray | torch.Tensor) -> Any:
+        """Rows as the network takes them: a tensor, or packed graphs."""
+        tensor = torch.as_tensor(rows).to(self.device)
+        if self.layout.graph:
+            return pack(tensor, self.layout.graph)
+        return tensor.flatten(1) if self.config.net.encoder == "mlp" else self.layout.to_net(tensor)
+
+    def explore(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> tuple[np.ndarray, ...]:
+        """(components [B, C], numbers [B, D], joint log-probability [B], value [B]) for normalised rows; `rounds` counts calls
+        and addresses the draws."""
+        size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
+        if self.by_node:
+            allowed = np.ones((size, self.actions.options), np.bool_) if mask is None else mask
+            return self.explore_nodes(self.by_node, rows, allowed, rounds)
+        with torch.no_grad():
+            output, value = self.online(self.to_net(rows))
+            logits, means, log_std = self.parts_of(output)
+            log_p = torch.zeros(size, device=self.device)
+            chosen = torch.zeros(size, c, dtype=torch.int64)
+            if self.heads:
+                u = fill_uniform(self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c)).reshape(size, c)
+                with told_to_user():
+                    chosen, each = self.heads.act(logits, self.mask_of(mask), torch.from_numpy(u).to(self.device))
+                log_p = log_p + self.heads.joint(each)
+            noise = torch.from_numpy(fill_normal(self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)))
+            real = means + log_std.exp() * noise.view(size, d).to(self.device)
+            log_p = log_p + self.counted(gaussian.log_prob(means, log_std, real), chosen, self.mask_of(mask)).sum(-1)
+        return chosen.cpu().numpy(), real.cpu().numpy(), log_p.cpu().numpy(), value.cpu().numpy()
+
+    def explore_nodes(self, choices: NodeChoices, rows: np.ndarray, mask: np.ndarray, rounds: int) -> tuple[np.ndarray, ...]:
+        """`explore` where every node chooses for itself, by the same draws."""
+        assert isinstance(self.online, GraphNetwork)
+        size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
+        u = fill_uniform(self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c))
+        noise = fill_normal(self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32))
+        with torch.no_grad(), told_to_user():
+            graphs = self.to_net(rows)
+            said, value = self.online.packed(graphs)
+            given = (torch.from_numpy(array).to(self.device) for array in (mask, u, noise))
+            found = choices.act(said, graphs, self.online.size.nodes, *given)
+        chosen, real, log_p, value = (tensor.cpu().numpy() for tensor in (*found, value))
+        return chosen, real, log_p, value
+
+    @torch.no_grad()
+    def said(self, rows: torch.Tensor) -> torch.Tensor:
+        """The network's output for all rows of a phase, before it learns."""
+        return torch.cat([self.online(self.to_net(part))[0] for part in rows.split(SAID_AT_ONCE)])
+
+    def for_actor(self, actor: int) -> "PPOAgent":
+        """The same networks, exploring by the draws of one of several actors."""
+        own = copy.copy(self)
+        own.keys = self.keys | {purpose: key(self.seed, purpose, actor) for purpose in (Purpose.ACTION, Purpose.NOISE_ACT)}
+        return own
+
+    def published(self) -> np.ndarray:
+        """What actors elsewhere act by, as one float32 vector: on the CPU the parameters themselves, or a copy of them with the
+        observations' statistics behind, bit for bit."""
+        flat = self.online.flat.detach().cpu().numpy()
+        return flat if self.norm is None else np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
+
+    def adopt(self, published: np.ndarray) -> None:
+        """Acts by what another process published, which was read into this agent's own `published()`."""
+        if self.norm:
+            own = self.online.flat.numpy()
+            own[:] = published[:len(own)]
+            self.norm.moments[...] = published[len(own):].view(np.float64).reshape(self.norm.moments.shape)
+
+    def exploring(self, step: int) -> dict[str, float]:
+        """What sets the exploration at this step, for the metrics: the mean deviation of continuous actions, where it is one for
+        all observations."""
+        return {"std": float(self.online.log_std.detach().exp().mean())} if self.actions.low and not self.layout.graph else {}
+
+    def mask_of(self, mask: np.ndarray | None) -> torch.Tensor | None:
+        return torch.from_numpy(mask).to(self.device) if mask is not None and mask.shape[-1] else None
+
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        """Values [B] (or [B, columns]) of normalised rows."""
+        with torch.no_grad():
+            return self.online.values(self.to_net(rows)).cpu().numpy()
+
+    def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
+        """As the environments take them; squashed numbers become tanh of what was drawn, within the bounds."""
+        return self.actions.for_env(chosen, self.bounded(real))
+
+    def bounded(self, real: np.ndarray) -> np.ndarray:
+        """Numbers drawn, as squashing brings them within their bounds; without it they stay as they are."""
+        if not self.config.squash:
+            return real
+        low, high = np.array(self.actions.low), np.array(self.actions.high)
+        return low + (high - low) * 0.5 * (np.tanh(real) + 1)
+
+    def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        """The most probable actions for encoded rows."""
+        with torch.no_grad():
+            output, _ = self.online(self.to_net(self.normalised(rows)))
+            logits, means, _ = self.parts_of(output)
+            with told_to_user():
+                chosen = (self.heads.mode(logits, self.mask_of(mask)).cpu().numpy() if self.heads
+                          else np.zeros((len(rows), 0), np.int64))
+        return self.for_env(chosen, means.cpu().numpy())
+
+    def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
+        """Actions drawn from the policy, draw number `rounds` of the agent's streams."""
+        chosen, real, _, _ = self.explore(self.normalised(rows), mask, rounds)
+        return self.for_env(chosen, real)
+
+    def act(self, obs: Any, mask: Any = None, sample: bool = False) -> Any:
+        """The most probable action for one observation or a batch, or with `sample` one drawn from the policy, in the
+        environment's own numbers.
+
+        NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict or Tuple observations is a
+        list of them, or one whose leaves have the batch in front. `mask` is True where an option is allowed, all components side
+        by side; without it the key `action_mask` of a Dict observation counts, as in training.
+        """
+        if isinstance(obs, torch.Tensor):
+            found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy(), sample)
+            return found if self.actions.parts else torch.as_tensor(found).to(obs.device)
+        rows, single = self.layout.rows_of(obs)
+        if mask is None and MASK not in self.layout.keys:
+            first = obs[0] if isinstance(obs, list) and obs else obs
+            if isinstance(first, dict) and MASK in first:
+                mask = np.stack([one[MASK] for one in obs]) if isinstance(obs, list) else obs[MASK]
+        if mask is not None:
+            allowed = np.asarray(mask, np.bool_).reshape(*(() if single else (len(rows),)), -1)
+            mask = allowed[None] if single else allowed
+            if mask.shape != (len(rows), self.actions.options):
+                wanted = (self.actions.options,) if single else (len(rows), self.actions.options)
+                raise UserError(f"The action mask has shape {allowed.shape}; it must be {wanted}.")
+        found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
+        self.sampled_calls += sample
+        found = [self.actions.decode(row) for row in found] if self.actions.parts else found
+        if not single:
+            return found
+        return int(found[0]) if isinstance(found, np.ndarray) and found.dtype.kind == "i" and found.ndim == 1 else found[0]
+
+    # state ------------------------------------------------------------------------------------------------------------
+
+    def state(self) -> Tensors:
+        own = {"online": self.online.flat, "mean": self.mean, "square": self.square, "count": torch.from_numpy(self.count)}
+        return own | ({f"norm_{name}": torch.from_numpy(np.asarray(value)) for name, value in self.norm.state().items()}
+                      if self.norm else {})
+
+    def policy_state(self) -> Tensors:
+        """What acting needs."""
+        return {name: value for name, value in self.state().items() if name == "online" or name.startswith("norm_")}
+
+    def load_state(self, state: Tensors) -> None:
+        """All of `state()`, or the part that acting needs."""
+        for name, own in self.state().items():
+            if name in state and state[name].shape != own.shape:
+                raise UserError(f"The saved {name} has shape {tuple(state[name].shape)}, and this agent's {tuple(own.shape)}.")
+            if name in state and not name.startswith("norm_"):
+                own.copy_(state[name])
+        if self.norm:
+            self.norm.load_state({name.removeprefix("norm_"): value.numpy() for name, value in state.items()
+                                  if name.startswith("norm_")})

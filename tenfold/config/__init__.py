@@ -1,0 +1,1 @@
+"""Settings: what can be set, how it is read, and what may change."""

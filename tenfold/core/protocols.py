@@ -1,0 +1,194 @@
+"""The interfaces of the house: what each part promises the others.
+
+A run is an ALGORITHM in an ENVIRONMENT. The algorithm makes an AGENT (networks: acting and the loss) and a LEARNER (rounds of
+act, step, store, update) for what an ENVSPEC says of the environment. Rows come to the learner from an ACTORPOOL, stay in a
+MEMORY, and are learned from by an ENGINE. A DOMAIN knows the environments of one field of work, and what is worth saying about
+them. CALLBACKS are the user's.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state them
+    import argparse
+
+    from tenfold.config.run import Run
+    from tenfold.config.schema import Config
+    from tenfold.core.spaces import ObsLayout
+    from tenfold.core.timing import Clock
+    from tenfold.envs.adapter import Environments, Episode
+    from tenfold.evaluation.player import Score
+    from tenfold.runs.folder import RunFolder
+    from tenfold.runs.page import Section
+
+Arrays = dict[str, Any]  # by name: NumPy arrays or tensors
+State = dict[str, Arrays]  # by part
+# encoded rows [B, …], masks [B, options] or None, episodes [B], steps [B] -> the environments' actions
+Policy = Callable[[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an environment is like, asked once."""
+
+    name: str
+    layout: "ObsLayout"  # how an observation becomes a row of numbers
+    action_space: Any
+    agents: int = 1
+    masked: bool = False  # a mask of allowed actions comes with every observation
+    unread_mask: bool = False  # one is offered, and the algorithm does not ask for it
+    component_names: tuple[str, ...] = ()  # of the rewards, where they come in components
+    step_time: float | None = None  # the time of a step, where the environment says it
+    exact_resume: bool = True
+
+
+class Agent(Protocol):
+    """Networks, how they act, and what they have learned. All parameters are one flat vector, `online.flat`."""
+
+    config: Any
+    online: Any
+    layout: Any
+    actions: Any
+    frames: int  # observations that the network sees together
+    reads_masks: bool
+
+    @property
+    def device(self) -> Any: ...
+    @property
+    def updates(self) -> int: ...
+    def act(self, obs: Any, mask: Any = None) -> Any: ...
+    def policy(self, how: str) -> Policy: ...  # greedy or sampled, for evaluations
+    def exploring(self, step: int) -> dict[str, float]: ...  # for the metrics: epsilon and the like
+    def for_actor(self, index: int) -> "Agent": ...  # the same networks, draws of its own
+    def policy_state(self) -> Arrays: ...  # what acting needs
+    def state(self) -> Arrays: ...  # everything
+    def load_state(self, state: Arrays) -> None: ...
+
+
+class Memory(Protocol):
+    """What the learner learns from."""
+
+    @property
+    def bytes(self) -> int: ...
+    def state(self) -> Arrays: ...
+    def load_state(self, state: Arrays) -> None: ...
+
+
+class Engine(Protocol):
+    """How an update runs. Plain is the reference; every other engine does the same from the same random numbers."""
+
+    def warm_up(self) -> None: ...  # compiles what there is to compile, and changes nothing
+    def statistics(self) -> dict[str, float]: ...  # means since the last call
+    def state(self) -> Arrays: ...
+    def load_state(self, state: Arrays) -> None: ...
+
+
+class ActorPool(Protocol):
+    """Where rows come from: actors here, in processes, or elsewhere."""
+
+    envs: "Environments"  # the latest step of all actors
+    notices: list[str]  # about actors that were lost and replaced
+
+    def follow(self, agent: Any) -> None: ...  # begins, with this agent's networks
+    def collect(self, step: int, left: int) -> Iterator[Any]: ...  # a row of every actor
+    def publish(self, agent: Any, step: int) -> None: ...  # actors act by what the agent has learned now
+    def settle(self) -> Iterator[Any]: ...  # brings actors to rest; what they were ahead by comes out
+    def report(self) -> dict[str, float]: ...  # for the metrics
+    def state(self) -> dict[str, np.ndarray]: ...
+    def restore(self, state: dict[str, np.ndarray], agent: Any, step: int) -> bool: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Description:
+    """A learner in words, for the person who watches."""
+
+    engine: str  # its name, then why it was chosen: "fused, one compiled call a round"
+    device: str
+    memory: str
+    where: str = ""  # of actors
+
+
+class Learner(Protocol):
+    """One run under way: everything that a round needs and a checkpoint holds."""
+
+    run: "Run"
+    agent: Any
+    step: int  # environment steps so far
+    clock: "Clock"
+    notices: list[str]  # for the person, about what happened
+
+    @property
+    def description(self) -> Description: ...
+    @property
+    def exact_resume(self) -> bool: ...
+    @property
+    def rows(self) -> Any: ...  # a replay memory whose rows a checkpoint appends to, or None
+    def warm_up(self) -> None: ...
+    def round(self, until: int | None = None) -> "list[Episode]": ...  # not beyond step `until`; the episodes that ended
+    def settle(self) -> "list[Episode]": ...  # before the state is saved
+    def statistics(self) -> dict[str, float]: ...  # of updates and actors, since the last call
+    def time_every_round(self) -> None: ...  # for a profile
+    def state(self) -> State: ...
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None: ...
+    def load_state(self, state: State, with_rows: bool = True) -> bool: ...  # False: not an exact resume
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation found: the row for the metrics, the score that the best checkpoint has most of, and what to notice."""
+
+    row: dict[str, Any]
+    score: float
+    notice: str = ""
+    warning: str = ""
+
+
+class Evaluator(Protocol):
+    """How the policy or model of a run is judged while it trains."""
+
+    def evaluate(self, learner: Learner, lengths: list[int], stop: Callable[[], bool]) -> Evaluated | None: ...  # None: stopped
+    def final(self, learner: Learner) -> Evaluated | None: ...  # at the end of a run, where that has not been judged
+
+
+class Algorithm(Protocol):
+    """A way to learn: its settings, what it fits, and how its parts are made."""
+
+    name: str
+    config: "type[Config]"
+    reads_masks: bool  # environments are asked for masks, and may have any kind of action
+
+    def make_agent(self, run: "Run", spec: EnvSpec) -> Any: ...  # raises UserError with one sentence where the spec does not fit
+    def make_learner(self, run: "Run") -> Learner: ...
+    def make_evaluator(self, run: "Run") -> Evaluator: ...
+
+
+class Domain(Protocol):
+    """One field of work: which environments are its own, and what is worth saying about runs in them."""
+
+    name: str
+
+    def owns(self, env: str) -> bool: ...
+    def ids(self) -> list[str]: ...  # environments for `tenfold list` beyond those that Gymnasium knows
+    def resolve_paths(self, env: str) -> str: ...  # the same name, meaning the same from any folder
+    def environments(self, env: str, num_envs: int, seed: int, policy: bool, first: int) -> "Environments | None": ...
+    def add_flags(self, parser: "argparse.ArgumentParser") -> None: ...  # of `tenfold eval`
+    def evaluate(self, folder: "RunFolder", run: "Run", agent: Any, score: "Score", options: dict[str, Any]) -> dict[str, Any]: ...
+    def lines(self, found: dict[str, Any]) -> list[str]: ...  # of that, for a terminal
+    def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]": ...  # of a run's page
+
+
+class Callback(Protocol):
+    """The user's: called at moments of a run. `on_log` may add numbers to the row; any of them may call `training.stop()`."""
+
+    def on_start(self, training: Any) -> None: ...
+    def on_round(self, training: Any) -> None: ...
+    def on_log(self, training: Any, row: dict[str, Any]) -> None: ...
+    def on_evaluate(self, training: Any, row: dict[str, Any]) -> None: ...
+    def on_checkpoint(self, training: Any) -> None: ...
+    def on_end(self, training: Any) -> None: ...

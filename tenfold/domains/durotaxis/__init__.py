@@ -1,0 +1,1 @@
+"""Colonies that grow and die on a stiffness gradient."""

@@ -1,0 +1,262 @@
+"""A colony one node at a time: the rules of `durotaxis_rules` as objects and dictionaries, to be read and compared with."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tenfold.core.pairs import pair
+from tenfold.core.random import GOLDEN, UNIT, WORD, Purpose, key, mix_reference
+from tenfold.domains.durotaxis.colonies import CHOICES, DurotaxisEnvironments
+from tenfold.domains.durotaxis.features import observe_reference
+from tenfold.domains.durotaxis.rules import CHILD, FIRST_DRAW, LOOK, ROUNDING, SOFT, START, STRIDE
+from tenfold.domains.durotaxis.setting import (
+    COMPONENTS,
+    DELETE,
+    HIGH,
+    LEFT_PART,
+    LOW,
+    MIDDLE_PART,
+    MILESTONES,
+    REACH,
+    RETREAT,
+    SOFT_DEATH,
+    SPAWN,
+    Ending,
+    Setting,
+)
+from tenfold.domains.durotaxis.substrate import draw_ground_reference, intensity_reference
+
+
+def uniform(stream: int, counter: int) -> float:
+    """`ops.random.uniform_reference` of one counter."""
+    return (mix_reference((stream + mix_reference((counter * GOLDEN) & WORD)) & WORD) >> 11) * UNIT
+
+
+def normal(stream: int, counter: int) -> float:
+    u1, u2 = uniform(stream, 2 * counter), uniform(stream, 2 * counter + 1)
+    return math.sqrt(-2 * math.log1p(-u1)) * math.cos(2 * math.pi * u2)
+
+
+@dataclass
+class Node:
+    ident: int
+    parent: int
+    x: float
+    y: float
+    stiff: float
+    gradient: tuple[float, float]
+    age: int = 0
+    born: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+
+
+class Colony:
+    """One episode. `nodes` are in the order of their ids."""
+
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self.setting, self.rules = setting, setting.rules
+        self.streams = [int(key(seed, Purpose.EPISODE, member)) for member in range(4)]
+        start, rules = self.streams[START], self.rules
+        self.ground = draw_ground_reference(setting.ground, lambda draw: uniform(start, draw))
+        right = max(LEFT_PART * rules.width, rules.margin_x)
+        draws = [FIRST_DRAW + 2 * j for j in range(rules.init_nodes)]
+        xs = sorted(rules.margin_x + (right - rules.margin_x) * uniform(start, draw) for draw in draws)
+        ys = [(0.5 + MIDDLE_PART * (uniform(start, draw + 1) - 0.5)) * rules.height for draw in draws]
+        self.nodes: list[Node] = []
+        for j, (x, y) in enumerate(zip(xs, ys, strict=True)):
+            self.add(j - 1, x, min(max(y, rules.margin_y), rules.height - rules.margin_y))
+        self.step_count = self.retreat = 0
+        self.centre = sum(xs) / len(xs)
+        self.passed = sum(xs[-1] >= part * rules.width for part in MILESTONES)
+
+    def intensity(self, x: float, y: float) -> float:
+        return intensity_reference(self.setting.ground, self.ground, x, y)
+
+    def add(self, parent: int, x: float, y: float, born: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)) -> Node:
+        right, left, above, below = (self.intensity(x + a, y + b) for a, b in ((LOOK, 0), (-LOOK, 0), (0, LOOK), (0, -LOOK)))
+        gx = (right - left) / (right + left) if right + left > 0 else 0.0
+        gy = (above - below) / (above + below) if above + below > 0 else 0.0
+        self.following = getattr(self, "following", 0)
+        node = Node(self.following, parent, x, y, self.intensity(x, y), (gx, gy), 0, born)
+        self.following += 1
+        self.nodes.append(node)
+        return node
+
+    def spawn(self, parent: Node, gamma: float, alpha: float, noise: float, theta: float) -> Node:
+        rules = self.rules
+        hill = gamma / (1 + (alpha / parent.stiff) ** 2) if parent.stiff > 0 else 0.0
+        r = hill + noise * abs(normal(self.streams[CHILD], self.step_count * STRIDE + parent.ident))
+        x = min(max(parent.x + r * math.cos(theta), rules.margin_x), rules.width - rules.margin_x)
+        y = min(max(parent.y + r * math.sin(theta), rules.margin_y), rules.height - rules.margin_y)
+        return self.add(parent.ident, x, y, (gamma, alpha, noise, theta))
+
+    def remove(self, doomed: list[Node]) -> None:
+        """One after another, the root last: children attach to the parent; of a lost root's the left-most takes its place."""
+        for node in sorted(doomed, key=lambda node: node.parent < 0):
+            children = [other for other in self.nodes if other.parent == node.ident]
+            self.nodes.remove(node)
+            heir = node.parent
+            if heir < 0 and children:
+                first = min(children, key=lambda child: (child.x, child.ident))
+                heir, first.parent = first.ident, -1
+                children.remove(first)
+            for child in children:
+                child.parent = heir
+
+    def step(self, action: list[float]) -> tuple[dict[str, float], Ending]:
+        """The components of the reward, and the ending."""
+        rules, old = self.rules, list(self.nodes)
+        stiff = [node.stiff for node in old]
+        mean = min(max(sum(stiff) / len(old), min(stiff)), max(stiff))
+        for node in old:
+            node.age += 1
+        if rules.by_node:
+            doomed = [node for j, node in enumerate(old) if action[j] == DELETE]
+            spawning = {node.ident: action[rules.max_nodes + 4 * j:rules.max_nodes + 4 * j + 4]
+                        for j, node in enumerate(old) if action[j] == SPAWN}
+        else:
+            u = uniform(self.streams[ROUNDING], self.step_count) if rules.stochastic else 0.0
+            k = min(math.floor(action[0] * len(old) + u), len(old))
+            doomed = sorted(old, key=lambda node: (node.x, node.ident))[:k]
+            gone = {node.ident for node in doomed}
+            spawning = {node.ident: action[1:] for node in old if node.ident not in gone}
+        gains = []
+        for node in old:
+            if node.ident in spawning:
+                gain = self.spawn(node, *spawning[node.ident]).stiff - node.stiff
+                gains.append(gain / (1 + abs(gain)))
+        judged = [(node.stiff < mean) - (node.stiff > mean) for node in doomed]
+        self.remove(doomed)
+        self.remove([node for node in self.nodes if node.stiff < rules.soft
+                     and uniform(self.streams[SOFT], self.step_count * STRIDE + node.ident) < SOFT_DEATH])
+        self.step_count += 1
+        component = dict.fromkeys(COMPONENTS, 0.0)
+        component["spawn_quality"] = sum(gains) / len(gains) if gains else 0.0
+        component["delete_quality"] = sum(judged) / len(judged) if judged else 0.0
+        return component, self.judge(component)
+
+    def judge(self, component: dict[str, float]) -> Ending:
+        rules, n = self.rules, len(self.nodes)
+        if n == 0:
+            component["termination"] = -1.0
+            return Ending.EXTINCT
+        centre = sum(node.x for node in self.nodes) / n
+        right = max(node.x for node in self.nodes)
+        cosines = []
+        for node in self.nodes:
+            for parent in self.nodes:
+                if node.parent == parent.ident:
+                    length = math.hypot(node.x - parent.x, node.y - parent.y)
+                    cosines.append((node.x - parent.x) / length if length > 0 else 0.0)
+        component["distance"] = (centre - self.centre) / REACH
+        component["population"] = math.exp(-0.5 * ((n - rules.target) / (0.5 * rules.target)) ** 2)
+        component["edge_alignment"] = sum(cosines) / len(cosines) if cosines else 0.0
+        component["boundary"] = -sum((2 * node.y / rules.height - 1) ** 4 for node in self.nodes) / n
+        passed = sum(right >= part * rules.width for part in MILESTONES)
+        component["milestones"] = float(max(passed - self.passed, 0))
+        self.passed = max(passed, self.passed)
+        self.retreat = self.retreat + 1 if centre < self.centre else 0
+        self.centre = centre
+        ending = (Ending.OVERGROWN if n > rules.max_nodes else Ending.GOAL if right >= rules.goal else
+                  Ending.RETREAT if self.retreat >= RETREAT else
+                  Ending.TIME if self.step_count >= rules.max_steps else Ending.NONE)
+        lost = ending in (Ending.OVERGROWN, Ending.RETREAT)
+        component["goal"], component["survival"] = float(ending == Ending.GOAL), float(not lost)
+        component["termination"] = -1.0 if lost else 0.0
+        return ending
+
+
+# the pair: the same episodes, step by step ------------------------------------------------------------------------------
+
+
+def clipped(action: np.ndarray, choices: int) -> list[float]:
+    low, high = (np.tile(limit[1:], choices) if choices else limit for limit in (LOW, HIGH))
+    return [*action[:choices].tolist(), *np.clip(action[choices:].astype(np.float64), low, high).tolist()]
+
+
+def legal_choices(mask: np.ndarray, wished: np.ndarray) -> np.ndarray:
+    """The wished choice of each node, or the next one that it may take."""
+    options, chosen = mask.reshape(-1, CHOICES), wished.copy()
+    for j in np.flatnonzero(options.any(1)):
+        while not options[j, int(chosen[j])]:
+            chosen[j] = (chosen[j] + 1) % CHOICES
+    return chosen
+
+
+def play_reference(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Plays colonies [E] with actions [T, E, …], episode after episode. Of each step: what is seen, the true last observation
+    where an episode ended, components, endings, ids and parents."""
+    envs = DurotaxisEnvironments(name, actions.shape[1], seed)  # for its settings and its episodes' seeds
+    setting, choices = envs.setting, envs.setting.max_nodes if envs.rules.by_node else 0
+    slots = 2 * setting.max_nodes
+    colonies = [Colony(setting, envs.episode_seed(i)) for i in range(envs.num_envs)]
+    results: list[list[Any]] = [[], [], [], [], []]
+    for action in actions:
+        seen, last, parts, endings, trees = [], [], [], [], []
+        for i, colony in enumerate(colonies):
+            component, ending = colony.step(legal(setting, colony, clipped(action[i], choices)))
+            final = observe_reference(setting, colony.nodes)
+            if ending:
+                envs.episode[i] += 1
+                colonies[i] = colony = Colony(setting, envs.episode_seed(i))
+            tree = np.full((2, slots), -2)
+            tree[:, :len(colony.nodes)] = [[n.ident for n in colony.nodes], [n.parent for n in colony.nodes]]
+            seen.append(observe_reference(setting, colony.nodes) if ending else final)
+            last.append(final if ending else np.zeros_like(final))
+            parts.append(list(component.values()))
+            endings.append(int(ending))
+            trees.append(tree)
+        for result, values in zip(results, (seen, last, parts, endings, trees), strict=True):
+            result.append(values)
+    return tuple(np.array(result) for result in results)
+
+
+def legal(setting: Setting, colony: Colony, action: list[float]) -> list[float]:
+    if setting.mode == "nodes":
+        n = len(colony.nodes)
+        mask = [[n < setting.max_nodes, True, n > 1]] * n + [[False] * CHOICES] * (setting.max_nodes - n)
+        action[:setting.max_nodes] = legal_choices(np.array(mask).ravel(), np.array(action[:setting.max_nodes])).tolist()
+    return action
+
+
+def random_actions(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Colonies near their stationary size, so that episodes last; every few steps all or nothing is deleted."""
+    for arguments, steps, colonies in (("substrate=linear", 40, 2), ("substrate=bend, max_nodes=30, rounding=floor", 40, 3),
+                                       ("substrate=random, size=250x60, init_nodes=1, max_nodes=12, max_steps=7", 40, 2),
+                                       ("mode=nodes, substrate=bend, max_nodes=24", 30, 2)):
+        name = f"tenfold/Durotaxis-v0({arguments})"
+        yield name, int(rng.integers(2**31)), some_actions(rng, name, steps, colonies).astype(dtype)
+
+
+def some_actions(rng: np.random.Generator, name: str, steps: int, colonies: int) -> np.ndarray:
+    setting = DurotaxisEnvironments(name, 1, 0).setting
+    if setting.mode == "nodes":
+        nodes = setting.max_nodes
+        choices = rng.choice(3, (steps, colonies, nodes), p=(0.4, 0.25, 0.35))
+        numbers = rng.uniform(np.tile(LOW[1:], nodes), np.tile(HIGH[1:], nodes), (steps, colonies, 4 * nodes))
+        return np.concatenate([choices, numbers], axis=-1)
+    actions = rng.uniform(LOW, HIGH, (steps, colonies, len(LOW)))
+    actions[..., 0] = rng.choice([0.0, 0.3, 0.5, 0.7, 1.0], (steps, colonies), p=(0.1, 0.2, 0.4, 0.28, 0.02))
+    return actions
+
+
+@pair(play_reference, random_actions, rtol=1e-5, atol=1e-6, dtypes=("float32",), name="envs.durotaxis.play_all")
+def play_compiled(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The same with `DurotaxisEnvironments`."""
+    envs = DurotaxisEnvironments(name, actions.shape[1], seed)
+    c, slots = envs.colonies, np.arange(2 * envs.setting.max_nodes)
+    results: list[list[Any]] = [[], [], [], [], []]
+    for action in actions:
+        if envs.mask is not None:
+            action = action.copy()
+            for i, mask in enumerate(envs.mask):
+                action[i, :envs.setting.max_nodes] = legal_choices(mask, action[i, :envs.setting.max_nodes])
+        envs.step(action)
+        there = slots < c.nodes[:, None]
+        trees = np.stack([np.where(there, c.ident, -2), np.where(there, c.parent, -2)], 1)
+        last = np.where((envs.ending > 0)[:, None], envs.final_obs, 0)
+        for result, value in zip(results, (envs.obs, last, envs.parts, envs.ending, trees), strict=True):
+            result.append(value.copy())
+    return tuple(np.array(result) for result in results)

@@ -1,0 +1,259 @@
+"""A step of a colony, and of E colonies at once, compiled. `durotaxis_reference` has the same one node at a time.
+
+Order of a step: survivors spawn, the chosen nodes are deleted, nodes on soft ground die, the step is rewarded.
+In mode `ratio` the k = ⌊delete_ratio·N + u⌋ nodes smallest by (x, id) are deleted and every other one spawns; in mode `nodes`
+each node has chosen. A child lies at parent + r·(cos θ, sin θ), r = gamma / (1 + (alpha/I)²) + noise·|n|.
+
+Draws belong to (episode seed, purpose, step, node id), so that a colony alone and one of many see the same.
+Where nodes are removed, survivors attach to their nearest surviving ancestor; where the root goes too, the left-most of those
+left without an ancestor becomes the root and the others attach to it: one tree before, one tree after.
+"""
+
+import numpy as np
+
+from tenfold.core.kernels import kernel
+from tenfold.core.random import G, Purpose, draw_uniform, mix
+from tenfold.domains.durotaxis.select import mark_smallest
+from tenfold.domains.durotaxis.setting import DELETE, LEFT_PART, MIDDLE_PART, MILESTONES, REACH, RETREAT, SOFT_DEATH, SPAWN
+from tenfold.domains.durotaxis.substrate import BEND, GRID, draw_ground, fall, lay_ground
+
+EPISODE = np.uint64(int(Purpose.EPISODE))
+START, ROUNDING, CHILD, SOFT = range(4)  # members of an episode's stream, one for each purpose
+STRIDE = 1 << 32  # more than ids of an episode
+LOOK = 10.0  # how far from a node its gradient is taken
+FIRST_DRAW = 8  # of an episode's start: those before are its substrate's
+GOAL_ENDING, EXTINCT, OVERGROWN, RETREATED, TIME = 1, 2, 3, 4, 5  # durotaxis_setting.Ending, for compiled code
+
+
+@kernel
+def open_streams(seed, streams):
+    """The streams `key(seed, EPISODE, 0 … 3)`."""
+    k = mix(mix(np.uint64(seed) + G) + EPISODE * G)
+    for member in range(len(streams)):
+        streams[member] = mix(k + np.uint64(member) * G)
+
+
+@kernel
+def draw_normal(stream, counter):
+    radius = np.sqrt(-2 * np.log1p(-draw_uniform(stream, 2 * counter)))
+    return radius * np.cos(2 * np.pi * draw_uniform(stream, 2 * counter + 1))
+
+
+@kernel
+def look(kind, level, ridge, grid, height, x, y):
+    """Intensity and its relative gradient at a place: (I⁺ − I⁻) / (I⁺ + I⁻) over LOOK to either side."""
+    last, top = len(level) - 1, height - 1
+    column, east, west = min(max(int(x), 0), last), min(max(int(x + LOOK), 0), last), min(max(int(x - LOOK), 0), last)
+    row, north, south = min(max(int(y), 0), top), min(max(int(y + LOOK), 0), top), min(max(int(y - LOOK), 0), top)
+    if kind == GRID:
+        here, right, left = grid[row, column], grid[row, east], grid[row, west]
+        above, below = grid[north, column], grid[south, column]
+    else:
+        here, right, left = level[column], level[east], level[west]
+        above = below = here
+        if kind == BEND:
+            above, below = here * fall(north, ridge[column]), here * fall(south, ridge[column])
+            here, right, left = here * fall(row, ridge[column]), right * fall(row, ridge[east]), left * fall(row, ridge[west])
+    gx = (right - left) / (right + left) if right + left > 0 else 0.0
+    gy = (above - below) / (above + below) if above + below > 0 else 0.0
+    return here, gx, gy
+
+
+@kernel
+def begin(rules, c, i, seed):
+    """Colony i at the start of the episode of this seed: a chain from left to right."""
+    open_streams(seed, c.streams[i])
+    start = c.streams[i, START]
+    draw_ground(rules.kind, rules.slope, rules.intercept, rules.width, rules.height, start, c.ground[i])
+    lay_ground(c.ground[i], rules.width, rules.height, c.level[i], c.ridge[i])
+    n, x, y = rules.init_nodes, c.x[i], c.y[i]
+    for j in range(n):
+        right = max(LEFT_PART * rules.width, rules.margin_x)
+        at = rules.margin_x + (right - rules.margin_x) * draw_uniform(start, FIRST_DRAW + 2 * j)
+        place = j
+        while place > 0 and x[place - 1] > at:
+            x[place] = x[place - 1]
+            place -= 1
+        x[place] = at
+    total = 0.0
+    for j in range(n):
+        part = 0.5 + MIDDLE_PART * (draw_uniform(start, FIRST_DRAW + 2 * j + 1) - 0.5)
+        y[j] = min(max(part * rules.height, rules.margin_y), rules.height - rules.margin_y)
+        c.ident[i, j], c.parent[i, j], c.age[i, j] = j, j - 1, 0
+        c.born[i, j] = 0.0
+        c.stiff[i, j], c.gx[i, j], c.gy[i, j] = look(int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height,
+                                                     x[j], y[j])
+        total += x[j]
+    c.nodes[i] = c.following[i] = n
+    c.step[i] = c.retreat[i] = c.passed[i] = 0
+    c.centre[i] = total / n
+    while c.passed[i] < len(MILESTONES) and x[n - 1] >= MILESTONES[c.passed[i]] * rules.width:
+        c.passed[i] += 1
+
+
+@kernel
+def spawn_all(rules, c, i, action, doomed):
+    """Children of the nodes that spawn, behind all others. Returns how many nodes there are now, and Σ of what was gained."""
+    # rows are taken out once: reaching into the tuple for each number costs more than the arithmetic
+    x, y, stiff, gx, gy, ident, parent, age, born = (c.x[i], c.y[i], c.stiff[i], c.gx[i], c.gy[i], c.ident[i], c.parent[i],
+                                                     c.age[i], c.born[i])
+    kind, level, ridge, grid, height = int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height
+    stream, first, following = c.streams[i, CHILD], c.step[i] * STRIDE, c.following[i]
+    right, top = rules.width - rules.margin_x, rules.height - rules.margin_y
+    n, gained = c.nodes[i], 0.0
+    size = n
+    for j in range(n):
+        if doomed[j] or (rules.by_node and action[j] != SPAWN):
+            continue
+        at = rules.max_nodes + 4 * j if rules.by_node else 1
+        gamma, alpha, noise, theta = action[at], action[at + 1], action[at + 2], action[at + 3]
+        ratio = alpha / stiff[j]
+        r = gamma / (1 + ratio * ratio) + noise * abs(draw_normal(stream, first + ident[j]))
+        x[size] = min(max(x[j] + r * np.cos(theta), rules.margin_x), right)
+        y[size] = min(max(y[j] + r * np.sin(theta), rules.margin_y), top)
+        stiff[size], gx[size], gy[size] = look(kind, level, ridge, grid, height, x[size], y[size])
+        ident[size], parent[size], age[size], doomed[size] = following, ident[j], 0, False
+        born[size, 0], born[size, 1], born[size, 2], born[size, 3] = gamma, alpha, noise, theta
+        gain = stiff[size] - stiff[j]
+        gained += gain / (1 + abs(gain))
+        following += 1
+        size += 1
+    c.following[i] = following
+    return size, gained
+
+
+@kernel
+def find_parents(ident, parent, size, up):
+    """The slot of each node's parent, −1 for the root's: ids rise from slot to slot."""
+    for j in range(size):
+        wanted, low, high = parent[j], 0, size
+        while low < high:
+            middle = (low + high) >> 1
+            if ident[middle] < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        up[j] = low if wanted >= 0 else -1
+
+
+@kernel
+def remove(c, i, size, doomed, up):
+    """Takes the doomed ones of the first `size` nodes out, and mends the tree. Returns how many are left."""
+    x, y, stiff, gx, gy, ident, parent, age, born = (c.x[i], c.y[i], c.stiff[i], c.gx[i], c.gy[i], c.ident[i], c.parent[i],
+                                                     c.age[i], c.born[i])
+    find_parents(ident, parent, size, up)
+    root = -1
+    for j in range(size):
+        if doomed[j]:
+            continue
+        above = up[j]
+        while above >= 0 and doomed[above]:
+            above = up[above]
+        walked = up[j]
+        while walked >= 0 and doomed[walked]:  # the next walk through here is short
+            up[walked], walked = above, up[walked]
+        up[j] = above
+        if above < 0 and (root < 0 or x[j] < x[root]):  # of equal ones the first has the smallest id
+            root = j
+    for j in range(size):
+        if not doomed[j]:
+            parent[j] = ident[up[j]] if up[j] >= 0 else -1 if j == root else ident[root]
+    kept = 0
+    for j in range(size):
+        if doomed[j]:
+            continue
+        if kept < j:
+            x[kept], y[kept], stiff[kept], gx[kept], gy[kept] = x[j], y[j], stiff[j], gx[j], gy[j]
+            ident[kept], parent[kept], age[kept] = ident[j], parent[j], age[j]
+            for number in range(4):
+                born[kept, number] = born[j, number]
+        kept += 1
+    return kept
+
+
+@kernel
+def advance(rules, c, i, action, scratch, component):
+    """One step of colony i with its action: five numbers, or [choices | four numbers each]. Writes the components of its reward
+    and returns the ending, 0 while the episode goes on."""
+    n, doomed, stiff, age = c.nodes[i], scratch.doomed, c.stiff[i], c.age[i]
+    component[:] = 0.0
+    mean, least, most = 0.0, stiff[0], stiff[0]
+    for j in range(n):
+        mean += stiff[j]
+        least, most = min(least, stiff[j]), max(most, stiff[j])
+        age[j] += 1
+    mean = min(max(mean / n, least), most)  # on ground that is the same everywhere rounding would put it beside
+    if rules.by_node:
+        for j in range(n):
+            doomed[j] = action[j] == DELETE
+    else:
+        u = draw_uniform(c.streams[i, ROUNDING], c.step[i]) if rules.stochastic else 0.0
+        k = min(int(np.floor(action[0] * n + u)), n)
+        mark_smallest(c.x[i], c.ident[i], n, k, doomed, scratch.values, scratch.whole)
+    deleted, judged = 0, 0
+    for j in range(n):
+        if doomed[j]:
+            deleted += 1
+            judged += (stiff[j] < mean) - (stiff[j] > mean)
+    size, gained = spawn_all(rules, c, i, action, doomed)
+    component[4] = gained / (size - n) if size > n else 0.0
+    component[5] = judged / deleted if deleted else 0.0
+    if deleted:
+        size = remove(c, i, size, doomed, scratch.up)
+    dying, ident, stream, first = 0, c.ident[i], c.streams[i, SOFT], c.step[i] * STRIDE
+    for j in range(size):
+        doomed[j] = stiff[j] < rules.soft and draw_uniform(stream, first + ident[j]) < SOFT_DEATH
+        dying += doomed[j]
+    if dying:
+        size = remove(c, i, size, doomed, scratch.up)
+    c.nodes[i] = size
+    c.step[i] += 1
+    return judge(rules, c, i, scratch.up, component)
+
+
+@kernel
+def judge(rules, c, i, up, component):
+    """The ending of the step taken, and the components of its reward that hang on the colony as it is now."""
+    n, x, y = c.nodes[i], c.x[i], c.y[i]
+    if n == 0:
+        component[9] = -1.0
+        return EXTINCT
+    total, right, edge = 0.0, 0.0, 0.0
+    for j in range(n):
+        total += x[j]
+        right = max(right, x[j])
+        off = 2 * y[j] / rules.height - 1
+        edge += off * off * off * off
+    centre = total / n
+    find_parents(c.ident[i], c.parent[i], n, up)
+    aligned = 0.0
+    for j in range(n):
+        above = up[j]
+        if above >= 0:
+            dx, dy = x[j] - x[above], y[j] - y[above]
+            length = np.sqrt(dx * dx + dy * dy)
+            aligned += dx / length if length > 0 else 0.0
+    crowd = (n - rules.target) / (0.5 * rules.target)
+    component[0] = (centre - c.centre[i]) / REACH
+    component[3] = np.exp(-0.5 * crowd * crowd)
+    component[6] = aligned / (n - 1) if n > 1 else 0.0
+    component[7] = -edge / n
+    while c.passed[i] < len(MILESTONES) and right >= MILESTONES[c.passed[i]] * rules.width:
+        c.passed[i] += 1
+        component[2] += 1.0
+    c.retreat[i] = c.retreat[i] + 1 if centre < c.centre[i] else 0
+    c.centre[i] = centre
+    ending = 0
+    if n > rules.max_nodes:
+        ending = OVERGROWN
+    elif right >= rules.goal:
+        ending = GOAL_ENDING
+    elif c.retreat[i] >= RETREAT:
+        ending = RETREATED
+    elif c.step[i] >= rules.max_steps:
+        ending = TIME
+    lost = ending in (OVERGROWN, RETREATED)
+    component[1] = ending == GOAL_ENDING
+    component[8] = not lost
+    component[9] = -1.0 if lost else 0.0
+    return ending

@@ -1,0 +1,267 @@
+"""What a colony's world can be told: its settings, its reward components, its actions, its arrays."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tenfold.core.errors import EnvironmentFault
+from tenfold.domains.durotaxis.substrate import Substrate, make_substrate
+from tenfold.envs.adapter import split_name
+from tenfold.envs.arguments import is_truth, read_real, read_whole, shown
+
+ACTIONS = ("delete_ratio", "gamma", "alpha", "noise", "theta")
+LOW = np.array([0.0, 0.5, 0.5, 0.05, -math.pi / 6], np.float32)
+HIGH = np.array([1.0, 15.0, 4.0, 0.5, math.pi / 6], np.float32)
+SPAWN, REST, DELETE = range(3)  # what a node can choose
+GOAL, LEFT_PART, MIDDLE_PART = 0.99, 0.1, 0.2  # of the width, of the width, of the height
+RETREAT = 30  # steps to the left in a row that end an episode
+MILESTONES = (0.25, 0.5, 0.75, 0.9)
+REACH = 15.0  # the longest spawn distance, the unit of lengths
+SOFT_DEATH = 0.5  # a step's probability on soft ground
+MOST_NODES = 10_000  # rows of larger colonies are too long to keep a training batch of
+MOST_STEPS = 10**9  # an episode's draws are numbered by 2³³ · step, in 64 bits
+HEAVIEST = 1e6  # a component's weight: returns stay numbers that a network can be fitted to
+
+
+class Ending(IntEnum):
+    """Why an episode ended; 0 while it goes on."""
+
+    NONE = 0
+    GOAL = 1
+    EXTINCT = 2
+    OVERGROWN = 3
+    RETREAT = 4
+    TIME = 5
+
+
+class Component(IntEnum):
+    """The parts of a reward, each about [−1, 1]. The total is Σ weight·component.
+
+    With the weights below a colony that is kept at its target and goes nowhere earns about 0.01 a step: 1 in all under a discount
+    of 0.99, 11 in 1,000 steps without one. Reaching the goal in 40 steps earns 12 and 16, and 0.1 less for each step that it
+    comes later: hurrying pays more than staying.
+    """
+
+    DISTANCE = 0  # change of the centroid's x in units of REACH: the difference of a potential, so that going back gives it back
+    GOAL = 1  # 1 when a node reaches the goal line
+    MILESTONES = 2  # 1 for each of 25, 50, 75 and 90 % of the width that the right-most node passes for the first time
+    POPULATION = 3  # exp(−½((N − target) / (target / 2))²)
+    SPAWN_QUALITY = 4  # mean over children of Δ / (1 + |Δ|), Δ = I(child) − I(parent)
+    DELETE_QUALITY = 5  # (chosen deletions below the colony's mean intensity − those above) / deletions
+    EDGE_ALIGNMENT = 6  # mean cosine of the edges: 1 where all point right
+    BOUNDARY = 7  # −mean over nodes of (2y/H − 1)⁴: −1 at the top and bottom, next to 0 in the middle
+    SURVIVAL = 8  # 1 while the colony lives
+    TERMINATION = 9  # −1 when it dies out, outgrows max_nodes or retreats
+
+
+WEIGHTS = {"distance": 0.1, "goal": 10.0, "milestones": 0.5, "population": 0.005, "spawn_quality": 0.005, "delete_quality": 0.005,
+           "edge_alignment": 0.001, "boundary": 0.01, "survival": 0.002, "termination": 5.0}
+COMPONENTS = tuple(c.name.lower() for c in Component)
+
+
+class Rules(NamedTuple):
+    """The settings as compiled code takes them."""
+
+    kind: int
+    slope: float
+    intercept: float
+    width: int
+    height: int
+    margin_x: float
+    margin_y: float
+    goal: float
+    init_nodes: int
+    max_nodes: int
+    target: float
+    max_steps: int
+    soft: float
+    stochastic: bool
+    by_node: bool
+    grid: np.ndarray
+
+
+class Colonies(NamedTuple):
+    """E colonies of up to S = 2·max_nodes nodes each, in the order of their ids; all that an episode is made of."""
+
+    x: np.ndarray  # [E, S]
+    y: np.ndarray
+    stiff: np.ndarray  # I at the node
+    gx: np.ndarray  # relative gradient of I
+    gy: np.ndarray
+    ident: np.ndarray  # rises within an episode
+    parent: np.ndarray  # its id, −1 at the root
+    age: np.ndarray
+    born: np.ndarray  # [E, S, 4]: gamma, alpha, noise and theta of its spawning, zeros for the first nodes
+    nodes: np.ndarray  # [E], how many
+    following: np.ndarray  # the next id
+    step: np.ndarray
+    passed: np.ndarray  # milestones
+    retreat: np.ndarray  # steps to the left in a row
+    centre: np.ndarray  # the centroid's x
+    streams: np.ndarray  # [E, 4]: start, rounding, spawn, soft ground
+    ground: np.ndarray  # [E, 6]
+    level: np.ndarray  # [E, W]
+    ridge: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """Room to work in, for one colony at a time."""
+
+    doomed: np.ndarray
+    values: np.ndarray
+    whole: np.ndarray
+    up: np.ndarray
+    down: np.ndarray
+    order: np.ndarray
+    hull: np.ndarray
+    size: np.ndarray
+    total: np.ndarray
+
+
+def make_colonies(number: int, max_nodes: int, width: int) -> Colonies:
+    slots = 2 * max_nodes
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("x", "y", "stiff", "gx", "gy", "ident", "parent", "age"), (slots,))
+    shapes |= {"born": (slots, 4), "streams": (4,), "ground": (6,), "level": (width,), "ridge": (width,)}
+    whole = ("ident", "parent", "age", "nodes", "following", "step", "passed", "retreat")
+
+    def zeros(name: str) -> np.ndarray:
+        dtype = np.int64 if name in whole else np.uint64 if name == "streams" else np.float64
+        return np.zeros((number, *shapes.get(name, ())), dtype)
+    return Colonies(*map(zeros, Colonies._fields))
+
+
+def make_scratch(max_nodes: int) -> Scratch:
+    slots = 2 * max_nodes + 2
+    room = [np.zeros(slots, np.int64) for _ in range(7)]
+    return Scratch(np.zeros(slots, np.bool_), np.zeros(slots), *room)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A world's settings, read from the arguments of its name; impossible ones are refused with the reason."""
+
+    mode: str = "ratio"  # or nodes
+    substrate: Any = "linear"
+    slope: float | None = None
+    intercept: float | None = None
+    size: Any = None
+    init_nodes: int = 5
+    max_nodes: int = 100
+    target: float = 20  # population
+    rounding: str = "stochastic"  # or floor
+    learn: str = "all"  # or delete_ratio, the other numbers as below
+    gamma: float = 15.0
+    alpha: float = 0.5
+    noise: float = 0.5
+    theta: float = 0.0
+    max_steps: int = 1000
+    soft: float = 0.3
+    margin: float | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+    ground: Substrate = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ground", make_substrate(self.substrate, self.size, self.slope, self.intercept))
+        known = {"mode": ("ratio", "nodes"), "rounding": ("stochastic", "floor"), "learn": ("all", "delete_ratio")}
+        for name, allowed in known.items():
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in allowed:
+                raise EnvironmentFault(f"Durotaxis knows no {name}={shown(value)}: take {' or '.join(allowed)}.")
+        # as Python's own numbers: compiled code is compiled anew for every other type
+        for name, most in (("init_nodes", MOST_NODES), ("max_nodes", MOST_NODES), ("max_steps", MOST_STEPS)):
+            object.__setattr__(self, name, read_whole(name, getattr(self, name), 1, most))
+        for name in ("target", "soft", *ACTIONS[1:], *(() if self.margin is None else ("margin",))):
+            object.__setattr__(self, name, read_real(name, getattr(self, name)))
+        if self.init_nodes > self.max_nodes:
+            raise EnvironmentFault(f"A colony of init_nodes={self.init_nodes} begins with more than max_nodes={self.max_nodes}.")
+        if self.target <= 0 or self.soft < 0:
+            raise EnvironmentFault(f"target={self.target:g} must be positive and soft={self.soft:g} not negative.")
+        if self.mode == "nodes" and self.learn != "all":
+            raise EnvironmentFault("learn=delete_ratio is for mode=ratio: in mode=nodes there is no such number.")
+        for place, name in enumerate(ACTIONS[1:], 1):
+            if not LOW[place] - 1e-6 <= getattr(self, name) <= HIGH[place] + 1e-6:
+                raise EnvironmentFault(f"{name}={getattr(self, name):g} is not within {LOW[place]:g} and {HIGH[place]:g}.")
+        self.check_margin()
+
+    def check_margin(self) -> None:
+        width, height, (margin_x, margin_y) = self.ground.width, self.ground.height, self.margins
+        if not (margin_x >= 0 and 2 * margin_x < width and 2 * margin_y < height):
+            raise EnvironmentFault(f"A margin of {margin_x:g} leaves no room inside {width} x {height}.")
+        if width - margin_x < GOAL * width - 1e-9:
+            least = round(margin_x / (1 - GOAL))
+            raise EnvironmentFault(f"The goal at x = {GOAL * width:g} cannot be reached: with a margin of {margin_x:g} nodes "
+                                   f"come no further than {width - margin_x:g}; make the substrate at least {least} wide, or "
+                                   "give a smaller margin.")
+
+    @property
+    def margins(self) -> tuple[float, float]:
+        """How close nodes come to the left and right, and to the top and bottom."""
+        if self.margin is not None:
+            return float(self.margin), float(self.margin)
+        return max(2.0, 0.01 * self.ground.width), max(2.0, 0.01 * self.ground.height)
+
+    @property
+    def rules(self) -> Rules:
+        ground, (margin_x, margin_y) = self.ground, self.margins
+        goal = min(GOAL * ground.width, ground.width - margin_x)  # they may differ in the last bit
+        return Rules(int(ground.kind), ground.slope, ground.intercept, ground.width, ground.height, margin_x, margin_y, goal,
+                     self.init_nodes, self.max_nodes, float(self.target), self.max_steps, float(self.soft),
+                     self.rounding == "stochastic", self.mode == "nodes", ground.grid)
+
+    @property
+    def fixed(self) -> np.ndarray:
+        """Actions where only delete_ratio is learned."""
+        return np.array([0.5, self.gamma, self.alpha, self.noise, self.theta])
+
+    @property
+    def component_weights(self) -> np.ndarray:
+        return np.array([{**WEIGHTS, **self.weights}[name] for name in COMPONENTS])
+
+
+def read_weights(given: Any, asked: Mapping[str, Any]) -> dict[str, float]:
+    """The components' weights from `weights` and from arguments such as w_goal=2; true is the usual weight, false none."""
+    if given is not None and not isinstance(given, Mapping):
+        raise EnvironmentFault(f"weights must be a dict of the components' weights, such as {{'goal': 2}}, and not "
+                               f"{shown(given)}.")
+    found = {}
+    for name, value in {**(given or {}), **{name.removeprefix("w_"): value for name, value in asked.items()}}.items():
+        if name not in WEIGHTS:
+            near = (get_close_matches(str(name), WEIGHTS, 1, 0.0) or [""])[0]
+            raise EnvironmentFault(f"Durotaxis has no reward component {shown(name)}, the nearest is {near}: there are "
+                                   f"{', '.join(WEIGHTS)}.")
+        found[name] = value = WEIGHTS[name] * value if is_truth(value) else read_real(f"The weight w_{name}", value)
+        if abs(value) > HEAVIEST:
+            raise EnvironmentFault(f"The weight w_{name} = {value:g} is too large: take one between {-HEAVIEST:g} and "
+                                   f"{HEAVIEST:g}.")
+    return found
+
+
+def read_setting(**asked: Any) -> Setting:
+    """From arguments such as mode=nodes, size=900x300 and w_goal=2 (0 or false turns a component off)."""
+    known = [f.name for f in fields(Setting) if f.init and f.name != "weights"]
+    weights = read_weights(asked.pop("weights", None), {name: asked.pop(name) for name in [*asked] if name.startswith("w_")})
+    for name in asked:
+        if name not in known:
+            near = (get_close_matches(name, [*known, *(f"w_{w}" for w in WEIGHTS)], 1, 0.0) or [""])[0]
+            raise EnvironmentFault(f"Durotaxis has no setting {name}: the nearest is {near}.")
+    return Setting(**asked, weights=weights)
+
+
+def with_absolute_path(name: str) -> str:
+    """The environment's name with a substrate's file as an absolute path, so that it means the same file from any folder."""
+    ident, asked = split_name(name)
+    file = Path(str(asked.get("substrate", ""))).absolute()
+    if file.suffix != ".npy" or not file.is_file():
+        return name
+    wanted = asked | {"substrate": str(file)}
+    moved = f"{ident}({', '.join(f'{name}={value}' for name, value in wanted.items())})"
+    if split_name(moved)[1] != wanted:
+        raise EnvironmentFault(f"The substrate's path {file} cannot be kept in a run's settings: move it to a folder without "
+                               "commas, quotes and brackets in its name.")
+    return moved

@@ -1,0 +1,1 @@
+"""Hidden dynamics, learned by experiments or from recordings."""

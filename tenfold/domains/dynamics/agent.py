@@ -1,0 +1,399 @@
+"""An agent that identifies a hidden dynamical system: it plans the experiment that tells most about the dynamics, acts, corrects
+its belief by what it sees, and trains its model.
+
+M members (seeds of one experiment) live side by side; each gets what its seed gets alone. Observations, actions and time come and
+go in the units that they have outside; model, belief and planner work in those of `ops.units`.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.core.errors import CheckpointError, ConfigError, UserError
+from tenfold.core.random import Purpose, key, uniform
+from tenfold.domains.dynamics.alignment import Alignment, identity
+from tenfold.domains.dynamics.belief import Belief
+from tenfold.domains.dynamics.config import Explorer
+from tenfold.domains.dynamics.dynamics import Dynamics
+from tenfold.domains.dynamics.fitting import Training, as_sequences, fit, update
+from tenfold.domains.dynamics.forecast import forecasts
+from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.networks import parameter_count
+from tenfold.domains.dynamics.planning import NOTHING, Planning
+from tenfold.domains.dynamics.refit import refit
+from tenfold.domains.dynamics.standard import change, move, restate, standard
+from tenfold.domains.dynamics.units import STEP, Units
+from tenfold.domains.dynamics.window import Window
+from tenfold.memory.replay import require_memory
+from tenfold.memory.staging import Staging
+
+STATISTICS = ("bound", "likelihood", "divergence")
+MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0  # to true coordinates as it is saved; what aligned is without one
+COPIES = 4  # of the whole matrix of information while it is updated
+
+
+def array_of(value: Any) -> np.ndarray:
+    """A copy of an array, or of a tensor as one."""
+    return value.detach().cpu().numpy().copy() if isinstance(value, torch.Tensor) else np.array(value)
+
+
+def require_matrix(config: Explorer, dynamics: Dynamics) -> None:
+    """Refuses whole matrices of information that memory cannot hold, with what an update needs besides."""
+    planner, (members, models) = config.planner, dynamics.raw_variance.shape[:2]
+    if planner.matrix == "diagonal" or planner.policy in NOTHING:
+        return
+    shared = dynamics.kind != "mlp"  # by the models of an ensemble
+    count, parameters = members * (1 if shared else models), dynamics.weight.shape[-1] if shared else parameter_count(dynamics)
+    try:
+        require_memory(count * parameters**2 * 8 * COPIES)
+    except UserError:
+        raise ConfigError("agent.planner.matrix", f"= full keeps {count} matrices of {parameters:,} x {parameters:,} numbers, "
+                          "more than memory holds: set it to diagonal, or make the dynamics smaller.") from None
+
+
+def maps_of(state: dict[str, np.ndarray]) -> list[Alignment]:
+    """Maps to true coordinates as they were saved; none where they were not known."""
+    if (state["aligned"] == UNKNOWN).any():
+        return []
+    parts = zip(*(state[name] for name in MAP), strict=True)
+    return [Alignment(m, b, float(r), c if c.size else None) for m, b, c, r in parts]
+
+
+class ExplorerAgent:
+    """Model, belief, planner and window of M members. `low` and `high` bound the actions; `dt` is the time of a step."""
+
+    def __init__(self, config: Explorer, observations: int, low: np.ndarray, high: np.ndarray, dt: float,
+                 seeds: tuple[int, ...] = (0,), device: str = "cpu") -> None:
+        self.config, self.seeds, self.members, self.dt = config, tuple(seeds), len(seeds), dt
+        self.units = Units(self.members, observations, config.model, dt)
+        self.online = LatentNetwork(observations, len(low), config.model, STEP, self.members).initialise(seeds)
+        self.online.to(device)
+        self.device = self.online.flat.device
+        self.training = Training(self.online, seeds)
+        self.belief = Belief(self.online)
+        require_matrix(config, self.online.dynamics)
+        self.bound(low, high)
+        self.window = Window(list(seeds), config.window, config.length, observations, len(low))
+        self.staging = Staging(self.device)
+        shape = (self.members, config.batch_size, config.length)
+        self.batch = {"y": np.zeros((*shape, observations)), "a": np.zeros((*shape, len(low)))}
+        self.rows = {name: torch.from_numpy(rows.astype(np.float32)) for name, rows in self.batch.items()}
+        self.streams = [key(seed, Purpose.ACTION) for seed in seeds]
+        self.seen = np.zeros((self.members, observations))  # the last observation
+        self.begins = np.ones(self.members, np.bool_)  # whether it was the first one of an episode
+        self.sums = torch.zeros(len(STATISTICS) + 1, device=self.device)
+        self.acted, self.fresh = 0, True  # calls of `act`, and whether the next one begins an episode
+        # of each member from learned to true coordinates, none where they are not known; the evaluation finds them
+        self.maps = self.own if config.model.decoder == "identity" else []
+
+    @property
+    def updates(self) -> int:
+        return self.training.updates
+
+    # units ----------------------------------------------------------------------------------------------------------------
+
+    def bound(self, low: np.ndarray, high: np.ndarray) -> None:
+        """Actions are within low and high [A]; nothing is planned yet."""
+        self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
+        self.units.bound(low, high)
+        inside = (self.units.acted(end).astype(np.float32) for end in (self.units.low, self.units.high))
+        self.planning = Planning(self.config.planner, self.online.dynamics, list(self.seeds), *inside)
+
+    @property
+    def own(self) -> list[Alignment]:
+        """Of each member from coordinates inside to those that the agent is asked and answers in: the model's own, or where the
+        hidden state is what is observed (decoder identity) those of observations."""
+        if self.config.model.decoder != "identity":
+            return [identity(self.config.model.latent)] * self.members
+        return [Alignment(np.diag(scale), mean, 1.0) for mean, scale, _ in zip(*self.units.channels, strict=True)]
+
+    def inner(self, y: np.ndarray) -> torch.Tensor:
+        """Observations [M, …, Y] for the network."""
+        return torch.from_numpy(self.units.observed(y)).to(self.online.flat)
+
+    def inner_actions(self, a: np.ndarray) -> torch.Tensor:
+        """Actions [..., A] for the network."""
+        return torch.from_numpy(self.units.acted(a)).to(self.online.flat)
+
+    def learn_units(self, step: int) -> None:
+        """Takes the units from the window as soon as something can be learned, and again whenever there is much more to take
+        them from."""
+        rows = self.window.written
+        if step >= self.config.learning_starts and self.ready and self.units.outgrown(rows):
+            self.take_units(rows)
+
+    @torch.no_grad()
+    def take_units(self, rows: int) -> None:
+        """From the window. What has been learned is said in the new units; what was believed before anything was is forgotten."""
+        if not self.units.free:
+            return
+        known = self.units.known
+        variance = self.window_states()[2] if known and not self.online.decoder.layers else None
+        old = self.units.take(self.window.obs[:, self.window.places()], rows)
+        for m in range(self.members) if known else ():
+            to = change(m, old, self.units.channels)
+            restate(self.online, m, to, self.units.channels.varied[m] & ~old.varied[m])
+            if variance is not None:
+                move(self.online, self.belief, m, to, variance[m])
+        if self.config.model.decoder == "identity":
+            self.maps = self.own
+            self.planning.aim(self.own)
+        if not known:
+            self.belief.correct(self.inner(self.seen), torch.ones(self.members, dtype=torch.bool, device=self.device))
+        elif variance is not None and self.config.model.dynamics != "mlp":
+            self.refit()  # its features are elsewhere now
+
+    # acting ---------------------------------------------------------------------------------------------------------------
+
+    def observe(self, y: np.ndarray, begins: np.ndarray) -> None:
+        """Corrects the belief by observations [M, Y]: one call of the encoder. `begins` [M]: the first one of an episode."""
+        self.require_counts(y)
+        self.seen[:], self.begins = y, np.array(begins, np.bool_)
+        self.belief.correct(self.inner(self.seen), torch.from_numpy(self.begins).to(self.device))
+
+    def require_counts(self, y: np.ndarray) -> None:
+        if self.config.model.noise == "poisson" and np.min(y) < 0:
+            raise UserError(f"agent.model.noise = poisson is for counts, and an observation has {np.min(y):.6g}, which is below "
+                            "0: use gaussian.")
+
+    def choose(self, step: int) -> np.ndarray:
+        """Actions [M, A] for the last observation, by the planner; at random before there was anything to learn from."""
+        policy, early = self.config.planner.policy, step < self.config.learning_starts
+        if policy == "zero" and not early:
+            action = self.no_action()
+        elif policy == "random" or early or not (self.ready or self.updates):
+            action = self.random_action(step)
+        else:
+            action = self.planned(f" at step {step:,}")
+        self.remember(action)
+        return action
+
+    def planned(self, when: str = "") -> np.ndarray:
+        """Actions [M, A] by the planner, from what is believed now."""
+        believed = self.belief.mean.cpu().numpy()
+        if not np.isfinite(believed).all():
+            raise UserError(f"The belief is no longer finite{when}: lower agent.lr, or keep the states of the environment within "
+                            "bounds.")
+        return np.clip(self.units.chosen(self.planning.plan(believed)), self.low, self.high).astype(np.float32)
+
+    def no_action(self) -> np.ndarray:
+        return np.clip(np.zeros((self.members, len(self.low)), np.float32), self.low, self.high)
+
+    def begin(self) -> None:
+        """The observation that `act` sees next is the first one of an episode: nothing is believed before it."""
+        self.fresh = True
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The next experiment after one more observation [Y] -> [A], or of every member [M, Y] -> [M, A]. The belief is corrected
+        and goes on from call to call; `begin` starts an episode. Nothing is trained."""
+        y = np.asarray(obs, np.float64)
+        if y.shape not in (self.seen.shape, *[self.seen.shape[1:]] * (self.members == 1)):
+            raise ValueError(f"An observation {y.shape} does not fit: give [{self.seen.shape[1]}]"
+                             f"{f' of each of {self.members} members' if self.members > 1 else ''}.")
+        if not np.isfinite(y).all():
+            raise ValueError("The observation has a number that is not finite.")
+        self.observe(y.reshape(self.seen.shape), np.full(self.members, self.fresh))
+        policy = self.config.planner.policy
+        action = (self.no_action() if policy == "zero" else self.random_action(self.acted) if policy == "random" else
+                  self.planned())
+        self.expect(action)
+        self.fresh, self.acted = False, self.acted + 1
+        return action[0] if y.ndim == 1 else action
+
+    def random_action(self, step: int) -> np.ndarray:
+        """Uniform within the bounds, by (seed, step)."""
+        size = len(self.low)
+        u = np.array([uniform(stream, step * size + np.arange(size)) for stream in self.streams])
+        return (self.low + (self.high - self.low) * u).astype(np.float32)
+
+    def remember(self, action: np.ndarray) -> None:
+        """Puts the last observation and the action that follows it into the window."""
+        self.window.append(self.seen, action, self.begins)
+        self.expect(action)
+
+    def expect(self, action: np.ndarray) -> None:
+        """Counts what a step with this action tells, and predicts."""
+        inside = self.inner_actions(action)
+        if self.units.known:
+            self.planning.visit(self.belief.mean.cpu().numpy(), inside.cpu().numpy())
+        self.belief.predict(inside)
+
+    # learning -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a whole sequence to train on."""
+        return self.window.ready
+
+    def due(self, step: int) -> int:
+        """How many gradient steps follow environment step `step`."""
+        config = self.config
+        if step < config.learning_starts or not self.ready:
+            return 0
+        first = 0 if self.updates else config.first_updates  # as soon as there is a sequence to train on
+        return first + (config.updates if step % config.every == 0 else 0)
+
+    def train_step(self) -> None:
+        """One gradient step on sequences of the window."""
+        self.window.sample(self.batch["y"], self.batch["a"])
+        self.require_counts(self.batch["y"])
+        self.rows["y"].copy_(torch.from_numpy(self.units.observed(self.batch["y"])))
+        self.rows["a"].copy_(torch.from_numpy(self.units.acted(self.batch["a"])))
+        rows = self.staging.send(self.rows)
+        parts = update(self.online, self.training, rows["y"], rows["a"], self.config.lr, self.config.clip_norm)
+        likelihood, divergence = (part.mean() / self.config.length for part in parts)
+        likelihood = likelihood + float(self.units.log_density.mean())
+        self.sums += torch.stack((likelihood - divergence, likelihood, divergence, torch.ones_like(likelihood)))
+        if self.planning.novelty:
+            self.planning.train(self.belief.mean.cpu().numpy())
+
+    def refit_due(self, step: int) -> bool:
+        config = self.config
+        if not config.refit or config.model.dynamics == "mlp":  # which has no fixed features: it learns by gradients alone
+            return False
+        return step >= config.learning_starts and step % config.refit == 0
+
+    @torch.no_grad()
+    def refit(self) -> None:
+        """Fits the dynamics in closed form to the states that the encoder reads from the whole window, in coordinates that are
+        standard for them; where the grid is now, what was visited is counted anew."""
+        rows, z, variance = self.window_states()
+        for m, seed in enumerate(self.seeds):
+            if self.online.decoder.layers:
+                to = standard(z[m], variance[m])
+                move(self.online, self.belief, m, to, variance[m])
+                z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
+                self.maps[m:m + 1] = [to.alignment(old) for old in self.maps[m:m + 1]]
+            actions, whole = self.units.acted(self.window.action[m, rows[:-1]]), ~self.window.first[m, rows[1:]]
+            refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed)
+        self.planning.recount(z)
+
+    @torch.no_grad()
+    def window_states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The window's rows in the order of time [n], and means and variances of the states [M, n, D] that the encoder reads from
+        them; what a gru carries ends with an episode."""
+        rows = self.window.places()
+        y, first = self.inner(self.window.obs[:, rows]), torch.from_numpy(self.window.first[:, rows]).to(self.device)
+        found = self.online.posterior(y.unsqueeze(2), begins=first.unsqueeze(2))[:2]
+        mean, variance = (part[:, :, 0].cpu().double().numpy() for part in found)
+        return rows, mean, variance
+
+    def fit(self, y: np.ndarray, a: np.ndarray, updates: int) -> np.ndarray:
+        """`updates` gradient steps on given sequences y [E, L, Y], a [E, L, A]; the bound for each step of time before every one,
+        [updates, M]. The optimiser goes on from where it was."""
+        config = self.config
+        seen, done = (part.numpy() for part in as_sequences(self.online, *(torch.tensor(x, dtype=torch.float64) for x in (y, a))))
+        if not self.units.known:
+            self.units.take(seen.reshape(self.members, -1, seen.shape[-1]), seen[0, ..., 0].size)
+        bounds = fit(self.online, self.training, self.inner(seen), self.inner_actions(done), updates, config.batch_size,
+                     config.length, config.lr, config.clip_norm)
+        return bounds.cpu().numpy() + self.units.log_density
+
+    def statistics(self) -> dict[str, float]:
+        """Means since the last call, over members, for each step of time."""
+        *sums, count = self.sums.tolist()
+        self.sums.zero_()
+        return {name: total / count for name, total in zip(STATISTICS, sums, strict=True)} if count else {}
+
+    def exploring(self, step: int) -> dict[str, float]:
+        """For the log: how unsure the belief is."""
+        return {"belief_std": float(self.belief.variance.mean().sqrt())}
+
+    # questions ------------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def field(self, z: np.ndarray, true: bool = False) -> np.ndarray:
+        """The learned dz/dt without action at states [n, D]: [n, D], or [M, n, D] of several members, for the unit of time that
+        `dt` is in. `true`: the states are in the environment's own coordinates, and so is the answer."""
+        if true and not self.maps:
+            raise UserError("The map from the model's coordinates to the environment's own is not known: there is one only where "
+                            "the hidden state is known and the run was evaluated; leave true=True out for the model's own.")
+        z, places = np.asarray(z, np.float64), self.maps if true else self.own
+        size = places[0].matrix.shape[0]
+        if z.ndim != 2 or z.shape[1] != size:
+            raise ValueError(f"States {z.shape} do not fit: give [n, {size}].")
+        dynamics = self.online.dynamics
+        inside = torch.from_numpy(np.stack([place.to_learned(z) for place in places])).to(self.online.flat)[:, None]
+        nothing = self.inner_actions(np.zeros(len(self.low))).expand(self.members, dynamics.models, 1, -1)
+        found = dynamics.drift(inside.expand(-1, dynamics.models, -1, -1).contiguous()) + dynamics.push(nothing)
+        turned = found.mean(1).cpu().double().numpy() @ np.stack([place.matrix.T for place in places])
+        answer = turned * self.units.pace
+        return answer[0] if self.members == 1 else answer
+
+    def encode(self, observations: np.ndarray) -> np.ndarray:
+        """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or [E, T, D], in the model's own
+        coordinates (of observations where the decoder is identity). Of several members M stands in front."""
+        y, one = self.recordings(observations, self.online.observations)
+        with torch.no_grad():
+            found = self.online.posterior(self.inner(y).transpose(1, 2))[0].transpose(1, 2).cpu().double().numpy()
+        return self.answer(np.stack([place.to_true(z) for place, z in zip(self.own, found, strict=True)]), one)
+
+    def forecast(self, observations: np.ndarray, actions: np.ndarray | None, steps: int) -> np.ndarray:
+        """Means of the observations 1 … steps after each moment, [S, steps, Y] or [E, S, steps, Y]: [t, k − 1] foretells
+        observation t + k from those until t. Actions [T', A] or [E, T', A]: a_t follows y_t, and may go on beyond the last
+        observation. S are the moments that have `steps` actions. Of several members M stands in front. A model of recordings
+        without actions takes None for them."""
+        if actions is None:
+            actions = np.zeros((*np.shape(observations)[:-1], 0))
+        y, one = self.recordings(observations, self.online.observations)
+        a, same = self.recordings(actions, self.online.actions)
+        if one != same or y.shape[1] != a.shape[1]:
+            raise ValueError(f"Observations {np.shape(observations)} and actions {np.shape(actions)} are of other episodes.")
+        if not 1 <= steps <= a.shape[2]:
+            raise ValueError(f"{steps} steps ahead need as many actions, and there are {a.shape[2]}.")
+        with torch.no_grad():
+            found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
+        return self.answer(self.units.foretold(found.cpu().double().numpy()), one)
+
+    def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
+        """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""
+        given = np.asarray(rows, np.float64)
+        if given.ndim not in (2, 3) or given.shape[-1] != size or 0 in given.shape[:-1]:
+            raise ValueError(f"Rows {given.shape} do not fit: give [T, {size}] or [E, T, {size}].")
+        whole = given if given.ndim == 3 else given[None]
+        return np.broadcast_to(whole, (self.members, *whole.shape)), given.ndim == 2
+
+    def answer(self, found: np.ndarray, one: bool) -> np.ndarray:
+        found = found[:, 0] if one else found
+        return found[0] if self.members == 1 else found
+
+    # state ----------------------------------------------------------------------------------------------------------------
+
+    def policy_state(self) -> dict[str, Any]:
+        """What questions need."""
+        size = self.config.model.latent
+        maps = self.maps or [Alignment(np.eye(size), np.zeros(size), UNKNOWN)] * self.members
+        parts = zip(*((m.matrix, m.offset, np.zeros((size, 0)) if m.back is None else m.back, m.r2) for m in maps), strict=True)
+        units = {f"units.{name}": value for name, value in self.units.state().items()}
+        return {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
+
+    def state(self) -> dict[str, Any]:
+        """Everything that decides what comes next."""
+        parts = {"training": self.training, "belief": self.belief, "planning": self.planning, "window": self.window}
+        nested = {f"{part}.{name}": value for part, owner in parts.items() for name, value in owner.state().items()}
+        return self.policy_state() | nested | {"seen": self.seen, "begins": self.begins, "sums": self.sums}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """All of `state`, or only what `policy_state` gives."""
+        def part(name: str) -> dict[str, Any]:
+            return {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
+
+        if not part("units"):
+            raise CheckpointError("The checkpoint does not say the units of what was observed: it is of an earlier version of "
+                                  "tenfold, and its model cannot be read in this one. Train it anew.")
+        with torch.no_grad():
+            self.online.flat.copy_(torch.as_tensor(state["online"]))
+        self.units.load_state({name: array_of(value) for name, value in part("units").items()})
+        self.bound(self.units.low, self.units.high)
+        self.planning.aim(self.own)
+        self.maps = maps_of({name: array_of(state[name]) for name in MAP})
+        if "seen" not in state:
+            return
+
+        self.training.load_state(part("training"))
+        self.belief.load_state(part("belief"))
+        for name in ("planning", "window"):
+            getattr(self, name).load_state({k: array_of(v) for k, v in part(name).items()})
+        self.seen[:], self.begins = array_of(state["seen"]), array_of(state["begins"]).astype(np.bool_)
+        self.sums.copy_(torch.as_tensor(state["sums"]))

@@ -1,0 +1,255 @@
+"""Latent dynamics z' ~ N(z + dt·f(z) + dt·G·a, v): f linear, an MLP, or weights on a grid of radial basis functions.
+
+M members (seeds of one experiment) of N models (an ensemble) each are stacked [M, N, …] and computed by one batched product.
+v is a learned diagonal. Nothing derived from a parameter is kept between calls; the grid's centres are constants.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import softplus
+
+from tenfold.core.errors import ConfigError
+from tenfold.core.pairs import pair
+from tenfold.domains.dynamics.config import LatentModel
+from tenfold.nets.blocks import linear
+from tenfold.ops.qlearning import tensor
+
+LEAST_VARIANCE = 1e-6  # softplus of a very negative number is 0, and its logarithm is not finite
+FIRST_VARIANCE = 0.05  # of one step of untrained dynamics
+MOST_CENTRES = 10_000  # grid^latent grows fast; beyond this a plan or a gradient takes seconds
+
+
+def positive(raw: torch.Tensor) -> torch.Tensor:
+    """A variance from a number without bounds."""
+    return softplus(raw) + LEAST_VARIANCE
+
+
+def raw_of(variance: np.ndarray | float) -> np.ndarray:
+    """The numbers that `positive` makes these variances of."""
+    above = np.maximum(np.asarray(variance) - LEAST_VARIANCE, LEAST_VARIANCE)
+    return above + np.log(-np.expm1(-above))
+
+
+def grid_centres(axis: torch.Tensor, latent: int) -> torch.Tensor:
+    """All points of the grid, [P, D]; the last dimension runs fastest."""
+    return torch.cartesian_prod(*[axis] * latent).view(-1, latent)
+
+
+# radial basis functions on a grid -----------------------------------------------------------------------------------------
+
+
+def rbf_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for lead, rows, latent, grid in (((1,), 1, 1, 2), ((2, 3), 5, 2, 4), ((1, 1), 3, 3, 3), ((1, 5), 32, 2, 10)):
+        axis = torch.linspace(-2, 2, grid, dtype=getattr(torch, dtype))
+        yield tensor(rng, dtype, *lead, rows, latent), tensor(rng, dtype, *lead, latent, grid**latent), axis, 4 / (grid - 1)
+
+
+def rbf_features_reference(z, axis, width):
+    """φ_p(z) = exp(−‖z − c_p‖² / 2 width²)."""
+    centres = grid_centres(axis, z.shape[-1])
+    return torch.stack([torch.exp(-(z - c).square().sum(-1) / (2 * width**2)) for c in centres], -1)
+
+
+def feature_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for z, _, axis, width in rbf_examples(rng, dtype):
+        yield z, axis, width
+
+
+def rbf_axes(z: torch.Tensor, axis: torch.Tensor, width: float) -> torch.Tensor:
+    """exp(−(z_d − c)² / 2 width²) for each dimension alone, [..., D, G]: the features are products of these."""
+    return torch.exp((z.unsqueeze(-1) - axis).square() * (-0.5 / width**2))
+
+
+@pair(rbf_features_reference, feature_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"), gradients=(0,))
+def rbf_features(z: torch.Tensor, axis: torch.Tensor, width: float) -> torch.Tensor:
+    """[..., D] -> [..., G^D]. D·G exponentials instead of G^D, since the exponential of a sum is a product."""
+    along = rbf_axes(z, axis, width)
+    product = along[..., 0, :]
+    for d in range(1, z.shape[-1]):
+        product = (product.unsqueeze(-1) * along[..., d, None, :]).flatten(-2)
+    return product
+
+
+def rbf_drift_reference(z, weight, axis, width):
+    """f(z) = W·φ(z)."""
+    return torch.einsum("...dp,...bp->...bd", weight, rbf_features_reference(z, axis, width))
+
+
+@pair(rbf_drift_reference, rbf_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"), gradients=(0, 1))
+def rbf_drift(z: torch.Tensor, weight: torch.Tensor, axis: torch.Tensor, width: float) -> torch.Tensor:
+    """z [..., B, D], weight [..., D, G^D] -> [..., B, D]. Sums over one dimension of the grid after the other, so that the G^D
+    features of a row are never written down."""
+    latent, grid = z.shape[-1], len(axis)
+    along = rbf_axes(z, axis, width).flatten(0, -4)
+    first = weight.reshape(len(along), latent, grid, -1).transpose(1, 2).flatten(2)  # [MN, G, D·G^(D-1)]
+    partial = torch.bmm(along[:, :, 0], first).view(*along.shape[:2], latent, -1)
+    for d in range(1, latent):
+        partial = partial.view(*along.shape[:2], latent, grid, -1)
+        if partial.shape[-1] == 1:
+            partial = (partial.squeeze(-1) * along[:, :, d, None]).sum(-1)
+        else:
+            partial = (partial * along[:, :, d, None, :, None]).sum(-2)
+    return partial.reshape(z.shape)
+
+
+def rbf_slopes(z: torch.Tensor, axis: torch.Tensor, width: float) -> torch.Tensor:
+    """∂φ_p/∂z_d = −(z_d − c_pd)/width² · φ_p,   [..., P, D]."""
+    centres = grid_centres(axis, z.shape[-1])
+    return (centres - z.unsqueeze(-2)) * (rbf_features(z, axis, width) / width**2).unsqueeze(-1)
+
+
+# networks -----------------------------------------------------------------------------------------------------------------
+
+
+def mlp_drift(weights: list[torch.Tensor], biases: list[torch.Tensor], z: torch.Tensor) -> torch.Tensor:
+    """f(z) of layers [M, N, out, in] with tanh between them, [M, N, B, D] -> [M, N, B, D]."""
+    x = z.flatten(0, 1)
+    for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        x = linear(torch.tanh(x) if place else x, weight.flatten(0, 1), bias.flatten(0, 1))
+    return x.view_as(z)
+
+
+def mlp_slopes_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for lead, batch, sizes, actions in (((1, 1), 1, (1, 1), 1), ((2, 3), 5, (2, 4, 2), 2), ((1, 2), 3, (3, 5, 4, 3), 1)):
+        shapes = [(o, i) for i, o in pairwise(sizes)]
+        yield ([tensor(rng, dtype, *lead, *shape) for shape in shapes], [tensor(rng, dtype, *lead, o) for o, _ in shapes],
+               tensor(rng, dtype, *lead, sizes[0], actions), tensor(rng, dtype, *lead, batch, sizes[0]),
+               tensor(rng, dtype, *lead, batch, actions), 0.3)
+
+
+def mlp_slopes_reference(weights, biases, action_weight, z, a, dt):
+    """By autograd, one state after another."""
+    by_state, by_parameter, layers = [], [], len(weights)
+    for m, n, b in np.ndindex(z.shape[:3]):
+        own = [p[m, n] for p in (action_weight, *weights, *biases)]
+
+        def mean(state, *own, action=a[m, n, b]):
+            inner, outer = ([p[None, None] for p in part] for part in (own[1:1 + layers], own[1 + layers:]))
+            return state + dt * (mlp_drift(inner, outer, state[None, None, None])[0, 0, 0] + own[0] @ action)
+        state, *rest = torch.autograd.functional.jacobian(mean, (z[m, n, b], *own))
+        by_state.append(state)
+        by_parameter.append(torch.cat([j.flatten(1) for j in rest], 1))
+    return tuple(torch.stack(found).view(*z.shape[:3], *found[0].shape) for found in (by_state, by_parameter))
+
+
+@pair(mlp_slopes_reference, mlp_slopes_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"))
+def mlp_slopes(weights: list[torch.Tensor], biases: list[torch.Tensor], action_weight: torch.Tensor, z: torch.Tensor,
+               a: torch.Tensor, dt: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of z + dt·(f(z) + G·a): ∂/∂z [M, N, B, D, D] and ∂/∂(G, weights, biases) [M, N, B, D, K], by the chain rule backward
+    through the layers for all states at once; the derivative of tanh is 1 − tanh²."""
+    inputs = [z]
+    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+        inputs.append(torch.tanh(inputs[-1] @ weight.mT + bias.unsqueeze(-2)))
+    unit = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
+    slope = (dt * unit).expand(*z.shape, -1)  # of the mean by what layer l gives, [M, N, B, D, out]
+    by_weight, by_bias = [], []
+    for weight, x in zip(reversed(weights), reversed(inputs), strict=True):
+        by_bias.insert(0, slope)
+        by_weight.insert(0, (slope.unsqueeze(-1) * x[..., None, None, :]).flatten(-2))
+        slope = slope @ weight.unsqueeze(-3)
+        if x is not z:
+            slope = slope * (1 - x.square()).unsqueeze(-2)
+    by_push = (dt * unit[..., None] * a[..., None, None, :]).flatten(-2)
+    return unit + slope, torch.cat((by_push, *by_weight, *by_bias), -1)
+
+
+# the module ---------------------------------------------------------------------------------------------------------------
+
+
+class Dynamics(nn.Module):
+    """N models for each of M members. `weight` [M, N, D, P] holds f of kinds linear (P = D + 1, the last for a constant) and
+    rbf (P = grid^D); an mlp has `weights` and `biases` of its layers. `action_weight` [M, N, D, A] is G."""
+
+    axis: torch.Tensor
+    centres: torch.Tensor
+
+    def __init__(self, config: LatentModel, actions: int, dt: float, members: int) -> None:
+        super().__init__()
+        self.kind, self.dt, self.latent, self.models = config.dynamics, dt, config.latent, config.ensemble
+        lead, latent = (members, config.ensemble), config.latent
+        if self.kind == "rbf" and config.grid**latent > MOST_CENTRES:
+            raise ConfigError("model.grid", f"= {config.grid} in {latent} dimensions makes {config.grid**latent:,} centres: use "
+                              f"{MOST_CENTRES:,} at most, or dynamics mlp.")
+        axis = torch.linspace(-config.span, config.span, config.grid)
+        self.width = 2 * config.span / (config.grid - 1)  # neighbours at one width: their sum is flat to 1 %
+        self.register_buffer("axis", axis, persistent=False)
+        self.register_buffer("centres", grid_centres(axis, latent) if self.kind == "rbf" else axis[:0, None], persistent=False)
+        self.sizes = (latent, *config.hidden, latent) if self.kind == "mlp" else ()
+        self.weights = nn.ParameterList(nn.Parameter(torch.zeros(*lead, o, i)) for i, o in pairwise(self.sizes))
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(*lead, o)) for _, o in pairwise(self.sizes))
+        if self.kind != "mlp":
+            features = config.grid**latent if self.kind == "rbf" else latent + 1
+            self.weight = nn.Parameter(torch.zeros(*lead, latent, features))
+        self.action_weight = nn.Parameter(torch.zeros(*lead, latent, actions))
+        self.raw_variance = nn.Parameter(torch.zeros(*lead, latent))
+
+    def scale(self) -> None:
+        """Turns parameters uniform in [0, 1) into initial values: weights within ±1/√inputs. Actions push the hidden state along
+        its own axes where there are as many of both: its coordinates are free, and this chooses among them."""
+        layers = [*zip(self.weights, self.biases, strict=True)] if self.kind == "mlp" else [(self.weight,)]
+        for layer in layers:
+            bound = layer[0].shape[-1] ** -0.5
+            for parameter in layer:
+                parameter.mul_(2).sub_(1).mul_(bound)
+        latent, actions = self.action_weight.shape[-2:]
+        if latent == actions:
+            self.action_weight.copy_(torch.eye(latent).expand_as(self.action_weight))
+        else:
+            self.action_weight.mul_(2).sub_(1)
+        self.raw_variance.fill_(float(raw_of(FIRST_VARIANCE)))
+
+    def features(self, z: torch.Tensor) -> torch.Tensor:
+        """φ(z) [M, N, B, P] of kinds linear and rbf, whose drift is weight·φ."""
+        if self.kind == "rbf":
+            return rbf_features(z, self.axis, self.width)
+        if self.kind == "linear":
+            return torch.cat((z, torch.ones_like(z[..., :1])), -1)
+        raise TypeError("Dynamics of kind mlp have no fixed features: use linear or rbf.")
+
+    def drift(self, z: torch.Tensor) -> torch.Tensor:
+        """f(z), [M, N, B, D] -> [M, N, B, D]."""
+        if self.kind == "rbf":
+            return rbf_drift(z, self.weight, self.axis, self.width)
+        if self.kind == "linear":
+            weight = self.weight.flatten(0, 1)
+            return linear(z.flatten(0, 1), weight[..., :-1], weight[..., -1]).view_as(z)
+        return mlp_drift([*self.weights], [*self.biases], z)
+
+    def push(self, a: torch.Tensor) -> torch.Tensor:
+        """g(a) = G·a, [M, N, B, A] -> [M, N, B, D]."""
+        return a @ self.action_weight.transpose(-1, -2)
+
+    def variance(self) -> torch.Tensor:
+        """Of one step, [M, N, 1, D]."""
+        return positive(self.raw_variance).unsqueeze(-2)
+
+    def forward(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean [M, N, B, D] and variance [M, N, 1, D] of the next state."""
+        return z + self.dt * (self.drift(z) + self.push(a)), self.variance()
+
+    def jacobian(self, z: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        """∂mean/∂z, [M, N, B, D, D]: row i is the derivative of the mean's number i. Actions push alike everywhere."""
+        if self.kind == "mlp":
+            return self.slopes(z, a)[0]
+        unit = torch.eye(self.latent, dtype=z.dtype, device=z.device)
+        if self.kind == "linear":
+            slope = self.weight[..., None, :, :-1].expand(*z.shape, self.latent)
+        else:
+            slope = self.weight.unsqueeze(-3) @ rbf_slopes(z, self.axis, self.width)
+        return unit + self.dt * slope
+
+    def slopes(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of an mlp: ∂mean/∂z [M, N, B, D, D], and by all that the mean depends on in the order of `parameters()`,
+        [M, N, B, D, K]."""
+        return mlp_slopes([*self.weights], [*self.biases], self.action_weight, z, a, self.dt)
+
+    def predict(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the ensemble says of the next state, z [M, B, D], a [M, B, A] -> mean and variance [M, B, D]. The variance is
+        the mean of the models' variances and the variance of their means."""
+        mean, variance = self(*(x.unsqueeze(1).expand(-1, self.models, -1, -1) for x in (z, a)))
+        return mean.mean(1), variance.mean(1) + mean.var(1, correction=0)

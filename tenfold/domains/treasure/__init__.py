@@ -1,0 +1,1 @@
+"""Gridworlds of several agents who look for treasure."""

@@ -1,0 +1,1 @@
+"""Episodes of fixed policies, and what they say."""

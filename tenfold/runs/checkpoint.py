@@ -1,0 +1,226 @@
+"""Checkpoints: one file with everything but replay rows, which are saved once and appended.
+
+`checkpoints/step-N.safetensors` names the files in `replay/` that hold the rows alive at step N, each with its digest.
+Row files never change, so earlier checkpoints stay whole; they are removed when no kept checkpoint needs them.
+`checkpoints/best.safetensors` is the policy with the best evaluation so far.
+"""
+
+import contextlib
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from tenfold.core.errors import CheckpointError
+from tenfold.memory.replay import Replay
+from tenfold.algorithms.dqn.team_replay import TeamReplay
+from tenfold.runs.files import Arrays, read_arrays, replace_file, write_arrays
+from tenfold.runs.folder import RunFolder
+from tenfold.runs.schema import NOTE, POLICY, Schema
+
+BEST, BEFORE = "best.safetensors", "best-before.safetensors"  # the latter as of the last checkpoint, where it is another
+WEIGHTS = ("agent.online", "agent.target", "agent.norm_")
+
+
+class Place(Protocol):
+    """What is saved: a place where a run happens."""
+
+    step: int
+
+    @property
+    def replay(self) -> Replay | TeamReplay | None: ...
+
+    def state(self) -> dict[str, dict[str, Any]]: ...
+
+
+def flat_state(state: dict[str, dict[str, Any]]) -> Arrays:
+    """Nested parts as one mapping of arrays with dotted names."""
+    return {f"{part}.{name}": value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+            for part, values in state.items() for name, value in values.items()}
+
+
+def nested_state(arrays: Arrays) -> dict[str, dict[str, Any]]:
+    state: dict[str, dict[str, Any]] = {}
+    for dotted, array in arrays.items():
+        part, name = dotted.split(".", 1)
+        state.setdefault(part, {})[name] = torch.from_numpy(array) if part in ("agent", "engine") else array
+    return state
+
+
+def checkpoint_steps(path: Path) -> list[int]:
+    """Of the checkpoints in a run's folder, in order."""
+    return sorted(int(p.stem[len("step-"):]) for p in RunFolder(path).checkpoints.glob("step-*.safetensors")
+                  if re.fullmatch(r"step-[0-9]{12}", p.stem))
+
+
+def require_weights(path: Path, arrays: Arrays) -> None:
+    """Refuses what is no agent's, and weights that nothing can be done with."""
+    if "agent.online" not in arrays or not all("." in name for name in arrays):
+        raise CheckpointError(f"{path} is damaged: it holds no weights of an agent (agent.online).")
+    for name, array in arrays.items():
+        if name.startswith(WEIGHTS) and not np.isfinite(array).all():
+            raise CheckpointError(f"{path} is damaged: its weights are not finite ({name} has "
+                                  f"{array.ravel()[np.argmin(np.isfinite(array))]} at place {np.argmin(np.isfinite(array))}).")
+
+
+def set_aside(path: Path) -> None:
+    path.rename(path.with_name(path.name + ".damaged"))
+
+
+@dataclass
+class Checkpoints:
+    """Writes and finds the checkpoints of one run; remembers which rows are on disk already."""
+
+    folder: RunFolder
+    keep: int
+    heads: np.ndarray | None = None
+    chain: list[dict[str, Any]] = field(default_factory=list)  # row files of the current rows: file, digest, heads at its end
+    saved: int | None = None  # the step whose state is on disk
+
+    def save(self, place: Place, note: dict[str, Any]) -> None:
+        """Raises OSError when the disk refuses; then the previous checkpoint is as it was."""
+        if self.saved == place.step:
+            return
+        chain, heads = self.chain, self.heads
+        if place.replay and (heads is None or not np.array_equal(place.replay.head, heads)):
+            heads = place.replay.head.copy()
+            oldest = heads - place.replay.lane_rows + 1
+            alive = [link for link in chain if (np.array(link["heads"]) >= oldest).any()]
+            chain = [*alive, self.save_rows(place.step, place.replay, heads)]
+        write_arrays(self.path(place.step), flat_state(place.state()),
+                     {"run": self.folder.id, "step": place.step, "rows": chain, **note})
+        self.heads, self.chain, self.saved = heads, chain, place.step
+        (self.folder.checkpoints / BEFORE).unlink(missing_ok=True)
+        self.prune()
+
+    def save_rows(self, step: int, replay: Replay | TeamReplay, heads: np.ndarray) -> dict[str, Any]:
+        """The rows written since the last checkpoint, in a file of their own."""
+        rows = self.folder.rows / f"rows-{step:012d}.safetensors"
+        since = np.zeros_like(heads) if self.heads is None else self.heads
+        about = {"run": self.folder.id, "heads": heads.tolist()}
+        rows.parent.mkdir(exist_ok=True)  # who deletes the rows to save space may go on
+        return {"file": rows.name, "digest": write_arrays(rows, replay.written(since), about), "heads": heads.tolist()}
+
+    def save_best(self, policy_state: dict[str, Any], step: int, score: float) -> None:
+        best, before = (self.folder.checkpoints / name for name in (BEST, BEFORE))
+        if best.exists() and not before.exists():
+            replace_file(before, best.read_bytes())
+        write_arrays(best, flat_state({"agent": policy_state}), {"run": self.folder.id, "step": step, "score": score})
+
+    def forget_best_after(self, step: int) -> None:
+        """A run goes on from `step`: a best policy of a later one, of before it was killed, is not this run's. That of the
+        checkpoint comes back, if there was one."""
+        best, before = (self.folder.checkpoints / name for name in (BEST, BEFORE))
+        with contextlib.suppress(CheckpointError):  # of a damaged one eval says so, to whoever asks for it
+            for path in (best, before):
+                if path.exists() and self.read_state(path, POLICY)[1]["step"] > step:
+                    path.unlink()
+            if before.exists() and not best.exists():
+                before.replace(best)
+        before.unlink(missing_ok=True)
+
+    def prune(self) -> None:
+        """Keeps the latest `keep` checkpoints and the row files they name; sweeps up what a killed process left."""
+        for left in [*self.folder.checkpoints.glob(".*.tmp"), *self.folder.rows.glob(".*.tmp")]:
+            left.unlink(missing_ok=True)
+        steps = self.steps()
+        for step in steps[:-self.keep]:
+            self.path(step).unlink(missing_ok=True)
+        needed = {link["file"] for link in self.chain}
+        for step in steps[-self.keep:-1]:
+            try:
+                needed |= {link["file"] for link in read_arrays(self.path(step))[1]["rows"]}
+            except CheckpointError:
+                return  # leave everything where a person may want to look
+        for rows in self.folder.rows.glob("rows-*.safetensors"):
+            if rows.name not in needed:
+                rows.unlink(missing_ok=True)
+
+    def steps(self) -> list[int]:
+        return checkpoint_steps(self.folder.path)
+
+    def path(self, step: int) -> Path:
+        return self.folder.checkpoints / f"step-{step:012d}.safetensors"
+
+    def read_state(self, path: Path, schema: Schema, step: int | None = None) -> tuple[Arrays, dict[str, Any]]:
+        arrays, note = read_arrays(path, schema=schema)
+        if note["run"] != self.folder.id or step not in (None, note["step"]):
+            raise CheckpointError(f"{path} belongs to another run or another step.")
+        require_weights(path, arrays)
+        return arrays, note
+
+    def read(self, step: int) -> tuple[Arrays, list[Arrays], dict[str, Any]]:
+        """State, replay rows in order, and note of one checkpoint; CheckpointError if any part is not whole."""
+        arrays, note = self.read_state(self.path(step), NOTE, step)
+        rows = [read_arrays(self.folder.rows / link["file"], link["digest"])[0] for link in note["rows"]]
+        return arrays, rows, note
+
+    def latest(self) -> tuple[Arrays, list[Arrays] | None, dict[str, Any], list[str]]:
+        """The newest checkpoint that is whole, and a sentence for each newer one that is not (set aside as *.damaged).
+
+        Where all are whole but for rows they share, the newest without its rows (None): better than nothing at all.
+        """
+        complaints: list[str] = []
+        damaged: list[Path] = []
+        for step in reversed(self.steps()):
+            try:
+                found = self.read(step)
+            except CheckpointError as error:
+                complaints.append(f"{error} It was set aside as {self.path(step).name}.damaged.")
+                damaged.append(self.path(step))
+                continue
+            for path in damaged:
+                set_aside(path)
+            arrays, rows, note = found
+            self.chain = note["rows"]
+            self.heads = np.array(note["rows"][-1]["heads"]) if note["rows"] else None
+            self.saved = None if note["owes_evaluation"] else step
+            return arrays, rows, note, complaints
+        for step in reversed(self.steps()):
+            with contextlib.suppress(CheckpointError):
+                arrays, note = self.read_state(self.path(step), NOTE, step)
+                lost = complaints[0].split(" It was")[0]
+                return arrays, None, note, [f"{lost} The replay memory starts empty, so this resume is not exact."]
+        if complaints:
+            raise CheckpointError(f"No checkpoint of {self.folder.path} is whole: {complaints[0].split(' It was')[0]}")
+        raise CheckpointError(f"{self.folder.path} has no checkpoint yet: start it again with `tenfold train` and --overwrite.")
+
+    def policy(self, which: str) -> tuple[dict[str, torch.Tensor], int]:
+        """The agent's state of `best` (what acting needs), `last` or a step, and the step it was saved at. `last` is the last
+        that is whole; a warning names those after it."""
+        steps = self.steps()
+        if which == "best":
+            path = self.folder.checkpoints / BEST
+            if not path.exists():
+                raise CheckpointError(f"{self.folder.path} has no best checkpoint, since no evaluation ran: use last.")
+        elif which == "last":
+            if not steps:
+                raise CheckpointError(f"{self.folder.path} has no checkpoint yet.")
+            return self.last_policy(steps)
+        elif which.isascii() and which.isdigit() and int(which) in steps:
+            path = self.path(int(which))
+        else:
+            raise CheckpointError(f"--checkpoint {which} is not there: choose best, last or one of {', '.join(map(str, steps))}.")
+        return self.read_policy(path)
+
+    def read_policy(self, path: Path) -> tuple[dict[str, torch.Tensor], int]:
+        arrays, note = self.read_state(path, POLICY)
+        return nested_state(arrays)["agent"], note["step"]
+
+    def last_policy(self, steps: list[int]) -> tuple[dict[str, torch.Tensor], int]:
+        first: CheckpointError | None = None
+        for step in reversed(steps):
+            try:
+                found = self.read_policy(self.path(step))
+            except CheckpointError as error:
+                first = first or error
+                continue
+            if first:
+                print(f"Note: {first} The one of step {step:,} is taken instead.", file=sys.stderr)
+            return found
+        assert first
+        raise first

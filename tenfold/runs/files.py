@@ -1,0 +1,91 @@
+"""Tensor files that are whole or refused: safetensors with a JSON note and a digest in the header, written beside and renamed.
+
+Nothing is pickled. A file is replaced in one step, so a reader sees the old or the new one, never half of one.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from tenfold.core.errors import CheckpointError, UserError
+from tenfold.runs.schema import ANY, Schema, misfit, parsed
+
+FORMAT = "tenfold-1"
+Arrays = dict[str, np.ndarray]
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes to a temporary name in the same folder, reaches the disk, then renames."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def for_writing(path: Path, flag: str) -> Path:
+    """A file that is written after much work; refused before it where that cannot be."""
+    try:
+        new = not path.exists()
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UserError(f"{flag} {path} cannot be written: {error.strerror or error}.") from None
+    return path
+
+
+def digest(arrays: Arrays, note: str) -> str:
+    """Over names, types, shapes, numbers and the note."""
+    total = hashlib.sha256(note.encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        total.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        total.update(array.view(np.uint8).data if array.ndim else array.tobytes())
+    return total.hexdigest()
+
+
+def write_arrays(path: Path, arrays: Arrays, note: dict[str, Any]) -> str:
+    """Returns the digest."""
+    arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    text = json.dumps(note, sort_keys=True)
+    found = digest(arrays, text)
+    replace_file(path, save(arrays, {"format": FORMAT, "note": text, "digest": found}))
+    return found
+
+
+def read_arrays(path: Path, expected: str | None = None, schema: Schema = ANY) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays and the note, or a CheckpointError: missing, foreign, torn or altered, or a note that is not of the schema."""
+    try:
+        with safe_open(path, "numpy") as file:
+            about = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing.") from None
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{path} is damaged or no tenfold file ({' '.join(str(error).split())}).") from None
+    if about.get("format") != FORMAT:
+        raise CheckpointError(f"{path} was not written by tenfold (format {about.get('format')}, expected {FORMAT}).")
+    found = digest(arrays, about.get("note", ""))
+    if found != about.get("digest") or expected not in (None, found):
+        raise CheckpointError(f"{path} is damaged: its contents do not match their checksum.")
+    try:
+        note = parsed(about["note"])
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is damaged: its note cannot be read ({error}).") from None
+    if wrong := misfit(note, schema):
+        raise CheckpointError(f"{path} is damaged: in its note {wrong}.")
+    return arrays, note

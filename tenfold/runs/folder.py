@@ -1,0 +1,170 @@
+"""A run's folder: settings, versions, machine, metrics, checkpoints, replay rows, report."""
+
+import json
+import os
+import platform
+import sys
+import time
+import uuid
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from tenfold.config.schema import read_yaml, to_mapping
+from tenfold.core.errors import UserError
+from tenfold.runs.lock import Claim, claimed_below
+from tenfold.runs.files import replace_file
+from tenfold.runs.names import Numbered, Target, install, settled
+from tenfold.runs.schema import RUN, parsed, read_json
+from tenfold.config.run import Run
+
+PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
+KIND, SEEDS_KIND, COMPARE_KIND = "tenfold-run", "tenfold-seeds", "tenfold-compare"
+
+
+def machine_card() -> dict[str, Any]:
+    """The machine a number was measured on."""
+    model = platform.processor() or platform.machine()
+    memory = 0
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    if hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"cpu": model, "cores": os.cpu_count(), "memory_gb": round(memory / 2**30, 1), "system": platform.platform(),
+            "python": platform.python_version()}
+
+
+def versions() -> dict[str, str]:
+    return {package: version_of(package) for package in PACKAGES}
+
+
+@cache  # reading a package's metadata takes milliseconds, and a resume asks for all of them
+def version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+class RunFolder:
+    """Paths and identity of one run. Inside `with` it is kept to this process; a new one is from its creation on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints, self.rows = path / "checkpoints", path / "replay"
+        self.metrics, self.tensorboard = path / "metrics.jsonl", path / "tensorboard"
+        self.report = path / "report.html"
+        self.about: dict[str, Any] = {}
+        self.claim: Claim | None = None
+
+    def __enter__(self) -> Self:
+        self.claim = self.claim or Claim(self.path)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.claim:
+            self.claim.let_go()
+        self.claim = None
+
+    @property
+    def id(self) -> str:
+        return self.about["id"]
+
+    @classmethod
+    def create(cls, target: Target, run: Run, overwrite: bool = False) -> "RunFolder":
+        """A new folder; one that exists is refused, or removed if it is a run and `overwrite` says so."""
+        about = {"kind": KIND, "id": uuid.uuid4().hex, "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                 "command": sys.argv, "versions": versions(), "machine": machine_card()}
+
+        def fill(made: Path) -> None:
+            folder = cls(made)
+            folder.about = about
+            for part in (folder.checkpoints, folder.rows):
+                part.mkdir()
+            write_settings(made, run)
+            folder.write_about()
+        require_place(target, overwrite)
+        path, claim = install(target, fill)
+        folder = cls(path)
+        folder.about, folder.claim = about, claim
+        return folder
+
+    def write_about(self) -> None:
+        replace_file(self.path / "run.json", json.dumps(self.about, indent=1).encode())
+
+    @classmethod
+    def open(cls, path: Path) -> tuple["RunFolder", Run]:
+        path = settled(path)
+        if not os.path.lexists(path):
+            raise UserError(f"{path} does not exist: `tenfold list` shows the runs below runs/.")
+        if is_compare(path):
+            runs = " or ".join(map(str, sorted(runs_below(path))))
+            raise UserError(f"{path} is a comparison of runs: name one of them, {runs}; the same `tenfold compare` goes on.")
+        if not is_run(path):
+            raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
+        folder = cls(path)
+        folder.about = read_json(path / "run.json", RUN, "put back what was there when the run was trained")
+        if not (path / "config.yaml").is_file():
+            raise UserError(f"{path} has lost its config.yaml and cannot be read.")
+        return folder, Run.of(read_yaml(path / "config.yaml"))
+
+
+def require_place(target: Target, overwrite: bool) -> None:
+    """Refuses a folder that holds something: anything that is not ours, a run unless `overwrite` says so, and one that another
+    process trains. Nor can the folder be replaced in which this process is. A number is always free."""
+    if isinstance(target, Numbered):
+        return
+    path = target
+    if Path.cwd().is_relative_to(path.resolve()):
+        raise UserError(f"{path} is the folder you are in, or holds it: name a folder of the run's own with --out, such as "
+                        f"{path / 'run'}.")
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not (is_run(path) or is_seeds(path)):
+        raise UserError(f"{path} exists and is not a tenfold run: choose another folder with --out.")
+    if not overwrite:
+        raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, replace it with "
+                        "--overwrite (in Python overwrite=True), or choose another folder with --out.")
+    with claimed_below(path):
+        """Nobody else is there."""
+
+
+def write_settings(path: Path, run: Run) -> None:
+    replace_file(path / "config.yaml", yaml.safe_dump(to_mapping(run), sort_keys=False).encode())
+
+
+def is_run(path: Path) -> bool:
+    return is_kind(path / "run.json", KIND)
+
+
+def is_seeds(path: Path) -> bool:
+    """Whether the folder holds many seeds of one experiment (record/seeds.py)."""
+    return is_kind(path / "seeds.json", SEEDS_KIND)
+
+
+def is_compare(path: Path) -> bool:
+    """Whether the folder holds a comparison of policies (compare.py)."""
+    return is_kind(path / "compare.json", COMPARE_KIND)
+
+
+def is_kind(path: Path, kind: str) -> bool:
+    """Whether a file says that its folder is of this kind; whether the rest of it is whole is another question."""
+    try:
+        about = parsed(path.read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(about, dict) and about.get("kind") == kind
+
+
+def runs_below(path: Path) -> list[Path]:
+    """Runs in a folder, the one written to last in front."""
+    found = [p.parent for p in path.glob("**/run.json") if is_run(p.parent)] if path.is_dir() else []
+    return sorted(found, key=last_written, reverse=True)
+
+
+def last_written(path: Path) -> float:
+    return max(f.stat().st_mtime for f in (path / "run.json", path / "metrics.jsonl", path / "checkpoints") if f.exists())

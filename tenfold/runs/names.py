@@ -1,0 +1,118 @@
+"""The folder runs/: where a run goes that was not told where, and which one was started last."""
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from threading import get_native_id
+
+from tenfold.core.errors import UserError
+from tenfold.runs.lock import Claim, claimed_below
+
+RUNS = Path("runs")
+LATEST = "latest"
+SEVERAL = ("seeds.json", "compare.json")  # what a folder of several runs holds
+TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # said by `rename` where something is there already
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """The first free one of PATH, PATH-2, PATH-3, …"""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[Path]:
+        yield self.path
+        for number in count(2):
+            yield self.path.with_name(f"{self.path.name}-{number}")
+
+
+Target = Path | Numbered
+
+
+def destination(out: str | Path, name: str, overwrite: bool) -> Target:
+    """Where a new run goes: `out`, or without it a folder of its own below runs/, which `overwrite` says to replace."""
+    if out:
+        path = settled(Path(out))
+        return path.resolve() if path.is_symlink() else path
+    return RUNS / name if overwrite else Numbered(RUNS / name)
+
+
+def named_after(env: str) -> str:
+    """An environment's id as a folder may be called."""
+    return env.split("(")[0].replace("/", "-").replace(":", "-")
+
+
+def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, Claim]:
+    """A new folder, claimed: `fill` writes it under a hidden name, so that it is whole when it comes to its place, and before
+    what was there goes. Of two that want the same number one gets the next."""
+    first = target.path if isinstance(target, Numbered) else target
+    made = first.absolute()
+    made = made.with_name(f".{made.name}.{os.getpid()}-{get_native_id()}.new")  # threads may train side by side
+    try:
+        with claimed_below(first) if isinstance(target, Path) else contextlib.nullcontext():
+            made.mkdir(parents=True)
+            fill(made)
+            claim = Claim(made)  # it stays with the folder when that is renamed
+            path = moved(made, target)
+    except OSError as error:
+        shutil.rmtree(made, ignore_errors=True)
+        raise UserError(f"{first} cannot be written: {error.strerror or error}.") from None
+    turn_latest(path)
+    return path, claim
+
+
+def moved(made: Path, target: Target) -> Path:
+    if isinstance(target, Path):
+        replaced = made.with_suffix(".old")
+        if target.exists():
+            target.rename(replaced)  # whole or not at all
+        try:
+            path = made.rename(target)
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                replaced.rename(target)
+            raise
+        shutil.rmtree(replaced, ignore_errors=True)
+        return path
+    for path in target:
+        try:
+            return made.rename(path)
+        except OSError as error:
+            if error.errno not in TAKEN:
+                raise
+    raise AssertionError("numbers do not end")
+
+
+def turn_latest(path: Path) -> None:
+    """Makes runs/latest a link to a run below runs/ that starts, where links can be made. One of several is no run of its own."""
+    link, run = RUNS.absolute() / LATEST, path.absolute()
+    if not run.is_relative_to(link.parent) or any((run.parent / name).exists() for name in SEVERAL):
+        return
+    turned = link.with_name(f".{LATEST}.{os.getpid()}-{get_native_id()}")
+    with contextlib.suppress(OSError):
+        turned.unlink(missing_ok=True)
+        turned.symlink_to(run.relative_to(link.parent), target_is_directory=True)
+        try:
+            turned.replace(link)
+        finally:
+            turned.unlink(missing_ok=True)
+
+
+def latest() -> Path | None:
+    """The run that runs/latest names, if it is still there."""
+    path = settled(RUNS / LATEST)
+    return path if any((path / name).exists() for name in ("run.json", *SEVERAL)) else None
+
+
+def settled(path: Path) -> Path:
+    """The run itself where runs/latest leads to it: the link may be turned while somebody works there."""
+    if LATEST not in path.parts:
+        return path
+    found = path.resolve()
+    here = Path.cwd()
+    return found.relative_to(here) if not path.is_absolute() and found.is_relative_to(here) else found

@@ -1,0 +1,100 @@
+"""Figures over training: returns and losses, and rewards by component."""
+
+import re
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from tenfold.runs.metrics import WINDOW
+from tenfold.runs.figures import new_figure
+
+TITLE = 95  # characters of a title's line on a figure 9 inches wide
+Course = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # steps, middle, and the band from low to high
+PARTS = ("reward/", "action/")
+
+
+def entitle(axes: Any, text: str) -> None:
+    """A title of several lines if need be, broken between an environment's arguments."""
+    axes.set_title(textwrap.fill(re.sub(r",\s*", ", ", text), TITLE), fontsize=10)
+
+
+def returns_figure(rows: list[dict[str, Any]], title: str, policy: str = "greedy") -> Any:
+    """Returns of training and of evaluations; below them what the learner minimised, where it says so."""
+    losses = loss_columns(rows)
+    figure = new_figure(9, 6 if losses else 4)
+    panels = figure.subplots(1 + bool(losses), 1, sharex=True, height_ratios=(2, 1)[:1 + bool(losses)], squeeze=False)[:, 0]
+    above = panels[0]
+    episodes = [(r["step"], r["return"]) for r in rows if r["kind"] == "episode"]
+    if episodes:
+        step, returned = np.array(episodes).T
+        above.plot(step, returned, ".", color="0.8", markersize=3, label="training episode")
+        total = np.cumsum(np.concatenate([[0.0], returned]))
+        first = np.maximum(np.arange(1, len(returned) + 1) - WINDOW, 0)
+        mean = (total[1:] - total[first]) / (np.arange(1, len(returned) + 1) - first)
+        above.plot(step, mean, color="C0", label=f"mean of {WINDOW} training episodes")
+    evaluated = [(r["step"], r["mean_return"], r["std_return"]) for r in rows if r["kind"] == "eval"]
+    if evaluated:
+        step, mean, deviation = np.array(evaluated).T
+        above.errorbar(step, mean, deviation, color="C3", marker="o", capsize=3,
+                       label=f"evaluation ({policy}, ± one deviation)")
+    above.set_ylabel("return")
+    entitle(above, title)
+    if above.get_legend_handles_labels()[0]:
+        above.legend(loc="best", fontsize=8)
+    if losses:
+        plot_losses(panels[1], losses)
+    panels[-1].set_xlabel("environment steps")
+    return figure
+
+
+def loss_columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Steps and the two curves of the lower panel: loss and Q of Q-learning, or the two losses of a policy with values."""
+    for names in (("loss", "q"), ("value_loss", "policy_loss")):
+        found = [[r["step"], *(r[name] for name in names)] for r in rows if r["kind"] == "train" and all(n in r for n in names)]
+        if found:
+            return dict(zip(("step", *names), np.array(found, np.float64).T, strict=True))
+    return {}
+
+
+def plot_losses(axes: Any, losses: dict[str, np.ndarray]) -> None:
+    step, (name, left), (other, right) = losses["step"], *list(losses.items())[1:]
+    axes.plot(step, np.maximum(left, 1e-12), color="C1")
+    axes.set(yscale="log")
+    axes.set_ylabel(name.replace("_", " "), color="C1")
+    beside = axes.twinx()
+    beside.plot(step, right, color="C2")
+    beside.set_ylabel("mean Q of actions taken" if other == "q" else other.replace("_", " "), color="C2")
+
+
+def part_names(rows: list[dict[str, Any]]) -> list[str]:
+    """Columns of rewards by component and of the action's numbers."""
+    last = next((row for row in reversed(rows) if row["kind"] == "train" and any(n.startswith(PARTS) for n in row)), {})
+    return [name for name in last if name.startswith(PARTS) and not name.endswith("/std")]
+
+
+def course_of(rows: list[dict[str, Any]], name: str) -> Course:
+    """A part's mean over training, with a band of one deviation."""
+    own = [row for row in rows if row["kind"] == "train" and name in row]
+    step, mean = (np.array([row[key] for row in own], np.float64) for key in ("step", name))
+    spread = np.array([row.get(f"{name}/std", 0.0) for row in own])
+    return step, mean, mean - spread, mean + spread
+
+
+def parts_figure(courses: dict[str, Course], band: str) -> Any:
+    """A panel for each reward component, without its weight, and for each number of the action."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+    lines = -(-len(courses) // 3)
+    figure = new_figure(10, 1.7 * lines + 0.4)
+    for place, (name, (step, middle, low, high)) in enumerate(courses.items()):
+        axes = figure.add_subplot(lines, 3, place + 1)
+        colour = "C0" if name.startswith("reward/") else "C2"
+        axes.fill_between(step, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(step, middle, color=colour)
+        axes.set_title(name.replace("/", ": "), fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    figure.supxlabel("environment steps", fontsize=9)
+    figure.supylabel(f"a step's mean, components without weights ({band})", fontsize=9)
+    return figure

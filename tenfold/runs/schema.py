@@ -1,0 +1,150 @@
+"""What stands in the files of a run's folder, as tables: key -> what must be there. Whatever is read goes through `misfit`.
+
+A table is written as a dict: a key that ends in `?` may be missing, `...` stands for all keys that are not named (which may
+otherwise hold anything). A list of one kind stands for a list of any length.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Union
+
+from tenfold.core.errors import UserError
+
+MOST = 1e100  # of any number, up and down: beyond it sums and pictures overflow
+LARGEST = 2**63 - 1  # of a count
+SHOWN = 40  # characters of a value in a sentence
+DEPTH = 50  # of tables in tables; nothing of ours comes near it
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Something that is no table and no list, in words and as a question."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+
+Schema = Union[Kind, "list[Schema]", "dict[Any, Schema]"]
+
+
+def is_number(value: Any) -> bool:
+    return type(value) in (int, float) and -MOST <= value <= MOST  # neither holds for what is not a number
+
+
+def is_name(value: Any) -> bool:
+    return isinstance(value, str) and value not in ("", ".", "..") and os.path.basename(value) == value and "\0" not in value
+
+
+NUMBER = Kind("a finite number", is_number)
+POSITIVE = Kind("a number from 0 on", lambda value: is_number(value) and value >= 0)
+WHOLE = Kind("a whole number from 0 on", lambda value: type(value) is int and 0 <= value <= LARGEST)
+COUNT = Kind("a whole number from 1 on", lambda value: type(value) is int and 1 <= value <= LARGEST)
+SHARE = Kind("a number from 0 to 1", lambda value: is_number(value) and 0 <= value <= 1)
+TEXT = Kind("text", lambda value: isinstance(value, str))
+NAME = Kind("a file's name without a folder", is_name)
+FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+PAIR = Kind("two words, the old and the new",
+            lambda value: isinstance(value, list) and len(value) == 2 and all(isinstance(word, str) for word in value))
+ANY = Kind("anything", lambda value: True)
+
+
+def maybe(kind: Kind) -> Kind:
+    return Kind(f"{kind.words} or null", lambda value: value is None or kind.fits(value))
+
+
+def filled(kind: Kind) -> Kind:
+    return Kind(f"a list, not empty, each {kind.words}",
+                lambda value: isinstance(value, list) and bool(value) and all(map(kind.fits, value)))
+
+
+def misfit(value: Any, schema: Schema, key: str = "") -> str:
+    """What does not fit, such as `sessions[0].from_step is [] and must be a whole number from 0 on`; empty where all does."""
+    if isinstance(schema, Kind):
+        return "" if schema.fits(value) else f"{key or 'it'} is {shown(value)} and must be {schema.words}"
+    if isinstance(schema, list):
+        if not isinstance(value, list):
+            return f"{key or 'it'} is {shown(value)} and must be a list"
+        return next(filter(None, (misfit(each, schema[0], f"{key}[{i}]") for i, each in enumerate(value))), "")
+    if not isinstance(value, dict):
+        return f"{key or 'it'} is {shown(value)} and must be a table of keys and values"
+    named = {name.removesuffix("?"): kind for name, kind in schema.items() if name is not ...}
+    for name, kind in named.items():
+        if name not in value and f"{name}?" not in schema:
+            return f"{key}{'.' * bool(key)}{name} is missing"
+        if name in value and (found := misfit(value[name], kind, f"{key}{'.' * bool(key)}{name}")):
+            return found
+    rest = schema.get(..., ANY)
+    others = (misfit(own, rest, f"{key}{'.' * bool(key)}{name}") for name, own in value.items() if name not in named)
+    return next(filter(None, others), "")
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence shows it, cut where it is long."""
+    whole = {dict: "a table", list: "a list"}.get(type(value)) if value else None
+    words = whole or json.dumps(value)
+    return words if len(words) <= SHOWN else f"{words[:SHOWN]}…"
+
+
+def parsed(text: str | bytes) -> Any:
+    """JSON of any content; ValueError for what is none, or is nested deeper than anything of ours."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    levels = [value]
+    for _ in range(DEPTH):
+        levels = [own for level in levels if isinstance(level, dict | list) for own in
+                  (level.values() if isinstance(level, dict) else level)]
+        if not levels:
+            return value
+    raise ValueError("it is nested too deeply")
+
+
+def read_json(path: Path, schema: Schema, advice: str) -> Any:
+    """What a file of a run's folder holds; UserError where it cannot be read, or holds something else."""
+    try:
+        value = parsed(path.read_text())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}): {advice}.") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({' '.join(str(error).split())}): {advice}.") from None
+    if found := misfit(value, schema):
+        raise UserError(f"{path}: {found}; {advice}.")
+    return value
+
+
+# the files ----------------------------------------------------------------------------------------------------------
+
+MACHINE: Schema = {"versions": {...: TEXT}, "machine": {}}
+RUN: Schema = {"kind": TEXT, "id": TEXT, **MACHINE, "sessions?": [
+    {"from_step": WHOLE, "engine": TEXT, "device": TEXT, "where": TEXT, "verify?": TEXT,
+     "changed?": {...: PAIR}}]}
+SEEDS: Schema = {"kind": TEXT, "seeds": filled(WHOLE), **MACHINE, "changes?": {}}
+COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}
+
+# notes of checkpoints: `run` and `step` in all of them, the rest in those that a run goes on from
+POLICY: Schema = {"run": TEXT, "step": WHOLE}
+NOTE: Schema = {**POLICY, "rows": [{"file": NAME, "digest": TEXT, "heads": filled(WHOLE)}], "metrics_bytes": WHOLE,
+                "seconds": POSITIVE, "best": maybe(NUMBER), "best_success?": NUMBER, "reached?": WHOLE,
+                "owes_evaluation": FLAG, "settings": {}}
+PORTRAIT: Schema = {"members?": WHOLE, "seed?": WHOLE}
+
+# rows of metrics, by kind
+ROWS: dict[str, Schema] = {
+    "episode": {"step": WHOLE, "return": NUMBER, "length": WHOLE, "success?": FLAG},
+    "train": {"step": WHOLE, "updates": WHOLE, ...: NUMBER, "kind": TEXT,
+              "timing": {"steps_per_second?": NUMBER, "shares?": {...: NUMBER}}},
+    "eval": {"step": WHOLE, "episodes": COUNT, "mean_return": NUMBER, "std_return": POSITIVE, "kind": TEXT,
+             "success_rate?": SHARE, "steps_to_goal?": maybe(NUMBER), ...: NUMBER},
+    "fit": {"step": WHOLE, "score": NUMBER, "elbo": NUMBER, "elbos": filled(NUMBER), "field_error?": NUMBER,
+            "field_errors?": filled(NUMBER), "r2": filled(NUMBER), "r2s": [filled(NUMBER)], "arx_r2?": filled(NUMBER)}}
+
+# what `tenfold eval` leaves for the report
+MAKESPANS: Schema = {"samples": WHOLE, "best_makespan": NUMBER, "greedy_makespan": NUMBER, "optimum": maybe(NUMBER),
+                     "untrained_best_makespan": NUMBER, "rules": {...: NUMBER}}
+SUCCESSES: dict[Any, Schema] = {"success_rate": NUMBER, "episodes": WHOLE, "steps_to_goal": maybe(NUMBER)}
+EPISODES: Schema = {**SUCCESSES, "where": TEXT, "step": WHOLE, "seed": WHOLE, "policy": TEXT, "rounding": TEXT,
+                    "yardsticks": {...: SUCCESSES}}

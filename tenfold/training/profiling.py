@@ -1,0 +1,144 @@
+"""Where the time goes: rounds of training with every stage timed, engine by engine, and a trace for chrome://tracing."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter_ns
+
+from rich.console import Console
+from rich.table import Table
+
+from tenfold.config.run import Run
+from tenfold.core.errors import UserError
+from tenfold.core.timing import Clock
+from tenfold.training.learners import Place, make_place
+from tenfold.training.loop import prepare, warm_up
+
+MOST_EVENTS = 50_000  # of a trace; more and no browser opens it
+
+
+class EventClock(Clock):
+    """A clock that keeps every lap: stage, start and duration in nanoseconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.laps: list[tuple[str, int, int]] = []
+
+    def lap(self, stage: str, scale: int = 1) -> None:
+        start = self.before
+        super().lap(stage, scale)
+        self.laps.append((stage, start, self.before - start))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Rounds of one engine: calls and nanoseconds by stage, and the time of whole rounds (`other` is what no stage covers)."""
+
+    engine: str
+    steps: int
+    seconds: float
+    laps: list[tuple[str, int, int]]
+
+    def stages(self) -> dict[str, tuple[int, float]]:
+        """Calls and seconds by stage, the costliest first."""
+        found: dict[str, tuple[int, float]] = {}
+        for stage, _, duration in self.laps:
+            calls, spent = found.get(stage, (0, 0.0))
+            found[stage] = calls + 1, spent + duration / 1e9
+        covered = sum(spent for _, spent in found.values())
+        found["other"] = 0, max(self.seconds - covered, 0.0)
+        return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+
+    @property
+    def us_per_step(self) -> float:
+        return self.seconds / self.steps * 1e6
+
+
+def engines_for(run: Run, asked: str | None) -> list[str]:
+    """Those that were asked for, each of which must fit before the first is measured; else the reference, and what is chosen
+    where nobody asks."""
+    wanted = [engine.strip() for engine in asked.split(",")] if asked else ["plain", "auto"]
+    found = []
+    for engine in wanted:
+        with closing(make_place(replace(run, engine=engine))) as place:
+            found.append(place.engine_name)
+    return list(dict.fromkeys(found))
+
+
+@contextmanager
+def learning(run: Run, engine: str, by_stage: bool = False, quiet: bool = False) -> Iterator[Place]:
+    """The place of a run whose learning has started; `by_stage`: every round is timed, stage by stage."""
+    run = replace(run, engine=engine)
+    prepare(run)
+    with closing(make_place(run)) as place:
+        if by_stage:
+            place.time_every_round()
+        warm_up(place, quiet)
+        while place.agent.updates == 0:
+            if place.step >= run.steps:
+                raise UserError(f"There is no update in {run.steps:,} steps of this run, so nothing to profile: lower "
+                                "agent.learning_starts (of ppo agent.horizon), or raise steps.")
+            place.round()
+        yield place
+
+
+def stretch(place: Place, steps: int) -> tuple[int, float]:
+    """Trains for `steps` environment steps; how many they were, and the seconds they took."""
+    first, start = place.step, perf_counter_ns()
+    while place.step < first + steps:
+        place.round(first + steps)
+    return place.step - first, (perf_counter_ns() - start) / 1e9
+
+
+def steps_per_second(run: Run, engine: str, steps: int) -> float:
+    """The rate of a short stretch of training, past the start of learning."""
+    with learning(run, engine) as place:
+        done, seconds = stretch(place, steps)
+    return done / seconds
+
+
+def profile_run(run: Run, engine: str, steps: int, quiet: bool = False) -> Profile:
+    """Times `steps` environment steps by stage, past the start of learning."""
+    with learning(run, engine, by_stage=True, quiet=quiet) as place:
+        clock = place.clock = EventClock()
+        done, seconds = stretch(place, steps)
+    return Profile(place.engine_name, done, seconds, clock.laps)
+
+
+def write_trace(profiles: list[Profile], path: Path) -> None:
+    """Chrome's trace format: an engine is a process, a stage an event."""
+    events: list[dict[str, object]] = []
+    for number, profile in enumerate(profiles):
+        events.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": profile.engine}})
+        origin = profile.laps[0][1]
+        events += [{"name": stage, "ph": "X", "pid": number, "tid": 0, "ts": (start - origin) / 1e3, "dur": duration / 1e3}
+                   for stage, start, duration in profile.laps[:MOST_EVENTS]]
+    path.write_text(json.dumps({"traceEvents": events}))
+
+
+def show_profiles(profiles: list[Profile]) -> None:
+    """A table for each engine, and how many times faster the others are than the first."""
+    for found in profiles:
+        table = Table("stage", "calls", "total s", "mean µs", "share",
+                      title=f"{found.engine}: {found.us_per_step:.1f} µs an environment step")
+        for stage, (calls, spent) in found.stages().items():
+            table.add_row(stage, f"{calls:,}" if calls else "", f"{spent:.3f}", f"{spent / calls * 1e6:.1f}" if calls else "",
+                          f"{spent / found.seconds:.1%}")
+        Console(width=None if sys.stdout.isatty() else 120).print(table)
+    first = profiles[0]
+    for other in profiles[1:]:
+        print(f"{other.engine} takes {first.us_per_step / other.us_per_step:.1f} times less than {first.engine} a step, stages "
+              "timed one by one; in a run a round of the fused engine is one call.")
+
+
+def verdict(profiles: list[Profile]) -> str:
+    """One sentence that names the largest cost."""
+    fastest = min(profiles, key=lambda p: p.us_per_step)
+    stage, (_, spent) = next(iter(fastest.stages().items()))
+    what = {"env": "the environment itself", "other": "Python between the stages"}.get(stage, stage)
+    share = spent / fastest.seconds
+    return (f"With the {fastest.engine} engine the largest cost is {what}: {share:.0%} of {fastest.us_per_step:.1f} µs a step; "
+            f"were it free, a run would be {1 / max(1 - share, 1e-9):.1f} times as fast.")

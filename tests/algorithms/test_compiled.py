@@ -1,0 +1,43 @@
+"""The compiled engine in lockstep with the plain one, where the fused engine cannot go: convolutions and noisy layers."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from tenfold.algorithms.dqn.compiled import CompiledEngine
+from tenfold.algorithms.dqn.learner import Serial
+from tenfold.config.run import Run
+from tenfold.core.errors import ConfigError
+
+# torch.compile itself uses what PyTorch has deprecated
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+CONVOLUTION: dict[str, object] = {"net": {"encoder": "small", "hidden": [16]}}
+IMPLICIT: dict[str, object] = {"net": {"encoder": "mlp", "hidden": [16]}, "distribution": "implicit(5, 4, cosines=8, acting=6)"}
+
+
+# what C++ makes of a graph is PyTorch's, and takes long
+@pytest.mark.parametrize(("backend", "option"), [
+    ("aot_eager", IMPLICIT), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        ("aot_eager", CONVOLUTION), ("inductor", IMPLICIT), ("inductor", CONVOLUTION)))], ids=str)
+def test_an_update_equals_the_plain_engines(option: dict[str, object], backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    agent = {"batch_size": 8, "capacity": 500, "learning_starts": 100, **option,
+             "explore": "noisy", "replay": "prioritized", "clip_norm": 0.5, "double": True, "dueling": True, "accumulate": 2,
+             "target": "polyak(0.1)", "lr": "linear(1e-3, 1e-4, 300)"}
+    place = Serial(Run.of({"env": "tenfold/Catch-v0", "engine": "compiled", "verify": 1, "agent": agent}))
+    assert isinstance(place.engine, CompiledEngine) and "torch.compile" in place.engine_choice
+    while place.agent.updates < 60:
+        place.round()
+    assert place.lockstep is not None
+    assert place.lockstep.compared + place.lockstep.ties == 60 and place.lockstep.ties <= 1
+    assert place.lockstep.largest < 1e-5
+    assert set(place.engine.statistics()) == {"loss", "q", "td_error", "grad_norm"}
+
+
+def test_without_a_compiler_it_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(ConfigError, match=r"C\+\+ compiler"):
+        Serial(Run.of({"engine": "compiled"}))
