@@ -35,6 +35,7 @@ test-cuda: install
 
 lint: install
 	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
 	$(RUN)/pyright
 	$(RUN)/python bench/readme.py --check
 

@@ -1,4 +1,5 @@
-"""What the adapter adds to an environment step: the same actions and episode seeds, the environment alone and behind it."""
+"""What the adapter adds to an environment step: the same actions and episode seeds, the environment
+alone and behind it."""
 
 from statistics import median
 
@@ -19,7 +20,9 @@ def compare(name: str, num_envs: int) -> dict[str, object]:
     alone = [make_env(name) for _ in range(num_envs)]
     for env in alone:
         env.reset(seed=1)
-    vector = gym.vector.SyncVectorEnv([lambda: make_env(name)] * num_envs, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    vector = gym.vector.SyncVectorEnv(
+        [lambda: make_env(name)] * num_envs, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP
+    )
     vector.reset(seed=0)
 
     def environment() -> int:
@@ -41,14 +44,24 @@ def compare(name: str, num_envs: int) -> dict[str, object]:
             vector.step(row)
         return STEPS
 
-    times = turns({"environment": environment, "adapter": adapter, "SyncVectorEnv": gymnasium_vector}, 201)
+    times = turns(
+        {"environment": environment, "adapter": adapter, "SyncVectorEnv": gymnasium_vector}, 201
+    )
     found = {way: median(t) for way, t in times.items()}
     # of neighbouring turns, since the machine's pace drifts by more than what is measured
     overhead = median(a - e for a, e in zip(times["adapter"], times["environment"], strict=True))
-    return {"name": "adapter", "setting": {"env": name, "num_envs": num_envs}, "environment_us": round(found["environment"], 2),
-            "adapter_us": round(found["adapter"], 2), "sync_vector_us": round(found["SyncVectorEnv"], 2),
-            "overhead_us": round(overhead, 2), "bar_us": 2.0}
+    return {
+        "name": "adapter",
+        "setting": {"env": name, "num_envs": num_envs},
+        "environment_us": round(found["environment"], 2),
+        "adapter_us": round(found["adapter"], 2),
+        "sync_vector_us": round(found["SyncVectorEnv"], 2),
+        "overhead_us": round(overhead, 2),
+        "bar_us": 2.0,
+    }
 
 
 if __name__ == "__main__":
-    write("adapter", [compare(name, n) for name in ("CartPole-v1", "MountainCar-v0") for n in (1, 8)])
+    write(
+        "adapter", [compare(name, n) for name in ("CartPole-v1", "MountainCar-v0") for n in (1, 8)]
+    )

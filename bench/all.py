@@ -1,4 +1,5 @@
-"""Every benchmark into bench/results, then the tables of README.md and docs.    python bench/all.py [--peers] [NAME …]"""
+"""Every benchmark into bench/results, then the tables of README.md and docs.    python bench/all.py
+[--peers] [NAME …]"""
 
 import subprocess
 import sys

@@ -1,11 +1,14 @@
 """What colonies learn, on substrates that no training saw, into bench/results/durotaxis.json.
 
-    python bench/durotaxis.py RUN [RUN …]      folders of trained runs, one for each seed, such as runs/durotaxis/seed-*
+    python bench/durotaxis.py RUN [RUN …]      folders of trained runs, one for each seed, such as
+    runs/durotaxis/seed-*
 
-Each run's best checkpoint plays EPISODES episodes of seeds far from its own: a policy trained on `random` substrates is tried on
-linear and exponential ones, one trained on `bend` on other bends; as its settings say (greedy or sampled) and, in mode ratio,
-with deletions rounded down. Yardsticks: the same network before training on the same episodes, the best constant action of a grid
-search and the scripted follower. A run's rows replace those of the same substrate, mode and seed; other rows stay.
+Each run's best checkpoint plays EPISODES episodes of seeds far from its own: a policy trained on
+`random` substrates is tried on linear and exponential ones, one trained on `bend` on other bends;
+as its settings say (greedy or sampled) and, in mode ratio, with deletions rounded down. Yardsticks:
+the same network before training on the same episodes, the best constant action of a grid search and
+the scripted follower. A run's rows replace those of the same substrate, mode and seed; other rows
+stay.
 """
 
 import argparse
@@ -44,10 +47,27 @@ def rows_of(path: Path) -> list[Row]:
         for floor in (False, True) if mode == "ratio" else (False,):
             env = Deployment(substrate=substrate, deterministic=floor).env(run.env)
             for yardstick, agent in players.items():
-                score = play_agent(env, agent, judged_by(agent, run.eval_policy), EPISODES, SEED, limit=run.episode_limit)
-                row = {"trained_on": trained_on, "mode": mode, "seed": run.seed, "steps": 0 if yardstick else steps,
-                       "substrate": substrate, "policy": run.eval_policy, "rounding": "floor" if floor else "stochastic",
-                       "episodes": EPISODES, "success": score.success_rate, "steps_to_goal": score.steps_to_goal, "env": env}
+                score = play_agent(
+                    env,
+                    agent,
+                    judged_by(agent, run.eval_policy),
+                    EPISODES,
+                    SEED,
+                    limit=run.episode_limit,
+                )
+                row = {
+                    "trained_on": trained_on,
+                    "mode": mode,
+                    "seed": run.seed,
+                    "steps": 0 if yardstick else steps,
+                    "substrate": substrate,
+                    "policy": run.eval_policy,
+                    "rounding": "floor" if floor else "stochastic",
+                    "episodes": EPISODES,
+                    "success": score.success_rate,
+                    "steps_to_goal": score.steps_to_goal,
+                    "env": env,
+                }
                 found.append(({"yardstick": yardstick} if yardstick else {}) | row)
                 print(json.dumps(found[-1]), flush=True)
     return found
@@ -58,11 +78,22 @@ def scripted_rows() -> list[Row]:
     for substrate in ("linear", "exponential", "bend"):
         for mode in ("ratio", "nodes"):
             env = f"tenfold/Durotaxis-v0(mode={mode},substrate={substrate})"
-            policies = {"follower": follower_policy} | ({"constant": constant_policy(STEADY)} if mode == "ratio" else {})
+            policies = {"follower": follower_policy} | (
+                {"constant": constant_policy(STEADY)} if mode == "ratio" else {}
+            )
             for name, policy in policies.items():
                 score = play(DurotaxisEnvironments(env, 64, SEED), policy, SCRIPTED)
-                rows.append({"yardstick": name, "mode": mode, "substrate": substrate, "episodes": score.episodes,
-                             "success": score.success, "steps_to_goal": score.steps, "env": env})
+                rows.append(
+                    {
+                        "yardstick": name,
+                        "mode": mode,
+                        "substrate": substrate,
+                        "episodes": score.episodes,
+                        "success": score.success,
+                        "steps_to_goal": score.steps,
+                        "env": env,
+                    }
+                )
     return rows
 
 
@@ -74,19 +105,33 @@ def owner(row: Row) -> tuple[Any, ...]:
 
 
 def merged(old: list[Row], new: list[Row]) -> list[Row]:
-    """All of the new rows, and the old ones of other runs; runs by mode, substrate and seed, then scripted policies."""
+    """All of the new rows, and the old ones of other runs; runs by mode, substrate and seed, then
+    scripted policies."""
     given = {owner(row) for row in new}
 
     def place(row: Row) -> tuple[Any, ...]:
-        runs = (row["mode"] == "nodes", row["trained_on"] != "random", row["trained_on"], row["seed"]) if "seed" in row else ()
+        runs = (
+            (row["mode"] == "nodes", row["trained_on"] != "random", row["trained_on"], row["seed"])
+            if "seed" in row
+            else ()
+        )
         return ("seed" not in row, *runs)
+
     return sorted([row for row in old if owner(row) not in given] + new, key=place)
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(description="Plays trained colonies on substrates that no training saw; their rows in "
-                                    "bench/results/durotaxis.json are replaced, all others stay.")
-    asked.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a trained run's folder, such as runs/durotaxis/seed-0")
+    asked = argparse.ArgumentParser(
+        description="Plays trained colonies on substrates that no training saw; their rows in "
+        "bench/results/durotaxis.json are replaced, all others stay."
+    )
+    asked.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="a trained run's folder, such as runs/durotaxis/seed-0",
+    )
     runs = asked.parse_args().runs
     set_threads(1)
     try:
@@ -95,7 +140,12 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     file = FOLDER / "results" / "durotaxis.json"
-    write("durotaxis", merged(json.loads(file.read_text())["rows"] if file.exists() else [], new + scripted_rows()))
+    write(
+        "durotaxis",
+        merged(
+            json.loads(file.read_text())["rows"] if file.exists() else [], new + scripted_rows()
+        ),
+    )
     return 0
 
 

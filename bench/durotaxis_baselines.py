@@ -1,4 +1,5 @@
-"""Durotaxis without learning: random, the best constant action of a grid, the scripted follower, into bench/results.
+"""Durotaxis without learning: random, the best constant action of a grid, the scripted follower,
+into bench/results.
 
     python bench/durotaxis_baselines.py [EPISODES]
 
@@ -25,24 +26,48 @@ SEARCH, JUDGE = 1, 2  # seeds
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description="Scores policies without learning into bench/results/durotaxis-baselines.json.")
-    asked.add_argument("episodes", nargs="?", type=int, default=512, metavar="EPISODES", help="of each policy (512)")
+    asked = argparse.ArgumentParser(
+        description="Scores policies without learning into bench/results/durotaxis-baselines.json."
+    )
+    asked.add_argument(
+        "episodes",
+        nargs="?",
+        type=int,
+        default=512,
+        metavar="EPISODES",
+        help="of each policy (512)",
+    )
     episodes = asked.parse_args().episodes
     rows: list[dict[str, Any]] = []
     for substrate in SUBSTRATES:
         for mode in ("ratio", "nodes"):
             name = f"tenfold/Durotaxis-v0(mode={mode}, substrate={substrate})"
-            policies = {"random": random_policy(JUDGE), "idle": idle_policy, "follower": follower_policy}
+            policies = {
+                "random": random_policy(JUDGE),
+                "idle": idle_policy,
+                "follower": follower_policy,
+            }
             more: dict[str, Any] = {}
             if mode == "ratio":
                 policies["random, delete_ratio 0.45 to 0.55"] = random_policy(JUDGE, 0.05)
                 more, _ = best_constant(name, SEARCH)
                 policies["best constant"] = constant_policy(list(more.values()))
             for label, policy in policies.items():
-                score = play(DurotaxisEnvironments(name, 64, JUDGE), policy, 64 if policy is idle_policy else episodes)
-                rows.append(as_row(label, name, score) | ({"action": more} if label == "best constant" else {}))
-                print(f"{substrate:12} {mode:6} {label:34} success {score.success:6.1%}  steps {score.steps or 0:6.1f}  "
-                      f"return {score.ret:6.2f}  discounted {score.discounted:6.2f}", flush=True)
+                score = play(
+                    DurotaxisEnvironments(name, 64, JUDGE),
+                    policy,
+                    64 if policy is idle_policy else episodes,
+                )
+                rows.append(
+                    as_row(label, name, score)
+                    | ({"action": more} if label == "best constant" else {})
+                )
+                print(
+                    f"{substrate:12} {mode:6} {label:34} success {score.success:6.1%}  steps "
+                    f"{score.steps or 0:6.1f}  "
+                    f"return {score.ret:6.2f}  discounted {score.discounted:6.2f}",
+                    flush=True,
+                )
     write("durotaxis-baselines", rows)
 
 

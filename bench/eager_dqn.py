@@ -1,6 +1,8 @@
-"""One Q-learning update in plain eager PyTorch, as a practised user writes it. FROZEN: benchmarks of the update divide by it.
+"""One Q-learning update in plain eager PyTorch, as a practised user writes it. FROZEN: benchmarks
+of the update divide by it.
 
-`torch.optim.Adam` with its defaults, modules, autograd; nothing fused, flat or compiled, and nothing slower than natural.
+`torch.optim.Adam` with its defaults, modules, autograd; nothing fused, flat or compiled, and
+nothing slower than natural.
 """
 
 import copy
@@ -14,8 +16,18 @@ from torch.nn import functional as F
 
 
 class EagerDQN:
-    def __init__(self, obs_size: int, hidden: Sequence[int], actions: int, lr: float, gamma: float, double: bool = False,
-                 dueling: bool = False, huber: bool = False, clip_norm: float | None = None) -> None:
+    def __init__(
+        self,
+        obs_size: int,
+        hidden: Sequence[int],
+        actions: int,
+        lr: float,
+        gamma: float,
+        double: bool = False,
+        dueling: bool = False,
+        huber: bool = False,
+        clip_norm: float | None = None,
+    ) -> None:
         """`gamma` is for whoever fills a batch's `discount`; the update itself uses only that."""
         layers: list[nn.Module] = []
         for into, out in pairwise((obs_size, *hidden)):
@@ -24,7 +36,13 @@ class EagerDQN:
         self.online = nn.Sequential(*layers, nn.Linear((obs_size, *hidden)[-1], outputs))
         self.target = copy.deepcopy(self.online)
         self.optimizer = torch.optim.Adam(self.online.parameters(), lr=lr)
-        self.gamma, self.double, self.dueling, self.huber, self.clip_norm = gamma, double, dueling, huber, clip_norm
+        self.gamma, self.double, self.dueling, self.huber, self.clip_norm = (
+            gamma,
+            double,
+            dueling,
+            huber,
+            clip_norm,
+        )
 
     def values(self, net: nn.Module, obs: torch.Tensor) -> torch.Tensor:
         """Q(s, a), [B, A]."""
@@ -37,8 +55,8 @@ class EagerDQN:
     def update(self, batch: dict[str, np.ndarray]) -> np.ndarray:
         """One gradient step; returns |TD error| [B].
 
-        obs and next_obs [B, obs_size], reward, discount (γ, or 0 where the episode terminated) and weight [B] are float32,
-        action [B] is int64.
+        obs and next_obs [B, obs_size], reward, discount (γ, or 0 where the episode terminated) and
+        weight [B] are float32, action [B] is int64.
         """
         rows = {name: torch.from_numpy(array) for name, array in batch.items()}
         with torch.no_grad():
@@ -49,7 +67,9 @@ class EagerDQN:
             else:
                 next_value = next_values.max(dim=1).values
             target = rows["reward"] + rows["discount"] * next_value
-        predicted = self.values(self.online, rows["obs"]).gather(1, rows["action"].unsqueeze(1)).squeeze(1)
+        predicted = (
+            self.values(self.online, rows["obs"]).gather(1, rows["action"].unsqueeze(1)).squeeze(1)
+        )
         loss_of = F.huber_loss if self.huber else F.mse_loss
         loss = (rows["weight"] * loss_of(predicted, target, reduction="none")).mean()
         self.optimizer.zero_grad()

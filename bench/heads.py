@@ -1,7 +1,8 @@
-"""Policies of ten masked heads: acting, one-hot actions, constant tables, counterfactual baselines, closed forms.
+"""Policies of ten masked heads: acting, one-hot actions, constant tables, counterfactual baselines,
+closed forms.
 
-The opponents are what people write: a loop over heads, or a thread for each head. Both sides are given the same inputs, and
-before timing their results are compared on them.
+The opponents are what people write: a loop over heads, or a thread for each head. Both sides are
+given the same inputs, and before timing their results are compared on them.
 """
 
 from collections.abc import Callable
@@ -31,10 +32,12 @@ def setting(batch: int, **more: Any) -> dict[str, Any]:
 
 
 def apart(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
-    return max(float((f.double() - e.double()).abs().max()) for f, e in zip(found, expected, strict=True))
+    return max(
+        float((f.double() - e.double()).abs().max()) for f, e in zip(found, expected, strict=True)
+    )
 
 
-# acting -----------------------------------------------------------------------------------------------------------------
+# acting
 
 
 def from_uniform(policy: Categorical, uniform: torch.Tensor) -> torch.Tensor:
@@ -42,11 +45,15 @@ def from_uniform(policy: Categorical, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def acting_row(batch: int) -> dict[str, Any]:
-    """Features to actions and log-probabilities: a task for each head in a pool of threads, and the compiled form."""
+    """Features to actions and log-probabilities: a task for each head in a pool of threads, and the
+    compiled form."""
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
     layers = [nn.Linear(WIDTH, OPTIONS) for _ in range(HEADS)]
-    features, mask = torch.from_numpy(rng.normal(size=(batch, WIDTH)).astype(np.float32)), some_mask(rng, SIZES, (batch,), False)
+    features, mask = (
+        torch.from_numpy(rng.normal(size=(batch, WIDTH)).astype(np.float32)),
+        some_mask(rng, SIZES, (batch,), False),
+    )
     masks = [part.contiguous() for part in mask.split(OPTIONS, 1)]
     uniform = torch.from_numpy(rng.random((batch, HEADS)).astype(np.float32))
     pool = ThreadPoolExecutor(HEADS)
@@ -60,25 +67,39 @@ def acting_row(batch: int) -> dict[str, Any]:
 
     def threads() -> list[tuple[torch.Tensor, torch.Tensor]]:
         return list(pool.map(task, range(HEADS)))
+
     tables = MaskedHeads(SIZES).tables
     weight = torch.cat([layer.weight.detach() for layer in layers]).numpy()
     bias = torch.cat([layer.bias.detach() for layer in layers]).numpy()
     x, allowed, u = features.numpy(), mask.numpy(), uniform.numpy()
-    logits, actions = np.zeros((batch, HEADS * OPTIONS), np.float32), np.zeros((batch, HEADS), np.int64)
+    logits, actions = (
+        np.zeros((batch, HEADS * OPTIONS), np.float32),
+        np.zeros((batch, HEADS), np.int64),
+    )
     log_prob = np.zeros((batch, HEADS), np.float32)
 
     def compiled() -> None:
         linear_sample_numba(tables, x, weight, bias, allowed, u, logits, actions, log_prob)
+
     compiled()
-    expected = [torch.stack(parts, 1) for parts in zip(*(task(i, uniform[:, i]) for i in range(HEADS)), strict=True)]
+    expected = [
+        torch.stack(parts, 1)
+        for parts in zip(*(task(i, uniform[:, i]) for i in range(HEADS)), strict=True)
+    ]
     difference = apart([torch.from_numpy(actions), torch.from_numpy(log_prob)], expected)
-    found = row("masked-heads-acting", setting(batch, features=WIDTH), ("a thread a head", threads),
-                ("compiled, one pass", compiled), difference < 1e-5, difference)
+    found = row(
+        "masked-heads-acting",
+        setting(batch, features=WIDTH),
+        ("a thread a head", threads),
+        ("compiled, one pass", compiled),
+        difference < 1e-5,
+        difference,
+    )
     pool.shutdown()
     return found
 
 
-# one-hot actions and constant tables -----------------------------------------------------------------------------------------
+# one-hot actions and constant tables
 
 
 def one_hot_row(batch: int) -> dict[str, Any]:
@@ -86,14 +107,24 @@ def one_hot_row(batch: int) -> dict[str, Any]:
     actions = torch.from_numpy(np.random.default_rng(0).integers(0, OPTIONS, (batch, HEADS)))
 
     def each() -> torch.Tensor:
-        return torch.cat([nn.functional.one_hot(actions[:, i], OPTIONS) for i in range(HEADS)], 1).float()
+        return torch.cat(
+            [nn.functional.one_hot(actions[:, i], OPTIONS) for i in range(HEADS)], 1
+        ).float()
+
     difference = apart([heads.one_hot(actions)], [each()])
-    return row("masked-heads-one-hot", setting(batch), ("one_hot of each head", each),
-               ("one scatter", lambda: heads.one_hot(actions)), difference == 0, difference)
+    return row(
+        "masked-heads-one-hot",
+        setting(batch),
+        ("one_hot of each head", each),
+        ("one scatter", lambda: heads.one_hot(actions)),
+        difference == 0,
+        difference,
+    )
 
 
 def tables_row(batch: int) -> dict[str, Any]:
-    """Ragged logits and masks brought to [B, C, n_max], forbidden options and padding at the minimum."""
+    """Ragged logits and masks brought to [B, C, n_max], forbidden options and padding at the
+    minimum."""
     rng = np.random.default_rng(0)
     heads, widest = MaskedHeads(RAGGED), max(RAGGED)
     logits = torch.from_numpy(rng.normal(size=(batch, sum(RAGGED))).astype(np.float32))
@@ -113,12 +144,19 @@ def tables_row(batch: int) -> dict[str, Any]:
 
     def once() -> torch.Tensor:
         return heads.padded_logits(logits, mask)
+
     difference = apart([once()], [rebuilt()])
-    return row("masked-heads-tables", setting(batch) | {"options": list(RAGGED)}, ("index tables of each call", rebuilt),
-               ("index tables made once", once), difference == 0, difference)
+    return row(
+        "masked-heads-tables",
+        setting(batch) | {"options": list(RAGGED)},
+        ("index tables of each call", rebuilt),
+        ("index tables made once", once),
+        difference == 0,
+        difference,
+    )
 
 
-# counterfactual baselines -----------------------------------------------------------------------------------------------------
+# counterfactual baselines
 
 
 def baselines_row(batch: int) -> dict[str, Any]:
@@ -127,8 +165,13 @@ def baselines_row(batch: int) -> dict[str, Any]:
     torch.manual_seed(0)
     heads = MaskedHeads(SIZES)
     first = nn.Linear(WIDTH + heads.options, WIDTH)
-    rest = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(WIDTH, WIDTH), nn.ReLU(inplace=True), nn.Linear(WIDTH, 1))
-    features, logits = (torch.from_numpy(rng.normal(size=(batch, n)).astype(np.float32)) for n in (WIDTH, heads.options))
+    rest = nn.Sequential(
+        nn.ReLU(inplace=True), nn.Linear(WIDTH, WIDTH), nn.ReLU(inplace=True), nn.Linear(WIDTH, 1)
+    )
+    features, logits = (
+        torch.from_numpy(rng.normal(size=(batch, n)).astype(np.float32))
+        for n in (WIDTH, heads.options)
+    )
     mask = some_mask(rng, SIZES, (batch,), False)
     actions = heads.sample(logits, mask, torch.from_numpy(rng.random((batch, HEADS))))
 
@@ -147,22 +190,38 @@ def baselines_row(batch: int) -> dict[str, Any]:
         hidden = first(torch.cat([features, heads.one_hot(actions)], 1))
         values = heads.counterfactual_values(hidden, first.weight[:, WIDTH:], actions, rest)
         return heads.baselines(logits, values, mask)
+
     difference = apart([broadcast()], [each()])
-    return row("masked-heads-baselines", setting(batch, hidden=[WIDTH, WIDTH]), ("a critic call an alternative", each),
-               ("one broadcast, in chunks", broadcast), difference < 1e-5, difference)
+    return row(
+        "masked-heads-baselines",
+        setting(batch, hidden=[WIDTH, WIDTH]),
+        ("a critic call an alternative", each),
+        ("one broadcast, in chunks", broadcast),
+        difference < 1e-5,
+        difference,
+    )
 
 
-# closed forms -----------------------------------------------------------------------------------------------------------------
+# closed forms
 
 
-def closed_row(batch: int, name: str, estimate: Callable[[], torch.Tensor], exact: Callable[[], torch.Tensor]) -> dict[str, Any]:
-    """Equal when the mean of twenty estimates lies within five standard errors of the closed form."""
+def closed_row(
+    batch: int, name: str, estimate: Callable[[], torch.Tensor], exact: Callable[[], torch.Tensor]
+) -> dict[str, Any]:
+    """Equal when the mean of twenty estimates lies within five standard errors of the closed
+    form."""
     found = exact()
     trials = torch.stack([estimate() for _ in range(20)])
     difference = float((trials.mean(0) - found).abs().max())
     error = 5 * float(trials.std(0).max()) / 20**0.5
-    return row("closed-forms", setting(batch, work=name), (f"{DRAWS} draws", estimate), ("closed form", exact),
-               difference < error, difference)
+    return row(
+        "closed-forms",
+        setting(batch, work=name),
+        (f"{DRAWS} draws", estimate),
+        ("closed form", exact),
+        difference < error,
+        difference,
+    )
 
 
 def closed_rows(batch: int) -> list[dict[str, Any]]:
@@ -170,30 +229,51 @@ def closed_rows(batch: int) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     heads = MaskedHeads(SIZES)
-    old, new = (torch.from_numpy(rng.normal(size=(batch, heads.options)).astype(np.float32)) for _ in range(2))
+    old, new = (
+        torch.from_numpy(rng.normal(size=(batch, heads.options)).astype(np.float32))
+        for _ in range(2)
+    )
     mask = some_mask(rng, SIZES, (batch,), False)
     shape = (batch, HEADS)
-    mean, log_std, new_mean, new_log_std = (torch.from_numpy(0.5 * rng.normal(size=shape).astype(np.float32)) for _ in range(4))
+    mean, log_std, new_mean, new_log_std = (
+        torch.from_numpy(0.5 * rng.normal(size=shape).astype(np.float32)) for _ in range(4)
+    )
 
     def policy(logits: torch.Tensor) -> Categorical:
-        return Categorical(logits=heads.masked_logits(logits, mask).view(*shape, OPTIONS), validate_args=False)
+        return Categorical(
+            logits=heads.masked_logits(logits, mask).view(*shape, OPTIONS), validate_args=False
+        )
 
     def drawn(first: Any, second: Any) -> torch.Tensor:
         draws = first.sample((DRAWS,))
         return (first.log_prob(draws) - (second.log_prob(draws) if second else 0)).mean(0)
+
     gaussian, other = Normal(mean, log_std.exp()), Normal(new_mean, new_log_std.exp())
     works: dict[str, tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]] = {
-        "entropy of the heads": (lambda: -drawn(policy(old), None), lambda: heads.entropy(old, mask)),
-        "divergence of the heads": (lambda: drawn(policy(old), policy(new)), lambda: heads.kl(old, new, mask)),
+        "entropy of the heads": (
+            lambda: -drawn(policy(old), None),
+            lambda: heads.entropy(old, mask),
+        ),
+        "divergence of the heads": (
+            lambda: drawn(policy(old), policy(new)),
+            lambda: heads.kl(old, new, mask),
+        ),
         "entropy of a Gaussian": (lambda: -drawn(gaussian, None), lambda: entropy(log_std)),
-        "divergence of Gaussians": (lambda: drawn(gaussian, other), lambda: kl(mean, log_std, new_mean, new_log_std))}
+        "divergence of Gaussians": (
+            lambda: drawn(gaussian, other),
+            lambda: kl(mean, log_std, new_mean, new_log_std),
+        ),
+    }
     return [closed_row(batch, name, *work) for name, work in works.items()]
 
 
-def table(work: Callable[[int], dict[str, Any]], *batches: int) -> Callable[[], list[dict[str, Any]]]:
+def table(
+    work: Callable[[int], dict[str, Any]], *batches: int
+) -> Callable[[], list[dict[str, Any]]]:
     def rows() -> list[dict[str, Any]]:
         set_threads(1)
         return [work(batch) for batch in batches]
+
     return rows
 
 

@@ -1,5 +1,5 @@
-"""An environment whose step takes as much processor time as one likes: a loop of so many turns, not a sleep and not a clock, so
-that a step is the same work whoever else wants the core."""
+"""An environment whose step takes as much processor time as one likes: a loop of so many turns, not
+a sleep and not a clock, so that a step is the same work whoever else wants the core."""
 
 import time
 from typing import Any
@@ -15,12 +15,17 @@ class Heavy(gym.Env[np.ndarray, int]):
 
     def __init__(self, spins: int = 0) -> None:
         self.spins = spins
-        self.observation_space, self.action_space = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
+        self.observation_space, self.action_space = (
+            gym.spaces.Box(-1, 1, (4,)),
+            gym.spaces.Discrete(2),
+        )
 
     def seen(self) -> np.ndarray:
         return np.array([self.at / 5, self.turn / 100, 0, 1], np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.at = self.turn = 0
         return self.seen(), {}

@@ -1,8 +1,9 @@
 """One plan: iCEM of 32 sequences x 10 rounds x 10 steps, five models, D-optimality, on one core.
 
-Against the same search that judges one sequence, model and step after another (the registered references, in NumPy or, for the
-network, by autograd). Equality is that of what the sequences of one round are worth: two searches that differ in the last bit
-may choose another of two elites that are worth the same. The bar of 5 ms is that of the diagonal on a 10 x 10 grid.
+Against the same search that judges one sequence, model and step after another (the registered
+references, in NumPy or, for the network, by autograd). Equality is that of what the sequences of
+one round are worth: two searches that differ in the last bit may choose another of two elites that
+are worth the same. The bar of 5 ms is that of the diagonal on a 10 x 10 grid.
 """
 
 from typing import Any
@@ -16,7 +17,13 @@ from tenfold.domains.dynamics.features import FeatureInformation
 from tenfold.domains.dynamics.icem import Icem, Score, streams_of
 from tenfold.domains.dynamics.information import Information
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.networks import NetworkJudge, SmallNetwork, add_step, network_worth_reference, parameter_count
+from tenfold.domains.dynamics.networks import (
+    NetworkJudge,
+    SmallNetwork,
+    add_step,
+    network_worth_reference,
+    parameter_count,
+)
 from tenfold.domains.dynamics.objective import Judge, objective_of, worth_reference
 from tenfold.domains.dynamics.paths import random_drift
 
@@ -27,15 +34,35 @@ def search(settings: Planner) -> Icem:
     return Icem(settings, streams_of([0]), -np.ones(2), np.ones(2))
 
 
-def compared(work: str, settings: Planner, fast: Score, plain: Score, rounds: int) -> dict[str, Any]:
-    tried = np.random.default_rng(1).uniform(-1, 1, (1, settings.samples, settings.horizon, 2)).astype(np.float32)
+def compared(
+    work: str, settings: Planner, fast: Score, plain: Score, rounds: int
+) -> dict[str, Any]:
+    tried = (
+        np.random.default_rng(1)
+        .uniform(-1, 1, (1, settings.samples, settings.horizon, 2))
+        .astype(np.float32)
+    )
     expected, found = plain(tried), fast(tried)
     worst = float(np.abs(found - expected).max() / np.abs(expected).max())
     slow, quick = search(settings), search(settings)
-    setting = {"work": work, "samples": settings.samples, "iterations": settings.iterations, "horizon": settings.horizon,
-               "models": MODELS, "optimality": settings.optimality, "matrix": settings.matrix}
-    return row("plan", setting, ("sample by sample", lambda: slow.plan(plain)), ("tenfold", lambda: quick.plan(fast)),
-               worst < 1e-3, worst, rounds=rounds)
+    setting = {
+        "work": work,
+        "samples": settings.samples,
+        "iterations": settings.iterations,
+        "horizon": settings.horizon,
+        "models": MODELS,
+        "optimality": settings.optimality,
+        "matrix": settings.matrix,
+    }
+    return row(
+        "plan",
+        setting,
+        ("sample by sample", lambda: slow.plan(plain)),
+        ("tenfold", lambda: quick.plan(fast)),
+        worst < 1e-3,
+        worst,
+        rounds=rounds,
+    )
 
 
 def on_features(work: str, grid: int, matrix: str, rounds: int = 5) -> dict[str, Any]:
@@ -45,26 +72,50 @@ def on_features(work: str, grid: int, matrix: str, rounds: int = 5) -> dict[str,
     information = FeatureInformation(1, drift.weight.shape[-1], matrix)
     for _ in range(SEEN):
         information.add_step(drift, rng.normal(size=(1, 2)))
-    judge = Judge(objective_of(settings, 2, MODELS), drift, information, rng.normal(size=(1, 2)).astype(np.float32))
-    return compared(work, settings, judge, lambda actions: worth_reference(*judge.given, actions), rounds)
+    judge = Judge(
+        objective_of(settings, 2, MODELS),
+        drift,
+        information,
+        rng.normal(size=(1, 2)).astype(np.float32),
+    )
+    return compared(
+        work, settings, judge, lambda actions: worth_reference(*judge.given, actions), rounds
+    )
 
 
 def on_a_network(work: str, dynamics: torch.nn.Module) -> dict[str, Any]:
-    rng, settings = np.random.default_rng(0), Planner(optimality="d", iterations=1, samples=8)  # autograd is slow
+    # autograd is slow
+    rng, settings = np.random.default_rng(0), Planner(optimality="d", iterations=1, samples=8)
     information = Information(1, MODELS, parameter_count(dynamics))
     for _ in range(SEEN):
         add_step(information, dynamics, rng.normal(size=(1, 2)), rng.normal(size=(1, 2)))
-    judge = NetworkJudge(objective_of(settings, 2, MODELS), dynamics, information, rng.normal(size=(1, 2)).astype(np.float32))
-    return compared(work, settings, judge, lambda actions: network_worth_reference(*judge.given, actions), rounds=1)
+    judge = NetworkJudge(
+        objective_of(settings, 2, MODELS),
+        dynamics,
+        information,
+        rng.normal(size=(1, 2)).astype(np.float32),
+    )
+    return compared(
+        work,
+        settings,
+        judge,
+        lambda actions: network_worth_reference(*judge.given, actions),
+        rounds=1,
+    )
 
 
 def plans() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     latent = LatentNetwork(20, 2, LatentModel(dynamics="mlp", ensemble=MODELS), 0.1).initialise([0])
-    return [on_features("rbf 10 x 10, diagonal", 10, "diagonal"), on_features("linear, diagonal", 0, "diagonal"),
-            on_features("rbf 10 x 10, full", 10, "full", rounds=1),
-            on_a_network("any network, 4-64-2", SmallNetwork(np.random.default_rng(0), 1, MODELS, 2, hidden=64)),
-            on_a_network("mlp 2-64-2", latent.dynamics)]
+    return [
+        on_features("rbf 10 x 10, diagonal", 10, "diagonal"),
+        on_features("linear, diagonal", 0, "diagonal"),
+        on_features("rbf 10 x 10, full", 10, "full", rounds=1),
+        on_a_network(
+            "any network, 4-64-2", SmallNetwork(np.random.default_rng(0), 1, MODELS, 2, hidden=64)
+        ),
+        on_a_network("mlp 2-64-2", latent.dynamics),
+    ]
 
 
 NAMES = {"plan": plans}

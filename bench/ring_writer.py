@@ -11,12 +11,17 @@ from tenfold.memory.shared import Signal, wait_for
 
 def row_of(size: int) -> dict[str, tuple[tuple[int, ...], Any]]:
     """A transition of `size` bytes: mostly its observation."""
-    return {"obs": (((size - 16) // 4,), np.float32), "action": ((), np.int64), "reward": ((), np.float32),
-            "discount": ((), np.float32)}
+    return {
+        "obs": (((size - 16) // 4,), np.float32),
+        "action": ((), np.int64),
+        "reward": ((), np.float32),
+        "discount": ((), np.float32),
+    }
 
 
 def write_rows(ring: Ring, pipe: Connection, by_ring: Signal, by_pipe: Signal, count: int) -> None:
-    """`count` rows by the way that is asked for, whenever it is; ends when neither was for a minute."""
+    """`count` rows by the way that is asked for, whenever it is; ends when neither was for a
+    minute."""
     row = ring.empty_row()
     for name, value in row.items():
         value[...] = len(name)

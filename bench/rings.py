@@ -1,9 +1,11 @@
-"""What actors and learner exchange: rows through a ring against a pipe, weights by version against state dicts; and waiting.
+"""What actors and learner exchange: rows through a ring against a pipe, weights by version against
+state dicts; and waiting.
 
-Rows: one process writes dicts of arrays, this one reads them, as fast as both can; the pipe is multiprocessing's.
-Weights: the learner's to a shared place and from there to an actor's network. What people write: a clone of the state dict and
-load_state_dict on both sides; and, leaner than most programs, without the clones. Both sides run in this process.
-Waiting: the CPU time of two seconds in which nothing comes, against a loop that asks.
+Rows: one process writes dicts of arrays, this one reads them, as fast as both can; the pipe is
+multiprocessing's. Weights: the learner's to a shared place and from there to an actor's network.
+What people write: a clone of the state dict and load_state_dict on both sides; and, leaner than
+most programs, without the clones. Both sides run in this process. Waiting: the CPU time of two
+seconds in which nothing comes, against a loop that asks.
 """
 
 import multiprocessing
@@ -36,7 +38,9 @@ def rows_of(size: int, slots: int, count: int) -> dict[str, Any]:
     spawn = multiprocessing.get_context("spawn")
     ring, by_ring, by_pipe = Ring(row_of(size), slots), Signal(), Signal()
     ours, theirs = spawn.Pipe(duplex=False)
-    writer = spawn.Process(target=write_rows, args=(ring, theirs, by_ring, by_pipe, count), daemon=True)
+    writer = spawn.Process(
+        target=write_rows, args=(ring, theirs, by_ring, by_pipe, count), daemon=True
+    )
     writer.start()
     out = ring.empty_row()
 
@@ -58,6 +62,7 @@ def rows_of(size: int, slots: int, count: int) -> dict[str, Any]:
         for _ in range(count):
             received.update(ours.recv())
         return count
+
     received: dict[str, np.ndarray] = {}
     times = interleave({"ring": through_ring, "in place": in_place, "pipe": through_pipe}, 9)
     through_ring()
@@ -68,9 +73,16 @@ def rows_of(size: int, slots: int, count: int) -> dict[str, Any]:
     ring.close()
     per_second = 1e6 / times["ring"]
     bar = {"bar_rows_per_second": 50_000} if size == SIZES[0][0] else {"bar_gb_per_second": 4}
-    found = timed_row("ring", {"work": f"{size / 1000:g} KB rows between two processes", "bytes": stored, "slots": slots},
-                      ("multiprocessing.Pipe", times["pipe"]), ("ring", times["ring"]), rows_per_second=round(per_second),
-                      gb_per_second=round(per_second * stored / 1e9, 2), in_place_us=round(times["in place"], 3), **bar)
+    found = timed_row(
+        "ring",
+        {"work": f"{size / 1000:g} KB rows between two processes", "bytes": stored, "slots": slots},
+        ("multiprocessing.Pipe", times["pipe"]),
+        ("ring", times["ring"]),
+        rows_per_second=round(per_second),
+        gb_per_second=round(per_second * stored / 1e9, 2),
+        in_place_us=round(times["in place"], 3),
+        **bar,
+    )
     return found | {"equal": equal, "max_diff": 0.0 if equal else None}
 
 
@@ -79,8 +91,13 @@ class Net(FlatModule):
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(INPUTS, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
-                                    nn.Linear(hidden, OUTPUTS))
+        self.layers = nn.Sequential(
+            nn.Linear(INPUTS, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, OUTPUTS),
+        )
         self.flatten()
 
 
@@ -91,7 +108,12 @@ def weights_to_an_actor() -> list[dict[str, Any]]:
 
 def weights_of(hidden: int) -> list[dict[str, Any]]:
     torch.manual_seed(0)
-    learner, place, actor, reader = Net(hidden), Net(hidden).share_memory(), Net(hidden), Net(hidden)
+    learner, place, actor, reader = (
+        Net(hidden),
+        Net(hidden).share_memory(),
+        Net(hidden),
+        Net(hidden),
+    )
     weights = Weights(learner.flat.numel())
     published, read = learner.flat.detach().numpy(), reader.flat.detach().numpy()
 
@@ -106,15 +128,33 @@ def weights_of(hidden: int) -> list[dict[str, Any]]:
     def without_clones() -> None:
         place.load_state_dict(learner.state_dict())
         actor.load_state_dict(place.state_dict())
+
     rows = []
-    for name, baseline in (("clone + load_state_dict on both sides", by_clones), ("load_state_dict twice", without_clones)):
+    for name, baseline in (
+        ("clone + load_state_dict on both sides", by_clones),
+        ("load_state_dict twice", without_clones),
+    ):
         by_version()
         baseline()
         difference = float((actor.flat - reader.flat).abs().max())
         equal = difference == 0 and torch.equal(reader.flat, learner.flat)
-        setting = {"work": "learner to actor, one thread", "hidden": [hidden, hidden], "parameters": learner.flat.numel()}
+        setting = {
+            "work": "learner to actor, one thread",
+            "hidden": [hidden, hidden],
+            "parameters": learner.flat.numel(),
+        }
         bar = {"bar": 30 if hidden == HIDDEN[0] else 2.5} if baseline is by_clones else {}
-        rows.append(row("weights", setting, (name, baseline), ("publish + read", by_version), equal, difference, **bar))
+        rows.append(
+            row(
+                "weights",
+                setting,
+                (name, baseline),
+                ("publish + read", by_version),
+                equal,
+                difference,
+                **bar,
+            )
+        )
     weights.close()
     return rows
 
@@ -133,10 +173,20 @@ def waiting() -> list[dict[str, Any]]:
         end = time.perf_counter() + WAITED
         while time.perf_counter() < end and not ring.available():
             pass
-    loop, asleep = spent(asking), max(spent(lambda: ring.read(out, timeout=WAITED)), 1.0)  # the clock ticks in microseconds
+
+    # the clock ticks in microseconds
+    loop, asleep = spent(asking), max(spent(lambda: ring.read(out, timeout=WAITED)), 1.0)
     ring.close()
-    return [timed_row("waiting", {"work": "CPU time per second of waiting for a row", "seconds": WAITED},
-                      ("a loop that asks", loop), ("ring.read", asleep), share=round(asleep / 1e6, 6), bar=0.01)]
+    return [
+        timed_row(
+            "waiting",
+            {"work": "CPU time per second of waiting for a row", "seconds": WAITED},
+            ("a loop that asks", loop),
+            ("ring.read", asleep),
+            share=round(asleep / 1e6, 6),
+            bar=0.01,
+        )
+    ]
 
 
 NAMES = {"ring": rows_between_processes, "weights": weights_to_an_actor, "waiting": waiting}

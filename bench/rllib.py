@@ -1,10 +1,12 @@
-"""Ray RLlib with ten masked heads of eight options: our module against RLlib's own action-masking example and a loop over heads.
+"""Ray RLlib with ten masked heads of eight options: our module against RLlib's own action-masking
+example and a loop over heads.
 
     rllib-act    forward pass, mask, sample and log-probability of one batch
     rllib-loss   what PPO's loss asks of the policy, forward and backward
     rllib-ppo    whole PPO iterations of 2,048 steps, in turns; and the returns of both over seeds
 
-Same weights, same inputs, one thread; 64-64 tanh, policy and value on one trunk in every module. Needs ray[rllib].
+Same weights, same inputs, one thread; 64-64 tanh, policy and value on one trunk in every module.
+Needs ray[rllib].
 """
 
 import logging
@@ -36,6 +38,7 @@ def examples() -> tuple[Any, Any]:
     sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
     import rllib_compare
     import rllib_masked_heads
+
     sys.path.pop(0)
     return rllib_masked_heads, rllib_compare
 
@@ -45,9 +48,13 @@ def spec(who: str) -> Any:
     from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaskingTorchRLModule
 
     from tenfold.integrations.rllib import MultiHeadActionMaskRLModule
+
     theirs = {"fcnet_hiddens": HIDDEN, "fcnet_activation": "tanh", "vf_share_layers": True}
-    module, config = {THEIRS: (ActionMaskingTorchRLModule, theirs), OURS: (MultiHeadActionMaskRLModule, {"hidden": HIDDEN}),
-                      LOOP: (examples()[1].PerHead, {"hidden": HIDDEN})}[who]
+    module, config = {
+        THEIRS: (ActionMaskingTorchRLModule, theirs),
+        OURS: (MultiHeadActionMaskRLModule, {"hidden": HIDDEN}),
+        LOOP: (examples()[1].PerHead, {"hidden": HIDDEN}),
+    }[who]
     return RLModuleSpec(module_class=module, model_config=config)
 
 
@@ -76,22 +83,31 @@ def inputs(rows: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     return observation, torch.from_numpy(arrays["actions"])
 
 
-def acting(module: Any, observation: dict[str, torch.Tensor]) -> Callable[[], tuple[torch.Tensor, ...]]:
-    """As RLlib does in every step: forward_exploration, then what its GetActions adds. The batch is a new dict each time, since
-    RLlib's example takes it apart."""
+def acting(
+    module: Any, observation: dict[str, torch.Tensor]
+) -> Callable[[], tuple[torch.Tensor, ...]]:
+    """As RLlib does in every step: forward_exploration, then what its GetActions adds. The batch is
+    a new dict each time, since RLlib's example takes it apart."""
     from ray.rllib.connectors.module_to_env.get_actions import GetActions
+
     connector = GetActions()
 
     def once() -> tuple[torch.Tensor, ...]:
         out = module.forward_exploration({"obs": dict(observation)})
         connector._get_actions(out, module, True)
         return out["action_dist_inputs"], out["actions"], out["action_logp"]
+
     return once
 
 
-def judged(reference: Any, logits: torch.Tensor, observation: dict[str, torch.Tensor], found: tuple[torch.Tensor, ...]) -> float:
-    """Largest difference of logits and of the log-probability of what was drawn, by RLlib's own distribution; infinite if a
-    forbidden option was drawn."""
+def judged(
+    reference: Any,
+    logits: torch.Tensor,
+    observation: dict[str, torch.Tensor],
+    found: tuple[torch.Tensor, ...],
+) -> float:
+    """Largest difference of logits and of the log-probability of what was drawn, by RLlib's own
+    distribution; infinite if a forbidden option was drawn."""
     allowed = observation["action_mask"].bool()
     own, actions, logp = found
     expected = reference.get_exploration_action_dist_cls().from_logits(logits).logp(actions)
@@ -110,12 +126,23 @@ def act() -> list[dict[str, Any]]:
         logits = works[THEIRS]()[0]
         apart = max(judged(built[THEIRS], logits, observation, works[OURS]()) for _ in range(50))
         setting = {"batch": rows, "heads": HEADS, "options": OPTIONS, "hidden": HIDDEN}
-        found += [row("rllib-act", setting, (who, works[who]), (OURS, works[OURS]), apart < TOLERANCE, apart)
-                  for who in (THEIRS, LOOP)]
+        found += [
+            row(
+                "rllib-act",
+                setting,
+                (who, works[who]),
+                (OURS, works[OURS]),
+                apart < TOLERANCE,
+                apart,
+            )
+            for who in (THEIRS, LOOP)
+        ]
     return found
 
 
-def loss(module: Any, observation: dict[str, torch.Tensor], actions: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+def loss(
+    module: Any, observation: dict[str, torch.Tensor], actions: torch.Tensor, old: torch.Tensor
+) -> torch.Tensor:
     """PPO's, at unit advantages: ratio, KL(old‖new), entropy, value."""
     out = module.forward_train({"obs": observation})
     kind = module.get_train_action_dist_cls()
@@ -126,7 +153,8 @@ def loss(module: Any, observation: dict[str, torch.Tensor], actions: torch.Tenso
 
 
 def losses() -> list[dict[str, Any]]:
-    """RLlib's example keeps its masks outside the observation while it trains, so the loop over heads stands for both here."""
+    """RLlib's example keeps its masks outside the observation while it trains, so the loop over
+    heads stands for both here."""
     built = modules()
     compare = examples()[1]
     found = []
@@ -134,23 +162,40 @@ def losses() -> list[dict[str, Any]]:
         observation, actions = inputs(rows)
         allowed = observation["action_mask"].bool()
         noise = 0.3 * torch.randn(rows, WIDTH, generator=torch.Generator().manual_seed(1))
-        old = (built[LOOP].forward_train({"obs": observation})["action_dist_inputs"] + noise).detach()
+        old = (
+            built[LOOP].forward_train({"obs": observation})["action_dist_inputs"] + noise
+        ).detach()
         old = old.masked_fill(~allowed, torch.finfo(old.dtype).min)
 
-        def update(module: Any, observation: Any = observation, actions: Any = actions, old: Any = old) -> dict[str, Any]:
+        def update(
+            module: Any, observation: Any = observation, actions: Any = actions, old: Any = old
+        ) -> dict[str, Any]:
             module.zero_grad(set_to_none=True)
             loss(module, observation, actions, old).backward()
             return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
         expected = compare.as_new(update(built[LOOP]), built[OURS])
-        apart = max(float((e - f).abs().max()) for e, f in zip(expected, update(built[OURS]).values(), strict=True))
-        found.append(row("rllib-loss", {"batch": rows, "heads": HEADS, "options": OPTIONS, "hidden": HIDDEN},
-                         (LOOP, lambda: update(built[LOOP])), (OURS, lambda: update(built[OURS])), apart < TOLERANCE, apart))
+        apart = max(
+            float((e - f).abs().max())
+            for e, f in zip(expected, update(built[OURS]).values(), strict=True)
+        )
+        found.append(
+            row(
+                "rllib-loss",
+                {"batch": rows, "heads": HEADS, "options": OPTIONS, "hidden": HIDDEN},
+                (LOOP, lambda: update(built[LOOP])),
+                (OURS, lambda: update(built[OURS])),
+                apart < TOLERANCE,
+                apart,
+            )
+        )
     return found
 
 
 def quietly() -> None:
     """One thread, and no warnings about RLlib's own use of deprecated names."""
     import ray  # which sets the level of its logger by itself
+
     set_threads(1)
     logging.getLogger(ray.__name__).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", ".*already in registry")
@@ -159,6 +204,7 @@ def quietly() -> None:
 @contextmanager
 def local_ray() -> Any:
     import ray
+
     quietly()
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
     try:
@@ -172,12 +218,15 @@ def algorithm(who: str, seed: int) -> Any:
 
 
 def iterations() -> list[dict[str, Any]]:
-    """Median seconds of an iteration, in turns, after one that is not counted; then the returns of every seed."""
+    """Median seconds of an iteration, in turns, after one that is not counted; then the returns of
+    every seed."""
     whom = (THEIRS, LOOP, OURS)
     with local_ray():
         running = {who: algorithm(who, 0) for who in whom}
         times: dict[str, list[float]] = {who: [] for who in whom}
-        stages: dict[str, dict[str, list[float]]] = {who: {"sampling": [], "learner": []} for who in whom}
+        stages: dict[str, dict[str, list[float]]] = {
+            who: {"sampling": [], "learner": []} for who in whom
+        }
         for turn in range(ITERATIONS + 1):
             for who, trained in running.items():
                 start = time.perf_counter()
@@ -187,19 +236,45 @@ def iterations() -> list[dict[str, Any]]:
                     times[who].append(time.perf_counter() - start)
         for trained in running.values():
             trained.stop()
-        returns = {who: [final_return(who, seed) for seed in range(SEEDS)] for who in (THEIRS, OURS)}
+        returns = {
+            who: [final_return(who, seed) for seed in range(SEEDS)] for who in (THEIRS, OURS)
+        }
     median = {who: statistics.median(found) for who, found in times.items()}
-    setting = {"steps": 2048, "minibatch": 256, "epochs": 4, "heads": HEADS, "options": OPTIONS, "hidden": HIDDEN}
-    seconds = {who: {stage: round(statistics.median(found[1:]), 3) for stage, found in parts.items()}
-               for who, parts in stages.items()}
-    more = {"iterations": LONG, "candidate_returns": returns[OURS], "candidate_stages": seconds[OURS]}
-    return [timed_row("rllib-ppo", setting, (who, median[who] * 1e6), (OURS, median[OURS] * 1e6), **more,
-                      baseline_returns=returns.get(who), baseline_stages=seconds[who]) for who in (THEIRS, LOOP)]
+    setting = {
+        "steps": 2048,
+        "minibatch": 256,
+        "epochs": 4,
+        "heads": HEADS,
+        "options": OPTIONS,
+        "hidden": HIDDEN,
+    }
+    seconds = {
+        who: {stage: round(statistics.median(found[1:]), 3) for stage, found in parts.items()}
+        for who, parts in stages.items()
+    }
+    more = {
+        "iterations": LONG,
+        "candidate_returns": returns[OURS],
+        "candidate_stages": seconds[OURS],
+    }
+    return [
+        timed_row(
+            "rllib-ppo",
+            setting,
+            (who, median[who] * 1e6),
+            (OURS, median[OURS] * 1e6),
+            **more,
+            baseline_returns=returns.get(who),
+            baseline_stages=seconds[who],
+        )
+        for who in (THEIRS, LOOP)
+    ]
 
 
 @contextmanager
 def staged(trained: Any, into: dict[str, list[float]]) -> Any:
-    """Seconds in the environment runner's `sample` and the learner group's `update` of one iteration."""
+    """Seconds in the environment runner's `sample` and the learner group's `update` of one
+    iteration."""
     spent = {"sampling": 0.0, "learner": 0.0}
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -209,9 +284,14 @@ def staged(trained: Any, into: dict[str, list[float]]) -> Any:
                 return function(*arguments, **more)
             finally:
                 spent[name] += time.perf_counter() - start
+
         return call
+
     runner, learners = trained.env_runner, trained.learner_group
-    runner.sample, learners.update = timed("sampling", runner.sample), timed("learner", learners.update)
+    runner.sample, learners.update = (
+        timed("sampling", runner.sample),
+        timed("learner", learners.update),
+    )
     try:
         yield
     finally:

@@ -1,4 +1,5 @@
-"""Eight seeds in one command on all cores, against one seed, and against eight separate commands two at a time."""
+"""Eight seeds in one command on all cores, against one seed, and against eight separate commands
+two at a time."""
 
 import subprocess
 import sys
@@ -9,8 +10,24 @@ from typing import Any
 
 from tenfold.cli.measure import timed_row
 
-COMMAND = [sys.executable, "-m", "tenfold", "train", "dqn", "--env", "CartPole-v1", "--steps", "100k", "--eval-every", "0",
-           "--checkpoint-every", "0", "--agent.batch-size", "32", "--quiet"]
+COMMAND = [
+    sys.executable,
+    "-m",
+    "tenfold",
+    "train",
+    "dqn",
+    "--env",
+    "CartPole-v1",
+    "--steps",
+    "100k",
+    "--eval-every",
+    "0",
+    "--checkpoint-every",
+    "0",
+    "--agent.batch-size",
+    "32",
+    "--quiet",
+]
 SEEDS, TURNS = 8, 3
 
 
@@ -35,9 +52,21 @@ def compare() -> list[dict[str, Any]]:
             times["eight seeds"].append(seconds(f"{folder}/eight-{turn}", "--seeds", str(SEEDS)))
             times["eight commands"].append(separately(f"{folder}/separate-{turn}"))
     median = {name: sorted(found)[TURNS // 2] for name, found in times.items()}
-    setting = {"seeds": SEEDS, "steps": 100_000, "env": "CartPole-v1", "work": "one update a step, batch 32, 64-64"}
-    return [timed_row("eight-seeds", setting, (name, median[name] * 1e6), ("--seeds 8", median["eight seeds"] * 1e6))
-            for name in ("one seed", "eight commands")]
+    setting = {
+        "seeds": SEEDS,
+        "steps": 100_000,
+        "env": "CartPole-v1",
+        "work": "one update a step, batch 32, 64-64",
+    }
+    return [
+        timed_row(
+            "eight-seeds",
+            setting,
+            (name, median[name] * 1e6),
+            ("--seeds 8", median["eight seeds"] * 1e6),
+        )
+        for name in ("one seed", "eight commands")
+    ]
 
 
 NAMES = {"eight-seeds": compare}

@@ -1,7 +1,8 @@
 """What the timers that are always on cost.
 
-fused: one round in 499 (of those with an update each) runs by stages, each timed, and leaves and enters the compiled loop.
-plain: the laps of a round with nothing between them, against a whole round (the difference of two would drown in noise).
+fused: one round in 499 (of those with an update each) runs by stages, each timed, and leaves and
+enters the compiled loop. plain: the laps of a round with nothing between them, against a whole
+round (the difference of two would drown in noise).
 """
 
 from collections.abc import Callable
@@ -13,7 +14,13 @@ from tenfold.config.run import Run
 from tenfold.core.timing import EVERY, Clock
 
 ROUNDS = 610
-AGENT = {"learning_starts": 100, "batch_size": 32, "every": 1, "updates": 1, "net": {"hidden": [64, 64]}}
+AGENT = {
+    "learning_starts": 100,
+    "batch_size": 32,
+    "every": 1,
+    "updates": 1,
+    "net": {"hidden": [64, 64]},
+}
 
 
 def rounds_of(place: Serial) -> Callable[[], int]:
@@ -22,6 +29,7 @@ def rounds_of(place: Serial) -> Callable[[], int]:
         while place.rounds < before + ROUNDS:
             place.round()
         return place.rounds - before
+
     return rounds
 
 
@@ -50,16 +58,38 @@ def laps_only() -> int:
 def main() -> None:
     set_threads(1)
     rare = RARELY[0]
-    fused = interleave({"whole": rounds_of(place_of("fused", 10**9)), "by stages": rounds_of(place_of("fused", 5))}, 61)
+    fused = interleave(
+        {
+            "whole": rounds_of(place_of("fused", 10**9)),
+            "by stages": rounds_of(place_of("fused", 5)),
+        },
+        61,
+    )
     plain = interleave({"round": rounds_of(place_of("plain", EVERY)), "timers": laps_only}, 11)
     cost = (fused["by stages"] - fused["whole"]) * 5 / rare  # one in five was timed
     setting = {"env": "tenfold/CartPole-v1", "work": "one update a step, batch 32, 64-64"}
-    write("timers", [
-        {"name": "timers", "setting": setting | {"engine": "fused"}, "round_us": round(fused["whole"], 2),
-         "round_one_in_five_timed_us": round(fused["by stages"], 2), "timers_us": round(cost, 3),
-         "share": round(cost / fused["whole"], 4), "bar": 0.01},
-        {"name": "timers", "setting": setting | {"engine": "plain"}, "round_us": round(plain["round"], 2),
-         "timers_us": round(plain["timers"], 3), "share": round(plain["timers"] / plain["round"], 4), "bar": 0.01}])
+    write(
+        "timers",
+        [
+            {
+                "name": "timers",
+                "setting": setting | {"engine": "fused"},
+                "round_us": round(fused["whole"], 2),
+                "round_one_in_five_timed_us": round(fused["by stages"], 2),
+                "timers_us": round(cost, 3),
+                "share": round(cost / fused["whole"], 4),
+                "bar": 0.01,
+            },
+            {
+                "name": "timers",
+                "setting": setting | {"engine": "plain"},
+                "round_us": round(plain["round"], 2),
+                "timers_us": round(plain["timers"], 3),
+                "share": round(plain["timers"] / plain["round"], 4),
+                "bar": 0.01,
+            },
+        ],
+    )
 
 
 if __name__ == "__main__":

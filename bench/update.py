@@ -1,7 +1,9 @@
-"""A whole Q-learning update: eager PyTorch (bench/eager_dqn.py, frozen), our plain engine and the fused one.
+"""A whole Q-learning update: eager PyTorch (bench/eager_dqn.py, frozen), our plain engine and the
+fused one.
 
-The eager side is handed batches that lie ready; ours also draw and gather them from the replay memory. Before timing both do
-twenty updates from the same parameters on the same batches, and their parameters are compared.
+The eager side is handed batches that lie ready; ours also draw and gather them from the replay
+memory. Before timing both do twenty updates from the same parameters on the same batches, and their
+parameters are compared.
 """
 
 from collections.abc import Callable
@@ -18,15 +20,34 @@ from tenfold.config.run import Run
 from tenfold.core.timing import Clock
 from tenfold.memory.replay import gather
 
-FULL = {"double": True, "dueling": True, "replay": "prioritized", "n_step": 3, "loss": "huber", "clip_norm": 10.0}
+FULL = {
+    "double": True,
+    "dueling": True,
+    "replay": "prioritized",
+    "n_step": 3,
+    "loss": "huber",
+    "clip_norm": 10.0,
+}
 FILLED, LR = 10_000, 1e-3
-CHECKED, TOLERANCE = 20, 1e-4  # updates compared; largest difference of a parameter, a tenth of ONE step of Adam
+# updates compared; largest difference of a parameter, a tenth of ONE step of Adam
+CHECKED, TOLERANCE = 20, 1e-4
 
 
 def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, Any]) -> Serial:
     """A place whose memory holds transitions of random play."""
-    agent = {"lr": LR, "gamma": 0.99, "target": "hard(500)", "adam_eps": 1e-8, "loss": "mse", "double": False,
-             "batch_size": batch, "net": {"hidden": list(hidden)}, "capacity": 50_000, "learning_starts": FILLED, **options}
+    agent = {
+        "lr": LR,
+        "gamma": 0.99,
+        "target": "hard(500)",
+        "adam_eps": 1e-8,
+        "loss": "mse",
+        "double": False,
+        "batch_size": batch,
+        "net": {"hidden": list(hidden)},
+        "capacity": 50_000,
+        "learning_starts": FILLED,
+        **options,
+    }
     place = Serial(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": agent}))
     while place.step < FILLED:
         place.round(FILLED)
@@ -36,17 +57,46 @@ def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, A
 def batch_of(place: Serial) -> dict[str, np.ndarray]:
     """The batch drawn last, as arrays of its own."""
     r, b = place.replay, place.replay.batch
-    gather(b.row, r.lane_rows, r.n_step, r.frames, r.gamma, r.obs, r.action, r.reward, r.kind, r.flat_obs, b.action, b.reward,
-           b.discount, r.flat_next_obs)
+    gather(
+        b.row,
+        r.lane_rows,
+        r.n_step,
+        r.frames,
+        r.gamma,
+        r.obs,
+        r.action,
+        r.reward,
+        r.kind,
+        r.flat_obs,
+        b.action,
+        b.reward,
+        b.discount,
+        r.flat_next_obs,
+    )
     weight = place.engine.items[WEIGHT] if isinstance(place.engine, FusedEngine) else b.weight
-    return {"obs": b.obs.copy(), "action": b.action.copy(), "reward": b.reward.copy(), "discount": b.discount.copy(),
-            "next_obs": b.next_obs.copy(), "weight": weight.copy()}
+    return {
+        "obs": b.obs.copy(),
+        "action": b.action.copy(),
+        "reward": b.reward.copy(),
+        "discount": b.discount.copy(),
+        "next_obs": b.next_obs.copy(),
+        "weight": weight.copy(),
+    }
 
 
 def eager_like(place: Serial) -> EagerDQN:
     config = place.agent.config
-    eager = EagerDQN(place.envs.layout.size, config.net.hidden, place.agent.actions.n, LR, config.gamma, config.double,
-                     config.dueling, config.loss == "huber", config.clip_norm)
+    eager = EagerDQN(
+        place.envs.layout.size,
+        config.net.hidden,
+        place.agent.actions.n,
+        LR,
+        config.gamma,
+        config.double,
+        config.dueling,
+        config.loss == "huber",
+        config.clip_norm,
+    )
     for net, ours in ((eager.online, place.agent.online), (eager.target, place.agent.target)):
         with torch.no_grad():
             for parameter, own in zip(net.parameters(), ours.parameters(), strict=True):
@@ -54,7 +104,9 @@ def eager_like(place: Serial) -> EagerDQN:
     return eager
 
 
-def compare_and_time(name: str, engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, Any]) -> dict[str, Any]:
+def compare_and_time(
+    name: str, engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, Any]
+) -> dict[str, Any]:
     set_threads(1)
     place = ready(engine, batch, hidden, options)
     eager = eager_like(place)
@@ -63,13 +115,21 @@ def compare_and_time(name: str, engine: str, batch: int, hidden: tuple[int, ...]
         place.engine.update(1, FILLED, Clock())
         batches.append(batch_of(place))
         eager.update(batches[-1])
-    difference = max(float((p - o).detach().abs().max()) for p, o in
-                     zip(eager.online.parameters(), place.agent.online.parameters(), strict=True))
+    difference = max(
+        float((p - o).detach().abs().max())
+        for p, o in zip(eager.online.parameters(), place.agent.online.parameters(), strict=True)
+    )
     turn = iter(range(10**12))
     clock = Clock()
     setting = {"batch": batch, "hidden": list(hidden), **options}
-    return row(name, setting, ("eager PyTorch", lambda: eager.update(batches[next(turn) % CHECKED])),
-               (f"{engine} engine", lambda: place.engine.update(1, FILLED, clock)), difference <= TOLERANCE, difference)
+    return row(
+        name,
+        setting,
+        ("eager PyTorch", lambda: eager.update(batches[next(turn) % CHECKED])),
+        (f"{engine} engine", lambda: place.engine.update(1, FILLED, clock)),
+        difference <= TOLERANCE,
+        difference,
+    )
 
 
 def updates_in_one_call() -> list[dict[str, Any]]:
@@ -82,23 +142,46 @@ def updates_in_one_call() -> list[dict[str, Any]]:
         def calls(place: Serial = singly, count: int = count) -> None:
             for _ in range(count):
                 place.engine.update(1, FILLED, clock)
+
         together.engine.update(count, FILLED, clock)
         calls()
         difference = float((together.agent.block - singly.agent.block).abs().max())
-        rows.append(row("updates-in-one-call", {"updates": count, "batch": 32, "hidden": [64, 64]}, (f"{count} calls", calls),
-                        ("one call", lambda place=together, count=count: place.engine.update(count, FILLED, clock)),
-                        difference == 0, difference))
+        rows.append(
+            row(
+                "updates-in-one-call",
+                {"updates": count, "batch": 32, "hidden": [64, 64]},
+                (f"{count} calls", calls),
+                (
+                    "one call",
+                    lambda place=together, count=count: place.engine.update(count, FILLED, clock),
+                ),
+                difference == 0,
+                difference,
+            )
+        )
     return rows
 
 
-def table(name: str, cases: list[tuple[str, int, tuple[int, ...], dict[str, Any]]]) -> Callable[[], list[dict[str, Any]]]:
+def table(
+    name: str, cases: list[tuple[str, int, tuple[int, ...], dict[str, Any]]]
+) -> Callable[[], list[dict[str, Any]]]:
     return lambda: [compare_and_time(name, *case) for case in cases]
 
 
 NAMES = {
-    "dqn-update": table("dqn-update", [(engine, batch, (64, 64), {}) for engine in ("fused", "plain")
-                                       for batch in (32, 128, 512)]),
-    "dqn-update-full": table("dqn-update-full", [(engine, 32, (64, 64), FULL) for engine in ("fused", "plain")]),
-    "dqn-update-wide": table("dqn-update-wide", [("fused", batch, (256, 256), {}) for batch in (32, 64, 128)]),
+    "dqn-update": table(
+        "dqn-update",
+        [
+            (engine, batch, (64, 64), {})
+            for engine in ("fused", "plain")
+            for batch in (32, 128, 512)
+        ],
+    ),
+    "dqn-update-full": table(
+        "dqn-update-full", [(engine, 32, (64, 64), FULL) for engine in ("fused", "plain")]
+    ),
+    "dqn-update-wide": table(
+        "dqn-update-wide", [("fused", batch, (256, 256), {}) for batch in (32, 64, 128)]
+    ),
     "updates-in-one-call": updates_in_one_call,
 }

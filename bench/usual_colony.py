@@ -1,6 +1,7 @@
-"""PPO on colonies as it is commonly written, the opponent of bench/graphs.py: one graph at a time through the network, colonies
-as objects with features by loops, rewards in dictionaries, advantages by a loop over components and time. The same networks,
-draws and loss as ours, so that an update can be compared."""
+"""PPO on colonies as it is commonly written, the opponent of bench/graphs.py: one graph at a time
+through the network, colonies as objects with features by loops, rewards in dictionaries, advantages
+by a loop over components and time. The same networks, draws and loss as ours, so that an update can
+be compared."""
 
 from typing import Any
 
@@ -22,7 +23,9 @@ from tenfold.ops.segments import Graphs
 def graph_of(row: np.ndarray, agent: PPOAgent) -> Graphs:
     size = agent.layout.graph
     assert size
-    parts = pack_rows_reference(row[None], (size.nodes, size.edges, size.node, size.edge, size.whole))
+    parts = pack_rows_reference(
+        row[None], (size.nodes, size.edges, size.node, size.edge, size.whole)
+    )
     return Graphs(*map(torch.from_numpy, parts))
 
 
@@ -33,7 +36,9 @@ class UsualColonies:
         assert isinstance(place.envs, DurotaxisEnvironments)
         self.agent, self.envs, self.config = place.agent, place.envs, place.agent.config
         self.online: Any = place.agent.online
-        self.colonies = [Colony(self.envs.setting, self.envs.episode_seed(i)) for i in range(self.envs.num_envs)]
+        self.colonies = [
+            Colony(self.envs.setting, self.envs.episode_seed(i)) for i in range(self.envs.num_envs)
+        ]
         self.episode = list(self.envs.episode)
         self.rounds, self.steps = 0, []
 
@@ -47,40 +52,67 @@ class UsualColonies:
                 output, value = agent.online(graph_of(seen, agent))
                 _, means, log_std = agent.parts_of(output)
                 real = means + log_std.exp() * noise[i]
-                log_p = agent.evaluate(output, {"real": real, "chosen": torch.zeros(1, 0, dtype=torch.int64)})[0]
+                log_p = agent.evaluate(
+                    output, {"real": real, "chosen": torch.zeros(1, 0, dtype=torch.int64)}
+                )[0]
             action = agent.for_env(np.zeros((1, 0), np.int64), real.numpy())[0]
             parts, ending = colony.step([float(number) for number in action])
             final = value[0].numpy()
             if ending.name == "TIME":
                 with torch.no_grad():
-                    final = self.online.values(graph_of(observe_reference(setting, colony.nodes), agent))[0].numpy()
+                    final = self.online.values(
+                        graph_of(observe_reference(setting, colony.nodes), agent)
+                    )[0].numpy()
             if ending:
                 self.episode[i] += 1
                 self.envs.episode[i] = self.episode[i]
                 self.colonies[i] = Colony(setting, self.envs.episode_seed(i))
-            row_of.append({"obs": seen, "real": real[0].numpy(), "log_p": float(log_p), "value": value[0].numpy(), "parts": parts,
-                           "ended": bool(ending), "terminated": bool(ending) and ending.name != "TIME", "final": final})
+            row_of.append(
+                {
+                    "obs": seen,
+                    "real": real[0].numpy(),
+                    "log_p": float(log_p),
+                    "value": value[0].numpy(),
+                    "parts": parts,
+                    "ended": bool(ending),
+                    "terminated": bool(ending) and ending.name != "TIME",
+                    "final": final,
+                }
+            )
         self.steps.append(row_of)
         self.rounds += 1
 
     def advantages(self) -> list[list[dict[str, Any]]]:
         """A loop over colonies, time and components."""
-        weights = dict(zip(self.envs.component_names, self.envs.setting.component_weights.tolist(), strict=True))
+        weights = dict(
+            zip(
+                self.envs.component_names, self.envs.setting.component_weights.tolist(), strict=True
+            )
+        )
         for i, colony in enumerate(self.colonies):
             with torch.no_grad():
-                following = self.online.values(graph_of(observe_reference(self.envs.setting, colony.nodes), self.agent))[0]
+                following = self.online.values(
+                    graph_of(observe_reference(self.envs.setting, colony.nodes), self.agent)
+                )[0]
             following = following.numpy()
             running = [0.0] * (1 + len(weights))
             for t in reversed(range(len(self.steps))):
                 own = self.steps[t][i]
-                rewards = [sum(weights[name] * value for name, value in own["parts"].items()), *own["parts"].values()]
+                rewards = [
+                    sum(weights[name] * value for name, value in own["parts"].items()),
+                    *own["parts"].values(),
+                ]
                 discount = 0.0 if own["terminated"] else self.config.gamma
                 after = own["final"] if own["ended"] else following
                 for c, reward in enumerate(rewards):
                     delta = reward + discount * after[c] - own["value"][c]
-                    running[c] = delta + (0.0 if own["ended"] else self.config.lam * discount * running[c])
+                    running[c] = delta + (
+                        0.0 if own["ended"] else self.config.lam * discount * running[c]
+                    )
                 own["target"] = np.array(running) + own["value"]
-                own["advantage"] = sum(w * a for w, a in zip(weights.values(), running[1:], strict=True))
+                own["advantage"] = sum(
+                    w * a for w, a in zip(weights.values(), running[1:], strict=True)
+                )
                 following = own["value"]
         flat = [own for row in self.steps for own in row]
         mean = sum(own["advantage"] for own in flat) / len(flat)
@@ -93,24 +125,37 @@ class UsualColonies:
         """One minibatch, one graph after another."""
         agent, config = self.agent, self.config
         flat = [own for row in self.steps for own in row]
-        chosen = [flat[j] for j in order[bounds[part]:bounds[part + 1]].tolist()]
+        chosen = [flat[j] for j in order[bounds[part] : bounds[part + 1]].tolist()]
         agent.online.flat_grad.zero_()
         total: Any = 0.0
         for own in chosen:
-            batch = {"obs": graph_of(own["obs"], agent), "real": torch.from_numpy(own["real"])[None],
-                     "chosen": torch.zeros(1, 0, dtype=torch.int64), "log_p": torch.tensor([[own["log_p"]]]),
-                     "advantage": torch.tensor([[own["advantage"]]], dtype=torch.float32), "weight": torch.ones(1),
-                     "target": torch.from_numpy(own["target"].astype(np.float32))[None],
-                     "value": torch.from_numpy(own["value"])[None]}
+            batch = {
+                "obs": graph_of(own["obs"], agent),
+                "real": torch.from_numpy(own["real"])[None],
+                "chosen": torch.zeros(1, 0, dtype=torch.int64),
+                "log_p": torch.tensor([[own["log_p"]]]),
+                "advantage": torch.tensor([[own["advantage"]]], dtype=torch.float32),
+                "weight": torch.ones(1),
+                "target": torch.from_numpy(own["target"].astype(np.float32))[None],
+                "value": torch.from_numpy(own["value"])[None],
+            }
             total = total + agent.loss(batch)[0]  # type: ignore[arg-type]
         (total / len(chosen)).backward()
         clip(agent.online.flat_grad, config.clip_norm or float("inf"))
         agent.count[0] += 1
-        adam(agent.online.flat, agent.online.flat_grad, agent.mean, agent.square, agent.updates, value_at(config.lr, step),
-             config.adam_eps)
+        adam(
+            agent.online.flat,
+            agent.online.flat_grad,
+            agent.mean,
+            agent.square,
+            agent.updates,
+            value_at(config.lr, step),
+            config.adam_eps,
+        )
 
 
 def agent_noise(agent: PPOAgent, rounds: int, size: int) -> np.ndarray:
     d = len(agent.actions.low)
-    return fill_normal(agent.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)).reshape(size, d)
-
+    return fill_normal(
+        agent.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)
+    ).reshape(size, d)

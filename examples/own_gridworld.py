@@ -1,4 +1,5 @@
-"""A gridworld of your own: mushrooms in a wood with a wall across it, as data. Play it, draw it, and see what two players earn.
+"""A gridworld of your own: mushrooms in a wood with a wall across it, as data. Play it, draw it,
+and see what two players earn.
 
     python examples/own_gridworld.py
 """
@@ -9,13 +10,31 @@ from tenfold.domains.treasure.rules import Kind, Rules, register
 from tenfold.domains.treasure.view import save_pictures
 from tenfold.envs.worlds import TreasureWorlds
 
-WOOD = Rules(height=9, width=14, agents=3, turns=40, spawn=0.02, radius=3, walls=tuple((4, x) for x in range(3, 11)), kinds=(
-    Kind("chanterelle", 4, share=3, colour=(230, 160, 30)), Kind("porcini", 9, colour=(120, 80, 40)), Kind("toadstool", -15)))
-register("Wood-v0", WOOD)  # from now on a name like any other: "Wood-v0(agents=4)", and from elsewhere "own_gridworld:Wood-v0"
+WOOD = Rules(
+    height=9,
+    width=14,
+    agents=3,
+    turns=40,
+    spawn=0.02,
+    radius=3,
+    walls=tuple((4, x) for x in range(3, 11)),
+    kinds=(
+        Kind("chanterelle", 4, share=3, colour=(230, 160, 30)),
+        Kind("porcini", 9, colour=(120, 80, 40)),
+        Kind("toadstool", -15),
+    ),
+)
+# from now on a name like any other: "Wood-v0(agents=4)", and from elsewhere "own_gridworld:Wood-v0"
+register("Wood-v0", WOOD)
 
 if __name__ == "__main__":
-    worlds = TreasureWorlds("Wood-v0", 1, seed=0)  # the form that trains: one lane for each agent and world
-    players, env = Scripted(WOOD, worlds.num_envs, seed=0), TreasureHunt("Wood-v0", render_mode="rgb_array")  # and PettingZoo's
+    # the form that trains: one lane for each agent and world
+    worlds = TreasureWorlds("Wood-v0", 1, seed=0)
+    # and PettingZoo's
+    players, env = (
+        Scripted(WOOD, worlds.num_envs, seed=0),
+        TreasureHunt("Wood-v0", render_mode="rgb_array"),
+    )
     obs, _ = env.reset(seed=0)
     frames = [env.render()]
     while env.agents:

@@ -1,12 +1,12 @@
 """tenfold: reinforcement-learning training at the speed of the machine.
 
     import tenfold as ten
-    run = ten.train(ten.Run(env="CartPole-v1", agent=ten.DQN(double=True), steps=50_000), out="runs/cartpole")
-    ten.evaluate(run, episodes=20).mean_return
-    agent = ten.load("runs/cartpole")
+    run = ten.train(ten.Run(env="CartPole-v1", agent=ten.DQN(double=True), steps=50_000),
+    out="runs/cartpole") ten.evaluate(run, episodes=20).mean_return agent =
+    ten.load("runs/cartpole")
 
-Names are imported when they are first used, so that the command line answers at once. `import tenfold.envs` registers our
-environments with Gymnasium: `gymnasium.make("tenfold/Durotaxis-v0")`.
+Names are imported when they are first used, so that the command line answers at once. `import
+tenfold.envs` registers our environments with Gymnasium: `gymnasium.make("tenfold/Durotaxis-v0")`.
 """
 
 from importlib import import_module
@@ -49,8 +49,9 @@ __version__ = "0.1.0"
 
 # where the public names live
 PUBLIC = {
-    "config.run": "DQN PPO Boltzmann Epsilon Exponential Hard Implicit Linear Net Noisy PolicyNet Polyak Prioritized Quantile Run "
-                  "Uniform named",
+    "config.run": "DQN PPO Boltzmann Epsilon Exponential Hard Implicit Linear Net Noisy PolicyNet "
+    "Polyak Prioritized Quantile Run "
+    "Uniform named",
     "core.graph_spaces": "BoundedGraph Gated",
     "domains.dynamics.compare": "compare",
     "domains.dynamics.config": "Explorer LatentModel Planner",
@@ -60,7 +61,7 @@ PUBLIC = {
     "training.seeds": "resume_seeds train_seeds",
 }
 HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()}
-__all__ = sorted(["__version__", "ops", *HOMES])  # noqa: PLE0605
+__all__ = sorted(["__version__", "ops", *HOMES])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,5 @@
-"""`python -m tenfold` and the command `tenfold`: signals are heeded first, everything else is imported after that."""
+"""`python -m tenfold` and the command `tenfold`: signals are heeded first, everything else is
+imported after that."""
 
 import atexit
 import contextlib
@@ -11,23 +12,30 @@ CURSOR = b"\x1b[?25h"  # shows it: the live panel hides it
 
 
 def leave(number: int, frame: Any) -> None:
-    """Ctrl-C or SIGTERM where nothing is under way that could be saved, or the second of them: one line, and out at once.
+    """Ctrl-C or SIGTERM where nothing is under way that could be saved, or the second of them: one
+    line, and out at once.
 
-    As an exception it would surface in imports, compilers and callbacks, which print tracebacks of their own. Children die with
-    this process.
+    As an exception it would surface in imports, compilers and callbacks, which print tracebacks of
+    their own. Children die with this process.
     """
     with contextlib.suppress(Exception):
         sys.stdout.flush()
     with contextlib.suppress(OSError):
-        os.write(2, (CURSOR if os.isatty(2) else b"") + b"tenfold: stopped; what was saved before is untouched.\n")
+        os.write(
+            2,
+            (CURSOR if os.isatty(2) else b"")
+            + b"tenfold: stopped; what was saved before is untouched.\n",
+        )
     os._exit(128 + number)
 
 
 def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, leave)
-        atexit.register(signal.signal, number, signal.SIG_IGN)  # Python puts SIG_DFL back when all is done, and would die of it
+        # Python puts SIG_DFL back when all is done, and would die of it
+        atexit.register(signal.signal, number, signal.SIG_IGN)
     from tenfold.cli.main import main as command_line
+
     return command_line()
 
 

@@ -1,5 +1,5 @@
-"""Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out, processes that start at once,
-and the slowest files."""
+"""Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out,
+processes that start at once, and the slowest files."""
 
 import fcntl
 import gc
@@ -32,7 +32,8 @@ gc.disable()  # until all tests are imported
 
 
 def forget_stale_kernels() -> None:
-    """Numba's cache does not notice an edit in a function of another file: what is older than any source goes."""
+    """Numba's cache does not notice an edit in a function of another file: what is older than any
+    source goes."""
     package = Path(tenfold.__file__).parent
     newest = max(source.stat().st_mtime for source in package.rglob("*.py"))
     for kernel in package.rglob("__pycache__/*.nb[ic]"):
@@ -41,7 +42,8 @@ def forget_stale_kernels() -> None:
                 kernel.unlink()
 
 
-if "PYTEST_XDIST_WORKER" not in os.environ:  # workers start after this, and must not take kernels from one another
+# workers start after this, and must not take kernels from one another
+if "PYTEST_XDIST_WORKER" not in os.environ:
     forget_stale_kernels()
 
 
@@ -50,7 +52,8 @@ BEING_COMPILED: set[str] = set()
 
 
 def compile_once(kernel: Any, signature: Any) -> Any:
-    """A kernel that one worker compiles is waited for by the others, who then take it from the disk."""
+    """A kernel that one worker compiles is waited for by the others, who then take it from the
+    disk."""
     name = f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}"
     if not name.startswith("tenfold.") or name in BEING_COMPILED:
         return COMPILE(kernel, signature)
@@ -74,9 +77,10 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Axes, "streamplot", STREAMS)
 
 
-# Importing torch is most of a short process's time. Processes that the package starts in a test are forked from one that has
-# imported everything; they are given memory and pipes and have ids, signals and ends as ever. They are spawned where a test asks
-# for `spawned`, and in commands that are processes of their own.
+# Importing torch is most of a short process's time. Processes that the package starts in a test are
+# forked from one that has imported everything; they are given memory and pipes and have ids,
+# signals and ends as ever. They are spawned where a test asks for `spawned`, and in commands that
+# are processes of their own.
 CONTEXT, FORKS = multiprocessing.get_context, multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["forked"])
 
@@ -99,19 +103,35 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing, "get_context", CONTEXT)
 
 
-# The first file compiles nearly all kernels; meanwhile the others run what needs none of them, or only their own
-ORDER = ("equality/test_pairs", "domains/durotaxis/test_durotaxis_arguments", "integrations/", "algorithms/test_compiled", "runs/",
-         "test_architecture", "test_config", "domains/durotaxis", "algorithms/test_graph", "core/test_graph")
+# The first file compiles nearly all kernels; meanwhile the others run what needs none of them, or
+# only their own
+ORDER = (
+    "equality/test_pairs",
+    "domains/durotaxis/test_durotaxis_arguments",
+    "integrations/",
+    "algorithms/test_compiled",
+    "runs/",
+    "test_architecture",
+    "test_config",
+    "domains/durotaxis",
+    "algorithms/test_graph",
+    "core/test_graph",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole files in this order, and then from the one with most tests to the one with fewest: `--no-loadscope-reorder` keeps it."""
+    """Whole files in this order, and then from the one with most tests to the one with fewest:
+    `--no-loadscope-reorder` keeps it."""
     files = Counter(item.path for item in items)
     home = Path(__file__).parent
 
     def place(item: pytest.Item) -> tuple[int, int, str]:
         name = str(item.path.relative_to(home))
-        return next((k for k, start in enumerate(ORDER) if name.startswith(start)), len(ORDER)), -files[item.path], name
+        return (
+            next((k for k, start in enumerate(ORDER) if name.startswith(start)), len(ORDER)),
+            -files[item.path],
+            name,
+        )
 
     items.sort(key=place)
 
@@ -123,7 +143,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The ten slowest files of a run of many, over all workers: where the next minute can be saved."""
+    """The ten slowest files of a run of many, over all workers: where the next minute can be
+    saved."""
     seconds: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -138,10 +159,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def small_run() -> Callable[..., Run]:
     """CartPole for a moment: every part runs, checkpoints and evaluations included."""
+
     def make(agent: dict[str, object] | None = None, **changes: object) -> Run:
-        settings = {"batch_size": 8, "learning_starts": 50, "every": 4, "capacity": 400, "net": Net(hidden=(16,))} | (agent or {})
-        base = {"env": "CartPole-v1", "steps": 600, "eval_every": 200, "eval_episodes": 2, "checkpoint_every": 200, "log_every": 70}
+        settings = {
+            "batch_size": 8,
+            "learning_starts": 50,
+            "every": 4,
+            "capacity": 400,
+            "net": Net(hidden=(16,)),
+        } | (agent or {})
+        base = {
+            "env": "CartPole-v1",
+            "steps": 600,
+            "eval_every": 200,
+            "eval_episodes": 2,
+            "checkpoint_every": 200,
+            "log_every": 70,
+        }
         return Run(agent=DQN(**settings), **(base | changes))  # type: ignore[arg-type]
+
     return make
 
 
@@ -156,9 +192,18 @@ def finished_once(small_run: Callable[..., Run], tmp_path_factory: pytest.TempPa
 @pytest.fixture(name="tenfold")
 def command_line(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`tenfold ARGUMENTS…` as a user would type it, in a folder of its own."""
+
     def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([Path(sys.executable).parent / "tenfold", *arguments], capture_output=True, text=True, cwd=tmp_path,
-                              env=os.environ | {"COLUMNS": "200"}, timeout=300, **options)  # type: ignore[call-overload]
+        return subprocess.run(
+            [Path(sys.executable).parent / "tenfold", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | {"COLUMNS": "200"},
+            timeout=300,
+            **options,
+        )  # type: ignore[call-overload]
+
     return run
 
 
@@ -167,8 +212,13 @@ class Command:
 
     def __init__(self, arguments: tuple[str, ...], folder: Path, words: Path, largest: int) -> None:
         import forked  # which calls a kernel: after the stale ones are gone
-        self.words, self.process = words, multiprocessing.get_context("spawn").Process(
-            target=forked.command, args=(arguments, folder, words, largest))
+
+        self.words, self.process = (
+            words,
+            multiprocessing.get_context("spawn").Process(
+                target=forked.command, args=(arguments, folder, words, largest)
+            ),
+        )
         self.process.start()
         self.pid = self.process.pid
 
@@ -189,13 +239,17 @@ class Command:
 
 
 @pytest.fixture
-def begin(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Command]]:
-    """Begins a command in a session of its own and lets the test go on beside it. Where its imports are not what is tested."""
+def begin(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Command]]:
+    """Begins a command in a session of its own and lets the test go on beside it. Where its imports
+    are not what is tested."""
     begun: list[Command] = []
 
     def start(*arguments: str, largest: int = 0) -> Command:
         begun.append(Command(arguments, tmp_path, tmp_path_factory.mktemp("words"), largest))
         return begun[-1]
+
     yield start
     for command in begun:
         command.process.kill()
@@ -204,8 +258,9 @@ def begin(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-         ) -> Callable[..., subprocess.CompletedProcess[str]]:
+def here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
     """The same in this process, where the seconds of a new one would protect nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
@@ -215,4 +270,5 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         code = main(list(arguments))
         shown = capsys.readouterr()
         return subprocess.CompletedProcess(arguments, code, shown.out, shown.err)
+
     return run

@@ -1,5 +1,5 @@
-"""What processes of the tests have before they are forked: the package, all that Numba imports when a kernel is first called, and
-figures that are left white."""
+"""What processes of the tests have before they are forked: the package, all that Numba imports when
+a kernel is first called, and figures that are left white."""
 
 import gc
 import importlib
@@ -20,7 +20,8 @@ gc.freeze()  # which a fork shares then
 
 
 def command(arguments: tuple[str, ...], folder: Path, words: Path, largest: int) -> None:
-    """`tenfold ARGUMENTS…` in this process: its folder, where its words go, and the largest file it can write, if there is one."""
+    """`tenfold ARGUMENTS…` in this process: its folder, where its words go, and the largest file it
+    can write, if there is one."""
     os.setsid()
     os.chdir(folder)
     for number, name in ((1, "out"), (2, "err")):

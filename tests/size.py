@@ -1,4 +1,5 @@
-"""How large the package is: code lines (no blank lines, comments or docstrings), and what is too long for a reader's head.
+"""How large the package is: code lines (no blank lines, comments or docstrings), and what is too
+long for a reader's head.
 
     python tests/size.py
 """
@@ -13,14 +14,25 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "tenfold"
 OUTSIDE = {"domains", "integrations"}  # of the core
 FILE, FUNCTION, PARAMETERS = 350, 60, 12  # the most lines, lines and parameters
-LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING}
+LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+    tokenize.ENCODING,
+}
 
 
 def docstrings(tree: ast.Module) -> set[int]:
     """The lines that docstrings take."""
     found: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False) is not None:
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and ast.get_docstring(node, clean=False) is not None
+        ):
             found |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     return found
 
@@ -38,7 +50,9 @@ def is_kernel(function: ast.FunctionDef) -> bool:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef]:
-    return (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
+    return (
+        node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)
+    )
 
 
 def parameters(function: ast.FunctionDef) -> int:
@@ -51,7 +65,9 @@ def main() -> None:
     long = {"files": [], "functions": [], "parameters": []}
     for path in sorted(PACKAGE.rglob("*.py")):
         text, name = path.read_text(), str(path.relative_to(PACKAGE))
-        rooms[path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "."] += code_lines(text)
+        rooms[path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "."] += code_lines(
+            text
+        )
         if text.count("\n") > FILE:
             long["files"].append(f"{name} {text.count(chr(10))}")
         for function in functions(path):
@@ -62,9 +78,15 @@ def main() -> None:
                 long["parameters"].append(f"{name} {function.name} {parameters(function)}")
     for room, lines in rooms.most_common():
         print(f"{lines:7,} {room}")
-    print(f"{sum(lines for room, lines in rooms.items() if room not in OUTSIDE):7,} core\n{sum(rooms.values()):7,} whole")
-    for what, most in zip(long, (f"lines > {FILE}", f"lines > {FUNCTION}", f"> {PARAMETERS}, no kernels"), strict=True):
-        print(f"{what}, {most}: {len(long[what])}", *(f"    {item}" for item in long[what]), sep="\n")
+    print(
+        f"{sum(lines for room, lines in rooms.items() if room not in OUTSIDE):7,} core\n{sum(rooms.values()):7,} whole"
+    )
+    for what, most in zip(
+        long, (f"lines > {FILE}", f"lines > {FUNCTION}", f"> {PARAMETERS}, no kernels"), strict=True
+    ):
+        print(
+            f"{what}, {most}: {len(long[what])}", *(f"    {item}" for item in long[what]), sep="\n"
+        )
 
 
 if __name__ == "__main__":

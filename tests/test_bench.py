@@ -13,12 +13,24 @@ from tenfold.config.run import Run
 from tenfold.core.pairs import PAIRS, Pair, all_pairs
 from tenfold.training.profiling import Profile, profile_run, verdict, write_trace
 
-KEYS = {"name", "setting", "baseline", "candidate", "baseline_us", "candidate_us", "ratio", "equal", "max_diff", "baseline_bytes",
-        "candidate_bytes"}
+KEYS = {
+    "name",
+    "setting",
+    "baseline",
+    "candidate",
+    "baseline_us",
+    "candidate_us",
+    "ratio",
+    "equal",
+    "max_diff",
+    "baseline_bytes",
+    "candidate_bytes",
+}
 
 
-def test_a_pair_is_timed_with_its_equality_and_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                          capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pair_is_timed_with_its_equality_and_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
     assert main(["bench", "ops.adam.adam_numba", "--json", str(tmp_path / "rows.json")]) == 0
     found = json.loads((tmp_path / "rows.json").read_text())
@@ -27,25 +39,41 @@ def test_a_pair_is_timed_with_its_equality_and_its_memory(tmp_path: Path, monkey
     assert row["ratio"] == pytest.approx(row["baseline_us"] / row["candidate_us"], rel=0.01)
     assert found["machine"]["cores"] >= 1 and "torch" in found["versions"]
     shown = capsys.readouterr().out
-    assert "ops.adam.adam_numba" in shown and "{'name'" not in shown  # the table, not Python's own notation
+    # the table, not Python's own notation
+    assert "ops.adam.adam_numba" in shown and "{'name'" not in shown
     assert main(["bench", "ops.adam.adam_numba", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["name"] == "ops.adam.adam_numba"
 
 
-def test_a_pair_that_is_not_equal_is_said_and_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pair_that_is_not_equal_is_said_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
     all_pairs()
     true = PAIRS["ops.adam.adam_numba"]
 
     def wrong(flat, grad, mean, square, step, lr, eps):
         return true.fast(flat, grad, mean, square, step, 2 * lr, eps)
-    monkeypatch.setitem(PAIRS, true.name, Pair(true.name, wrong, *[getattr(true, f) for f in (
-        "reference", "example", "rtol", "atol", "dtypes", "gradients")]))
+
+    monkeypatch.setitem(
+        PAIRS,
+        true.name,
+        Pair(
+            true.name,
+            wrong,
+            *[
+                getattr(true, f)
+                for f in ("reference", "example", "rtol", "atol", "dtypes", "gradients")
+            ],
+        ),
+    )
     assert main(["bench", true.name]) == 1
     assert "NO" in capsys.readouterr().out
 
 
-def test_the_update_benchmark_compares_parameters_with_the_frozen_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_update_benchmark_compares_parameters_with_the_frozen_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """On a small case: twenty updates of the fused engine against eager PyTorch."""
     monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
     update = next(module for module in measure.bench_modules() if "dqn-update" in module.NAMES)
@@ -56,9 +84,18 @@ def test_the_update_benchmark_compares_parameters_with_the_frozen_program(monkey
         assert row["candidate_bytes"] < row["baseline_bytes"]
 
 
-def test_names_are_listed_and_an_unknown_one_names_the_nearest(here: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_names_are_listed_and_an_unknown_one_names_the_nearest(
+    here: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
     listed = here("bench", "--list").stdout.split("\n")
-    assert {"dqn-update", "dqn-update-full", "per", "cartpole-dqn", "eight-seeds", "ops.mlp.mlp_forward"} <= set(listed)
+    assert {
+        "dqn-update",
+        "dqn-update-full",
+        "per",
+        "cartpole-dqn",
+        "eight-seeds",
+        "ops.mlp.mlp_forward",
+    } <= set(listed)
     done = here("bench", "dqn-updat")
     assert done.returncode == 2 and "dqn-update" in done.stderr and "Traceback" not in done.stderr
 
@@ -66,6 +103,7 @@ def test_names_are_listed_and_an_unknown_one_names_the_nearest(here: Callable[..
 def test_what_is_allocated_is_counted() -> None:
     import numpy as np
     import torch
+
     assert measure.allocated(lambda: np.zeros(100_000, np.uint8)) >= 100_000
     assert measure.allocated(lambda: torch.zeros(100_000, dtype=torch.uint8)) >= 100_000
     assert measure.allocated(lambda: None) < 1000
@@ -83,50 +121,108 @@ def test_a_profile_covers_the_time_and_names_the_largest_cost(tmp_path: Path) ->
     assert "sample" in found[0].stages() and "largest cost is" in verdict(found)
     write_trace(found, tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert {e["name"] for e in events if e["ph"] == "X" and e["pid"] == 1} == {"act", "env", "store", "update"}
+    assert {e["name"] for e in events if e["ph"] == "X" and e["pid"] == 1} == {
+        "act",
+        "env",
+        "store",
+        "update",
+    }
 
 
-def test_profile_from_the_command_line(here: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
-    done = here("profile", "cartpole", "--engine", "fused", "--for", "200", "--agent.learning-starts", "100")
+def test_profile_from_the_command_line(
+    here: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = here(
+        "profile", "cartpole", "--engine", "fused", "--for", "200", "--agent.learning-starts", "100"
+    )
     assert done.returncode == 0, done.stderr
     assert "largest cost" in done.stdout and (tmp_path / "profile.json").exists()
     assert here("profile", "cartpole", "--engine", "quick").returncode == 2
 
 
-@pytest.mark.parametrize(("what", "flags", "engines"), [
-    ("dqn", [], ["plain", "fused"]), ("dqn", ["--agent.frames", "2"], ["plain"]), ("dqn", ["--engine", "fused,plain"], ["fused", "plain"]),
-    ("explorer", [], ["plain"])])
-def test_a_profile_measures_the_engines_that_can_run_it(what: str, flags: list[str], engines: list[str], tmp_path: Path,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("what", "flags", "engines"),
+    [
+        ("dqn", [], ["plain", "fused"]),
+        ("dqn", ["--agent.frames", "2"], ["plain"]),
+        ("dqn", ["--engine", "fused,plain"], ["fused", "plain"]),
+        ("explorer", [], ["plain"]),
+    ],
+)
+def test_a_profile_measures_the_engines_that_can_run_it(
+    what: str, flags: list[str], engines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measured: list[str] = []
 
     def measure(run: Run, engine: str, steps: int) -> Profile:
         measured.append(engine)
         return Profile(engine, 1, 1.0, [("env", 0, 1)])
+
     monkeypatch.setattr("tenfold.training.loop.profiling.profile_run", measure)
-    assert main(["profile", what, *flags, "--trace", str(tmp_path / "t.json")]) == 0 and measured == engines
+    assert (
+        main(["profile", what, *flags, "--trace", str(tmp_path / "t.json")]) == 0
+        and measured == engines
+    )
 
 
-def test_an_engine_that_does_not_fit_is_refused_before_any_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                       capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_engine_that_does_not_fit_is_refused_before_any_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("tenfold.training.loop.profiling.profile_run", None)
-    assert main(["profile", "dqn", "--agent.frames", "2", "--engine", "plain,fused", "--trace", str(tmp_path / "t.json")]) == 2
+    assert (
+        main(
+            [
+                "profile",
+                "dqn",
+                "--agent.frames",
+                "2",
+                "--engine",
+                "plain,fused",
+                "--trace",
+                str(tmp_path / "t.json"),
+            ]
+        )
+        == 2
+    )
     assert "engine = fused does not fit: the network sees several frames" in capsys.readouterr().err
 
 
-def test_a_run_that_never_learns_is_not_profiled(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    command = ["profile", "dqn", "--agent.learning-starts", "1G", "--steps", "500", "--engine", "plain", "--trace", str(tmp_path / "t.json")]
+def test_a_run_that_never_learns_is_not_profiled(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    command = [
+        "profile",
+        "dqn",
+        "--agent.learning-starts",
+        "1G",
+        "--steps",
+        "500",
+        "--engine",
+        "plain",
+        "--trace",
+        str(tmp_path / "t.json"),
+    ]
     assert main(command) == 2
     assert "There is no update in 500 steps of this run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["profile", "dqn", "--trace"], ["bench", "--json"]], ids=["profile", "bench"])
+@pytest.mark.parametrize(
+    "command", [["profile", "dqn", "--trace"], ["bench", "--json"]], ids=["profile", "bench"]
+)
 @pytest.mark.parametrize("file", ["nowhere/x.json", "."])
-def test_a_result_that_cannot_be_written_is_refused_before_anything_is_measured(command: list[str], file: str, tmp_path: Path,
-                                                                                monkeypatch: pytest.MonkeyPatch,
-                                                                                capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("tenfold.training.loop.profiling.profile_run", lambda *_: pytest.fail("it was measured"))
-    monkeypatch.setattr("tenfold.cli.main.measure.run_all", lambda *_: pytest.fail("it was measured"))
+def test_a_result_that_cannot_be_written_is_refused_before_anything_is_measured(
+    command: list[str],
+    file: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(
+        "tenfold.training.loop.profiling.profile_run", lambda *_: pytest.fail("it was measured")
+    )
+    monkeypatch.setattr(
+        "tenfold.cli.main.measure.run_all", lambda *_: pytest.fail("it was measured")
+    )
     assert main([*command, str(tmp_path / file)]) == 2
     assert f"{command[-1]} {tmp_path / file} cannot be written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -144,12 +240,17 @@ def test_the_colony_benchmarks_compare_equal_sides(monkeypatch: pytest.MonkeyPat
             assert row["candidate_bytes"] < 8_000  # nothing is made anew each time
 
 
-def test_the_benchmark_of_colonies_in_torch_compares_equal_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmark_of_colonies_in_torch_compares_equal_sides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
     colony = next(module for module in measure.bench_modules() if "colony-torch" in module.NAMES)
     monkeypatch.setattr(colony, "COLONIES", (1, 3))
     rows = colony.steps()
-    assert {(row["setting"]["colonies"], row["candidate"]) for row in rows} >= {(1, "torch, CPU"), (3, "torch, CPU")}
+    assert {(row["setting"]["colonies"], row["candidate"]) for row in rows} >= {
+        (1, "torch, CPU"),
+        (3, "torch, CPU"),
+    }
     for row in rows:
         assert set(row) == KEYS | {"baseline_per_second", "candidate_per_second"}
         assert row["equal"] is True and row["setting"]["nodes"] == 40

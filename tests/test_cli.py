@@ -11,14 +11,45 @@ import pytest
 import tenfold as ten
 from tenfold.cli.main import main
 
-QUICK = ["--steps", "400", "--agent.learning-starts", "50", "--agent.capacity", "300", "--agent.net.hidden", "8", "--eval-every", "200",
-         "--eval-episodes", "2", "--checkpoint-every", "200", "--log-every", "100"]
+QUICK = [
+    "--steps",
+    "400",
+    "--agent.learning-starts",
+    "50",
+    "--agent.capacity",
+    "300",
+    "--agent.net.hidden",
+    "8",
+    "--eval-every",
+    "200",
+    "--eval-episodes",
+    "2",
+    "--checkpoint-every",
+    "200",
+    "--log-every",
+    "100",
+]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cli") / "run"
-    assert main(["train", "cartpole", *QUICK, "--agent.every", "4", "--agent.updates", "1", "--out", str(path)]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "cartpole",
+                *QUICK,
+                "--agent.every",
+                "4",
+                "--agent.updates",
+                "1",
+                "--out",
+                str(path),
+            ]
+        )
+        == 0
+    )
     return path
 
 
@@ -28,7 +59,8 @@ def test_train_says_what_it_does_and_where_the_results_are(tenfold) -> None:
     assert "dqn on CartPole-v1, seed 3, 400 steps -> runs/dqn-CartPole-v1" in done.stderr
     assert "replay of 300 rows takes 0.0 MiB" in done.stderr and "engine fused" in done.stderr
     assert "time: " in done.stderr and "env" in done.stderr and "update" in done.stderr
-    assert re.search(r"mean return of the last \d\d training episodes: ", done.stdout)  # as many as there were
+    # as many as there were
+    assert re.search(r"mean return of the last \d\d training episodes: ", done.stdout)
     assert "report: runs/dqn-CartPole-v1/report.html" in done.stdout
 
 
@@ -41,12 +73,23 @@ def test_a_run_folder_holds_everything(trained: Path) -> None:
     train = [row for row in rows if row["kind"] == "train"]
     assert [row["step"] for row in train] == [100, 200, 300, 400]
     assert train[-1]["epsilon"] == pytest.approx(1 - 0.96 * 400 / 8000) and train[-1]["loss"] > 0
-    assert set(train[-1]["timing"]["shares"]) >= {"act", "env", "store", "update", "evaluate", "save"}
+    assert set(train[-1]["timing"]["shares"]) >= {
+        "act",
+        "env",
+        "store",
+        "update",
+        "evaluate",
+        "save",
+    }
     assert sum(train[-1]["timing"]["shares"].values()) == pytest.approx(1)
     assert sum(row["length"] for row in rows if row["kind"] == "episode") <= 400
     assert list((trained / "tensorboard").glob("events*"))
     page = (trained / "report.html").read_text()
-    assert "data:image/png;base64," in page and "mean return of the last" in page and "capacity: 300" in page
+    assert (
+        "data:image/png;base64," in page
+        and "mean return of the last" in page
+        and "capacity: 300" in page
+    )
     assert (trained / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -59,41 +102,63 @@ def test_eval_prints_one_json_object(trained: Path, capsys: pytest.CaptureFixtur
     assert 5 < found["random_mean_return"] < 80
 
 
-def test_eval_is_repeatable_and_chooses_checkpoints(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_is_repeatable_and_chooses_checkpoints(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def returns(*flags: str) -> list[float]:
         assert main(["eval", str(trained), "--episodes", "20", "--json", *flags]) == 0
         return json.loads(capsys.readouterr().out)["returns"]
-    assert returns() == returns() == returns("--checkpoint", "last") == returns("--checkpoint", "400")
+
+    assert (
+        returns() == returns() == returns("--checkpoint", "last") == returns("--checkpoint", "400")
+    )
     assert returns("--seed", "9") != returns()
     policies = [ten.load(trained, which).online.flat.tolist() for which in ("200", "400", "best")]
     assert policies[0] != policies[1] and policies[2] in policies[:2]
 
 
-def test_eval_shows_the_random_policy_beside_it(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_shows_the_random_policy_beside_it(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["eval", str(trained), "--episodes", "3"]) == 0
     out = capsys.readouterr().out
     assert "trained" in out and "random" in out
 
 
 @pytest.mark.parametrize("name", ["film.gif", "film.mp4"])
-def test_video_without_a_screen(trained: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", str(trained), "--episodes", "1", "--video", str(tmp_path / name), "--json"]) == 0
+def test_video_without_a_screen(
+    trained: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["eval", str(trained), "--episodes", "1", "--video", str(tmp_path / name), "--json"])
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     content = (tmp_path / name).read_bytes()
     assert content[:3] == b"GIF" if name.endswith("gif") else b"ftyp" in content[:16]
     assert found["frames"] == found["lengths"][0] + 1  # the first frame, and one a step
 
 
-def test_a_film_that_is_there_stays_until_the_new_one_is_whole(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                              capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_film_that_is_there_stays_until_the_new_one_is_whole(
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
-    film, command = tmp_path / "film.gif", ["eval", str(trained), "--episodes", "1", "--video", str(tmp_path / "film.gif")]
+
+    film, command = (
+        tmp_path / "film.gif",
+        ["eval", str(trained), "--episodes", "1", "--video", str(tmp_path / "film.gif")],
+    )
     film.write_bytes(b"an older film")
     with monkeypatch.context() as broken:
         broken.setattr("tenfold.evaluation.video.write_gif", fail)
         assert main(command) == 2 and "No space left on device" in capsys.readouterr().err
-    assert film.read_bytes() == b"an older film" and [p.name for p in tmp_path.iterdir()] == ["film.gif"]
+    assert film.read_bytes() == b"an older film" and [p.name for p in tmp_path.iterdir()] == [
+        "film.gif"
+    ]
     assert main(command) == 0 and film.read_bytes()[:3] == b"GIF"
 
 
@@ -101,7 +166,10 @@ def test_resume_without_an_argument_takes_the_latest_run(here) -> None:
     here("train", "dqn", *QUICK, "--out", "runs/older", "--quiet")
     here("train", "dqn", *QUICK, "--out", "runs/newer", "--quiet")
     done = here("resume")
-    assert done.returncode == 2 and "runs/newer is finished at step 400: give a larger --steps" in done.stderr
+    assert (
+        done.returncode == 2
+        and "runs/newer is finished at step 400: give a larger --steps" in done.stderr
+    )
     done = here("resume", "--steps", "0.5k")
     assert done.returncode == 0 and "results: runs/newer" in done.stdout
 
@@ -109,16 +177,30 @@ def test_resume_without_an_argument_takes_the_latest_run(here) -> None:
 def test_list_shows_presets_agents_engines_environments_and_runs(here) -> None:
     here("train", "dqn", *QUICK, "--out", "runs/mine", "--quiet")
     shown = here("list").stdout
-    for word in ("presets", "cartpole", "catch", "agents", "dqn", "engines", "plain", "CartPole-v1", "tenfold/Catch-v0", "runs/mine",
-                 "dqn on CartPole-v1, finished at 400, return "):
+    for word in (
+        "presets",
+        "cartpole",
+        "catch",
+        "agents",
+        "dqn",
+        "engines",
+        "plain",
+        "CartPole-v1",
+        "tenfold/Catch-v0",
+        "runs/mine",
+        "dqn on CartPole-v1, finished at 400, return ",
+    ):
         assert word in shown
     assert "Ant-v3" not in shown and "Hopper-v2" not in shown  # Gymnasium only knows that they were
 
 
-def test_check_walks_the_pairs_and_fails_when_one_is_wrong(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_walks_the_pairs_and_fails_when_one_is_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from dataclasses import replace
 
     from tenfold.core import pairs
+
     two = [p for p in pairs.all_pairs() if p.name in ("ops.adam.clip", "ops.qlearning.dueling")]
     monkeypatch.setattr(pairs, "all_pairs", lambda: two)
     assert main(["check"]) == 0
@@ -127,12 +209,16 @@ def test_check_walks_the_pairs_and_fails_when_one_is_wrong(capsys: pytest.Captur
     assert "1 of 1 fast paths equal their references" in capsys.readouterr().out
     assert main(["check", "duelling"]) == 2
     assert "No fast path has duelling in its name" in capsys.readouterr().err
-    monkeypatch.setattr(pairs, "all_pairs", lambda: [two[0], replace(two[1], fast=lambda x: two[1].fast(x) + 0.01)])
+    monkeypatch.setattr(
+        pairs, "all_pairs", lambda: [two[0], replace(two[1], fast=lambda x: two[1].fast(x) + 0.01)]
+    )
     assert main(["check"]) == 1
     assert "DIFFERENT" in capsys.readouterr().out
 
 
-def test_a_pipe_cuts_no_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_cuts_no_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     assert main(["check", "ops.random.fill_uniform"]) == 0
     assert "ops.random.fill_uniform " in capsys.readouterr().out
@@ -141,31 +227,79 @@ def test_a_pipe_cuts_no_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def test_version_and_help(tenfold) -> None:
     assert tenfold("--version").stdout == f"tenfold {ten.__version__}\n"
     text = tenfold("train", "dqn", "--help").stdout
-    assert "--agent.n-step" in text and "rewards summed before bootstrapping" in text and "default 0.99" in text
+    assert (
+        "--agent.n-step" in text
+        and "rewards summed before bootstrapping" in text
+        and "default 0.99" in text
+    )
 
 
-@pytest.mark.parametrize(("given", "there", "not_there"), [
-    (["train", "--help"], ["--steps", "tenfold train dqn --help", "--help-all", "--agent.name"], ["--agent.lr", "--agent.planner"]),
-    (["train", "ppo", "--help"], ["--steps", "settings of agent ppo", "--agent.horizon", "default 0.0003"], ["--agent.capacity", "--agent.planner.policy"]),
-    (["train", "cartpole", "--help"], ["settings of agent dqn", "--agent.capacity", "default 50000, here 100000"], ["--agent.horizon"]),
-    (["train", "--steps", "3", "explorer", "--help"], ["--agent.planner.policy"], ["--agent.capacity", "--agent.horizon"]),
-    (["profile", "ppo", "--help"], ["--agent.horizon", "--trace"], ["--agent.capacity"]),
-    (["train", "ppo", "--help-all"], ["--agent.capacity", "--agent.horizon", "--agent.planner.policy"], [])])
-def test_help_shows_the_settings_of_the_agent_in_question(given: list[str], there: list[str], not_there: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("given", "there", "not_there"),
+    [
+        (
+            ["train", "--help"],
+            ["--steps", "tenfold train dqn --help", "--help-all", "--agent.name"],
+            ["--agent.lr", "--agent.planner"],
+        ),
+        (
+            ["train", "ppo", "--help"],
+            ["--steps", "settings of agent ppo", "--agent.horizon", "default 0.0003"],
+            ["--agent.capacity", "--agent.planner.policy"],
+        ),
+        (
+            ["train", "cartpole", "--help"],
+            ["settings of agent dqn", "--agent.capacity", "default 50000, here 100000"],
+            ["--agent.horizon"],
+        ),
+        (
+            ["train", "--steps", "3", "explorer", "--help"],
+            ["--agent.planner.policy"],
+            ["--agent.capacity", "--agent.horizon"],
+        ),
+        (["profile", "ppo", "--help"], ["--agent.horizon", "--trace"], ["--agent.capacity"]),
+        (
+            ["train", "ppo", "--help-all"],
+            ["--agent.capacity", "--agent.horizon", "--agent.planner.policy"],
+            [],
+        ),
+    ],
+)
+def test_help_shows_the_settings_of_the_agent_in_question(
+    given: list[str], there: list[str], not_there: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main(given)
     text = " ".join(capsys.readouterr().out.split())
-    assert [word for word in there if word not in text] == [] and [word for word in not_there if f"{word} " in text] == []
+    assert [word for word in there if word not in text] == [] and [
+        word for word in not_there if f"{word} " in text
+    ] == []
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    (["ppo", "--learning-rate", "1"], "tenfold calls it --agent.lr (learning rate"), (["ppo", "--agent.n_steps=9"], "tenfold calls it --agent.horizon ("),
-    (["dqn", "--n-steps", "4"], "tenfold calls it --agent.n-step ("), (["acrobot-ppo", "--ent-coef", "0"], "tenfold calls it --agent.entropy ("),
-    (["dqn", "--exploration-fraction", ".1"], "tenfold calls it --agent.explore (epsilon(schedule), boltzmann(temperature) or noisy(sigma), such as epsilon(linear("),
-    (["dqn", "--gae-lambda", ".9"], "tenfold calls it --agent.lam (ppo: lambda of"), (["ppo", "--lr", "1"], "is not a flag of this command: write --agent.lr."),
-    (["ppo", "--agent.batch-size", "64"], "agent.batch_size = 64 is not a setting: tenfold calls it minibatches ("),
-    (["ppo", "--total-timesteps", "9"], "tenfold calls it --steps ("), (["ppo", "--n-envs", "9"], "tenfold calls it --num-envs (")])
-def test_a_flag_by_another_librarys_name_is_answered_with_ours(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["ppo", "--learning-rate", "1"], "tenfold calls it --agent.lr (learning rate"),
+        (["ppo", "--agent.n_steps=9"], "tenfold calls it --agent.horizon ("),
+        (["dqn", "--n-steps", "4"], "tenfold calls it --agent.n-step ("),
+        (["acrobot-ppo", "--ent-coef", "0"], "tenfold calls it --agent.entropy ("),
+        (
+            ["dqn", "--exploration-fraction", ".1"],
+            "tenfold calls it --agent.explore (epsilon(schedule), boltzmann(temperature) or noisy(sigma), such as epsilon(linear(",
+        ),
+        (["dqn", "--gae-lambda", ".9"], "tenfold calls it --agent.lam (ppo: lambda of"),
+        (["ppo", "--lr", "1"], "is not a flag of this command: write --agent.lr."),
+        (
+            ["ppo", "--agent.batch-size", "64"],
+            "agent.batch_size = 64 is not a setting: tenfold calls it minibatches (",
+        ),
+        (["ppo", "--total-timesteps", "9"], "tenfold calls it --steps ("),
+        (["ppo", "--n-envs", "9"], "tenfold calls it --num-envs ("),
+    ],
+)
+def test_a_flag_by_another_librarys_name_is_answered_with_ours(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["train", *given]) == 2
     assert said in capsys.readouterr().err
 
@@ -186,23 +320,54 @@ def test_names_that_are_imported_later_are_shown_all_the_same() -> None:
 
 
 def test_a_native_vector_class_trains_and_says_that_its_resume_is_not_exact(here) -> None:
-    done = here("train", "dqn", "--env", "CartPole-v1", "--vectorize", "native", "--num-envs", "4", *QUICK, "--out", "native")
+    done = here(
+        "train",
+        "dqn",
+        "--env",
+        "CartPole-v1",
+        "--vectorize",
+        "native",
+        "--num-envs",
+        "4",
+        *QUICK,
+        "--out",
+        "native",
+    )
     assert done.returncode == 0, done.stderr
     assert "a resume will not be exact" in done.stderr
     done = here("resume", "native", "--steps", "800")
     assert done.returncode == 0, done.stderr
-    assert "its episodes begin anew and this resume is not exact" in done.stderr and "step 80" in done.stderr
+    assert (
+        "its episodes begin anew and this resume is not exact" in done.stderr
+        and "step 80" in done.stderr
+    )
 
 
 def test_environment_arguments_reach_the_environment(here) -> None:
-    done = here("train", "dqn", "--env", "FrozenLake-v1(is_slippery=false, map_name=8x8)", *QUICK, "--out", "lake", "--quiet")
+    done = here(
+        "train",
+        "dqn",
+        "--env",
+        "FrozenLake-v1(is_slippery=false, map_name=8x8)",
+        *QUICK,
+        "--out",
+        "lake",
+        "--quiet",
+    )
     assert done.returncode == 0, done.stderr
-    assert "FrozenLake-v1(is_slippery=false, map_name=8x8)" in here("eval", "lake", "--episodes", "2").stdout
+    assert (
+        "FrozenLake-v1(is_slippery=false, map_name=8x8)"
+        in here("eval", "lake", "--episodes", "2").stdout
+    )
 
 
-def test_a_users_own_environment_by_module(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_own_environment_by_module(
+    here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "path", sys.path.copy())  # to which a command adds the folder it is in
-    (tmp_path / "my_module.py").write_text("import gymnasium\ngymnasium.register('Mine-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=7)\n")
+    (tmp_path / "my_module.py").write_text(
+        "import gymnasium\ngymnasium.register('Mine-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=7)\n"
+    )
     done = here("train", "dqn", "--env", "my_module:Mine-v0", *QUICK, "--out", "mine", "--quiet")
     assert done.returncode == 0, done.stderr
     assert max(json.loads(here("eval", "mine", "--episodes", "9", "--json").stdout)["lengths"]) == 7

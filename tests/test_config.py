@@ -34,9 +34,20 @@ def test_every_setting_has_help() -> None:
 
 
 def test_yaml_and_back_gives_the_same_settings() -> None:
-    run = Run(env="Acrobot-v1", steps=7, agent=DQN(
-        lr=Linear(1 / 3, 1e-5, 10), target=Polyak(0.1234567890123), replay=Prioritized(beta=0.5), distribution=Quantile(7), n_step=3,
-        explore=Epsilon(0.1), clip_norm=0.5, net=Net(hidden=(3, 2, 1), activation="tanh")))
+    run = Run(
+        env="Acrobot-v1",
+        steps=7,
+        agent=DQN(
+            lr=Linear(1 / 3, 1e-5, 10),
+            target=Polyak(0.1234567890123),
+            replay=Prioritized(beta=0.5),
+            distribution=Quantile(7),
+            n_step=3,
+            explore=Epsilon(0.1),
+            clip_norm=0.5,
+            net=Net(hidden=(3, 2, 1), activation="tanh"),
+        ),
+    )
     text = yaml.safe_dump(to_mapping(run))
     assert Run.of(yaml.safe_load(text)) == run
 
@@ -50,13 +61,41 @@ def test_presets_are_valid_and_are_differences_from_the_defaults(name: str) -> N
 
 
 def test_flags_set_every_setting_there_is() -> None:
-    arguments = parser().understand(["train", "dqn", "--env", "X-v0", "--steps", "300k", "--agent.batch-size", "16",
-                                     "--agent.gamma", "0.9", "--agent.n-step", "3", "--agent.double", "--agent.net.hidden", "8,4",
-                                     "--agent.target", "hard(7)"])
+    arguments = parser().understand(
+        [
+            "train",
+            "dqn",
+            "--env",
+            "X-v0",
+            "--steps",
+            "300k",
+            "--agent.batch-size",
+            "16",
+            "--agent.gamma",
+            "0.9",
+            "--agent.n-step",
+            "3",
+            "--agent.double",
+            "--agent.net.hidden",
+            "8,4",
+            "--agent.target",
+            "hard(7)",
+        ]
+    )
     run = named("dqn", settings_given(arguments))
-    assert (run.env, run.steps, run.agent.batch_size, run.agent.gamma, run.agent.n_step) == ("X-v0", 300_000, 16, 0.9, 3)
-    assert run.agent.double is True and run.agent.net.hidden == (8, 4) and run.agent.target == Hard(7)
-    flags = {flag for action in parser().deepest(["train"])._actions for flag in action.option_strings}
+    assert (run.env, run.steps, run.agent.batch_size, run.agent.gamma, run.agent.n_step) == (
+        "X-v0",
+        300_000,
+        16,
+        0.9,
+        3,
+    )
+    assert (
+        run.agent.double is True and run.agent.net.hidden == (8, 4) and run.agent.target == Hard(7)
+    )
+    flags = {
+        flag for action in parser().deepest(["train"])._actions for flag in action.option_strings
+    }
     assert {leaf.flag for leaf in leaves_of(Run)} <= flags
 
 
@@ -71,15 +110,27 @@ def test_a_setting_that_is_given_in_both_spellings_is_refused() -> None:
 
 
 def test_numbers_of_numpy_and_torch_are_numbers() -> None:
-    given = Run(steps=np.int64(300), agent=DQN(lr=np.float32(0.5), batch_size=torch.tensor(8), net=Net(hidden=tuple(np.array([4, 5])))))
-    assert given == Run(steps=300, agent=DQN(lr=0.5, batch_size=8, net=Net(hidden=(4, 5)))) and type(given.steps) is int
+    given = Run(
+        steps=np.int64(300),
+        agent=DQN(
+            lr=np.float32(0.5), batch_size=torch.tensor(8), net=Net(hidden=tuple(np.array([4, 5])))
+        ),
+    )
+    assert (
+        given == Run(steps=300, agent=DQN(lr=0.5, batch_size=8, net=Net(hidden=(4, 5))))
+        and type(given.steps) is int
+    )
 
 
 def test_dotted_names_stand_for_groups_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     path.write_text("agent.lr: 1e-4\nagent: {gamma: 0.9}\nagent.net.hidden: [8]\n")
     assert Run.of(read_yaml(path)) == Run(agent=DQN(lr=1e-4, gamma=0.9, net=Net(hidden=(8,))))
-    for text in ("agent: dqn\nagent.lr: 1e-4\n", "agent.lr: 1\nagent.lr: {a: 1}\nagent: {lr: {a: 2}}\n", "agent.lr: 1\nagent: {lr: {a: 2}}\n"):
+    for text in (
+        "agent: dqn\nagent.lr: 1e-4\n",
+        "agent.lr: 1\nagent.lr: {a: 1}\nagent: {lr: {a: 2}}\n",
+        "agent.lr: 1\nagent: {lr: {a: 2}}\n",
+    ):
         path.write_text(text)
         with pytest.raises(ConfigError):
             Run.of(read_yaml(path))
@@ -89,12 +140,34 @@ def test_yaml_numbers_are_read_by_the_fields_type(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     path.write_text("steps: 1.5M\nagent:\n  lr: 1e-3\n  batch-size: 8\n  capacity: 300k\n")
     run = named(str(path))
-    assert (run.steps, run.agent.lr, run.agent.batch_size, run.agent.capacity) == (1_500_000, 1e-3, 8, 300_000)
+    assert (run.steps, run.agent.lr, run.agent.batch_size, run.agent.capacity) == (
+        1_500_000,
+        1e-3,
+        8,
+        300_000,
+    )
 
 
-@pytest.mark.parametrize(("text", "number"), [("300k", 300_000), ("1.5M", 1_500_000), ("1e-3", 1e-3), ("1_000", 1000), ("2G", 2 * 10**9),
-                                              ("-3", -3), (".5", 0.5), ("0.3k", 300), ("", None), ("k", None), ("1kk", None), ("abc", None),
-                                              ("1__0", None), ("e5", None), ("9" * 5000, None)])
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("300k", 300_000),
+        ("1.5M", 1_500_000),
+        ("1e-3", 1e-3),
+        ("1_000", 1000),
+        ("2G", 2 * 10**9),
+        ("-3", -3),
+        (".5", 0.5),
+        ("0.3k", 300),
+        ("", None),
+        ("k", None),
+        ("1kk", None),
+        ("abc", None),
+        ("1__0", None),
+        ("e5", None),
+        ("9" * 5000, None),
+    ],
+)
 def test_numbers_as_people_write_them(text: str, number: float | None) -> None:
     assert parse_number(text) == number
     assert type(parse_number(text)) is type(number)
@@ -110,13 +183,20 @@ def test_implicit_quantiles_from_flag_and_yaml(tmp_path: Path) -> None:
 
 def test_call_notation() -> None:
     assert parse_call("epsilon(linear(1, 0.05, 10k))") == ("epsilon", ["linear(1, 0.05, 10k)"], {})
-    assert parse_call("prioritized(0.6, beta=linear(0.4, 1, 5))") == ("prioritized", ["0.6"], {"beta": "linear(0.4, 1, 5)"})
+    assert parse_call("prioritized(0.6, beta=linear(0.4, 1, 5))") == (
+        "prioritized",
+        ["0.6"],
+        {"beta": "linear(0.4, 1, 5)"},
+    )
     assert DQN(target="hard(every=5)").target == Hard(5)  # type: ignore[arg-type]
 
 
 MISTAKES = [
     ({"agent": {"gama": 0.9}}, "agent.gama = 0.9 is not a setting: the nearest is gamma, a number"),
-    ({"agent": {"lam": 0.9}}, "agent.lam = 0.9 is not a setting of dqn, which this run trains: it belongs to ppo."),
+    (
+        {"agent": {"lam": 0.9}},
+        "agent.lam = 0.9 is not a setting of dqn, which this run trains: it belongs to ppo.",
+    ),
     ({"gamma": 0.9}, "gamma = 0.9 is not a setting: the nearest is agent.gamma"),
     ({"zzzzzz": 1}, "zzzzzz = 1 is not a setting."),
     ({"steps": "many"}, "steps = many is not a whole number such as 32, 300k or 1.5M."),
@@ -130,10 +210,22 @@ MISTAKES = [
     ({"agent": {"gamma": "-0.1"}}, "agent.gamma = -0.1 is out of range"),
     ({"agent": {"gamma": ".nan"}}, "agent.gamma = .nan is not a number"),
     ({"agent": {"n_step": 0}}, "agent.n_step = 0 is out of range: it must be at least 1."),
-    ({"agent": {"batch_size": 64, "capacity": 32}}, "agent.batch_size = 64 x accumulate = 1 is more than capacity = 32"),
-    ({"agent": {"batch_size": 16, "accumulate": 4, "capacity": 32}}, "a batch must fit into the replay memory"),
-    ({"agent": {"target": "poliak(0.1)"}}, r"agent.target = poliak\(0.1\) is not hard\(every\) or polyak\(tau\) \(did you mean polyak\?\)"),
-    ({"agent": {"target": "polyak(3)"}}, "polyak.tau = 3 is out of range: it must be above 0 and at most 1."),
+    (
+        {"agent": {"batch_size": 64, "capacity": 32}},
+        "agent.batch_size = 64 x accumulate = 1 is more than capacity = 32",
+    ),
+    (
+        {"agent": {"batch_size": 16, "accumulate": 4, "capacity": 32}},
+        "a batch must fit into the replay memory",
+    ),
+    (
+        {"agent": {"target": "poliak(0.1)"}},
+        r"agent.target = poliak\(0.1\) is not hard\(every\) or polyak\(tau\) \(did you mean polyak\?\)",
+    ),
+    (
+        {"agent": {"target": "polyak(3)"}},
+        "polyak.tau = 3 is out of range: it must be above 0 and at most 1.",
+    ),
     ({"agent": {"target": "hard(1, 2)"}}, r"takes at most 1 values \(every\), not 2"),
     ({"agent": {"target": "hard(evry=1)"}}, "evry = 1 is not a setting: the nearest is every"),
     ({"agent": {"target": "polyak(("}}, "cannot be read"),
@@ -141,12 +233,23 @@ MISTAKES = [
     ({"agent": {"explore": "epsilon(linear(1, 0.1))"}}, "linear.steps is missing"),
     ({"agent": {"explore": "epsilon(2)"}}, "a probability lies between 0 and 1"),
     ({"agent": {"replay": "prioritized(beta=2)"}}, "beta = 2 is out of range"),
-    ({"agent": {"distribution": "implict"}},
-     r"agent.distribution = implict is not quantile\(n\) or implicit\(samples, target_samples, cosines, acting\) or none \(did you mean implicit\?\)"),
-    ({"agent": {"distribution": "implicit(0)"}}, "implicit.samples = 0 is out of range: it must be between 1 and 4096."),
-    ({"agent": {"distribution": "implicit(acting=0.5)"}}, "implicit.acting = 0.5 is not a whole number"),
+    (
+        {"agent": {"distribution": "implict"}},
+        r"agent.distribution = implict is not quantile\(n\) or implicit\(samples, target_samples, cosines, acting\) or none \(did you mean implicit\?\)",
+    ),
+    (
+        {"agent": {"distribution": "implicit(0)"}},
+        "implicit.samples = 0 is out of range: it must be between 1 and 4096.",
+    ),
+    (
+        {"agent": {"distribution": "implicit(acting=0.5)"}},
+        "implicit.acting = 0.5 is not a whole number",
+    ),
     ({"agent": {"distribution": "implicit(n=3)"}}, "n = 3 is not a setting"),
-    ({"agent": {"loss": "hubr"}}, r"agent.loss = hubr is not one of mse, huber \(did you mean huber\?\)"),
+    (
+        {"agent": {"loss": "hubr"}},
+        r"agent.loss = hubr is not one of mse, huber \(did you mean huber\?\)",
+    ),
     ({"agent": {"double": "maybe"}}, "agent.double = maybe is not true or false."),
     ({"agent": {"net": {"hidden": "64,x"}}}, "agent.net.hidden = x is not a whole number"),
     ({"agent": {"net": {"hidden": [0]}}}, "agent.net.hidden = 0 is out of range"),
@@ -156,12 +259,17 @@ MISTAKES = [
     ({"steps": "1e308G"}, "steps = 1e308G is not a whole number"),
     ({"agent": {"target": "hard(1, every=2)"}}, "every is given twice"),
     ({"agnet": {}}, "the nearest is agent, a group of settings"),
-    ({"num_envs": 50, "agent": {"capacity": 100, "n_step": 3, "batch_size": 8}}, "num_envs = 50 leaves 2 rows of replay"),
+    (
+        {"num_envs": 50, "agent": {"capacity": 100, "n_step": 3, "batch_size": 8}},
+        "num_envs = 50 leaves 2 rows of replay",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("mapping", "sentence"), MISTAKES, ids=[m[1][:40] for m in MISTAKES])
-def test_a_mistake_is_one_sentence_that_names_key_value_and_what_is_allowed(mapping: dict[str, object], sentence: str) -> None:
+def test_a_mistake_is_one_sentence_that_names_key_value_and_what_is_allowed(
+    mapping: dict[str, object], sentence: str
+) -> None:
     with pytest.raises(ConfigError, match=sentence) as raised:
         Run.of(mapping)
     assert "\n" not in str(raised.value)
@@ -173,12 +281,22 @@ def test_python_is_judged_by_the_same_rules() -> None:
 
 
 def test_unknown_preset_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"cartpol is no preset, agent or YAML file \(did you mean cartpole\?\)"):
+    with pytest.raises(
+        ConfigError, match=r"cartpol is no preset, agent or YAML file \(did you mean cartpole\?\)"
+    ):
         named("cartpol")
 
 
-@pytest.mark.parametrize(("text", "sentence"), [("- 1\n- 2\n", "must hold settings"), ("a: [1", "cannot be read as YAML"), ("just words", "must hold"),
-                                                ("a: 2024-99-99", "cannot be read as YAML"), ("a: " + "[" * 3000, "cannot be read")])
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("- 1\n- 2\n", "must hold settings"),
+        ("a: [1", "cannot be read as YAML"),
+        ("just words", "must hold"),
+        ("a: 2024-99-99", "cannot be read as YAML"),
+        ("a: " + "[" * 3000, "cannot be read"),
+    ],
+)
 def test_a_file_that_is_no_settings_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(ConfigError, match=sentence):
@@ -192,14 +310,35 @@ def test_yaml_cannot_run_code(tmp_path: Path) -> None:
     assert not (tmp_path / "owned").exists()
 
 
-@pytest.mark.parametrize(("agent", "word", "ours"), [
-    (PPO, "n_steps", "horizon"), (PPO, "gae_lambda", "lam"), (PPO, "ent_coef", "entropy"), (PPO, "n_epochs", "epochs"), (PPO, "clip_range", "clip"), (PPO, "batch_size", "minibatches"),
-    (DQN, "learning_rate", "lr"), (DQN, "buffer_size", "capacity"), (DQN, "exploration_fraction", "explore"), (DQN, "train_freq", "every"), (DQN, "tau", "target"), (Run, "total_timesteps", "steps"),
-    (Run, "n_envs", "num_envs"), (Run, "eval_freq", "eval_every"), (Run, "learning_rate", "agent.lr"), (Net, "net_arch", "hidden")])
-def test_names_of_other_libraries_are_answered_with_ours(agent: type[Config], word: str, ours: str) -> None:
+@pytest.mark.parametrize(
+    ("agent", "word", "ours"),
+    [
+        (PPO, "n_steps", "horizon"),
+        (PPO, "gae_lambda", "lam"),
+        (PPO, "ent_coef", "entropy"),
+        (PPO, "n_epochs", "epochs"),
+        (PPO, "clip_range", "clip"),
+        (PPO, "batch_size", "minibatches"),
+        (DQN, "learning_rate", "lr"),
+        (DQN, "buffer_size", "capacity"),
+        (DQN, "exploration_fraction", "explore"),
+        (DQN, "train_freq", "every"),
+        (DQN, "tau", "target"),
+        (Run, "total_timesteps", "steps"),
+        (Run, "n_envs", "num_envs"),
+        (Run, "eval_freq", "eval_every"),
+        (Run, "learning_rate", "agent.lr"),
+        (Net, "net_arch", "hidden"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(
+    agent: type[Config], word: str, ours: str
+) -> None:
     """As a keyword in Python and as a key in a file."""
     for make in (lambda: agent(**{word: 1}), lambda: agent.of({word.replace("_", "-"): 1})):
-        with pytest.raises(ConfigError, match=rf"^{word} = 1 is not a setting: tenfold calls it {ours} \("):
+        with pytest.raises(
+            ConfigError, match=rf"^{word} = 1 is not a setting: tenfold calls it {ours} \("
+        ):
             make()
 
 
@@ -208,9 +347,13 @@ def test_every_name_that_is_answered_is_a_setting_and_every_word_is_none() -> No
     assert set(THEIRS) <= paths and set(SUCH_AS) <= set(THEIRS)
     for agent in (*AGENTS.values(), Run):
         own = {leaf.path for leaf in leaves_of(agent, "" if agent is Run else "agent.")}
-        assert {word for word, ours in OURS.items() if own & set(ours)} & {leaf.path for leaf in leaves_of(agent)} == set()
+        assert {word for word, ours in OURS.items() if own & set(ours)} & {
+            leaf.path for leaf in leaves_of(agent)
+        } == set()
 
 
 def test_a_word_of_another_group_is_told_with_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"^agent.total_timesteps = 9 is not a setting: tenfold calls it steps\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^agent.total_timesteps = 9 is not a setting: tenfold calls it steps\.$"
+    ):
         Run.of({"agent": {"name": "ppo", "total_timesteps": 9}})

@@ -38,7 +38,11 @@ class Heat(Config):
 
 
 def test_a_default_that_follows_is_decided_when_the_settings_are_made():
-    assert (Heat().rounds, Heat(place="north").rounds, Heat(place="north", rounds=7).rounds) == (2, 4, 7)
+    assert (Heat().rounds, Heat(place="north").rounds, Heat(place="north", rounds=7).rounds) == (
+        2,
+        4,
+        7,
+    )
     assert Heat.of({"place": "north"}).rounds == 4
     assert show(next(iter(leaves_of(Heat))).default) == "4 where place is north, else 2"
 

@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 def anchors(page: Path) -> set[str]:
@@ -30,6 +35,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_page_is_linked_from_the_readme_or_a_page_it_links_to() -> None:
-    linked = {link.partition("#")[0].removeprefix("docs/") for page in (ROOT / "README.md", ROOT / "docs" / "using.md")
-              for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())}
+    linked = {
+        link.partition("#")[0].removeprefix("docs/")
+        for page in (ROOT / "README.md", ROOT / "docs" / "using.md")
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    }
     assert {page.name for page in (ROOT / "docs").glob("*.md")} <= linked

@@ -23,7 +23,9 @@ def pins(path: str) -> dict[str, str]:
 
 
 def test_every_extra_is_installed_for_the_tests() -> None:
-    extras = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((HERE / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     installed = re.search(r"^EXTRAS := (.*)$", (HERE / "Makefile").read_text(), re.MULTILINE)
     assert installed and set(installed.group(1).split(",")) == set(extras)
 
@@ -32,7 +34,8 @@ def test_the_opponents_are_pinned_by_themselves_and_share_what_is_compared() -> 
     ours, theirs = pins("constraints.txt"), pins("bench/peers/requirements.txt")
     for package in ("torch", "gymnasium", "numpy", "box2d", "mujoco", "imageio"):
         assert theirs[package] == ours[package]
-    assert int(theirs["pandas"].split(".")[0]) == 2  # tianshou 2.0.1 asks for pandas < 3, ray brings 3
+    # tianshou 2.0.1 asks for pandas < 3, ray brings 3
+    assert int(theirs["pandas"].split(".")[0]) == 2
     recipe = (HERE / "Makefile").read_text().split("$(PEERS)/.installed:")[1].split("\n\n")[0]
     assert "constraints.txt" not in recipe
 

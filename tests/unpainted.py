@@ -1,5 +1,5 @@
-"""Drawing the figures of its report is nine tenths of a short run's time. Figures are made in every test, and drawn where a test
-asks for `pictures`, and in processes that are not forked."""
+"""Drawing the figures of its report is nine tenths of a short run's time. Figures are made in every
+test, and drawn where a test asks for `pictures`, and in processes that are not forked."""
 
 import base64
 from pathlib import Path
@@ -10,7 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
+)
 DRAW, STREAMS = Figure.savefig, Axes.streamplot
 
 

@@ -1,6 +1,8 @@
-"""cpprb's prioritised replay: add one transition, sample a batch, write back its priorities, on a full memory.
+"""cpprb's prioritised replay: add one transition, sample a batch, write back its priorities, on a
+full memory.
 
---steps is the number of such cycles; --every and --updates mean nothing here. Prints microseconds a cycle, the median of turns.
+--steps is the number of such cycles; --every and --updates mean nothing here. Prints microseconds a
+cycle, the median of turns.
 """
 
 import json
@@ -22,11 +24,26 @@ def main() -> None:
         from cpprb import PrioritizedReplayBuffer
     rng = np.random.default_rng(options.seed)
     vector, number = {"shape": 4, "dtype": np.float32}, {"dtype": np.float32}
-    replay = PrioritizedReplayBuffer(SIZE, {"obs": vector, "act": {"dtype": np.int64}, "rew": number, "next_obs": vector,
-                                            "done": number}, alpha=ALPHA)
+    replay = PrioritizedReplayBuffer(
+        SIZE,
+        {
+            "obs": vector,
+            "act": {"dtype": np.int64},
+            "rew": number,
+            "next_obs": vector,
+            "done": number,
+        },
+        alpha=ALPHA,
+    )
     obs = rng.normal(size=(SIZE, 4)).astype(np.float32)
     action = rng.integers(0, 2, SIZE)
-    replay.add(obs=obs, act=action, rew=np.ones(SIZE, np.float32), next_obs=obs, done=np.zeros(SIZE, np.float32))
+    replay.add(
+        obs=obs,
+        act=action,
+        rew=np.ones(SIZE, np.float32),
+        next_obs=obs,
+        done=np.zeros(SIZE, np.float32),
+    )
     for first in range(0, SIZE, 1000):  # unequal priorities, as in use
         replay.update_priorities(np.arange(first, first + 1000), rng.uniform(0.01, 2, 1000))
     errors = rng.uniform(0.01, 2, (SIZE, options.batch)).astype(np.float32)
@@ -44,11 +61,28 @@ def main() -> None:
         begin = time.perf_counter()
         cycles(start, TURN)
         times.append((time.perf_counter() - begin) / TURN * 1e6)
-    print(json.dumps({"peer": "cpprb", "version": version("cpprb"), "us_per_cycle": round(statistics.median(times), 2),
-                      "us_per_cycle_best": round(min(times), 2), "steps": TURN * len(times),
-                      "setting": {"size": SIZE, "batch": options.batch, "alpha": ALPHA, "beta": BETA, "obs": "4 float32",
-                                  "cycle": "add 1 + sample + update_priorities", "turn": TURN, "seed": options.seed,
-                                  "threads": 1}}))
+    print(
+        json.dumps(
+            {
+                "peer": "cpprb",
+                "version": version("cpprb"),
+                "us_per_cycle": round(statistics.median(times), 2),
+                "us_per_cycle_best": round(min(times), 2),
+                "steps": TURN * len(times),
+                "setting": {
+                    "size": SIZE,
+                    "batch": options.batch,
+                    "alpha": ALPHA,
+                    "beta": BETA,
+                    "obs": "4 float32",
+                    "cycle": "add 1 + sample + update_priorities",
+                    "turn": TURN,
+                    "seed": options.seed,
+                    "threads": 1,
+                },
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The strongest rival, of our own writing: a whole DQN inside one jitted JAX function, CartPole and replay included.
+"""The strongest rival, of our own writing: a whole DQN inside one jitted JAX function, CartPole and
+replay included.
 
-Not equal to the others' work in one thing, to its advantage: the environment is not Gymnasium's but its equations in jnp, in
-float32 instead of float64. It runs in chunks of about 5,000 steps; the first chunk with updates is its warm-up.
+Not equal to the others' work in one thing, to its advantage: the environment is not Gymnasium's but
+its equations in jnp, in float32 instead of float64. It runs in chunks of about 5,000 steps; the
+first chunk with updates is its warm-up.
 """
 
 from functools import partial
@@ -29,7 +31,8 @@ class World(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """The parameters are one table, so that Adam is one loop: 4 rows W1, b1, 64 rows W2, b2, 2 rows W3ᵀ, b3."""
+    """The parameters are one table, so that Adam is one loop: 4 rows W1, b1, 64 rows W2, b2, 2 rows
+    W3ᵀ, b3."""
 
     online: Array
     target: Array
@@ -48,9 +51,20 @@ def table_of(w1: Array, b1: Array, w2: Array, b2: Array, w3: Array, b3: Array) -
 
 def initial(key: Array) -> Array:
     """Uniform within ±1/√inputs, torch's default."""
-    sizes = ((4, (4, WIDTH)), (4, (WIDTH,)), (WIDTH, (WIDTH, WIDTH)), (WIDTH, (WIDTH,)), (WIDTH, (WIDTH, 2)), (WIDTH, (2,)))
-    return table_of(*(jax.random.uniform(k, shape, minval=-(into**-0.5), maxval=into**-0.5)
-                      for k, (into, shape) in zip(jax.random.split(key, 6), sizes, strict=True)))
+    sizes = (
+        (4, (4, WIDTH)),
+        (4, (WIDTH,)),
+        (WIDTH, (WIDTH, WIDTH)),
+        (WIDTH, (WIDTH,)),
+        (WIDTH, (WIDTH, 2)),
+        (WIDTH, (2,)),
+    )
+    return table_of(
+        *(
+            jax.random.uniform(k, shape, minval=-(into**-0.5), maxval=into**-0.5)
+            for k, (into, shape) in zip(jax.random.split(key, 6), sizes, strict=True)
+        )
+    )
 
 
 def values(net: tuple[Array, ...], obs: Array) -> Array:
@@ -59,29 +73,48 @@ def values(net: tuple[Array, ...], obs: Array) -> Array:
 
 
 def cartpole(state: Array, action: Array) -> tuple[Array, Array]:
-    """The next state and whether the episode terminated (Barto, Sutton & Anderson, 1983; constants of CartPole-v1)."""
+    """The next state and whether the episode terminated (Barto, Sutton & Anderson, 1983; constants
+    of CartPole-v1)."""
     x, x_dot, theta, theta_dot = state
     force = jnp.where(action == 1, 10.0, -10.0)
     cos, sin = jnp.cos(theta), jnp.sin(theta)
     push = (force + 0.05 * theta_dot * theta_dot * sin) / 1.1
     theta_acc = (9.8 * sin - cos * push) / (0.5 * (4 / 3 - 0.1 * cos * cos / 1.1))
     x_acc = push - 0.05 * theta_acc * cos / 1.1
-    after = jnp.stack([x + 0.02 * x_dot, x_dot + 0.02 * x_acc, theta + 0.02 * theta_dot, theta_dot + 0.02 * theta_acc])
+    after = jnp.stack(
+        [
+            x + 0.02 * x_dot,
+            x_dot + 0.02 * x_acc,
+            theta + 0.02 * theta_dot,
+            theta_dot + 0.02 * theta_acc,
+        ]
+    )
     return after, (jnp.abs(after[0]) > 2.4) | (jnp.abs(after[2]) > 12 * 2 * jnp.pi / 360)
 
 
 def act(online: Array, epsilon: float, world: World, draw: Array) -> tuple[World, Array]:
-    """One step of the environment, stored; `draw` [6] decides exploration, the random action and the next episode's start."""
+    """One step of the environment, stored; `draw` [6] decides exploration, the random action and
+    the next episode's start."""
     q = values(layers(online), world.state)
     action = jnp.where(draw[0] < epsilon, draw[1] < 0.5, q[1] > q[0]).astype(jnp.float32)
     after, terminated = cartpole(world.state, action)
     age = world.age + 1
     over = terminated | (age >= LIMIT)
-    # the true next state is stored; the discount is 0 only where the episode terminated, not at the time limit
-    row = jnp.concatenate([world.state, jnp.stack([action, 1.0, jnp.where(terminated, 0.0, peer.GAMMA)]), after, jnp.zeros(1)])
+    # the true next state is stored; the discount is 0 only where the episode terminated, not at the
+    # time limit
+    row = jnp.concatenate(
+        [
+            world.state,
+            jnp.stack([action, 1.0, jnp.where(terminated, 0.0, peer.GAMMA)]),
+            after,
+            jnp.zeros(1),
+        ]
+    )
     replay = lax.dynamic_update_slice(world.replay, row[None], (world.stored % peer.CAPACITY, 0))
     start = 0.1 * draw[2:] - 0.05
-    return World(jnp.where(over, start, after), jnp.where(over, 0, age), replay, world.stored + 1), over
+    return World(
+        jnp.where(over, start, after), jnp.where(over, 0, age), replay, world.stored + 1
+    ), over
 
 
 def loss(net: tuple[Array, ...], target: tuple[Array, ...], rows: Array) -> Array:
@@ -101,18 +134,33 @@ def learn(learner: Learner, rows: Array) -> tuple[Learner, None]:
     return Learner(online, target, mean, square, updates), None
 
 
-@partial(jax.jit, static_argnames=("cycles", "every", "updates", "batch"), donate_argnames=("world", "learner"))
-def run(world: World, learner: Learner, key: Array, cycles: int, every: int, updates: int, batch: int):
-    """`cycles` times `every` steps and then `updates` updates; without updates the actions are random. Counts the episodes."""
+@partial(
+    jax.jit,
+    static_argnames=("cycles", "every", "updates", "batch"),
+    donate_argnames=("world", "learner"),
+)
+def run(
+    world: World, learner: Learner, key: Array, cycles: int, every: int, updates: int, batch: int
+):
+    """`cycles` times `every` steps and then `updates` updates; without updates the actions are
+    random. Counts the episodes."""
+
     def cycle(carry, draws):
         world, learner = carry
-        world, over = lax.scan(partial(act, learner.online, peer.EPSILON if updates else 1.0), world, draws[0])
-        # a draw is at most 1 − 2⁻²³, so the product rounds to less than the length: always in bounds
+        world, over = lax.scan(
+            partial(act, learner.online, peer.EPSILON if updates else 1.0), world, draws[0]
+        )
+        # a draw is at most 1 − 2⁻²³, so the product rounds to less than the length: always in
+        # bounds
         index = (draws[1] * jnp.minimum(world.stored, peer.CAPACITY)).astype(jnp.int32)
         learner, _ = lax.scan(learn, learner, world.replay.at[index].get(mode="promise_in_bounds"))
         return (world, learner), over.sum()
+
     steps_key, sample_key = jax.random.split(key)
-    draws = jax.random.uniform(steps_key, (cycles, every, 6)), jax.random.uniform(sample_key, (cycles, updates, batch))
+    draws = (
+        jax.random.uniform(steps_key, (cycles, every, 6)),
+        jax.random.uniform(sample_key, (cycles, updates, batch)),
+    )
     (world, learner), over = lax.scan(cycle, (world, learner), draws)
     return world, learner, over.sum()
 
@@ -126,18 +174,40 @@ def main() -> None:
     net_key, fill_key, warm_key, *keys = jax.random.split(jax.random.key(options.seed), 3 + chunks)
     online = initial(net_key)
     world = World(jnp.zeros(4), jnp.int32(0), jnp.zeros((peer.CAPACITY, COLUMNS)), jnp.int32(0))
-    learner = Learner(online, online.copy(), jnp.zeros_like(online), jnp.zeros_like(online), jnp.int32(0))
-    world, learner, _ = run(world, learner, fill_key, -(-peer.LEARNING_STARTS // options.every), updates=0, **size)
-    world, learner, episodes = jax.block_until_ready(run(world, learner, warm_key, cycles, updates=options.updates, **size))
+    learner = Learner(
+        online, online.copy(), jnp.zeros_like(online), jnp.zeros_like(online), jnp.int32(0)
+    )
+    world, learner, _ = run(
+        world, learner, fill_key, -(-peer.LEARNING_STARTS // options.every), updates=0, **size
+    )
+    world, learner, episodes = jax.block_until_ready(
+        run(world, learner, warm_key, cycles, updates=options.updates, **size)
+    )
     before = int(world.stored)
     with peer.Stopwatch() as watch:
         for key in keys:
-            world, learner, episodes = run(world, learner, key, cycles, updates=options.updates, **size)
+            world, learner, episodes = run(
+                world, learner, key, cycles, updates=options.updates, **size
+            )
         jax.block_until_ready((world, learner))
-    chosen = peer.setting(options, loss="mse", adam_eps=EPS, clip_norm=None, double=False, chunk_steps=chunk,
-                          environment="equations of CartPole-v1 in jnp, float32") | {"warm_up_steps": before}
-    peer.report("jax whole loop", "jax", int(world.stored), chunk * chunks, watch, chosen,
-                return_last_chunk=round(chunk / max(1, int(episodes)), 1))
+    chosen = peer.setting(
+        options,
+        loss="mse",
+        adam_eps=EPS,
+        clip_norm=None,
+        double=False,
+        chunk_steps=chunk,
+        environment="equations of CartPole-v1 in jnp, float32",
+    ) | {"warm_up_steps": before}
+    peer.report(
+        "jax whole loop",
+        "jax",
+        int(world.stored),
+        chunk * chunks,
+        watch,
+        chosen,
+        return_last_chunk=round(chunk / max(1, int(episodes)), 1),
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What Stable-Baselines3 learns with its own defaults: trains, then plays the final policy greedily. Prints one JSON object.
+"""What Stable-Baselines3 learns with its own defaults: trains, then plays the final policy
+greedily. Prints one JSON object.
 
     python bench/peers/sb3_learning.py --agent ppo --env Pendulum-v1 --steps 300000 --seed 100
 """
@@ -11,7 +12,9 @@ import peer
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agent", choices=("dqn", "ppo"), required=True)
     parser.add_argument("--env", required=True)
     parser.add_argument("--steps", type=int, required=True)
@@ -23,14 +26,20 @@ def main() -> None:
         import torch
         from stable_baselines3.common.evaluation import evaluate_policy
     torch.set_num_threads(1)
-    model = {"dqn": sb3.DQN, "ppo": sb3.PPO}[options.agent]("MlpPolicy", options.env, seed=options.seed, device="cpu")
+    model = {"dqn": sb3.DQN, "ppo": sb3.PPO}[options.agent](
+        "MlpPolicy", options.env, seed=options.seed, device="cpu"
+    )
     start = time.monotonic()
     model.learn(options.steps)
     seconds = time.monotonic() - start
     env = model.get_env()
     env.seed(options.seed + 10_000)
     mean, _ = evaluate_policy(model, env, options.episodes, deterministic=True)
-    print(json.dumps({"return": float(mean), "seconds": round(seconds, 1), "version": sb3.__version__}))
+    print(
+        json.dumps(
+            {"return": float(mean), "seconds": round(seconds, 1), "version": sb3.__version__}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""tenfold's own PPO, measured as the others are: the whole `train`, its metrics included, evaluations and checkpoints off."""
+"""tenfold's own PPO, measured as the others are: the whole `train`, its metrics included,
+evaluations and checkpoints off."""
 
 import own
 import peer
@@ -11,11 +12,21 @@ def main() -> None:
     ppo = peer.PPO
     minibatches = ppo["num_envs"] * ppo["horizon"] // ppo["batch"]
     names = ("lr", "horizon", "epochs", "lam", "clip", "entropy", "value_weight", "clip_norm")
-    agent = {"name": "ppo", "gamma": peer.GAMMA, "minibatches": minibatches, "adam_eps": 1e-5,
-             "net": {"hidden": peer.HIDDEN, "activation": "tanh"},
-             **{name: ppo[name] for name in names}}
-    own.measure(options, agent, LOG_EVERY, peer.ppo_setting(options, env=options.env, engine=options.engine),
-                num_envs=ppo["num_envs"])
+    agent = {
+        "name": "ppo",
+        "gamma": peer.GAMMA,
+        "minibatches": minibatches,
+        "adam_eps": 1e-5,
+        "net": {"hidden": peer.HIDDEN, "activation": "tanh"},
+        **{name: ppo[name] for name in names},
+    }
+    own.measure(
+        options,
+        agent,
+        LOG_EVERY,
+        peer.ppo_setting(options, env=options.env, engine=options.engine),
+        num_envs=ppo["num_envs"],
+    )
 
 
 if __name__ == "__main__":

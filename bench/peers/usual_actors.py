@@ -1,10 +1,13 @@
-"""Several actors and a learner the way they are commonly written, for worlds with several agents: our own opponent.
+"""Several actors and a learner the way they are commonly written, for worlds with several agents:
+our own opponent.
 
-Processes and a lock around every `add` and `sample` of one shared memory; weights as state dicts through queues, compared tensor
-by tensor before they are loaded; actors that look for them and for permission every millisecond; a metrics queue that blocks; a
-dict of agents, each with a network and an optimiser of its own (usual_iqn.py), acting and learning one after another; frames by
-fancy indexing and reshape. It is as lean as this way of writing allows, and the world is our compiled one with its PettingZoo
-face. Network, loss and pace are those of tenfold's runs in bench/actors.py, which checks the loss on a batch.
+Processes and a lock around every `add` and `sample` of one shared memory; weights as state dicts
+through queues, compared tensor by tensor before they are loaded; actors that look for them and for
+permission every millisecond; a metrics queue that blocks; a dict of agents, each with a network and
+an optimiser of its own (usual_iqn.py), acting and learning one after another; frames by fancy
+indexing and reshape. It is as lean as this way of writing allows, and the world is our compiled one
+with its PettingZoo face. Network, loss and pace are those of tenfold's runs in bench/actors.py,
+which checks the loss on a batch.
 """
 
 import contextlib
@@ -29,25 +32,49 @@ class Replay:
     """All agents' steps in shared arrays, a ring for each actor, one lock for everything."""
 
     def __init__(self, setting: Setting, agents: list[str], size: int, context: Any) -> None:
-        self.setting, self.agents, self.rows, self.lock = setting, agents, setting.capacity // setting.actors, context.Lock()
+        self.setting, self.agents, self.rows, self.lock = (
+            setting,
+            agents,
+            setting.capacity // setting.actors,
+            context.Lock(),
+        )
         places, count = setting.actors * self.rows, len(agents)
-        self.shapes = {"obs": ("f", (count, places, size)), "action": ("q", (count, places)), "reward": ("f", (count, places)),
-                       "turn": ("q", (places,)), "ended": ("b", (places,)), "final": ("b", (places,)),
-                       "head": ("q", (setting.actors,))}
-        self.shared = {name: context.Array(kind, math.prod(shape), lock=False) for name, (kind, shape) in self.shapes.items()}
+        self.shapes = {
+            "obs": ("f", (count, places, size)),
+            "action": ("q", (count, places)),
+            "reward": ("f", (count, places)),
+            "turn": ("q", (places,)),
+            "ended": ("b", (places,)),
+            "final": ("b", (places,)),
+            "head": ("q", (setting.actors,)),
+        }
+        self.shared = {
+            name: context.Array(kind, math.prod(shape), lock=False)
+            for name, (kind, shape) in self.shapes.items()
+        }
         self.attach()
 
     def attach(self) -> None:
         """In every process: the arrays over what is shared."""
         types = {"f": np.float32, "q": np.int64, "b": np.int8}
-        self.arrays = {name: np.frombuffer(self.shared[name], types[kind]).reshape(shape) for name, (kind, shape) in
-                       self.shapes.items()}
+        self.arrays = {
+            name: np.frombuffer(self.shared[name], types[kind]).reshape(shape)
+            for name, (kind, shape) in self.shapes.items()
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "arrays"}
 
-    def add(self, actor: int, obs: dict[str, np.ndarray], actions: dict[str, int], rewards: dict[str, float], turn: int,
-            ended: bool, final: bool = False) -> None:
+    def add(
+        self,
+        actor: int,
+        obs: dict[str, np.ndarray],
+        actions: dict[str, int],
+        rewards: dict[str, float],
+        turn: int,
+        ended: bool,
+        final: bool = False,
+    ) -> None:
         with self.lock:
             own = self.arrays
             place = actor * self.rows + own["head"][actor] % self.rows
@@ -74,8 +101,13 @@ class Replay:
                 reward += np.float32(setting.gamma**j) * going * own["reward"][agent, later]
                 steps += going
                 going &= ~own["ended"][later].astype(bool)
-            return {"obs": self.stacked(agent, actor, at), "next_obs": self.stacked(agent, actor, at + steps), "reward": reward,
-                    "action": own["action"][agent, place], "discount": (setting.gamma**steps).astype(np.float32)}
+            return {
+                "obs": self.stacked(agent, actor, at),
+                "next_obs": self.stacked(agent, actor, at + steps),
+                "reward": reward,
+                "action": own["action"][agent, place],
+                "discount": (setting.gamma**steps).astype(np.float32),
+            }
 
     def stacked(self, agent: int, actor: np.ndarray, at: np.ndarray) -> np.ndarray:
         """The last frames of an episode, oldest first; its first one also for those before it."""
@@ -99,12 +131,18 @@ class Player:
 
     def begin(self, obs: dict[str, np.ndarray]) -> None:
         self.obs, self.turn, self.returns = obs, 0, dict.fromkeys(self.agents, 0.0)
-        self.frames = {agent: deque([obs[agent]] * self.setting.frames, self.setting.frames) for agent in self.agents}
+        self.frames = {
+            agent: deque([obs[agent]] * self.setting.frames, self.setting.frames)
+            for agent in self.agents
+        }
 
     def load(self, weights: Weights) -> None:
         """Loads what differs from what is there."""
         for agent, found in weights.items():
-            own, new = self.nets[agent].state_dict(), {name: torch.from_numpy(value) for name, value in found.items()}
+            own, new = (
+                self.nets[agent].state_dict(),
+                {name: torch.from_numpy(value) for name, value in found.items()},
+            )
             if any(not torch.equal(own[name], new[name]) for name in own):
                 self.nets[agent].load_state_dict(new)
 
@@ -117,7 +155,9 @@ class Player:
                 continue
             with torch.no_grad():
                 net.reset_noise()
-                seen = torch.as_tensor(np.concatenate(self.frames[agent]), dtype=torch.float32).unsqueeze(0)
+                seen = torch.as_tensor(
+                    np.concatenate(self.frames[agent]), dtype=torch.float32
+                ).unsqueeze(0)
                 actions[agent] = int(net(seen, self.fractions).mean(1).argmax(1).item())
         obs, rewards, _, truncations, _ = self.env.step(actions)
         ended = all(truncations.values())
@@ -138,7 +178,12 @@ def act(index: int, setting: Setting, replay: Replay, shared: dict[str, Any]) ->
     """An actor's process."""
     torch.set_num_threads(1)
     replay.attach()
-    player, steps, updates, looked = Player(index, setting, replay), shared["steps"], shared["updates"], 0.0
+    player, steps, updates, looked = (
+        Player(index, setting, replay),
+        shared["steps"],
+        shared["updates"],
+        0.0,
+    )
     while not shared["stop"].is_set():
         shared["going"].wait()
         if time.monotonic() - looked > POLL:
@@ -166,11 +211,18 @@ class System:
         self.replay = Replay(setting, self.agents, size, context)
         self.learners = {agent: Learner(setting.frames * size, 4, setting) for agent in self.agents}
         self.shared: dict[str, Any] = {
-            "steps": context.Value("q", 0), "updates": context.Value("q", 0), "stop": context.Event(), "going": context.Event(),
-            "weights": [context.Queue(1) for _ in range(setting.actors)], "metrics": context.Queue(1000)}
+            "steps": context.Value("q", 0),
+            "updates": context.Value("q", 0),
+            "stop": context.Event(),
+            "going": context.Event(),
+            "weights": [context.Queue(1) for _ in range(setting.actors)],
+            "metrics": context.Queue(1000),
+        }
         self.returns: deque[float] = deque(maxlen=100)  # of agents, in epochs
-        self.processes = [context.Process(target=act, args=(i, setting, self.replay, self.shared), daemon=True)
-                          for i in range(setting.actors)]
+        self.processes = [
+            context.Process(target=act, args=(i, setting, self.replay, self.shared), daemon=True)
+            for i in range(setting.actors)
+        ]
 
     def start(self) -> "System":
         for process in self.processes:
@@ -183,8 +235,12 @@ class System:
             self.learners[agent].update(self.replay.sample(a, self.rng))
 
     def weights(self) -> Weights:
-        return {agent: {name: value.numpy().copy() for name, value in learner.online.state_dict().items()}
-                for agent, learner in self.learners.items()}
+        return {
+            agent: {
+                name: value.numpy().copy() for name, value in learner.online.state_dict().items()
+            }
+            for agent, learner in self.learners.items()
+        }
 
     def publish(self) -> None:
         found = self.weights()
@@ -193,7 +249,8 @@ class System:
                 mailbox.put_nowait(found)
 
     def run(self, steps: int) -> int:
-        """Goes on for about so many environment steps, with the updates due for them; how many it was."""
+        """Goes on for about so many environment steps, with the updates due for them; how many it
+        was."""
         setting, done, updates = self.setting, self.shared["steps"], self.shared["updates"]
         first = done.value
         self.shared["going"].set()

@@ -1,4 +1,5 @@
-"""An agent of bench/peers/usual_actors.py: IQN with noisy layers and dueling heads in eager PyTorch, an optimiser of its own."""
+"""An agent of bench/peers/usual_actors.py: IQN with noisy layers and dueling heads in eager
+PyTorch, an optimiser of its own."""
 
 import copy
 import math
@@ -45,11 +46,16 @@ class NoisyLinear(nn.Module):
         self.bias_noise.copy_(x[into:])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight + self.weight_sigma * self.weight_noise, self.bias + self.bias_sigma * self.bias_noise)
+        return F.linear(
+            x,
+            self.weight + self.weight_sigma * self.weight_noise,
+            self.bias + self.bias_sigma * self.bias_noise,
+        )
 
 
 class IQN(nn.Module):
-    """Implicit quantiles with dueling heads: [B, inputs] and fractions [B, N] -> [B, N, actions]."""
+    """Implicit quantiles with dueling heads: [B, inputs] and fractions [B, N] -> [B, N,
+    actions]."""
 
     def __init__(self, inputs: int, actions: int, setting: Setting) -> None:
         super().__init__()
@@ -70,8 +76,13 @@ class IQN(nn.Module):
         return value + advantage - advantage.mean(-1, keepdim=True)
 
 
-def loss_of(online: IQN, target: IQN, batch: dict[str, torch.Tensor], fractions: torch.Tensor,
-            next_fractions: torch.Tensor) -> torch.Tensor:
+def loss_of(
+    online: IQN,
+    target: IQN,
+    batch: dict[str, torch.Tensor],
+    fractions: torch.Tensor,
+    next_fractions: torch.Tensor,
+) -> torch.Tensor:
     """Quantile Huber loss of double Q-learning."""
     index = batch["action"][:, None, None].expand(-1, fractions.shape[1], 1)
     predicted = online(batch["obs"], fractions).gather(2, index).squeeze(2)
@@ -82,7 +93,9 @@ def loss_of(online: IQN, target: IQN, batch: dict[str, torch.Tensor], fractions:
         wanted = batch["reward"][:, None] + batch["discount"][:, None] * following
     error = wanted[:, None, :] - predicted[:, :, None]
     huber = F.huber_loss(error, torch.zeros_like(error), reduction="none")
-    return ((fractions[:, :, None] - (error.detach() < 0).float()).abs() * huber).mean(2).sum(1).mean()
+    return (
+        ((fractions[:, :, None] - (error.detach() < 0).float()).abs() * huber).mean(2).sum(1).mean()
+    )
 
 
 class Learner:
@@ -94,7 +107,10 @@ class Learner:
         self.optimiser = torch.optim.Adam(self.online.parameters(), lr=setting.lr)
 
     def update(self, batch: dict[str, np.ndarray]) -> float:
-        setting, rows = self.setting, {name: torch.as_tensor(value) for name, value in batch.items()}
+        setting, rows = (
+            self.setting,
+            {name: torch.as_tensor(value) for name, value in batch.items()},
+        )
         self.online.reset_noise()
         self.target.reset_noise()
         drawn = torch.rand(2, setting.batch, setting.samples)

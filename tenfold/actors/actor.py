@@ -1,4 +1,5 @@
-"""An actor: some of a run's environments, stepped by the run's policy. The same code acts in this process and in another."""
+"""An actor: some of a run's environments, stepped by the run's policy. The same code acts in this
+process and in another."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,25 +25,38 @@ if TYPE_CHECKING:  # a run in one process needs no ring
     from tenfold.memory.ring import Row, Schema
 
 Agent = DQNAgent | PPOAgent
-STEP = ("reward", "terminated", "truncated", "skipped", "obs", "final_obs")  # what a step leaves in an adapter's arrays
+# what a step leaves in an adapter's arrays
+STEP = ("reward", "terminated", "truncated", "skipped", "obs", "final_obs")
 ACT, ENV, WAIT = range(3)  # places in `seconds`
-MAKING = 15.0  # seconds at least to make environments, however little patience: much is imported then
+# seconds at least to make environments, however little patience: much is imported then
+MAKING = 15.0
 
 
 def make_agent(run: Run, envs: Environments) -> Agent:
-    """The agent of a run in these environments, untrained: one, or one for each agent of a world."""
+    """The agent of a run in these environments, untrained: one, or one for each agent of a
+    world."""
     device = "cpu" if run.device == "auto" else run.device
     assert not isinstance(run.agent, Explorer)  # whose place makes it
     if isinstance(run.agent, PPO):
-        return PPOAgent(run.agent, envs.layout, policy_actions(envs.action_space, run.env), run.seed, device,
-                        len(envs.component_names))
+        return PPOAgent(
+            run.agent,
+            envs.layout,
+            policy_actions(envs.action_space, run.env),
+            run.seed,
+            device,
+            len(envs.component_names),
+        )
     assert isinstance(run.agent, DQN)
     actions = discrete_actions(envs.action_space, run.env)
     if envs.unread_mask and not run.agent.ignore_mask:
-        raise EnvironmentFault(f"{run.env} offers an action mask, which agent dqn cannot use: train ppo, or set "
-                               "agent.ignore_mask where an action that is masked does no harm.")
+        raise EnvironmentFault(
+            f"{run.env} offers an action mask, which agent dqn cannot use: train ppo, or set "
+            "agent.ignore_mask where an action that is masked does no harm."
+        )
     if run.share and envs.agents == 1:
-        raise ConfigError("share", f"= true is for worlds of several agents, and {run.env} has one: leave it out.")
+        raise ConfigError(
+            "share", f"= true is for worlds of several agents, and {run.env} has one: leave it out."
+        )
     if envs.agents > 1 and not run.share:
         return Team(run.agent, envs.layout, actions, run.seed, envs.agents, device)
     return DQNAgent(run.agent, envs.layout, actions, run.seed, device)
@@ -53,7 +67,9 @@ class Actor:
 
     def __init__(self, run: Run, index: int) -> None:
         self.run, self.index, self.first = run, index, index * run.num_envs
-        self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize, isinstance(run.agent, PPO), self.first)
+        self.envs = make_environments(
+            run.env, run.num_envs, run.seed, run.vectorize, isinstance(run.agent, PPO), self.first
+        )
         self.seen = Seen(run.agent.frames if isinstance(run.agent, DQN) else 1, self.envs)
         self.rounds = 0
         self.seconds = np.zeros(3)
@@ -62,30 +78,47 @@ class Actor:
         """Acts by this agent's networks from now on."""
         self.agent = agent.for_actor(self.index)
         if isinstance(self.agent, DQNAgent):
-            compiled = self.agent.members == 1 and self.run.engine != "plain" and not why_not_fused(self.agent)
-            self.explore = FusedActing(self.agent, self.envs.num_envs) if compiled else self.agent.explore
+            compiled = (
+                self.agent.members == 1
+                and self.run.engine != "plain"
+                and not why_not_fused(self.agent)
+            )
+            self.explore = (
+                FusedActing(self.agent, self.envs.num_envs) if compiled else self.agent.explore
+            )
 
     def schema(self) -> "Schema":
         """A row: one step of all its environments."""
         envs = self.envs
-        fields: dict[str, Any] = {name: (getattr(envs, name).shape, getattr(envs, name).dtype) for name in STEP}
+        fields: dict[str, Any] = {
+            name: (getattr(envs, name).shape, getattr(envs, name).dtype) for name in STEP
+        }
         lanes = envs.num_envs
         if isinstance(self.run.agent, PPO):
             actions = policy_actions(envs.action_space, self.run.env)
             parts = len(envs.component_names)
-            fields |= {"chosen": ((lanes, len(actions.sizes)), np.int64), "real": ((lanes, len(actions.low)), np.float32),
-                       "log_p": ((lanes,), np.float32), "value": ((lanes, 1 + parts) if parts else (lanes,), np.float32)}
+            fields |= {
+                "chosen": ((lanes, len(actions.sizes)), np.int64),
+                "real": ((lanes, len(actions.low)), np.float32),
+                "log_p": ((lanes,), np.float32),
+                "value": ((lanes, 1 + parts) if parts else (lanes,), np.float32),
+            }
             if parts:
                 fields["components"] = ((lanes, parts), np.float32)
             if envs.mask is not None:
                 fields["mask"] = (envs.mask.shape, np.bool_)
         else:
             fields["action"] = ((lanes,), np.int64)
-        # returns of lanes and lengths of worlds whose episode ended, else 0; whether it was a success, -1 where nobody says;
-        # version acted by; seconds spent so far
-        return fields | {"ret": ((lanes,), np.float64), "length": ((envs.worlds,), np.int64),
-                         "success": ((envs.worlds,), np.int8), "version": ((), np.int64),
-                         "acted": ((), np.float64), "seconds": ((3,), np.float64)}
+        # returns of lanes and lengths of worlds whose episode ended, else 0; whether it was a
+        # success, -1 where nobody says; version acted by; seconds spent so far
+        return fields | {
+            "ret": ((lanes,), np.float64),
+            "length": ((envs.worlds,), np.int64),
+            "success": ((envs.worlds,), np.int8),
+            "version": ((), np.int64),
+            "acted": ((), np.float64),
+            "seconds": ((3,), np.float64),
+        }
 
     def advance(self, step: int, row: "Row", version: int = 0) -> None:
         """Chooses actions, steps, and writes down what came of it. `step` sets the schedules."""
@@ -109,7 +142,7 @@ class Actor:
         row["ret"].fill(0)
         row["length"].fill(0)
         for episode in envs.finished:
-            row["ret"][episode.env::envs.worlds] = episode.each or episode.ret
+            row["ret"][episode.env :: envs.worlds] = episode.each or episode.ret
             row["length"][episode.env] = episode.length
             row["success"][episode.env] = -1 if episode.success is None else episode.success
         self.seen.step()
@@ -121,8 +154,11 @@ class Actor:
 
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` needs."""
-        return ({f"envs.{name}": value for name, value in self.envs.state().items()}
-                | {f"frames.{name}": value for name, value in self.seen.state().items()} | {"rounds": np.array(self.rounds)})
+        return (
+            {f"envs.{name}": value for name, value in self.envs.state().items()}
+            | {f"frames.{name}": value for name, value in self.seen.state().items()}
+            | {"rounds": np.array(self.rounds)}
+        )
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """False where the environments could not be restored exactly."""
@@ -133,19 +169,23 @@ class Actor:
 
 
 def sample_actor(run: Run) -> Actor:
-    """The first actor, to see what its environments are like; one that hangs while they are made is an error."""
+    """The first actor, to see what its environments are like; one that hangs while they are made is
+    an error."""
     with within(max(run.patience, MAKING), f"{run.env} was not made"):
         return Actor(run, 0)
 
 
 def part_of(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
     """What stands under names with this prefix."""
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
+    }
 
 
 @dataclass
 class Part:
-    """What an actor brought: a row, or (`begins`) the first observations of one that started anew."""
+    """What an actor brought: a row, or (`begins`) the first observations of one that started
+    anew."""
 
     actor: int
     first: int  # of its worlds, among all of the run
@@ -158,30 +198,57 @@ def episodes(part: Part, agents: int) -> Iterator[Episode]:
     row, worlds = part.row, len(part.row["length"])
     for w in np.flatnonzero(row["length"]).tolist():
         each, success = row["ret"][w::worlds].tolist(), int(row["success"][w])
-        yield Episode(part.first + w, sum(each) / agents, int(row["length"][w]), tuple(each) if agents > 1 else (),
-                      None if success < 0 else bool(success))
+        yield Episode(
+            part.first + w,
+            sum(each) / agents,
+            int(row["length"][w]),
+            tuple(each) if agents > 1 else (),
+            None if success < 0 else bool(success),
+        )
 
 
 class Gathered(Environments):
-    """The latest step of all actors' environments in one set of arrays; lanes agent by agent, as one adapter would have them."""
+    """The latest step of all actors' environments in one set of arrays; lanes agent by agent, as
+    one adapter would have them."""
 
     def __init__(self, like: Environments, actors: int) -> None:
-        self.name, self.action_space, self.layout, self.first = like.name, like.action_space, like.layout, 0
-        self.worlds, self.agents, self.num_envs = like.worlds * actors, like.agents, like.num_envs * actors
-        self.exact_resume, self.fallible, self.unread_mask = like.exact_resume, like.fallible, like.unread_mask
+        self.name, self.action_space, self.layout, self.first = (
+            like.name,
+            like.action_space,
+            like.layout,
+            0,
+        )
+        self.worlds, self.agents, self.num_envs = (
+            like.worlds * actors,
+            like.agents,
+            like.num_envs * actors,
+        )
+        self.exact_resume, self.fallible, self.unread_mask = (
+            like.exact_resume,
+            like.fallible,
+            like.unread_mask,
+        )
         self.component_names, self.component_weights = like.component_names, like.component_weights
         self.action_names = like.action_names
-        self.components = np.zeros((self.num_envs, len(like.component_names)), np.float32) if like.component_names else None
+        self.components = (
+            np.zeros((self.num_envs, len(like.component_names)), np.float32)
+            if like.component_names
+            else None
+        )
         self.finished = []
         for name in STEP:
             own = getattr(like, name)
             setattr(self, name, np.zeros((self.num_envs, *own.shape[1:]), own.dtype))
-        self.mask = None if like.mask is None else np.ones((self.num_envs, like.mask.shape[1]), np.bool_)
+        self.mask = (
+            None if like.mask is None else np.ones((self.num_envs, like.mask.shape[1]), np.bool_)
+        )
 
     def put(self, first: int, name: str, value: np.ndarray) -> None:
         """An actor's array into its lanes."""
-        self.lanes(getattr(self, name), first, len(value) // self.agents)[...] = value.reshape(self.agents, -1, *value.shape[1:])
+        self.lanes(getattr(self, name), first, len(value) // self.agents)[...] = value.reshape(
+            self.agents, -1, *value.shape[1:]
+        )
 
     def lanes(self, array: np.ndarray, first: int, worlds: int) -> np.ndarray:
         """The lanes of some worlds in an array of all, [agents, worlds, …]."""
-        return array.reshape(self.agents, self.worlds, *array.shape[1:])[:, first:first + worlds]
+        return array.reshape(self.agents, self.worlds, *array.shape[1:])[:, first : first + worlds]

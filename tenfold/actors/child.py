@@ -16,7 +16,8 @@ from tenfold.memory.ring import Ring
 from tenfold.memory.shared import Segment, Signal
 from tenfold.memory.weights import Weights
 
-LET, STEP, STOP, ASK = range(4)  # words of an actor's line: rounds it may play, the global step, whether to end, questions asked
+# words of an actor's line: rounds it may play, the global step, whether to end, questions asked
+LET, STEP, STOP, ASK = range(4)
 START_UP = 120.0  # seconds for a child to import what it needs
 
 
@@ -61,7 +62,9 @@ class Link:
         self.handshake.close()
 
 
-def act_for_learner(settings: dict[str, Any], link: Link, weights: Weights, talk: Connection, rounds: int) -> None:
+def act_for_learner(
+    settings: dict[str, Any], link: Link, weights: Weights, talk: Connection, rounds: int
+) -> None:
     """The whole life of an actor's process."""
     actor = None
     try:
@@ -77,7 +80,9 @@ def act_for_learner(settings: dict[str, Any], link: Link, weights: Weights, talk
         serve(actor, agent, link, weights, talk)
     except UserError as error:
         talk.send(("error", str(error), ""))
-    except BaseException as error:  # whatever an environment raises is told to the learner, which tells the person
+    except (
+        BaseException
+    ) as error:  # whatever an environment raises is told to the learner, which tells the person
         words = " ".join("".join(traceback.format_exception_only(error)).split())
         talk.send(("error", words, traceback.format_exc()))
     if actor:
@@ -90,7 +95,10 @@ def serve(actor: Actor, agent: Agent, link: Link, weights: Weights, talk: Connec
     newest, words, answered = agent.published(), link.words, 0
     while True:
         before = perf_counter()
-        link.bell.until(lambda: bool(words[STOP]) or words[ASK] != answered or actor.rounds < words[LET], None)  # noqa: B023
+        link.bell.until(
+            lambda: bool(words[STOP]) or words[ASK] != answered or actor.rounds < words[LET],  # noqa: B023
+            None,
+        )
         if words[STOP]:
             return
         if words[ASK] != answered:

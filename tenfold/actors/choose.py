@@ -12,15 +12,20 @@ from tenfold.actors.inline import Crew
 from tenfold.config.run import Run
 from tenfold.core.processes import within
 
-PAYS = 300e-6  # seconds of an actor's round, acting and stepping, from which a process of its own pays
+# seconds of an actor's round, acting and stepping, from which a process of its own pays
+PAYS = 300e-6
 LOOK = 0.3  # seconds for finding out
-COMPILING = 60.0  # seconds at least for a step then, however little patience: the first compiles kernels
+# seconds at least for a step then, however little patience: the first compiles kernels
+COMPILING = 60.0
 
 
 def make_crew(run: Run) -> tuple[Crew | None, str]:
-    """The run's actors, and one sentence about where they are; None: a single one, which the place itself is."""
+    """The run's actors, and one sentence about where they are; None: a single one, which the place
+    itself is."""
     if run.where == "processes":
-        return in_processes(run), f"{run.actors} actor{'s' * (run.actors > 1)} in processes, as asked"
+        return in_processes(
+            run
+        ), f"{run.actors} actor{'s' * (run.actors > 1)} in processes, as asked"
     if run.actors == 1:
         return None, ""
     if run.where == "serial":
@@ -29,7 +34,10 @@ def make_crew(run: Run) -> tuple[Crew | None, str]:
     if cores == 1:
         return Crew(run), f"{run.actors} actors in this process: there is one core"
     seconds = round_seconds(run)
-    words = f"an actor's round takes {1e6 * seconds:,.0f} us, and processes pay from {1e6 * PAYS:,.0f} us on"
+    words = (
+        f"an actor's round takes {1e6 * seconds:,.0f} us, and processes pay from "
+        f"{1e6 * PAYS:,.0f} us on"
+    )
     if seconds < PAYS:
         return Crew(run), f"{run.actors} actors in this process: {words}"
     return in_processes(run), f"{run.actors} actors in processes: {words}"
@@ -37,6 +45,7 @@ def make_crew(run: Run) -> tuple[Crew | None, str]:
 
 def in_processes(run: Run) -> Crew:
     from tenfold.actors.processes import ProcessCrew  # here: a serial run needs none of it
+
     return ProcessCrew(run)
 
 

@@ -1,4 +1,5 @@
-"""The actors of a run, as the learner sees them: in this process one after another, the reference of `places.processes`."""
+"""The actors of a run, as the learner sees them: in this process one after another, the reference
+of `places.processes`."""
 
 from collections.abc import Iterator
 
@@ -16,10 +17,13 @@ class Crew:
         self.words: list[str] = []  # about actors that were lost and replaced
         self.actors = [Actor(run, index) for index in range(run.actors)]
         self.envs = Gathered(self.actors[0].envs, run.actors)
-        self.rows = [{name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
-                     for actor in self.actors]
+        self.rows = [
+            {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
+            for actor in self.actors
+        ]
         self.spent = np.zeros((run.actors, 3))  # seconds of each actor, by ACT, ENV and WAIT
-        self.ages: list[tuple[int, float]] = []  # of the rows since the last report, in versions and seconds
+        # of the rows since the last report, in versions and seconds
+        self.ages: list[tuple[int, float]] = []
 
     def follow(self, agent: Agent) -> None:
         """Begins, with this agent's networks."""
@@ -38,7 +42,8 @@ class Crew:
             self.envs.put(first, "mask", mask)
 
     def collect(self, step: int, left: int) -> Iterator[Part]:
-        """A row of every actor. `left`: rounds that may be played until the learner publishes again, or the run ends."""
+        """A row of every actor. `left`: rounds that may be played until the learner publishes
+        again, or the run ends."""
         for actor, row in zip(self.actors, self.rows, strict=True):
             actor.advance(step, row)
             self.spent[actor.index] = actor.seconds
@@ -61,22 +66,33 @@ class Crew:
         """Actors act by what the agent has learned now."""
 
     def report(self) -> dict[str, float]:
-        """For the metrics: where actors' time goes, and how old the policies were that acted since the last report."""
+        """For the metrics: where actors' time goes, and how old the policies were that acted since
+        the last report."""
         total = float(self.spent.sum()) or 1.0
-        shares = {f"actors_{name}": float(self.spent[:, place].sum()) / total for place, name in ((ACT, "act"), (ENV, "env"),
-                                                                                               (WAIT, "wait"))}
+        shares = {
+            f"actors_{name}": float(self.spent[:, place].sum()) / total
+            for place, name in ((ACT, "act"), (ENV, "env"), (WAIT, "wait"))
+        }
         if not self.ages:
             return shares
         versions, seconds = np.array(self.ages).T
         self.ages.clear()
-        return shares | {"policy_age": float(versions.mean()), "policy_age_most": float(versions.max()),
-                         "policy_age_seconds": float(seconds.mean())}
+        return shares | {
+            "policy_age": float(versions.mean()),
+            "policy_age_most": float(versions.max()),
+            "policy_age_seconds": float(seconds.mean()),
+        }
 
     def state(self) -> dict[str, np.ndarray]:
-        return {f"{actor.index}.{name}": value for actor in self.actors for name, value in actor.state().items()}
+        return {
+            f"{actor.index}.{name}": value
+            for actor in self.actors
+            for name, value in actor.state().items()
+        }
 
     def restore(self, state: dict[str, np.ndarray], agent: Agent, step: int) -> bool:
-        """Goes on with what the agent has learned by `step`. False where environments could not be restored exactly."""
+        """Goes on with what the agent has learned by `step`. False where environments could not be
+        restored exactly."""
         exact = [actor.restore(part_of(state, f"{actor.index}.")) for actor in self.actors]
         self.see_first()
         return all(exact)

@@ -1,16 +1,20 @@
-"""Actors in processes of their own, one learner in this one; rows by rings, weights by version, no lock and no polling.
+"""Actors in processes of their own, one learner in this one; rows by rings, weights by version, no
+lock and no polling.
 
     actor 0 ── ring ──┐                     every row: one step of the actor's environments
-    actor 1 ── ring ──┼── learner (this process: replay, updates, metrics, checkpoints; it watches the actors as well)
+    actor 1 ── ring ──┼── learner (this process: replay, updates, metrics, checkpoints; it watches
+    the actors as well)
     actor 2 ── ring ──┘        │
        ▲                       │
        └──── weights, version ─┘            one flat vector, two copies
 
-The rate is limited on both sides: the learner runs exactly the updates that are due for the rows it has taken, and an actor
-waits that is `ahead` + 1 rows ahead of the learner's last row of the slowest actor. So no policy that acts is older than
-2 (A − 1)(ahead + 1) + ahead versions, with A actors. With `ahead` = 0 actors step only when they are let, after the learner
-has published: then everything happens in the order in which `Crew` does it, and the numbers are the same bit for bit.
-Children die with their parent; memory and bells have no names, so nothing is left behind whoever is killed.
+The rate is limited on both sides: the learner runs exactly the updates that are due for the rows it
+has taken, and an actor waits that is `ahead` + 1 rows ahead of the learner's last row of the
+slowest actor. So no policy that acts is older than 2 (A − 1)(ahead + 1) + ahead versions, with A
+actors. With `ahead` = 0 actors step only when they are let, after the learner has published: then
+everything happens in the order in which `Crew` does it, and the numbers are the same bit for bit.
+Children die with their parent; memory and bells have no names, so nothing is left behind whoever is
+killed.
 """
 
 import atexit
@@ -37,7 +41,8 @@ from tenfold.memory.weights import Weights
 
 FAREWELL = 3.0  # seconds for a child to end before it is killed
 RESTARTS = 3  # in a row without a single step
-ABSENT = 1.0  # seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
+# seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
+ABSENT = 1.0
 
 
 class Lost(Exception):
@@ -68,7 +73,8 @@ class ProcessCrew(Crew):
         self.greeted: set[int] = set()
         self.asked = [0] * run.actors
         self.warm: set[int] = set()  # whose processes have played a row: the first loads kernels
-        self.heard = [monotonic()] * run.actors  # when each was last seen alive, or was given something to do
+        # when each was last seen alive, or was given something to do
+        self.heard = [monotonic()] * run.actors
         self.failures = [0] * run.actors  # processes lost since the last row
         self.began: list[Part] = []
 
@@ -81,8 +87,14 @@ class ProcessCrew(Crew):
             self.publish(agent, 0)
             for index in range(self.run.actors):
                 name = f"actor {index}"
-                link = Link(index, Ring(self.schema, self.run.ahead + 1), Segment(LINE, "an actor's words"), Signal(False),
-                            Handshake([name]), name)
+                link = Link(
+                    index,
+                    Ring(self.schema, self.run.ahead + 1),
+                    Segment(LINE, "an actor's words"),
+                    Signal(False),
+                    Handshake([name]),
+                    name,
+                )
                 for word in (LET, STEP, STOP, ASK):
                     link.words[word] = 0
                 self.links.append(link)
@@ -101,17 +113,32 @@ class ProcessCrew(Crew):
     def start(self, link: Link) -> None:
         here, there = self.context.Pipe()
         self.asked[link.index] = link.words[ASK] = 0
-        process = self.context.Process(target=enter, name=link.name, args=(  # no daemon: environments may have children
-            signal.SIG_IGN, act_for_learner, to_mapping(self.run), link, self.weights, there, link.taken))
+        # no daemon: environments may have children
+        process = self.context.Process(
+            target=enter,
+            name=link.name,
+            args=(
+                signal.SIG_IGN,
+                act_for_learner,
+                to_mapping(self.run),
+                link,
+                self.weights,
+                there,
+                link.taken,
+            ),
+        )
         with spawning():
             process.start()
         there.close()
         self.processes[link.index], self.talks[link.index] = process, here
 
     def greet(self, link: Link) -> None:
-        """Takes an actor's first observations, and waits until it has proven that it shares our memory."""
+        """Takes an actor's first observations, and waits until it has proven that it shares our
+        memory."""
         self.hear(link, "awake", START_UP, "started")
-        _, obs, mask = self.hear(link, "begin", max(self.run.patience, MAKING), f"made {self.run.env}")
+        _, obs, mask = self.hear(
+            link, "begin", max(self.run.patience, MAKING), f"made {self.run.env}"
+        )
         try:
             link.handshake.wait(START_UP, {link.name: self.processes[link.index]})
         except UserError as error:
@@ -121,7 +148,8 @@ class ProcessCrew(Crew):
         self.see(link.index * self.worlds, obs, mask)
 
     def replace(self, link: Link, fault: Lost) -> None:
-        """What becomes of a lost actor: by the run's policy an error, or another process in its place."""
+        """What becomes of a lost actor: by the run's policy an error, or another process in its
+        place."""
         index, first = link.index, link.index * self.worlds
         link.ring.take_over()
         if link.ring.available():
@@ -136,8 +164,14 @@ class ProcessCrew(Crew):
             self.dismiss(index)
             self.failures[index] += 1
             if self.run.on_death == "stop" or self.failures[index] > RESTARTS:
-                times = f", the {self.failures[index]}th time without a step" if self.run.on_death == "restart" else ""
-                raise ActorFault(f"Actor {index} {fault.how.rstrip('.')}{times}: the run stops.", fault.trace)
+                times = (
+                    f", the {self.failures[index]}th time without a step"
+                    if self.run.on_death == "restart"
+                    else ""
+                )
+                raise ActorFault(
+                    f"Actor {index} {fault.how.rstrip('.')}{times}: the run stops.", fault.trace
+                )
             self.words.append(f"actor {index} {fault.how.rstrip('.')}; another takes its place")
             link.handshake.renew(link.name)
             self.start(link)
@@ -146,7 +180,11 @@ class ProcessCrew(Crew):
                 break
             except Lost as again:
                 fault = again
-        obs = self.envs.lanes(self.envs.obs, first, self.worlds).reshape(-1, *self.envs.obs.shape[1:]).copy()
+        obs = (
+            self.envs.lanes(self.envs.obs, first, self.worlds)
+            .reshape(-1, *self.envs.obs.shape[1:])
+            .copy()
+        )
         self.began.append(Part(index, first, {"obs": obs}, begins=True))
         link.bell.give()
 
@@ -173,7 +211,8 @@ class ProcessCrew(Crew):
                 link.words[STOP] = 1
                 link.bell.give()
             end = monotonic() + FAREWELL
-            for index in self.greeted:  # the others are still importing: there is nothing to wait for
+            # the others are still importing: there is nothing to wait for
+            for index in self.greeted:
                 self.processes[index].join(max(end - monotonic(), 0))
         finally:
             self.kill()
@@ -187,7 +226,8 @@ class ProcessCrew(Crew):
     # rows
 
     def collect(self, step: int, left: int) -> Iterator[Part]:
-        """Rows as they come: one of every actor where all go together, otherwise whatever is there."""
+        """Rows as they come: one of every actor where all go together, otherwise whatever is
+        there."""
         slowest = min(link.taken for link in self.links)
         for link in self.links:
             link.words[STEP] = step
@@ -221,15 +261,21 @@ class ProcessCrew(Crew):
         self.see(link.index * self.worlds, row["obs"], row.get("mask"))
 
     def wait(self) -> None:
-        """Sleeps until there are rows enough, an actor died, or one has been silent for too long."""
+        """Sleeps until there are rows enough, an actor died, or one has been silent for too
+        long."""
         while True:
             missing = [link for link in self.links if not link.ring.available()]
             self.watch(missing)
             if not missing or (not self.together and len(missing) < len(self.links)) or self.began:
                 return
             before = monotonic()
-            left = max(min(self.heard[link.index] + self.patience(link) for link in missing) - before, 0.01)
-            rows, ends = [link.ring.data for link in missing], [process.sentinel for process in self.processes]
+            left = max(
+                min(self.heard[link.index] + self.patience(link) for link in missing) - before, 0.01
+            )
+            rows, ends = (
+                [link.ring.data for link in missing],
+                [process.sentinel for process in self.processes],
+            )
             for thing in wait_for([*rows, *ends], left):
                 if isinstance(thing, Signal):
                     thing.take()
@@ -237,15 +283,21 @@ class ProcessCrew(Crew):
                 self.heard = [monotonic()] * len(self.links)
 
     def watch(self, missing: list[Link]) -> None:
-        """Actors that died, or that have not finished a step in time though nobody kept them from it."""
+        """Actors that died, or that have not finished a step in time though nobody kept them from
+        it."""
         for link in self.links:
             if self.processes[link.index].exitcode is not None:
                 self.replace(link, self.obituary(link))
         for link in missing:
             if link.taken >= link.words[LET]:  # it waits for the others
                 self.heard[link.index] = monotonic()
-            if monotonic() - self.heard[link.index] > self.patience(link) and not link.ring.available():
-                self.replace(link, self.too_slow(f"finished a step of {self.run.env}", self.patience(link)))
+            if (
+                monotonic() - self.heard[link.index] > self.patience(link)
+                and not link.ring.available()
+            ):
+                self.replace(
+                    link, self.too_slow(f"finished a step of {self.run.env}", self.patience(link))
+                )
 
     def patience(self, link: Link) -> float:
         """Seconds for an actor's step."""
@@ -268,10 +320,13 @@ class ProcessCrew(Crew):
         return Lost(how_it_ended(code, link.index in self.greeted))
 
     def too_slow(self, deed: str, seconds: float) -> Lost:
-        return Lost(f"has not {deed} in {seconds:g} s (the environment hangs, or needs a larger --patience)")
+        return Lost(
+            f"has not {deed} in {seconds:g} s (the environment hangs, or needs a larger --patience)"
+        )
 
     def ask(self, link: Link, what: str, *given: Any) -> None:
-        """The bell rings first: what is given may be more than a pipe holds, and then somebody must be reading."""
+        """The bell rings first: what is given may be more than a pipe holds, and then somebody must
+        be reading."""
         self.asked[link.index] += 1
         link.words[ASK] = self.asked[link.index]
         link.bell.give()
@@ -292,8 +347,11 @@ class ProcessCrew(Crew):
                 raise Lost(f"stopped: {said[1]}", said[2]) if said[1:] else self.obituary(link)
         raise self.too_slow(deed, seconds)
 
-    def hear_all(self, what: str, seconds: float, deed: str, given: Callable[[int], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Every actor's answer to a question; whoever dies over it is replaced and asked again, or is an error."""
+    def hear_all(
+        self, what: str, seconds: float, deed: str, given: Callable[[int], tuple[Any, ...]]
+    ) -> list[tuple[Any, ...]]:
+        """Every actor's answer to a question; whoever dies over it is replaced and asked again, or
+        is an error."""
         for link in self.links:
             self.ask(link, what, *given(link.index))
         answers: list[tuple[Any, ...]] = []
@@ -307,10 +365,13 @@ class ProcessCrew(Crew):
         return answers
 
     def rest(self, what: str) -> list[tuple[Any, ...]]:
-        """Lets nobody begin another round; answers come when all have finished the one they are in."""
+        """Lets nobody begin another round; answers come when all have finished the one they are
+        in."""
         for link in self.links:
             link.words[LET] = 0
-        return self.hear_all(what, self.run.patience, f"finished a step of {self.run.env}", lambda index: ())
+        return self.hear_all(
+            what, self.run.patience, f"finished a step of {self.run.env}", lambda index: ()
+        )
 
     def hold(self) -> int:
         self.rest("held")
@@ -322,12 +383,20 @@ class ProcessCrew(Crew):
 
     def state(self) -> dict[str, np.ndarray]:
         """After `settle`."""
-        return {f"{index}.{name}": value for index, state in enumerate(self.states) for name, value in state.items()}
+        return {
+            f"{index}.{name}": value
+            for index, state in enumerate(self.states)
+            for name, value in state.items()
+        }
 
     def restore(self, state: dict[str, np.ndarray], agent: Agent, step: int) -> bool:
         self.publish(agent, step)
-        answers = self.hear_all("restored", max(START_UP, self.run.patience), f"restored {self.run.env}",
-                                lambda index: (part_of(state, f"{index}."),))
+        answers = self.hear_all(
+            "restored",
+            max(START_UP, self.run.patience),
+            f"restored {self.run.env}",
+            lambda index: (part_of(state, f"{index}."),),
+        )
         self.began.clear()
         for link, (_, _, obs, mask) in zip(self.links, answers, strict=True):
             link.base = int(state[f"{link.index}.rounds"])

@@ -1,4 +1,5 @@
-"""Settings as flags: one for each, help for those of the agent in question, an answer for other people's names of them."""
+"""Settings as flags: one for each, help for those of the agent in question, an answer for other
+people's names of them."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -25,11 +26,15 @@ class Parser(argparse.ArgumentParser):
         """`parse_args`, but with the right flag for one that is unknown."""
         found, unknown = self.parse_known_args(given)
         if unknown:
-            known = [flag for action in self.deepest(given)._actions for flag in action.option_strings]
+            known = [
+                flag for action in self.deepest(given)._actions for flag in action.option_strings
+            ]
             flag = unknown[0].split("=")[0]
             if not flag.startswith("-"):
                 raise UserError(f"{flag} was not expected here (see {self.prog} --help).")
-            raise UserError(f"{flag} is not a flag of this command{meant_by(flag, known, run_in(given))}.")
+            raise UserError(
+                f"{flag} is not a flag of this command{meant_by(flag, known, run_in(given))}."
+            )
         return found
 
     def deepest(self, args: Sequence[str]) -> argparse.ArgumentParser:
@@ -41,7 +46,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def meant_by(flag: str, known: list[str], run: Run | None) -> str:
-    """What to write instead of an unknown flag: our name for it, first among the settings of the run's agent."""
+    """What to write instead of an unknown flag: our name for it, first among the settings of the
+    run's agent."""
     word = flag.lstrip("-").replace("-", "_").split(".")[-1]
     mine, everyones = leaves_for(run), leaves_for(None)
     for leaves in (mine, everyones):
@@ -56,7 +62,8 @@ def meant_by(flag: str, known: list[str], run: Run | None) -> str:
 
 
 def run_in(given: Sequence[str]) -> Run | None:
-    """The run that a command line means, by an agent's name, a preset or a file; None where it names none."""
+    """The run that a command line means, by an agent's name, a preset or a file; None where it
+    names none."""
     for word in given:
         if not word.startswith("-") and word not in SETTINGS:
             try:
@@ -67,11 +74,19 @@ def run_in(given: Sequence[str]) -> Run | None:
 
 
 def leaves_for(run: Run | None) -> list[Leaf]:
-    """The settings of a run that trains this one's agent, with the agent's own defaults and words; of any without one."""
+    """The settings of a run that trains this one's agent, with the agent's own defaults and words;
+    of any without one."""
     if run is None:
         return list(leaves_of(Run))
     own = [leaf for leaf in leaves_of(type(run.agent), "agent.") if leaf.path != "agent.name"]
-    return [*own, *(leaf for leaf in leaves_of(Run) if leaf.path == "agent.name" or not leaf.path.startswith("agent."))]
+    return [
+        *own,
+        *(
+            leaf
+            for leaf in leaves_of(Run)
+            if leaf.path == "agent.name" or not leaf.path.startswith("agent.")
+        ),
+    ]
 
 
 def explorer_leaves() -> list[Leaf]:
@@ -79,32 +94,60 @@ def explorer_leaves() -> list[Leaf]:
     return leaves_for(Run(agent=Explorer()))
 
 
-def add_settings(parser: argparse.ArgumentParser, given: Sequence[str], without: Iterable[str] = ()) -> None:
-    """A flag for every setting of a run. Help shows those of the agent that `given` means, `--help-all` every one."""
+def add_settings(
+    parser: argparse.ArgumentParser, given: Sequence[str], without: Iterable[str] = ()
+) -> None:
+    """A flag for every setting of a run. Help shows those of the agent that `given` means,
+    `--help-all` every one."""
     run, everything = run_in(given), ALL in given
     parser.add_argument(ALL, action="help", help="show the settings of every agent")
     own = {leaf.path: leaf for leaf in leaves_for(None if everything else run)}
-    title = "settings" if everything else f"settings of agent {run.agent.name}" if run else \
-        f"settings of every agent (`{parser.prog} dqn --help`, or that of a preset or a file, shows an agent's own)"
+    title = (
+        "settings"
+        if everything
+        else f"settings of agent {run.agent.name}"
+        if run
+        else f"settings of every agent (`{parser.prog} dqn --help`, or that of a preset or a "
+        "file, shows an agent's own)"
+    )
     group = parser.add_argument_group(title)
     for leaf in leaves_of(Run):
         if leaf.path not in without:
-            unasked = run is None and not everything and leaf.path.startswith("agent.") and leaf.path != "agent.name"
+            unasked = (
+                run is None
+                and not everything
+                and leaf.path.startswith("agent.")
+                and leaf.path != "agent.name"
+            )
             hidden = unasked or leaf.path not in own
             add_setting(group, own.get(leaf.path, leaf), None if everything else run, hidden)
 
 
 def add_setting(group: Any, leaf: Leaf, run: Run | None = None, hidden: bool = False) -> None:
-    """A flag for one setting. Its value stays text: `convert` judges it, as it does for YAML. Help tells what `run` has instead
-    of the default."""
+    """A flag for one setting. Its value stays text: `convert` judges it, as it does for YAML. Help
+    tells what `run` has instead of the default."""
     here = leaf.default if run is None or hidden else reduce(getattr, leaf.path.split("."), run)
-    told = f"default {show(leaf.default)}" + (f", here {show(here)}" if here != leaf.default else "")
+    told = f"default {show(leaf.default)}" + (
+        f", here {show(here)}" if here != leaf.default else ""
+    )
     text = f"{leaf.help} [{describe(leaf.hint)}; {told}]".replace("%", "%%")
     optional = {"nargs": "?", "const": "true"} if leaf.hint is bool else {}
-    group.add_argument(leaf.flag, dest=leaf.path, metavar="VALUE", default=argparse.SUPPRESS,
-                       help=argparse.SUPPRESS if hidden else text, **optional)
+    group.add_argument(
+        leaf.flag,
+        dest=leaf.path,
+        metavar="VALUE",
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS if hidden else text,
+        **optional,
+    )
 
 
 def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
     """The flags that were given, as nested settings."""
-    return nested({leaf.path: vars(arguments)[leaf.path] for leaf in leaves_of(Run) if leaf.path in vars(arguments)})
+    return nested(
+        {
+            leaf.path: vars(arguments)[leaf.path]
+            for leaf in leaves_of(Run)
+            if leaf.path in vars(arguments)
+        }
+    )

@@ -1,7 +1,8 @@
-"""Measuring: interleaved timing A/B/A/B, medians, bytes allocated, with the machine card; and `tenfold bench`.
+"""Measuring: interleaved timing A/B/A/B, medians, bytes allocated, with the machine card; and
+`tenfold bench`.
 
-The benchmarks themselves are every registered pair (here) and the files of the repository's bench/ folder, each with a table
-NAMES of functions that return rows.
+The benchmarks themselves are every registered pair (here) and the files of the repository's bench/
+folder, each with a table NAMES of functions that return rows.
 """
 
 import importlib.util
@@ -32,7 +33,8 @@ Benchmark = Callable[[], list[dict[str, Any]]]  # the rows it measured
 
 
 def turns(candidates: dict[str, Callable[[], int]], rounds: int = 15) -> dict[str, list[float]]:
-    """Microseconds per item of every turn; each candidate does some work and returns how many items it was."""
+    """Microseconds per item of every turn; each candidate does some work and returns how many items
+    it was."""
     for work in candidates.values():
         work()
     times: dict[str, list[float]] = {name: [] for name in candidates}
@@ -50,7 +52,8 @@ def interleave(candidates: dict[str, Callable[[], int]], rounds: int = 15) -> di
 
 
 def repeated(work: Work) -> Callable[[], int]:
-    """`work` so often that a turn lasts a moment; twice before it is timed, since the first call may compile."""
+    """`work` so often that a turn lasts a moment; twice before it is timed, since the first call
+    may compile."""
     work()
     work()
     start = time.perf_counter()
@@ -61,11 +64,13 @@ def repeated(work: Work) -> Callable[[], int]:
         for _ in range(count):
             work()
         return count
+
     return turn
 
 
 def allocated(work: Work) -> int:
-    """Peak bytes that one call allocates, after a warm-up: Python's and NumPy's by tracemalloc, PyTorch's by its profiler.
+    """Peak bytes that one call allocates, after a warm-up: Python's and NumPy's by tracemalloc,
+    PyTorch's by its profiler.
 
     What compiled code allocates on its own is not seen; the tests count that.
     """
@@ -77,7 +82,12 @@ def allocated(work: Work) -> int:
     work()
     own = tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()
-    with silent(), torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with (
+        silent(),
+        torch.profiler.profile(
+            profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]
+        ) as profile,
+    ):
         work()
     tensors = sum(max(event.self_cpu_memory_usage, 0) for event in profile.events() or [])
     return int(own + tensors)
@@ -96,40 +106,87 @@ def silent() -> Iterator[None]:
             os.close(kept)
 
 
-def row(name: str, setting: dict[str, Any], baseline: tuple[str, Work], candidate: tuple[str, Work], equal: bool | None,
-        difference: float | None, rounds: int = 21, **more: Any) -> dict[str, Any]:
+def row(
+    name: str,
+    setting: dict[str, Any],
+    baseline: tuple[str, Work],
+    candidate: tuple[str, Work],
+    equal: bool | None,
+    difference: float | None,
+    rounds: int = 21,
+    **more: Any,
+) -> dict[str, Any]:
     """One line of a table: both absolute numbers, the ratio, and whether the two gave the same."""
-    times = interleave({"baseline": repeated(baseline[1]), "candidate": repeated(candidate[1])}, rounds)
-    found = timed_row(name, setting, (baseline[0], times["baseline"]), (candidate[0], times["candidate"]), **more)
-    return found | {"equal": equal, "max_diff": difference, "baseline_bytes": allocated(baseline[1]),
-                    "candidate_bytes": allocated(candidate[1])}
+    times = interleave(
+        {"baseline": repeated(baseline[1]), "candidate": repeated(candidate[1])}, rounds
+    )
+    found = timed_row(
+        name, setting, (baseline[0], times["baseline"]), (candidate[0], times["candidate"]), **more
+    )
+    return found | {
+        "equal": equal,
+        "max_diff": difference,
+        "baseline_bytes": allocated(baseline[1]),
+        "candidate_bytes": allocated(candidate[1]),
+    }
 
 
-def timed_row(name: str, setting: dict[str, Any], baseline: tuple[str, float], candidate: tuple[str, float],
-              **more: Any) -> dict[str, Any]:
-    """A line from two measured times in microseconds, where equality and memory have no meaning: whole programs."""
-    return {"name": name, "setting": setting, "baseline": baseline[0], "candidate": candidate[0],
-            "baseline_us": round(baseline[1], 3), "candidate_us": round(candidate[1], 3),
-            "ratio": round(baseline[1] / candidate[1], 2), "equal": None, "max_diff": None, "baseline_bytes": None,
-            "candidate_bytes": None, **more}
+def timed_row(
+    name: str,
+    setting: dict[str, Any],
+    baseline: tuple[str, float],
+    candidate: tuple[str, float],
+    **more: Any,
+) -> dict[str, Any]:
+    """A line from two measured times in microseconds, where equality and memory have no meaning:
+    whole programs."""
+    return {
+        "name": name,
+        "setting": setting,
+        "baseline": baseline[0],
+        "candidate": candidate[0],
+        "baseline_us": round(baseline[1], 3),
+        "candidate_us": round(candidate[1], 3),
+        "ratio": round(baseline[1] / candidate[1], 2),
+        "equal": None,
+        "max_diff": None,
+        "baseline_bytes": None,
+        "candidate_bytes": None,
+        **more,
+    }
 
 
 def pair_row(tested: Pair, rounds: int = 7) -> dict[str, Any]:
     """Reference against fast path on the largest example, equality checked on those very inputs."""
     dtype = tested.dtypes[0]
     inputs = max(tested.example(np.random.default_rng(0), dtype), key=numbers_in)
-    pairs = zip(outcome(tested.reference, inputs, tested.gradients), outcome(tested.fast, inputs, tested.gradients), strict=True)
+    pairs = zip(
+        outcome(tested.reference, inputs, tested.gradients),
+        outcome(tested.fast, inputs, tested.gradients),
+        strict=True,
+    )
     found = [compare(e, f, tested.rtol, tested.atol) for e, f in pairs]
 
     def call(function: Callable[..., Any]) -> Work:
         own = [fresh(value, False) for value in inputs]
         return lambda: function(*own)
-    return row(tested.name, {"numbers": numbers_in(inputs), "dtype": dtype}, ("reference", call(tested.reference)),
-               ("fast", call(tested.fast)), all(excess <= 1 for _, excess in found), max(apart for apart, _ in found), rounds)
+
+    return row(
+        tested.name,
+        {"numbers": numbers_in(inputs), "dtype": dtype},
+        ("reference", call(tested.reference)),
+        ("fast", call(tested.fast)),
+        all(excess <= 1 for _, excess in found),
+        max(apart for apart, _ in found),
+        rounds,
+    )
 
 
 def numbers_in(inputs: tuple[Any, ...]) -> int:
-    return sum(v.numel() if isinstance(v, torch.Tensor) else v.size if isinstance(v, np.ndarray) else 0 for v in inputs)
+    return sum(
+        v.numel() if isinstance(v, torch.Tensor) else v.size if isinstance(v, np.ndarray) else 0
+        for v in inputs
+    )
 
 
 def as_json(rows: list[dict[str, Any]]) -> str:
@@ -146,7 +203,7 @@ def write(name: str, rows: list[dict[str, Any]]) -> None:
         print(found)
 
 
-# tenfold bench ----------------------------------------------------------------------------------------------------------
+# tenfold bench
 
 
 def benchmarks(peers: bool = False) -> dict[str, Benchmark]:
@@ -156,11 +213,14 @@ def benchmarks(peers: bool = False) -> dict[str, Benchmark]:
         found |= module.NAMES
         if peers:
             found |= getattr(module, "PEERS", {})
-    return found | {tested.name: (lambda tested=tested: [pair_row(tested)]) for tested in all_pairs()}
+    return found | {
+        tested.name: (lambda tested=tested: [pair_row(tested)]) for tested in all_pairs()
+    }
 
 
 def bench_modules() -> Iterator[Any]:
-    """The files of bench/ that hold benchmarks. An installed package has none: that folder belongs to a checkout."""
+    """The files of bench/ that hold benchmarks. An installed package has none: that folder belongs
+    to a checkout."""
     if not (FOLDER.parent / "pyproject.toml").is_file():
         return
     sys.path.insert(0, str(FOLDER))
@@ -175,13 +235,16 @@ def bench_modules() -> Iterator[Any]:
 
 def choose(names: list[str], peers: bool) -> dict[str, Benchmark]:
     from tenfold.config.schema import nearest
+
     known = benchmarks(peers)
     if not names:
         return known
     unknown = [n for n in names if n != "pairs" and n not in known]
     if unknown:
         near = nearest(unknown[0], list(known))
-        raise UserError(f"There is no benchmark {unknown[0]}{near}: `tenfold bench --list` shows them all.")
+        raise UserError(
+            f"There is no benchmark {unknown[0]}{near}: `tenfold bench --list` shows them all."
+        )
     pairs = {tested.name for tested in all_pairs()}
     return {n: f for n, f in known.items() if n in names or ("pairs" in names and n in pairs)}
 
@@ -201,7 +264,15 @@ def show_rows(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         setting = " ".join(f"{k}={v}" for k, v in row["setting"].items())
         equal = {True: "[green]yes[/]", False: "[red]NO[/]", None: "–"}[row["equal"]]
-        table.add_row(row["name"], setting, f"{row['baseline']} {row['baseline_us']:,.1f} µs",
-                      f"{row['candidate']} {row['candidate_us']:,.1f} µs", f"{row['ratio']:.2f}", equal,
-                      f"{row['baseline_bytes']:,} → {row['candidate_bytes']:,}" if row["candidate_bytes"] is not None else "–")
+        table.add_row(
+            row["name"],
+            setting,
+            f"{row['baseline']} {row['baseline_us']:,.1f} µs",
+            f"{row['candidate']} {row['candidate_us']:,.1f} µs",
+            f"{row['ratio']:.2f}",
+            equal,
+            f"{row['baseline_bytes']:,} → {row['candidate_bytes']:,}"
+            if row["candidate_bytes"] is not None
+            else "–",
+        )
     Console(width=None if sys.stdout.isatty() else 200).print(table)

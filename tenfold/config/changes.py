@@ -1,4 +1,5 @@
-"""What of a run can change when it goes on: the settings that change nothing in what its saved state means.
+"""What of a run can change when it goes on: the settings that change nothing in what its saved
+state means.
 
 No torch here, so that help and errors appear at once.
 """
@@ -11,9 +12,27 @@ from tenfold.config.run import DQN, PPO, Exponential, Linear, Run
 from tenfold.config.schema import differing, merge, nested, show, to_mapping
 from tenfold.core.errors import ConfigError
 
-CHANGEABLE = ("steps", "agent.lr", "eval_every", "eval_episodes", "eval_policy", "eval_steps", "episode_limit",
-              "checkpoint_every", "keep", "log_every", "where", "ahead", "on_death", "patience", "engine", "stack", "verify",
-              "device", "threads")
+CHANGEABLE = (
+    "steps",
+    "agent.lr",
+    "eval_every",
+    "eval_episodes",
+    "eval_policy",
+    "eval_steps",
+    "episode_limit",
+    "checkpoint_every",
+    "keep",
+    "log_every",
+    "where",
+    "ahead",
+    "on_death",
+    "patience",
+    "engine",
+    "stack",
+    "verify",
+    "device",
+    "threads",
+)
 
 
 def paths_in(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -24,63 +43,107 @@ def paths_in(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
-    """The run as it goes on with other settings, nested or by dotted names; one that cannot change is refused by its name."""
+    """The run as it goes on with other settings, nested or by dotted names; one that cannot change
+    is refused by its name."""
     change = nested(change)
     for path in paths_in(change):
         if path not in CHANGEABLE:
-            raise ConfigError(path, "cannot change on resume, since what was saved was made with it: start a run of its own. "
-                              f"What can change: {', '.join(CHANGEABLE)}.")
+            raise ConfigError(
+                path,
+                "cannot change on resume, since what was saved was made with it: start a run of "
+                "its own. "
+                f"What can change: {', '.join(CHANGEABLE)}.",
+            )
     new = Run.of(merge(to_mapping(run), change))
     if new.actors == 1 and (new.where == "processes") != (run.where == "processes"):
-        raise ConfigError("where", f"= {new.where} cannot be on resume: one actor's state in a process of its own is not what it "
-                          f"is here; leave it at {run.where}.")
+        raise ConfigError(
+            "where",
+            f"= {new.where} cannot be on resume: one actor's state in a process of its own is not "
+            "what it "
+            f"is here; leave it at {run.where}.",
+        )
     if new.steps > run.steps and new.agent.lr == run.agent.lr and (end := idle_from(new)):
-        raise ConfigError("agent.lr", f"= {show(new.agent.lr)} ended at 0 at step {end:,}: nothing would be learned from there "
-                          f"to step {new.steps:,}; give --agent.lr a number or a schedule that goes on.")
+        raise ConfigError(
+            "agent.lr",
+            f"= {show(new.agent.lr)} ended at 0 at step {end:,}: nothing would be learned from "
+            "there "
+            f"to step {new.steps:,}; give --agent.lr a number or a schedule that goes on.",
+        )
     return new
 
 
 def idle_from(run: Run) -> int | None:
-    """The step from which on nothing is learned before the run ends, since the learning rate is 0."""
+    """The step from which on nothing is learned before the run ends, since the learning rate is
+    0."""
     lr = run.agent.lr
-    return lr.steps if isinstance(lr, Linear | Exponential) and lr.end == 0 and lr.steps < run.steps else None
+    return (
+        lr.steps
+        if isinstance(lr, Linear | Exponential) and lr.end == 0 and lr.steps < run.steps
+        else None
+    )
 
 
 def cut_short(run: Run) -> str:
-    """A sentence where a run ends before the schedule of its learning rate does: most often a preset with fewer steps."""
+    """A sentence where a run ends before the schedule of its learning rate does: most often a
+    preset with fewer steps."""
     lr = run.agent.lr
     if not isinstance(lr, Linear | Exponential) or lr.steps <= run.steps:
         return ""
-    return f"agent.lr = {show(lr)} is made for {lr.steps:,} steps, and this run ends at {run.steps:,}."
+    return (
+        f"agent.lr = {show(lr)} is made for {lr.steps:,} steps, and this run ends at {run.steps:,}."
+    )
 
 
 def never_learns(run: Run) -> str:
     """A sentence where a run ends before it learns for the first time."""
     if isinstance(run.agent, PPO):
-        first, why = run.agent.horizon * run.num_envs * run.actors, f"a rollout of agent.horizon = {run.agent.horizon:,}"
+        first, why = (
+            run.agent.horizon * run.num_envs * run.actors,
+            f"a rollout of agent.horizon = {run.agent.horizon:,}",
+        )
     elif isinstance(run.agent, DQN):
-        first, why = run.agent.learning_starts + 1, f"agent.learning_starts = {run.agent.learning_starts:,}"
+        first, why = (
+            run.agent.learning_starts + 1,
+            f"agent.learning_starts = {run.agent.learning_starts:,}",
+        )
     else:
         return ""
-    return f"this run ends at step {run.steps:,}, before it learns: {why} comes first." if run.steps < first else ""
+    return (
+        f"this run ends at step {run.steps:,}, before it learns: {why} comes first."
+        if run.steps < first
+        else ""
+    )
 
 
 def constant_from(before: Run, run: Run) -> str:
-    """A sentence where a run goes on, further than it was meant to, with what its learning rate's schedule ended at."""
+    """A sentence where a run goes on, further than it was meant to, with what its learning rate's
+    schedule ended at."""
     lr = run.agent.lr
-    if not isinstance(lr, Linear | Exponential) or run.steps <= max(before.steps, lr.steps) or lr != before.agent.lr:
+    if (
+        not isinstance(lr, Linear | Exponential)
+        or run.steps <= max(before.steps, lr.steps)
+        or lr != before.agent.lr
+    ):
         return ""
-    return (f"agent.lr = {show(lr)} ends at step {lr.steps:,} and stays at {lr.end:g} to step {run.steps:,}: --agent.lr sets "
-            "another.")
+    return (
+        f"agent.lr = {show(lr)} ends at step {lr.steps:,} and stays at {lr.end:g} to step "
+        f"{run.steps:,}: --agent.lr sets "
+        "another."
+    )
 
 
 def changes(before: Mapping[str, Any], run: Run, file: Path) -> dict[str, list[str]]:
-    """What differs from the settings a checkpoint was saved with, as old and new value; refused where that cannot be."""
+    """What differs from the settings a checkpoint was saved with, as old and new value; refused
+    where that cannot be."""
     now, found = to_mapping(run), {}
     for path in differing(now, before):
         if path not in CHANGEABLE:
-            raise ConfigError(path, f"in {file} is not what the checkpoint was trained with: put it back, or start a run of its "
-                              f"own. What can change: {', '.join(CHANGEABLE)}.")
+            raise ConfigError(
+                path,
+                f"in {file} is not what the checkpoint was trained with: put it back, or start a "
+                "run of its "
+                f"own. What can change: {', '.join(CHANGEABLE)}.",
+            )
         found[path] = [show(value_of(before, path)), show(value_of(now, path))]
     return found
 

@@ -1,8 +1,9 @@
 """Frozen dataclasses <-> YAML <-> flags, through ONE conversion.
 
-A setting is a field; the string under it is its help text. A value reaches a field from Python, a YAML file or a flag, and
-`convert` is the only code that judges it, so all three are refused with the same sentence.
-Choices with parameters are small dataclasses (`Option`), written as calls: `polyak(0.005)`, `epsilon(linear(1, 0.05, 10k))`.
+A setting is a field; the string under it is its help text. A value reaches a field from Python, a
+YAML file or a flag, and `convert` is the only code that judges it, so all three are refused with
+the same sentence. Choices with parameters are small dataclasses (`Option`), written as calls:
+`polyak(0.005)`, `epsilon(linear(1, 0.05, 10k))`.
 """
 
 import ast
@@ -45,7 +46,11 @@ class Limits:
         least = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
         if self.high == math.inf:
             return least
-        return f"{least} and at most {self.high:g}" if self.above else f"between {self.low:g} and {self.high:g}"
+        return (
+            f"{least} and at most {self.high:g}"
+            if self.above
+            else f"between {self.low:g} and {self.high:g}"
+        )
 
 
 Count = Annotated[int, Limits(1)]
@@ -57,14 +62,18 @@ NotNegative = Annotated[float, Limits(0)]
 
 @dataclass(frozen=True)
 class Follows:
-    """A default that another setting decides: `values` by what the setting at `path` is, `otherwise` for all others."""
+    """A default that another setting decides: `values` by what the setting at `path` is,
+    `otherwise` for all others."""
 
     path: str
     values: Mapping[Any, Any]
     otherwise: Any
 
     def __str__(self) -> str:
-        cases = [f"{show(value)} where {self.path} is {show(case)}" for case, value in self.values.items()]
+        cases = [
+            f"{show(value)} where {self.path} is {show(case)}"
+            for case, value in self.values.items()
+        ]
         return ", ".join([*cases, f"else {show(self.otherwise)}"])
 
     def of(self, config: "Config") -> Any:
@@ -72,16 +81,19 @@ class Follows:
 
 
 def follows(path: str, values: Mapping[Any, Any], otherwise: Any) -> Any:
-    """`Follows` as the default of a field of any type: a config that was made holds the value, never this."""
+    """`Follows` as the default of a field of any type: a config that was made holds the value,
+    never this."""
     return field(default=Follows(path, types.MappingProxyType(values), otherwise))
 
 
 @dataclass(frozen=True)
 class Config:
-    """A group of settings. Every value is converted and judged on construction, wherever it came from."""
+    """A group of settings. Every value is converted and judged on construction, wherever it came
+    from."""
 
     def __new__(cls, *positional: Any, **named: Any) -> Self:
-        """Refuses a keyword that is no field, before the dataclass's own TypeError does, and says what it may be called here."""
+        """Refuses a keyword that is no field, before the dataclass's own TypeError does, and says
+        what it may be called here."""
         for name, value in named.items():
             if name not in hints(cls):
                 raise ConfigError(name, f"= {show(value)} is not a setting{known_as(cls, name)}.")
@@ -90,6 +102,7 @@ class Config:
     def __post_init__(self) -> None:
         def decided(name: str) -> bool:
             return not isinstance(getattr(self, name), Follows)
+
         for name, hint in sorted(hints(type(self)).items(), key=lambda one: not decided(one[0])):
             value = getattr(self, name)
             value = value.of(self) if isinstance(value, Follows) else value
@@ -101,17 +114,22 @@ class Config:
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Self:
-        """Built from a mapping (a YAML file, flags); an unknown key is an error that names the nearest one."""
+        """Built from a mapping (a YAML file, flags); an unknown key is an error that names the
+        nearest one."""
         given = {str(raw).replace("-", "_"): value for raw, value in mapping.items()}
         if len(given) < len(mapping):
             words = [str(raw).replace("-", "_") for raw in mapping]
-            raise ConfigError(next(word for word in words if words.count(word) > 1), "is given twice, with - and with _.")
+            raise ConfigError(
+                next(word for word in words if words.count(word) > 1),
+                "is given twice, with - and with _.",
+            )
         return cls(**given)
 
 
 @dataclass(frozen=True)
 class Option(Config):
-    """A choice with parameters. Its notation is its lower-case class name, called: `hard(every=500)`."""
+    """A choice with parameters. Its notation is its lower-case class name, called:
+    `hard(every=500)`."""
 
     def __str__(self) -> str:
         given = ", ".join(f"{f.name}={show(getattr(self, f.name))}" for f in fields(self))
@@ -133,7 +151,11 @@ def docs(cls: type) -> dict[str, str]:
             continue
         body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
         for node, after in pairwise(body):
-            if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            if (
+                isinstance(node, ast.AnnAssign)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
                 found[node.target.id] = " ".join(str(after.value.value).split())  # type: ignore[union-attr]
     return found
 
@@ -152,7 +174,11 @@ def convert(value: Any, hint: Any, key: str) -> Any:
     if origin is Literal:
         if value in arguments:
             return value
-        raise ConfigError(key, f"= {show(value)} is not one of {', '.join(map(str, arguments))}{nearest(value, arguments)}.")
+        raise ConfigError(
+            key,
+            f"= {show(value)} is not one of "
+            f"{', '.join(map(str, arguments))}{nearest(value, arguments)}.",
+        )
     if origin in (Union, types.UnionType):
         groups = groups_of(hint)
         return convert_group(value, groups, key) if groups else convert_union(value, arguments, key)
@@ -170,9 +196,16 @@ def convert(value: Any, hint: Any, key: str) -> Any:
 
 
 def groups_of(hint: Any) -> dict[str, type[Config]]:
-    """The groups a union of groups chooses from, by their `name`; the first is the default. Empty for any other type."""
-    found = [c for c in get_args(hint) if isinstance(c, type) and issubclass(c, Config) and not issubclass(c, Option)]
-    return {default_of(next(f for f in fields(group) if f.name == "name")): group for group in found}
+    """The groups a union of groups chooses from, by their `name`; the first is the default. Empty
+    for any other type."""
+    found = [
+        c
+        for c in get_args(hint)
+        if isinstance(c, type) and issubclass(c, Config) and not issubclass(c, Option)
+    ]
+    return {
+        default_of(next(f for f in fields(group) if f.name == "name")): group for group in found
+    }
 
 
 def convert_group(value: Any, groups: Mapping[str, type[Config]], key: str) -> Config:
@@ -181,17 +214,27 @@ def convert_group(value: Any, groups: Mapping[str, type[Config]], key: str) -> C
         return value
     first = next(iter(groups))
     if not isinstance(value, Mapping):
-        hint = f": write {key}: {{name: {value}}}" if isinstance(value, str) and value in groups else ""
+        hint = (
+            f": write {key}: {{name: {value}}}"
+            if isinstance(value, str) and value in groups
+            else ""
+        )
         raise ConfigError(key, f"= {show(value)} is not a group of settings{hint}.")
     name = str(value.get("name", first)) if first else ""
     if name not in groups:
-        raise ConfigError(f"{key}.name", f"= {name} is not one of {', '.join(groups)}{nearest(name, tuple(groups))}.")
+        raise ConfigError(
+            f"{key}.name",
+            f"= {name} is not one of {', '.join(groups)}{nearest(name, tuple(groups))}.",
+        )
     for raw, given in value.items():
         word = str(raw).replace("-", "_")
         owners = [other for other, group in groups.items() if word in hints(group)]
         if owners and name not in owners and not known_here(groups[name], word):
-            raise ConfigError(f"{key}.{raw}", f"= {show(given)} is not a setting of {name}, which this run trains: "
-                              f"it belongs to {', '.join(owners)}.")
+            raise ConfigError(
+                f"{key}.{raw}",
+                f"= {show(given)} is not a setting of {name}, which this run trains: "
+                f"it belongs to {', '.join(owners)}.",
+            )
     try:
         return groups[name].of(value)
     except ConfigError as error:
@@ -212,7 +255,12 @@ def convert_scalar(value: Any, hint: type, key: str) -> Any:
             return value
         raise wrong
     number = parse_number(value) if isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or abs(number) > LARGEST or number != number:
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | float)
+        or abs(number) > LARGEST
+        or number != number
+    ):
         raise wrong
     if hint is int:
         if number != int(number):
@@ -227,7 +275,9 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
         value = None
     if value is None and type(None) in choices:
         return None
-    options = {c.__name__.lower(): c for c in choices if isinstance(c, type) and issubclass(c, Option)}
+    options = {
+        c.__name__.lower(): c for c in choices if isinstance(c, type) and issubclass(c, Option)
+    }
     if isinstance(value, tuple(options.values())):
         return value
     allowed = " or ".join(describe(c) for c in choices)
@@ -242,11 +292,15 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     raise ConfigError(key, f"= {show(value)} is not {allowed}.")
 
 
-def call_option(option: type[Option], positional: list[str], named: dict[str, str], key: str) -> Option:
+def call_option(
+    option: type[Option], positional: list[str], named: dict[str, str], key: str
+) -> Option:
     names = [f.name for f in fields(option)]
     label = f"{key}, {option.__name__.lower()}"
     if len(positional) > len(names):
-        raise ConfigError(label, f"takes at most {len(names)} values ({', '.join(names)}), not {len(positional)}.")
+        raise ConfigError(
+            label, f"takes at most {len(names)} values ({', '.join(names)}), not {len(positional)}."
+        )
     try:
         given = dict(zip(names, positional, strict=False))
         twice = [name for name in named if name in given]
@@ -262,10 +316,14 @@ def call_option(option: type[Option], positional: list[str], named: dict[str, st
 
 
 def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]]:
-    """`name(a, b(c), k=d)` -> ("name", ["a", "b(c)"], {"k": "d"}). No expression is ever evaluated."""
+    """`name(a, b(c), k=d)` -> ("name", ["a", "b(c)"], {"k": "d"}). No expression is ever
+    evaluated."""
     match = re.fullmatch(r"\s*([^()]*?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
     if match is None or text.count("(") != text.count(")"):
-        raise ConfigError(key, f"= {show(text)} cannot be read: write it as a name or a call, such as name(1, key=2).")
+        raise ConfigError(
+            key,
+            f"= {show(text)} cannot be read: write it as a name or a call, such as name(1, key=2).",
+        )
     name, inside = match.group(1), match.group(2) or ""
     parts, depth, start = [], 0, 0
     for place, letter in enumerate(inside + ","):
@@ -319,7 +377,11 @@ def describe(hint: Any) -> str:
     if isinstance(hint, type) and issubclass(hint, Option):
         names = ", ".join(f.name for f in fields(hint))
         return f"{hint.__name__.lower()}({names})" if names else hint.__name__.lower()
-    words = {int: "a whole number such as 32, 300k or 1.5M", float: "a number such as 0.99 or 1e-3", bool: "true or false"}
+    words = {
+        int: "a whole number such as 32, 300k or 1.5M",
+        float: "a number such as 0.99 or 1e-3",
+        bool: "true or false",
+    }
     return words.get(hint, "text")
 
 
@@ -332,13 +394,18 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
         for group in groups:
             level = level.setdefault(group, {})
             if not isinstance(level, dict):
-                raise ConfigError(str(path), f"cannot stand beside {group}: {show(level)}, which is no group of settings.")
+                raise ConfigError(
+                    str(path),
+                    f"cannot stand beside {group}: {show(level)}, which is no group of settings.",
+                )
         if not isinstance(value, Mapping):
             level[name] = value
         elif isinstance(level.setdefault(name, {}), dict):
             level[name] |= nested(value)
         else:
-            raise ConfigError(name, f"= {show(level[name])} is given twice, once as a group of settings.")
+            raise ConfigError(
+                name, f"= {show(level[name])} is given twice, once as a group of settings."
+            )
     return found
 
 
@@ -364,21 +431,35 @@ def known_here(cls: type[Config], word: str) -> str:
 
 
 def called_here(leaves: "Mapping[str, Leaf]", word: str) -> str:
-    """Our name for another library's word, with what it means; "" where no leaf is that. `leaves` are by what a person writes."""
-    found = [(written, leaf, ours) for ours in OURS.get(word, ()) for written, leaf in leaves.items()
-             if ours == leaf.path or ours.endswith(f".{leaf.path}")]
-    told = [f"{written} ({leaf.help}{f', such as {SUCH_AS[ours]}' if ours in SUCH_AS else ''})" for written, leaf, ours in found]
+    """Our name for another library's word, with what it means; "" where no leaf is that. `leaves`
+    are by what a person writes."""
+    found = [
+        (written, leaf, ours)
+        for ours in OURS.get(word, ())
+        for written, leaf in leaves.items()
+        if ours == leaf.path or ours.endswith(f".{leaf.path}")
+    ]
+    told = [
+        f"{written} ({leaf.help}{f', such as {SUCH_AS[ours]}' if ours in SUCH_AS else ''})"
+        for written, leaf, ours in found
+    ]
     return f": tenfold calls it {' or '.join(told)}" if told else ""
 
 
 def nearest_setting(cls: type[Config], name: str) -> str:
     """The nearest key here or in a group below, with what it accepts."""
-    leaves = {leaf.path.split(".")[-1]: leaf for leaf in leaves_of(cls)} | {leaf.path: leaf for leaf in leaves_of(cls)}
+    leaves = {leaf.path.split(".")[-1]: leaf for leaf in leaves_of(cls)} | {
+        leaf.path: leaf for leaf in leaves_of(cls)
+    }
     found = get_close_matches(name, [*leaves, *(f.name for f in fields(cls))], 1, 0.5)
     if not found:
         return ""
     leaf = leaves.get(found[0])
-    return f": the nearest is {leaf.path}, {describe(leaf.hint)}" if leaf else f": the nearest is {found[0]}, a group of settings"
+    return (
+        f": the nearest is {leaf.path}, {describe(leaf.hint)}"
+        if leaf
+        else f": the nearest is {found[0]}, a group of settings"
+    )
 
 
 def show(value: Any) -> str:
@@ -389,7 +470,9 @@ def show(value: Any) -> str:
         return str(value)
     if isinstance(value, tuple):
         return ",".join(map(show, value))
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
 
 
 @dataclass(frozen=True)
@@ -418,7 +501,8 @@ def leaves_of(cls: type[Config], prefix: str = "") -> Iterator[Leaf]:
 
 
 def leaves_of_groups(groups: Mapping[str, type[Config]], prefix: str) -> Iterator[Leaf]:
-    """The settings of all groups, each once; the help says whose it is, where it is not everyone's."""
+    """The settings of all groups, each once; the help says whose it is, where it is not
+    everyone's."""
     found: dict[str, dict[str, Leaf]] = {}
     for name, group in groups.items():
         for leaf in leaves_of(group, prefix):
@@ -429,8 +513,11 @@ def leaves_of_groups(groups: Mapping[str, type[Config]], prefix: str) -> Iterato
             yield Leaf(path, Literal[tuple(groups)], first.default, first.help)  # type: ignore[valid-type]
             continue
         whose = "" if len(owners) == len(groups) else f"{', '.join(owners)}: "
-        other = "".join(f"; {name}: default {show(leaf.default)}" for name, leaf in owners.items()
-                        if leaf.default != first.default)
+        other = "".join(
+            f"; {name}: default {show(leaf.default)}"
+            for name, leaf in owners.items()
+            if leaf.default != first.default
+        )
         yield Leaf(path, first.hint, first.default, f"{whose}{first.help}{other}")
 
 
@@ -440,12 +527,14 @@ def default_of(f: Field[Any]) -> Any:
 
 def to_mapping(config: Config) -> dict[str, Any]:
     """Plain values for YAML and JSON; `type(config).of(to_mapping(config)) == config`."""
+
     def plain(value: Any) -> Any:
         if isinstance(value, Option):
             return str(value)
         if isinstance(value, Config):
             return to_mapping(value)
         return list(value) if isinstance(value, tuple) else value
+
     return {f.name: plain(getattr(config, f.name)) for f in fields(config)}
 
 
@@ -466,7 +555,11 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in change.items():
         below = merged.get(key)
-        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = (
+            merge(below, value)
+            if isinstance(below, Mapping) and isinstance(value, Mapping)
+            else value
+        )
     return merged
 
 
@@ -474,9 +567,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         loaded = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
-        raise ConfigError("", f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
+        raise ConfigError(
+            "", f"{path} cannot be read as YAML: {' '.join(str(error).split())}."
+        ) from None
     if not isinstance(loaded or {}, dict):
-        raise ConfigError("", f"{path} must hold settings as `key: value` lines, not {show(loaded)}.")
+        raise ConfigError(
+            "", f"{path} must hold settings as `key: value` lines, not {show(loaded)}."
+        )
     return nested(loaded or {})
-
-

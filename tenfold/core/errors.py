@@ -1,4 +1,5 @@
-"""Errors that are addressed to the person who made the mistake: one sentence, no traceback, exit code 2."""
+"""Errors that are addressed to the person who made the mistake: one sentence, no traceback, exit
+code 2."""
 
 
 class UserError(Exception):
@@ -18,19 +19,23 @@ class ConfigError(UserError, ValueError):
 
 
 class EnvironmentFault(UserError):
-    """An environment that does not exist, cannot be used, or produced a number that is not finite."""
+    """An environment that does not exist, cannot be used, or produced a number that is not
+    finite."""
 
 
 class ObservationError(EnvironmentFault, ValueError):
     """An observation that its space does not allow. `key` is the dotted path of the leaf."""
 
     def __init__(self, key: str, sentence: str) -> None:
-        super().__init__(f"The observation's key {key} {sentence}" if key else f"The observation {sentence}")
+        super().__init__(
+            f"The observation's key {key} {sentence}" if key else f"The observation {sentence}"
+        )
         self.key = key
 
 
 class ActorFault(UserError):
-    """An actor's process that ended, or had to be ended. `trace` is its traceback, for whoever wrote the environment."""
+    """An actor's process that ended, or had to be ended. `trace` is its traceback, for whoever
+    wrote the environment."""
 
     def __init__(self, sentence: str, trace: str = "") -> None:
         super().__init__(f"{sentence}\n{trace}".rstrip())

@@ -1,8 +1,10 @@
-"""Environments that a person hands over as an object or as a function that makes one, instead of by name.
+"""Environments that a person hands over as an object or as a function that makes one, instead of by
+name.
 
-Such an environment goes by a name all the same, `own/…`: settings, folders and sentences know names only. A function is called
-for each environment that is needed. An object is the only one of its kind, and stays the person's: it is never copied (copies of
-Box2D environments fail silently) and never closed; evaluations borrow it from training.
+Such an environment goes by a name all the same, `own/…`: settings, folders and sentences know names
+only. A function is called for each environment that is needed. An object is the only one of its
+kind, and stays the person's: it is never copied (copies of Box2D environments fail silently) and
+never closed; evaluations borrow it from training.
 """
 
 from collections.abc import Callable
@@ -34,7 +36,10 @@ def name_of(env: Any) -> str:
 def bind(name: str, env: Any) -> None:
     """From now on `name` means this object or function."""
     if not callable(env) and not (hasattr(env, "reset") and hasattr(env, "step")):
-        raise ConfigError("env", f"= {env!r:.60} is neither a name, an environment, nor a function that makes one.")
+        raise ConfigError(
+            "env",
+            f"= {env!r:.60} is neither a name, an environment, nor a function that makes one.",
+        )
     there[name], made[name] = env, WeakSet()
 
 
@@ -55,9 +60,14 @@ def is_object(name: str) -> bool:
 def take(name: str, **more: Any) -> Any:
     """An environment by this name: the object itself, or a new one that the function makes."""
     if name not in there:
-        raise EnvironmentFault(f"The environment {name} was handed over as an object or a function, which this process does not "
-                               "have: pass it as env= to tenfold.load, evaluate or resume; several processes (seeds, actors) "
-                               'need one by name: register it in a module of its own and write env="my_module:Mine-v0".')
+        raise EnvironmentFault(
+            f"The environment {name} was handed over as an object or a function, which this "
+            "process does not "
+            "have: pass it as env= to tenfold.load, evaluate or resume; several processes (seeds, "
+            "actors) "
+            "need one by name: register it in a module of its own and write "
+            'env="my_module:Mine-v0".'
+        )
     own = there[name]
     return make(own, more) if callable(own) else own
 
@@ -65,21 +75,30 @@ def take(name: str, **more: Any) -> Any:
 def require_named(name: str) -> None:
     """Refuses what cannot be sent to another process, before anything is made for it."""
     if name.startswith(OWN):
-        raise EnvironmentFault(f"{name} is an object or a function of this process, and every seed is trained in a process of "
-                               'its own: register it in a module and write env="my_module:Mine-v0".')
+        raise EnvironmentFault(
+            f"{name} is an object or a function of this process, and every seed is trained in a "
+            "process of "
+            'its own: register it in a module and write env="my_module:Mine-v0".'
+        )
 
 
 def refuse_twice(name: str, env: Any) -> None:
     """Of a function that gives an environment which it gave before."""
     if env in made[name]:
-        raise EnvironmentFault(f"{name}: the function gave the same environment twice; it must make a new one whenever it is "
-                               "called.")
+        raise EnvironmentFault(
+            f"{name}: the function gave the same environment twice; it must make a new one "
+            "whenever it is "
+            "called."
+        )
     made[name].add(env)
 
 
 def make(function: Callable[..., Any], more: dict[str, Any]) -> Any:
     """`more` (a render mode, for a film) reaches functions that take it."""
     from inspect import Parameter, signature
+
     taken = signature(function).parameters.values()
     every = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken)
-    return function(**{key: value for key, value in more.items() if every or key in {p.name for p in taken}})
+    return function(
+        **{key: value for key, value in more.items() if every or key in {p.name for p in taken}}
+    )

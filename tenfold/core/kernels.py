@@ -6,8 +6,8 @@ from numba import njit
 
 
 def kernel(function: Any = None, **options: Any) -> Any:
-    """Numba's `njit` with our options, and more of them where a function asks. The wrapper for calls from C, which nobody makes,
-    is not compiled."""
+    """Numba's `njit` with our options, and more of them where a function asks. The wrapper for
+    calls from C, which nobody makes, is not compiled."""
     ours: dict[str, Any] = {"cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     compiled = njit(**ours, **options)
     return compiled(function) if function else compiled

@@ -1,7 +1,8 @@
-"""The registry of pairs: every fast path with its plain reference, its tolerance and the inputs to try.
+"""The registry of pairs: every fast path with its plain reference, its tolerance and the inputs to
+try.
 
-`tests/equality` and `tenfold check` walk this one list. `pair` returns the very function it is given, so that other
-compiled code can call it.
+`tests/equality` and `tenfold check` walk this one list. `pair` returns the very function it is
+given, so that other compiled code can call it.
 """
 
 import importlib
@@ -19,7 +20,8 @@ Example = Callable[[np.random.Generator, str], Iterator[tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Pair:
-    """`fast(*inputs)` equals `reference(*inputs)` within |difference| ≤ atol + rtol·|reference|, for all examples."""
+    """`fast(*inputs)` equals `reference(*inputs)` within |difference| ≤ atol + rtol·|reference|,
+    for all examples."""
 
     name: str
     fast: Callable[..., Any]
@@ -33,7 +35,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The largest excess over tolerance found: `worst` ≤ 1 is equal. `difference` is the largest absolute difference."""
+    """The largest excess over tolerance found: `worst` ≤ 1 is equal. `difference` is the largest
+    absolute difference."""
 
     name: str
     difference: float
@@ -49,17 +52,28 @@ class Verdict:
 PAIRS: dict[str, Pair] = {}
 
 
-def pair(reference: Callable[..., Any], example: Example, *, name: str = "", rtol: float = 0.0, atol: float = 0.0,
-         dtypes: tuple[str, ...] = ("float32",), gradients: tuple[int, ...] = ()) -> Callable[[Function], Function]:
+def pair(
+    reference: Callable[..., Any],
+    example: Example,
+    *,
+    name: str = "",
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    dtypes: tuple[str, ...] = ("float32",),
+    gradients: tuple[int, ...] = (),
+) -> Callable[[Function], Function]:
     """Registers the decorated function as the fast form of `reference`.
 
-    `example(rng, dtype)` yields argument tuples: odd shapes, batch 1, edges. Tensors at the positions in `gradients` are
-    differentiated on both sides and their gradients compared too. A function that works in place returns what it changed.
+    `example(rng, dtype)` yields argument tuples: odd shapes, batch 1, edges. Tensors at the
+    positions in `gradients` are differentiated on both sides and their gradients compared too. A
+    function that works in place returns what it changed.
     """
+
     def register(fast: Function) -> Function:
         label = name or f"{fast.__module__.removeprefix('tenfold.')}.{fast.__name__}"
         PAIRS[label] = Pair(label, fast, reference, example, rtol, atol, dtypes, gradients)
         return fast
+
     return register
 
 
@@ -88,17 +102,27 @@ def check_pair(tested: Pair, seed: int = 0) -> Verdict:
                     apart, excess = compare(e, f, tested.rtol, tested.atol)
                     difference, worst = max(difference, apart), max(worst, excess)
     exact = tested.rtol == 0 and tested.atol == 0
-    return Verdict(tested.name, difference, worst, "exact" if exact else f"{tested.rtol:g} rel {tested.atol:g} abs", cases)
+    return Verdict(
+        tested.name,
+        difference,
+        worst,
+        "exact" if exact else f"{tested.rtol:g} rel {tested.atol:g} abs",
+        cases,
+    )
 
 
-def outcome(function: Callable[..., Any], inputs: tuple[Any, ...], gradients: tuple[int, ...]) -> list[np.ndarray]:
+def outcome(
+    function: Callable[..., Any], inputs: tuple[Any, ...], gradients: tuple[int, ...]
+) -> list[np.ndarray]:
     """Results as arrays, then the gradients of a fixed weighted sum of the first result."""
     own = [fresh(value, position in gradients) for position, value in enumerate(inputs)]
     result = function(*own)
     results = list(result) if isinstance(result, tuple | list) else [result]
     found = [to_array(r) for r in results]
     if gradients:
-        weights = torch.linspace(0.5, 1.5, results[0].numel(), dtype=results[0].dtype).view_as(results[0])
+        weights = torch.linspace(0.5, 1.5, results[0].numel(), dtype=results[0].dtype).view_as(
+            results[0]
+        )
         (results[0] * weights).sum().backward()
         found += [to_array(own[g].grad) for g in gradients]
     return found
@@ -112,11 +136,18 @@ def fresh(value: Any, differentiate: bool) -> Any:
 
 
 def to_array(value: Any) -> np.ndarray:
-    return value.detach().double().numpy() if isinstance(value, torch.Tensor) and value.is_floating_point() else np.asarray(value)
+    return (
+        value.detach().double().numpy()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else np.asarray(value)
+    )
 
 
-def compare(expected: np.ndarray, found: np.ndarray, rtol: float, atol: float) -> tuple[float, float]:
-    """(largest absolute difference, largest difference in units of the tolerance); shapes and NaN must agree."""
+def compare(
+    expected: np.ndarray, found: np.ndarray, rtol: float, atol: float
+) -> tuple[float, float]:
+    """(largest absolute difference, largest difference in units of the tolerance); shapes and NaN
+    must agree."""
     if expected.shape != found.shape:
         return np.inf, np.inf
     if expected.dtype.kind in "iub" or found.dtype.kind in "iub":

@@ -14,16 +14,21 @@ from typing import Any, Self
 from tenfold.core.errors import UserError
 
 DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
-STOPS = (signal.SIGINT, signal.SIGTERM)  # both reach a whole group (Ctrl-C, `timeout`, batch systems); the parent decides
-# what a child does before anything else: the kernel kills it when its parent is gone; one that is gone already leaves no heir
-TIE = (f"import os; from ctypes import CDLL; CDLL(None).prctl({DEATH_SIGNAL}, {int(signal.SIGKILL)}); "
-       "os.getppid() == {parent} or os._exit(1); ")
+# both reach a whole group (Ctrl-C, `timeout`, batch systems); the parent decides
+STOPS = (signal.SIGINT, signal.SIGTERM)
+# what a child does before anything else: the kernel kills it when its parent is gone; one that is
+# gone already leaves no heir
+TIE = (
+    f"import os; from ctypes import CDLL; CDLL(None).prctl({DEATH_SIGNAL}, {int(signal.SIGKILL)}); "
+    "os.getppid() == {parent} or os._exit(1); "
+)
 
 
 @contextlib.contextmanager
 def spawning() -> Iterator[None]:
-    """Children started in here die with their parent from their first line on, seconds before they have imported what they
-    need. They hear no signal before `enter`; the parent hears what came meanwhile afterwards."""
+    """Children started in here die with their parent from their first line on, seconds before they
+    have imported what they need. They hear no signal before `enter`; the parent hears what came
+    meanwhile afterwards."""
     usual = spawn.get_command_line
 
     def tied(**given: Any) -> list[str]:
@@ -41,7 +46,8 @@ def spawning() -> Iterator[None]:
 
 
 def enter(stopped: Any, work: Callable[..., None], *arguments: Any) -> None:
-    """Target of a child's Process. `stopped` is what it does about Ctrl-C and SIGTERM, those that came while it started too."""
+    """Target of a child's Process. `stopped` is what it does about Ctrl-C and SIGTERM, those that
+    came while it started too."""
     for number in STOPS:
         signal.signal(number, stopped)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
@@ -49,13 +55,14 @@ def enter(stopped: Any, work: Callable[..., None], *arguments: Any) -> None:
 
 
 def leave(number: int, frame: Any) -> None:
-    """In a child: out at once. As an exception a signal would surface in compilers and callbacks, which print tracebacks."""
+    """In a child: out at once. As an exception a signal would surface in compilers and callbacks,
+    which print tracebacks."""
     os._exit(128 + number)
 
 
 class Interrupt:
-    """Notes Ctrl-C or SIGTERM, so that a loop can end and its state be saved, and calls `heard`; a second one stops at once, as
-    whoever heeded them before does."""
+    """Notes Ctrl-C or SIGTERM, so that a loop can end and its state be saved, and calls `heard`; a
+    second one stops at once, as whoever heeded them before does."""
 
     def __init__(self, heard: Callable[[], None] = lambda: None) -> None:
         self.signal, self.heard = 0, heard
@@ -86,8 +93,13 @@ def how_it_ended(code: int, began: bool) -> str:
         return f"was killed by {signal_name(-code)}"
     if code in (128 + number for number in STOPS):  # it heeded it by itself
         return f"was stopped by {signal_name(code - 128)}"
-    hint = ("" if began else ' before it began (is there a script without `if __name__ == "__main__":` around what it does? '
-            "every process reads it)")
+    hint = (
+        ""
+        if began
+        else ' before it began (is there a script without `if __name__ == "__main__":` around '
+        "what it does? "
+        "every process reads it)"
+    )
     return f"ended with exit code {code}{hint}"
 
 
@@ -104,34 +116,51 @@ class TimeUp(BaseException):
 
 @contextlib.contextmanager
 def within(seconds: float, words: str) -> Iterator[None]:
-    """An error of these words where something takes longer than that in the main thread, whose signals alone can end it."""
+    """An error of these words where something takes longer than that in the main thread, whose
+    signals alone can end it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(*_: Any) -> None:
         raise TimeUp
+
     before = signal.signal(signal.SIGALRM, stop)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # and again every second, should it have been swallowed
+        # and again every second, should it have been swallowed
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
         yield
     except TimeUp:
-        raise UserError(f"{words} in {seconds:g} s (the environment hangs, or needs a larger --patience).") from None
+        raise UserError(
+            f"{words} in {seconds:g} s (the environment hangs, or needs a larger --patience)."
+        ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
 
 
 def require_guard() -> None:
-    """Before processes start: they would read a script that has no guard, train in each of them, and die of it."""
+    """Before processes start: they would read a script that has no guard, train in each of them,
+    and die of it."""
     script = getattr(sys.modules["__main__"], "__file__", None)
-    if script and Path(script).is_file() and "__name__" not in Path(script).read_text(errors="replace"):
-        raise UserError(f"{Path(script).name} trains in several processes, and every one of them reads the script: put what it "
-                        "does below `if __name__ == \"__main__\":`.")
+    if (
+        script
+        and Path(script).is_file()
+        and "__name__" not in Path(script).read_text(errors="replace")
+    ):
+        raise UserError(
+            f"{Path(script).name} trains in several processes, and every one of them reads the "
+            "script: put what it "
+            'does below `if __name__ == "__main__":`.'
+        )
 
 
 def refuse_in_child() -> None:
-    """Every spawned process reads the user's script: one without a guard would train in each of them, and start more."""
+    """Every spawned process reads the user's script: one without a guard would train in each of
+    them, and start more."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise UserError("A script that trains in several processes needs `if __name__ == \"__main__\":` around what it does: "
-                        "every process reads the script.")
+        raise UserError(
+            'A script that trains in several processes needs `if __name__ == "__main__":` around '
+            "what it does: "
+            "every process reads the script."
+        )

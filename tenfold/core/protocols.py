@@ -1,8 +1,9 @@
 """The interfaces of the house: what each part promises the others.
 
-A run is an ALGORITHM in an ENVIRONMENT. The algorithm makes an AGENT (networks: acting and the loss) and a LEARNER (rounds of
-act, step, store, update) for what an ENVSPEC says of the environment. Rows come to the learner from an ACTORPOOL, stay in a
-MEMORY, and are learned from by an ENGINE. A DOMAIN knows the environments of one field of work, and what is worth saying about
+A run is an ALGORITHM in an ENVIRONMENT. The algorithm makes an AGENT (networks: acting and the
+loss) and a LEARNER (rounds of act, step, store, update) for what an ENVSPEC says of the
+environment. Rows come to the learner from an ACTORPOOL, stay in a MEMORY, and are learned from by
+an ENGINE. A DOMAIN knows the environments of one field of work, and what is worth saying about
 them. CALLBACKS are the user's.
 """
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state
 
 Arrays = dict[str, Any]  # by name: NumPy arrays or tensors
 State = dict[str, Arrays]  # by part
-# encoded rows [B, …], masks [B, options] or None, episodes [B], steps [B] -> the environments' actions
+# encoded rows [B, …], masks [B, options] or None, episodes [B], steps [B] -> the environments'
+# actions
 Policy = Callable[[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -47,7 +49,8 @@ class EnvSpec:
 
 
 class Agent(Protocol):
-    """Networks, how they act, and what they have learned. All parameters are one flat vector, `online.flat`."""
+    """Networks, how they act, and what they have learned. All parameters are one flat vector,
+    `online.flat`."""
 
     config: Any
     online: Any
@@ -79,7 +82,8 @@ class Memory(Protocol):
 
 
 class Engine(Protocol):
-    """How an update runs. Plain is the reference; every other engine does the same from the same random numbers."""
+    """How an update runs. Plain is the reference; every other engine does the same from the same
+    random numbers."""
 
     def warm_up(self) -> None: ...  # compiles what there is to compile, and changes nothing
     def statistics(self) -> dict[str, float]: ...  # means since the last call
@@ -95,8 +99,10 @@ class ActorPool(Protocol):
 
     def follow(self, agent: Any) -> None: ...  # begins, with this agent's networks
     def collect(self, step: int, left: int) -> Iterator[Any]: ...  # a row of every actor
-    def publish(self, agent: Any, step: int) -> None: ...  # actors act by what the agent has learned now
-    def settle(self) -> Iterator[Any]: ...  # brings actors to rest; what they were ahead by comes out
+    # actors act by what the agent has learned now
+    def publish(self, agent: Any, step: int) -> None: ...
+    # brings actors to rest; what they were ahead by comes out
+    def settle(self) -> Iterator[Any]: ...
     def report(self) -> dict[str, float]: ...  # for the metrics
     def state(self) -> dict[str, np.ndarray]: ...
     def restore(self, state: dict[str, np.ndarray], agent: Any, step: int) -> bool: ...
@@ -129,19 +135,22 @@ class Learner(Protocol):
     @property
     def rows(self) -> Any: ...  # a replay memory whose rows a checkpoint appends to, or None
     def warm_up(self) -> None: ...
-    def round(self, until: int | None = None) -> "list[Episode]": ...  # not beyond step `until`; the episodes that ended
+    # not beyond step `until`; the episodes that ended
+    def round(self, until: int | None = None) -> "list[Episode]": ...
     def settle(self) -> "list[Episode]": ...  # before the state is saved
     def statistics(self) -> dict[str, float]: ...  # of updates and actors, since the last call
     def time_every_round(self) -> None: ...  # for a profile
     def state(self) -> State: ...
     def load_rows(self, rows: dict[str, np.ndarray]) -> None: ...
-    def load_state(self, state: State, with_rows: bool = True) -> bool: ...  # False: not an exact resume
+    # False: not an exact resume
+    def load_state(self, state: State, with_rows: bool = True) -> bool: ...
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation found: the row for the metrics, the score that the best checkpoint has most of, and what to notice."""
+    """What an evaluation found: the row for the metrics, the score that the best checkpoint has
+    most of, and what to notice."""
 
     row: dict[str, Any]
     score: float
@@ -152,8 +161,12 @@ class Evaluated:
 class Evaluator(Protocol):
     """How the policy or model of a run is judged while it trains."""
 
-    def evaluate(self, learner: Learner, lengths: list[int], stop: Callable[[], bool]) -> Evaluated | None: ...  # None: stopped
-    def final(self, learner: Learner) -> Evaluated | None: ...  # at the end of a run, where that has not been judged
+    # None: stopped
+    def evaluate(
+        self, learner: Learner, lengths: list[int], stop: Callable[[], bool]
+    ) -> Evaluated | None: ...
+    # at the end of a run, where that has not been judged
+    def final(self, learner: Learner) -> Evaluated | None: ...
 
 
 class Algorithm(Protocol):
@@ -163,28 +176,37 @@ class Algorithm(Protocol):
     config: "type[Config]"
     reads_masks: bool  # environments are asked for masks, and may have any kind of action
 
-    def make_agent(self, run: "Run", spec: EnvSpec) -> Any: ...  # raises UserError with one sentence where the spec does not fit
+    # raises UserError with one sentence where the spec does not fit
+    def make_agent(self, run: "Run", spec: EnvSpec) -> Any: ...
     def make_learner(self, run: "Run") -> Learner: ...
     def make_evaluator(self, run: "Run") -> Evaluator: ...
 
 
 class Domain(Protocol):
-    """One field of work: which environments are its own, and what is worth saying about runs in them."""
+    """One field of work: which environments are its own, and what is worth saying about runs in
+    them."""
 
     name: str
 
     def owns(self, env: str) -> bool: ...
-    def ids(self) -> list[str]: ...  # environments for `tenfold list` beyond those that Gymnasium knows
+    # environments for `tenfold list` beyond those that Gymnasium knows
+    def ids(self) -> list[str]: ...
     def resolve_paths(self, env: str) -> str: ...  # the same name, meaning the same from any folder
-    def environments(self, env: str, num_envs: int, seed: int, policy: bool, first: int) -> "Environments | None": ...
+    def environments(
+        self, env: str, num_envs: int, seed: int, policy: bool, first: int
+    ) -> "Environments | None": ...
     def add_flags(self, parser: "argparse.ArgumentParser") -> None: ...  # of `tenfold eval`
-    def evaluate(self, folder: "RunFolder", run: "Run", agent: Any, score: "Score", options: dict[str, Any]) -> dict[str, Any]: ...
+    def evaluate(
+        self, folder: "RunFolder", run: "Run", agent: Any, score: "Score", options: dict[str, Any]
+    ) -> dict[str, Any]: ...
     def lines(self, found: dict[str, Any]) -> list[str]: ...  # of that, for a terminal
-    def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]": ...  # of a run's page
+    # of a run's page
+    def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]": ...
 
 
 class Callback(Protocol):
-    """The user's: called at moments of a run. `on_log` may add numbers to the row; any of them may call `training.stop()`."""
+    """The user's: called at moments of a run. `on_log` may add numbers to the row; any of them may
+    call `training.stop()`."""
 
     def on_start(self, training: Any) -> None: ...
     def on_round(self, training: Any) -> None: ...

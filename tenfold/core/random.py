@@ -1,15 +1,17 @@
 """One counter-based generator: draw = f(seed, purpose, member, counter).
 
-Nothing here has a state. A draw is a function of its address, so plain and fast engines see the same batches, member i sees
-what it sees alone, and a resumed run goes on as if it had never stopped: only counters are saved.
+Nothing here has a state. A draw is a function of its address, so plain and fast engines see the
+same batches, member i sees what it sees alone, and a resumed run goes on as if it had never
+stopped: only counters are saved.
 
     key  = mix(mix(mix(seed + G) + purpose·G) + member·G)          mix: SplitMix64's finaliser
     bits = mix(key + mix(counter·G))                               G: 2⁶⁴ / golden ratio, odd
 
-Steele, Lea & Flood (2014), "Fast splittable pseudorandom number generators", give the finaliser and its constants. It is
-applied twice, so that two keys do not give the same sequence shifted.
-The same function stands here for Python integers (the reference), NumPy, Numba and torch. Uniform numbers and integers are
-equal in every bit; normal numbers agree to the last digits of float64 (libraries differ in log and cos).
+Steele, Lea & Flood (2014), "Fast splittable pseudorandom number generators", give the finaliser and
+its constants. It is applied twice, so that two keys do not give the same sequence shifted. The same
+function stands here for Python integers (the reference), NumPy, Numba and torch. Uniform numbers
+and integers are equal in every bit; normal numbers agree to the last digits of float64 (libraries
+differ in log and cos).
 """
 
 import math
@@ -32,7 +34,8 @@ S27, S30, S31, S11 = (np.uint64(s) for s in (27, 30, 31, 11))
 
 
 class Purpose(IntEnum):
-    """What a draw is for. Each purpose is a stream of its own; numbers are part of the file format and never change."""
+    """What a draw is for. Each purpose is a stream of its own; numbers are part of the file format
+    and never change."""
 
     INIT = 1
     EPISODE = 2
@@ -77,18 +80,24 @@ def signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
-# bits ---------------------------------------------------------------------------------------------------------------
+# bits
 
 
 def bits_reference(stream: np.uint64, counter: np.ndarray) -> np.ndarray:
     """64 random bits for each counter, in Python integers."""
-    one = [mix_reference((int(stream) + mix_reference((int(c) * GOLDEN) & WORD)) & WORD) for c in counter.ravel()]
+    one = [
+        mix_reference((int(stream) + mix_reference((int(c) * GOLDEN) & WORD)) & WORD)
+        for c in counter.ravel()
+    ]
     return np.array(one, np.uint64).reshape(counter.shape)
 
 
 def random_counters(rng: np.random.Generator, dtype: str) -> Any:
     for shape in ((1,), (7,), (3, 5), (0,)):
-        yield key(int(rng.integers(2**62)), Purpose.REPLAY, 3), rng.integers(0, 2**62, shape).astype(np.int64)
+        yield (
+            key(int(rng.integers(2**62)), Purpose.REPLAY, 3),
+            rng.integers(0, 2**62, shape).astype(np.int64),
+        )
     yield key(0, Purpose.INIT), np.arange(4)
 
 
@@ -114,10 +123,12 @@ def draw_uniform(stream, counter):
 @pair(bits_reference, random_counters, name="ops.random.bits (NumPy)")
 def bits(stream: np.uint64, counter: np.ndarray) -> np.ndarray:
     """64 random bits for each counter, in NumPy."""
+
     def mixed(x: np.ndarray) -> np.ndarray:
         x = (x ^ (x >> S30)) * F1
         x = (x ^ (x >> S27)) * F2
         return x ^ (x >> S31)
+
     return mixed(mixed(np.asarray(counter).astype(np.uint64) * G) + np.asarray(stream, np.uint64))
 
 
@@ -132,15 +143,18 @@ def bits_numba(stream, counter):
 
 def mix_torch(x: torch.Tensor) -> torch.Tensor:
     """`mix` of int64 words. Products wrap; shifts are made logical by a mask."""
+
     def shifted(x: torch.Tensor, by: int) -> torch.Tensor:
         return (x >> by) & ((1 << (64 - by)) - 1)
+
     x = (x ^ shifted(x, 30)) * signed(FIRST)
     x = (x ^ shifted(x, 27)) * signed(SECOND)
     return x ^ shifted(x, 31)
 
 
 def bits_torch(stream: np.uint64 | torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
-    """64 random bits as int64, on the counter's device. Streams that differ from row to row are a tensor of int64 words."""
+    """64 random bits as int64, on the counter's device. Streams that differ from row to row are a
+    tensor of int64 words."""
     start = stream if isinstance(stream, torch.Tensor) else signed(int(stream))
     return mix_torch(mix_torch(counter.to(torch.int64) * signed(GOLDEN)) + start)
 
@@ -150,12 +164,14 @@ def bits_torch_as_words(stream: np.uint64, counter: np.ndarray) -> np.ndarray:
     return bits_torch(stream, torch.from_numpy(counter)).numpy().view(np.uint64)
 
 
-# numbers ------------------------------------------------------------------------------------------------------------
+# numbers
 
 
 def uniform_reference(stream: np.uint64, counter: np.ndarray) -> np.ndarray:
     """Uniform in [0, 1): the upper 53 bits."""
-    return np.array([(int(b) >> 11) * UNIT for b in bits_reference(stream, counter).ravel()]).reshape(counter.shape)
+    return np.array(
+        [(int(b) >> 11) * UNIT for b in bits_reference(stream, counter).ravel()]
+    ).reshape(counter.shape)
 
 
 @pair(uniform_reference, random_counters, name="ops.random.uniform (NumPy)")
@@ -174,7 +190,11 @@ def uniform_torch(stream: np.uint64 | torch.Tensor, counter: torch.Tensor) -> to
 
 def consecutive(rng: np.random.Generator, dtype: str) -> Any:
     for size in (1, 2, 33):
-        yield key(int(rng.integers(2**62)), Purpose.COIN), int(rng.integers(2**40)), np.zeros(size, dtype)
+        yield (
+            key(int(rng.integers(2**62)), Purpose.COIN),
+            int(rng.integers(2**40)),
+            np.zeros(size, dtype),
+        )
 
 
 def fill_uniform_reference(stream: np.uint64, start: int, out: np.ndarray) -> np.ndarray:
@@ -192,10 +212,14 @@ def fill_uniform(stream, start, out):
 
 
 def fill_normal_reference(stream: np.uint64, start: int, out: np.ndarray) -> np.ndarray:
-    """Standard normal numbers by Box and Muller: √(−2 ln(1 − u₁))·cos(2π u₂), u from counters 2c and 2c + 1."""
+    """Standard normal numbers by Box and Muller: √(−2 ln(1 − u₁))·cos(2π u₂), u from counters 2c
+    and 2c + 1."""
     counter = 2 * (start + np.arange(out.size))
     u1, u2 = uniform_reference(stream, counter), uniform_reference(stream, counter + 1)
-    out[:] = [math.sqrt(-2 * math.log1p(-a)) * math.cos(2 * math.pi * b) for a, b in zip(u1, u2, strict=True)]
+    out[:] = [
+        math.sqrt(-2 * math.log1p(-a)) * math.cos(2 * math.pi * b)
+        for a, b in zip(u1, u2, strict=True)
+    ]
     return out
 
 
@@ -209,13 +233,22 @@ def fill_normal(stream, start, out):
     return out
 
 
-@pair(fill_normal_reference, consecutive, rtol=1e-6, atol=1e-9, dtypes=("float64", "float32"), name="ops.random.normal (torch)")
+@pair(
+    fill_normal_reference,
+    consecutive,
+    rtol=1e-6,
+    atol=1e-9,
+    dtypes=("float64", "float32"),
+    name="ops.random.normal (torch)",
+)
 def fill_normal_torch(stream: np.uint64, start: int, out: np.ndarray) -> np.ndarray:
     out[:] = normal_torch(stream, start, out.size).numpy()
     return out
 
 
-def normal_torch(stream: np.uint64, start: int, size: int, device: str | torch.device = "cpu") -> torch.Tensor:
+def normal_torch(
+    stream: np.uint64, start: int, size: int, device: str | torch.device = "cpu"
+) -> torch.Tensor:
     counter = 2 * (start + torch.arange(size, device=device))
     u1, u2 = uniform_torch(stream, counter), uniform_torch(stream, counter + 1)
     return torch.sqrt(-2 * torch.log1p(-u1)) * torch.cos(2 * math.pi * u2)

@@ -27,8 +27,12 @@ def schedule_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
 
 
 def schedule_at_reference(numbers, place, step):
-    kind, start, end, steps = numbers[place:place + 4]
-    schedule = start if kind == CONSTANT else (Linear if kind == LINEAR else Exponential)(start, end, int(steps))
+    kind, start, end, steps = numbers[place : place + 4]
+    schedule = (
+        start
+        if kind == CONSTANT
+        else (Linear if kind == LINEAR else Exponential)(start, end, int(steps))
+    )
     return value_at(schedule, step)
 
 
@@ -36,8 +40,17 @@ def schedule_at_reference(numbers, place, step):
 @kernel
 def schedule_at(numbers, place, step):
     """The value at an environment step of the schedule whose four numbers begin at `place`."""
-    kind, start, end, steps = numbers[place], numbers[place + 1], numbers[place + 2], numbers[place + 3]
+    kind, start, end, steps = (
+        numbers[place],
+        numbers[place + 1],
+        numbers[place + 2],
+        numbers[place + 3],
+    )
     if kind == CONSTANT:
         return start
     done = min(step / steps, 1.0)
-    return start + (end - start) * done if kind == LINEAR else start * math.exp(math.log(end / start) * done)
+    return (
+        start + (end - start) * done
+        if kind == LINEAR
+        else start * math.exp(math.log(end / start) * done)
+    )

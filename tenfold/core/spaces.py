@@ -1,4 +1,5 @@
-"""A Gymnasium space -> how it is laid out in arrays. The only ladder of isinstance in the package."""
+"""A Gymnasium space -> how it is laid out in arrays. The only ladder of isinstance in the
+package."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,20 +14,23 @@ from gymnasium import spaces
 from tenfold.core.errors import EnvironmentFault, ObservationError, UserError
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph
 
-IMAGE_CHANNELS = (1, 3, 4)  # a last dimension of this size, with larger sides, is read as (height, width, channels)
+# a last dimension of this size, with larger sides, is read as (height, width, channels)
+IMAGE_CHANNELS = (1, 3, 4)
 NATURE_SIDE = 36  # the smallest image side the Nature convolutions accept
 
 
 @dataclass(frozen=True)
 class ObsLayout:
-    """How an observation lies in one row of an array: its shape and dtype, and how the network reads it."""
+    """How an observation lies in one row of an array: its shape and dtype, and how the network
+    reads it."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     net_shape: tuple[int, ...]
     scale: float
     channels_last: bool = False
-    one_hot: tuple[tuple[int, int], ...] = ()  # for discrete parts: (offset of the part, its first value)
+    # for discrete parts: (offset of the part, its first value)
+    one_hot: tuple[tuple[int, int], ...] = ()
     parts: tuple["ObsLayout", ...] = ()
     keys: tuple[str, ...] = ()
     graph: GraphSize | None = None
@@ -44,7 +48,10 @@ class ObsLayout:
     def choices(self) -> tuple[tuple[int, int, int], ...]:
         """Of discrete parts: (offset, how many values, the first of them)."""
         ends = [offset for offset, _ in self.one_hot[1:]] + [self.size]
-        return tuple((offset, end - offset, first) for (offset, first), end in zip(self.one_hot, ends, strict=False))
+        return tuple(
+            (offset, end - offset, first)
+            for (offset, first), end in zip(self.one_hot, ends, strict=False)
+        )
 
     @property
     def encoder(self) -> str:
@@ -56,7 +63,8 @@ class ObsLayout:
         return "nature" if min(self.net_shape[1:]) >= NATURE_SIDE else "small"
 
     def write(self, obs: Any, row: np.ndarray) -> None:
-        """Encodes an observation that is not a plain array into `row`: one-hot for discrete parts, then joined."""
+        """Encodes an observation that is not a plain array into `row`: one-hot for discrete parts,
+        then joined."""
         if self.direct:
             row[...] = self.whole(np.asarray(obs)).reshape(row.shape)
         elif self.graph and not self.parts:
@@ -65,35 +73,56 @@ class ObsLayout:
             row[...] = 0
             for (offset, count, first), value in zip(self.choices, np.ravel(obs), strict=True):
                 if not 0 <= value - first < count:
-                    raise ObservationError("", f"holds {value}, and must hold one of {first} … {first + count - 1}.")
+                    raise ObservationError(
+                        "", f"holds {value}, and must hold one of {first} … {first + count - 1}."
+                    )
                 row[offset + int(value) - first] = 1
         else:
             start = 0
             fits = isinstance(obs, Mapping) if self.keys else isinstance(obs, Sequence | np.ndarray)
             if not fits:
-                wanted = f"a dict with the keys {', '.join(self.keys)}" if self.keys else f"a tuple of {len(self.parts)} parts"
-                raise EnvironmentFault(f"The observation is of type {type(obs).__name__}: its space promises {wanted}.")
+                wanted = (
+                    f"a dict with the keys {', '.join(self.keys)}"
+                    if self.keys
+                    else f"a tuple of {len(self.parts)} parts"
+                )
+                raise EnvironmentFault(
+                    f"The observation is of type {type(obs).__name__}: its space promises {wanted}."
+                )
             missing = [k for k in self.keys if k not in obs]
             if missing:
-                raise EnvironmentFault(f"The observation has no key {missing[0]}: its space promises {', '.join(self.keys)}.")
-            for part, value in zip(self.parts, [obs[k] for k in self.keys] if self.keys else obs, strict=True):
+                raise EnvironmentFault(
+                    f"The observation has no key {missing[0]}: its space promises "
+                    f"{', '.join(self.keys)}."
+                )
+            for part, value in zip(
+                self.parts, [obs[k] for k in self.keys] if self.keys else obs, strict=True
+            ):
                 if part.graph and self.graph:
                     write_graph(self.graph, value, row)
                     continue
                 first = start + 2 * (self.graph is not None)
-                part.write(value, row[first:first + part.size].reshape(part.shape))
+                part.write(value, row[first : first + part.size].reshape(part.shape))
                 start += part.size
 
     def whole(self, obs: np.ndarray) -> np.ndarray:
-        """The observation itself; refused where its numbers would be cut off to fit a space of whole ones."""
+        """The observation itself; refused where its numbers would be cut off to fit a space of
+        whole ones."""
         if self.dtype.kind in "iu" and obs.dtype.kind not in "biu":
-            raise ObservationError("", f"is of type {obs.dtype}, and its space promises whole numbers ({self.dtype}), to which "
-                                   "it would be cut off: let it be of that type, or change the space.")
+            raise ObservationError(
+                "",
+                f"is of type {obs.dtype}, and its space promises whole numbers ({self.dtype}), to "
+                "which "
+                "it would be cut off: let it be of that type, or change the space.",
+            )
         return obs
 
     def key_at(self, place: int) -> str:
-        """The dotted key of the number at `place` of a row, where the observation is a Dict; else nothing."""
-        for key, part in zip(self.keys or map(str, range(len(self.parts))), self.parts, strict=True):
+        """The dotted key of the number at `place` of a row, where the observation is a Dict; else
+        nothing."""
+        for key, part in zip(
+            self.keys or map(str, range(len(self.parts))), self.parts, strict=True
+        ):
             if place < part.size:
                 below = part.key_at(place)
                 return f"{key}.{below}" if below else key
@@ -109,18 +138,27 @@ class ObsLayout:
         """Encoded rows [B, *shape], and whether `obs` was a single observation."""
         if not self.direct:
             each = obs if isinstance(obs, list) else self.taken_apart(obs)
-            return np.stack([self.encode(o) for o in (each if each is not None else [obs])]), each is None
+            return np.stack(
+                [self.encode(o) for o in (each if each is not None else [obs])]
+            ), each is None
         array, shape = np.asarray(obs), self.shape
-        if array.shape[array.ndim - len(shape):] != shape or array.ndim - len(shape) not in (0, 1):
+        if array.shape[array.ndim - len(shape) :] != shape or array.ndim - len(shape) not in (0, 1):
             batch = f"({', '.join(map(str, ('B', *shape)))})"
-            raise UserError(f"The observation has shape {array.shape}; this agent takes {shape} or, in a batch, {batch}.")
+            raise UserError(
+                f"The observation has shape {array.shape}; this agent takes {shape} or, in a "
+                f"batch, {batch}."
+            )
         single = array.ndim == len(shape)
         return np.ascontiguousarray(array[None] if single else array, self.dtype), single
 
     def taken_apart(self, obs: Any) -> list[Any] | None:
-        """The observations of one whose leaves have a batch in front, as vector environments give them; None for a single one."""
-        if self.graph and not self.parts:  # of different sizes, so that a batch is a tuple of them; one is a tuple, too
-            return list(obs) if isinstance(obs, list | tuple) and not hasattr(obs, "nodes") else None
+        """The observations of one whose leaves have a batch in front, as vector environments give
+        them; None for a single one."""
+        # of different sizes, so that a batch is a tuple of them; one is a tuple, too
+        if self.graph and not self.parts:
+            return (
+                list(obs) if isinstance(obs, list | tuple) and not hasattr(obs, "nodes") else None
+            )
         if not self.parts:
             dimensions = 0 if len(self.one_hot) == 1 else 1 if self.one_hot else len(self.shape)
             return list(obs) if np.ndim(obs) > dimensions else None
@@ -134,7 +172,8 @@ class ObsLayout:
         return [dict(zip(self.keys, row, strict=True)) if self.keys else row for row in rows]
 
     def to_net(self, batch: Any) -> Any:
-        """Rows [..., B, *shape] as the network takes them, for NumPy and torch alike (a view where that is possible)."""
+        """Rows [..., B, *shape] as the network takes them, for NumPy and torch alike (a view where
+        that is possible)."""
         lead = batch.ndim - len(self.shape)
         if self.channels_last:
             return batch.swapaxes(lead + 1, lead + 2).swapaxes(lead, lead + 1)
@@ -142,14 +181,17 @@ class ObsLayout:
 
 
 def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
-    """Box as it is (all floats become float32, the networks' precision); discrete spaces one-hot; Tuple and Dict joined."""
+    """Box as it is (all floats become float32, the networks' precision); discrete spaces one-hot;
+    Tuple and Dict joined."""
     if isinstance(space, spaces.Box):
         return box_layout(space)
     if isinstance(space, spaces.Discrete):
         return hot(((int(space.n), int(space.start)),))
     if isinstance(space, spaces.MultiDiscrete):
         starts = np.ravel(space.start)
-        return hot(tuple((int(n), int(s)) for n, s in zip(np.ravel(space.nvec), starts, strict=True)))
+        return hot(
+            tuple((int(n), int(s)) for n, s in zip(np.ravel(space.nvec), starts, strict=True))
+        )
     if isinstance(space, spaces.MultiBinary):
         return ObsLayout(space.shape, np.dtype(np.uint8), (math.prod(space.shape),), 1.0)
     if isinstance(space, spaces.Tuple | spaces.Dict):
@@ -159,30 +201,48 @@ def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
         size = sum(p.size for p in parts)
         graphs = [p.graph for p in parts if p.graph]
         if len(graphs) > 1:
-            raise EnvironmentFault(f"{name} has observations with {len(graphs)} graphs, and tenfold reads one.")
+            raise EnvironmentFault(
+                f"{name} has observations with {len(graphs)} graphs, and tenfold reads one."
+            )
         if graphs:
             graph = replace(graphs[0], whole=size - graphs[0].starts[-1])
             return graph_layout(graph, parts, keys)
         return ObsLayout((size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys)
     if isinstance(space, BoundedGraph):
-        graph = GraphSize(space.max_nodes, space.max_edges, math.prod(space.node_space.shape or ()),
-                          math.prod(space.edge_space.shape or ()) if space.edge_space else 0)
+        graph = GraphSize(
+            space.max_nodes,
+            space.max_edges,
+            math.prod(space.node_space.shape or ()),
+            math.prod(space.edge_space.shape or ()) if space.edge_space else 0,
+        )
         return graph_layout(graph)
     if isinstance(space, spaces.Graph):
-        raise EnvironmentFault(f"{name} has graphs of any size as observations: give their space as tenfold.BoundedGraph, "
-                               "which says how many nodes and edges there are at most.")
-    raise EnvironmentFault(f"{name} has observations of type {type(space).__name__}, which tenfold cannot read: "
-                           "wrap the environment so that it gives a Box, Discrete, MultiDiscrete, MultiBinary, Tuple or Dict.")
+        raise EnvironmentFault(
+            f"{name} has graphs of any size as observations: give their space as "
+            "tenfold.BoundedGraph, "
+            "which says how many nodes and edges there are at most."
+        )
+    raise EnvironmentFault(
+        f"{name} has observations of type {type(space).__name__}, which tenfold cannot read: "
+        "wrap the environment so that it gives a Box, Discrete, MultiDiscrete, MultiBinary, Tuple "
+        "or Dict."
+    )
 
 
-def graph_layout(graph: GraphSize, parts: tuple[ObsLayout, ...] = (), keys: tuple[str, ...] = ()) -> ObsLayout:
+def graph_layout(
+    graph: GraphSize, parts: tuple[ObsLayout, ...] = (), keys: tuple[str, ...] = ()
+) -> ObsLayout:
     size = graph.starts[-1]
-    return ObsLayout((size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys, graph=graph)
+    return ObsLayout(
+        (size,), np.dtype(np.float32), (size,), 1.0, parts=parts, keys=keys, graph=graph
+    )
 
 
 def box_layout(space: spaces.Box) -> ObsLayout:
     shape: tuple[int, ...] = space.shape or (1,)  # a number alone is a row of one
-    dtype = np.dtype(np.float32) if np.issubdtype(space.dtype, np.floating) else np.dtype(space.dtype)
+    dtype = (
+        np.dtype(np.float32) if np.issubdtype(space.dtype, np.floating) else np.dtype(space.dtype)
+    )
     if dtype != np.uint8 or len(shape) not in (2, 3):
         return ObsLayout(shape, dtype, (math.prod(shape),), 1.0)
     last = len(shape) == 3 and shape[-1] in IMAGE_CHANNELS and shape[0] > max(IMAGE_CHANNELS)
@@ -194,8 +254,13 @@ def box_layout(space: spaces.Box) -> ObsLayout:
 def hot(sizes: tuple[tuple[int, int], ...]) -> ObsLayout:
     offsets = np.cumsum([0, *(n for n, _ in sizes)])
     size = int(offsets[-1])
-    return ObsLayout((size,), np.dtype(np.uint8), (size,), 1.0,
-                     one_hot=tuple((int(o), s) for o, (_, s) in zip(offsets, sizes, strict=False)))
+    return ObsLayout(
+        (size,),
+        np.dtype(np.uint8),
+        (size,),
+        1.0,
+        one_hot=tuple((int(o), s) for o, (_, s) in zip(offsets, sizes, strict=False)),
+    )
 
 
 @dataclass(frozen=True)
@@ -210,15 +275,22 @@ def discrete_actions(space: gym.Space[Any], name: str) -> DiscreteActions:
     """The actions of a Q-learning agent; any other space is refused with the agent that fits."""
     if isinstance(space, spaces.Discrete):
         return DiscreteActions(int(space.n), int(space.start))
-    kind = {"Box": "continuous", "MultiDiscrete": "several discrete", "MultiBinary": "several binary"}.get(
-        type(space).__name__, f"{type(space).__name__}")
-    raise EnvironmentFault(f"{name} has {kind} actions ({space}), and dqn needs one Discrete action: train it with ppo.")
+    kind = {
+        "Box": "continuous",
+        "MultiDiscrete": "several discrete",
+        "MultiBinary": "several binary",
+    }.get(type(space).__name__, f"{type(space).__name__}")
+    raise EnvironmentFault(
+        f"{name} has {kind} actions ({space}), and dqn needs one Discrete action: train it with "
+        "ppo."
+    )
 
 
 @dataclass(frozen=True)
 class PolicyActions:
-    """The actions of a policy: categorical components (`sizes`, first values `starts`) and continuous numbers (`low`, `high`),
-    in the order in which they stand in the space, and how the environment's action is put together from them."""
+    """The actions of a policy: categorical components (`sizes`, first values `starts`) and
+    continuous numbers (`low`, `high`), in the order in which they stand in the space, and how the
+    environment's action is put together from them."""
 
     space: gym.Space[Any]
     sizes: tuple[int, ...] = ()
@@ -226,7 +298,8 @@ class PolicyActions:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     parts: tuple["PolicyActions", ...] = ()
-    gates: tuple[int, ...] = ()  # for each number the place of the option that must be chosen for it to count, or -1
+    # for each number the place of the option that must be chosen for it to count, or -1
+    gates: tuple[int, ...] = ()
 
     @property
     def options(self) -> int:
@@ -243,7 +316,8 @@ class PolicyActions:
         return len(self.sizes) + len(self.low)
 
     def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
-        """Components [B, C] and numbers [B, D] as the environments' actions [B, …]; mixtures as rows for `decode`."""
+        """Components [B, C] and numbers [B, D] as the environments' actions [B, …]; mixtures as
+        rows for `decode`."""
         if self.parts:
             return np.concatenate([chosen, real], axis=1, dtype=np.float64)
         if self.sizes:
@@ -253,7 +327,11 @@ class PolicyActions:
             # a copy: an environment may keep its action, or change it
             return chosen.astype(self.space.dtype).reshape(-1, *(self.space.shape or ()))
         assert isinstance(self.space, spaces.Box)
-        return np.clip(real, self.low, self.high, dtype=np.float64).astype(self.space.dtype).reshape(-1, *self.space.shape)
+        return (
+            np.clip(real, self.low, self.high, dtype=np.float64)
+            .astype(self.space.dtype)
+            .reshape(-1, *self.space.shape)
+        )
 
     def decode(self, row: np.ndarray) -> Any:
         """A mixture's action from its row."""
@@ -261,10 +339,18 @@ class PolicyActions:
         found = []
         for part in self.parts:
             c, d = len(part.sizes), len(part.low)
-            own = np.concatenate([row[at_sizes:at_sizes + c], row[at_numbers:at_numbers + d]])
+            own = np.concatenate([row[at_sizes : at_sizes + c], row[at_numbers : at_numbers + d]])
             at_sizes, at_numbers = at_sizes + c, at_numbers + d
-            found.append(part.decode(own) if part.parts else part.for_env(own[None, :c].astype(np.int64), own[None, c:])[0])
-        return dict(zip(self.space.keys(), found, strict=True)) if isinstance(self.space, spaces.Dict) else tuple(found)
+            found.append(
+                part.decode(own)
+                if part.parts
+                else part.for_env(own[None, :c].astype(np.int64), own[None, c:])[0]
+            )
+        return (
+            dict(zip(self.space.keys(), found, strict=True))
+            if isinstance(self.space, spaces.Dict)
+            else tuple(found)
+        )
 
 
 def policy_actions(space: gym.Space[Any], name: str) -> PolicyActions:
@@ -272,19 +358,31 @@ def policy_actions(space: gym.Space[Any], name: str) -> PolicyActions:
     if isinstance(space, spaces.Discrete):
         return PolicyActions(space, (int(space.n),), (int(space.start),))
     if isinstance(space, spaces.MultiDiscrete):
-        return PolicyActions(space, tuple(map(int, np.ravel(space.nvec))), tuple(map(int, np.ravel(space.start))))
+        return PolicyActions(
+            space, tuple(map(int, np.ravel(space.nvec))), tuple(map(int, np.ravel(space.start)))
+        )
     if isinstance(space, spaces.MultiBinary):
         return PolicyActions(space, (2,) * math.prod(space.shape), (0,) * math.prod(space.shape))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return PolicyActions(space, low=tuple(map(float, np.ravel(space.low))), high=tuple(map(float, np.ravel(space.high))))
+        return PolicyActions(
+            space,
+            low=tuple(map(float, np.ravel(space.low))),
+            high=tuple(map(float, np.ravel(space.high))),
+        )
     if isinstance(space, spaces.Tuple | spaces.Dict):
         below = list(space.values()) if isinstance(space, spaces.Dict) else list(space.spaces)
         parts = tuple(policy_actions(part, name) for part in below)
-        sizes, starts, low, high = (tuple(x for part in parts for x in getattr(part, field))
-                                    for field in ("sizes", "starts", "low", "high"))
+        sizes, starts, low, high = (
+            tuple(x for part in parts for x in getattr(part, field))
+            for field in ("sizes", "starts", "low", "high")
+        )
         return PolicyActions(space, sizes, starts, low, high, parts, gates_of(parts, name))
-    raise EnvironmentFault(f"{name} has actions of type {type(space).__name__} ({space}), which ppo cannot choose: wrap the "
-                           "environment so that they are Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or Tuple of these.")
+    raise EnvironmentFault(
+        f"{name} has actions of type {type(space).__name__} ({space}), which ppo cannot choose: "
+        "wrap the "
+        "environment so that they are Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or "
+        "Tuple of these."
+    )
 
 
 def gates_of(parts: tuple[PolicyActions, ...], name: str) -> tuple[int, ...]:
@@ -293,14 +391,22 @@ def gates_of(parts: tuple[PolicyActions, ...], name: str) -> tuple[int, ...]:
     firsts = np.cumsum([0, *(part.options for part in parts)]).tolist()
     for part, first in zip(parts, firsts, strict=False):
         if not isinstance(part.space, Gated):
-            gates += [gate + first if gate >= 0 else -1 for gate in part.gates] or [-1] * len(part.low)
+            gates += [gate + first if gate >= 0 else -1 for gate in part.gates] or [-1] * len(
+                part.low
+            )
             continue
         rows, option = part.space.shape[0], part.space.option
-        fitting = [(at, other.sizes[0]) for other, at in zip(parts, firsts, strict=False)
-                   if len(set(other.sizes)) == 1 and len(other.sizes) == rows and option < other.sizes[0]]
+        fitting = [
+            (at, other.sizes[0])
+            for other, at in zip(parts, firsts, strict=False)
+            if len(set(other.sizes)) == 1 and len(other.sizes) == rows and option < other.sizes[0]
+        ]
         if not fitting:
-            raise EnvironmentFault(f"{name} has Gated numbers in {rows} rows, and beside them no {rows} components of one size "
-                                   f"that could choose option {option}.")
+            raise EnvironmentFault(
+                f"{name} has Gated numbers in {rows} rows, and beside them no {rows} components "
+                "of one size "
+                f"that could choose option {option}."
+            )
         at, size = fitting[0]
         gates += np.repeat(at + size * np.arange(rows) + option, len(part.low) // rows).tolist()
     return tuple(gates) if max(gates, default=-1) >= 0 else ()

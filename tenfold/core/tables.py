@@ -1,7 +1,8 @@
 """Many arrays for a kernel as one argument: a table of their addresses and shapes.
 
-Numba looks at every argument of a call from Python: 44 arrays one by one cost 2.8 µs, as much as the work of a small round, a
-named tuple of them 6.0, a table 0.24. Inside the kernel the table is opened as a named tuple again, which costs nothing there.
+Numba looks at every argument of a call from Python: 44 arrays one by one cost 2.8 µs, as much as
+the work of a small round, a named tuple of them 6.0, a table 0.24. Inside the kernel the table is
+opened as a named tuple again, which costs nothing there.
 
     class Step(NamedTuple):
         reward: F2
@@ -59,10 +60,18 @@ def field_types(kind: type) -> list[types.Array]:
 def table_of(arrays: NamedTuple) -> np.ndarray:
     """int64 [fields, 1 + MOST_DIMENSIONS]: each array's address, then its shape."""
     table = np.zeros((len(arrays), 1 + MOST_DIMENSIONS), np.int64)
-    for row, name, array, want in zip(table, arrays._fields, arrays, field_types(type(arrays)), strict=True):
-        if array.dtype.name != want.dtype.name.removesuffix("ean") or array.ndim != want.ndim or not array.flags.c_contiguous:
-            raise TypeError(f"{name} is {array.dtype} of {array.ndim} dimensions, and must be {want}.")
-        row[0], row[1:1 + array.ndim] = array.ctypes.data, array.shape
+    for row, name, array, want in zip(
+        table, arrays._fields, arrays, field_types(type(arrays)), strict=True
+    ):
+        if (
+            array.dtype.name != want.dtype.name.removesuffix("ean")
+            or array.ndim != want.ndim
+            or not array.flags.c_contiguous
+        ):
+            raise TypeError(
+                f"{name} is {array.dtype} of {array.ndim} dimensions, and must be {want}."
+            )
+        row[0], row[1 : 1 + array.ndim] = array.ctypes.data, array.shape
     return table
 
 
@@ -76,12 +85,18 @@ def opener(kind: type) -> Any:
             numbers = make_array(signature.args[0])(context, builder, arguments[0]).data
 
             def number(row: int, column: int) -> Any:
-                return builder.load(cgutils.gep_inbounds(builder, numbers, row * (1 + MOST_DIMENSIONS) + column))
+                return builder.load(
+                    cgutils.gep_inbounds(builder, numbers, row * (1 + MOST_DIMENSIONS) + column)
+                )
 
-            values = [array_at(context, builder, want, [number(row, c) for c in range(1 + want.ndim)])
-                      for row, want in enumerate(found.types)]
+            values = [
+                array_at(context, builder, want, [number(row, c) for c in range(1 + want.ndim)])
+                for row, want in enumerate(found.types)
+            ]
             return context.make_tuple(builder, found, values)
+
         return found(table), codegen
+
     return open_table
 
 
@@ -94,6 +109,12 @@ def array_at(context: Any, builder: Any, want: types.Array, numbers: list[Any]) 
     strides = [itemsize]
     for length in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], length))
-    populate_array(array, data=builder.inttoptr(address, array.data.type), shape=shape, strides=strides, itemsize=itemsize,
-                   meminfo=None)
+    populate_array(
+        array,
+        data=builder.inttoptr(address, array.data.type),
+        shape=shape,
+        strides=strides,
+        itemsize=itemsize,
+        meminfo=None,
+    )
     return array._getvalue()

@@ -1,13 +1,27 @@
-"""Where the time goes. Of the short stages one round in 61 (499 at most) is timed, so that timers stay under 1 % of the run."""
+"""Where the time goes. Of the short stages one round in 61 (499 at most) is timed, so that timers
+stay under 1 % of the run."""
 
 from time import perf_counter_ns
 
-STAGES = ("act", "env", "wait", "store", "sample", "update", "publish", "verify", "evaluate", "save")
-EVERY = 61  # a prime, so that it does not beat with periods of the settings such as an update every 256 steps
+STAGES = (
+    "act",
+    "env",
+    "wait",
+    "store",
+    "sample",
+    "update",
+    "publish",
+    "verify",
+    "evaluate",
+    "save",
+)
+# a prime, so that it does not beat with periods of the settings such as an update every 256 steps
+EVERY = 61
 
 
 class Clock:
-    """Nanoseconds by stage. Act, env and store are timed now and then and scaled; the others are timed whole."""
+    """Nanoseconds by stage. Act, env and store are timed now and then and scaled; the others are
+    timed whole."""
 
     def __init__(self) -> None:
         self.spent: dict[str, int] = dict.fromkeys(STAGES, 0)
@@ -27,4 +41,7 @@ class Clock:
         return {stage: spent / whole for stage, spent in self.spent.items() if spent}
 
     def sentence(self) -> str:
-        return " · ".join(f"{stage} {share:.0%}" for stage, share in sorted(self.shares().items(), key=lambda s: -s[1]))
+        return " · ".join(
+            f"{stage} {share:.0%}"
+            for stage, share in sorted(self.shares().items(), key=lambda s: -s[1])
+        )

@@ -1,1 +1,2 @@
-"""Fields of work, one folder each: environments, rules, evaluation, settings, presets and pages of one field."""
+"""Fields of work, one folder each: environments, rules, evaluation, settings, presets and pages of
+one field."""

@@ -1,4 +1,5 @@
-"""Numbers that a person gave as an environment's arguments, in its name or from Python: read, or refused in one sentence."""
+"""Numbers that a person gave as an environment's arguments, in its name or from Python: read, or
+refused in one sentence."""
 
 import math
 from numbers import Real
@@ -15,7 +16,7 @@ def shown(value: Any, most: int = 60) -> str:
         text = " ".join(str(value).split())
     except ValueError:  # a whole number with more digits than Python writes
         text = "a number of thousands of digits"
-    return text if len(text) <= most else f"{text[:most - 3]}…"
+    return text if len(text) <= most else f"{text[: most - 3]}…"
 
 
 def is_truth(value: Any) -> bool:
@@ -48,6 +49,8 @@ def read_whole(name: str, value: Any, least: int, most: int) -> int:
     """A whole number within limits."""
     found = as_whole(value)
     if found is None or not least <= found <= most:
-        raise EnvironmentFault(f"{name} must be a whole number of at least {least:,} and at most {most:,}, and not "
-                               f"{shown(value)}.")
+        raise EnvironmentFault(
+            f"{name} must be a whole number of at least {least:,} and at most {most:,}, and not "
+            f"{shown(value)}."
+        )
     return found

@@ -1,15 +1,18 @@
-"""Ten workers choose among eight tasks at once, each among those it may do; what one choice is worth depends on all the others.
+"""Ten workers choose among eight tasks at once, each among those it may do; what one choice is
+worth depends on all the others.
 
     reward = (1 / workers) · Σ_w ( value[w, task_w] − [more than CAPACITY workers chose task_w] )
 
-A task has room for two. Everybody in a crowded one pays, so taking the best value for oneself is not the best for all, and the
-heads must be told apart in what they earned. Every step shows new values and new masks, whatever was chosen before: what matters
-is only the joint choice, which makes the task a plain test of masks and of credit between heads. Random legal choices earn about
+A task has room for two. Everybody in a crowded one pays, so taking the best value for oneself is
+not the best for all, and the heads must be told apart in what they earned. Every step shows new
+values and new masks, whatever was chosen before: what matters is only the joint choice, which makes
+the task a plain test of masks and of credit between heads. Random legal choices earn about
 3.8 in an episode, each worker's best value for itself 8.3, the best joint choices 13.2.
 
-Values are uniform in [0.1, 1]; an option is legal with probability 0.6, and where that leaves a worker nothing, one drawn task
-is. An observation holds the values, worker by worker, and 0 for what is not legal. Each number is a function of its address
-(stream of the lane, episode, step, place), so an environment is restored from two counters. An episode is cut after 16 steps.
+Values are uniform in [0.1, 1]; an option is legal with probability 0.6, and where that leaves a
+worker nothing, one drawn task is. An observation holds the values, worker by worker, and 0 for what
+is not legal. Each number is a function of its address (stream of the lane, episode, step, place),
+so an environment is restored from two counters. An episode is cut after 16 steps.
 """
 
 from collections.abc import Iterator
@@ -29,7 +32,8 @@ OPTIONS = WORKERS * TASKS
 STEPS = 16
 CAPACITY = 2  # workers that a task has room for
 LEAST, LEGAL = 0.1, 0.6  # the smallest value; the probability that an option is legal
-DRAWS = 2 * OPTIONS + WORKERS  # of a step: values, legality, and the task left to a worker that has none
+# of a step: values, legality, and the task left to a worker that has none
+DRAWS = 2 * OPTIONS + WORKERS
 
 
 def observation_space() -> gym.spaces.Box:
@@ -40,12 +44,13 @@ def action_space() -> gym.spaces.MultiDiscrete:
     return gym.spaces.MultiDiscrete([TASKS] * WORKERS)
 
 
-# one row ----------------------------------------------------------------------------------------------------------------
+# one row
 
 
 @kernel
 def show(stream, episode, step, obs, mask):
-    """Values and legal options at a step, 0 … STEPS: the last one is seen and no longer acted on."""
+    """Values and legal options at a step, 0 … STEPS: the last one is seen and no longer acted
+    on."""
     first = (episode * (STEPS + 1) + step) * DRAWS
     for w in range(WORKERS):
         some = False
@@ -79,7 +84,7 @@ def refusal(action, mask):
     return -1
 
 
-# rows -------------------------------------------------------------------------------------------------------------------
+# rows
 
 
 @kernel
@@ -91,11 +96,12 @@ def show_all(length, episode, streams, obs, mask):
 
 @kernel
 def play_all(action, length, episode, streams, obs, final_obs, mask, reward, truncated, ret, last):
-    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation, and obs and mask are the
-    next one's first. The first rows of `last` [B, 3] are the episodes that ended: lane, return, length.
+    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last
+    observation, and obs and mask are the next one's first. The first rows of `last` [B, 3] are the
+    episodes that ended: lane, return, length.
 
-    Returns the number of episodes that ended. A masked action of worker w in lane i is refused before any lane moves: the result
-    is then −1 − (i · WORKERS + w).
+    Returns the number of episodes that ended. A masked action of worker w in lane i is refused
+    before any lane moves: the result is then −1 − (i · WORKERS + w).
     """
     for i in range(len(length)):
         w = refusal(action[i], mask[i])
@@ -117,19 +123,21 @@ def play_all(action, length, episode, streams, obs, final_obs, mask, reward, tru
     return ended
 
 
-# the pair ---------------------------------------------------------------------------------------------------------------
+# the pair
 
 
 def show_reference(stream: np.uint64, episode: int, step: int) -> tuple[np.ndarray, np.ndarray]:
     drawn = uniform_reference(stream, (episode * (STEPS + 1) + step) * DRAWS + np.arange(DRAWS))
-    value, legality = drawn[:2 * OPTIONS].reshape(2, WORKERS, TASKS)
+    value, legality = drawn[: 2 * OPTIONS].reshape(2, WORKERS, TASKS)
     mask = legality < LEGAL
     for w in np.flatnonzero(~mask.any(1)):
         mask[w, int(drawn[2 * OPTIONS + w] * TASKS)] = True
     return np.where(mask, LEAST + (1 - LEAST) * value, 0).astype(np.float32).ravel(), mask.ravel()
 
 
-def step_reference(length: np.ndarray, episode: np.ndarray, streams: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+def step_reference(
+    length: np.ndarray, episode: np.ndarray, streams: np.ndarray, action: np.ndarray
+) -> tuple[np.ndarray, ...]:
     """The equation, one lane after another."""
     results: list[list[Any]] = [[], [], [], [], []]
     for i, chosen in enumerate(action):
@@ -148,36 +156,68 @@ def step_reference(length: np.ndarray, episode: np.ndarray, streams: np.ndarray,
 
 
 def random_lanes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Lanes anywhere in their episodes, some at their last step; legal actions at random, or each worker's first one."""
+    """Lanes anywhere in their episodes, some at their last step; legal actions at random, or each
+    worker's first one."""
     for lanes in (1, 2, 33):
         for together in (False, True):
-            streams = np.array([key(int(rng.integers(2**62)), Purpose.EPISODE, i) for i in range(lanes)])
-            episode, length = rng.integers(1000, size=lanes), rng.choice([0, 7, STEPS - 2, STEPS - 1], lanes)
-            masks = [show_reference(*at)[1].reshape(WORKERS, TASKS) for at in zip(streams, episode, length, strict=True)]
-            action = [[np.flatnonzero(o)[0] if together else rng.choice(np.flatnonzero(o)) for o in mask] for mask in masks]
+            streams = np.array(
+                [key(int(rng.integers(2**62)), Purpose.EPISODE, i) for i in range(lanes)]
+            )
+            episode, length = (
+                rng.integers(1000, size=lanes),
+                rng.choice([0, 7, STEPS - 2, STEPS - 1], lanes),
+            )
+            masks = [
+                show_reference(*at)[1].reshape(WORKERS, TASKS)
+                for at in zip(streams, episode, length, strict=True)
+            ]
+            action = [
+                [np.flatnonzero(o)[0] if together else rng.choice(np.flatnonzero(o)) for o in mask]
+                for mask in masks
+            ]
             yield length, episode, streams, np.array(action, dtype)
 
 
-@pair(step_reference, random_lanes, rtol=1e-12, atol=1e-12, dtypes=("int64",), name="envs.assign.play_all")
-def step_once(length: np.ndarray, episode: np.ndarray, streams: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+@pair(
+    step_reference,
+    random_lanes,
+    rtol=1e-12,
+    atol=1e-12,
+    dtypes=("int64",),
+    name="envs.assign.play_all",
+)
+def step_once(
+    length: np.ndarray, episode: np.ndarray, streams: np.ndarray, action: np.ndarray
+) -> tuple[np.ndarray, ...]:
     """`play_all` with fresh arrays for its results."""
     envs = AssignEnvironments("tenfold/Assign-v0", len(length), 0)
     envs.length[:], envs.episode[:], envs.streams[:] = length, episode, streams
     show_all(envs.length, envs.episode, envs.streams, envs.obs, envs.options)
     envs.step(action)
-    return envs.length, envs.episode, envs.obs, envs.final_obs, envs.options, envs.reward, envs.truncated
+    return (
+        envs.length,
+        envs.episode,
+        envs.obs,
+        envs.final_obs,
+        envs.options,
+        envs.reward,
+        envs.truncated,
+    )
 
 
-# the classes ------------------------------------------------------------------------------------------------------------
+# the classes
 
 
 def complaint(worker: int, action: int, options: np.ndarray) -> str:
-    return f"worker {worker} may not choose task {action}: its options are {', '.join(map(str, np.flatnonzero(options)))}."
+    return (
+        f"worker {worker} may not choose task {action}: its options are "
+        f"{', '.join(map(str, np.flatnonzero(options)))}."
+    )
 
 
 class AssignEnvironments(Environments):
-    """All lanes in one kernel call a step; `mask` [B, 80] are the options of the present `obs`. Lane i plays the episodes of the
-    stream (seed, EPISODE, first + i)."""
+    """All lanes in one kernel call a step; `mask` [B, 80] are the options of the present `obs`.
+    Lane i plays the episodes of the stream (seed, EPISODE, first + i)."""
 
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0) -> None:
         super().__init__(name, num_envs, seed, observation_space(), action_space(), first)
@@ -187,15 +227,30 @@ class AssignEnvironments(Environments):
         self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
         self.streams = np.array(self.keys, np.uint64)
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (self.action, self.length, self.episode, self.streams, self.obs, self.final_obs, self.options, self.reward,
-                      self.truncated, self.ret, self.last)
+        self.lanes = (
+            self.action,
+            self.length,
+            self.episode,
+            self.streams,
+            self.obs,
+            self.final_obs,
+            self.options,
+            self.reward,
+            self.truncated,
+            self.ret,
+            self.last,
+        )
         show_all(self.length, self.episode, self.streams, self.obs, self.options)
 
     def step(self, actions: np.ndarray) -> None:
-        """One step of every environment with actions [B, 10]. A masked action is an error, and nothing has moved then."""
+        """One step of every environment with actions [B, 10]. A masked action is an error, and
+        nothing has moved then."""
         self.begin_rounds()
         if actions.shape != self.action.shape:
-            raise EnvironmentFault(f"{self.name}: {actions.shape} actions do not fit lanes and workers {self.action.shape}.")
+            raise EnvironmentFault(
+                f"{self.name}: {actions.shape} actions do not fit lanes and workers "
+                f"{self.action.shape}."
+            )
         self.action[:] = actions
         self.end_rounds(play_all(*self.lanes))
 
@@ -209,18 +264,28 @@ class AssignEnvironments(Environments):
             raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"length": self.length.copy(), "episode": self.episode.copy(), "ret": self.ret.copy(), "obs": self.obs.copy()}
+        return {
+            "length": self.length.copy(),
+            "episode": self.episode.copy(),
+            "ret": self.ret.copy(),
+            "obs": self.obs.copy(),
+        }
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored counters do not show the same observations: not an exact resume."""
-        self.length[:], self.episode[:], self.ret[:] = state["length"], state["episode"], state["ret"]
+        """False where the restored counters do not show the same observations: not an exact
+        resume."""
+        self.length[:], self.episode[:], self.ret[:] = (
+            state["length"],
+            state["episode"],
+            state["ret"],
+        )
         show_all(self.length, self.episode, self.streams, self.obs, self.options)
         return bool(np.array_equal(self.obs, state["obs"]))
 
 
 class AssignEnv(gym.Env[np.ndarray, np.ndarray]):
-    """The same as an ordinary environment, with the mask as `info["action_mask"]`. After `reset(seed=s)` it plays the episodes of
-    lane 0 of seed s, one with each further `reset()`."""
+    """The same as an ordinary environment, with the mask as `info["action_mask"]`. After
+    `reset(seed=s)` it plays the episodes of lane 0 of seed s, one with each further `reset()`."""
 
     metadata = {"render_modes": []}
 
@@ -231,7 +296,9 @@ class AssignEnv(gym.Env[np.ndarray, np.ndarray]):
         self.episode, self.length = 0, STEPS
         self.obs, self.mask = np.zeros(OPTIONS, np.float32), np.zeros(OPTIONS, np.bool_)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.episode, self.length = self.episode + 1, 0
         if seed is not None or self.stream is None:
@@ -241,13 +308,21 @@ class AssignEnv(gym.Env[np.ndarray, np.ndarray]):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.length == STEPS:
-            raise EnvironmentFault("This episode of tenfold/Assign-v0 is over: call reset() to begin one.")
+            raise EnvironmentFault(
+                "This episode of tenfold/Assign-v0 is over: call reset() to begin one."
+            )
         chosen = np.asarray(action, np.int64)
         if chosen.shape != self.action_space.shape:
-            raise EnvironmentFault(f"tenfold/Assign-v0 needs one action for each of its {WORKERS} workers, and got {action}.")
+            raise EnvironmentFault(
+                f"tenfold/Assign-v0 needs one action for each of its {WORKERS} workers, and got "
+                f"{action}."
+            )
         w = refusal(chosen, self.mask)
         if w >= 0:
-            raise EnvironmentFault(f"tenfold/Assign-v0: {complaint(w, int(chosen[w]), self.mask.reshape(WORKERS, TASKS)[w])}")
+            raise EnvironmentFault(
+                "tenfold/Assign-v0: "
+                f"{complaint(w, int(chosen[w]), self.mask.reshape(WORKERS, TASKS)[w])}"
+            )
         reward = earn(self.obs, chosen)
         self.length += 1
         obs, info = self.seen()

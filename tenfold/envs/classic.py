@@ -9,10 +9,12 @@ SIDE = 10
 
 
 class Catch(gym.Env[np.ndarray, int]):
-    """A ball falls from the top of a 10 × 10 image; a paddle on the bottom row moves left, stays or moves right.
+    """A ball falls from the top of a 10 × 10 image; a paddle on the bottom row moves left, stays or
+    moves right.
 
-    The ball starts in a random column and falls one row a step; at the bottom the reward is +1 if the paddle is under it,
-    −1 if not, and the episode terminates. A uniformly random policy gets about −0.74, an optimal one 1.
+    The ball starts in a random column and falls one row a step; at the bottom the reward is +1 if
+    the paddle is under it, −1 if not, and the episode terminates. A uniformly random policy gets
+    about −0.74, an optimal one 1.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 8}
@@ -23,7 +25,9 @@ class Catch(gym.Env[np.ndarray, int]):
         self.render_mode = render_mode
         self.ball_row = self.ball_column = self.paddle = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.ball_row, self.ball_column = 0, int(self.np_random.integers(SIDE))
         self.paddle = SIDE // 2

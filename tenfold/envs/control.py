@@ -1,5 +1,5 @@
-"""CartPole, Acrobot, MountainCar and Pendulum as environments: all lanes at once, or an ordinary one. `control_tasks` says what a
-step is."""
+"""CartPole, Acrobot, MountainCar and Pendulum as environments: all lanes at once, or an ordinary
+one. `control_tasks` says what a step is."""
 
 from typing import Any
 
@@ -9,7 +9,17 @@ import numpy as np
 from tenfold.core.random import Purpose, key
 from tenfold.core.tables import table_of
 from tenfold.envs.adapter import Environments
-from tenfold.envs.control_tasks import KINDS, MAX_TORQUE, STATES, Lanes, advance, begin, observe, play_all, reset_all
+from tenfold.envs.control_tasks import (
+    KINDS,
+    MAX_TORQUE,
+    STATES,
+    Lanes,
+    advance,
+    begin,
+    observe,
+    play_all,
+    reset_all,
+)
 
 
 class ControlEnvironments(Environments):
@@ -25,8 +35,20 @@ class ControlEnvironments(Environments):
         self.streams = np.array(self.keys, np.uint64)
         self.action = np.zeros(num_envs, np.int64 if kind.actions else np.float64)
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = Lanes(np.array([kind.number, kind.limit]), self.states, self.length, self.episode, self.streams, self.obs,
-                           self.final_obs, self.reward, self.terminated, self.truncated, self.ret, self.last)
+        self.lanes = Lanes(
+            np.array([kind.number, kind.limit]),
+            self.states,
+            self.length,
+            self.episode,
+            self.streams,
+            self.obs,
+            self.final_obs,
+            self.reward,
+            self.terminated,
+            self.truncated,
+            self.ret,
+            self.last,
+        )
         self.given = (self.action, table_of(self.lanes))
         reset_all(kind.number, self.states, self.length, self.episode, self.streams, self.obs)
 
@@ -44,11 +66,17 @@ class ControlEnvironments(Environments):
             raise self.not_finite(-1 - ended)
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"state": self.states.copy(), "length": self.length.copy(), "episode": self.episode.copy(),
-                "ret": self.ret.copy(), "obs": self.obs.copy()}
+        return {
+            "state": self.states.copy(),
+            "length": self.length.copy(),
+            "episode": self.episode.copy(),
+            "ret": self.ret.copy(),
+            "obs": self.obs.copy(),
+        }
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored states do not show the same observations: not an exact resume."""
+        """False where the restored states do not show the same observations: not an exact
+        resume."""
         self.states[:], self.ret[:] = state["state"], state["ret"]
         self.length[:], self.episode[:] = state["length"], state["episode"]
         for row, seen in zip(self.states, self.obs, strict=True):
@@ -57,8 +85,8 @@ class ControlEnvironments(Environments):
 
 
 class ControlEnv(gym.Env[np.ndarray, Any]):
-    """One of the tasks as an ordinary environment. After `reset(seed=s)` it plays the episodes of lane 0 of seed s, one with
-    each further `reset()`."""
+    """One of the tasks as an ordinary environment. After `reset(seed=s)` it plays the episodes of
+    lane 0 of seed s, one with each further `reset()`."""
 
     metadata = {"render_modes": ["rgb_array"]}
 
@@ -73,7 +101,9 @@ class ControlEnv(gym.Env[np.ndarray, Any]):
         self.torque: float | None = None
         self.painter: Any = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.episode += 1
         if seed is not None or self.stream is None:
@@ -85,7 +115,9 @@ class ControlEnv(gym.Env[np.ndarray, Any]):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.kind.actions:
-            assert self.action_space.contains(action), f"{action!r} is not one of the {self.kind.actions} actions"
+            assert self.action_space.contains(action), (
+                f"{action!r} is not one of the {self.kind.actions} actions"
+            )
             reward, terminated = advance(self.kind.number, self.row, int(action))
         else:
             self.torque = float(np.ravel(action)[0])
@@ -102,8 +134,10 @@ class ControlEnv(gym.Env[np.ndarray, Any]):
         if self.painter is None:
             self.painter = gym.make(self.kind.original, render_mode="rgb_array").unwrapped
             self.painter.reset()
-        self.painter.state = self.row[:self.kind.used].copy()
-        self.painter.last_u = None if self.torque is None else min(max(self.torque, -MAX_TORQUE), MAX_TORQUE)
+        self.painter.state = self.row[: self.kind.used].copy()
+        self.painter.last_u = (
+            None if self.torque is None else min(max(self.torque, -MAX_TORQUE), MAX_TORQUE)
+        )
         return self.painter.render()
 
     def close(self) -> None:

@@ -1,7 +1,9 @@
-"""CartPole, Acrobot, MountainCar and Pendulum, compiled: the dynamics, rewards and time limits of Gymnasium's tasks.
+"""CartPole, Acrobot, MountainCar and Pendulum, compiled: the dynamics, rewards and time limits of
+Gymnasium's tasks.
 
-A lane's state is a row of four numbers (unused ones are 0), and the state an episode starts from is a function of its address:
-number j is drawn by (stream of the lane, 4·episode + j). An environment is therefore restored from its row and two counters.
+A lane's state is a row of four numbers (unused ones are 0), and the state an episode starts from is
+a function of its address: number j is drawn by (stream of the lane, 4·episode + j). An environment
+is therefore restored from its row and two counters.
 
 All four stand behind one signature with a `kind`, so that compiled code can step any of them:
 `step_all` for rows of environments, `advance`, `observe` and `begin` for one row.
@@ -29,7 +31,8 @@ HIGHEST_START = np.array([[0.05] * 4, [0.1] * 4, [-0.4, 0, 0, 0], [np.pi, 1, 0, 
 
 @dataclass(frozen=True)
 class Kind:
-    """One of the tasks: its number in the kernels, its time limit, its spaces, and Gymnasium's id for the same task."""
+    """One of the tasks: its number in the kernels, its time limit, its spaces, and Gymnasium's id
+    for the same task."""
 
     number: int
     limit: int
@@ -48,27 +51,58 @@ class Kind:
         return gym.spaces.Box(np.float32(self.low), np.float32(self.high), dtype=np.float32)  # type: ignore[arg-type]
 
     def action_space(self) -> gym.spaces.Discrete | gym.spaces.Box:
-        return gym.spaces.Discrete(self.actions) if self.actions else gym.spaces.Box(-MAX_TORQUE, MAX_TORQUE, (1,), np.float32)
+        return (
+            gym.spaces.Discrete(self.actions)
+            if self.actions
+            else gym.spaces.Box(-MAX_TORQUE, MAX_TORQUE, (1,), np.float32)
+        )
 
 
-# the tasks --------------------------------------------------------------------------------------------------------------
+# the tasks
 
 GRAVITY = 9.8  # of CartPole and Acrobot; the two others have their own
 TRACK, TILT = 2.4, 12 * 2 * np.pi / 360  # CartPole ends beyond these
 POLE_MASS, TOTAL_MASS, HALF_POLE, PUSH, CART_DT = 0.1, 1.1, 0.5, 10.0, 0.02
-LINK_MASS, LINK, LINK_CENTRE, LINK_INERTIA, LINK_DT = 1.0, 1.0, 0.5, 1.0, 0.2  # both links of Acrobot are alike
+# both links of Acrobot are alike
+LINK_MASS, LINK, LINK_CENTRE, LINK_INERTIA, LINK_DT = 1.0, 1.0, 0.5, 1.0, 0.2
 MAX_SPEED_1, MAX_SPEED_2 = 4 * np.pi, 9 * np.pi
 LEFT_WALL, RIGHT_WALL, GOAL, MAX_SPEED, ENGINE, SLOPE = -1.2, 0.6, 0.5, 0.07, 0.001, 0.0025
 MAX_TORQUE, MAX_SPIN, PENDULUM_GRAVITY, PENDULUM_DT = 2.0, 8.0, 10.0, 0.05
 
 KINDS = {
-    "tenfold/CartPole-v1": Kind(CARTPOLE, 500, (-2 * TRACK, -np.inf, -2 * TILT, -np.inf), (2 * TRACK, np.inf, 2 * TILT, np.inf),
-                                2, 4, "CartPole-v1", 50),
-    "tenfold/Acrobot-v1": Kind(ACROBOT, 500, (-1, -1, -1, -1, -MAX_SPEED_1, -MAX_SPEED_2), (1, 1, 1, 1, MAX_SPEED_1, MAX_SPEED_2),
-                               3, 4, "Acrobot-v1", 15),
-    "tenfold/MountainCar-v0": Kind(MOUNTAIN_CAR, 200, (LEFT_WALL, -MAX_SPEED), (RIGHT_WALL, MAX_SPEED),
-                                   3, 2, "MountainCar-v0", 30),
-    "tenfold/Pendulum-v1": Kind(PENDULUM, 200, (-1, -1, -MAX_SPIN), (1, 1, MAX_SPIN), 0, 2, "Pendulum-v1", 30),
+    "tenfold/CartPole-v1": Kind(
+        CARTPOLE,
+        500,
+        (-2 * TRACK, -np.inf, -2 * TILT, -np.inf),
+        (2 * TRACK, np.inf, 2 * TILT, np.inf),
+        2,
+        4,
+        "CartPole-v1",
+        50,
+    ),
+    "tenfold/Acrobot-v1": Kind(
+        ACROBOT,
+        500,
+        (-1, -1, -1, -1, -MAX_SPEED_1, -MAX_SPEED_2),
+        (1, 1, 1, 1, MAX_SPEED_1, MAX_SPEED_2),
+        3,
+        4,
+        "Acrobot-v1",
+        15,
+    ),
+    "tenfold/MountainCar-v0": Kind(
+        MOUNTAIN_CAR,
+        200,
+        (LEFT_WALL, -MAX_SPEED),
+        (RIGHT_WALL, MAX_SPEED),
+        3,
+        2,
+        "MountainCar-v0",
+        30,
+    ),
+    "tenfold/Pendulum-v1": Kind(
+        PENDULUM, 200, (-1, -1, -MAX_SPIN), (1, 1, MAX_SPIN), 0, 2, "Pendulum-v1", 30
+    ),
 }
 
 
@@ -82,13 +116,16 @@ def bounded(x, low, high):
 def cartpole(row, action):
     """Barto, Sutton & Anderson (1983), no friction, by Euler's rule. row: x, ẋ, θ, θ̇.
 
-    a = (F + m_p·l·θ̇²·sin θ) / m,   θ̈ = (g·sin θ − a·cos θ) / (l·(4/3 − m_p·cos²θ / m)),   ẍ = a − m_p·l·θ̈·cos θ / m
+    a = (F + m_p·l·θ̇²·sin θ) / m,   θ̈ = (g·sin θ − a·cos θ) / (l·(4/3 − m_p·cos²θ / m)),   ẍ = a −
+    m_p·l·θ̈·cos θ / m
     """
     x, x_dot, theta, theta_dot = row[0], row[1], row[2], row[3]
     force = PUSH if int(action) == 1 else -PUSH
     cosine, sine = np.cos(theta), np.sin(theta)
     a = (force + POLE_MASS * HALF_POLE * theta_dot**2 * sine) / TOTAL_MASS
-    theta_ddot = (GRAVITY * sine - cosine * a) / (HALF_POLE * (4 / 3 - POLE_MASS * cosine**2 / TOTAL_MASS))
+    theta_ddot = (GRAVITY * sine - cosine * a) / (
+        HALF_POLE * (4 / 3 - POLE_MASS * cosine**2 / TOTAL_MASS)
+    )
     x_ddot = a - POLE_MASS * HALF_POLE * theta_ddot * cosine / TOTAL_MASS
     row[0] = x + CART_DT * x_dot
     row[1] = x_dot + CART_DT * x_ddot
@@ -99,23 +136,38 @@ def cartpole(row, action):
 
 @kernel
 def acrobot_rates(state, torque):
-    """d/dt (θ₁, θ₂, θ̇₁, θ̇₂), as in Sutton & Barto's book; θ₂ is relative to the first link, and 0 hangs down."""
+    """d/dt (θ₁, θ₂, θ̇₁, θ̇₂), as in Sutton & Barto's book; θ₂ is relative to the first link, and 0
+    hangs down."""
     theta1, theta2, dot1, dot2 = state
     coupling = LINK_MASS * LINK * LINK_CENTRE
-    d1 = (LINK_MASS * LINK_CENTRE**2 + LINK_MASS * (LINK**2 + LINK_CENTRE**2 + 2 * LINK * LINK_CENTRE * np.cos(theta2))
-          + LINK_INERTIA + LINK_INERTIA)
+    d1 = (
+        LINK_MASS * LINK_CENTRE**2
+        + LINK_MASS * (LINK**2 + LINK_CENTRE**2 + 2 * LINK * LINK_CENTRE * np.cos(theta2))
+        + LINK_INERTIA
+        + LINK_INERTIA
+    )
     d2 = LINK_MASS * (LINK_CENTRE**2 + LINK * LINK_CENTRE * np.cos(theta2)) + LINK_INERTIA
     phi2 = LINK_MASS * LINK_CENTRE * GRAVITY * np.cos(theta1 + theta2 - np.pi / 2)
-    phi1 = (-coupling * dot2**2 * np.sin(theta2) - 2 * coupling * dot2 * dot1 * np.sin(theta2)
-            + (LINK_MASS * LINK_CENTRE + LINK_MASS * LINK) * GRAVITY * np.cos(theta1 - np.pi / 2) + phi2)
-    ddot2 = ((torque + d2 / d1 * phi1 - coupling * dot1**2 * np.sin(theta2) - phi2)
-             / (LINK_MASS * LINK_CENTRE**2 + LINK_INERTIA - d2**2 / d1))
+    phi1 = (
+        -coupling * dot2**2 * np.sin(theta2)
+        - 2 * coupling * dot2 * dot1 * np.sin(theta2)
+        + (LINK_MASS * LINK_CENTRE + LINK_MASS * LINK) * GRAVITY * np.cos(theta1 - np.pi / 2)
+        + phi2
+    )
+    ddot2 = (torque + d2 / d1 * phi1 - coupling * dot1**2 * np.sin(theta2) - phi2) / (
+        LINK_MASS * LINK_CENTRE**2 + LINK_INERTIA - d2**2 / d1
+    )
     return dot1, dot2, -(d2 * ddot2 + phi1) / d1, ddot2
 
 
 @kernel
 def moved(state, rate, dt):
-    return state[0] + dt * rate[0], state[1] + dt * rate[1], state[2] + dt * rate[2], state[3] + dt * rate[3]
+    return (
+        state[0] + dt * rate[0],
+        state[1] + dt * rate[1],
+        state[2] + dt * rate[2],
+        state[3] + dt * rate[3],
+    )
 
 
 @kernel
@@ -126,7 +178,8 @@ def wrapped(angle):
 
 @kernel
 def acrobot(row, action):
-    """One step of the classical Runge-Kutta rule; ends when the tip is a link's length above the axis. row: θ₁, θ₂, θ̇₁, θ̇₂."""
+    """One step of the classical Runge-Kutta rule; ends when the tip is a link's length above the
+    axis. row: θ₁, θ₂, θ̇₁, θ̇₂."""
     torque = float(int(action) - 1)
     state = (row[0], row[1], row[2], row[3])
     k1 = acrobot_rates(state, torque)
@@ -136,15 +189,21 @@ def acrobot(row, action):
     for j in range(4):
         row[j] = state[j] + LINK_DT / 6 * (k1[j] + 2 * k2[j] + 2 * k3[j] + k4[j])
     row[0], row[1] = wrapped(row[0]), wrapped(row[1])
-    row[2], row[3] = bounded(row[2], -MAX_SPEED_1, MAX_SPEED_1), bounded(row[3], -MAX_SPEED_2, MAX_SPEED_2)
+    row[2], row[3] = (
+        bounded(row[2], -MAX_SPEED_1, MAX_SPEED_1),
+        bounded(row[3], -MAX_SPEED_2, MAX_SPEED_2),
+    )
     up = -np.cos(row[0]) - np.cos(row[0] + row[1]) > 1.0
     return 0.0 if up else -1.0, up
 
 
 @kernel
 def mountain_car(row, action):
-    """Moore (1990): v ← v + 0.001·(a − 1) − 0.0025·cos 3x, then x ← x + v, between two walls. row: x, v."""
-    v = bounded(row[1] + ((int(action) - 1) * ENGINE - SLOPE * np.cos(3 * row[0])), -MAX_SPEED, MAX_SPEED)
+    """Moore (1990): v ← v + 0.001·(a − 1) − 0.0025·cos 3x, then x ← x + v, between two walls. row:
+    x, v."""
+    v = bounded(
+        row[1] + ((int(action) - 1) * ENGINE - SLOPE * np.cos(3 * row[0])), -MAX_SPEED, MAX_SPEED
+    )
     x = bounded(row[0] + v, LEFT_WALL, RIGHT_WALL)
     if x == LEFT_WALL and v < 0:
         v = 0.0
@@ -154,17 +213,22 @@ def mountain_car(row, action):
 
 @kernel
 def pendulum(row, action):
-    """A rod with m = l = 1: θ̈ = (3g / 2)·sin θ + 3u, where 0 stands up. The cost is that of the state before. row: θ, θ̇."""
+    """A rod with m = l = 1: θ̈ = (3g / 2)·sin θ + 3u, where 0 stands up. The cost is that of the
+    state before. row: θ, θ̇."""
     u = bounded(float(action), -MAX_TORQUE, MAX_TORQUE)
     theta, theta_dot = row[0], row[1]
     from_upright = (theta + np.pi) % (2 * np.pi) - np.pi
     cost = from_upright**2 + 0.1 * theta_dot**2 + 0.001 * u**2
-    row[1] = bounded(theta_dot + (3 * PENDULUM_GRAVITY / 2 * np.sin(theta) + 3 * u) * PENDULUM_DT, -MAX_SPIN, MAX_SPIN)
+    row[1] = bounded(
+        theta_dot + (3 * PENDULUM_GRAVITY / 2 * np.sin(theta) + 3 * u) * PENDULUM_DT,
+        -MAX_SPIN,
+        MAX_SPIN,
+    )
     row[0] = theta + row[1] * PENDULUM_DT
     return -cost, False
 
 
-# one row ----------------------------------------------------------------------------------------------------------------
+# one row
 
 
 @kernel
@@ -192,7 +256,12 @@ def observe(kind, row, obs):
     if kind == CARTPOLE:
         obs[0], obs[1], obs[2], obs[3] = row[0], row[1], row[2], row[3]
     elif kind == ACROBOT:
-        obs[0], obs[1], obs[2], obs[3] = np.cos(row[0]), np.sin(row[0]), np.cos(row[1]), np.sin(row[1])
+        obs[0], obs[1], obs[2], obs[3] = (
+            np.cos(row[0]),
+            np.sin(row[0]),
+            np.cos(row[1]),
+            np.sin(row[1]),
+        )
         obs[4], obs[5] = row[2], row[3]
     elif kind == MOUNTAIN_CAR:
         obs[0], obs[1] = row[0], row[1]
@@ -200,7 +269,7 @@ def observe(kind, row, obs):
         obs[0], obs[1], obs[2] = np.cos(row[0]), np.sin(row[0]), row[1]
 
 
-# rows -------------------------------------------------------------------------------------------------------------------
+# rows
 
 
 @kernel
@@ -213,11 +282,26 @@ def reset_all(kind, state, length, episode, streams, obs):
 
 
 @kernel
-def step_all(kind, state, length, episode, streams, limit, action, obs, final_obs, reward, terminated, truncated):
-    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation and obs the next one's first.
+def step_all(
+    kind,
+    state,
+    length,
+    episode,
+    streams,
+    limit,
+    action,
+    obs,
+    final_obs,
+    reward,
+    terminated,
+    truncated,
+):
+    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation
+    and obs the next one's first.
 
-    Returns the number of episodes that ended. A lane i whose observation or reward is not finite stops it at once, before it
-    is reset: the result is then −1 − i, and the lanes after i have not moved.
+    Returns the number of episodes that ended. A lane i whose observation or reward is not finite
+    stops it at once, before it is reset: the result is then −1 − i, and the lanes after i have not
+    moved.
     """
     ended = 0
     for i in range(len(state)):
@@ -242,7 +326,8 @@ def step_all(kind, state, length, episode, streams, limit, action, obs, final_ob
 
 
 class Lanes(NamedTuple):
-    """What a step of all lanes reads and writes, but for the actions, which are whole numbers or real ones."""
+    """What a step of all lanes reads and writes, but for the actions, which are whole numbers or
+    real ones."""
 
     task: I1  # its number and its limit of steps
     state: D2
@@ -268,8 +353,20 @@ def play_all(action, table):
     last = a.last
     for i in range(len(a.state)):
         last[i, 2] = a.length[i] + 1  # which `step_all` forgets where it ends an episode
-    ended = step_all(a.task[0], a.state, a.length, a.episode, a.streams, a.task[1], action, a.obs, a.final_obs, a.reward,
-                     a.terminated, a.truncated)
+    ended = step_all(
+        a.task[0],
+        a.state,
+        a.length,
+        a.episode,
+        a.streams,
+        a.task[1],
+        action,
+        a.obs,
+        a.final_obs,
+        a.reward,
+        a.terminated,
+        a.truncated,
+    )
     row = 0
     for i in range(len(a.state) if ended >= 0 else 0):
         a.ret[i] += a.reward[i]
@@ -280,41 +377,67 @@ def play_all(action, table):
     return ended
 
 
-# the pair: Gymnasium's own environments, one lane at a time ---------------------------------------------------------------
+# the pair: Gymnasium's own environments, one lane at a time
 
 
 def random_lanes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """States from all over each task, the edges where episodes end included, some lanes one step before the time limit."""
+    """States from all over each task, the edges where episodes end included, some lanes one step
+    before the time limit."""
     spread = np.array([[2.5, 2, 0.22, 2], [3.2, 3.2, 12, 28], [0, 0.07, 0, 0], [30, 8, 0, 0]])
     for kind in KINDS.values():
         for lanes in (1, 2, 65):
             state = rng.uniform(-1, 1, (lanes, STATES)) * spread[kind.number]
             if kind.number == MOUNTAIN_CAR:
-                state[:, 0] = rng.uniform(LEFT_WALL - 0.1, RIGHT_WALL, lanes).clip(LEFT_WALL)  # some at the wall
-            action = rng.integers(kind.actions, size=lanes) if kind.actions else rng.uniform(-3, 3, lanes)
+                # some at the wall
+                state[:, 0] = rng.uniform(LEFT_WALL - 0.1, RIGHT_WALL, lanes).clip(LEFT_WALL)
+            action = (
+                rng.integers(kind.actions, size=lanes)
+                if kind.actions
+                else rng.uniform(-3, 3, lanes)
+            )
             length = rng.choice([0, 7, kind.limit - 2, kind.limit - 1], lanes)
-            streams = np.array([key(int(rng.integers(2**62)), Purpose.EPISODE, i) for i in range(lanes)])
+            streams = np.array(
+                [key(int(rng.integers(2**62)), Purpose.EPISODE, i) for i in range(lanes)]
+            )
             episode = rng.integers(1000, size=lanes)
-            yield kind, state, length, episode, streams, action.astype(dtype) if kind.actions else action
+            yield (
+                kind,
+                state,
+                length,
+                episode,
+                streams,
+                action.astype(dtype) if kind.actions else action,
+            )
 
 
-def step_reference(kind: Kind, state: np.ndarray, length: np.ndarray, episode: np.ndarray, streams: np.ndarray,
-                   action: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Gymnasium's environment put into each state, stepped once, and started anew from a drawn state where it ended."""
+def step_reference(
+    kind: Kind,
+    state: np.ndarray,
+    length: np.ndarray,
+    episode: np.ndarray,
+    streams: np.ndarray,
+    action: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Gymnasium's environment put into each state, stepped once, and started anew from a drawn
+    state where it ended."""
     obs, final_obs = np.zeros((2, len(state), kind.obs_size), np.float32)
     reward, (terminated, truncated) = np.zeros(len(state)), np.zeros((2, len(state)), np.bool_)
     env: Any = gym.make(kind.original).unwrapped
     for i in range(len(state)):
         env.reset()
-        env.state = state[i, :kind.used]
-        seen, reward[i], terminated[i], _, _ = env.step(int(action[i]) if kind.actions else action[i:i + 1])
-        state[i, :kind.used] = env.state
+        env.state = state[i, : kind.used]
+        seen, reward[i], terminated[i], _, _ = env.step(
+            int(action[i]) if kind.actions else action[i : i + 1]
+        )
+        state[i, : kind.used] = env.state
         truncated[i] = length[i] + 1 >= kind.limit
         if terminated[i] or truncated[i]:
             final_obs[i] = seen
             episode[i] += 1
             low, high = LOWEST_START[kind.number], HIGHEST_START[kind.number]
-            state[i] = low + (high - low) * uniform_reference(streams[i], STATES * episode[i] + np.arange(STATES))
+            state[i] = low + (high - low) * uniform_reference(
+                streams[i], STATES * episode[i] + np.arange(STATES)
+            )
             seen = seen_by_gymnasium(kind, env, state[i])
         obs[i] = seen
     length[:] = np.where(terminated | truncated, 0, length + 1)
@@ -322,16 +445,42 @@ def step_reference(kind: Kind, state: np.ndarray, length: np.ndarray, episode: n
 
 
 def seen_by_gymnasium(kind: Kind, env: Any, state: np.ndarray) -> np.ndarray:
-    env.state = state[:kind.used]
+    env.state = state[: kind.used]
     look = getattr(env, "_get_ob", None) or getattr(env, "_get_obs", None)
     return look() if look else np.float32(env.state)  # type: ignore[return-value]
 
 
-@pair(step_reference, random_lanes, rtol=1e-6, atol=1e-6, dtypes=("int64", "float64"), name="envs.control.step_all")
-def step_once(kind: Kind, state: np.ndarray, length: np.ndarray, episode: np.ndarray, streams: np.ndarray,
-              action: np.ndarray) -> tuple[np.ndarray, ...]:
+@pair(
+    step_reference,
+    random_lanes,
+    rtol=1e-6,
+    atol=1e-6,
+    dtypes=("int64", "float64"),
+    name="envs.control.step_all",
+)
+def step_once(
+    kind: Kind,
+    state: np.ndarray,
+    length: np.ndarray,
+    episode: np.ndarray,
+    streams: np.ndarray,
+    action: np.ndarray,
+) -> tuple[np.ndarray, ...]:
     """`step_all` with fresh arrays for its results."""
     obs, final_obs = np.zeros((2, len(state), kind.obs_size), np.float32)
     reward, (terminated, truncated) = np.zeros(len(state)), np.zeros((2, len(state)), np.bool_)
-    step_all(kind.number, state, length, episode, streams, kind.limit, action, obs, final_obs, reward, terminated, truncated)
+    step_all(
+        kind.number,
+        state,
+        length,
+        episode,
+        streams,
+        kind.limit,
+        action,
+        obs,
+        final_obs,
+        reward,
+        terminated,
+        truncated,
+    )
     return obs, final_obs, reward, terminated, truncated, state, length, episode

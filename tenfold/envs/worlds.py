@@ -1,8 +1,9 @@
 """Worlds with several agents as lanes, agent by agent: lane = agent · worlds + world.
 
-What a single agent's environment is to the rest of the code, a lane is here; `finished` has one Episode for each world that
-ended, with the mean of its agents' returns and every agent's own. Lanes of agents that have left a world before its end, or have
-not yet come, are `skipped` until the world begins again.
+What a single agent's environment is to the rest of the code, a lane is here; `finished` has one
+Episode for each world that ended, with the mean of its agents' returns and every agent's own. Lanes
+of agents that have left a world before its end, or have not yet come, are `skipped` until the world
+begins again.
 """
 
 import importlib
@@ -53,7 +54,12 @@ class Worlds(Environments):
 
     def raised(self, i: int, what: str, error: Exception) -> EnvironmentFault:
         """Of world i as a whole, whoever of its agents it was."""
-        return fault_of(f"{self.name}, world {self.first + i}, episode {self.episode[i]}, step {self.length[i]}", what, error)
+        return fault_of(
+            f"{self.name}, world {self.first + i}, episode {self.episode[i]}, step "
+            f"{self.length[i]}",
+            what,
+            error,
+        )
 
 
 def make_worlds(name: str, worlds: int, seed: int, policy: bool = False, first: int = 0) -> Worlds:
@@ -63,12 +69,16 @@ def make_worlds(name: str, worlds: int, seed: int, policy: bool = False, first: 
 
 
 class TreasureWorlds(Worlds):
-    """All agents of all gridworlds in one kernel call a turn. World i plays the epochs of the stream
-    (seed, EPISODE, first + i)."""
+    """All agents of all gridworlds in one kernel call a turn. World i plays the epochs of the
+    stream (seed, EPISODE, first + i)."""
 
-    def __init__(self, name: str, worlds: int, seed: int, first: int = 0, rules: Rules | None = None) -> None:
+    def __init__(
+        self, name: str, worlds: int, seed: int, first: int = 0, rules: Rules | None = None
+    ) -> None:
         self.rules = rules = rules or rules_of(name)
-        super().__init__(name, worlds, seed, rules.observation_space(), rules.action_space(), first, rules.agents)
+        super().__init__(
+            name, worlds, seed, rules.observation_space(), rules.action_space(), first, rules.agents
+        )
         self.rule, self.template, self.value, self.gaps, self.shares = rules.tables()
         self.boards = np.zeros((worlds, *self.template.shape), np.int8)
         self.at = np.zeros((worlds, rules.agents, 2), np.int64)  # row and column of each agent
@@ -77,16 +87,52 @@ class TreasureWorlds(Worlds):
         self.action = np.zeros(self.num_envs, np.int64)
         self.streams = np.array(self.keys, np.uint64)
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (self.action, self.rule, self.template, self.value, self.gaps, self.shares, self.boards, self.at,
-                      self.length, self.episode, self.streams, self.obs, self.final_obs, self.reward, self.truncated, self.ret,
-                      self.last_ret, np.zeros(rules.agents, np.int64))
-        begin_all(self.rule, self.template, self.gaps, self.shares, self.boards, self.at, self.episode, self.streams, self.obs)
+        self.lanes = (
+            self.action,
+            self.rule,
+            self.template,
+            self.value,
+            self.gaps,
+            self.shares,
+            self.boards,
+            self.at,
+            self.length,
+            self.episode,
+            self.streams,
+            self.obs,
+            self.final_obs,
+            self.reward,
+            self.truncated,
+            self.ret,
+            self.last_ret,
+            np.zeros(rules.agents, np.int64),
+        )
+        begin_all(
+            self.rule,
+            self.template,
+            self.gaps,
+            self.shares,
+            self.boards,
+            self.at,
+            self.episode,
+            self.streams,
+            self.obs,
+        )
 
     def begin(self, w: int) -> None:
         lanes, one = slice(w, None, self.worlds), slice(w, w + 1)
         first = np.zeros((self.agents, *self.obs.shape[1:]), self.obs.dtype)
-        begin_all(self.rule, self.template, self.gaps, self.shares, self.boards[one], self.at[one], self.episode[one],
-                  self.streams[one], first)
+        begin_all(
+            self.rule,
+            self.template,
+            self.gaps,
+            self.shares,
+            self.boards[one],
+            self.at[one],
+            self.episode[one],
+            self.streams[one],
+            first,
+        )
         self.obs[lanes], self.ret[lanes], self.length[w] = first, 0.0, 0
 
     def step(self, actions: np.ndarray) -> None:
@@ -99,23 +145,36 @@ class TreasureWorlds(Worlds):
         """Notes what `play_all` said of the last step."""
         if ended < 0:
             lane = -1 - ended
-            raise EnvironmentFault(f"{self.place(lane, later=1)}: {self.action[lane]} is no action; they are "
-                                   f"{', '.join(f'{i} {what}' for i, what in enumerate(ACTIONS))}.")
+            raise EnvironmentFault(
+                f"{self.place(lane, later=1)}: {self.action[lane]} is no action; they are "
+                f"{', '.join(f'{i} {what}' for i, what in enumerate(ACTIONS))}."
+            )
         if ended:
             returns = self.last_ret.reshape(self.agents, -1)
-            self.finished = [Episode(w, float(returns[:, w].mean()), self.rules.turns, tuple(returns[:, w].tolist()))
-                             for w in np.flatnonzero(self.truncated[:self.worlds]).tolist()]
+            self.finished = [
+                Episode(
+                    w, float(returns[:, w].mean()), self.rules.turns, tuple(returns[:, w].tolist())
+                )
+                for w in np.flatnonzero(self.truncated[: self.worlds]).tolist()
+            ]
 
     def see_again(self) -> None:
         """Observations of the present boards."""
         observe_all(self.rules.radius, self.boards, self.at, self.obs)
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"boards": self.boards.copy(), "at": self.at.copy(), "length": self.length.copy(), "episode": self.episode.copy(),
-                "ret": self.ret.copy(), "obs": self.obs.copy()}
+        return {
+            "boards": self.boards.copy(),
+            "at": self.at.copy(),
+            "length": self.length.copy(),
+            "episode": self.episode.copy(),
+            "ret": self.ret.copy(),
+            "obs": self.obs.copy(),
+        }
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored boards do not show the same observations: not an exact resume."""
+        """False where the restored boards do not show the same observations: not an exact
+        resume."""
         for name in ("boards", "at", "length", "episode", "ret"):
             getattr(self, name)[:] = state[name]
         self.see_again()
@@ -123,10 +182,12 @@ class TreasureWorlds(Worlds):
 
 
 def make_parallel(name: str) -> Any:
-    """A PettingZoo environment with the parallel API: `pettingzoo/mpe2.simple_spread_v3(N=3)` calls that module's `parallel_env`,
-    `pettingzoo/module:Name` something else in it; a gridworld's name gives its own class."""
+    """A PettingZoo environment with the parallel API: `pettingzoo/mpe2.simple_spread_v3(N=3)` calls
+    that module's `parallel_env`, `pettingzoo/module:Name` something else in it; a gridworld's name
+    gives its own class."""
     if is_gridworld(name):
         from tenfold.domains.treasure.api import TreasureHunt
+
         return TreasureHunt(name)
     ident, arguments = split_name(name)
     module, _, maker = ident.removeprefix(PREFIX).partition(":")
@@ -138,8 +199,11 @@ def make_parallel(name: str) -> Any:
                 raise
             raise EnvironmentFault(f"{name} cannot be made: {near_modules(module)}") from None
         if not hasattr(home, maker or "parallel_env"):
-            raise EnvironmentFault(f"{name} cannot be made: the module {module} has no {maker or 'parallel_env'}; write "
-                                   "pettingzoo/module, or pettingzoo/module:name_of_a_class.")
+            raise EnvironmentFault(
+                f"{name} cannot be made: the module {module} has no {maker or 'parallel_env'}; "
+                "write "
+                "pettingzoo/module, or pettingzoo/module:name_of_a_class."
+            )
         return getattr(home, maker or "parallel_env")(**arguments)
 
 
@@ -155,27 +219,44 @@ def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """The spaces that all agents share; unequal ones are refused."""
     agents = getattr(env, "possible_agents", None)
     if not agents:
-        raise EnvironmentFault(f"{name} does not say who its agents may be: it needs a list `possible_agents`.")
+        raise EnvironmentFault(
+            f"{name} does not say who its agents may be: it needs a list `possible_agents`."
+        )
     spaces = {agent: (env.observation_space(agent), env.action_space(agent)) for agent in agents}
     for agent, (seen, actions) in spaces.items():
-        for own, common, what in ((seen, spaces[agents[0]][0], "observations"), (actions, spaces[agents[0]][1], "actions")):
+        for own, common, what in (
+            (seen, spaces[agents[0]][0], "observations"),
+            (actions, spaces[agents[0]][1], "actions"),
+        ):
             if own != common:
-                raise EnvironmentFault(f"{name}: {agents[0]} has {what} {common} and {agent} {own}; agents that share lanes need "
-                                       "equal spaces: pad them, for example with supersuit.")
+                raise EnvironmentFault(
+                    f"{name}: {agents[0]} has {what} {common} and {agent} {own}; agents that "
+                    "share lanes need "
+                    "equal spaces: pad them, for example with supersuit."
+                )
     return spaces[agents[0]]
 
 
 class ParallelWorlds(Worlds):
     """Our loop over PettingZoo environments with the parallel API."""
 
-    def __init__(self, name: str, worlds: int, seed: int, policy: bool = False, first: int = 0) -> None:
+    def __init__(
+        self, name: str, worlds: int, seed: int, policy: bool = False, first: int = 0
+    ) -> None:
         """`policy`: actions may be of any kind, and masks are read."""
         self.envs = [make_parallel(name) for _ in range(worlds)]
         seen, actions = common_spaces(self.envs[0], name)
         self.masks = MaskReader(seen, policy_actions(actions, name)) if policy else None
         self.names = list(self.envs[0].possible_agents)
-        super().__init__(name, worlds, seed, self.masks.observation_space if self.masks else seen, actions, first,
-                         len(self.names))
+        super().__init__(
+            name,
+            worlds,
+            seed,
+            self.masks.observation_space if self.masks else seen,
+            actions,
+            first,
+            len(self.names),
+        )
         self.lane = {agent: a * worlds for a, agent in enumerate(self.names)}  # of its first world
         self.masked: bool | None = None
         self.shape = (self.masks.observation_space if self.masks else seen).shape or ()
@@ -184,7 +265,8 @@ class ParallelWorlds(Worlds):
         if self.masks and self.decode:
             shape, dtype = (self.masks.actions.numbers,), np.dtype(np.float64)
         self.discrete = isinstance(actions, gym.spaces.Discrete)
-        self.actions = np.zeros((worlds, 1024, self.agents, *shape), dtype)  # of the current episodes; grows by doubling
+        # of the current episodes; grows by doubling
+        self.actions = np.zeros((worlds, 1024, self.agents, *shape), dtype)
         self.alive: list[list[str]] = [[] for _ in range(worlds)]  # who acts in the next step
         for w in range(worlds):
             self.begin(w)
@@ -206,7 +288,9 @@ class ParallelWorlds(Worlds):
         """Writes what an agent sees, and its mask, into its lane."""
         lane = self.lane_of(w, agent)
         if agent not in observations:
-            raise EnvironmentFault(f"{self.place(lane)}: there is no observation for {agent}, which is there.")
+            raise EnvironmentFault(
+                f"{self.place(lane)}: there is no observation for {agent}, which is there."
+            )
         seen = observations[agent]
         if self.layout.direct:
             self.check_shape(lane, seen, self.shape)
@@ -214,26 +298,38 @@ class ParallelWorlds(Worlds):
         if self.fallible and not np.isfinite(self.obs[lane]).all():
             raise self.not_finite(lane)
         if not self.masks:
-            self.unread_mask = self.unread_mask or offers_mask(seen) or offers_mask(infos.get(agent))
+            self.unread_mask = (
+                self.unread_mask or offers_mask(seen) or offers_mask(infos.get(agent))
+            )
         else:
             found = self.masks.read(seen, infos.get(agent) or {}, self.name)
             if self.masked is None:  # the very first observation decides
                 self.masked = found is not None
-                self.mask = np.ones((self.num_envs, self.masks.actions.options), np.bool_) if self.masked else None
+                self.mask = (
+                    np.ones((self.num_envs, self.masks.actions.options), np.bool_)
+                    if self.masked
+                    else None
+                )
             if self.masked != (found is not None):
-                raise EnvironmentFault(f"{self.place(lane)}: {agent} gives an action mask with some observations and none with "
-                                       "others: give it with every reset and every step.")
+                raise EnvironmentFault(
+                    f"{self.place(lane)}: {agent} gives an action mask with some observations and "
+                    "none with "
+                    "others: give it with every reset and every step."
+                )
             if self.mask is not None:
                 self.mask[lane] = found
 
     def lane_of(self, w: int, agent: str) -> int:
         if agent not in self.lane:
-            raise EnvironmentFault(f"{self.name}, world {self.first + w}: {agent} is none of the possible agents "
-                                   f"{', '.join(self.names)}.")
+            raise EnvironmentFault(
+                f"{self.name}, world {self.first + w}: {agent} is none of the possible agents "
+                f"{', '.join(self.names)}."
+            )
         return self.lane[agent] + w
 
     def step(self, actions: np.ndarray) -> None:
-        """One step of every world with actions [B], in the environment's own numbers; those of skipped lanes are not used."""
+        """One step of every world with actions [B], in the environment's own numbers; those of
+        skipped lanes are not used."""
         self.finished = []
         self.terminated[:] = self.truncated[:] = False
         self.skipped[:] = True
@@ -244,8 +340,10 @@ class ParallelWorlds(Worlds):
                 self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
             self.actions[w, self.length[w]] = by_world[:, w]
             if self.advance(w):
-                each = self.ret[w::self.worlds]
-                self.finished.append(Episode(w, sum(each) / self.agents, self.length[w], tuple(each)))
+                each = self.ret[w :: self.worlds]
+                self.finished.append(
+                    Episode(w, sum(each) / self.agents, self.length[w], tuple(each))
+                )
                 self.episode[w] += 1
                 self.begin(w)
 
@@ -255,7 +353,9 @@ class ParallelWorlds(Worlds):
         acting, chosen = self.alive[w], {}
         for agent in acting:
             own = taken[self.lane[agent] // self.worlds]
-            chosen[agent] = self.decode(own) if self.decode else own.item() if self.discrete else own.copy()
+            chosen[agent] = (
+                self.decode(own) if self.decode else own.item() if self.discrete else own.copy()
+            )
         try:
             observations, rewards, terminations, truncations, infos = env.step(chosen)
         except UserError:
@@ -267,7 +367,10 @@ class ParallelWorlds(Worlds):
         for agent in acting:
             lane = self.lane_of(w, agent)
             if agent not in rewards or agent not in terminations or agent not in truncations:
-                raise EnvironmentFault(f"{self.place(lane)}: {agent} acted, and the step says nothing of its reward or its end.")
+                raise EnvironmentFault(
+                    f"{self.place(lane)}: {agent} acted, and the step says nothing of its reward "
+                    "or its end."
+                )
             self.skipped[lane] = False
             self.reward[lane] = reward = float(rewards[agent])
             if not math.isfinite(reward):
@@ -282,7 +385,9 @@ class ParallelWorlds(Worlds):
             elif agent in there:
                 self.alive[w].append(agent)
             else:
-                raise EnvironmentFault(f"{self.place(lane)}: {agent} is gone, neither terminated nor truncated.")
+                raise EnvironmentFault(
+                    f"{self.place(lane)}: {agent} is gone, neither terminated nor truncated."
+                )
         for agent in env.agents:  # who comes only now acts from the next step on
             if agent not in acting:
                 self.see(w, agent, observations, infos)
@@ -291,21 +396,33 @@ class ParallelWorlds(Worlds):
 
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` needs: which episode each world is in, and the actions taken in it."""
-        return {"episode": np.array(self.episode), "length": np.array(self.length),
-                "actions": taken_since(self.actions, self.length), "obs": self.obs.copy()}
+        return {
+            "episode": np.array(self.episode),
+            "length": np.array(self.length),
+            "actions": taken_since(self.actions, self.length),
+            "obs": self.obs.copy(),
+        }
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """Replays the current episodes. False where that did not lead to the same observations: not an exact resume."""
+        """Replays the current episodes. False where that did not lead to the same observations: not
+        an exact resume."""
         self.episode = state["episode"].tolist()
         if self.actions.shape[1] < state["actions"].shape[1]:
-            self.actions = np.zeros_like(self.actions, shape=(self.worlds, *state["actions"].shape[1:]))
+            self.actions = np.zeros_like(
+                self.actions, shape=(self.worlds, *state["actions"].shape[1:])
+            )
         for w in range(self.worlds):
-            # lanes of agents that are no longer there show the last they saw, of an episode that may not be played again
-            self.obs[w::self.worlds] = state["obs"][w::self.worlds]
+            # lanes of agents that are no longer there show the last they saw, of an episode that
+            # may not be played again
+            self.obs[w :: self.worlds] = state["obs"][w :: self.worlds]
             self.begin(w)
             steps = int(state["length"][w])
             taken = state["actions"][w, :steps]
-            require_possible(taken.reshape(-1, *taken.shape[2:]), self.envs[w].action_space(self.names[0]), self.place(w))
+            require_possible(
+                taken.reshape(-1, *taken.shape[2:]),
+                self.envs[w].action_space(self.names[0]),
+                self.place(w),
+            )
             self.actions[w, :steps] = taken
             for _ in range(steps):
                 if self.advance(w):

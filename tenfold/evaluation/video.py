@@ -20,13 +20,19 @@ from tenfold.runs.files import for_writing
 PALETTE = 256  # colours of a GIF: a frame that has no more of them keeps every one
 
 
-def film(env_name: str, agent: Agent, policy: Policy, seed: int, path: Path, limit: int = 3_000) -> int:
-    """One episode (at most `limit` steps) as a GIF or MP4, without a screen. Returns its number of frames."""
+def film(
+    env_name: str, agent: Agent, policy: Policy, seed: int, path: Path, limit: int = 3_000
+) -> int:
+    """One episode (at most `limit` steps) as a GIF or MP4, without a screen. Returns its number of
+    frames."""
     if path.suffix not in (".gif", ".mp4"):
         raise UserError(f"--video {path}: the file must end in .gif or .mp4.")
     for_writing(path, "--video")
-    frames, rate = (film_world if is_multiagent(env_name) else film_env)(env_name, agent, policy, seed, limit)
-    beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")  # a film that is there stays until the new one is whole
+    frames, rate = (film_world if is_multiagent(env_name) else film_env)(
+        env_name, agent, policy, seed, limit
+    )
+    # a film that is there stays until the new one is whole
+    beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         (write_gif if path.suffix == ".gif" else write_mp4)(beside, frames, rate)
         beside.replace(path)
@@ -37,9 +43,12 @@ def film(env_name: str, agent: Agent, policy: Policy, seed: int, path: Path, lim
     return len(frames)
 
 
-def film_env(env_name: str, agent: Agent, policy: Policy, seed: int, limit: int) -> tuple[list[np.ndarray], int]:
+def film_env(
+    env_name: str, agent: Agent, policy: Policy, seed: int, limit: int
+) -> tuple[list[np.ndarray], int]:
     """Pictures of an episode, and how many a second."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame then asks for neither screen nor sound card
+    # pygame then asks for neither screen nor sound card
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     if sys.platform == "linux":
         os.environ.setdefault("MUJOCO_GL", "egl")  # its default opens a window
@@ -56,7 +65,9 @@ def film_env(env_name: str, agent: Agent, policy: Policy, seed: int, limit: int)
         return frames, int(env.metadata.get("render_fps") or 30)
 
 
-def film_world(env_name: str, agent: Agent, policy: Policy, seed: int, limit: int) -> tuple[list[np.ndarray], int]:
+def film_world(
+    env_name: str, agent: Agent, policy: Policy, seed: int, limit: int
+) -> tuple[list[np.ndarray], int]:
     """The same for a world with several agents."""
     own = episode_seeds(seed, Purpose.EVALUATE, 1)[0]
     with closing(make_worlds(env_name, 1, own, isinstance(agent, PPOAgent))) as envs:
@@ -75,6 +86,7 @@ def film_world(env_name: str, agent: Agent, policy: Policy, seed: int, limit: in
 def world_picture(envs: Worlds) -> np.ndarray:
     if isinstance(envs, TreasureWorlds):
         from tenfold.domains.treasure.view import picture
+
         return picture(envs.rules, envs.boards[0], envs.at[0])
     assert isinstance(envs, ParallelWorlds)
     envs.envs[0].unwrapped.render_mode = "rgb_array"
@@ -86,8 +98,15 @@ def frame_of(env: Any, name: str) -> np.ndarray:
         frame = env.render()
     except Exception as error:  # Gymnasium wraps a missing pygame in errors of several kinds
         reason = " ".join(str(error).split())
-        advice = "pip install 'tenfold[video]'" if "pygame" in reason else "it has no render mode rgb_array that works"
-        raise UserError(f"{name} cannot be drawn ({type(error).__name__}{': ' if reason else ''}{reason}): {advice}.") from None
+        advice = (
+            "pip install 'tenfold[video]'"
+            if "pygame" in reason
+            else "it has no render mode rgb_array that works"
+        )
+        raise UserError(
+            f"{name} cannot be drawn ({type(error).__name__}{': ' if reason else ''}{reason}): "
+            f"{advice}."
+        ) from None
     if not isinstance(frame, np.ndarray) or frame.ndim != 3:
         raise UserError(f"{name} cannot be drawn: it gives no image in render mode rgb_array.")
     return frame
@@ -95,15 +114,21 @@ def frame_of(env: Any, name: str) -> np.ndarray:
 
 def write_gif(path: Path, frames: list[np.ndarray], rate: int) -> None:
     from PIL import Image
+
     images = [Image.fromarray(frame).quantize(PALETTE) for frame in frames]
-    images[0].save(path, save_all=True, append_images=images[1:], duration=max(1000 // rate, 20), loop=0)
+    images[0].save(
+        path, save_all=True, append_images=images[1:], duration=max(1000 // rate, 20), loop=0
+    )
 
 
 def write_mp4(path: Path, frames: list[np.ndarray], rate: int) -> None:
     try:
         import imageio_ffmpeg
     except ModuleNotFoundError:
-        raise UserError("MP4 needs imageio-ffmpeg: pip install 'tenfold[video]', or give a name that ends in .gif.") from None
+        raise UserError(
+            "MP4 needs imageio-ffmpeg: pip install 'tenfold[video]', or give a name that ends in "
+            ".gif."
+        ) from None
     height, width = (side // 2 * 2 for side in frames[0].shape[:2])  # the codec takes even sides
     writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=rate, macro_block_size=2)
     writer.send(None)

@@ -1,4 +1,5 @@
-"""The action distribution of RLlib's new API stack for many masked heads: one pass over all of them."""
+"""The action distribution of RLlib's new API stack for many masked heads: one pass over all of
+them."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -15,23 +16,33 @@ from tenfold.ops.normalise import Normalised, normalise
 
 
 def sizes_of(space: Any) -> tuple[int, ...]:
-    if not isinstance(space, gym.spaces.MultiDiscrete) or space.nvec.ndim != 1 or np.any(space.start):
-        raise ValueError(f"MultiHeadActionMaskRLModule needs MultiDiscrete actions of one dimension that start at 0, not {space} "
-                         "(a single head is MultiDiscrete([n]))")
+    if (
+        not isinstance(space, gym.spaces.MultiDiscrete)
+        or space.nvec.ndim != 1
+        or np.any(space.start)
+    ):
+        raise ValueError(
+            "MultiHeadActionMaskRLModule needs MultiDiscrete actions of one dimension that start "
+            f"at 0, not {space} "
+            "(a single head is MultiDiscrete([n]))"
+        )
     return tuple(int(n) for n in space.nvec)
 
 
 @cache
 def heads_of(sizes: tuple[int, ...], device: torch.device) -> MaskedHeads:
-    """Constants only. The module has looked at logits and masks before; actions are looked at where no device has to wait."""
+    """Constants only. The module has looked at logits and masks before; actions are looked at where
+    no device has to wait."""
     return MaskedHeads(sizes, "absent", check=device.type == "cpu").to(device)
 
 
 class MaskedMultiCategorical(Distribution):
-    """Independent categorical heads of any sizes, forbidden options at the finite minimum of the logits' dtype.
+    """Independent categorical heads of any sizes, forbidden options at the finite minimum of the
+    logits' dtype.
 
-    RLlib makes it by `from_logits(logits, input_lens=sizes)`. No method loops over heads. A head with no option left is a
-    certain choice of its first one: log-probability, entropy and divergence 0.
+    RLlib makes it by `from_logits(logits, input_lens=sizes)`. No method loops over heads. A head
+    with no option left is a certain choice of its first one: log-probability, entropy and
+    divergence 0.
     """
 
     def __init__(self, logits: torch.Tensor, heads: MaskedHeads) -> None:
@@ -40,16 +51,31 @@ class MaskedMultiCategorical(Distribution):
         self.known: Normalised | None = None
 
     @classmethod
-    def from_logits(cls, logits: Any, *, input_lens: Sequence[int], temperatures: Sequence[float] | None = None,
-                    **kwargs: Any) -> "MaskedMultiCategorical":
-        """`logits` (..., Σ input_lens); `temperatures`, one for each head, divide the allowed logits."""
+    def from_logits(
+        cls,
+        logits: Any,
+        *,
+        input_lens: Sequence[int],
+        temperatures: Sequence[float] | None = None,
+        **kwargs: Any,
+    ) -> "MaskedMultiCategorical":
+        """`logits` (..., Σ input_lens); `temperatures`, one for each head, divide the allowed
+        logits."""
         heads = heads_of(tuple(input_lens), logits.device)
         if logits.shape[-1] != heads.options:
-            raise ValueError(f"input_lens {list(input_lens)} ask for rows of {heads.options} logits, not {logits.shape[-1]}")
+            raise ValueError(
+                f"input_lens {list(input_lens)} ask for rows of {heads.options} logits, not "
+                f"{logits.shape[-1]}"
+            )
         if temperatures:
             if len(temperatures) != heads.count or min(temperatures) <= 0:
-                raise ValueError(f"temperatures must be {heads.count} numbers above 0, one a head; they are {temperatures}")
-            warm = torch.tensor(temperatures, dtype=logits.dtype, device=logits.device).index_select(0, heads.component)
+                raise ValueError(
+                    f"temperatures must be {heads.count} numbers above 0, one a head; they are "
+                    f"{temperatures}"
+                )
+            warm = torch.tensor(
+                temperatures, dtype=logits.dtype, device=logits.device
+            ).index_select(0, heads.component)
             low = torch.finfo(logits.dtype).min
             logits = torch.where(logits > low, logits / warm, low)
         return cls(logits, heads)
@@ -72,24 +98,34 @@ class MaskedMultiCategorical(Distribution):
 
     def normalise_compiled(self) -> Normalised:
         shape = self.logits.shape
-        found = normalise(self.logits.reshape(-1, self.heads.options).contiguous(), self.heads.tables.offsets)
-        return Normalised(found.log_prob.view(shape), found.prob.view(shape), found.entropy.view(shape[:-1]))
+        found = normalise(
+            self.logits.reshape(-1, self.heads.options).contiguous(), self.heads.tables.offsets
+        )
+        return Normalised(
+            found.log_prob.view(shape), found.prob.view(shape), found.entropy.view(shape[:-1])
+        )
 
     @property
     def allowed(self) -> torch.Tensor:
         return self.logits > torch.finfo(self.logits.dtype).min
 
-    def sample(self, *, sample_shape: Sequence[int] | None = None, return_logp: bool = False, **kwargs: Any) -> Any:
-        """Actions (*sample_shape, ..., heads), int64, from torch's generator; with `return_logp` also their log-probability."""
+    def sample(
+        self, *, sample_shape: Sequence[int] | None = None, return_logp: bool = False, **kwargs: Any
+    ) -> Any:
+        """Actions (*sample_shape, ..., heads), int64, from torch's generator; with `return_logp`
+        also their log-probability."""
         logits, shape = self.logits.detach(), (*(sample_shape or ()), *self.logits.shape)
         actions = self.heads.sample(logits.expand(shape), self.allowed.expand(shape))
         return (actions, self.logp(actions)) if return_logp else actions
 
-    def rsample(self, *, sample_shape: Sequence[int] | None = None, return_logp: bool = False, **kwargs: Any) -> Any:
+    def rsample(
+        self, *, sample_shape: Sequence[int] | None = None, return_logp: bool = False, **kwargs: Any
+    ) -> Any:
         raise NotImplementedError("discrete actions have no reparametrised sample: use `sample`")
 
     def logp(self, value: Any, **kwargs: Any) -> torch.Tensor:
-        """Of the whole action, (...): the sum over heads. That of a forbidden action is the finite minimum."""
+        """Of the whole action, (...): the sum over heads. That of a forbidden action is the finite
+        minimum."""
         value = value.long()
         self.heads.check_actions(value)
         log_prob = self.normalised.log_prob.expand(*value.shape[:-1], -1)
@@ -101,7 +137,10 @@ class MaskedMultiCategorical(Distribution):
     def kl(self, other: Distribution, **kwargs: Any) -> torch.Tensor:
         """KL(self ‖ other), the same options forbidden in both."""
         if not isinstance(other, MaskedMultiCategorical):
-            raise TypeError(f"the divergence to a {type(other).__name__} is not known: both must be MaskedMultiCategorical")
+            raise TypeError(
+                f"the divergence to a {type(other).__name__} is not known: both must be "
+                "MaskedMultiCategorical"
+            )
         own = self.normalised
         return (own.prob * (own.log_prob - other.normalised.log_prob)).sum(-1)
 

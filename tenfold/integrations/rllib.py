@@ -1,8 +1,9 @@
 """Ray RLlib, new API stack: PPO and its relatives with many masked action heads.
 
-`MultiHeadActionMaskRLModule` is a TorchRLModule for MultiDiscrete actions and observations {"observations", "action_mask"};
-`MaskedMultiCategorical` is its action distribution; `CriticPPOTorchLearner` also trains its critic Q(s, a). All heads are one
-output matrix and one pass: the equations are those of tenfold.ops.heads, and so are the checks.
+`MultiHeadActionMaskRLModule` is a TorchRLModule for MultiDiscrete actions and observations
+{"observations", "action_mask"}; `MaskedMultiCategorical` is its action distribution;
+`CriticPPOTorchLearner` also trains its critic Q(s, a). All heads are one output matrix and one
+pass: the equations are those of tenfold.ops.heads, and so are the checks.
 """
 
 import re
@@ -32,34 +33,44 @@ from tenfold.ops.acting import act_on_logits, act_on_observations
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.mlp import ACTIVATIONS, FUNCTIONS, parameter_count
 
-__all__ = ["CriticPPOTorchLearner", "HeadsModel", "MaskedMultiCategorical", "MultiHeadActionMaskRLModule"]
+__all__ = [
+    "CriticPPOTorchLearner",
+    "HeadsModel",
+    "MaskedMultiCategorical",
+    "MultiHeadActionMaskRLModule",
+]
 
 Batch = dict[str, Any]
 Width = Annotated[int, Limits(1)]
-# RLlib's own keys that are read as ours, and those that RLlib adds by itself and that change nothing here
+# RLlib's own keys that are read as ours, and those that RLlib adds by itself and that change
+# nothing here
 RENAMED = {"fcnet_hiddens": "hidden", "fcnet_activation": "activation"}
 IGNORED = {"vf_share_layers", "max_seq_len"}
 WIDE_INTEGERS = (torch.int16, torch.int32, torch.int64)
-# rows × inputs × outputs of the widest layer up to which OpenBLAS keeps to one thread, and the compiled pass beats torch's
+# rows × inputs × outputs of the widest layer up to which OpenBLAS keeps to one thread, and the
+# compiled pass beats torch's
 COMPILED_PRODUCT = 1 << 18
 
 
 @dataclass(frozen=True)
 class HeadsModel(Config):
-    """The `model_config` of the module. RLlib's fcnet_hiddens and fcnet_activation are understood as well."""
+    """The `model_config` of the module. RLlib's fcnet_hiddens and fcnet_activation are understood
+    as well."""
 
     hidden: tuple[Width, ...] = (64, 64)
     """widths of the trunk that policy, value and critic share"""
     activation: Literal["tanh", "relu", "elu"] = "tanh"
     """of the trunk and the critic"""
     on_empty: str = "raise"
-    """a head with every option masked is an error (raise), no part of the action (absent), or does its no-op (an index)"""
+    """a head with every option masked is an error (raise), no part of the action (absent), or does
+    its no-op (an index)"""
     critic: tuple[Width, ...] | None = None
     """hidden widths of the critic Q(s, a); none: there is no critic"""
 
     @classmethod
     def read(cls, model_config: Any) -> "HeadsModel":
-        """Out of what RLlib hands over: our keys, RLlib's names for them, and defaults of RLlib's that mean nothing here."""
+        """Out of what RLlib hands over: our keys, RLlib's names for them, and defaults of RLlib's
+        that mean nothing here."""
         given = dict(model_config or {})
         theirs = {f.name: getattr(DefaultModelConfig(), f.name) for f in fields(DefaultModelConfig)}
         own = {name: value for name, value in given.items() if name not in theirs}
@@ -68,8 +79,11 @@ class HeadsModel(Config):
                 own.setdefault(RENAMED[name], value)
             elif name in theirs and name not in IGNORED and value != theirs[name]:
                 known = ", ".join(f.name for f in fields(cls))
-                raise ConfigError(f"model_config.{name}", f"= {value} means nothing to this module, whose networks are fully "
-                                                          f"connected: it reads {known}.")
+                raise ConfigError(
+                    f"model_config.{name}",
+                    f"= {value} means nothing to this module, whose networks are fully "
+                    f"connected: it reads {known}.",
+                )
         try:
             return cls.of(own | {"on_empty": str(own.get("on_empty", "raise"))})
         except ConfigError as error:
@@ -80,19 +94,29 @@ class HeadsModel(Config):
         if self.on_empty in ("raise", "absent"):
             return self.on_empty
         if not re.fullmatch(r"-?\d+", self.on_empty):
-            raise ConfigError("model_config.on_empty", f"= {self.on_empty} is not raise, absent or the index of a no-op.")
+            raise ConfigError(
+                "model_config.on_empty",
+                f"= {self.on_empty} is not raise, absent or the index of a no-op.",
+            )
         index = int(self.on_empty)
         if not all(-n <= index < n for n in sizes):
-            raise ConfigError("model_config.on_empty", f"= {index} is no option of some head: the sizes are {list(sizes)}.")
+            raise ConfigError(
+                "model_config.on_empty",
+                f"= {index} is no option of some head: the sizes are {list(sizes)}.",
+            )
         return index
 
 
-# spaces and masks ---------------------------------------------------------------------------------------------------------
+# spaces and masks
 
 
 def natural(name: Any) -> list[tuple[bool, Any]]:
     """Sorts numbers in names as numbers: head_2 before head_10."""
-    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in re.split(r"(\d+)", str(name)) if part]
+    return [
+        (part.isdigit(), int(part) if part.isdigit() else part)
+        for part in re.split(r"(\d+)", str(name))
+        if part
+    ]
 
 
 @cache
@@ -101,21 +125,27 @@ def in_order(names: tuple[Any, ...]) -> list[Any]:
 
 
 def join_mask(mask: Any, sizes: tuple[int, ...], in_rows: bool = False) -> torch.Tensor:
-    """(..., M) out of one tensor (..., M), one of equal heads (..., C, n), or a list, tuple or dict with one for each head; a
-    dict's names in natural order. `in_rows`: the space has a row for each head; of a single head no shape tells it."""
+    """(..., M) out of one tensor (..., M), one of equal heads (..., C, n), or a list, tuple or dict
+    with one for each head; a dict's names in natural order. `in_rows`: the space has a row for each
+    head; of a single head no shape tells it."""
     options = sum(sizes)
     if isinstance(mask, Mapping):
         mask = [mask[name] for name in in_order(tuple(mask))]
     if isinstance(mask, list | tuple):
         found = tuple(part.shape[-1] for part in mask)
         if found != sizes:
-            raise ValueError(f"the mask's parts have {list(found)} options, the heads have {list(sizes)}")
+            raise ValueError(
+                f"the mask's parts have {list(found)} options, the heads have {list(sizes)}"
+            )
         return torch.cat(list(mask), -1)
     if mask.shape[-1] == options and not in_rows:
         return mask
     if len(set(sizes)) == 1 and tuple(mask.shape[-2:]) == (len(sizes), sizes[0]):
         return mask.flatten(-2)
-    raise ValueError(f"the mask has shape {tuple(mask.shape)}; its last dimension must be {options}, the options of all heads")
+    raise ValueError(
+        f"the mask has shape {tuple(mask.shape)}; its last dimension must be {options}, the "
+        "options of all heads"
+    )
 
 
 def check_mask_space(space: Any, sizes: tuple[int, ...]) -> None:
@@ -126,33 +156,49 @@ def check_mask_space(space: Any, sizes: tuple[int, ...]) -> None:
     if isinstance(shapes, list):
         fits = shapes == [(n,) for n in sizes]
     else:
-        fits = shapes == (sum(sizes),) or (len(set(sizes)) == 1 and shapes == (len(sizes), sizes[0]))
+        fits = shapes == (sum(sizes),) or (
+            len(set(sizes)) == 1 and shapes == (len(sizes), sizes[0])
+        )
     if not fits:
-        raise ValueError(f'the space of "action_mask" has shape {shapes}, and the heads have sizes {list(sizes)}: it must be one '
-                         f"array of {sum(sizes)} numbers, or a Tuple or Dict with one array for each head")
+        raise ValueError(
+            f'the space of "action_mask" has shape {shapes}, and the heads have sizes '
+            f"{list(sizes)}: it must be one "
+            f"array of {sum(sizes)} numbers, or a Tuple or Dict with one array for each head"
+        )
 
 
 def join_observation(layout: ObsLayout, value: Any, dtype: torch.dtype) -> torch.Tensor:
-    """(..., D) as the layout lies in a row: arrays flattened, images of bytes scaled to [0, 1], discrete parts one-hot,
-    Dict and Tuple joined."""
+    """(..., D) as the layout lies in a row: arrays flattened, images of bytes scaled to [0, 1],
+    discrete parts one-hot, Dict and Tuple joined."""
     if layout.parts:
         parts = [value[key] for key in layout.keys] if layout.keys else value
-        return torch.cat([join_observation(part, one, dtype) for part, one in zip(layout.parts, parts, strict=True)], -1)
+        return torch.cat(
+            [
+                join_observation(part, one, dtype)
+                for part, one in zip(layout.parts, parts, strict=True)
+            ],
+            -1,
+        )
     if layout.one_hot:
-        places = torch.tensor([offset - first for offset, first in layout.one_hot], device=value.device)
+        places = torch.tensor(
+            [offset - first for offset, first in layout.one_hot], device=value.device
+        )
         value = value.long() if len(layout.one_hot) > 1 else value.long().unsqueeze(-1)
-        return torch.zeros(*value.shape[:-1], layout.size, dtype=dtype, device=value.device).scatter_(-1, value + places, 1)
+        return torch.zeros(
+            *value.shape[:-1], layout.size, dtype=dtype, device=value.device
+        ).scatter_(-1, value + places, 1)
     if len(layout.shape) != 1:
-        value = value.reshape(*value.shape[:value.dim() - len(layout.shape)], layout.size)
+        value = value.reshape(*value.shape[: value.dim() - len(layout.shape)], layout.size)
     value = value if value.dtype == dtype else value.to(dtype)
     return value if layout.scale == 1.0 else value * layout.scale
 
 
-# the module ---------------------------------------------------------------------------------------------------------------
+# the module
 
 
 class PolicyNetwork(FlatModule):
-    """Trunk and output matrix. All parameters are views of one buffer, which the compiled forward pass reads."""
+    """Trunk and output matrix. All parameters are views of one buffer, which the compiled forward
+    pass reads."""
 
     def __init__(self, widths: Sequence[int], options: int, activation: str) -> None:
         super().__init__()
@@ -161,7 +207,8 @@ class PolicyNetwork(FlatModule):
         self.activation = ACTIVATIONS[activation]
         self.trunk = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
         self.policy = nn.Linear(widths[-1], options)
-        self.last = 4 * (parameter_count(self.sizes) - options)  # where the last bias lies in the buffer, in bytes
+        # where the last bias lies in the buffer, in bytes
+        self.last = 4 * (parameter_count(self.sizes) - options)
         self.flatten()
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
@@ -170,17 +217,22 @@ class PolicyNetwork(FlatModule):
         return x
 
     def compiles(self, rows: int) -> bool:
-        """Not large products, and not after somebody put another tensor into a parameter: then the buffer is not what trains."""
-        return rows * self.widest <= COMPILED_PRODUCT and self.policy.bias.data_ptr() == self.flat.data_ptr() + self.last
+        """Not large products, and not after somebody put another tensor into a parameter: then the
+        buffer is not what trains."""
+        return (
+            rows * self.widest <= COMPILED_PRODUCT
+            and self.policy.bias.data_ptr() == self.flat.data_ptr() + self.last
+        )
 
 
 class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     """Policy, value and (if asked for) critic of an agent with many masked heads, on one trunk.
 
-    Observation space: Dict with "observations" (Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these) and
-    "action_mask" (bool, int8, uint8 or floats of 0 and 1; one array, or a Tuple or Dict with one for each head). Action space:
-    MultiDiscrete. `model_config`: see HeadsModel. Inputs have any leading dimensions, (B, D) or (B, T, D).
-    To put an encoder of your own in front, override `setup` and `features`.
+    Observation space: Dict with "observations" (Box, Discrete, MultiDiscrete, MultiBinary, or Dict
+    and Tuple of these) and "action_mask" (bool, int8, uint8 or floats of 0 and 1; one array, or a
+    Tuple or Dict with one for each head). Action space: MultiDiscrete. `model_config`: see
+    HeadsModel. Inputs have any leading dimensions, (B, D) or (B, T, D). To put an encoder of your
+    own in front, override `setup` and `features`.
     """
 
     mask_in_rows = False  # the mask's space has a row for each head
@@ -191,9 +243,14 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
 
     def setup(self) -> None:
         space = self.observation_space
-        if not isinstance(space, gym.spaces.Dict) or not {"observations", "action_mask"} <= set(space):
-            raise ValueError('MultiHeadActionMaskRLModule needs a Dict observation space with "observations" and "action_mask"; '
-                             f"it is {space}")
+        if not isinstance(space, gym.spaces.Dict) or not {"observations", "action_mask"} <= set(
+            space
+        ):
+            raise ValueError(
+                'MultiHeadActionMaskRLModule needs a Dict observation space with "observations" '
+                'and "action_mask"; '
+                f"it is {space}"
+            )
         self.settings = HeadsModel.read(self.model_config)
         sizes = sizes_of(self.action_space)
         check_mask_space(space["action_mask"], sizes)
@@ -210,7 +267,8 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
         self.action_dist_cls = MaskedMultiCategorical.get_partial_dist_cls(input_lens=list(sizes))  # type: ignore[attr-defined]
 
     def train(self, mode: bool = True) -> "MultiHeadActionMaskRLModule":
-        """RLlib calls this around every step of an environment, and walking through all layers takes longer than acting."""
+        """RLlib calls this around every step of an environment, and walking through all layers
+        takes longer than acting."""
         return self if mode == self.training else super().train(mode)
 
     def get_non_inference_attributes(self) -> list[str]:
@@ -220,7 +278,9 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
     # what is seen
 
     def observations(self, batch: Batch) -> torch.Tensor:
-        return join_observation(self.layout, batch[Columns.OBS]["observations"], self.net.flat.dtype)
+        return join_observation(
+            self.layout, batch[Columns.OBS]["observations"], self.net.flat.dtype
+        )
 
     def features(self, batch: Batch) -> torch.Tensor:
         """What the trunk makes of a batch, (..., hidden[-1])."""
@@ -235,42 +295,63 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
 
     def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
         features = self.features(batch)
-        return {Columns.ACTION_DIST_INPUTS: self.heads.masked_logits(self.net.policy(features), self.mask(batch)),
-                Columns.EMBEDDINGS: features}
+        return {
+            Columns.ACTION_DIST_INPUTS: self.heads.masked_logits(
+                self.net.policy(features), self.mask(batch)
+            ),
+            Columns.EMBEDDINGS: features,
+        }
 
     @torch.no_grad()
     def _forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
         logits, mask = self.net.policy(self.features(batch)), self.mask(batch)
-        return {Columns.ACTION_DIST_INPUTS: self.heads.masked_logits(logits, mask),
-                Columns.ACTIONS: self.heads.mode(logits, mask)}
+        return {
+            Columns.ACTION_DIST_INPUTS: self.heads.masked_logits(logits, mask),
+            Columns.ACTIONS: self.heads.mode(logits, mask),
+        }
 
     @torch.no_grad()
     def _forward_exploration(self, batch: Batch, **kwargs: Any) -> Batch:
-        """Draws the actions as well, so RLlib makes no distribution for them. On a CPU the drawing is compiled, and for small
-        batches the networks are."""
+        """Draws the actions as well, so RLlib makes no distribution for them. On a CPU the drawing
+        is compiled, and for small batches the networks are."""
         mask = self.mask(batch)
         if mask.dim() != 2 or mask.device.type != "cpu" or self.net.flat.dtype != torch.float32:
             return self.explore_plainly(batch, mask)
         return self.explore_compiled(batch, mask)
 
-    def explore_plainly(self, batch: Batch, mask: torch.Tensor, uniform: torch.Tensor | None = None) -> Batch:
+    def explore_plainly(
+        self, batch: Batch, mask: torch.Tensor, uniform: torch.Tensor | None = None
+    ) -> Batch:
         """The reference of `explore_compiled`."""
         logits = self.net.policy(self.features(batch))
         actions, log_prob = self.heads.act(logits, mask, uniform)
-        return {Columns.ACTION_DIST_INPUTS: self.heads.masked_logits(logits, mask), Columns.ACTIONS: actions,
-                Columns.ACTION_LOGP: self.heads.joint(log_prob)}
+        return {
+            Columns.ACTION_DIST_INPUTS: self.heads.masked_logits(logits, mask),
+            Columns.ACTIONS: actions,
+            Columns.ACTION_LOGP: self.heads.joint(log_prob),
+        }
 
-    def explore_compiled(self, batch: Batch, mask: torch.Tensor, uniform: torch.Tensor | None = None) -> Batch:
+    def explore_compiled(
+        self, batch: Batch, mask: torch.Tensor, uniform: torch.Tensor | None = None
+    ) -> Batch:
         rows, heads, net = mask.shape[0], self.heads, self.net
-        coins = torch.rand(rows, heads.count) if uniform is None else uniform.reshape(rows, heads.count)
+        coins = (
+            torch.rand(rows, heads.count) if uniform is None else uniform.reshape(rows, heads.count)
+        )
         rest = (np.ascontiguousarray(mask), coins.numpy())
         if net.compiles(rows) and type(self).features is MultiHeadActionMaskRLModule.features:
             seen = np.ascontiguousarray(self.observations(batch))
-            found = act_on_observations(heads.tables, net.flat.numpy(), net.sizes, net.activation, seen, *rest)
+            found = act_on_observations(
+                heads.tables, net.flat.numpy(), net.sizes, net.activation, seen, *rest
+            )
         else:
             found = act_on_logits(heads.tables, net.policy(self.features(batch)).numpy(), *rest)
         logits, actions, joint = map(torch.from_numpy, found)
-        return {Columns.ACTION_DIST_INPUTS: logits, Columns.ACTIONS: actions, Columns.ACTION_LOGP: joint}
+        return {
+            Columns.ACTION_DIST_INPUTS: logits,
+            Columns.ACTIONS: actions,
+            Columns.ACTION_LOGP: joint,
+        }
 
     def compute_values(self, batch: Batch, embeddings: torch.Tensor | None = None) -> torch.Tensor:
         """V(s), (...)."""
@@ -279,11 +360,15 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
     # the critic
 
     def first_of_critic(self, batch: Batch) -> tuple[nn.ModuleList, torch.Tensor, torch.Tensor]:
-        """The critic, the trunk's features, and what its first layer gives for (s, a) before its activation."""
+        """The critic, the trunk's features, and what its first layer gives for (s, a) before its
+        activation."""
         critic = getattr(self, "critic", None)
         if critic is None:
-            raise ValueError('there is no critic: give model_config "critic", the widths of its hidden layers, such as [64]; '
-                             "an inference_only module has none either")
+            raise ValueError(
+                'there is no critic: give model_config "critic", the widths of its hidden layers, '
+                "such as [64]; "
+                "an inference_only module has none either"
+            )
         features = self.features(batch)
         one_hot = self.heads.one_hot(batch[Columns.ACTIONS].long(), features.dtype)
         return critic, features, critic[0](torch.cat([features, one_hot], -1))
@@ -300,13 +385,17 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
 
     @torch.no_grad()
     def baselines(self, batch: Batch, learns: torch.Tensor | None = None) -> torch.Tensor:
-        """bᵢ = Σ_a′ πᵢ(a′|s)·Q(s, (a′, a₋ᵢ)), (..., heads), without gradient: all alternatives of all heads in one broadcast.
+        """bᵢ = Σ_a′ πᵢ(a′|s)·Q(s, (a′, a₋ᵢ)), (..., heads), without gradient: all alternatives of
+        all heads in one broadcast.
 
-        `learns`, bool (heads,) or (..., heads), leaves heads out: they are not evaluated and get Q(s, a), advantage 0.
+        `learns`, bool (heads,) or (..., heads), leaves heads out: they are not evaluated and get
+        Q(s, a), advantage 0.
         """
         critic, features, hidden = self.first_of_critic(batch)
-        columns = critic[0].weight[:, features.shape[-1]:]  # type: ignore[index, union-attr]
-        values = self.heads.counterfactual_values(hidden, columns, batch[Columns.ACTIONS].long(), self.rest_of_critic, learns)
+        columns = critic[0].weight[:, features.shape[-1] :]  # type: ignore[index, union-attr]
+        values = self.heads.counterfactual_values(
+            hidden, columns, batch[Columns.ACTIONS].long(), self.rest_of_critic, learns
+        )
         return self.heads.baselines(self.net.policy(features), values, self.mask(batch))
 
     @torch.no_grad()
@@ -318,11 +407,16 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
 class CriticPPOTorchLearner(PPOTorchLearner):
     """RLlib's PPO learner, which also fits Q(s, a) of modules that have a critic to the λ-returns.
 
-    `config.training(learner_class=CriticPPOTorchLearner)`; `learner_config_dict={"critic_coeff": 0.5}` weighs that loss.
+    `config.training(learner_class=CriticPPOTorchLearner)`; `learner_config_dict={"critic_coeff":
+    0.5}` weighs that loss.
     """
 
-    def compute_loss_for_module(self, *, module_id: Any, config: Any, batch: Batch, fwd_out: Batch) -> Any:
-        loss = super().compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
+    def compute_loss_for_module(
+        self, *, module_id: Any, config: Any, batch: Batch, fwd_out: Batch
+    ) -> Any:
+        loss = super().compute_loss_for_module(
+            module_id=module_id, config=config, batch=batch, fwd_out=fwd_out
+        )
         module: Any = self.module[module_id].unwrapped()
         if getattr(module, "critic", None) is None:
             return loss

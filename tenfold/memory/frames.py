@@ -1,6 +1,8 @@
-"""The last k observations of every lane, as a network that sees several frames takes them: for whoever acts.
+"""The last k observations of every lane, as a network that sees several frames takes them: for
+whoever acts.
 
-The learner finds them in the replay memory by the same function, `stack_frames`, so both see the same at the same step.
+The learner finds them in the replay memory by the same function, `stack_frames`, so both see the
+same at the same step.
 """
 
 from collections.abc import Iterator
@@ -27,7 +29,8 @@ class Lanes(Protocol):
 
 
 class Seen:
-    """What a network is shown of environments: `rows`, their observations or the last k frames of each."""
+    """What a network is shown of environments: `rows`, their observations or the last k frames of
+    each."""
 
     def __init__(self, frames: int, envs: Lanes) -> None:
         self.envs, self.rows = envs, envs.obs
@@ -40,7 +43,9 @@ class Seen:
         """After a step of the environments."""
         if self.frames:
             envs = self.envs
-            self.frames.push(envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs)
+            self.frames.push(
+                envs.terminated | envs.truncated, envs.skipped, envs.obs, envs.final_obs
+            )
 
     def state(self) -> dict[str, np.ndarray]:
         return self.frames.state() if self.frames else {}
@@ -54,11 +59,12 @@ class Seen:
 
 
 class Frames:
-    """A ring of a few rows for each lane, and `seen` [B, k, *shape], oldest frame first; an episode's first frame stands also
-    for those before it."""
+    """A ring of a few rows for each lane, and `seen` [B, k, *shape], oldest frame first; an
+    episode's first frame stands also for those before it."""
 
     def __init__(self, frames: int, layout: ObsLayout, lanes: int) -> None:
-        self.frames, rows = frames, frames + 2  # the last step of an episode adds its final observation and the next one's first
+        # the last step of an episode adds its final observation and the next one's first
+        self.frames, rows = frames, frames + 2
         self.obs = np.zeros((lanes * rows, layout.size), layout.dtype)
         self.kind = np.zeros(lanes * rows, np.uint8)
         self.head = np.zeros(lanes, np.int64)
@@ -71,11 +77,22 @@ class Frames:
         self.kind[:] = PENDING
         self.push(never, ~never, obs, obs)
 
-    def push(self, ended: np.ndarray, skipped: np.ndarray, obs: np.ndarray, final_obs: np.ndarray) -> None:
+    def push(
+        self, ended: np.ndarray, skipped: np.ndarray, obs: np.ndarray, final_obs: np.ndarray
+    ) -> None:
         """One step of every lane, as the replay memory is given it."""
         lanes = len(obs)
-        push_frames(self.obs, self.kind, self.head, self.frames, ended, skipped, obs.reshape(lanes, -1),
-                    final_obs.reshape(lanes, -1), self.flat)
+        push_frames(
+            self.obs,
+            self.kind,
+            self.head,
+            self.frames,
+            ended,
+            skipped,
+            obs.reshape(lanes, -1),
+            final_obs.reshape(lanes, -1),
+            self.flat,
+        )
 
     def state(self) -> dict[str, np.ndarray]:
         return {"obs": self.obs, "kind": self.kind, "head": self.head, "seen": self.seen}
@@ -91,8 +108,12 @@ def push_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
         memory = Frames(frames, ObsLayout((2,), np.dtype(dtype), (2,), 1.0), lanes)
         memory.begin(rng.integers(0, 99, (lanes, 2)).astype(dtype))
         for left in range(steps, -1, -1):
-            step = (rng.random(lanes) < 0.2, rng.random(lanes) < 0.2, rng.integers(0, 99, (lanes, 2)).astype(dtype),
-                    rng.integers(0, 99, (lanes, 2)).astype(dtype))
+            step = (
+                rng.random(lanes) < 0.2,
+                rng.random(lanes) < 0.2,
+                rng.integers(0, 99, (lanes, 2)).astype(dtype),
+                rng.integers(0, 99, (lanes, 2)).astype(dtype),
+            )
             if left:
                 memory.push(*step)
             else:
@@ -100,8 +121,8 @@ def push_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 
 def push_reference(obs, kind, head, frames, ended, skipped, new_obs, final_obs, seen):
-    """What was seen moves on by one frame; where an episode ended there is only its successor's first; where nothing moved the
-    latest frame is another."""
+    """What was seen moves on by one frame; where an episode ended there is only its successor's
+    first; where nothing moved the latest frame is another."""
     for lane in range(len(head)):
         old = np.split(seen[lane], frames)
         if skipped[lane]:  # an episode with one frame so far begins with the other one

@@ -18,12 +18,18 @@ def pack(rows: torch.Tensor, size: GraphSize) -> Graphs:
     """The graphs of rows [B, size]; nodes and edges that are not there take no room."""
     if rows.device.type != "cpu":
         return pack_anywhere(rows, size)
-    parts = pack_rows(rows.numpy(), np.array([size.nodes, size.edges, size.node, size.edge, size.whole]))
+    parts = pack_rows(
+        rows.numpy(), np.array([size.nodes, size.edges, size.node, size.edge, size.whole])
+    )
     return Graphs(*map(torch.from_numpy, parts))
 
 
 def row_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for batch, size in ((1, GraphSize(4, 3, 2, 1)), (5, GraphSize(7, 9, 3, 2, 4)), (33, GraphSize(20, 20, 12, 3, 9))):
+    for batch, size in (
+        (1, GraphSize(4, 3, 2, 1)),
+        (5, GraphSize(7, 9, 3, 2, 4)),
+        (33, GraphSize(20, 20, 12, 3, 9)),
+    ):
         rows = np.zeros((batch, size.starts[-1]), np.float32)
         for row in rows:
             n, e = int(rng.integers(0, size.nodes + 1)), int(rng.integers(0, size.edges + 1))
@@ -31,9 +37,9 @@ def row_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
             start, links, edges, _ = size.starts
             row[:2] = n, e
             row[2:start] = rng.normal(size=size.whole)
-            row[start:start + n * size.node] = rng.normal(size=n * size.node)
-            row[links:links + 2 * e] = rng.integers(0, max(n, 1), 2 * e)
-            row[edges:edges + e * size.edge] = rng.normal(size=e * size.edge)
+            row[start : start + n * size.node] = rng.normal(size=n * size.node)
+            row[links : links + 2 * e] = rng.integers(0, max(n, 1), 2 * e)
+            row[edges : edges + e * size.edge] = rng.normal(size=e * size.edge)
         yield rows, np.array([size.nodes, size.edges, size.node, size.edge, size.whole])
 
 
@@ -45,16 +51,23 @@ def pack_rows_reference(rows, size):
     for b, row in enumerate(rows):
         n, e = int(row[0]), int(row[1])
         for i in range(n):
-            nodes.append(row[start + i * shape.node:start + (i + 1) * shape.node])
+            nodes.append(row[start + i * shape.node : start + (i + 1) * shape.node])
             owner.append(b)
         for j in range(e):
-            links.append(row[first_link + 2 * j:first_link + 2 * j + 2].astype(np.int64) + ptr[-1])
-            edges.append(row[first_edge + j * shape.edge:first_edge + (j + 1) * shape.edge])
+            links.append(
+                row[first_link + 2 * j : first_link + 2 * j + 2].astype(np.int64) + ptr[-1]
+            )
+            edges.append(row[first_edge + j * shape.edge : first_edge + (j + 1) * shape.edge])
         whole.append(row[2:start])
         ptr.append(ptr[-1] + n)
-    return (np.array(nodes, np.float32).reshape(-1, shape.node), np.array(ptr), np.array(owner, np.int64),
-            np.array(links, np.int64).reshape(-1, 2).T, np.array(edges, np.float32).reshape(-1, shape.edge),
-            np.array(whole, np.float32))
+    return (
+        np.array(nodes, np.float32).reshape(-1, shape.node),
+        np.array(ptr),
+        np.array(owner, np.int64),
+        np.array(links, np.int64).reshape(-1, 2).T,
+        np.array(edges, np.float32).reshape(-1, shape.edge),
+        np.array(whole, np.float32),
+    )
 
 
 @pair(pack_rows_reference, row_examples)
@@ -96,7 +109,9 @@ def anywhere_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
 
 
 def pack_anywhere_reference(rows, size):
-    return pack_rows_reference(rows.numpy(), (size.nodes, size.edges, size.node, size.edge, size.whole))
+    return pack_rows_reference(
+        rows.numpy(), (size.nodes, size.edges, size.node, size.edge, size.whole)
+    )
 
 
 @pair(pack_anywhere_reference, anywhere_examples)
@@ -109,6 +124,14 @@ def pack_anywhere(rows: torch.Tensor, size: GraphSize) -> Graphs:
     edge_there = torch.arange(size.edges, device=device) < counts[:, 1:]
     ptr = torch.nn.functional.pad(counts[:, 0].cumsum(0), (1, 0))
     owner = torch.arange(batch, device=device).repeat_interleave(counts[:, 0])
-    links = (rows[:, first_link:first_edge].view(batch, size.edges, 2).long() + ptr[:-1, None, None])[edge_there]
-    return Graphs(rows[:, start:first_link].view(batch, size.nodes, size.node)[node_there], ptr, owner, links.T,
-                  rows[:, first_edge:end].view(batch, size.edges, size.edge)[edge_there], rows[:, 2:start])
+    links = (
+        rows[:, first_link:first_edge].view(batch, size.edges, 2).long() + ptr[:-1, None, None]
+    )[edge_there]
+    return Graphs(
+        rows[:, start:first_link].view(batch, size.nodes, size.node)[node_there],
+        ptr,
+        owner,
+        links.T,
+        rows[:, first_edge:end].view(batch, size.edges, size.edge)[edge_there],
+        rows[:, 2:start],
+    )

@@ -1,7 +1,9 @@
-"""Before training begins every child proves that it shares the parent's memory, and hears so from the parent.
+"""Before training begins every child proves that it shares the parent's memory, and hears so from
+the parent.
 
-The parent writes a random number for each child; the child writes a token derived from it; the parent answers with another. A
-child that got a copy of the memory instead, or none, is found here by its name and not by runs that quietly learn nothing.
+The parent writes a random number for each child; the child writes a token derived from it; the
+parent answers with another. A child that got a copy of the memory instead, or none, is found here
+by its name and not by runs that quietly learn nothing.
 """
 
 import hashlib
@@ -25,7 +27,10 @@ class Handshake:
         self.names = list(names)
         self.segment = Segment(len(self.names) * LINE, "the handshake")
         self.words = self.segment.words()
-        self.answered, self.welcome = Signal(counting=False), {name: Signal(counting=False) for name in self.names}
+        self.answered, self.welcome = (
+            Signal(counting=False),
+            {name: Signal(counting=False) for name in self.names},
+        )
         for name in self.names:
             self.renew(name)
 
@@ -52,11 +57,15 @@ class Handshake:
         words[line + CHILD] = token(words[line + SECRET], "child")
         self.answered.give()
         if not self.welcome[name].until(lambda: words[line + PARENT] == expected, timeout):
-            raise UserError(f"{name} waited {timeout:g} s for the parent's answer at start-up: the parent is gone, or does not "
-                            "share its memory.")
+            raise UserError(
+                f"{name} waited {timeout:g} s for the parent's answer at start-up: the parent is "
+                "gone, or does not "
+                "share its memory."
+            )
 
     def wait(self, timeout: float, processes: Mapping[str, BaseProcess] | None = None) -> None:
-        """In the parent: returns when every child (or those in `processes`) has answered and was answered.
+        """In the parent: returns when every child (or those in `processes`) has answered and was
+        answered.
 
         A process that ends before it answered is an error at once, not after `timeout` seconds.
         """
@@ -74,11 +83,17 @@ class Handshake:
                 return
             for name in missing:
                 if processes and processes[name].exitcode is not None:
-                    raise UserError(f"{name} ended with exit code {processes[name].exitcode} before training began.")
+                    raise UserError(
+                        f"{name} ended with exit code {processes[name].exitcode} before training "
+                        "began."
+                    )
             left = end - time.monotonic()
             if left <= 0:
-                raise UserError(f"{', '.join(missing)} did not answer within {timeout:g} s at start-up: its memory is not the "
-                                "parent's, or it is stuck.")
+                raise UserError(
+                    f"{', '.join(missing)} did not answer within {timeout:g} s at start-up: its "
+                    "memory is not the "
+                    "parent's, or it is stuck."
+                )
             sentinels = [processes[name].sentinel for name in missing] if processes else []
             wait_for([self.answered.fd, *sentinels], left)
 
@@ -91,4 +106,9 @@ class Handshake:
 
 def token(secret: int, who: str) -> int:
     """Never SILENT: the lowest bit is set."""
-    return int.from_bytes(hashlib.blake2b(f"{secret} {who}".encode(), digest_size=8).digest(), "little") | 1
+    return (
+        int.from_bytes(
+            hashlib.blake2b(f"{secret} {who}".encode(), digest_size=8).digest(), "little"
+        )
+        | 1
+    )

@@ -1,17 +1,21 @@
 """A bounded queue of typed rows from ONE process to ONE other, in shared memory, without a lock.
 
-    ring = Ring({"obs": ((4,), np.float32), "reward": ((), np.float32)}, rows=64)      # in the parent; goes to a child by spawn
-    ring.write({"obs": obs, "reward": reward}, timeout=5)          # the producer: sleeps while the ring is full
-    row = ring.empty_row(); ring.read(row, timeout=5)                    # the consumer: a copy, checked before and after
+    ring = Ring({"obs": ((4,), np.float32), "reward": ((), np.float32)}, rows=64)      # in the
+    parent; goes to a child by spawn
+    ring.write({"obs": obs, "reward": reward}, timeout=5)          # the producer: sleeps while the
+    ring is full
+    row = ring.empty_row(); ring.read(row, timeout=5)                    # the consumer: a copy,
+    checked before and after
     views = ring.peek(timeout=5); …; ring.release()                # or in place
 
-Row r lies in slot r mod rows. The producer marks the slot as being written, fills it, stores the slot's sequence number r + 1
-and then the count of published rows; the consumer reads them in the opposite order. That is enough where stores are seen in the
-order in which they were made and loads are not reordered: x86-64 (TSO). A memcpy by string or streaming instructions is complete
-before a store that follows it. On other machines `Ring` refuses.
+Row r lies in slot r mod rows. The producer marks the slot as being written, fills it, stores the
+slot's sequence number r + 1 and then the count of published rows; the consumer reads them in the
+opposite order. That is enough where stores are seen in the order in which they were made and loads
+are not reordered: x86-64 (TSO). A memcpy by string or streaming instructions is complete before a
+store that follows it. On other machines `Ring` refuses.
 
-The numbers in memory are the truth; the bells only wake. So a process killed at any point leaves a ring that another can go on
-with (`take_over`): the row it was writing was never published.
+The numbers in memory are the truth; the bells only wake. So a process killed at any point leaves a
+ring that another can go on with (`take_over`): the row it was writing was never published.
 """
 
 import zlib
@@ -29,28 +33,35 @@ Schema = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
 Row = dict[str, np.ndarray]
 
 WORD = 8
-HEAD, TAIL = 0, LINE // WORD  # published by the producer, released by the consumer; each on a line of its own
+# published by the producer, released by the consumer; each on a line of its own
+HEAD, TAIL = 0, LINE // WORD
 SLOTS = 2 * LINE  # where the first slot begins
 WRITING = 1 << 63  # in place of a sequence number
 ARRAYS = (np.ndarray, np.generic)
 
 
 class TornRow(RuntimeError):
-    """A row changed while it was read, or is not what was written: two producers, or memory that somebody else wrote to."""
+    """A row changed while it was read, or is not what was written: two producers, or memory that
+    somebody else wrote to."""
 
 
 class RowError(ValueError):
-    """A row that does not fit the schema: another name, shape or dtype. Nothing is converted and nothing is broadcast."""
+    """A row that does not fit the schema: another name, shape or dtype. Nothing is converted and
+    nothing is broadcast."""
 
 
 class Ring:
-    """`rows` slots of the fields of `schema`. `checksum` adds and verifies one per row (for tests: it costs a pass each)."""
+    """`rows` slots of the fields of `schema`. `checksum` adds and verifies one per row (for tests:
+    it costs a pass each)."""
 
     def __init__(self, schema: Schema, rows: int, checksum: bool = False) -> None:
         check_ordering()
         if rows < 1 or not schema:
             raise ConfigError("rows", "of a ring and its fields must be at least one.")
-        self.schema = {name: (tuple(shape), checked_dtype(name, dtype)) for name, (shape, dtype) in schema.items()}
+        self.schema = {
+            name: (tuple(shape), checked_dtype(name, dtype))
+            for name, (shape, dtype) in schema.items()
+        }
         self.rows, self.checksum = rows, checksum
         self._place()
         self.segment = Segment(SLOTS + rows * self.stride, f"a ring of {rows} rows")
@@ -61,7 +72,8 @@ class Ring:
             self.words[sequence] = 0
 
     def _place(self) -> None:
-        """Where fields begin within a slot, each on its own cache line; and the words of the slots' sequence numbers."""
+        """Where fields begin within a slot, each on its own cache line; and the words of the slots'
+        sequence numbers."""
         self.offsets: dict[str, int] = {}
         self.stride = LINE
         for name, (shape, dtype) in self.schema.items():
@@ -71,7 +83,10 @@ class Ring:
         self.sequences = [(SLOTS + slot * self.stride) // WORD for slot in range(self.rows)]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("schema", "rows", "checksum", "segment", "data", "space")}
+        return {
+            name: getattr(self, name)
+            for name in ("schema", "rows", "checksum", "segment", "data", "space")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -80,7 +95,10 @@ class Ring:
 
     def _views(self, slot: int, writeable: bool) -> Row:
         start = SLOTS + slot * self.stride
-        row = {name: self.segment.array(start + self.offsets[name], *self.schema[name]) for name in self.schema}
+        row = {
+            name: self.segment.array(start + self.offsets[name], *self.schema[name])
+            for name in self.schema
+        }
         for view in row.values():
             view.flags.writeable = writeable
         return row
@@ -107,10 +125,11 @@ class Ring:
         return self.words[HEAD]
 
     def fileno(self) -> int:
-        """Ready when rows may be available: for `wait_for` over many rings. Then `read` with timeout 0 until it says False."""
+        """Ready when rows may be available: for `wait_for` over many rings. Then `read` with
+        timeout 0 until it says False."""
         return self.data.fd
 
-    # the producer ------------------------------------------------------------------------------------------------------
+    # the producer
 
     def write(self, fields: Mapping[str, Any], timeout: float | None = None) -> bool:
         """Copies a row in and publishes it. False: the ring stayed full for `timeout` seconds."""
@@ -124,10 +143,11 @@ class Ring:
         return True
 
     def slot(self, timeout: float | None = None) -> Row | None:
-        """The next slot's arrays, to fill in place before `publish`; None when the ring stayed full.
+        """The next slot's arrays, to fill in place before `publish`; None when the ring stayed
+        full.
 
-        Who finds it full sleeps until a quarter is free, or the time is up and a slot is: to be woken for every row would cost
-        more than the row.
+        Who finds it full sleeps until a quarter is free, or the time is up and a slot is: to be
+        woken for every row would cost more than the row.
         """
         words, head, rows, low = self.words, self.words[HEAD], self.rows, self.low
         if head - words[TAIL] >= rows:
@@ -149,12 +169,14 @@ class Ring:
         self.data.give()
 
     def take_over(self) -> int:
-        """In place of a process that died: completes what it had published, wakes the other side, returns the rows published.
+        """In place of a process that died: completes what it had published, wakes the other side,
+        returns the rows published.
 
         Whoever held this end must be dead. The row it was writing is lost, and no other.
         """
         head = self.words[HEAD]
-        if self.words[self.sequences[head % self.rows]] == head + 1:  # it died between the two stores
+        # it died between the two stores
+        if self.words[self.sequences[head % self.rows]] == head + 1:
             self.words[HEAD] = head = head + 1
         self.data.give()
         self.space.give()
@@ -162,20 +184,30 @@ class Ring:
 
     def _check(self, fields: Mapping[str, Any]) -> None:
         if fields.keys() != self.schema.keys():
-            raise RowError(f"a row has the fields {', '.join(fields)} and this ring's are {', '.join(self.schema)}.")
+            raise RowError(
+                f"a row has the fields {', '.join(fields)} and this ring's are "
+                f"{', '.join(self.schema)}."
+            )
         for name, (shape, dtype) in self.schema.items():
             value = fields[name]
             if not isinstance(value, ARRAYS):
-                raise RowError(f"{name} is a {type(value).__name__}, and the ring's schema says an array, {dtype} of shape "
-                               f"{shape}.")
+                raise RowError(
+                    f"{name} is a {type(value).__name__}, and the ring's schema says an array, "
+                    f"{dtype} of shape "
+                    f"{shape}."
+                )
             if value.shape != shape or value.dtype != dtype:
-                raise RowError(f"{name} is {value.dtype} of shape {value.shape}, and the ring's schema says {dtype} of shape "
-                               f"{shape}: nothing is converted or broadcast.")
+                raise RowError(
+                    f"{name} is {value.dtype} of shape {value.shape}, and the ring's schema says "
+                    f"{dtype} of shape "
+                    f"{shape}: nothing is converted or broadcast."
+                )
 
-    # the consumer ------------------------------------------------------------------------------------------------------
+    # the consumer
 
     def read(self, out: Row, timeout: float | None = None) -> bool:
-        """Copies the oldest row into `out` and gives its slot back. False: nothing came for `timeout` seconds."""
+        """Copies the oldest row into `out` and gives its slot back. False: nothing came for
+        `timeout` seconds."""
         self._check(out)
         row = self.peek(timeout)
         if row is None:
@@ -199,24 +231,33 @@ class Ring:
         return row
 
     def release(self) -> None:
-        """Gives the slot of the row peeked at back to the producer, after a last look at its sequence number."""
+        """Gives the slot of the row peeked at back to the producer, after a last look at its
+        sequence number."""
         tail = self.words[TAIL]
         self._check_sequence(tail)
         self.words[TAIL] = tail + 1
-        if self.words[HEAD] - tail - 1 <= self.low:  # an old count of published rows only rings once too often
+        # an old count of published rows only rings once too often
+        if self.words[HEAD] - tail - 1 <= self.low:
             self.space.give()
 
     def _check_sequence(self, tail: int) -> None:
         found = self.words[self.sequences[tail % self.rows]]
         if found != tail + 1:
-            raise TornRow(f"Row {tail} of a ring of {self.rows} was overwritten while it was read (its slot says "
-                          f"{'being written' if found == WRITING else found}, not {tail + 1}): two producers write to it, "
-                          "or release() came without a row.")
+            raise TornRow(
+                f"Row {tail} of a ring of {self.rows} was overwritten while it was read (its slot "
+                "says "
+                f"{'being written' if found == WRITING else found}, not {tail + 1}): two "
+                "producers write to it, "
+                "or release() came without a row."
+            )
 
     def _verify(self, row: Row) -> None:
         tail = self.words[TAIL]
         if self.words[self.sequences[tail % self.rows] + 1] != checksum_of(row):
-            raise TornRow(f"Row {tail} of a ring of {self.rows} does not have the checksum that was written with it.")
+            raise TornRow(
+                f"Row {tail} of a ring of {self.rows} does not have the checksum that was written "
+                "with it."
+            )
 
     def close(self) -> None:
         """Lets go of memory and bells. Views that somebody kept stay valid, and keep the memory."""
@@ -231,7 +272,10 @@ class Ring:
 def checked_dtype(name: str, dtype: DTypeLike) -> np.dtype:
     found = np.dtype(dtype)
     if found.hasobject:
-        raise ConfigError(name, "is of Python objects, which cannot lie in shared memory: give it a number's dtype.")
+        raise ConfigError(
+            name,
+            "is of Python objects, which cannot lie in shared memory: give it a number's dtype.",
+        )
     return found
 
 

@@ -1,8 +1,10 @@
-"""What a policy did since it last learned: [T, B] arrays made once, each row with the mask its action was drawn under.
+"""What a policy did since it last learned: [T, B] arrays made once, each row with the mask its
+action was drawn under.
 
-Row t holds the observation acted on, the action, its log-probability and the value there; then what the step brought.
-`discount` is γ, or 0 where the episode terminated; `boundary` is 1 where it ended for any reason; `next_value` is the value of
-the TRUE next observation, at a time limit that of the final one. Rows that are no transition (NEXT_STEP autoreset) have weight 0.
+Row t holds the observation acted on, the action, its log-probability and the value there; then what
+the step brought. `discount` is γ, or 0 where the episode terminated; `boundary` is 1 where it ended
+for any reason; `next_value` is the value of the TRUE next observation, at a time limit that of the
+final one. Rows that are no transition (NEXT_STEP autoreset) have weight 0.
 """
 
 import math
@@ -19,29 +21,57 @@ from tenfold.memory.replay import require_memory
 from tenfold.ops.components import gae_components
 from tenfold.ops.returns import episode_edges, gae_into, gae_reference
 
-SAVED = ("obs", "mask", "chosen", "real", "log_p", "value", "next_value", "reward", "rewards", "discount", "boundary",
-         "weight")
+SAVED = (
+    "obs",
+    "mask",
+    "chosen",
+    "real",
+    "log_p",
+    "value",
+    "next_value",
+    "reward",
+    "rewards",
+    "discount",
+    "boundary",
+    "weight",
+)
 
 
 class Rollout:
     """T steps of B environments; `count` of them are there."""
 
-    def __init__(self, config: PPO, layout: ObsLayout, actions: PolicyActions, num_envs: int, masked: bool,
-                 weights: np.ndarray | None = None) -> None:
-        """`weights` of the rewards' components, where there are any: values then have columns, the total's and theirs."""
+    def __init__(
+        self,
+        config: PPO,
+        layout: ObsLayout,
+        actions: PolicyActions,
+        num_envs: int,
+        masked: bool,
+        weights: np.ndarray | None = None,
+    ) -> None:
+        """`weights` of the rewards' components, where there are any: values then have columns, the
+        total's and theirs."""
         t, b = config.horizon, num_envs
         columns = () if weights is None else (1 + len(weights),)
         numbers = layout.size + len(actions.low) + 9 + 5 * math.prod(columns)
-        require_memory(t * b * (4 * numbers + 8 * (len(actions.sizes) + 1) + actions.options * masked), "A rollout",
-                       "agent.horizon or num_envs")
-        self.obs = np.zeros((t, b, *layout.shape), np.float32 if config.normalize_obs else layout.dtype)
+        require_memory(
+            t * b * (4 * numbers + 8 * (len(actions.sizes) + 1) + actions.options * masked),
+            "A rollout",
+            "agent.horizon or num_envs",
+        )
+        self.obs = np.zeros(
+            (t, b, *layout.shape), np.float32 if config.normalize_obs else layout.dtype
+        )
         self.mask = np.zeros((t, b, actions.options if masked else 0), np.bool_)
         self.chosen = np.zeros((t, b, len(actions.sizes)), np.int64)
         self.real = np.zeros((t, b, len(actions.low)), np.float32)
-        (self.log_p, self.reward, self.discount, self.boundary, self.weight, self.advantage) = np.zeros((6, t, b), np.float32)
+        (self.log_p, self.reward, self.discount, self.boundary, self.weight, self.advantage) = (
+            np.zeros((6, t, b), np.float32)
+        )
         self.value, self.next_value, self.target = np.zeros((3, t, b, *columns), np.float32)
         self.weights = weights
-        self.rewards, self.advantages = np.zeros((2, t, b, *(columns or (0,))), np.float32)  # total, then components
+        # total, then components
+        self.rewards, self.advantages = np.zeros((2, t, b, *(columns or (0,))), np.float32)
         self.sum_of_components = config.advantage_of == "components"
         self.count = np.zeros(1, np.int64)
         self.order = np.zeros(t * b, np.int64)  # of the rows, in an epoch
@@ -58,12 +88,30 @@ class Rollout:
         """Rows that are still to come before learning."""
         return len(self.obs) - int(self.count[0])
 
-    def add(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, skipped: np.ndarray,
-            components: np.ndarray | None = None) -> int:
-        """What the step of the current row brought; returns that row. `next_value` is the caller's to set where it ended."""
+    def add(
+        self,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        skipped: np.ndarray,
+        components: np.ndarray | None = None,
+    ) -> int:
+        """What the step of the current row brought; returns that row. `next_value` is the caller's
+        to set where it ended."""
         t = int(self.count[0])
-        store_step(t, self.gamma, self.scale, reward, terminated, truncated, skipped, self.reward, self.discount, self.boundary,
-                   self.weight)
+        store_step(
+            t,
+            self.gamma,
+            self.scale,
+            reward,
+            terminated,
+            truncated,
+            skipped,
+            self.reward,
+            self.discount,
+            self.boundary,
+            self.weight,
+        )
         if components is not None:
             self.rewards[t, :, 0] = self.reward[t]
             np.multiply(components, self.scale, out=self.rewards[t, :, 1:])
@@ -73,15 +121,34 @@ class Rollout:
     def finish(self, last_value: np.ndarray) -> None:
         """Advantages and targets, given the values of the observations acted on next."""
         if self.weights is None:
-            finish_rollout(self.reward, self.discount, self.value, self.next_value, self.boundary, self.weight, last_value,
-                           self.lam, self.normalize, self.advantage, self.target)
+            finish_rollout(
+                self.reward,
+                self.discount,
+                self.value,
+                self.next_value,
+                self.boundary,
+                self.weight,
+                last_value,
+                self.lam,
+                self.normalize,
+                self.advantage,
+                self.target,
+            )
         else:
             self.finish_components(last_value, self.weights)
         self.count[0] = 0
 
     def finish_components(self, last_value: np.ndarray, weights: np.ndarray) -> None:
-        gae_components(self.rewards, self.discount, self.value, self.next_value, self.boundary, last_value, self.lam,
-                       self.advantages)
+        gae_components(
+            self.rewards,
+            self.discount,
+            self.value,
+            self.next_value,
+            self.boundary,
+            last_value,
+            self.lam,
+            self.advantages,
+        )
         np.add(self.advantages, self.value, out=self.target)
         if self.sum_of_components:
             np.matmul(self.advantages[..., 1:], weights.astype(np.float32), out=self.advantage)
@@ -100,7 +167,7 @@ class Rollout:
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         self.count[:] = state["count"]
         for name in SAVED:
-            getattr(self, name)[:int(self.count[0])] = state[name]
+            getattr(self, name)[: int(self.count[0])] = state[name]
 
 
 def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -109,7 +176,9 @@ def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
         yield (2, 0.9, 0.5, rng.normal(size=b), *ends, *np.zeros((4, 3, b), np.float32))
 
 
-def store_step_reference(t, gamma, scale, new_reward, terminated, truncated, skipped, reward, discount, boundary, weight):
+def store_step_reference(
+    t, gamma, scale, new_reward, terminated, truncated, skipped, reward, discount, boundary, weight
+):
     discount[t], boundary[t], weight[t] = episode_edges(terminated, truncated, skipped, gamma)
     reward[t] = np.where(skipped, 0, new_reward * scale)
     return reward, discount, boundary, weight
@@ -117,7 +186,9 @@ def store_step_reference(t, gamma, scale, new_reward, terminated, truncated, ski
 
 @pair(store_step_reference, step_examples)
 @kernel
-def store_step(t, gamma, scale, new_reward, terminated, truncated, skipped, reward, discount, boundary, weight):
+def store_step(
+    t, gamma, scale, new_reward, terminated, truncated, skipped, reward, discount, boundary, weight
+):
     for b in range(new_reward.size):
         reward[t, b] = 0.0 if skipped[b] else new_reward[b] * scale
         discount[t, b] = 0.0 if terminated[b] or skipped[b] else gamma
@@ -132,13 +203,36 @@ def finish_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         terminated, truncated, skipped = rng.random((3, t, b)) < 0.15
         discount, boundary, weight = episode_edges(terminated, truncated, skipped, 0.97)
         weight[0, 0] = 1
-        yield (reward, discount, value, next_value, boundary, weight, rng.normal(size=b).astype(np.float32), 0.9, normalize,
-               np.zeros((t, b), np.float32), np.zeros((t, b), np.float32))
+        yield (
+            reward,
+            discount,
+            value,
+            next_value,
+            boundary,
+            weight,
+            rng.normal(size=b).astype(np.float32),
+            0.9,
+            normalize,
+            np.zeros((t, b), np.float32),
+            np.zeros((t, b), np.float32),
+        )
 
 
-def finish_rollout_reference(reward, discount, value, next_value, boundary, weight, last_value, lam, normalize, advantage,
-                             target):
-    """GAE where next_value is that of the next row within an episode; target = A + V; A ← (A − mean) / (deviation + 1e-8)."""
+def finish_rollout_reference(
+    reward,
+    discount,
+    value,
+    next_value,
+    boundary,
+    weight,
+    last_value,
+    lam,
+    normalize,
+    advantage,
+    target,
+):
+    """GAE where next_value is that of the next row within an episode; target = A + V; A ← (A −
+    mean) / (deviation + 1e-8)."""
     follow = np.concatenate([value[1:], last_value[None]])
     next_value[:] = np.where(boundary > 0, next_value, follow)
     advantage[:] = gae_reference(reward, discount, value, next_value, boundary, lam)
@@ -152,7 +246,19 @@ def finish_rollout_reference(reward, discount, value, next_value, boundary, weig
 
 @pair(finish_rollout_reference, finish_examples, rtol=1e-4, atol=1e-4)
 @kernel
-def finish_rollout(reward, discount, value, next_value, boundary, weight, last_value, lam, normalize, advantage, target):
+def finish_rollout(
+    reward,
+    discount,
+    value,
+    next_value,
+    boundary,
+    weight,
+    last_value,
+    lam,
+    normalize,
+    advantage,
+    target,
+):
     steps, rows = reward.shape
     for t in range(steps):
         for b in range(rows):

@@ -1,11 +1,13 @@
-"""Memory and signals that processes share: anonymous, handed to spawned children by handle, gone with the last who holds them.
+"""Memory and signals that processes share: anonymous, handed to spawned children by handle, gone
+with the last who holds them.
 
-A `Segment` is a memfd that is mapped: it has no name, so nothing can be left behind in /dev/shm, whoever is killed. A `Signal`
-is an eventfd: whoever waits for one sleeps in the kernel. Both travel in the arguments of a spawned Process and nowhere else.
+A `Segment` is a memfd that is mapped: it has no name, so nothing can be left behind in /dev/shm,
+whoever is killed. A `Signal` is an eventfd: whoever waits for one sleeps in the kernel. Both travel
+in the arguments of a spawned Process and nowhere else.
 
-Arrays on a segment are made by `Segment.array` (np.frombuffer): they hold the mapping open, so it cannot vanish under them.
-Never np.ndarray(buffer=…) or torch.frombuffer on it, which do not, and crash the process after `close`; torch.from_numpy of
-an array made here is safe.
+Arrays on a segment are made by `Segment.array` (np.frombuffer): they hold the mapping open, so it
+cannot vanish under them. Never np.ndarray(buffer=…) or torch.frombuffer on it, which do not, and
+crash the process after `close`; torch.from_numpy of an array made here is safe.
 """
 
 import contextlib
@@ -29,7 +31,8 @@ from tenfold.core.errors import UserError
 LINE = 64  # bytes of a cache line: what two processes write lies on different ones
 POISON = 0xFF  # NaN as a float, −1 as an integer: what was never written shows
 GIGABYTE = 1e9
-ORDERED = ("x86_64", "AMD64")  # machines on which stores are seen in the order in which they were made
+# machines on which stores are seen in the order in which they were made
+ORDERED = ("x86_64", "AMD64")
 
 
 def aligned(size: int) -> int:
@@ -38,21 +41,28 @@ def aligned(size: int) -> int:
 
 
 def check_ordering() -> None:
-    """Sequence numbers tell the truth only where stores are seen in order (x86-TSO); elsewhere they would need a lock."""
+    """Sequence numbers tell the truth only where stores are seen in order (x86-TSO); elsewhere they
+    would need a lock."""
     if platform.machine() not in ORDERED:
-        raise UserError(f"Actors and learner over shared memory rely on the store order of x86-64, and this machine is a "
-                        f"{platform.machine()}: run them in one process (serial).")
+        raise UserError(
+            "Actors and learner over shared memory rely on the store order of x86-64, and this "
+            "machine is a "
+            f"{platform.machine()}: run them in one process (serial)."
+        )
 
 
 class Segment:
-    """`size` bytes (rounded up to cache lines), zero-copy in every process that was handed it; filled with POISON."""
+    """`size` bytes (rounded up to cache lines), zero-copy in every process that was handed it;
+    filled with POISON."""
 
     def __init__(self, size: int, purpose: str = "actors and learner") -> None:
         self.size = aligned(max(size, 1))
         check_room(self.size, purpose)
         self.fd = os.memfd_create("tenfold", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, self.size)
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        fcntl.fcntl(
+            self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        )
         self.map: mmap.mmap | None = mmap.mmap(self.fd, self.size)
         self.array(0, (self.size,), np.uint8).fill(POISON)
 
@@ -75,7 +85,8 @@ class Segment:
         return np.frombuffer(self.mapping(), dtype, count, offset).reshape(shape)
 
     def words(self) -> memoryview:
-        """All of it as 64-bit numbers: one of them is read or stored in 40 ns here, against 100 through NumPy, and at once."""
+        """All of it as 64-bit numbers: one of them is read or stored in 40 ns here, against 100
+        through NumPy, and at once."""
         return memoryview(self.mapping()).cast("B").cast("Q")
 
     def mapping(self) -> mmap.mmap:
@@ -84,7 +95,8 @@ class Segment:
         return self.map
 
     def close(self) -> bool:
-        """Lets go of the memory. False: arrays on it still live, and the last of them takes the mapping along; no crash."""
+        """Lets go of the memory. False: arrays on it still live, and the last of them takes the
+        mapping along; no crash."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -104,12 +116,14 @@ class Segment:
 class Signal:
     """A count in the kernel that one process raises and another waits for, asleep.
 
-    `counting`: each `take` takes one of what was given (a semaphore). Otherwise it takes all: a bell, where what counts is
-    told elsewhere and the bell only wakes.
+    `counting`: each `take` takes one of what was given (a semaphore). Otherwise it takes all: a
+    bell, where what counts is told elsewhere and the bell only wakes.
     """
 
     def __init__(self, counting: bool = True) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | (os.EFD_SEMAPHORE if counting else 0))
+        self.fd = os.eventfd(
+            0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | (os.EFD_SEMAPHORE if counting else 0)
+        )
 
     @classmethod
     def attach(cls, handle: Any) -> Self:
@@ -127,7 +141,8 @@ class Signal:
         os.eventfd_write(self.fd, n)
 
     def take(self, timeout: float | None = 0.0) -> bool:
-        """Whether there was something to take within `timeout` seconds (None: however long it lasts)."""
+        """Whether there was something to take within `timeout` seconds (None: however long it
+        lasts)."""
         end = None if timeout is None else time.monotonic() + timeout
         while not self._taken():
             left = None if end is None else end - time.monotonic()
@@ -143,10 +158,11 @@ class Signal:
         return True
 
     def until(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        """Sleeps until `ready()`, which whoever gives this bell made true before; False after `timeout` seconds.
+        """Sleeps until `ready()`, which whoever gives this bell made true before; False after
+        `timeout` seconds.
 
-        The bell is emptied before the condition is looked at, so that no change is slept through; a bell emptied in vain is
-        rung again, for those who poll it.
+        The bell is emptied before the condition is looked at, so that no change is slept through; a
+        bell emptied in vain is rung again, for those who poll it.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -179,7 +195,8 @@ Waitable = TypeVar("Waitable", bound="int | HasFileno")
 
 
 def wait_for(things: Iterable[Waitable], timeout: float | None) -> list[Waitable]:
-    """Those that are ready to read (signals, rings, sentinels of processes), asleep until one is or `timeout` seconds passed."""
+    """Those that are ready to read (signals, rings, sentinels of processes), asleep until one is or
+    `timeout` seconds passed."""
     poll = select.poll()
     by_fd: dict[int, Waitable] = {}
     for thing in things:
@@ -190,28 +207,36 @@ def wait_for(things: Iterable[Waitable], timeout: float | None) -> list[Waitable
 
 
 def handle_of(fd: int, what: str) -> Any:
-    """A descriptor for the child that is being started; anywhere else there is nobody to hand it to."""
+    """A descriptor for the child that is being started; anywhere else there is nobody to hand it
+    to."""
     if get_spawning_popen() is None:
-        raise RuntimeError(f"{what} is shared memory, never a value: hand it to a child in the arguments of its Process "
-                           "(start method spawn) instead of pickling or copying it.")
+        raise RuntimeError(
+            f"{what} is shared memory, never a value: hand it to a child in the arguments of its "
+            "Process "
+            "(start method spawn) instead of pickling or copying it."
+        )
     if fd < 0:
         raise ValueError(f"{what} was closed before it was handed to a child.")
     return reduction.DupFd(fd)
 
 
-# how much memory is free -----------------------------------------------------------------------------------------------
+# how much memory is free
 
 
 def check_room(size: int, purpose: str) -> None:
     """Refuses before the kernel would kill."""
     free, whose = room()
     if size > free:
-        raise UserError(f"Shared memory for {purpose} would take {size / GIGABYTE:.2f} GB and {free / GIGABYTE:.2f} GB is free "
-                        f"{whose}: take fewer or smaller rows, or fewer actors.")
+        raise UserError(
+            f"Shared memory for {purpose} would take {size / GIGABYTE:.2f} GB and "
+            f"{free / GIGABYTE:.2f} GB is free "
+            f"{whose}: take fewer or smaller rows, or fewer actors."
+        )
 
 
 def room() -> tuple[int, str]:
-    """Bytes that are free, and by whose account: the machine's or the container's, whichever is less."""
+    """Bytes that are free, and by whose account: the machine's or the container's, whichever is
+    less."""
     accounts = [(machine_room(), "on this machine"), (container_room(), "in this container")]
     return min((free, whose) for free, whose in accounts if free is not None)
 
@@ -223,17 +248,29 @@ def machine_room() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def container_room(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What the control groups above this process leave (version 2 or 1); None where there is no limit to read."""
+def container_room(
+    proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """What the control groups above this process leave (version 2 or 1); None where there is no
+    limit to read."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for line in proc.read_text().splitlines():
             number, controllers, path = line.split(":", 2)
             if number == "0":
-                top, limit, usage, reclaimable = root, "memory.max", "memory.current", "inactive_file"
+                top, limit, usage, reclaimable = (
+                    root,
+                    "memory.max",
+                    "memory.current",
+                    "inactive_file",
+                )
             elif "memory" in controllers.split(","):
-                top, limit, usage, reclaimable = (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                                  "total_inactive_file")
+                top, limit, usage, reclaimable = (
+                    root / "memory",
+                    "memory.limit_in_bytes",
+                    "memory.usage_in_bytes",
+                    "total_inactive_file",
+                )
             else:
                 continue
             group = top / path.lstrip("/")
@@ -242,6 +279,10 @@ def container_room(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/s
                 if folder == top or top in folder.parents:
                     with contextlib.suppress(OSError, ValueError):
                         most = int((folder / limit).read_text())  # "max" is no number: no limit
-                        stat = dict(s.split() for s in (folder / "memory.stat").read_text().splitlines())
-                        found.append(most - int((folder / usage).read_text()) + int(stat.get(reclaimable, 0)))
+                        stat = dict(
+                            s.split() for s in (folder / "memory.stat").read_text().splitlines()
+                        )
+                        found.append(
+                            most - int((folder / usage).read_text()) + int(stat.get(reclaimable, 0))
+                        )
     return min(found, default=None)

@@ -1,10 +1,12 @@
 """Batches on their way from the host to a device.
 
-A copy that does not block the host must start in pinned memory, and that memory must not be written to again before the copy
-has happened. So a batch goes through one of a few pinned slots, and a slot waits for the event of its last copies before it is
-filled anew. The arrays a batch came from may be overwritten as soon as `send` returns.
+A copy that does not block the host must start in pinned memory, and that memory must not be written
+to again before the copy has happened. So a batch goes through one of a few pinned slots, and a slot
+waits for the event of its last copies before it is filled anew. The arrays a batch came from may be
+overwritten as soon as `send` returns.
 
-On the CPU there is nothing to copy: what is sent is the rows themselves, good until their arrays are written to.
+On the CPU there is nothing to copy: what is sent is the rows themselves, good until their arrays
+are written to.
 """
 
 from typing import Any
@@ -36,7 +38,8 @@ class Staging:
         return self.device.type == "cuda"
 
     def send(self, rows: Tensors, index: torch.Tensor | None = None) -> Tensors:
-        """`rows` on the device, of all or, where there is an `index`, of those rows; what is there already stays there."""
+        """`rows` on the device, of all or, where there is an `index`, of those rows; what is there
+        already stays there."""
         if not self.needed:
             return rows if index is None else {name: value[index] for name, value in rows.items()}
         slot = self.slots[self.count % len(self.slots)]

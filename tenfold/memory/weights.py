@@ -1,8 +1,10 @@
-"""The learner's parameters for everyone: one flat float32 vector in shared memory, two copies, a version.
+"""The learner's parameters for everyone: one flat float32 vector in shared memory, two copies, a
+version.
 
-Version v lies in copy v mod 2. The learner writes v + 1 into the other copy, and only then says so; whoever is reading v goes on
-undisturbed. A reader so slow that v + 2 is begun meanwhile sees it by the copy's lock (2v when it holds version v, odd while it
-is written) and reads again. This relies on x86-64's order of stores, like `memory.ring`.
+Version v lies in copy v mod 2. The learner writes v + 1 into the other copy, and only then says so;
+whoever is reading v goes on undisturbed. A reader so slow that v + 2 is begun meanwhile sees it by
+the copy's lock (2v when it holds version v, odd while it is written) and reads again. This relies
+on x86-64's order of stores, like `memory.ring`.
 """
 
 import time
@@ -20,7 +22,8 @@ TRIES = 10_000  # then the learner does nothing but publish, and that is a mista
 
 
 class Weights:
-    """Parameters of `shape` (the flat buffer's), with the global step and the time at which they were published."""
+    """Parameters of `shape` (the flat buffer's), with the global step and the time at which they
+    were published."""
 
     def __init__(self, shape: int | tuple[int, ...]) -> None:
         check_ordering()
@@ -35,8 +38,13 @@ class Weights:
     def _map(self) -> None:
         self.words = self.segment.words()
         # of each copy: its first word, its parameters
-        self.places = [((1 + copy) * LINE // WORD, self.segment.array(3 * LINE + copy * self.bytes, self.shape, np.float32))
-                       for copy in (0, 1)]
+        self.places = [
+            (
+                (1 + copy) * LINE // WORD,
+                self.segment.array(3 * LINE + copy * self.bytes, self.shape, np.float32),
+            )
+            for copy in (0, 1)
+        ]
         self.version = self.step = self.published_ns = 0  # what this process read last
 
     def __getstate__(self) -> dict[str, Any]:
@@ -54,7 +62,10 @@ class Weights:
     def publish(self, flat: np.ndarray, step: int) -> int:
         """Makes `flat` the newest version, at global step `step`; returns the version."""
         if flat.shape != self.shape or flat.dtype != FLOAT:
-            raise ValueError(f"weights are {flat.dtype} of shape {flat.shape}, and float32 of shape {self.shape} is published.")
+            raise ValueError(
+                f"weights are {flat.dtype} of shape {flat.shape}, and float32 of shape "
+                f"{self.shape} is published."
+            )
         words = self.words
         version = words[VERSION] + 1
         lock, copy = self.places[version & 1]
@@ -67,13 +78,17 @@ class Weights:
         return version
 
     def read(self, into: np.ndarray) -> tuple[int, int] | None:
-        """(version, step) of the newest parameters, copied into `into`; None when they are those read last."""
+        """(version, step) of the newest parameters, copied into `into`; None when they are those
+        read last."""
         words = self.words
         version = words[VERSION]
         if version == self.version:
             return None
         if into.shape != self.shape or into.dtype != FLOAT:
-            raise ValueError(f"weights of shape {self.shape} in float32 cannot be read into {into.dtype} of shape {into.shape}.")
+            raise ValueError(
+                f"weights of shape {self.shape} in float32 cannot be read into {into.dtype} of "
+                f"shape {into.shape}."
+            )
         for _ in range(TRIES):
             lock, copy = self.places[version & 1]
             if words[lock] == 2 * version:
@@ -83,10 +98,13 @@ class Weights:
                     self.version, self.step, self.published_ns = version, step, published
                     return version, step
             version = words[VERSION]
-        raise RuntimeError(f"Weights changed {TRIES:,} times while they were read: publish them less often.")
+        raise RuntimeError(
+            f"Weights changed {TRIES:,} times while they were read: publish them less often."
+        )
 
     def age(self) -> tuple[int, float]:
-        """How old the parameters read last are: in versions, and in seconds since they were published."""
+        """How old the parameters read last are: in versions, and in seconds since they were
+        published."""
         return self.words[VERSION] - self.version, (time.monotonic_ns() - self.published_ns) / 1e9
 
     def close(self) -> None:

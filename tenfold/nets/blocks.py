@@ -1,7 +1,9 @@
-"""Layers and the Q-network. Every layer takes an optional leading member dimension: M networks in one call.
+"""Layers and the Q-network. Every layer takes an optional leading member dimension: M networks in
+one call.
 
-Weights keep torch's layout, (out, in) or (M, out, in). Initial values are drawn from the counter-based generator in the
-order of `parameters()`, each member from its own seed, so member i starts as it would alone.
+Weights keep torch's layout, (out, in) or (M, out, in). Initial values are drawn from the
+counter-based generator in the order of `parameters()`, each member from its own seed, so member i
+starts as it would alone.
 """
 
 import math
@@ -25,7 +27,11 @@ from tenfold.nets.quantile import cosines, join
 from tenfold.ops.qlearning import dueling, midpoints, tensor
 
 NetConfig = TypeVar("NetConfig", bound=Net)
-ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu}
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": F.relu,
+    "tanh": torch.tanh,
+    "elu": F.elu,
+}
 # channels, kernel, stride; nature: Mnih et al. (2015), small: Young & Tian (2019), MinAtar
 CONVOLUTIONS = {"nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)), "small": ((16, 3, 1),)}
 
@@ -40,9 +46,17 @@ def linear_reference(x, weight, bias):
     return torch.stack([F.linear(x[m], weight[m], bias[m]) for m in range(len(x))])
 
 
-@pair(linear_reference, linear_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"), gradients=(0, 1, 2))
+@pair(
+    linear_reference,
+    linear_examples,
+    rtol=1e-5,
+    atol=1e-5,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1, 2),
+)
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """x·Wᵀ + b for all members at once: [M, B, in] -> [M, B, out]; without members, [B, in] -> [B, out]."""
+    """x·Wᵀ + b for all members at once: [M, B, in] -> [M, B, out]; without members, [B, in] -> [B,
+    out]."""
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
     return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
@@ -50,15 +64,29 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.T
 
 def convolve_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for m, b, c, o, size, stride in ((1, 1, 1, 1, 3, 1), (3, 2, 2, 4, 7, 2)):
-        yield tensor(rng, dtype, m, b, c, size, size), tensor(rng, dtype, m, o, c, 3, 3), tensor(rng, dtype, m, o), stride
+        yield (
+            tensor(rng, dtype, m, b, c, size, size),
+            tensor(rng, dtype, m, o, c, 3, 3),
+            tensor(rng, dtype, m, o),
+            stride,
+        )
 
 
 def convolve_reference(x, weight, bias, stride):
     return torch.stack([F.conv2d(x[m], weight[m], bias[m], stride) for m in range(len(x))])
 
 
-@pair(convolve_reference, convolve_examples, rtol=1e-4, atol=1e-5, dtypes=("float32", "float64"), gradients=(0, 1, 2))
-def convolve(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: int) -> torch.Tensor:
+@pair(
+    convolve_reference,
+    convolve_examples,
+    rtol=1e-4,
+    atol=1e-5,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1, 2),
+)
+def convolve(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: int
+) -> torch.Tensor:
     """Members as groups of one convolution: [M, B, C, H, W] -> [M, B, O, H', W']."""
     if weight.dim() == 4:
         return F.conv2d(x, weight, bias, stride)
@@ -70,43 +98,83 @@ def convolve(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: 
 
 def noisy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for lead, i, o in (((), 1, 1), ((), 4, 3), ((2,), 3, 5)):
-        yield (tensor(rng, dtype, *lead, o, i), tensor(rng, dtype, *lead, o, i), tensor(rng, dtype, *lead, o),
-               tensor(rng, dtype, *lead, o), tensor(rng, dtype, *lead, i + o))
+        yield (
+            tensor(rng, dtype, *lead, o, i),
+            tensor(rng, dtype, *lead, o, i),
+            tensor(rng, dtype, *lead, o),
+            tensor(rng, dtype, *lead, o),
+            tensor(rng, dtype, *lead, i + o),
+        )
 
 
 def noisy_reference(weight, weight_sigma, bias, bias_sigma, noise):
-    """Fortunato et al. (2018): w_oi = μ_oi + σ_oi f(ε_o) f(ε_i), b_o = μ_o + σ_o f(ε_o), f(x) = sign(x)√|x|."""
+    """Fortunato et al. (2018): w_oi = μ_oi + σ_oi f(ε_o) f(ε_i), b_o = μ_o + σ_o f(ε_o), f(x) =
+    sign(x)√|x|."""
     if weight.dim() == 3:
-        each = [noisy_reference(*parts) for parts in zip(weight, weight_sigma, bias, bias_sigma, noise, strict=True)]
+        each = [
+            noisy_reference(*parts)
+            for parts in zip(weight, weight_sigma, bias, bias_sigma, noise, strict=True)
+        ]
         return torch.stack([w for w, _ in each]), torch.stack([b for _, b in each])
     scaled = [math.copysign(math.sqrt(abs(x)), x) for x in noise.tolist()]
     o, i = weight.shape
-    w = [torch.stack([weight[a, b] + weight_sigma[a, b] * scaled[i + a] * scaled[b] for b in range(i)]) for a in range(o)]
+    w = [
+        torch.stack(
+            [weight[a, b] + weight_sigma[a, b] * scaled[i + a] * scaled[b] for b in range(i)]
+        )
+        for a in range(o)
+    ]
     return torch.stack(w), torch.stack([bias[a] + bias_sigma[a] * scaled[i + a] for a in range(o)])
 
 
-@pair(noisy_reference, noisy_examples, rtol=1e-5, atol=1e-6, dtypes=("float32", "float64"), gradients=(0, 1))
-def noisy_weights(weight: torch.Tensor, weight_sigma: torch.Tensor, bias: torch.Tensor, bias_sigma: torch.Tensor,
-                  noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+@pair(
+    noisy_reference,
+    noisy_examples,
+    rtol=1e-5,
+    atol=1e-6,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1),
+)
+def noisy_weights(
+    weight: torch.Tensor,
+    weight_sigma: torch.Tensor,
+    bias: torch.Tensor,
+    bias_sigma: torch.Tensor,
+    noise: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights and biases under one noise vector [..., in + out]."""
     scaled = noise.sign() * noise.abs().sqrt()
-    into, out = scaled[..., None, :weight.shape[-1]], scaled[..., weight.shape[-1]:, None]
+    into, out = scaled[..., None, : weight.shape[-1]], scaled[..., weight.shape[-1] :, None]
     return weight + weight_sigma * (out * into), bias + bias_sigma * out.squeeze(-1)
 
 
 class Layer(nn.Module):
     """Fully connected (`kernel` 0) or convolutional, plain or noisy."""
 
-    def __init__(self, into: int, out: int, members: int | None, kernel: int = 0, stride: int = 1, sigma: float = 0.0) -> None:
+    def __init__(
+        self,
+        into: int,
+        out: int,
+        members: int | None,
+        kernel: int = 0,
+        stride: int = 1,
+        sigma: float = 0.0,
+    ) -> None:
         super().__init__()
         lead = () if members is None else (members,)
         shape = (*lead, out, into, kernel, kernel) if kernel else (*lead, out, into)
         self.stride, self.bound = stride, 1 / math.sqrt(into * max(kernel, 1) ** 2)
-        self.weight, self.bias = nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(*lead, out))
+        self.weight, self.bias = (
+            nn.Parameter(torch.zeros(shape)),
+            nn.Parameter(torch.zeros(*lead, out)),
+        )
         self.sigma = sigma
         self.noise_size = into + out if sigma else 0
         if sigma:
-            self.weight_sigma, self.bias_sigma = nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(*lead, out))
+            self.weight_sigma, self.bias_sigma = (
+                nn.Parameter(torch.zeros(shape)),
+                nn.Parameter(torch.zeros(*lead, out)),
+            )
 
     def forward(self, x: torch.Tensor, noise: torch.Tensor | None = None) -> torch.Tensor:
         weight, bias = self.weight, self.bias
@@ -120,15 +188,22 @@ class Layer(nn.Module):
 class QNetwork(FlatModule):
     """Observation [..., B, *shape] -> action values [..., B, A, N].
 
-    The last layer gives A·N numbers, or (1 + A)·N with dueling, joined by a fixed map. `noise` is one vector for all noisy
-    layers, [..., noise_size]; without it the means act.
+    The last layer gives A·N numbers, or (1 + A)·N with dueling, joined by a fixed map. `noise` is
+    one vector for all noisy layers, [..., noise_size]; without it the means act.
 
-    Implicit quantiles: the atoms stand at `fractions` [..., B, N], or without these at the midpoints for acting. Features of the
-    first hidden layer (of images: the convolutions) are multiplied by an embedding of the fraction; what follows sees B·N rows.
+    Implicit quantiles: the atoms stand at `fractions` [..., B, N], or without these at the
+    midpoints for acting. Features of the first hidden layer (of images: the convolutions) are
+    multiplied by an embedding of the fraction; what follows sees B·N rows.
     """
 
-    def __init__(self, obs_shape: tuple[int, ...], actions: int, config: DQN, scale: float = 1.0,
-                 members: int | None = None) -> None:
+    def __init__(
+        self,
+        obs_shape: tuple[int, ...],
+        actions: int,
+        config: DQN,
+        scale: float = 1.0,
+        members: int | None = None,
+    ) -> None:
         super().__init__()
         self.members, self.actions, self.scale = members, actions, scale
         self.atoms = config.distribution.n if isinstance(config.distribution, Quantile) else 1
@@ -145,22 +220,38 @@ class QNetwork(FlatModule):
                 channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
             width = channels * math.prod(sides)
         self.convolutions = nn.ModuleList(convolutions)
-        self.sizes = (width, *config.net.hidden, (actions + self.dueling) * self.atoms)  # of the fully connected layers
-        self.layers = nn.ModuleList(Layer(i, o, members, stride=0, sigma=sigma) for i, o in pairwise(self.sizes))
+        # of the fully connected layers
+        self.sizes = (width, *config.net.hidden, (actions + self.dueling) * self.atoms)
+        self.layers = nn.ModuleList(
+            Layer(i, o, members, stride=0, sigma=sigma) for i, o in pairwise(self.sizes)
+        )
         self.noise_size = sum(layer.noise_size for layer in self.layers)  # type: ignore[misc]
-        self.joins = min(len(config.net.hidden), 0 if self.image else 1)  # the layer whose input the embedding multiplies
-        self.embedding = Layer(self.implicit.cosines, self.sizes[self.joins], members, stride=0) if self.implicit else None
+        # the layer whose input the embedding multiplies
+        self.joins = min(len(config.net.hidden), 0 if self.image else 1)
+        self.embedding = (
+            Layer(self.implicit.cosines, self.sizes[self.joins], members, stride=0)
+            if self.implicit
+            else None
+        )
         self.flatten()
 
     def initialise(self, seeds: Sequence[int], member: int = 0) -> "QNetwork":
-        """Weights and biases uniform within ±1/√inputs (torch's default), noise scales sigma/√inputs; a seed per member, or one
-        seed and which agent of a world it is."""
+        """Weights and biases uniform within ±1/√inputs (torch's default), noise scales
+        sigma/√inputs; a seed per member, or one seed and which agent of a world it is."""
         rows = self.flat.cpu().view(len(seeds), -1)
         for row, seed in zip(rows, seeds, strict=True):
-            row.copy_(torch.from_numpy(fill_uniform(key(seed, Purpose.INIT, member), 0, np.empty(row.numel()))))
+            row.copy_(
+                torch.from_numpy(
+                    fill_uniform(key(seed, Purpose.INIT, member), 0, np.empty(row.numel()))
+                )
+            )
         with torch.no_grad():
             self.flat.copy_(rows.view_as(self.flat))
-            for layer in [*self.convolutions, *self.layers, *([self.embedding] if self.embedding else [])]:
+            for layer in [
+                *self.convolutions,
+                *self.layers,
+                *([self.embedding] if self.embedding else []),
+            ]:
                 assert isinstance(layer, Layer)
                 layer.weight.mul_(2).sub_(1).mul_(layer.bound)
                 layer.bias.mul_(2).sub_(1).mul_(layer.bound)
@@ -169,8 +260,12 @@ class QNetwork(FlatModule):
                     layer.bias_sigma.fill_(layer.sigma * layer.bound)
         return self
 
-    def forward(self, obs: torch.Tensor, noise: torch.Tensor | None = None,
-                fractions: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self,
+        obs: torch.Tensor,
+        noise: torch.Tensor | None = None,
+        fractions: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         x = obs.to(self.flat.dtype)
         if self.scale != 1.0:
             x = x * self.scale
@@ -184,7 +279,7 @@ class QNetwork(FlatModule):
                 x = self.activation(x)
             if self.implicit and place == self.joins:
                 x = self.at_fractions(x, fractions)
-            x = layer(x, None if noise is None else noise[..., used:used + layer.noise_size])  # type: ignore[operator]
+            x = layer(x, None if noise is None else noise[..., used : used + layer.noise_size])  # type: ignore[operator]
             used += layer.noise_size  # type: ignore[operator]
         if self.implicit:
             x = x.view(*obs.shape[:lead], -1, self.actions + self.dueling).transpose(-1, -2)
@@ -196,7 +291,9 @@ class QNetwork(FlatModule):
         """Features [..., B, F] -> a row for each item and fraction, [..., B·N, F]."""
         assert self.implicit is not None and self.embedding is not None
         if fractions is None:  # the same for all items
-            fractions = midpoints(self.implicit.acting, features).expand(*features.shape[:-2], 1, self.implicit.acting)
+            fractions = midpoints(self.implicit.acting, features).expand(
+                *features.shape[:-2], 1, self.implicit.acting
+            )
         sums = self.embedding(cosines(fractions.to(features.dtype), self.implicit.cosines))
         return join(features, sums, fractions.shape[-1])
 
@@ -206,14 +303,23 @@ def fit_encoder(net: NetConfig, layout: ObsLayout) -> NetConfig:
     wanted = net.encoder
     encoder = layout.encoder if wanted == "auto" else wanted
     if (encoder == "graph") != (layout.graph is not None):
-        raise ConfigError("agent.net.encoder", f"= {wanted} does not fit: the observations are "
-                          f"{'graphs, use auto or graph' if layout.graph else 'no graphs, use auto or mlp'}.")
+        raise ConfigError(
+            "agent.net.encoder",
+            f"= {wanted} does not fit: the observations are "
+            f"{'graphs, use auto or graph' if layout.graph else 'no graphs, use auto or mlp'}.",
+        )
     if encoder in CONVOLUTIONS:
         if len(layout.net_shape) != 3:
-            raise ConfigError("agent.net.encoder", f"= {wanted} needs images, and the observations have shape {layout.shape}: "
-                              "use auto or mlp.")
+            raise ConfigError(
+                "agent.net.encoder",
+                f"= {wanted} needs images, and the observations have shape {layout.shape}: "
+                "use auto or mlp.",
+            )
         least = NATURE_SIDE if encoder == "nature" else 3
         if min(layout.net_shape[1:]) < least:
-            raise ConfigError("agent.net.encoder", f"= {wanted} needs images of at least {least} x {least}, and the observations "
-                              f"have shape {layout.shape}: use auto, small or mlp.")
+            raise ConfigError(
+                "agent.net.encoder",
+                f"= {wanted} needs images of at least {least} x {least}, and the observations "
+                f"have shape {layout.shape}: use auto, small or mlp.",
+            )
     return replace(net, encoder=encoder)

@@ -1,7 +1,7 @@
 """All parameters of a module as views of ONE contiguous buffer, all gradients of another.
 
-The optimiser's step, the target's copy, clipping, publishing and saving are then each one operation on one array.
-With members the buffers are [M, P]: each member's parameters are one contiguous row.
+The optimiser's step, the target's copy, clipping, publishing and saving are then each one operation
+on one array. With members the buffers are [M, P]: each member's parameters are one contiguous row.
 """
 
 import copy
@@ -16,8 +16,8 @@ from torch import nn
 class FlatModule(nn.Module):
     """A module whose parameters live in `flat` and whose gradients live in `flat_grad`.
 
-    Call `flatten()` once after construction. Moving, converting, copying and loading keep the property; whoever replaces a
-    parameter by hand calls `flatten()` again.
+    Call `flatten()` once after construction. Moving, converting, copying and loading keep the
+    property; whoever replaces a parameter by hand calls `flatten()` again.
     """
 
     members: int | None = None
@@ -25,14 +25,17 @@ class FlatModule(nn.Module):
     flat_grad: torch.Tensor
 
     def flatten(self, flat: torch.Tensor | None = None, grad: torch.Tensor | None = None) -> Self:
-        """Moves every parameter into a buffer, in the order of `parameters()`, and makes them views of it.
+        """Moves every parameter into a buffer, in the order of `parameters()`, and makes them views
+        of it.
 
         The buffers are new, or the given ones, which must fit.
         """
         parameters = list(self.parameters())
         lead = () if self.members is None else (self.members,)
         if lead:  # rows of [M, P] are apart by design
-            warnings.filterwarnings("ignore", "grad and param do not obey the gradient layout contract")
+            warnings.filterwarnings(
+                "ignore", "grad and param do not obey the gradient layout contract"
+            )
         with torch.no_grad():
             values = torch.cat([p.detach().reshape(*lead, -1) for p in parameters], dim=-1)
             self.flat = values if flat is None else flat.copy_(values)
@@ -40,8 +43,8 @@ class FlatModule(nn.Module):
             start = 0
             for p in parameters:
                 size = p.numel() // (self.members or 1)
-                p.data = self.flat[..., start:start + size].view(p.shape)
-                p.grad = self.flat_grad[..., start:start + size].view(p.shape)
+                p.data = self.flat[..., start : start + size].view(p.shape)
+                p.grad = self.flat_grad[..., start : start + size].view(p.shape)
                 start += size
         return self
 
@@ -49,7 +52,9 @@ class FlatModule(nn.Module):
         super()._apply(fn, recurse)
         return self.flatten()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
         result = super().load_state_dict(state_dict, strict, assign)
         if assign:
             self.flatten()

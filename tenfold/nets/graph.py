@@ -1,7 +1,8 @@
-"""The network of a policy on graphs: attention along edges, and one token a graph that attends to all of its nodes.
+"""The network of a policy on graphs: attention along edges, and one token a graph that attends to
+all of its nodes.
 
-A batch of graphs is one packed set of rows; each graph gets what it would get alone. There is no dropout, and no statistic of
-the batch: acting and evaluating see the same function.
+A batch of graphs is one packed set of rows; each graph gets what it would get alone. There is no
+dropout, and no statistic of the batch: acting and evaluating see the same function.
 """
 
 import math
@@ -25,21 +26,23 @@ LOG_STD_LIMIT = 2.0  # of a learned deviation, above; below it is the setting `l
 
 @dataclass(frozen=True)
 class GraphOutputs:
-    """What the heads give, by parts of the action in their order: (options or numbers of each row, whether there is a row for
-    every node or one for the graph)."""
+    """What the heads give, by parts of the action in their order: (options or numbers of each row,
+    whether there is a row for every node or one for the graph)."""
 
     options: tuple[tuple[int, bool], ...]
     numbers: tuple[tuple[int, bool], ...]
 
     def width(self, of_nodes: bool) -> int:
         """Outputs of one head: a mean and a deviation for every number."""
-        return (sum(n for n, nodes in self.options if nodes == of_nodes)
-                + 2 * sum(n for n, nodes in self.numbers if nodes == of_nodes))
+        return sum(n for n, nodes in self.options if nodes == of_nodes) + 2 * sum(
+            n for n, nodes in self.numbers if nodes == of_nodes
+        )
 
 
 class Attention(nn.Module):
-    """One layer: nodes attend to their neighbours by what lies between them, the token to all nodes of its graph, and nodes
-    hear the token. Where nobody asks for the nodes afterwards (`nodes` False) only the token moves."""
+    """One layer: nodes attend to their neighbours by what lies between them, the token to all nodes
+    of its graph, and nodes hear the token. Where nobody asks for the nodes afterwards (`nodes`
+    False) only the token moves."""
 
     def __init__(self, width: int, edge: int, net: PolicyNet, nodes: bool) -> None:
         super().__init__()
@@ -47,16 +50,22 @@ class Attention(nn.Module):
         self.norm, self.token_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.ask, self.hear = nn.Linear(width, width), nn.Linear(width, width)
         self.lift, self.sink = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
-        self.tell = nn.Linear(width, (5 if nodes else 2) * width)  # key and value for the token; query, key and value
+        # key and value for the token; query, key and value
+        self.tell = nn.Linear(width, (5 if nodes else 2) * width)
         self.nodes = nodes
         if nodes:
-            self.between = nn.Linear(max(edge, 1), 4 * width)  # key and value, along the edge and against it
+            # key and value, along the edge and against it
+            self.between = nn.Linear(max(edge, 1), 4 * width)
             self.gather, self.from_token = nn.Linear(width, width), nn.Linear(width, width)
             self.node_norm = nn.LayerNorm(width)
-            self.node_lift, self.node_sink = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+            self.node_lift, self.node_sink = (
+                nn.Linear(width, 2 * width),
+                nn.Linear(2 * width, width),
+            )
 
-    def forward(self, h: torch.Tensor, token: torch.Tensor, graphs: Graphs,
-                links: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        self, h: torch.Tensor, token: torch.Tensor, graphs: Graphs, links: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """`links` are those of the graphs, and then the same the other way round."""
         n, width = h.shape
         heads, part = self.heads, width // self.heads
@@ -71,27 +80,43 @@ class Attention(nn.Module):
             source, target = links
             along, against = self.between(graphs.edges).view(-1, 2, 2, heads, part).unbind(1)
             key_between, value_between = torch.cat([along, against]).unbind(1)
-            score = (rows(told[2], target) * (rows(told[3], source) + key_between)).sum(-1) / math.sqrt(part)
+            score = (rows(told[2], target) * (rows(told[3], source) + key_between)).sum(
+                -1
+            ) / math.sqrt(part)
             weight = segment_softmax(score, target, n)
-            message = segment_sum(weight[..., None] * (rows(told[4], source) + value_between), target, n).flatten(1)
+            message = segment_sum(
+                weight[..., None] * (rows(told[4], source) + value_between), target, n
+            ).flatten(1)
             h = h + self.gather(message) + rows(self.from_token(old), graphs.owner)
             h = h + self.node_sink(self.activation(self.node_lift(self.node_norm(h))))
         return h, token
 
 
 class GraphNetwork(FlatModule):
-    """Graphs -> (logits, means, log-deviations [B, M + 2D], values [B] or [B, C]). Per-node outputs lie in `size.nodes` places
-    for every graph, those of nodes that are not there are 0."""
+    """Graphs -> (logits, means, log-deviations [B, M + 2D], values [B] or [B, C]). Per-node outputs
+    lie in `size.nodes` places for every graph, those of nodes that are not there are 0."""
 
     critic = None  # of state and action, as other policies may have one
 
-    def __init__(self, size: GraphSize, outputs: GraphOutputs, net: PolicyNet, columns: int, least_std: float) -> None:
+    def __init__(
+        self, size: GraphSize, outputs: GraphOutputs, net: PolicyNet, columns: int, least_std: float
+    ) -> None:
         super().__init__()
         width = net.hidden[0]
-        self.size, self.outputs, self.columns, self.least = size, outputs, columns, math.log(least_std)
+        self.size, self.outputs, self.columns, self.least = (
+            size,
+            outputs,
+            columns,
+            math.log(least_std),
+        )
         self.node_width, self.graph_width = outputs.width(True), outputs.width(False)
-        self.read_node, self.read_whole = nn.Linear(size.node, width), nn.Linear(max(size.whole, 1), width)
-        wanted = [place < len(net.hidden) - 1 or self.node_width > 0 for place in range(len(net.hidden))]
+        self.read_node, self.read_whole = (
+            nn.Linear(size.node, width),
+            nn.Linear(max(size.whole, 1), width),
+        )
+        wanted = [
+            place < len(net.hidden) - 1 or self.node_width > 0 for place in range(len(net.hidden))
+        ]
         self.layers = nn.ModuleList(Attention(width, size.edge, net, nodes) for nodes in wanted)
         self.token_norm = nn.LayerNorm(width)
         self.value_head = nn.Linear(width, max(columns, 1))
@@ -103,15 +128,28 @@ class GraphNetwork(FlatModule):
         self.flatten()
 
     def initialise(self, seed: int, std: float) -> "GraphNetwork":
-        """Orthogonal weights and zero biases; small last layers, so that the first policy is nearly the same everywhere."""
+        """Orthogonal weights and zero biases; small last layers, so that the first policy is nearly
+        the same everywhere."""
         used, stream = 0, key(seed, Purpose.INIT)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if parameter.dim() == 1:
-                    parameter.fill_(math.log(std) if name == "log_std" else float("norm" in name and name.endswith("weight")))
+                    parameter.fill_(
+                        math.log(std)
+                        if name == "log_std"
+                        else float("norm" in name and name.endswith("weight"))
+                    )
                     continue
-                gain = (POLICY_GAIN if name.startswith(("node_head", "graph_head")) else VALUE_GAIN
-                        if name.startswith("value_head") or "hear" in name or "gather" in name or "sink" in name else OUTER_GAIN)
+                gain = (
+                    POLICY_GAIN
+                    if name.startswith(("node_head", "graph_head"))
+                    else VALUE_GAIN
+                    if name.startswith("value_head")
+                    or "hear" in name
+                    or "gather" in name
+                    or "sink" in name
+                    else OUTER_GAIN
+                )
                 noise = fill_normal(stream, used, np.zeros(parameter.numel()))
                 used += noise.size
                 parameter.copy_(torch.from_numpy(orthogonal(noise.reshape(parameter.shape)) * gain))
@@ -142,18 +180,29 @@ class GraphNetwork(FlatModule):
         if self.node_width:
             room = graphs.batch * self.size.nodes
             own = self.node_head(self.node_norm(h))
-            padded = own.new_zeros(room, self.node_width).index_copy(0, graphs.places(self.size.nodes), own)
+            padded = own.new_zeros(room, self.node_width).index_copy(
+                0, graphs.places(self.size.nodes), own
+            )
             of_nodes = padded.view(graphs.batch, self.size.nodes, self.node_width)
         return torch.cat(self.arranged(of_graph, of_nodes), 1), self.values_of(token)
 
     def packed(self, graphs: Graphs) -> tuple[NodeOutputs, torch.Tensor]:
-        """(outputs of the nodes that are there, values), where all parts of the action have a row for every node."""
+        """(outputs of the nodes that are there, values), where all parts of the action have a row
+        for every node."""
         h, token = self.encode(graphs)
-        options, numbers = (sum(n for n, _ in parts) for parts in (self.outputs.options, self.outputs.numbers))
-        logits, means, spread = self.node_head(self.node_norm(h)).split([options, numbers, numbers], 1)
-        return NodeOutputs(logits, means, (spread + self.log_std).clamp(self.least, LOG_STD_LIMIT)), self.values_of(token)
+        options, numbers = (
+            sum(n for n, _ in parts) for parts in (self.outputs.options, self.outputs.numbers)
+        )
+        logits, means, spread = self.node_head(self.node_norm(h)).split(
+            [options, numbers, numbers], 1
+        )
+        return NodeOutputs(
+            logits, means, (spread + self.log_std).clamp(self.least, LOG_STD_LIMIT)
+        ), self.values_of(token)
 
-    def arranged(self, of_graph: torch.Tensor | None, of_nodes: torch.Tensor | None) -> list[torch.Tensor]:
+    def arranged(
+        self, of_graph: torch.Tensor | None, of_nodes: torch.Tensor | None
+    ) -> list[torch.Tensor]:
         """The heads' outputs in the order of the action's parts: options, means, log-deviations."""
         used = {True: 0, False: 0}
 
@@ -161,12 +210,15 @@ class GraphNetwork(FlatModule):
             source = of_nodes if nodes else of_graph
             assert source is not None
             used[nodes] += width
-            return source[..., used[nodes] - width:used[nodes]]
+            return source[..., used[nodes] - width : used[nodes]]
+
         options = [take(*part).flatten(1) for part in self.outputs.options]
         means = [take(*part).flatten(1) for part in self.outputs.numbers]
         spreads, at = [], 0
         for width, nodes in self.outputs.numbers:
-            spread = (take(width, nodes) + self.log_std[at:at + width]).clamp(self.least, LOG_STD_LIMIT)
+            spread = (take(width, nodes) + self.log_std[at : at + width]).clamp(
+                self.least, LOG_STD_LIMIT
+            )
             spreads.append(spread.flatten(1))
             at += width
         return [*options, *means, *spreads]

@@ -1,4 +1,5 @@
-"""The networks of a policy: logits and means, the state's value, and a critic of state and action, on one flat buffer."""
+"""The networks of a policy: logits and means, the state's value, and a critic of state and action,
+on one flat buffer."""
 
 import math
 from itertools import pairwise
@@ -12,7 +13,8 @@ from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.nets.blocks import ACTIVATIONS, CONVOLUTIONS, Layer
 from tenfold.nets.flat import FlatModule
 
-OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0  # of orthogonal weights: between layers, of the last ones
+# of orthogonal weights: between layers, of the last ones
+OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
 
 
 class Tower(nn.Module):
@@ -46,11 +48,19 @@ class Tower(nn.Module):
 
 
 class PolicyNetwork(FlatModule):
-    """Observation [B, *shape] -> (logits and means [B, M + D], value [B]). Parameters in this order: deviations, policy, value,
-    critic (of observation and one-hot action, where there is one)."""
+    """Observation [B, *shape] -> (logits and means [B, M + D], value [B]). Parameters in this
+    order: deviations, policy, value, critic (of observation and one-hot action, where there is
+    one)."""
 
-    def __init__(self, shape: tuple[int, ...], options: int, reals: int, net: Net, scale: float = 1.0,
-                 critic: bool = False) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        options: int,
+        reals: int,
+        net: Net,
+        scale: float = 1.0,
+        critic: bool = False,
+    ) -> None:
         super().__init__()
         self.scale = scale
         self.policy = Tower(shape, options + reals, net)
@@ -60,17 +70,24 @@ class PolicyNetwork(FlatModule):
         self.flatten()
 
     def initialise(self, seed: int, std: float) -> "PolicyNetwork":
-        """Orthogonal weights and zero biases; a small last layer, so that the first policy is nearly uniform."""
+        """Orthogonal weights and zero biases; a small last layer, so that the first policy is
+        nearly uniform."""
         used, stream = 0, key(seed, Purpose.INIT)
         with torch.no_grad():
-            for tower, gain in ((self.policy, POLICY_GAIN), (self.value, VALUE_GAIN), (self.critic, VALUE_GAIN)):
+            for tower, gain in (
+                (self.policy, POLICY_GAIN),
+                (self.value, VALUE_GAIN),
+                (self.critic, VALUE_GAIN),
+            ):
                 layers = [*tower.convolutions, *tower.layers] if tower else []
                 for place, layer in enumerate(layers):
                     assert isinstance(layer, Layer)
                     layer.bias.zero_()
                     noise = fill_normal(stream, used, np.zeros(layer.weight.numel()))
                     used += noise.size
-                    flat = orthogonal(noise.reshape(len(layer.weight), -1)) * (gain if place == len(layers) - 1 else OUTER_GAIN)
+                    flat = orthogonal(noise.reshape(len(layer.weight), -1)) * (
+                        gain if place == len(layers) - 1 else OUTER_GAIN
+                    )
                     layer.weight.copy_(torch.from_numpy(flat).view_as(layer.weight))
             self.log_std.fill_(math.log(std))
         return self
@@ -88,7 +105,8 @@ class PolicyNetwork(FlatModule):
 
 
 def orthogonal(matrix: np.ndarray) -> np.ndarray:
-    """Orthonormal rows, or columns where there are fewer of these, by QR decomposition (Saxe et al., 2014)."""
+    """Orthonormal rows, or columns where there are fewer of these, by QR decomposition (Saxe et
+    al., 2014)."""
     tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
     q, r = np.linalg.qr(tall)
     q *= np.sign(np.diag(r))

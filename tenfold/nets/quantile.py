@@ -1,8 +1,11 @@
-"""Implicit quantiles (Dabney et al., 2018, IQN): how a fraction τ of the return's distribution enters the network.
+"""Implicit quantiles (Dabney et al., 2018, IQN): how a fraction τ of the return's distribution
+enters the network.
 
-    Z_τ(s, a) = head(ψ(s) ⊙ φ(τ)),     φ(τ) = ReLU(W c(τ) + b),     c_i(τ) = cos(π i τ),  i = 0 … n − 1
+    Z_τ(s, a) = head(ψ(s) ⊙ φ(τ)),     φ(τ) = ReLU(W c(τ) + b),     c_i(τ) = cos(π i τ),  i = 0 … n
+    − 1
 
-The network asks for the τ-quantile instead of giving N fixed ones: it learns at fractions drawn anew each time.
+The network asks for the τ-quantile instead of giving N fixed ones: it learns at fractions drawn
+anew each time.
 """
 
 import math
@@ -22,7 +25,10 @@ def cosine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 
 def cosines_reference(fractions, n):
-    rows = [[math.cos(math.pi * i * float(fraction)) for i in range(n)] for fraction in fractions.flatten()]
+    rows = [
+        [math.cos(math.pi * i * float(fraction)) for i in range(n)]
+        for fraction in fractions.flatten()
+    ]
     return torch.tensor(rows, dtype=fractions.dtype).view(*fractions.shape[:-2], -1, n)
 
 
@@ -41,14 +47,30 @@ def join_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 def join_reference(features, sums, n):
     if features.dim() > 2:
-        return torch.stack([join_reference(*member, n) for member in zip(features, sums, strict=True)])
-    first = [0 if len(sums) == n else b * n for b in range(len(features))]  # of an item's rows among the sums
-    return torch.stack([features[b] * sums[first[b] + i].clamp(min=0) for b in range(len(features)) for i in range(n)])
+        return torch.stack(
+            [join_reference(*member, n) for member in zip(features, sums, strict=True)]
+        )
+    # of an item's rows among the sums
+    first = [0 if len(sums) == n else b * n for b in range(len(features))]
+    return torch.stack(
+        [
+            features[b] * sums[first[b] + i].clamp(min=0)
+            for b in range(len(features))
+            for i in range(n)
+        ]
+    )
 
 
-@pair(join_reference, join_examples, dtypes=("float32", "float64"), gradients=(0, 1), rtol=1e-6, atol=1e-6)
+@pair(
+    join_reference,
+    join_examples,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1),
+    rtol=1e-6,
+    atol=1e-6,
+)
 def join(features: torch.Tensor, sums: torch.Tensor, n: int) -> torch.Tensor:
-    """ψ ⊙ ReLU(sums) for every item and fraction: features [..., B, F], sums of the embedding's layer [..., B·N, F], or
-    [..., N, F] where all items share the fractions -> [..., B·N, F]."""
+    """ψ ⊙ ReLU(sums) for every item and fraction: features [..., B, F], sums of the embedding's
+    layer [..., B·N, F], or [..., N, F] where all items share the fractions -> [..., B·N, F]."""
     embedded = torch.relu(sums).unflatten(-2, (-1, n))
     return (features[..., None, :] * embedded).flatten(-3, -2)

@@ -1,4 +1,5 @@
-"""Equations on arrays, each beside its plain reference. Those that people use alone are here: `ten.ops.gae(…)`."""
+"""Equations on arrays, each beside its plain reference. Those that people use alone are here:
+`ten.ops.gae(…)`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,24 @@ if TYPE_CHECKING:
     from tenfold.ops.returns import lambda_returns as lambda_returns
     from tenfold.ops.returns import n_step_returns as n_step_returns
 
-HOMES = {"MaskedHeads": "heads", "Gaussian": "gaussian", "FlattenPlan": "observations", "RunningNorm": "moments",
-         "gae": "returns", "lambda_returns": "returns", "n_step_returns": "returns"}
-__all__ = ["FlattenPlan", "Gaussian", "MaskedHeads", "RunningNorm", "gae", "lambda_returns", "n_step_returns"]
+HOMES = {
+    "MaskedHeads": "heads",
+    "Gaussian": "gaussian",
+    "FlattenPlan": "observations",
+    "RunningNorm": "moments",
+    "gae": "returns",
+    "lambda_returns": "returns",
+    "n_step_returns": "returns",
+}
+__all__ = [
+    "FlattenPlan",
+    "Gaussian",
+    "MaskedHeads",
+    "RunningNorm",
+    "gae",
+    "lambda_returns",
+    "n_step_returns",
+]
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
 """Adam, gradient clipping and target updates on one flat buffer [P] or [M, P] (members in front).
 
-The references do what everyone does: a list of parameters, `torch.optim.Adam`, `clip_grad_norm_`, a loop over pairs. The torch
-forms serve any device; the compiled ones, called …_numba, are parts of the fused engine (float32, [P]).
+The references do what everyone does: a list of parameters, `torch.optim.Adam`, `clip_grad_norm_`, a
+loop over pairs. The torch forms serve any device; the compiled ones, called …_numba, are parts of
+the fused engine (float32, [P]).
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 
 BETA1, BETA2 = 0.9, 0.999
-TINY = np.finfo(np.float32).tiny  # smaller numbers are subnormal, and slow: moments of units that no longer fire decay to them
+# smaller numbers are subnormal, and slow: moments of units that no longer fire decay to them
+TINY = np.finfo(np.float32).tiny
 
 
 def pieces(flat: torch.Tensor) -> list[torch.Tensor]:
@@ -22,7 +24,9 @@ def pieces(flat: torch.Tensor) -> list[torch.Tensor]:
     return list(flat.detach().clone().tensor_split([flat.numel() // 3, flat.numel() // 2]))
 
 
-def flat_tensors(rng: np.random.Generator, dtype: str, count: int) -> Iterator[tuple[torch.Tensor, ...]]:
+def flat_tensors(
+    rng: np.random.Generator, dtype: str, count: int
+) -> Iterator[tuple[torch.Tensor, ...]]:
     for size in (1, 3, 17, 1000):
         yield tuple(torch.from_numpy(rng.normal(size=size).astype(dtype)) for _ in range(count))
 
@@ -30,7 +34,11 @@ def flat_tensors(rng: np.random.Generator, dtype: str, count: int) -> Iterator[t
 def adam_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for flat, grad, mean, square in flat_tensors(rng, dtype, 4):
         for step in (1, 2, 1000):
-            start = (torch.zeros_like(mean), torch.zeros_like(square)) if step == 1 else (mean * 0.1, square.square() * 0.1)
+            start = (
+                (torch.zeros_like(mean), torch.zeros_like(square))
+                if step == 1
+                else (mean * 0.1, square.square() * 0.1)
+            )
             yield flat, grad, *start, step, 1e-3, 1e-8
 
 
@@ -42,14 +50,24 @@ def adam_reference(flat, grad, mean, square, step, lr, eps):
         optimiser.state[p] = {"step": torch.tensor(float(step - 1)), "exp_avg": m, "exp_avg_sq": s}
     optimiser.step()
     state = [optimiser.state[p] for p in parameters]
-    return tuple(torch.cat([t.detach() for t in ts]) for ts in
-                 (parameters, [s["exp_avg"] for s in state], [s["exp_avg_sq"] for s in state]))
+    return tuple(
+        torch.cat([t.detach() for t in ts])
+        for ts in (parameters, [s["exp_avg"] for s in state], [s["exp_avg_sq"] for s in state])
+    )
 
 
 @pair(adam_reference, adam_examples, rtol=1e-5, atol=1e-7, dtypes=("float32", "float64"))
-def adam(flat: torch.Tensor, grad: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, step: int, lr: float,
-         eps: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Step number `step` (from 1) of Adam (Kingma & Ba, 2015), in place on all parameters at once."""
+def adam(
+    flat: torch.Tensor,
+    grad: torch.Tensor,
+    mean: torch.Tensor,
+    square: torch.Tensor,
+    step: int,
+    lr: float,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Step number `step` (from 1) of Adam (Kingma & Ba, 2015), in place on all parameters at
+    once."""
     mean.lerp_(grad, 1 - BETA1)
     square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
     root = (square.sqrt() / (1 - BETA2**step) ** 0.5).add_(eps)
@@ -59,14 +77,20 @@ def adam(flat: torch.Tensor, grad: torch.Tensor, mean: torch.Tensor, square: tor
 
 def arrays(example: Any) -> Any:
     """The same examples as NumPy arrays."""
+
     def yield_arrays(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
         for inputs in example(rng, dtype):
-            yield tuple(value.numpy() if isinstance(value, torch.Tensor) else value for value in inputs)
+            yield tuple(
+                value.numpy() if isinstance(value, torch.Tensor) else value for value in inputs
+            )
+
     return yield_arrays
 
 
 def on_tensors(reference: Any) -> Any:
-    return lambda *inputs: reference(*(torch.from_numpy(v) if isinstance(v, np.ndarray) else v for v in inputs))
+    return lambda *inputs: reference(
+        *(torch.from_numpy(v) if isinstance(v, np.ndarray) else v for v in inputs)
+    )
 
 
 @pair(on_tensors(adam_reference), arrays(adam_examples), rtol=1e-5, atol=1e-7)
@@ -104,7 +128,8 @@ def clip_reference(grad, limit):
 
 @pair(clip_reference, clip_examples, rtol=1e-5, atol=1e-8, dtypes=("float32", "float64"))
 def clip(grad: torch.Tensor, limit: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Shortens each member's gradient to Euclidean norm `limit`, in place; also returns the norms before."""
+    """Shortens each member's gradient to Euclidean norm `limit`, in place; also returns the norms
+    before."""
     norm = grad.norm(dim=-1, keepdim=True)
     grad.mul_((limit / (norm + 1e-6)).clamp_(max=1.0))  # 1e-6: as clip_grad_norm_ does
     return grad, norm
@@ -141,7 +166,9 @@ def target_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 
 def polyak_reference(target, online, tau):
-    return torch.cat([(1 - tau) * t + tau * o for t, o in zip(pieces(target), pieces(online), strict=True)])
+    return torch.cat(
+        [(1 - tau) * t + tau * o for t, o in zip(pieces(target), pieces(online), strict=True)]
+    )
 
 
 @pair(polyak_reference, target_examples, rtol=1e-5, atol=1e-7, dtypes=("float32", "float64"))
@@ -166,6 +193,11 @@ def copy_reference(target, online):
     return torch.cat(copies)
 
 
-@pair(copy_reference, lambda rng, dtype: flat_tensors(rng, dtype, 2), dtypes=("float32", "float64"), name="ops.adam.hard copy")
+@pair(
+    copy_reference,
+    lambda rng, dtype: flat_tensors(rng, dtype, 2),
+    dtypes=("float32", "float64"),
+    name="ops.adam.hard copy",
+)
 def hard_copy(target: torch.Tensor, online: torch.Tensor) -> torch.Tensor:
     return target.copy_(online)

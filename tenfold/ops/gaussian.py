@@ -1,9 +1,10 @@
 """Gaussian policies with independent dimensions, plain or squashed into bounds by tanh.
 
-Everything is per dimension, [..., D]; the joint log-probability, entropy or divergence is the sum over the last dimension.
-A squashed policy draws a plain u ~ N(μ, σ²) and does a = low + (high − low)·(1 + tanh u)/2. The raw u is what is stored and
-evaluated again: a itself has forgotten u where tanh is flat. σ is given by its logarithm.
-The references are the definitions, in float64 where their arithmetic would lose digits.
+Everything is per dimension, [..., D]; the joint log-probability, entropy or divergence is the sum
+over the last dimension. A squashed policy draws a plain u ~ N(μ, σ²) and does a = low + (high −
+low)·(1 + tanh u)/2. The raw u is what is stored and evaluated again: a itself has forgotten u where
+tanh is flat. σ is given by its logarithm. The references are the definitions, in float64 where
+their arithmetic would lose digits.
 """
 
 import math
@@ -21,22 +22,29 @@ from tenfold.core.pairs import pair
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 LOG_2 = math.log(2)
-NODES = 64  # of the quadrature: exact to 1e-6 at σ = 1, 1e-3 at 2.7, 5e-3 at 4.5 (the log-derivative bends within a length of 1)
-FEW_NODES = 8  # for a number that is only reported: exact to 2e-6 at σ = 0.5, 1e-3 at 1, 1e-2 at 1.6
+# of the quadrature: exact to 1e-6 at σ = 1, 1e-3 at 2.7, 5e-3 at 4.5 (the log-derivative bends
+# within a length of 1)
+NODES = 64
+# for a number that is only reported: exact to 2e-6 at σ = 0.5, 1e-3 at 1, 1e-2 at 1.6
+FEW_NODES = 8
 EQUAL = {"rtol": 2e-5, "atol": 5e-6, "dtypes": ("float32", "float64")}
 SHAPES = ((1, 1), (5, 3), (2, 3, 4), (64, 6))
 
 
-def tensors(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], count: int) -> list[torch.Tensor]:
+def tensors(
+    rng: np.random.Generator, dtype: str, shape: tuple[int, ...], count: int
+) -> list[torch.Tensor]:
     return [torch.from_numpy(rng.normal(size=shape).astype(dtype)) for _ in range(count)]
 
 
 def bounds(rng: np.random.Generator, dtype: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     low = rng.normal(size=size)
-    return torch.from_numpy(low.astype(dtype)), torch.from_numpy((low + rng.uniform(0.5, 3, size)).astype(dtype))
+    return torch.from_numpy(low.astype(dtype)), torch.from_numpy(
+        (low + rng.uniform(0.5, 3, size)).astype(dtype)
+    )
 
 
-# the plain policy ---------------------------------------------------------------------------------------------------------
+# the plain policy
 
 
 def plain_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -47,13 +55,18 @@ def plain_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 
 def draw_reference(mean, log_std, normal):
     """u = μ + σ·z."""
-    return torch.stack([m + s.exp() * z for m, s, z in zip(mean.flatten(), log_std.flatten(), normal.flatten(),
-                                                           strict=True)]).view_as(mean)
+    return torch.stack(
+        [
+            m + s.exp() * z
+            for m, s, z in zip(mean.flatten(), log_std.flatten(), normal.flatten(), strict=True)
+        ]
+    ).view_as(mean)
 
 
 @pair(draw_reference, plain_examples, gradients=(0, 1), **EQUAL)
 def draw(mean: torch.Tensor, log_std: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
-    """The raw sample u = μ + σ·z from given standard normal numbers; differentiable by μ and log σ."""
+    """The raw sample u = μ + σ·z from given standard normal numbers; differentiable by μ and log
+    σ."""
     return torch.addcmul(mean, log_std.exp(), normal)
 
 
@@ -93,8 +106,11 @@ def kl_reference(old_mean, old_log_std, mean, log_std):
 
 
 @pair(kl_reference, kl_examples, gradients=(0, 1, 2, 3), **EQUAL)
-def kl(old_mean: torch.Tensor, old_log_std: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
-    """KL(old ‖ new) = log(σ′/σ) + (σ² + (μ − μ′)²)/2σ′² − ½. Of squashed policies too: both see the same change of variable."""
+def kl(
+    old_mean: torch.Tensor, old_log_std: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor
+) -> torch.Tensor:
+    """KL(old ‖ new) = log(σ′/σ) + (σ² + (μ − μ′)²)/2σ′² − ½. Of squashed policies too: both see the
+    same change of variable."""
     narrow = (-log_std).exp()
     ratio, shift = (old_log_std - log_std), (old_mean - mean) * narrow
     return 0.5 * (torch.expm1(2 * ratio) + shift.square()) - ratio
@@ -110,12 +126,17 @@ def kl_variance_reference(mean, variance, new_mean, new_variance):
 
 
 @pair(kl_variance_reference, kl_variance_examples, gradients=(0, 1, 2, 3), **EQUAL)
-def kl_variance(mean: torch.Tensor, variance: torch.Tensor, new_mean: torch.Tensor, new_variance: torch.Tensor) -> torch.Tensor:
-    """KL(N(μ, v) ‖ N(μ′, v′)) = ½ (log(v′/v) + (v + (μ − μ′)²)/v′ − 1), of variances instead of log σ. All broadcast."""
-    return 0.5 * ((new_variance / variance).log() + (variance + (mean - new_mean).square()) / new_variance - 1)
+def kl_variance(
+    mean: torch.Tensor, variance: torch.Tensor, new_mean: torch.Tensor, new_variance: torch.Tensor
+) -> torch.Tensor:
+    """KL(N(μ, v) ‖ N(μ′, v′)) = ½ (log(v′/v) + (v + (μ − μ′)²)/v′ − 1), of variances instead of log
+    σ. All broadcast."""
+    return 0.5 * (
+        (new_variance / variance).log() + (variance + (mean - new_mean).square()) / new_variance - 1
+    )
 
 
-# squashed into bounds -----------------------------------------------------------------------------------------------------
+# squashed into bounds
 
 
 def squash_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -129,8 +150,8 @@ def squash_reference(raw, low, high):
 
 @pair(squash_reference, squash_examples, gradients=(0,), **EQUAL)
 def squash(raw: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    """The action a = low + (high − low)·(1 + tanh u)/2; (1 + tanh u)/2 is σ(2u). `lerp` starts from the nearer
-    bound, so rounding does not carry it over one."""
+    """The action a = low + (high − low)·(1 + tanh u)/2; (1 + tanh u)/2 is σ(2u). `lerp` starts from
+    the nearer bound, so rounding does not carry it over one."""
     return torch.lerp(low, high, torch.sigmoid(2 * raw))
 
 
@@ -140,7 +161,8 @@ def log_slope_reference(raw, low, high):
 
 @pair(log_slope_reference, squash_examples, gradients=(0,), **EQUAL)
 def log_slope(raw: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    """log|da/du| = log((high − low)/2) + 2·(log 2 − u − softplus(−2u)), which stays finite where 1 − tanh²u rounds to 0."""
+    """log|da/du| = log((high − low)/2) + 2·(log 2 − u − softplus(−2u)), which stays finite where 1
+    − tanh²u rounds to 0."""
     return ((high - low) / 2).log() + 2 * (LOG_2 - raw - softplus(-2 * raw))
 
 
@@ -158,8 +180,13 @@ def squashed_log_prob_reference(mean, log_std, raw, low, high):
 
 
 @pair(squashed_log_prob_reference, squashed_examples, gradients=(0, 1, 2), **EQUAL)
-def squashed_log_prob(mean: torch.Tensor, log_std: torch.Tensor, raw: torch.Tensor, low: torch.Tensor,
-                      high: torch.Tensor) -> torch.Tensor:
+def squashed_log_prob(
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    raw: torch.Tensor,
+    low: torch.Tensor,
+    high: torch.Tensor,
+) -> torch.Tensor:
     """log π(a) of the action that the raw sample u becomes."""
     return log_prob(mean, log_std, raw) - log_slope(raw, low, high)
 
@@ -173,49 +200,80 @@ def squashed_entropy_examples(rng: np.random.Generator, dtype: str) -> Iterator[
 def squashed_entropy_reference(mean, log_std, low, high):
     """−∫ p log p by the trapezoid rule over ten standard deviations to either side."""
     z = torch.linspace(-10, 10, 4001, dtype=torch.float64)
-    m, s, wide_low, wide_high = (value.double()[..., None] for value in (mean, log_std, *torch.broadcast_tensors(low, high)))
+    m, s, wide_low, wide_high = (
+        value.double()[..., None] for value in (mean, log_std, *torch.broadcast_tensors(low, high))
+    )
     raw = m + s.exp() * z
-    log_density = Normal(m, s.exp()).log_prob(raw) - ((wide_high - wide_low) / 2).log() + 2 * raw.cosh().log()
-    return torch.trapezoid(-log_density * torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi), z).to(mean.dtype)
+    log_density = (
+        Normal(m, s.exp()).log_prob(raw) - ((wide_high - wide_low) / 2).log() + 2 * raw.cosh().log()
+    )
+    return torch.trapezoid(-log_density * torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi), z).to(
+        mean.dtype
+    )
 
 
-@pair(squashed_entropy_reference, squashed_entropy_examples, gradients=(0, 1), rtol=2e-5, atol=2e-5,
-      dtypes=("float32", "float64"))
-def squashed_entropy(mean: torch.Tensor, log_std: torch.Tensor, low: torch.Tensor, high: torch.Tensor,
-                     count: int = NODES) -> torch.Tensor:
-    """The plain entropy + E[log|da/du|], which has no closed form: by Gauss and Hermite's quadrature with `count` nodes."""
+@pair(
+    squashed_entropy_reference,
+    squashed_entropy_examples,
+    gradients=(0, 1),
+    rtol=2e-5,
+    atol=2e-5,
+    dtypes=("float32", "float64"),
+)
+def squashed_entropy(
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    low: torch.Tensor,
+    high: torch.Tensor,
+    count: int = NODES,
+) -> torch.Tensor:
+    """The plain entropy + E[log|da/du|], which has no closed form: by Gauss and Hermite's
+    quadrature with `count` nodes."""
     nodes, weights = quadrature(count, mean.dtype, mean.device)
     raw = mean[..., None] + log_std.exp()[..., None] * nodes
     expected = log_slope(raw, low[..., None], high[..., None]) @ weights
     return entropy(log_std) + expected
 
 
-def quadrature(count: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def quadrature(
+    count: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Nodes and weights of E[f(z)], z standard normal; constants, made once."""
     key = (count, dtype, device)
     if key not in QUADRATURES:
         nodes, weights = np.polynomial.hermite_e.hermegauss(count)
-        QUADRATURES[key] = (torch.as_tensor(nodes, dtype=dtype, device=device),
-                            torch.as_tensor(weights / weights.sum(), dtype=dtype, device=device))
+        QUADRATURES[key] = (
+            torch.as_tensor(nodes, dtype=dtype, device=device),
+            torch.as_tensor(weights / weights.sum(), dtype=dtype, device=device),
+        )
     return QUADRATURES[key]
 
 
 QUADRATURES: dict[tuple[int, torch.dtype, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
 
 
-def policy_entropy(mean: torch.Tensor, log_std: torch.Tensor, bounds: tuple[torch.Tensor, torch.Tensor] | None,
-                   learned: bool) -> torch.Tensor:
-    """Of a plain policy, or of one squashed into bounds; there, unless it is learned from, to what a report needs."""
+def policy_entropy(
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    bounds: tuple[torch.Tensor, torch.Tensor] | None,
+    learned: bool,
+) -> torch.Tensor:
+    """Of a plain policy, or of one squashed into bounds; there, unless it is learned from, to what
+    a report needs."""
     if bounds is None:
         return entropy(log_std)
-    return squashed_entropy(mean, log_std, *bounds) if learned else squashed_entropy(mean.detach(), log_std.detach(), *bounds,
-                                                                                     FEW_NODES)
+    return (
+        squashed_entropy(mean, log_std, *bounds)
+        if learned
+        else squashed_entropy(mean.detach(), log_std.detach(), *bounds, FEW_NODES)
+    )
 
 
 class Gaussian(nn.Module):
     """A policy over D real numbers: plain, or squashed into `low` … `high` when bounds are given.
 
-    What is drawn, stored and evaluated is the raw sample; `action` is what the environment gets. Results are per dimension.
+    What is drawn, stored and evaluated is the raw sample; `action` is what the environment gets.
+    Results are per dimension.
     """
 
     low: torch.Tensor | None
@@ -224,23 +282,41 @@ class Gaussian(nn.Module):
     def __init__(self, low: Any = None, high: Any = None) -> None:
         super().__init__()
         if (low is None) != (high is None):
-            raise ValueError("a squashed policy needs both bounds, low and high; a plain one has none")
+            raise ValueError(
+                "a squashed policy needs both bounds, low and high; a plain one has none"
+            )
         if low is not None:
-            low, high = (torch.atleast_1d(torch.as_tensor(np.asarray(bound, np.float32))) for bound in (low, high))
+            low, high = (
+                torch.atleast_1d(torch.as_tensor(np.asarray(bound, np.float32)))
+                for bound in (low, high)
+            )
             if low.shape != high.shape or low.dim() != 1:
-                raise ValueError(f"bounds must be one number a dimension; they are {tuple(low.shape)} and {tuple(high.shape)}")
+                raise ValueError(
+                    f"bounds must be one number a dimension; they are {tuple(low.shape)} and "
+                    f"{tuple(high.shape)}"
+                )
             wrong = ~(low.isfinite() & high.isfinite() & (low < high))
             if wrong.any():
                 d = int(wrong.nonzero()[0])
-                raise ValueError(f"bounds of dimension {d} must be finite, low < high; they are {low[d]:g} and {high[d]:g}")
+                raise ValueError(
+                    f"bounds of dimension {d} must be finite, low < high; they are {low[d]:g} and "
+                    f"{high[d]:g}"
+                )
         self.register_buffer("low", low, persistent=False)
         self.register_buffer("high", high, persistent=False)
 
-    def sample(self, mean: torch.Tensor, log_std: torch.Tensor, normal: torch.Tensor | None = None,
-               generator: torch.Generator | None = None) -> torch.Tensor:
+    def sample(
+        self,
+        mean: torch.Tensor,
+        log_std: torch.Tensor,
+        normal: torch.Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> torch.Tensor:
         """The raw sample, from standard normal numbers like `mean` or torch's generator."""
         if normal is None:
-            normal = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+            normal = torch.randn(
+                mean.shape, generator=generator, dtype=mean.dtype, device=mean.device
+            )
         return draw(mean, log_std, normal.to(mean.dtype))
 
     def action(self, raw: torch.Tensor) -> torch.Tensor:
@@ -249,24 +325,37 @@ class Gaussian(nn.Module):
         return squash(raw, self.low.to(raw.dtype), self.high.to(raw.dtype))
 
     def mode(self, mean: torch.Tensor) -> torch.Tensor:
-        """The raw sample to act on without noise: μ. Squashed it is the median; the density's peak may lie at a bound."""
+        """The raw sample to act on without noise: μ. Squashed it is the median; the density's peak
+        may lie at a bound."""
         return mean
 
-    def log_prob(self, mean: torch.Tensor, log_std: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
+    def log_prob(
+        self, mean: torch.Tensor, log_std: torch.Tensor, raw: torch.Tensor
+    ) -> torch.Tensor:
         if self.low is None or self.high is None:
             return log_prob(mean, log_std, raw)
-        return squashed_log_prob(mean, log_std, raw, self.low.to(raw.dtype), self.high.to(raw.dtype))
+        return squashed_log_prob(
+            mean, log_std, raw, self.low.to(raw.dtype), self.high.to(raw.dtype)
+        )
 
     def entropy(self, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
         if self.low is None or self.high is None:
             return entropy(log_std.expand_as(mean))
-        return squashed_entropy(mean, log_std.expand_as(mean), self.low.to(mean.dtype), self.high.to(mean.dtype))
+        return squashed_entropy(
+            mean, log_std.expand_as(mean), self.low.to(mean.dtype), self.high.to(mean.dtype)
+        )
 
-    def kl(self, old_mean: torch.Tensor, old_log_std: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
+    def kl(
+        self,
+        old_mean: torch.Tensor,
+        old_log_std: torch.Tensor,
+        mean: torch.Tensor,
+        log_std: torch.Tensor,
+    ) -> torch.Tensor:
         return kl(old_mean, old_log_std, mean, log_std)
 
 
-# acting: compiled, without torch and without an allocation ----------------------------------------------------------------
+# acting: compiled, without torch and without an allocation
 
 
 def act_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -274,28 +363,44 @@ def act_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
         mean, log_std, normal = (value.numpy() for value in tensors(rng, dtype, shape, 3))
         for squashed in (False, True):
             low, high = (bound.numpy() for bound in bounds(rng, dtype, shape[1]))
-            yield mean, 0.5 * log_std, normal, low, high, squashed, *(np.zeros(shape, dtype) for _ in range(3))
+            yield (
+                mean,
+                0.5 * log_std,
+                normal,
+                low,
+                high,
+                squashed,
+                *(np.zeros(shape, dtype) for _ in range(3)),
+            )
 
 
 def act_reference(mean, log_std, normal, low, high, squashed, raw, action, score):
-    m, s, z, lowest, highest = (torch.from_numpy(value) for value in (mean, log_std, normal, low, high))
+    m, s, z, lowest, highest = (
+        torch.from_numpy(value) for value in (mean, log_std, normal, low, high)
+    )
     u = draw_reference(m, s, z)
     if not squashed:
         return u, u, log_prob_reference(m, s, u)
-    return u, squash_reference(u, lowest, highest), squashed_log_prob_reference(m, s, u, lowest, highest)
+    return (
+        u,
+        squash_reference(u, lowest, highest),
+        squashed_log_prob_reference(m, s, u, lowest, highest),
+    )
 
 
 @pair(act_reference, act_examples, rtol=2e-5, atol=5e-6)
 @kernel
 def act_numba(mean, log_std, normal, low, high, squashed, raw, action, score):
-    """float32 [B, D]: writes the raw sample, the action and its log-probability per dimension, and returns them.
-    `log_std` may have one row for all; without `squashed` the bounds [D] mean nothing."""
+    """float32 [B, D]: writes the raw sample, the action and its log-probability per dimension, and
+    returns them. `log_std` may have one row for all; without `squashed` the bounds [D] mean
+    nothing."""
     half, one, two = np.float32(0.5), np.float32(1), np.float32(2)
     for b in range(mean.shape[0]):
         for d in range(mean.shape[1]):
             s = log_std[b % log_std.shape[0], d]
             u = mean[b, d] + np.exp(s) * normal[b, d]
-            z = (u - mean[b, d]) * np.exp(-s)  # of the rounded u, as whoever evaluates it again will find it
+            # of the rounded u, as whoever evaluates it again will find it
+            z = (u - mean[b, d]) * np.exp(-s)
             logp = -half * z * z - s - np.float32(HALF_LOG_TAU)
             raw[b, d] = action[b, d] = u
             if squashed:

@@ -1,7 +1,7 @@
 """Policies of C components with n₁ … n_C options each, masked: all heads in one pass.
 
-How options, masks and actions lie is said in `layout`. The references take one row and one component at a time, and look at
-allowed options only.
+How options, masks and actions lie is said in `layout`. The references take one row and one
+component at a time, and look at allowed options only.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,10 +16,11 @@ from tenfold.core.pairs import pair
 from tenfold.ops.layout import FAULTS, NOT_UNIFORM, HeadLayout, cases, one_hot_reference, where
 
 Rest = Callable[[torch.Tensor], torch.Tensor]
-CHUNK_NUMBERS = 1 << 18  # pre-activations of alternatives worked on at a time: 1 MB, a second-level cache
+# pre-activations of alternatives worked on at a time: 1 MB, a second-level cache
+CHUNK_NUMBERS = 1 << 18
 
 
-# examples and references --------------------------------------------------------------------------------------------------
+# examples and references
 
 
 def policies(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -27,9 +28,12 @@ def policies(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     yield from cases(rng, dtype, MaskedHeads)
 
 
-def actions_for(rng: np.random.Generator, heads: "MaskedHeads", logits: torch.Tensor,
-                mask: torch.Tensor | None) -> torch.Tensor:
-    return heads.sample(logits, mask, torch.from_numpy(rng.random((*logits.shape[:-1], heads.count))))
+def actions_for(
+    rng: np.random.Generator, heads: "MaskedHeads", logits: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    return heads.sample(
+        logits, mask, torch.from_numpy(rng.random((*logits.shape[:-1], heads.count)))
+    )
 
 
 def log_prob_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -39,7 +43,12 @@ def log_prob_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
 
 def kl_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for heads, logits, mask in policies(rng, dtype):
-        yield heads, logits, logits + torch.from_numpy(rng.normal(size=logits.shape)).to(logits.dtype), mask
+        yield (
+            heads,
+            logits,
+            logits + torch.from_numpy(rng.normal(size=logits.shape)).to(logits.dtype),
+            mask,
+        )
 
 
 def sample_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -48,7 +57,8 @@ def sample_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 
 class Choice(NamedTuple):
-    """One component of one row, for the references: its allowed options and their logits. Absent: none."""
+    """One component of one row, for the references: its allowed options and their logits. Absent:
+    none."""
 
     options: list[int]
     logits: torch.Tensor
@@ -57,20 +67,26 @@ class Choice(NamedTuple):
         return Categorical(logits=self.logits)
 
 
-def choices(heads: "MaskedHeads", logits: torch.Tensor, mask: torch.Tensor | None) -> Iterator[Choice]:
+def choices(
+    heads: "MaskedHeads", logits: torch.Tensor, mask: torch.Tensor | None
+) -> Iterator[Choice]:
     """Row by row, component by component. An empty component is absent, or is left its no-op."""
     offsets, fallback, absent = heads.tables[:3]
     allowed = torch.ones_like(logits, dtype=torch.bool) if mask is None else mask
-    for row, permitted in zip(logits.reshape(-1, heads.options), allowed.reshape(-1, heads.options), strict=True):
+    for row, permitted in zip(
+        logits.reshape(-1, heads.options), allowed.reshape(-1, heads.options), strict=True
+    ):
         for i in range(heads.count):
-            part = row[offsets[i]:offsets[i + 1]]
-            options = permitted[offsets[i]:offsets[i + 1]].nonzero().flatten().tolist()
+            part = row[offsets[i] : offsets[i + 1]]
+            options = permitted[offsets[i] : offsets[i + 1]].nonzero().flatten().tolist()
             if not options and not absent:
                 options = [int(fallback[i])]
             yield Choice(options, part[options])
 
 
-def per_component(heads: "MaskedHeads", logits: torch.Tensor, values: list[torch.Tensor]) -> torch.Tensor:
+def per_component(
+    heads: "MaskedHeads", logits: torch.Tensor, values: list[torch.Tensor]
+) -> torch.Tensor:
     return torch.stack(values).view(*logits.shape[:-1], heads.count)
 
 
@@ -80,33 +96,53 @@ def log_softmax_reference(heads, logits, mask):
     for k, (options, own) in enumerate(choices(heads, logits, mask)):
         i = k % heads.count
         part = logits.new_full((int(np.diff(heads.tables.offsets)[i]),), low)
-        parts.append(part.index_put((torch.tensor(options or [0]),), own.log_softmax(0) if options else part.new_zeros(1)))
+        parts.append(
+            part.index_put(
+                (torch.tensor(options or [0]),),
+                own.log_softmax(0) if options else part.new_zeros(1),
+            )
+        )
     return torch.cat(parts).view(logits.shape) + 0 * logits
 
 
 def log_prob_reference(heads, logits, actions, mask):
     found = []
-    for (options, own), action in zip(choices(heads, logits, mask), actions.flatten().tolist(), strict=True):
-        found.append(Categorical(logits=own).log_prob(torch.tensor(options.index(action))) if options else logits.new_zeros(()))
+    for (options, own), action in zip(
+        choices(heads, logits, mask), actions.flatten().tolist(), strict=True
+    ):
+        found.append(
+            Categorical(logits=own).log_prob(torch.tensor(options.index(action)))
+            if options
+            else logits.new_zeros(())
+        )
     return per_component(heads, logits, found) + 0 * logits.sum()
 
 
 def entropy_reference(heads, logits, mask):
-    found = [choice.policy().entropy() if choice.options else logits.new_zeros(()) for choice in choices(heads, logits, mask)]
+    found = [
+        choice.policy().entropy() if choice.options else logits.new_zeros(())
+        for choice in choices(heads, logits, mask)
+    ]
     return per_component(heads, logits, found)
 
 
 def kl_reference(heads, old_logits, new_logits, mask):
     both = zip(choices(heads, old_logits, mask), choices(heads, new_logits, mask), strict=True)
-    found = [torch.distributions.kl_divergence(old.policy(), new.policy()) if old.options else old_logits.new_zeros(())
-             for old, new in both]
+    found = [
+        torch.distributions.kl_divergence(old.policy(), new.policy())
+        if old.options
+        else old_logits.new_zeros(())
+        for old, new in both
+    ]
     return per_component(heads, old_logits, found)
 
 
 def sample_reference(heads, logits, mask, uniform):
     """The first option at which Σ π exceeds u."""
     found = []
-    for (options, own), u in zip(choices(heads, logits, mask), uniform.flatten().tolist(), strict=True):
+    for (options, own), u in zip(
+        choices(heads, logits, mask), uniform.flatten().tolist(), strict=True
+    ):
         running, action = 0.0, options[-1] if options else 0
         for option, p in zip(options, own.double().softmax(0).tolist(), strict=True):
             running += p
@@ -118,7 +154,10 @@ def sample_reference(heads, logits, mask, uniform):
 
 
 def mode_reference(heads, logits, mask):
-    found = [torch.tensor(options[int(own.argmax())] if options else 0) for options, own in choices(heads, logits, mask)]
+    found = [
+        torch.tensor(options[int(own.argmax())] if options else 0)
+        for options, own in choices(heads, logits, mask)
+    ]
     return per_component(heads, logits, found)
 
 
@@ -126,19 +165,35 @@ def counterfactual_examples(rng: np.random.Generator, dtype: str) -> Iterator[tu
     """A critic of two hidden layers; all components learn, or some, or some in each row."""
     for k, (heads, logits, mask) in enumerate(policies(rng, dtype)):
         width, rows = 7 + k, logits.shape[:-1]
-        matrix = [torch.from_numpy(rng.normal(size=s) / 3).to(logits.dtype) for s in ((width, heads.options), (5, width), (1, 5))]
+        matrix = [
+            torch.from_numpy(rng.normal(size=s) / 3).to(logits.dtype)
+            for s in ((width, heads.options), (5, width), (1, 5))
+        ]
         actions = actions_for(rng, heads, logits, mask)
         state = torch.from_numpy(rng.normal(size=(*rows, width))).to(logits.dtype)
         hidden = state + one_hot_reference(heads, actions, logits.dtype) @ matrix[0].T
 
-        def rest(x: torch.Tensor, second: torch.Tensor = matrix[1], third: torch.Tensor = matrix[2]) -> torch.Tensor:
+        def rest(
+            x: torch.Tensor, second: torch.Tensor = matrix[1], third: torch.Tensor = matrix[2]
+        ) -> torch.Tensor:
             return torch.tanh(x.tanh() @ second.T) @ third.T
-        learns = (None, rng.random(heads.count) < 0.5, rng.random((*rows, heads.count)) < 0.5)[k % 3]
-        yield heads, hidden, matrix[0], actions, rest, None if learns is None else torch.from_numpy(learns)
+
+        learns = (None, rng.random(heads.count) < 0.5, rng.random((*rows, heads.count)) < 0.5)[
+            k % 3
+        ]
+        yield (
+            heads,
+            hidden,
+            matrix[0],
+            actions,
+            rest,
+            None if learns is None else torch.from_numpy(learns),
+        )
 
 
 def counterfactual_reference(heads, hidden, weight, actions, rest, learns):
-    """One call of the critic for each alternative: the first layer again, with one component's one-hot exchanged."""
+    """One call of the critic for each alternative: the first layer again, with one component's
+    one-hot exchanged."""
     state = hidden - one_hot_reference(heads, actions, hidden.dtype) @ weight.T
     columns = []
     for i, n in enumerate(np.diff(heads.tables.offsets).tolist()):
@@ -161,29 +216,37 @@ def baselines_reference(heads, logits, values, mask):
     offsets, found = heads.tables.offsets, []
     for k, (options, own) in enumerate(choices(heads, logits, mask)):
         row, i = divmod(k, heads.count)
-        part = values.reshape(-1, heads.options)[row, offsets[i]:offsets[i + 1]]
+        part = values.reshape(-1, heads.options)[row, offsets[i] : offsets[i + 1]]
         found.append((own.softmax(0) * part[options]).sum() if options else part[0])
     return per_component(heads, logits, found).detach()
 
 
-# all heads at once --------------------------------------------------------------------------------------------------------
+# all heads at once
 
 EQUAL = {"rtol": 2e-5, "atol": 5e-6, "dtypes": ("float32", "float64")}
 
+
 class MaskedHeads(HeadLayout):
-    """A policy over C components of given sizes, masked; logits and masks are (..., M), the options of all side by side.
+    """A policy over C components of given sizes, masked; logits and masks are (..., M), the options
+    of all side by side.
 
         heads = MaskedHeads([3, 5])                          # two components, M = 8
-        actions = heads.sample(logits, mask)                 # (..., 2); mask is True where an option is allowed
-        log_p = heads.log_prob(logits, actions, mask)        # (..., 2), one of each component; heads.joint(log_p) is their sum
-        entropy, best = heads.entropy(logits, mask), heads.mode(logits, mask)
+        actions = heads.sample(logits, mask)                 # (..., 2); mask is True where an
+        option is allowed
+        log_p = heads.log_prob(logits, actions, mask)        # (..., 2), one of each component;
+        heads.joint(log_p) is their sum entropy, best = heads.entropy(logits, mask),
+        heads.mode(logits, mask)
 
-    A component with every option masked is an error (`on_empty="raise"`), no part of the action ("absent": log-probability and
-    entropy 0, no gradient), or does its no-op (an option's index). `check=False` leaves out the search for bad values.
+    A component with every option masked is an error (`on_empty="raise"`), no part of the action
+    ("absent": log-probability and entropy 0, no gradient), or does its no-op (an option's index).
+    `check=False` leaves out the search for bad values.
     """
 
-    def log_probs(self, logits: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """log π as (..., C, n_max), forbidden options and padding at the finite minimum; and what was empty, (..., C)."""
+    def log_probs(
+        self, logits: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """log π as (..., C, n_max), forbidden options and padding at the finite minimum; and what
+        was empty, (..., C)."""
         shaped, empty = self.shaped(logits, mask)
         return shaped.log_softmax(-1).clamp_min(torch.finfo(shaped.dtype).min), empty
 
@@ -192,13 +255,18 @@ class MaskedHeads(HeadLayout):
         """log π of every option, (..., M), normalised within each component."""
         return self.flat(self.log_probs(logits, mask)[0])
 
-    def taken(self, log_probs: torch.Tensor, empty: torch.Tensor | None, actions: torch.Tensor) -> torch.Tensor:
+    def taken(
+        self, log_probs: torch.Tensor, empty: torch.Tensor | None, actions: torch.Tensor
+    ) -> torch.Tensor:
         found = log_probs.gather(-1, actions[..., None]).squeeze(-1)
         return found if empty is None or not self.tables.absent else found.masked_fill(empty, 0)
 
     @pair(log_prob_reference, log_prob_examples, gradients=(1,), **EQUAL)
-    def log_prob(self, logits: torch.Tensor, actions: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """log π(aᵢ) of each component, (..., C). That of a forbidden action is the finite minimum."""
+    def log_prob(
+        self, logits: torch.Tensor, actions: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """log π(aᵢ) of each component, (..., C). That of a forbidden action is the finite
+        minimum."""
         self.check_actions(actions)
         return self.taken(*self.log_probs(logits, mask), actions)
 
@@ -213,15 +281,18 @@ class MaskedHeads(HeadLayout):
         log_probs, _ = self.log_probs(logits, mask)
         return -(log_probs.exp() * log_probs).sum(-1)
 
-    def evaluate(self, logits: torch.Tensor, actions: torch.Tensor,
-                 mask: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    def evaluate(
+        self, logits: torch.Tensor, actions: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """`log_prob` and `entropy` from one softmax: what a policy-gradient loss needs."""
         self.check_actions(actions)
         log_probs, empty = self.log_probs(logits, mask)
         return self.taken(log_probs, empty, actions), -(log_probs.exp() * log_probs).sum(-1)
 
     @pair(kl_reference, kl_examples, gradients=(1, 2), **EQUAL)
-    def kl(self, old_logits: torch.Tensor, new_logits: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    def kl(
+        self, old_logits: torch.Tensor, new_logits: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """KL(old ‖ new) of each component, (..., C), the same mask on both sides."""
         old, new = self.log_probs(old_logits, mask)[0], self.log_probs(new_logits, mask)[0]
         return (old.exp() * (old - new)).sum(-1)
@@ -234,25 +305,44 @@ class MaskedHeads(HeadLayout):
 
     @pair(sample_reference, sample_examples, dtypes=("float32", "float64"))
     @torch.no_grad()
-    def sample(self, logits: torch.Tensor, mask: torch.Tensor | None = None, uniform: torch.Tensor | None = None,
-               generator: torch.Generator | None = None) -> torch.Tensor:
-        """Actions (..., C): the first option at which Σ π exceeds u, from `uniform` (..., C) or torch's generator."""
+    def sample(
+        self,
+        logits: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        uniform: torch.Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> torch.Tensor:
+        """Actions (..., C): the first option at which Σ π exceeds u, from `uniform` (..., C) or
+        torch's generator."""
         return self.drawn(self.log_probs(logits, mask)[0], uniform, generator)
 
     @torch.no_grad()
-    def act(self, logits: torch.Tensor, mask: torch.Tensor | None = None, uniform: torch.Tensor | None = None,
-            generator: torch.Generator | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    def act(
+        self,
+        logits: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        uniform: torch.Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """`sample` and the `log_prob` of what was drawn, from one softmax."""
         log_probs, empty = self.log_probs(logits, mask)
         actions = self.drawn(log_probs, uniform, generator)
         return actions, self.taken(log_probs, empty, actions)
 
-    def drawn(self, log_probs: torch.Tensor, uniform: torch.Tensor | None, generator: torch.Generator | None) -> torch.Tensor:
-        """An option without probability is never at a step of the sum, and the aim stays below the last step: whatever u is and
-        however the sum was rounded, what is drawn has positive probability."""
+    def drawn(
+        self,
+        log_probs: torch.Tensor,
+        uniform: torch.Tensor | None,
+        generator: torch.Generator | None,
+    ) -> torch.Tensor:
+        """An option without probability is never at a step of the sum, and the aim stays below the
+        last step: whatever u is and however the sum was rounded, what is drawn has positive
+        probability."""
         rows = log_probs.shape[:-1]
         if uniform is None:
-            uniform = torch.rand(rows, generator=generator, dtype=log_probs.dtype, device=log_probs.device)
+            uniform = torch.rand(
+                rows, generator=generator, dtype=log_probs.dtype, device=log_probs.device
+            )
         elif uniform.shape != rows:
             raise ValueError(f"uniform must be {tuple(rows)}; it is {tuple(uniform.shape)}")
         elif self.check and (strange := ~((uniform >= 0) & (uniform <= 1))).any():
@@ -265,16 +355,30 @@ class MaskedHeads(HeadLayout):
 
     # the critic of actions
 
-    @pair(counterfactual_reference, counterfactual_examples, rtol=2e-5, atol=5e-6, dtypes=("float32", "float64"))
+    @pair(
+        counterfactual_reference,
+        counterfactual_examples,
+        rtol=2e-5,
+        atol=5e-6,
+        dtypes=("float32", "float64"),
+    )
     @torch.no_grad()
-    def counterfactual_values(self, hidden: torch.Tensor, weight: torch.Tensor, actions: torch.Tensor, rest: Rest,
-                              learns: torch.Tensor | None = None) -> torch.Tensor:
-        """Q(s, (a′, a₋ᵢ)) for every alternative a′ of every component i, (..., M), without gradient.
+    def counterfactual_values(
+        self,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        actions: torch.Tensor,
+        rest: Rest,
+        learns: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Q(s, (a′, a₋ᵢ)) for every alternative a′ of every component i, (..., M), without
+        gradient.
 
-        `hidden` (..., H) is what the critic's first layer gives for (s, a), before its activation; `weight` (H, M) are that
-        layer's columns for the one-hot actions; `rest` is what follows, (N, H) to (N,) or (N, 1). The layer is linear in the
-        one-hot, so an alternative has h − W[i, aᵢ] + W[i, a′]. Alternatives of components that do not learn, (C,) or (..., C),
-        are not evaluated: they count as what was done, Q(s, a), which makes their advantage 0.
+        `hidden` (..., H) is what the critic's first layer gives for (s, a), before its activation;
+        `weight` (H, M) are that layer's columns for the one-hot actions; `rest` is what follows,
+        (N, H) to (N,) or (N, 1). The layer is linear in the one-hot, so an alternative has h − W[i,
+        aᵢ] + W[i, a′]. Alternatives of components that do not learn, (C,) or (..., C), are not
+        evaluated: they count as what was done, Q(s, a), which makes their advantage 0.
         """
         self.check_actions(actions)
         rows, table = hidden.reshape(-1, hidden.shape[-1]), weight.t().contiguous()
@@ -283,16 +387,27 @@ class MaskedHeads(HeadLayout):
             values = self.every_alternative(rows, table, chosen, rest)
         else:
             values = rest(rows).reshape(-1, 1).repeat(1, self.options)
-            learns = learns.expand(*actions.shape).reshape(-1, self.count).index_select(-1, self.component)
+            learns = (
+                learns.expand(*actions.shape)
+                .reshape(-1, self.count)
+                .index_select(-1, self.component)
+            )
             row, option = learns.nonzero(as_tuple=True)
             for part in range(0, len(row), step := max(1, CHUNK_NUMBERS // rows.shape[1])):
-                r, o = row[part:part + step], option[part:part + step]
-                x = rows.index_select(0, r) - table.index_select(0, chosen[r, self.component[o]]) + table.index_select(0, o)
+                r, o = row[part : part + step], option[part : part + step]
+                x = (
+                    rows.index_select(0, r)
+                    - table.index_select(0, chosen[r, self.component[o]])
+                    + table.index_select(0, o)
+                )
                 values[r, o] = rest(x).flatten()
         return values.view(*actions.shape[:-1], self.options)
 
-    def every_alternative(self, rows: torch.Tensor, table: torch.Tensor, chosen: torch.Tensor, rest: Rest) -> torch.Tensor:
-        """(B, M), a few rows at a time so that the pre-activations of their alternatives stay in cache."""
+    def every_alternative(
+        self, rows: torch.Tensor, table: torch.Tensor, chosen: torch.Tensor, rest: Rest
+    ) -> torch.Tensor:
+        """(B, M), a few rows at a time so that the pre-activations of their alternatives stay in
+        cache."""
         count, width = rows.shape
         values = rows.new_empty(count, self.options)
         for start in range(0, count, step := max(1, CHUNK_NUMBERS // (self.options * width))):
@@ -307,13 +422,18 @@ class MaskedHeads(HeadLayout):
 
     @pair(baselines_reference, baselines_examples, **EQUAL)
     @torch.no_grad()
-    def baselines(self, logits: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """bᵢ = Σ_a′ πᵢ(a′|s)·Q(s, (a′, a₋ᵢ)), (..., C), without gradient, from `counterfactual_values` (..., M)."""
+    def baselines(
+        self, logits: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """bᵢ = Σ_a′ πᵢ(a′|s)·Q(s, (a′, a₋ᵢ)), (..., C), without gradient, from
+        `counterfactual_values` (..., M)."""
         probability = self.log_probs(logits, mask)[0].exp()
         return (probability * self.padded(values)).sum(-1)
 
     @torch.no_grad()
-    def advantages(self, value: torch.Tensor, baselines: torch.Tensor, learns: torch.Tensor | None = None) -> torch.Tensor:
+    def advantages(
+        self, value: torch.Tensor, baselines: torch.Tensor, learns: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Aᵢ = Q(s, a) − bᵢ, (..., C), from Q(s, a) (...); 0 for components that do not learn."""
         advantages = value[..., None] - baselines
         return advantages if learns is None else advantages.masked_fill(~learns, 0)

@@ -1,9 +1,11 @@
-"""How the options of C components with n₁ … n_C options each lie in memory: constants, two layouts, masks, checks.
+"""How the options of C components with n₁ … n_C options each lie in memory: constants, two layouts,
+masks, checks.
 
-The M = Σ nᵢ options of all components lie side by side: logits and masks are [..., M], actions [..., C]. Equal components are a
-reshape to [..., C, n]; ragged ones one gather to [..., C, n_max]. Which of the two is decided once, in the constructor.
-Inside, a forbidden option is −∞, so its probability and gradient are exactly 0; outside it is the dtype's finite minimum, so
-that 0·(min − min) in a divergence is 0 and never NaN. 16-bit logits are worked on in float32.
+The M = Σ nᵢ options of all components lie side by side: logits and masks are [..., M], actions
+[..., C]. Equal components are a reshape to [..., C, n]; ragged ones one gather to [..., C, n_max].
+Which of the two is decided once, in the constructor. Inside, a forbidden option is −∞, so its
+probability and gradient are exactly 0; outside it is the dtype's finite minimum, so that 0·(min −
+min) in a divergence is 0 and never NaN. 16-bit logits are worked on in float32.
 """
 
 import math
@@ -21,17 +23,30 @@ from tenfold.core.pairs import pair
 OnEmpty = Literal["raise", "absent"] | int
 Heads = TypeVar("Heads", bound="HeadLayout")
 RAISE = -1  # the `fallback` of a component for which having no allowed option is an error
-MASK_DTYPES = (torch.bool, torch.int8, torch.uint8, torch.float32, torch.float64, torch.float16, torch.bfloat16)
+MASK_DTYPES = (
+    torch.bool,
+    torch.int8,
+    torch.uint8,
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+)
 EMPTY, NOT_FINITE, NOT_UNIFORM, OUT_OF_RANGE = range(4)
 FINE = -1
-FAULTS = ("has no allowed option: allow one, or declare on_empty (\"absent\" or the index of a no-op)",
-          "has a logit that is not finite: the network diverged, or its output was masked with infinities before",
-          "was given a uniform number outside 0 … 1", "was given an action outside its range")
+FAULTS = (
+    'has no allowed option: allow one, or declare on_empty ("absent" or the index of a no-op)',
+    "has a logit that is not finite: the network diverged, or its output was masked with "
+    "infinities before",
+    "was given a uniform number outside 0 … 1",
+    "was given an action outside its range",
+)
 LOWEST = np.float32(np.finfo(np.float32).min)
 
 
 class HeadTables(NamedTuple):
-    """The constants as NumPy arrays, for compiled code, with its scratch space: one thread at a time."""
+    """The constants as NumPy arrays, for compiled code, with its scratch space: one thread at a
+    time."""
 
     offsets: np.ndarray  # [C + 1], where each component begins; the last is M
     fallback: np.ndarray  # [C], the option that is left when every one is masked, or RAISE
@@ -42,27 +57,43 @@ class HeadTables(NamedTuple):
     @classmethod
     def of(cls, sizes: Sequence[int], on_empty: OnEmpty = "raise") -> "HeadTables":
         if not len(sizes) or any(int(n) != n or n < 1 for n in sizes):
-            raise ValueError(f"sizes must be whole numbers of at least 1, one for each component; they are {tuple(sizes)}")
+            raise ValueError(
+                "sizes must be whole numbers of at least 1, one for each component; they are "
+                f"{tuple(sizes)}"
+            )
         if isinstance(on_empty, str):
             if on_empty not in ("raise", "absent"):
-                raise ValueError(f'on_empty must be "raise", "absent" or the index of a no-op; it is {on_empty!r}')
+                raise ValueError(
+                    'on_empty must be "raise", "absent" or the index of a no-op; it is '
+                    f"{on_empty!r}"
+                )
             fallback = [RAISE if on_empty == "raise" else 0] * len(sizes)
         else:
             for i, n in enumerate(sizes):
                 if not -n <= on_empty < n:
-                    raise ValueError(f"on_empty = {on_empty} is no option of component {i}, which has {n}")
+                    raise ValueError(
+                        f"on_empty = {on_empty} is no option of component {i}, which has {n}"
+                    )
             fallback = [on_empty % n for n in sizes]  # −1 is the last option
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         size = int(offsets[-1])
-        return cls(offsets, np.array(fallback, np.int64), on_empty == "absent", np.zeros(size, np.float32),
-                   np.zeros(size, np.int32))
+        return cls(
+            offsets,
+            np.array(fallback, np.int64),
+            on_empty == "absent",
+            np.zeros(size, np.float32),
+            np.zeros(size, np.int32),
+        )
 
 
-# examples and references --------------------------------------------------------------------------------------------------
+# examples and references
 
 
-def some_mask(rng: np.random.Generator, sizes: Sequence[int], rows: tuple[int, ...], empty: bool) -> torch.Tensor:
-    """About half the options, at least one of each component; with `empty` a third of the components have none."""
+def some_mask(
+    rng: np.random.Generator, sizes: Sequence[int], rows: tuple[int, ...], empty: bool
+) -> torch.Tensor:
+    """About half the options, at least one of each component; with `empty` a third of the
+    components have none."""
     parts = []
     for n in sizes:
         part = rng.random((*rows, n)) < 0.5
@@ -71,15 +102,25 @@ def some_mask(rng: np.random.Generator, sizes: Sequence[int], rows: tuple[int, .
     return torch.from_numpy(np.concatenate(parts, -1))
 
 
-def cases(rng: np.random.Generator, dtype: str,
-          make: Callable[[Sequence[int], OnEmpty], Heads]) -> Iterator[tuple[Heads, torch.Tensor, torch.Tensor | None]]:
-    """Heads, logits and mask: equal and ragged, one option, batch 1, sequences, no mask, empty components."""
+def cases(
+    rng: np.random.Generator, dtype: str, make: Callable[[Sequence[int], OnEmpty], Heads]
+) -> Iterator[tuple[Heads, torch.Tensor, torch.Tensor | None]]:
+    """Heads, logits and mask: equal and ragged, one option, batch 1, sequences, no mask, empty
+    components."""
     settings: list[tuple[tuple[int, ...], tuple[int, ...], OnEmpty]] = [
-        ((3,), (1,), "raise"), ((4, 4, 4), (5,), "raise"), ((2, 5, 1, 3), (4,), "raise"), ((2, 5, 1, 3), (2, 3), "absent"),
-        ((3, 3), (6,), "absent"), ((2, 4), (5,), -1), ((8,) * 10, (8,), "raise")]
+        ((3,), (1,), "raise"),
+        ((4, 4, 4), (5,), "raise"),
+        ((2, 5, 1, 3), (4,), "raise"),
+        ((2, 5, 1, 3), (2, 3), "absent"),
+        ((3, 3), (6,), "absent"),
+        ((2, 4), (5,), -1),
+        ((8,) * 10, (8,), "raise"),
+    ]
     for sizes, rows, on_empty in settings:
         heads = make(sizes, on_empty)
-        logits = torch.from_numpy(3 * rng.normal(size=(*rows, sum(sizes)))).to(getattr(torch, dtype))
+        logits = torch.from_numpy(3 * rng.normal(size=(*rows, sum(sizes)))).to(
+            getattr(torch, dtype)
+        )
         yield heads, logits, some_mask(rng, sizes, rows, on_empty != "raise")
         if on_empty == "raise":
             yield heads, 3 * logits, None
@@ -90,7 +131,9 @@ def layout_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 
 def padded_logits_reference(heads, logits, mask):
-    padded = logits.new_full((*logits.shape[:-1], heads.count, heads.widest), torch.finfo(logits.dtype).min)
+    padded = logits.new_full(
+        (*logits.shape[:-1], heads.count, heads.widest), torch.finfo(logits.dtype).min
+    )
     offsets, fallback = heads.tables[:2]
     for row in np.ndindex(*logits.shape[:-1]):
         for i, (start, stop) in enumerate(pairwise(offsets.tolist())):
@@ -110,10 +153,12 @@ def one_hot_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
 
 def one_hot_reference(heads, actions, dtype):
     sizes = np.diff(heads.tables.offsets).tolist()
-    return torch.cat([nn.functional.one_hot(actions[..., i], n) for i, n in enumerate(sizes)], -1).to(dtype)
+    return torch.cat(
+        [nn.functional.one_hot(actions[..., i], n) for i, n in enumerate(sizes)], -1
+    ).to(dtype)
 
 
-# compiled passes ------------------------------------------------------------------------------------------------------------
+# compiled passes
 
 
 @kernel
@@ -130,8 +175,9 @@ def mark(actions, offsets, out):
 
 @kernel
 def spread(logits, mask, offsets, fallback, check, floor, out, empty):
-    """Logits [B, M] into `out` [B, C, n_max], `floor` where forbidden or padding, and which components have no option into
-    `empty` [B, C]; the fallback of such a one is 0. Returns as `draw_heads` does."""
+    """Logits [B, M] into `out` [B, C, n_max], `floor` where forbidden or padding, and which
+    components have no option into `empty` [B, C]; the fallback of such a one is 0. Returns as
+    `draw_heads` does."""
     count, widest = out.shape[1:]
     low = np.float32(floor)
     for b in range(logits.shape[0]):
@@ -155,32 +201,43 @@ def spread(logits, mask, offsets, fallback, check, floor, out, empty):
     return FINE
 
 
-# the layout -----------------------------------------------------------------------------------------------------------------
+# the layout
 
 
 class HeadLayout(nn.Module):
-    """Components of given sizes. Holds constants only: logits, masks and actions are given to each call.
+    """Components of given sizes. Holds constants only: logits, masks and actions are given to each
+    call.
 
-    `on_empty` says what a component with every option masked is: an error ("raise"), no part of the action ("absent":
-    log-probability, entropy and divergence 0, no gradient, sampled as 0), or one that does its no-op (the no-op's index; −1 is
-    the last option). `check` looks for bad values in every call, which on a GPU waits for the device; shapes and dtypes are
-    looked at always.
+    `on_empty` says what a component with every option masked is: an error ("raise"), no part of the
+    action ("absent": log-probability, entropy and divergence 0, no gradient, sampled as 0), or one
+    that does its no-op (the no-op's index; −1 is the last option). `check` looks for bad values in
+    every call, which on a GPU waits for the device; shapes and dtypes are looked at always.
     """
 
     offsets: torch.Tensor  # (C,)
     limits: torch.Tensor  # (C,), the sizes
-    gather: torch.Tensor  # (C·n_max,), the option at each slot; padding points at the component's first
+    # (C·n_max,), the option at each slot; padding points at the component's first
+    gather: torch.Tensor
     padding: torch.Tensor  # (C, n_max), −∞ for padding and else 0
     slots: torch.Tensor  # (M,), where each option lies in (C·n_max,)
     component: torch.Tensor  # (M,)
     fallback: torch.Tensor  # (C, n_max) bool, the option that is left to an empty component
 
-    def __init__(self, sizes: Sequence[int], on_empty: OnEmpty = "raise", check: bool = True) -> None:
+    def __init__(
+        self, sizes: Sequence[int], on_empty: OnEmpty = "raise", check: bool = True
+    ) -> None:
         super().__init__()
         self.tables = HeadTables.of(sizes, on_empty)
         if on_empty == "raise" and not check:
-            raise ValueError('on_empty="raise" needs check=True; without checks say "absent" or the index of a no-op')
-        self.sizes, self.check, self.raises = tuple(int(n) for n in sizes), check, on_empty == "raise"
+            raise ValueError(
+                'on_empty="raise" needs check=True; without checks say "absent" or the index of a '
+                "no-op"
+            )
+        self.sizes, self.check, self.raises = (
+            tuple(int(n) for n in sizes),
+            check,
+            on_empty == "raise",
+        )
         self.count, self.options, self.widest = len(self.sizes), sum(self.sizes), max(self.sizes)
         self.equal = len(set(self.sizes)) == 1
         limits = torch.tensor(self.sizes)
@@ -188,11 +245,15 @@ class HeadLayout(nn.Module):
         position = torch.arange(self.widest)
         real = position < limits[:, None]
         slot = torch.arange(self.count)[:, None] * self.widest + position
-        constants = {"limits": limits, "offsets": offsets, "slots": slot[real],
-                     "gather": torch.where(real, offsets[:, None] + position, offsets[:, None]).flatten(),
-                     "component": torch.arange(self.count).repeat_interleave(limits),
-                     "padding": torch.where(real, 0.0, -torch.inf),
-                     "fallback": position == torch.from_numpy(self.tables.fallback)[:, None]}
+        constants = {
+            "limits": limits,
+            "offsets": offsets,
+            "slots": slot[real],
+            "gather": torch.where(real, offsets[:, None] + position, offsets[:, None]).flatten(),
+            "component": torch.arange(self.count).repeat_interleave(limits),
+            "padding": torch.where(real, 0.0, -torch.inf),
+            "fallback": position == torch.from_numpy(self.tables.fallback)[:, None],
+        }
         for name, constant in constants.items():
             self.register_buffer(name, constant, persistent=False)
 
@@ -200,7 +261,9 @@ class HeadLayout(nn.Module):
 
     def padded(self, flat: torch.Tensor) -> torch.Tensor:
         """(..., M) as (..., C, n_max); what stands in the padding means nothing."""
-        return (flat if self.equal else flat.index_select(-1, self.gather)).unflatten(-1, (self.count, self.widest))
+        return (flat if self.equal else flat.index_select(-1, self.gather)).unflatten(
+            -1, (self.count, self.widest)
+        )
 
     def flat(self, padded: torch.Tensor) -> torch.Tensor:
         """(..., C, n_max) as (..., M)."""
@@ -208,9 +271,12 @@ class HeadLayout(nn.Module):
 
     # masks
 
-    def shaped(self, logits: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The logits as (..., C, n_max), −∞ where an option is forbidden or padding, and the components that had no option,
-        (..., C), or None. Such a component keeps its fallback, so that no row is without one."""
+    def shaped(
+        self, logits: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The logits as (..., C, n_max), −∞ where an option is forbidden or padding, and the
+        components that had no option, (..., C), or None. Such a component keeps its fallback, so
+        that no row is without one."""
         if mask is not None and compiled(logits):
             return self.shaped_without_gradient(logits, mask)
         self.check_logits(logits)
@@ -231,8 +297,9 @@ class HeadLayout(nn.Module):
             raise ValueError(f"{where(highest == -torch.inf)} {FAULTS[EMPTY]}")
         return shaped, None
 
-    def shaped_without_gradient(self, logits: torch.Tensor, mask: torch.Tensor,
-                                floor: float = -math.inf) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def shaped_without_gradient(
+        self, logits: torch.Tensor, mask: torch.Tensor, floor: float = -math.inf
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The same in one compiled pass, for acting on a CPU; `floor` stands for −∞."""
         self.check_logits(logits, values=False)
         mask = self.as_bool(mask, logits.shape)
@@ -241,24 +308,34 @@ class HeadLayout(nn.Module):
             x, allowed = x.reshape(-1, self.options), allowed.reshape(-1, self.options)
         shaped = np.empty((len(x), self.count, self.widest), np.float32)
         empty = np.empty((len(x), self.count), np.bool_)
-        fault = spread(x, allowed, self.tables.offsets, self.tables.fallback, self.check, floor, shaped, empty)
+        fault = spread(
+            x, allowed, self.tables.offsets, self.tables.fallback, self.check, floor, shaped, empty
+        )
         if fault >= 0:
             bad = torch.arange(empty.size).view(*rows, self.count) == fault // 4
             raise ValueError(f"{where(bad)} {FAULTS[fault % 4]}")
         found = torch.from_numpy(shaped)
-        return (found if len(rows) == 1 else found.view(*rows, self.count, self.widest),
-                None if self.raises else torch.from_numpy(empty).view(*rows, self.count))
+        return (
+            found if len(rows) == 1 else found.view(*rows, self.count, self.widest),
+            None if self.raises else torch.from_numpy(empty).view(*rows, self.count),
+        )
 
     def present(self, mask: torch.Tensor) -> torch.Tensor:
-        """The components with an option, (..., C): those that are part of the action when `on_empty` is "absent"."""
+        """The components with an option, (..., C): those that are part of the action when
+        `on_empty` is "absent"."""
         mask = self.padded(self.as_bool(mask, mask.shape))
         return (mask if self.equal else mask & (self.padding == 0)).any(-1)
 
     def as_bool(self, mask: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         if mask.shape != shape:
-            raise ValueError(f"the mask must have the shape of the logits, {tuple(shape)}; it has {tuple(mask.shape)}")
+            raise ValueError(
+                f"the mask must have the shape of the logits, {tuple(shape)}; it has "
+                f"{tuple(mask.shape)}"
+            )
         if mask.dtype not in MASK_DTYPES:
-            raise ValueError(f"the mask must be bool, int8, uint8 or a float of 0 and 1; it is {mask.dtype}")
+            raise ValueError(
+                f"the mask must be bool, int8, uint8 or a float of 0 and 1; it is {mask.dtype}"
+            )
         if mask.dtype == torch.bool:
             return mask
         if self.check and (strange := (mask != 0) & (mask != 1)).any():
@@ -266,8 +343,8 @@ class HeadLayout(nn.Module):
         return mask != 0
 
     def masked_logits(self, logits: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """The logits (..., M), the finite minimum of their dtype where an option is forbidden. The fallback of an empty
-        component is 0."""
+        """The logits (..., M), the finite minimum of their dtype where an option is forbidden. The
+        fallback of an empty component is 0."""
         return self.flat(self.padded_logits(logits, mask))
 
     @pair(padded_logits_reference, layout_examples, dtypes=("float32", "float64"))
@@ -282,19 +359,37 @@ class HeadLayout(nn.Module):
 
     def check_logits(self, logits: torch.Tensor, values: bool = True) -> None:
         if logits.shape[-1:] != (self.options,) or not logits.is_floating_point():
-            raise ValueError(f"the logits must be floats (..., {self.options}); they are {logits.dtype} {tuple(logits.shape)}")
+            raise ValueError(
+                f"the logits must be floats (..., {self.options}); they are {logits.dtype} "
+                f"{tuple(logits.shape)}"
+            )
         # a sum is finite only if all its terms are; it may also overflow, then one looks closer
-        if values and self.check and not math.isfinite(logits.detach().sum()) and not (finite := logits.isfinite()).all():
+        if (
+            values
+            and self.check
+            and not math.isfinite(logits.detach().sum())
+            and not (finite := logits.isfinite()).all()
+        ):
             raise ValueError(f"{self.where_option(~finite)} {FAULTS[NOT_FINITE]}")
 
     def check_actions(self, actions: torch.Tensor) -> None:
         """An action out of range would count as the neighbour's."""
         if actions.shape[-1:] != (self.count,) or actions.dtype != torch.int64:
-            raise ValueError(f"actions must be int64 (..., {self.count}); they are {actions.dtype} {tuple(actions.shape)}")
-        if self.check and actions.numel() and (actions.amin() < 0 or (actions - self.limits).amax() >= 0):
+            raise ValueError(
+                f"actions must be int64 (..., {self.count}); they are {actions.dtype} "
+                f"{tuple(actions.shape)}"
+            )
+        if (
+            self.check
+            and actions.numel()
+            and (actions.amin() < 0 or (actions - self.limits).amax() >= 0)
+        ):
             outside = (actions < 0) | (actions >= self.limits)
             action, size = int(actions[outside][0]), self.sizes[place(outside)[1]]
-            raise ValueError(f"{where(outside)} was given action {action}, which is outside its range 0 … {size - 1}")
+            raise ValueError(
+                f"{where(outside)} was given action {action}, which is outside its range 0 … "
+                f"{size - 1}"
+            )
 
     def where_option(self, bad: torch.Tensor) -> str:
         row, option = place(bad)
@@ -305,11 +400,19 @@ class HeadLayout(nn.Module):
 
     @pair(one_hot_reference, one_hot_examples, dtypes=("float32", "float64"))
     def one_hot(self, actions: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """(..., M), one 1 in each component: one scatter, or on a CPU one compiled pass that looks at the range too."""
-        if dtype == torch.float32 and on_cpu(actions) and actions.dtype == torch.int64 and actions.shape[-1:] == (self.count,):
+        """(..., M), one 1 in each component: one scatter, or on a CPU one compiled pass that looks
+        at the range too."""
+        if (
+            dtype == torch.float32
+            and on_cpu(actions)
+            and actions.dtype == torch.int64
+            and actions.shape[-1:] == (self.count,)
+        ):
             taken = actions.numpy()
             out = np.empty((*taken.shape[:-1], self.options), np.float32)
-            if mark(taken.reshape(-1, self.count), self.tables.offsets, out.reshape(-1, self.options)):
+            if mark(
+                taken.reshape(-1, self.count), self.tables.offsets, out.reshape(-1, self.options)
+            ):
                 return torch.from_numpy(out)
         self.check_actions(actions)
         empty = torch.zeros(*actions.shape[:-1], self.options, dtype=dtype, device=actions.device)
@@ -322,11 +425,16 @@ def on_cpu(tensor: torch.Tensor) -> bool:
 
 
 def compiled(logits: torch.Tensor) -> bool:
-    return logits.dtype == torch.float32 and on_cpu(logits) and not (logits.requires_grad and torch.is_grad_enabled())
+    return (
+        logits.dtype == torch.float32
+        and on_cpu(logits)
+        and not (logits.requires_grad and torch.is_grad_enabled())
+    )
 
 
 def place(bad: torch.Tensor) -> tuple[int | tuple[int, ...], int]:
-    """(row, column) of the first True; the row is a tuple when there are several leading dimensions."""
+    """(row, column) of the first True; the row is a tuple when there are several leading
+    dimensions."""
     *row, column = bad.nonzero()[0].tolist()
     return row[0] if len(row) == 1 else tuple(row), column
 

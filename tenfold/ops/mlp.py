@@ -1,9 +1,11 @@
-"""A multilayer perceptron on one flat buffer, forward and backward, as compiled code that allocates nothing.
+"""A multilayer perceptron on one flat buffer, forward and backward, as compiled code that allocates
+nothing.
 
-`sizes` holds the widths [inputs, hidden…, outputs]; the buffer holds weight (out, in) and bias of each layer in turn, the order
-of `parameters()` of the torch module that views it. Any depth, one signature, float32. Activations are [features, B]: then the
-products of the forward pass need no transpose (`ops.products`).
-Layer outputs lie one after another in `hidden`, Σ sizes[1:] × B numbers, the network's output last.
+`sizes` holds the widths [inputs, hidden…, outputs]; the buffer holds weight (out, in) and bias of
+each layer in turn, the order of `parameters()` of the torch module that views it. Any depth, one
+signature, float32. Activations are [features, B]: then the products of the forward pass need no
+transpose (`ops.products`). Layer outputs lie one after another in `hidden`, Σ sizes[1:] × B
+numbers, the network's output last.
 """
 
 from collections.abc import Iterator
@@ -24,11 +26,30 @@ ACTIVATIONS = {"relu": RELU, "tanh": TANH, "elu": ELU}
 FUNCTIONS = (F.relu, torch.tanh, F.elu)
 
 
-# tanh x = x·P(x²) / Q(x²) within ±LAST, beyond which float32 rounds to ±1: the coefficients Eigen and XLA use, highest first
+# tanh x = x·P(x²) / Q(x²) within ±LAST, beyond which float32 rounds to ±1: the coefficients Eigen
+# and XLA use, highest first
 LAST = np.float32(7.90531110763549805)
-P = tuple(np.float32(c) for c in (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
-                                  1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03))
-Q = tuple(np.float32(c) for c in (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03))
+P = tuple(
+    np.float32(c)
+    for c in (
+        -2.76076847742355e-16,
+        2.00018790482477e-13,
+        -8.60467152213735e-11,
+        5.12229709037114e-08,
+        1.48572235717979e-05,
+        6.37261928875436e-04,
+        4.89352455891786e-03,
+    )
+)
+Q = tuple(
+    np.float32(c)
+    for c in (
+        1.19825839466702e-06,
+        1.18534705686654e-04,
+        2.26843463243900e-03,
+        4.89352518554385e-03,
+    )
+)
 
 
 def tanh_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -51,7 +72,8 @@ def tanh_all(x):
 
 @kernel(fastmath={"contract"})
 def tanh(x):
-    """tanh of a float32 without a call of the mathematics library: loops of it vectorise, and are ten times as fast."""
+    """tanh of a float32 without a call of the mathematics library: loops of it vectorise, and are
+    ten times as fast."""
     x = -LAST if x < -LAST else LAST if x > LAST else x
     s = x * x
     above = ((((((P[0] * s + P[1]) * s + P[2]) * s + P[3]) * s + P[4]) * s + P[5]) * s + P[6]) * x
@@ -63,16 +85,30 @@ def parameter_count(sizes: Any) -> int:
 
 
 def mlp_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Flat parameters, sizes, activation, inputs, scratch for hidden layers, and a derivative by the output."""
+    """Flat parameters, sizes, activation, inputs, scratch for hidden layers, and a derivative by
+    the output."""
     for activation in (RELU, TANH, ELU):
-        for sizes, rows in (((1, 1), 1), ((4, 64, 64, 2), 32), ((5, 3), 7), ((3, 7, 1, 5, 2), 1), ((6, 33, 9), 13),
-                            ((9, 70, 5, 40, 3), 17), ((3, 12, 12, 1), 8)):
+        for sizes, rows in (
+            ((1, 1), 1),
+            ((4, 64, 64, 2), 32),
+            ((5, 3), 7),
+            ((3, 7, 1, 5, 2), 1),
+            ((6, 33, 9), 13),
+            ((9, 70, 5, 40, 3), 17),
+            ((3, 12, 12, 1), 8),
+        ):
             width = np.array(sizes, np.int64)
             flat = rng.normal(size=parameter_count(sizes)).astype(dtype) / 3
             if len(sizes) > 2:  # every third unit of the first layer never fires with ReLU
-                flat[sizes[0] * sizes[1]:(sizes[0] + 1) * sizes[1]:3] = -100
-            yield (flat, width, activation, rng.normal(size=(sizes[0], rows)).astype(dtype),
-                   np.zeros(rows * sum(sizes[1:]), dtype), rng.normal(size=(sizes[-1], rows)).astype(dtype))
+                flat[sizes[0] * sizes[1] : (sizes[0] + 1) * sizes[1] : 3] = -100
+            yield (
+                flat,
+                width,
+                activation,
+                rng.normal(size=(sizes[0], rows)).astype(dtype),
+                np.zeros(rows * sum(sizes[1:]), dtype),
+                rng.normal(size=(sizes[-1], rows)).astype(dtype),
+            )
 
 
 @kernel
@@ -99,7 +135,10 @@ def mlp_forward_reference(flat, sizes, activation, x, hidden):
 def mlp_of(flat: torch.Tensor, sizes: Any, activation: int, x: torch.Tensor) -> torch.Tensor:
     used = 0
     for i, (into, out) in enumerate(pairwise(sizes.tolist())):
-        weight, bias = flat[used:used + out * into].view(out, into), flat[used + out * into:used + out * (into + 1)]
+        weight, bias = (
+            flat[used : used + out * into].view(out, into),
+            flat[used + out * into : used + out * (into + 1)],
+        )
         used += out * (into + 1)
         x = F.linear(x, weight, bias)
         if i < len(sizes) - 2:
@@ -110,18 +149,28 @@ def mlp_of(flat: torch.Tensor, sizes: Any, activation: int, x: torch.Tensor) -> 
 @pair(mlp_forward_reference, forward_examples, rtol=1e-4, atol=1e-5)
 @kernel
 def mlp_forward(flat, sizes, activation, x, hidden):
-    """The output [out, B], a view of the end of `hidden`, which keeps every layer's output for the backward pass."""
+    """The output [out, B], a view of the end of `hidden`, which keeps every layer's output for the
+    backward pass."""
     rows, used, place, last, below = x.shape[1], 0, 0, sizes.size - 2, at(x, 0)
     for i in range(last + 1):
         into, out = sizes[i], sizes[i + 1]
         floor = np.float32(0) if activation == RELU and i < last else NO_FLOOR
-        layer(out, rows, into, at(flat, used), at(flat, used + out * into), below, at(hidden, place), floor)
+        layer(
+            out,
+            rows,
+            into,
+            at(flat, used),
+            at(flat, used + out * into),
+            below,
+            at(hidden, place),
+            floor,
+        )
         if i < last:
             activate(rows * out, at(hidden, place), activation)
         below = at(hidden, place)
         used += out * (into + 1)
         place += rows * out
-    return hidden[place - rows * sizes[last + 1]:place].reshape(sizes[last + 1], rows)
+    return hidden[place - rows * sizes[last + 1] : place].reshape(sizes[last + 1], rows)
 
 
 @kernel
@@ -142,23 +191,33 @@ def backward_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
     for flat, sizes, activation, x, hidden, by_output in mlp_examples(rng, dtype):
         mlp_forward(flat, sizes, activation, x, hidden)
         delta = np.zeros_like(hidden)
-        delta[delta.size - by_output.size:] = by_output.ravel()
-        yield flat, sizes, activation, x, hidden, delta, np.zeros(x.shape[1] * sizes.max(), dtype), np.ones_like(flat)
+        delta[delta.size - by_output.size :] = by_output.ravel()
+        yield (
+            flat,
+            sizes,
+            activation,
+            x,
+            hidden,
+            delta,
+            np.zeros(x.shape[1] * sizes.max(), dtype),
+            np.ones_like(flat),
+        )
 
 
 def mlp_backward_reference(flat, sizes, activation, x, hidden, delta, turned, grad):
     """∂/∂θ of Σ output · (the derivative by the output), by autograd."""
     parameters = torch.from_numpy(flat).requires_grad_()
     output = mlp_of(parameters, sizes, activation, torch.from_numpy(x).T).T
-    output.backward(torch.from_numpy(delta[delta.size - output.numel():]).view(output.shape))
+    output.backward(torch.from_numpy(delta[delta.size - output.numel() :]).view(output.shape))
     return parameters.grad
 
 
 @pair(mlp_backward_reference, backward_examples, rtol=1e-4, atol=1e-5)
 @kernel
 def mlp_backward(flat, sizes, activation, x, hidden, delta, turned, grad):
-    """Gradients by all parameters into `grad`. The end of `delta` (shaped like `hidden`) holds the derivative by the output;
-    the rest of it and `turned` [B × the largest width] are scratch. The derivative by the input is not formed."""
+    """Gradients by all parameters into `grad`. The end of `delta` (shaped like `hidden`) holds the
+    derivative by the output; the rest of it and `turned` [B × the largest width] are scratch. The
+    derivative by the input is not formed."""
     rows, used, place = x.shape[1], flat.size, hidden.size
     for i in range(sizes.size - 2, -1, -1):
         into, out = sizes[i], sizes[i + 1]

@@ -1,6 +1,7 @@
 """Running mean and variance of rows, in one pass and mergeable, and rows normalised by them.
 
-Moments are float64: `count` [1] (int64), `mean` [D], `m2` [D] (the sum of squared distances from the mean).
+Moments are float64: `count` [1] (int64), `mean` [D], `m2` [D] (the sum of squared distances from
+the mean).
 """
 
 from collections.abc import Iterator
@@ -17,27 +18,35 @@ FINE = -1  # what kernels return when nothing is wrong; otherwise the cell, row�
 
 
 def moment_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Moments of some rows (none, one, many), and further rows; also far from zero, where squares would cancel."""
+    """Moments of some rows (none, one, many), and further rows; also far from zero, where squares
+    would cancel."""
     for seen in (0, 1, 50):
         for rows, size, far in ((1, 1, 0.0), (1, 17, 1e4), (32, 5, 1e4), (7, 40, 0.0)):
             before = rng.normal(size=(seen, size)) + far
             mean = before.mean(0) if seen else np.zeros(size)
-            yield (np.array([seen]), mean, ((before - mean) ** 2).sum(0),
-                   (far + rng.normal(size=(rows, size)) * rng.uniform(0.1, 3, size)).astype(dtype))
+            yield (
+                np.array([seen]),
+                mean,
+                ((before - mean) ** 2).sum(0),
+                (far + rng.normal(size=(rows, size)) * rng.uniform(0.1, 3, size)).astype(dtype),
+            )
 
 
 def norm_update_reference(count, mean, m2, rows):
-    """Chan, Golub & LeVeque (1979): moments of two sets from the moments of each, the second set being `rows`."""
+    """Chan, Golub & LeVeque (1979): moments of two sets from the moments of each, the second set
+    being `rows`."""
     rows = rows.astype(np.float64)
     row_mean = rows.mean(0)
-    return norm_merge_reference(count, mean, m2, np.array([len(rows)]), row_mean, ((rows - row_mean) ** 2).sum(0))
+    return norm_merge_reference(
+        count, mean, m2, np.array([len(rows)]), row_mean, ((rows - row_mean) ** 2).sum(0)
+    )
 
 
 @pair(norm_update_reference, moment_examples, rtol=1e-10, atol=1e-10, dtypes=("float32", "float64"))
 @kernel
 def norm_update(count, mean, m2, rows):
-    """Takes rows [B, D] into the moments, in place. Each row is a set of one: neighbours in D are computed together, and nothing
-    is allocated."""
+    """Takes rows [B, D] into the moments, in place. Each row is a set of one: neighbours in D are
+    computed together, and nothing is allocated."""
     size = np.uint64(rows.shape[1])
     flat = rows.reshape(-1)
     for b in range(rows.shape[0]):
@@ -54,13 +63,21 @@ def norm_update(count, mean, m2, rows):
 
 def merge_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for count, mean, m2, rows in moment_examples(rng, dtype):
-        yield count, mean, m2, np.array([len(rows)]), rows.mean(0), ((rows - rows.mean(0)) ** 2).sum(0)
+        yield (
+            count,
+            mean,
+            m2,
+            np.array([len(rows)]),
+            rows.mean(0),
+            ((rows - rows.mean(0)) ** 2).sum(0),
+        )
     yield np.array([0]), np.zeros(3), np.zeros(3), np.array([0]), np.zeros(3), np.zeros(3)
     yield np.array([2]), np.ones(3), np.ones(3), np.array([0]), np.zeros(3), np.zeros(3)
 
 
 def norm_merge_reference(count, mean, m2, other_count, other_mean, other_m2):
-    """n = nₐ + n_b,  δ = mean_b − meanₐ,  mean = meanₐ + δ·n_b/n,  M2 = M2ₐ + M2_b + δ²·nₐ·n_b/n."""
+    """n = nₐ + n_b,  δ = mean_b − meanₐ,  mean = meanₐ + δ·n_b/n,  M2 = M2ₐ + M2_b +
+    δ²·nₐ·n_b/n."""
     n = count + other_count
     if n[0] == 0:
         return count, mean, m2
@@ -84,7 +101,12 @@ def norm_merge(count, mean, m2, other_count, other_mean, other_m2):
 
 def scale_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for count, size in ((0, 3), (1, 1), (7, 5), (10**6, 33)):
-        yield np.array([count]), rng.uniform(0, 9, size) * count * (rng.random(size) < 0.8), EPSILON, np.full(size, np.nan)
+        yield (
+            np.array([count]),
+            rng.uniform(0, 9, size) * count * (rng.random(size) < 0.8),
+            EPSILON,
+            np.full(size, np.nan),
+        )
 
 
 def norm_scale_reference(count, m2, epsilon, inv_std):
@@ -106,8 +128,20 @@ def norm_scale(count, m2, epsilon, inv_std):
 
 def apply_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for count, mean, m2, rows in moment_examples(rng, dtype):
-        yield rows, mean, norm_scale_reference(count, m2, EPSILON, None), CLIP, np.full(rows.shape, np.nan, np.float32)
-    yield np.array([[-50.0, 50.0, 3.0]], dtype), np.zeros(3), np.ones(3), CLIP, np.zeros((1, 3), np.float32)
+        yield (
+            rows,
+            mean,
+            norm_scale_reference(count, m2, EPSILON, None),
+            CLIP,
+            np.full(rows.shape, np.nan, np.float32),
+        )
+    yield (
+        np.array([[-50.0, 50.0, 3.0]], dtype),
+        np.zeros(3),
+        np.ones(3),
+        CLIP,
+        np.zeros((1, 3), np.float32),
+    )
 
 
 def norm_apply_reference(rows, mean, inv_std, clip, out):
@@ -140,7 +174,8 @@ def norm_rows_reference(rows, mean, inv_std, clip):
 @pair(norm_rows_reference, rows_examples, rtol=1e-6)
 @kernel
 def norm_rows(rows, mean, inv_std, clip):
-    """`norm_apply` in place: with one array the compiler sees that its loop can be vectorised, with two equal ones it cannot."""
+    """`norm_apply` in place: with one array the compiler sees that its loop can be vectorised, with
+    two equal ones it cannot."""
     size = np.uint64(rows.shape[1])
     flat = rows.reshape(-1)
     for b in range(rows.shape[0]):
@@ -169,7 +204,8 @@ def first_not_finite_reference(rows):
 @pair(first_not_finite_reference, finite_examples, dtypes=("float32", "float64"))
 @kernel
 def first_not_finite(rows):
-    """The first cell that is NaN or infinite, row·D + column, or FINE. They are counted first, without a branch."""
+    """The first cell that is NaN or infinite, row·D + column, or FINE. They are counted first,
+    without a branch."""
     flat, bad = rows.reshape(-1), 0
     for i in range(flat.size):
         bad += flat[i] - flat[i] != 0
@@ -181,12 +217,14 @@ def first_not_finite(rows):
 
 
 class RunningNorm:
-    """Running mean and variance of `size` numbers; (x − mean)/√(variance + ε), clipped. Before anything is seen, x itself."""
+    """Running mean and variance of `size` numbers; (x − mean)/√(variance + ε), clipped. Before
+    anything is seen, x itself."""
 
     def __init__(self, size: int, clip: float = CLIP, epsilon: float = EPSILON) -> None:
         self.size, self.clip, self.epsilon = size, float(clip), float(epsilon)
         self.count = np.zeros(1, np.int64)
-        self.moments = np.zeros((3, size))  # one array, since each argument of a compiled call costs 0.1 µs
+        # one array, since each argument of a compiled call costs 0.1 µs
+        self.moments = np.zeros((3, size))
         self.mean, self.m2, self.inv_std = self.moments
         self.inv_std[:] = 1
 
@@ -195,16 +233,20 @@ class RunningNorm:
         return self.m2 / max(int(self.count[0]), 1)
 
     def update(self, rows: np.ndarray) -> None:
-        """Takes rows [B, size] in. Rows that are not finite would spoil the mean for good, and are refused."""
+        """Takes rows [B, size] in. Rows that are not finite would spoil the mean for good, and are
+        refused."""
         rows = self.rows(rows)
         bad = first_not_finite(rows)
         if bad != FINE:
-            raise ObservationError("", f"is not finite: column {bad % self.size} of row {bad // self.size}.")
+            raise ObservationError(
+                "", f"is not finite: column {bad % self.size} of row {bad // self.size}."
+            )
         norm_update(self.count, self.mean, self.m2, rows)
         norm_scale(self.count, self.m2, self.epsilon, self.inv_std)
 
     def normalise(self, rows: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Rows [B, size] normalised into `out` (float32, may be `rows`), without learning from them."""
+        """Rows [B, size] normalised into `out` (float32, may be `rows`), without learning from
+        them."""
         rows = self.rows(rows)
         out = np.empty(rows.shape, np.float32) if out is None else out
         check_out(out, self.size, len(rows))
@@ -215,7 +257,9 @@ class RunningNorm:
     def rows(self, rows: np.ndarray) -> np.ndarray:
         if rows.ndim != 2 or rows.shape[1] != self.size:
             raise ValueError(f"rows are {list(rows.shape)} and must be [B, {self.size}]")
-        return np.ascontiguousarray(rows, rows.dtype if rows.dtype in (np.float32, np.float64) else np.float64)
+        return np.ascontiguousarray(
+            rows, rows.dtype if rows.dtype in (np.float32, np.float64) else np.float64
+        )
 
     def merge(self, other: "RunningNorm") -> None:
         """Takes in what another one saw."""
@@ -230,8 +274,10 @@ class RunningNorm:
         for name, own in (("count", self.count), ("mean", self.mean), ("m2", self.m2)):
             if name not in state or np.shape(state[name]) != own.shape:
                 found = f"is {list(np.shape(state[name]))}" if name in state else "is missing"
-                raise CheckpointError(f"The checkpoint's normalisation does not fit: {name} {found} and must be "
-                                      f"{list(own.shape)}. It belongs to another observation space.")
+                raise CheckpointError(
+                    f"The checkpoint's normalisation does not fit: {name} {found} and must be "
+                    f"{list(own.shape)}. It belongs to another observation space."
+                )
         self.count[:], self.mean[:], self.m2[:] = state["count"], state["mean"], state["m2"]
         norm_scale(self.count, self.m2, self.epsilon, self.inv_std)
 
@@ -239,5 +285,7 @@ class RunningNorm:
 def check_out(out: np.ndarray, size: int, rows: int | None = None) -> None:
     fits = out.ndim == 2 and out.shape[1] == size and (rows is None or len(out) == rows)
     if not fits or out.dtype != np.float32 or not out.flags.c_contiguous:
-        raise ValueError(f"out must be C-contiguous float32 [{'B' if rows is None else rows}, {size}]: "
-                         f"it is {out.dtype} {list(out.shape)}")
+        raise ValueError(
+            f"out must be C-contiguous float32 [{'B' if rows is None else rows}, {size}]: "
+            f"it is {out.dtype} {list(out.shape)}"
+        )

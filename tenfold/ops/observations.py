@@ -1,9 +1,10 @@
 """Structured observations as rows of one float32 array, checked and normalised on the way.
 
-`FlattenPlan(space)` is made once. Its `flatten` takes a batch (a Dict whose leaves are arrays with B in front, or a list of B
-observations) and writes [B, D]: the bytes of all leaves are joined by one call; one compiled pass reads them as what they are,
-writes every leaf to its columns (discrete ones one-hot), refuses numbers that are not finite, and, with a `RunningNorm`, updates
-its mean and variance and normalises.
+`FlattenPlan(space)` is made once. Its `flatten` takes a batch (a Dict whose leaves are arrays with
+B in front, or a list of B observations) and writes [B, D]: the bytes of all leaves are joined by
+one call; one compiled pass reads them as what they are, writes every leaf to its columns (discrete
+ones one-hot), refuses numbers that are not finite, and, with a `RunningNorm`, updates its mean and
+variance and normalises.
 """
 
 from bisect import bisect_right
@@ -35,21 +36,45 @@ from tenfold.ops.moments import (
 )
 
 F64, I64, F32, I32, U8, I8 = range(6)  # what compiled code reads
-CODES = {np.dtype(t): c for t, c in ((np.float64, F64), (np.int64, I64), (np.float32, F32), (np.int32, I32), (np.uint8, U8),
-                                     (np.bool_, U8), (np.int8, I8))}
-WIDER = {np.dtype(a): np.dtype(b) for a, b in ((np.float16, np.float32), (np.longdouble, np.float64), (np.int16, np.int32), (
-    np.uint16, np.int32), (np.uint32, np.int64), (np.uint64, np.float64))}  # read as the second, converted first
+CODES = {
+    np.dtype(t): c
+    for t, c in (
+        (np.float64, F64),
+        (np.int64, I64),
+        (np.float32, F32),
+        (np.int32, I32),
+        (np.uint8, U8),
+        (np.bool_, U8),
+        (np.int8, I8),
+    )
+}
+WIDER = {
+    np.dtype(a): np.dtype(b)
+    for a, b in (
+        (np.float16, np.float32),
+        (np.longdouble, np.float64),
+        (np.int16, np.int32),
+        (
+            # read as the second, converted first
+            np.uint16,
+            np.int32,
+        ),
+        (np.uint32, np.int64),
+        (np.uint64, np.float64),
+    )
+}
 WIDTHS = np.array([8, 8, 4, 4, 1, 1])  # bytes, by code
 # a table has a row per leaf, or per component of a discrete leaf
 CODE, HOT, BEFORE, BYTES, SKIP, COUNT, COLUMN, FIRST = range(8)
 
 
-# compiled flattening --------------------------------------------------------------------------------------------------------
+# compiled flattening
 
 
 @kernel
 def copy_leaf(source, first, apart, count, column, out):
-    """`count` numbers of each row, the next row's `apart` further on, into the columns from `column` on."""
+    """`count` numbers of each row, the next row's `apart` further on, into the columns from
+    `column` on."""
     flat, size = out.reshape(-1), np.uint64(out.shape[1])
     for b in range(np.uint64(out.shape[0])):
         here, there = first + b * apart, b * size + column
@@ -59,7 +84,8 @@ def copy_leaf(source, first, apart, count, column, out):
 
 @kernel
 def whole_number(code, i64, i32, u8, i8, index):
-    """A whole number of any width; a loop for each would make compiling slow, and few observations hold many."""
+    """A whole number of any width; a loop for each would make compiling slow, and few observations
+    hold many."""
     if code == I64:
         return i64[index]
     if code == I32:
@@ -69,10 +95,17 @@ def whole_number(code, i64, i32, u8, i8, index):
 
 @kernel
 def flatten_bytes(buffer, table, apart, out):
-    """The joined bytes of all leaves into rows [B, D]. `apart`: bytes from one observation to the next, 0 where the B rows of a
-    leaf follow one another. Returns the first cell that is not allowed, or FINE."""
-    f64, i64 = buffer[:buffer.size // 8 * 8].view(np.float64), buffer[:buffer.size // 8 * 8].view(np.int64)
-    f32, i32 = buffer[:buffer.size // 4 * 4].view(np.float32), buffer[:buffer.size // 4 * 4].view(np.int32)
+    """The joined bytes of all leaves into rows [B, D]. `apart`: bytes from one observation to the
+    next, 0 where the B rows of a leaf follow one another. Returns the first cell that is not
+    allowed, or FINE."""
+    f64, i64 = (
+        buffer[: buffer.size // 8 * 8].view(np.float64),
+        buffer[: buffer.size // 8 * 8].view(np.int64),
+    )
+    f32, i32 = (
+        buffer[: buffer.size // 4 * 4].view(np.float32),
+        buffer[: buffer.size // 4 * 4].view(np.int32),
+    )
     i8, fallible = buffer.view(np.int8), False
     for k in range(table.shape[0]):
         code, width = table[k, CODE], WIDTHS[table[k, CODE]]
@@ -84,7 +117,9 @@ def flatten_bytes(buffer, table, apart, out):
             for b in range(np.uint64(out.shape[0])):
                 for j in range(count):
                     out[b, column + j] = 0
-                chosen = whole_number(code, i64, i32, buffer, i8, first + b * step) - table[k, FIRST]
+                chosen = (
+                    whole_number(code, i64, i32, buffer, i8, first + b * step) - table[k, FIRST]
+                )
                 if chosen < 0 or chosen >= table[k, COUNT]:
                     return np.int64(b) * out.shape[1] + table[k, COLUMN]
                 out[b, column + np.uint64(chosen)] = 1
@@ -97,15 +132,17 @@ def flatten_bytes(buffer, table, apart, out):
         else:
             for b in range(np.uint64(out.shape[0])):
                 for j in range(count):
-                    out[b, column + j] = whole_number(code, i64, i32, buffer, i8, first + b * step + j)
+                    out[b, column + j] = whole_number(
+                        code, i64, i32, buffer, i8, first + b * step + j
+                    )
         fallible |= code in (F32, F64)
     return first_not_finite(out) if fallible else FINE
 
 
 @kernel
 def flatten_norm_bytes(buffer, table, apart, learn, count, moments, epsilon, clip, out):
-    """The same, then the moments updated by the rows (with `learn`), then the rows normalised. Rows that are not allowed change
-    no moments."""
+    """The same, then the moments updated by the rows (with `learn`), then the rows normalised. Rows
+    that are not allowed change no moments."""
     bad = flatten_bytes(buffer, table, apart, out)
     if bad == FINE:
         if learn:
@@ -115,12 +152,13 @@ def flatten_norm_bytes(buffer, table, apart, learn, count, moments, epsilon, cli
     return bad
 
 
-# the plan -------------------------------------------------------------------------------------------------------------------
+# the plan
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf of the space and its columns; `choices` are (number, first value) of each discrete component."""
+    """A leaf of the space and its columns; `choices` are (number, first value) of each discrete
+    component."""
 
     path: tuple[Any, ...]
     column: int
@@ -139,8 +177,14 @@ class Leaf:
             try:
                 observation = observation[step]
             except (LookupError, TypeError):
-                there = ", ".join(map(str, observation)) if hasattr(observation, "keys") else type(observation).__name__
-                raise ObservationError(".".join(map(str, self.path[:depth + 1])), f"is missing; there is: {there}.") from None
+                there = (
+                    ", ".join(map(str, observation))
+                    if hasattr(observation, "keys")
+                    else type(observation).__name__
+                )
+                raise ObservationError(
+                    ".".join(map(str, self.path[: depth + 1])), f"is missing; there is: {there}."
+                ) from None
         return observation
 
     def array(self, observation: Any, lead: tuple[int, ...]) -> np.ndarray:
@@ -149,11 +193,18 @@ class Leaf:
         try:
             found = np.asarray(value)
         except (ValueError, TypeError):
-            raise ObservationError(self.key, f"is no array of numbers, but {type(value).__name__}.") from None
+            raise ObservationError(
+                self.key, f"is no array of numbers, but {type(value).__name__}."
+            ) from None
         if found.dtype.kind not in ("biu" if self.choices else "biuf"):
-            raise ObservationError(self.key, f"holds {found.dtype}, and must hold {'whole ' if self.choices else ''}numbers.")
+            raise ObservationError(
+                self.key,
+                f"holds {found.dtype}, and must hold {'whole ' if self.choices else ''}numbers.",
+            )
         if found.shape != (*lead, *self.shape):
-            raise ObservationError(self.key, f"has shape {list(found.shape)}, and must have {[*lead, *self.shape]}.")
+            raise ObservationError(
+                self.key, f"has shape {list(found.shape)}, and must have {[*lead, *self.shape]}."
+            )
         native = found.dtype.newbyteorder("=")
         wider = native if native in CODES else np.dtype(np.int64) if self.choices else WIDER[native]
         return np.ascontiguousarray(found, wider).reshape(found.shape)
@@ -166,9 +217,11 @@ def picker(keys: list[Any]) -> Callable[[Any], tuple[Any, ...]]:
     return (lambda observation: (observation[keys[0]],)) if keys else (lambda observation: ())
 
 
-def branch(space: Any, layout: ObsLayout, path: tuple[Any, ...], column: int) -> tuple[list[Leaf], Any]:
-    """The leaves below a space, and the function that fetches their values from an observation in that order: a node's own leaves
-    first, then its branches. None for a leaf."""
+def branch(
+    space: Any, layout: ObsLayout, path: tuple[Any, ...], column: int
+) -> tuple[list[Leaf], Any]:
+    """The leaves below a space, and the function that fetches their values from an observation in
+    that order: a node's own leaves first, then its branches. None for a leaf."""
     if space.shape is not None:
         choices = tuple((count, first) for _, count, first in layout.choices)
         return [Leaf(path, column, layout.size, space.shape, space.dtype, choices)], None
@@ -189,15 +242,18 @@ def branch(space: Any, layout: ObsLayout, path: tuple[Any, ...], column: int) ->
         for key, fetch in branches:
             values += fetch(observation[key])
         return values
+
     return leaves + below, fetch_all if branches else own
 
 
 class FlattenPlan:
-    """Where each leaf of a space lies in a row of `size` float32 numbers, and how a batch gets there in one pass.
+    """Where each leaf of a space lies in a row of `size` float32 numbers, and how a batch gets
+    there in one pass.
 
-    Box as it is, Discrete and MultiDiscrete one-hot, MultiBinary as 0 and 1, Dict and Tuple joined in the space's order. Leaves
-    may come in any numeric dtype; those that compiled code cannot read (float16, for example) are converted first. What the space
-    does not know is ignored. A plan belongs to one thread.
+    Box as it is, Discrete and MultiDiscrete one-hot, MultiBinary as 0 and 1, Dict and Tuple joined
+    in the space's order. Leaves may come in any numeric dtype; those that compiled code cannot read
+    (float16, for example) are converted first. What the space does not know is ignored. A plan
+    belongs to one thread.
     """
 
     def __init__(self, space: gym.Space[Any], name: str = "The environment") -> None:
@@ -210,10 +266,16 @@ class FlattenPlan:
         self.leaves = tuple(sorted(leaves, key=lambda leaf: leaf.column))
         self.shapes = [leaf.shape for leaf in leaves]
         self.batch_shapes: dict[int, list[tuple[int, ...]]] = {}
-        self.read_as([leaf.dtype if leaf.dtype in CODES else WIDER.get(leaf.dtype, np.dtype(np.float64)) for leaf in leaves])
+        self.read_as(
+            [
+                leaf.dtype if leaf.dtype in CODES else WIDER.get(leaf.dtype, np.dtype(np.float64))
+                for leaf in leaves
+            ]
+        )
 
     def read_as(self, dtypes: list[np.dtype[Any]]) -> None:
-        """The table for leaves of these dtypes. Wide numbers come first, so that all lie at multiples of their width."""
+        """The table for leaves of these dtypes. Wide numbers come first, so that all lie at
+        multiples of their width."""
         order = sorted(range(len(dtypes)), key=lambda i: -dtypes[i].itemsize)
         rows, before = [], 0
         for i in order:
@@ -221,37 +283,73 @@ class FlattenPlan:
             numbers = len(leaf.choices) if leaf.choices else leaf.size
             column = leaf.column
             for component, (count, first) in enumerate(leaf.choices or ((leaf.size, 0),)):
-                rows.append((code, bool(leaf.choices), before, numbers * width, component * width, count, column, first))
+                rows.append(
+                    (
+                        code,
+                        bool(leaf.choices),
+                        before,
+                        numbers * width,
+                        component * width,
+                        count,
+                        column,
+                        first,
+                    )
+                )
                 column += count
             before += numbers * width
         self.dtypes, self.table = dtypes, np.array(rows, np.int64)
         self.padding = bytes(-before % 8)
         self.apart = before + len(self.padding)
         sorted_already = order == list(range(len(order)))
-        self.arrange: Callable[[Any], Any] = (lambda leaves: leaves) if sorted_already else itemgetter(*order)
+        self.arrange: Callable[[Any], Any] = (
+            (lambda leaves: leaves) if sorted_already else itemgetter(*order)
+        )
 
-    def flatten(self, observations: Any, out: np.ndarray, norm: RunningNorm | None = None, learn: bool = False) -> np.ndarray:
-        """Writes a batch into `out` [B, size], float32: a list of B observations, or one whose leaves have B in front.
+    def flatten(
+        self,
+        observations: Any,
+        out: np.ndarray,
+        norm: RunningNorm | None = None,
+        learn: bool = False,
+    ) -> np.ndarray:
+        """Writes a batch into `out` [B, size], float32: a list of B observations, or one whose
+        leaves have B in front.
 
-        With `norm` the rows are normalised, with `learn` it is updated by them first. An observation that the space does not
-        allow raises ObservationError; then no moments have changed, and what `out` holds means nothing.
+        With `norm` the rows are normalised, with `learn` it is updated by them first. An
+        observation that the space does not allow raises ObservationError; then no moments have
+        changed, and what `out` holds means nothing.
         """
         check_out(out, self.size)
-        joined, apart = (self.join_rows if type(observations) is list else self.join)(observations, len(out))
+        joined, apart = (self.join_rows if type(observations) is list else self.join)(
+            observations, len(out)
+        )
         buffer = np.frombuffer(joined, np.uint8)
         if norm is None:
             bad = flatten_bytes(buffer, self.table, apart, out)
         else:
-            bad = flatten_norm_bytes(buffer, self.table, apart, learn, norm.count, norm.moments, norm.epsilon, norm.clip, out)
+            bad = flatten_norm_bytes(
+                buffer,
+                self.table,
+                apart,
+                learn,
+                norm.count,
+                norm.moments,
+                norm.epsilon,
+                norm.clip,
+                out,
+            )
         if bad != FINE:
             raise self.not_allowed(observations, int(bad))
         return out
 
     def join(self, batch: Any, rows: int) -> tuple[bytes, int]:
-        """The bytes of all leaves, each with all its rows. What is not as it was last time takes the slow way, leaf by leaf."""
+        """The bytes of all leaves, each with all its rows. What is not as it was last time takes
+        the slow way, leaf by leaf."""
         try:
             leaves = self.fetch(batch)
-            if [a.shape for a in leaves] == self.batch_shapes[rows] and [a.dtype for a in leaves] == self.dtypes:
+            if [a.shape for a in leaves] == self.batch_shapes[rows] and [
+                a.dtype for a in leaves
+            ] == self.dtypes:
                 return b"".join(self.arrange(leaves)), 0
         except (LookupError, TypeError, AttributeError, ValueError, BufferError):
             pass
@@ -265,7 +363,9 @@ class FlattenPlan:
         try:
             for observation in observations:
                 leaves = self.fetch(observation)
-                if [a.shape for a in leaves] != self.shapes or [a.dtype for a in leaves] != self.dtypes:
+                if [a.shape for a in leaves] != self.shapes or [
+                    a.dtype for a in leaves
+                ] != self.dtypes:
                     break
                 pieces += self.arrange(leaves)
                 pieces.append(self.padding)
@@ -273,7 +373,9 @@ class FlattenPlan:
                 return b"".join(pieces), self.apart
         except (LookupError, TypeError, AttributeError, ValueError, BufferError):
             pass
-        return self.join_slowly([np.stack([leaf.array(o, ()) for o in observations]) for leaf in self.fetched], rows)
+        return self.join_slowly(
+            [np.stack([leaf.array(o, ()) for o in observations]) for leaf in self.fetched], rows
+        )
 
     def join_slowly(self, leaves: list[np.ndarray], rows: int) -> tuple[bytes, int]:
         self.batch_shapes[rows] = [(rows, *shape) for shape in self.shapes]
@@ -285,30 +387,60 @@ class FlattenPlan:
         row, column = divmod(cell, self.size)
         leaves = [leaf for leaf in self.leaves if leaf.size]
         leaf = leaves[bisect_right([leaf.column for leaf in leaves], column) - 1]
-        values = np.ravel(leaf.of(observations[row]) if type(observations) is list else np.asarray(leaf.of(observations))[row])
+        values = np.ravel(
+            leaf.of(observations[row])
+            if type(observations) is list
+            else np.asarray(leaf.of(observations))[row]
+        )
         if not leaf.choices:
             value = values[column - leaf.column]
-            sort = f"{value}, which float32 cannot hold" if np.isfinite(value) else f"{value}, which is not finite"
-            return ObservationError(leaf.key, f"holds {sort}, in row {row}; mend the environment, or clip what it returns.")
+            sort = (
+                f"{value}, which float32 cannot hold"
+                if np.isfinite(value)
+                else f"{value}, which is not finite"
+            )
+            return ObservationError(
+                leaf.key,
+                f"holds {sort}, in row {row}; mend the environment, or clip what it returns.",
+            )
         starts = np.cumsum([0, *(count for count, _ in leaf.choices)]).tolist()
         component = starts.index(column - leaf.column)
         count, first = leaf.choices[component]
-        return ObservationError(leaf.key, f"holds {values[component]} in row {row}, and must hold one of {first} … "
-                                          f"{first + count - 1}.")
+        return ObservationError(
+            leaf.key,
+            f"holds {values[component]} in row {row}, and must hold one of {first} … "
+            f"{first + count - 1}.",
+        )
 
 
-# plan and reference ---------------------------------------------------------------------------------------------------------
+# plan and reference
 
 
 def example_space() -> gym.spaces.Dict:
     """Every kind of leaf, two levels deep."""
     box, discrete = gym.spaces.Box, gym.spaces.Discrete
-    return gym.spaces.Dict({
-        "speed": box(-5, 5, (3,)), "count": box(0, 9, (2, 2), np.int32), "image": box(0, 255, (4, 3, 1), np.uint8),
-        "arm": gym.spaces.Dict({"angle": box(-np.inf, np.inf, (), np.float64), "grip": discrete(3, start=-1),
-                                "joint": gym.spaces.Tuple((box(-1, 1, (2,), np.float16), gym.spaces.MultiBinary((2, 2))))}),
-        "gear": gym.spaces.MultiDiscrete(np.array([[2, 3], [4, 1]])), "none": box(0, 1, (0,)), "long": box(-9, 9, (5,), np.int64),
-        "short": box(-9, 9, (3,), np.int8), "odd": box(0, 9, (1,), np.uint16), "far": gym.spaces.MultiDiscrete([3, 3], np.int32)})
+    return gym.spaces.Dict(
+        {
+            "speed": box(-5, 5, (3,)),
+            "count": box(0, 9, (2, 2), np.int32),
+            "image": box(0, 255, (4, 3, 1), np.uint8),
+            "arm": gym.spaces.Dict(
+                {
+                    "angle": box(-np.inf, np.inf, (), np.float64),
+                    "grip": discrete(3, start=-1),
+                    "joint": gym.spaces.Tuple(
+                        (box(-1, 1, (2,), np.float16), gym.spaces.MultiBinary((2, 2)))
+                    ),
+                }
+            ),
+            "gear": gym.spaces.MultiDiscrete(np.array([[2, 3], [4, 1]])),
+            "none": box(0, 1, (0,)),
+            "long": box(-9, 9, (5,), np.int64),
+            "short": box(-9, 9, (3,), np.int8),
+            "odd": box(0, 9, (1,), np.uint16),
+            "far": gym.spaces.MultiDiscrete([3, 3], np.int32),
+        }
+    )
 
 
 def stacked(observations: list[Any]) -> Any:
@@ -332,7 +464,12 @@ def taken_apart(batch: Any, row: int) -> Any:
 
 def flatten_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     box = gym.spaces.Box(-1, 1, (2, 3), np.dtype(dtype).type)
-    for space in (example_space(), box, gym.spaces.Discrete(4), gym.spaces.Tuple((box, gym.spaces.Discrete(2)))):
+    for space in (
+        example_space(),
+        box,
+        gym.spaces.Discrete(4),
+        gym.spaces.Tuple((box, gym.spaces.Discrete(2))),
+    ):
         space.seed(int(rng.integers(2**31)))
         plan = FlattenPlan(space)
         for rows in (1, 5, 32):
@@ -344,7 +481,10 @@ def flatten_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
 def flatten_reference(plan, observations, out):
     """Row by row, leaf by leaf."""
     for row in range(len(out)):
-        plan.layout.write(observations[row] if isinstance(observations, list) else taken_apart(observations, row), out[row])
+        plan.layout.write(
+            observations[row] if isinstance(observations, list) else taken_apart(observations, row),
+            out[row],
+        )
     return out
 
 
@@ -367,12 +507,24 @@ def flatten_norm_reference(plan, observations, count, mean, m2, learn, out):
     rows = flatten_reference(plan, observations, out)
     if learn:
         count, mean, m2 = norm_update_reference(count, mean, m2, rows)
-    return norm_apply_reference(rows, mean, norm_scale_reference(count, m2, EPSILON, None), CLIP, out), count, mean, m2
+    return (
+        norm_apply_reference(rows, mean, norm_scale_reference(count, m2, EPSILON, None), CLIP, out),
+        count,
+        mean,
+        m2,
+    )
 
 
 @pair(flatten_norm_reference, flatten_norm_examples, rtol=1e-5, atol=1e-6)
-def flatten_norm(plan: FlattenPlan, observations: Any, count: np.ndarray, mean: np.ndarray, m2: np.ndarray, learn: bool,
-                 out: np.ndarray) -> tuple[np.ndarray, ...]:
+def flatten_norm(
+    plan: FlattenPlan,
+    observations: Any,
+    count: np.ndarray,
+    mean: np.ndarray,
+    m2: np.ndarray,
+    learn: bool,
+    out: np.ndarray,
+) -> tuple[np.ndarray, ...]:
     """`plan.flatten` with a RunningNorm of these moments, which are returned as they are then."""
     norm = RunningNorm(plan.size)
     norm.load_state({"count": count, "mean": mean, "m2": m2})

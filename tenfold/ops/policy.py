@@ -1,8 +1,10 @@
-"""The loss of a policy and of its value by their networks' outputs, and drawing actions, as compiled code.
+"""The loss of a policy and of its value by their networks' outputs, and drawing actions, as
+compiled code.
 
-An action has C categorical components with `sizes` options each and D real numbers. The policy's output is [M + D, B]: the
-logits of all components one after another (M = Σ sizes), then the means; the deviations are `log_std` [D]. `mask` [B, M] is True
-where an option is allowed, or has no columns; a component without any is absent: probability 1, entropy 0. Values are [1, B].
+An action has C categorical components with `sizes` options each and D real numbers. The policy's
+output is [M + D, B]: the logits of all components one after another (M = Σ sizes), then the means;
+the deviations are `log_std` [D]. `mask` [B, M] is True where an option is allowed, or has no
+columns; a component without any is absent: probability 1, entropy 0. Values are [1, B].
 """
 
 import math
@@ -23,24 +25,48 @@ POLICY_LOSS, VALUE_LOSS, ENTROPY, KL, CLIPPED = range(5)
 
 
 def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Output, deviations, sizes, an action, a mask, the acting policy's log-probability, advantages and weights."""
-    for sizes, reals, rows, masked in (((2,), 0, 1, False), ((2,), 0, 32, False), ((3, 1, 5), 0, 7, True), ((), 1, 9, False),
-                                       ((), 3, 5, False), ((4, 2), 2, 13, True), ((40,) * 3, 1, 3, True)):
+    """Output, deviations, sizes, an action, a mask, the acting policy's log-probability, advantages
+    and weights."""
+    for sizes, reals, rows, masked in (
+        ((2,), 0, 1, False),
+        ((2,), 0, 32, False),
+        ((3, 1, 5), 0, 7, True),
+        ((), 1, 9, False),
+        ((), 3, 5, False),
+        ((4, 2), 2, 13, True),
+        ((40,) * 3, 1, 3, True),
+    ):
         options = sum(sizes)
         mask = rng.random((rows, options if masked else 0)) < 0.6
         chosen = np.zeros((rows, len(sizes)), np.int64)
         for b in range(rows):
             for c, at, n in offsets(sizes):
-                allowed = np.flatnonzero(mask[b, at:at + n]) if masked else np.arange(n)
+                allowed = np.flatnonzero(mask[b, at : at + n]) if masked else np.arange(n)
                 chosen[b, c] = rng.choice(allowed) if allowed.size else 0
         output = rng.normal(size=(options + reals, rows)).astype(np.float32)
         log_std = rng.normal(size=reals).astype(np.float32) / 3
         real = rng.normal(size=(rows, reals)).astype(np.float32)
-        new = log_probability(torch.from_numpy(output), torch.from_numpy(log_std), sizes, chosen, real, mask).numpy()
+        new = log_probability(
+            torch.from_numpy(output), torch.from_numpy(log_std), sizes, chosen, real, mask
+        ).numpy()
         old = new + rng.normal(size=rows).astype(np.float32) / 4
         weight = (rng.random(rows) < 0.8).astype(np.float32)
-        yield (output, log_std, np.array(sizes, np.int64), chosen, real, mask, old, rng.normal(size=rows).astype(np.float32),
-               weight, 0.2, 0.01, np.zeros_like(output), np.zeros_like(log_std), np.zeros(5))
+        yield (
+            output,
+            log_std,
+            np.array(sizes, np.int64),
+            chosen,
+            real,
+            mask,
+            old,
+            rng.normal(size=rows).astype(np.float32),
+            weight,
+            0.2,
+            0.01,
+            np.zeros_like(output),
+            np.zeros_like(log_std),
+            np.zeros(5),
+        )
 
 
 def offsets(sizes: Any) -> Iterator[tuple[int, int, int]]:
@@ -50,31 +76,58 @@ def offsets(sizes: Any) -> Iterator[tuple[int, int, int]]:
         at += int(n)
 
 
-def head_log_softmax(output: torch.Tensor, at: int, n: int, mask: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+def head_log_softmax(
+    output: torch.Tensor, at: int, n: int, mask: np.ndarray
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probabilities [B, n] of one component, −inf where masked, and whether it is there [B]."""
-    logits = output[at:at + n].T
+    logits = output[at : at + n].T
     if not mask.shape[1]:
         return logits.log_softmax(-1), torch.ones(len(logits), dtype=torch.bool)
-    allowed = torch.from_numpy(mask[:, at:at + n])
+    allowed = torch.from_numpy(mask[:, at : at + n])
     there = allowed.any(-1)
     logits = logits.masked_fill(~(allowed | ~there[:, None]), -torch.inf)
     return logits.log_softmax(-1), there
 
 
-def log_probability(output: torch.Tensor, log_std: torch.Tensor, sizes: Any, chosen: np.ndarray, real: np.ndarray,
-                    mask: np.ndarray) -> torch.Tensor:
+def log_probability(
+    output: torch.Tensor,
+    log_std: torch.Tensor,
+    sizes: Any,
+    chosen: np.ndarray,
+    real: np.ndarray,
+    mask: np.ndarray,
+) -> torch.Tensor:
     """log π(a) of the joint action: Σ over components and numbers."""
     total = torch.zeros(output.shape[1])
     for c, at, n in offsets(sizes):
         log_p, there = head_log_softmax(output, at, n, mask)
-        total = total + torch.where(there, log_p.gather(1, torch.from_numpy(chosen[:, c:c + 1])).squeeze(1), 0.0)
-    means = output[int(sum(sizes)):].T
-    return total + torch.distributions.Normal(means, log_std.exp()).log_prob(torch.from_numpy(real)).sum(-1)
+        total = total + torch.where(
+            there, log_p.gather(1, torch.from_numpy(chosen[:, c : c + 1])).squeeze(1), 0.0
+        )
+    means = output[int(sum(sizes)) :].T
+    return total + torch.distributions.Normal(means, log_std.exp()).log_prob(
+        torch.from_numpy(real)
+    ).sum(-1)
 
 
-def policy_gradient_reference(output, log_std, sizes, chosen, real, mask, old, advantage, weight, clip, entropy_weight, delta,
-                              delta_std, sums):
-    """L = −mean min(r·A, clip(r, 1 ± ε)·A) − c·mean H,  r = π(a) / π_old(a),  by autograd; means are weighted."""
+def policy_gradient_reference(
+    output,
+    log_std,
+    sizes,
+    chosen,
+    real,
+    mask,
+    old,
+    advantage,
+    weight,
+    clip,
+    entropy_weight,
+    delta,
+    delta_std,
+    sums,
+):
+    """L = −mean min(r·A, clip(r, 1 ± ε)·A) − c·mean H,  r = π(a) / π_old(a),  by autograd; means
+    are weighted."""
     out, std = torch.from_numpy(output).requires_grad_(), torch.from_numpy(log_std).requires_grad_()
     w, a = torch.from_numpy(weight / max(weight.sum(), 1)), torch.from_numpy(advantage)
     change = log_probability(out, std, sizes, chosen, real, mask) - torch.from_numpy(old)
@@ -87,16 +140,40 @@ def policy_gradient_reference(output, log_std, sizes, chosen, real, mask, old, a
         entropy = entropy - torch.where(there, (log_p.exp() * finite).sum(-1), 0.0)
     (policy - entropy_weight * (w * entropy).sum()).backward()
     clipped = (w * ((ratio - 1).abs() > clip)).sum()
-    found = [policy, torch.zeros(()), (w * entropy).sum(), (w * (ratio - 1 - change)).sum(), clipped]
-    return out.grad, std.grad if len(log_std) else delta_std, torch.from_numpy(sums) + torch.stack(found).detach()
+    found = [
+        policy,
+        torch.zeros(()),
+        (w * entropy).sum(),
+        (w * (ratio - 1 - change)).sum(),
+        clipped,
+    ]
+    return (
+        out.grad,
+        std.grad if len(log_std) else delta_std,
+        torch.from_numpy(sums) + torch.stack(found).detach(),
+    )
 
 
 @pair(policy_gradient_reference, policy_examples, rtol=1e-4, atol=1e-5)
 @kernel
-def policy_gradient(output, log_std, sizes, chosen, real, mask, old, advantage, weight, clip, entropy_weight, delta, delta_std,
-                    sums):
-    """Writes ∂L/∂output into `delta` and ∂L/∂log_std into `delta_std`; adds loss, entropy, KL estimate (r − 1 − log r) and the
-    share of clipped ratios to `sums`."""
+def policy_gradient(
+    output,
+    log_std,
+    sizes,
+    chosen,
+    real,
+    mask,
+    old,
+    advantage,
+    weight,
+    clip,
+    entropy_weight,
+    delta,
+    delta_std,
+    sums,
+):
+    """Writes ∂L/∂output into `delta` and ∂L/∂log_std into `delta_std`; adds loss, entropy, KL
+    estimate (r − 1 − log r) and the share of clipped ratios to `sums`."""
     rows, reals, masked = output.shape[1], log_std.size, mask.shape[1] > 0
     options = output.shape[0] - reals
     total = np.float32(0)
@@ -108,8 +185,10 @@ def policy_gradient(output, log_std, sizes, chosen, real, mask, old, advantage, 
         delta_std[d] = 0
     for b in range(rows):
         share = weight[b] / total
-        # first: log π(a), with each option's probability left in `delta` and each component's entropy summed
-        log_p, entropy, at = np.float32(0), np.float32(0), np.int64(0)  # typed: one form of what is called
+        # first: log π(a), with each option's probability left in `delta` and each component's
+        # entropy summed
+        # typed: one form of what is called
+        log_p, entropy, at = np.float32(0), np.float32(0), np.int64(0)
         for c in range(sizes.size):
             log_sum = log_softmax_column(output, b, at, at + sizes[c], mask, masked, delta)
             if log_sum > -np.inf:
@@ -160,7 +239,8 @@ def policy_gradient(output, log_std, sizes, chosen, real, mask, old, advantage, 
 
 @kernel
 def log_softmax_column(output, b, first, last, mask, masked, probability):
-    """Probabilities of the options first … last − 1 of row b, 0 where masked; returns log Σ exp, −inf where none is allowed."""
+    """Probabilities of the options first … last − 1 of row b, 0 where masked; returns log Σ exp,
+    −inf where none is allowed."""
     most = np.float32(-np.inf)
     for k in range(first, last):
         if (not masked or mask[b, k]) and output[k, b] > most:
@@ -169,7 +249,8 @@ def log_softmax_column(output, b, first, last, mask, masked, probability):
     for k in range(first, last):
         p = np.float32(0)
         if not masked or mask[b, k]:
-            p = max(np.exp(output[k, b] - most), SMALLEST)  # an allowed option keeps a probability, so that it is told apart
+            # an allowed option keeps a probability, so that it is told apart
+            p = max(np.exp(output[k, b] - most), SMALLEST)
         probability[k, b] = p
         total += p
     if total == 0:
@@ -188,9 +269,14 @@ def value_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 
 
 def value_gradient_reference(value, target, old, weight, clip, value_weight, delta, sums):
-    """L = c·mean ½(V − R)², or with clipping of the larger of that and ½(V_old + clip(V − V_old, ±ε) − R)²."""
+    """L = c·mean ½(V − R)², or with clipping of the larger of that and ½(V_old + clip(V − V_old,
+    ±ε) − R)²."""
     v = torch.from_numpy(value[0]).requires_grad_()
-    r, o, w = torch.from_numpy(target), torch.from_numpy(old), torch.from_numpy(weight / max(weight.sum(), 1))
+    r, o, w = (
+        torch.from_numpy(target),
+        torch.from_numpy(old),
+        torch.from_numpy(weight / max(weight.sum(), 1)),
+    )
     loss = (v - r) ** 2
     if np.isfinite(clip):
         loss = torch.maximum(loss, (o + (v - o).clamp(-clip, clip) - r) ** 2)
@@ -215,42 +301,61 @@ def value_gradient(value, target, old, weight, clip, value_weight, delta, sums):
         moved = value[0, b] - old[b]
         other = old[b] + min(max(moved, np.float32(-clip)), np.float32(clip)) - target[b]
         slope = error
-        if abs(moved) > clip and other * other > error * error:  # moved too far: it no longer counts
+        # moved too far: it no longer counts
+        if abs(moved) > clip and other * other > error * error:
             slope = np.float32(0)
         delta[0, b] = np.float32(value_weight) * share * slope
         sums[VALUE_LOSS] += share * np.float32(0.5) * max(error * error, other * other)
     return delta, sums
 
 
-# acting -----------------------------------------------------------------------------------------------------------------
+# acting
 
 
 def draw_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for example in policy_examples(rng, dtype):
         output, log_std, sizes, chosen, real, mask = example[:6]
-        yield (output, log_std, sizes, mask, key(3, Purpose.ACTION), key(3, Purpose.NOISE_ACT), 77, np.zeros_like(output),
-               np.zeros_like(chosen), np.zeros_like(real), np.zeros(len(chosen), np.float32))
+        yield (
+            output,
+            log_std,
+            sizes,
+            mask,
+            key(3, Purpose.ACTION),
+            key(3, Purpose.NOISE_ACT),
+            77,
+            np.zeros_like(output),
+            np.zeros_like(chosen),
+            np.zeros_like(real),
+            np.zeros(len(chosen), np.float32),
+        )
 
 
-def draw_action_reference(output, log_std, sizes, mask, coins, normals, start, scratch, chosen, real, log_p):
-    """Component c of row b: the first option whose cumulative probability exceeds uniform number (start + b)·C + c.
-    Number d: mean + deviation · normal number (start + b)·D + d."""
+def draw_action_reference(
+    output, log_std, sizes, mask, coins, normals, start, scratch, chosen, real, log_p
+):
+    """Component c of row b: the first option whose cumulative probability exceeds uniform number
+    (start + b)·C + c. Number d: mean + deviation · normal number (start + b)·D + d."""
     rows = output.shape[1]
     for c, at, n in offsets(sizes):
         log_softmax, there = head_log_softmax(torch.from_numpy(output), at, n, mask)
         u = uniform_reference(coins, (start + np.arange(rows)) * len(sizes) + c)
         cumulative = log_softmax.double().exp().cumsum(-1).numpy()
         chosen[:, c] = np.where(there, (cumulative <= u[:, None] * cumulative[:, -1:]).sum(-1), 0)
-    noise = fill_normal_reference(normals, start * len(log_std), np.zeros(rows * len(log_std), np.float32))
-    real[:] = output[int(sum(sizes)):].T + np.exp(log_std) * noise.reshape(rows, -1)
-    log_p[:] = log_probability(torch.from_numpy(output), torch.from_numpy(log_std), sizes, chosen, real, mask).numpy()
+    noise = fill_normal_reference(
+        normals, start * len(log_std), np.zeros(rows * len(log_std), np.float32)
+    )
+    real[:] = output[int(sum(sizes)) :].T + np.exp(log_std) * noise.reshape(rows, -1)
+    log_p[:] = log_probability(
+        torch.from_numpy(output), torch.from_numpy(log_std), sizes, chosen, real, mask
+    ).numpy()
     return chosen, real, log_p
 
 
 @pair(draw_action_reference, draw_examples, rtol=1e-4, atol=1e-5)
 @kernel
 def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, chosen, real, log_p):
-    """Draws an action for every row into `chosen` [B, C] and `real` [B, D], its log-probability into `log_p` [B]."""
+    """Draws an action for every row into `chosen` [B, C] and `real` [B, D], its log-probability
+    into `log_p` [B]."""
     rows, reals, masked = output.shape[1], log_std.size, mask.shape[1] > 0
     options = output.shape[0] - reals
     for b in range(rows):
@@ -263,7 +368,8 @@ def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, ch
                 for k in range(sizes[c]):
                     p = scratch[at + k, b]
                     if p > 0:
-                        chosen[b, c] = k  # the last allowed one, should rounding leave the sum below u
+                        # the last allowed one, should rounding leave the sum below u
+                        chosen[b, c] = k
                         cumulative += p
                         if cumulative > u:
                             break
@@ -271,10 +377,13 @@ def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, ch
             at += sizes[c]
         for d in range(reals):
             counter = 2 * ((start + b) * reals + d)
-            z = np.float32(np.sqrt(-2 * np.log1p(-draw_uniform(normals, counter)))
-                           * np.cos(2 * np.pi * draw_uniform(normals, counter + 1)))
+            z = np.float32(
+                np.sqrt(-2 * np.log1p(-draw_uniform(normals, counter)))
+                * np.cos(2 * np.pi * draw_uniform(normals, counter + 1))
+            )
             real[b, d] = output[options + d, b] + np.exp(log_std[d]) * z
-            z = (real[b, d] - output[options + d, b]) * np.exp(-log_std[d])  # of the rounded number, which is learned from
+            # of the rounded number, which is learned from
+            z = (real[b, d] - output[options + d, b]) * np.exp(-log_std[d])
             log_p[b] -= np.float32(0.5) * z * z + log_std[d] + HALF_LOG_TAU
     return chosen, real, log_p
 

@@ -1,9 +1,10 @@
 """Products of float32 matrices for small networks, inside compiled code.
 
-BLAS packs both factors anew for every product, which at these sizes costs as much as the product. Here a tile of 6 rows × 2
-vectors of sums stays in registers while k runs (`ops.tiles`); large products are left to BLAS. A sum runs over k in order,
-whatever its tile, so a result does not depend on the other rows and columns. Rows of zeros are left out: with ReLU these are the
-units that no item of the batch makes fire, a third of a trained network and more.
+BLAS packs both factors anew for every product, which at these sizes costs as much as the product.
+Here a tile of 6 rows × 2 vectors of sums stays in registers while k runs (`ops.tiles`); large
+products are left to BLAS. A sum runs over k in order, whatever its tile, so a result does not
+depend on the other rows and columns. Rows of zeros are left out: with ReLU these are the units that
+no item of the batch makes fire, a third of a trained network and more.
 
 Matrices are pointers to numbers row by row, and their sizes.
 """
@@ -22,13 +23,14 @@ from tenfold.ops.tiles import LANES, ROWS, any_bits, at, features, on_stack, til
 FEATURES = features()
 WIDE = 16 if "avx512f" in FEATURES else LANES  # numbers in the longest vector
 MOST = ROWS[0]
-# Multiplications from which BLAS is as fast (bench/products.py). Processors without fused multiplication and addition have
-# registers for a quarter of a tile: there BLAS is always faster.
+# Multiplications from which BLAS is as fast (bench/products.py). Processors without fused
+# multiplication and addition have registers for a quarter of a tile: there BLAS is always faster.
 LARGE = 1 << 23 if "fma" in FEATURES or "neon" in FEATURES else 0
 LISTED = 1024  # rows that a list of rows has room for: larger products are left to BLAS too
 SEARCHED = 1 << 16  # multiplications from which looking for rows of zeros pays
 NO_FLOOR = np.float32(-np.inf)
-NEXT, SAME = np.int64(1), np.int64(0)  # steps; for plain numbers Numba would compile every mixture of them anew
+# steps; for plain numbers Numba would compile every mixture of them anew
+NEXT, SAME = np.int64(1), np.int64(0)
 
 
 @kernel
@@ -48,7 +50,8 @@ def turn(m, n, b, c):
 
 @kernel
 def used_rows(m, n, b, found, search):
-    """Lists the rows of b [m, n] that are not all zeros, or all rows; returns their number, at least 1."""
+    """Lists the rows of b [m, n] that are not all zeros, or all rows; returns their number, at
+    least 1."""
     count = 0
     for i in range(m):
         found[count] = i
@@ -71,16 +74,21 @@ def zero_others(m, n, c, listed, count):
 @cache
 def by_tiles_of(wide):
     """The product by tiles of vectors of `wide` numbers at most."""
+
     @kernel
     def by_tiles(m, n, depth, a, ra, ca, b, c, start, rs, floor):
-        """c[i, j] = max(start[i·rs] + Σ_k a[i·ra + k·ca]·b[k, j], floor); b [depth, n] and c [m, n], n ≥ LANES.
+        """c[i, j] = max(start[i·rs] + Σ_k a[i·ra + k·ca]·b[k, j], floor); b [depth, n] and c [m,
+        n], n ≥ LANES.
 
         Without a start (rs = 0, one 0 there) or a floor a row of zeros in `a` makes one in `c`.
         """
         which, order = on_stack(LISTED, np.intp), on_stack(LISTED, np.intp)
         search = m * n * depth >= SEARCHED and depth >= LANES
         in_a = ca == 1 and rs == 0
-        inner, used = used_rows(depth, n, b, order, search and not in_a), used_rows(m, depth, a, which, search and in_a)
+        inner, used = (
+            used_rows(depth, n, b, order, search and not in_a),
+            used_rows(m, depth, a, which, search and in_a),
+        )
         zero_others(m, n, c, which, used)
         rows = MOST if used >= MOST else 2 if used >= 2 else 1
         for above in range(0, used, rows):
@@ -91,9 +99,26 @@ def by_tiles_of(wide):
                 while columns > LANES and (n - before <= columns // 2 or n < columns):
                     columns //= 2
                 j = min(before, n - columns)
-                tile(wide, rows, columns, at(which, i), at(a, 0), ra, ca, at(b, j), n, at(c, j), n, at(start, 0), rs, floor,
-                     order, inner)
+                tile(
+                    wide,
+                    rows,
+                    columns,
+                    at(which, i),
+                    at(a, 0),
+                    ra,
+                    ca,
+                    at(b, j),
+                    n,
+                    at(c, j),
+                    n,
+                    at(start, 0),
+                    rs,
+                    floor,
+                    order,
+                    inner,
+                )
                 before += columns
+
     return by_tiles
 
 
@@ -136,7 +161,7 @@ def product(m, n, depth, a, ra, ca, b, c, start, rs, floor):
         by_tiles(m, n, depth, a, ra, ca, b, c, start, rs, floor)
 
 
-# what networks ask for ---------------------------------------------------------------------------------------------------
+# what networks ask for
 
 
 @kernel(inline="always")
@@ -150,7 +175,8 @@ def layer(out, rows, into, weight, bias, x, y, floor):
 
 @kernel(inline="always")
 def layer_by_input(out, rows, into, weight, by_y, by_x):
-    """by_x = weightᵀ·by_y:   the derivative by a layer's input [into, rows] from that by its output [out, rows]."""
+    """by_x = weightᵀ·by_y:   the derivative by a layer's input [into, rows] from that by its output
+    [out, rows]."""
     nothing = on_stack(1, np.float32)
     nothing[0] = np.float32(0)
     product(into, rows, out, weight, NEXT, into, by_y, by_x, nothing, SAME, NO_FLOOR)
@@ -158,7 +184,8 @@ def layer_by_input(out, rows, into, weight, by_y, by_x):
 
 @kernel(inline="always")
 def layer_by_weight(out, rows, into, by_y, x, scratch, by_weight):
-    """by_weight [out, into] = by_y·xᵀ; `scratch` has room for `rows` times the larger of the widths. `by_y` is lost."""
+    """by_weight [out, into] = by_y·xᵀ; `scratch` has room for `rows` times the larger of the
+    widths. `by_y` is lost."""
     nothing = on_stack(1, np.float32)
     nothing[0] = np.float32(0)
     if into < LANES <= min(rows, out):  # columns too few for a vector: the transpose of all
@@ -180,21 +207,40 @@ def layer_by_bias(out, rows, by_y, by_bias):
         by_bias[j] = total
 
 
-# the pairs ---------------------------------------------------------------------------------------------------------------
+# the pairs
 
 
 def factors(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """a [m, depth] or its transpose, b [depth, n], a start for every row and a floor. Sizes around those of tiles, dead rows."""
-    for m, n, depth in ((1, 8, 1), (2, 9, 3), (6, 16, 5), (7, 17, 1), (5, 64, 32), (13, 33, 70), (64, 32, 64), (65, 100, 33)):
+    """a [m, depth] or its transpose, b [depth, n], a start for every row and a floor. Sizes around
+    those of tiles, dead rows."""
+    for m, n, depth in (
+        (1, 8, 1),
+        (2, 9, 3),
+        (6, 16, 5),
+        (7, 17, 1),
+        (5, 64, 32),
+        (13, 33, 70),
+        (64, 32, 64),
+        (65, 100, 33),
+    ):
         for transposed, adds in ((False, True), (False, False), (True, False)):
-            a, b = rng.normal(size=(m, depth)).astype(dtype), rng.normal(size=(depth, n)).astype(dtype)
+            a, b = (
+                rng.normal(size=(m, depth)).astype(dtype),
+                rng.normal(size=(depth, n)).astype(dtype),
+            )
             a[rng.random(m) < 0.3], b[rng.random(depth) < 0.3] = 0, 0
             start = rng.normal(size=m).astype(dtype) if adds else np.zeros(1, dtype)
             a = np.ascontiguousarray(a.T) if transposed else a
             yield a, b, start, np.float32(0) if adds else NO_FLOOR, transposed
     dead = np.zeros((64, 64), dtype)
     yield dead, dead, np.zeros(1, dtype), NO_FLOOR, False
-    yield np.full((2, 8), np.nan, dtype), np.ones((8, 8), dtype), np.ones(2, dtype), np.float32(0), False
+    yield (
+        np.full((2, 8), np.nan, dtype),
+        np.ones((8, 8), dtype),
+        np.ones(2, dtype),
+        np.float32(0),
+        False,
+    )
 
 
 def factors_by_width(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -227,7 +273,9 @@ def product_by_blas(a, b, start, floor, transposed):
     m, rs = a.shape[1] if transposed else a.shape[0], 0 if start.size == 1 else 1
     depth, n = b.shape
     out = np.empty((m, n), np.float32)
-    by_blas(m, n, depth, at(a, 0), m if transposed else 1, at(b, 0), at(out, 0), at(start, 0), rs, floor)
+    by_blas(
+        m, n, depth, at(a, 0), m if transposed else 1, at(b, 0), at(out, 0), at(start, 0), rs, floor
+    )
     return out
 
 

@@ -1,6 +1,8 @@
-"""The equations of Q-learning. Values are [..., B, A, N]: batch, actions, N atoms of the return (N = 1 is the mean).
+"""The equations of Q-learning. Values are [..., B, A, N]: batch, actions, N atoms of the return (N
+= 1 is the mean).
 
-Members, if any, are further leading dimensions. The references do one item at a time, as the papers write them.
+Members, if any, are further leading dimensions. The references do one item at a time, as the papers
+write them.
 """
 
 from collections.abc import Iterator
@@ -28,13 +30,26 @@ def dueling_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
 
 def dueling_reference(outputs):
     rows = outputs.reshape(-1, *outputs.shape[-2:])
-    joined = [torch.stack([row[0] + row[1 + a] - sum(row[1:]) / (len(row) - 1) for a in range(len(row) - 1)]) for row in rows]
+    joined = [
+        torch.stack(
+            [row[0] + row[1 + a] - sum(row[1:]) / (len(row) - 1) for a in range(len(row) - 1)]
+        )
+        for row in rows
+    ]
     return torch.stack(joined).view(*outputs.shape[:-2], -1, outputs.shape[-1])
 
 
-@pair(dueling_reference, dueling_examples, rtol=1e-5, atol=1e-6, dtypes=("float32", "float64"), gradients=(0,))
+@pair(
+    dueling_reference,
+    dueling_examples,
+    rtol=1e-5,
+    atol=1e-6,
+    dtypes=("float32", "float64"),
+    gradients=(0,),
+)
 def dueling(outputs: torch.Tensor) -> torch.Tensor:
-    """Q(s, a) = V(s) + A(s, a) − mean_a A(s, a), from outputs [..., 1 + A, N] (Wang et al., 2016)."""
+    """Q(s, a) = V(s) + A(s, a) − mean_a A(s, a), from outputs [..., 1 + A, N] (Wang et al.,
+    2016)."""
     value, advantage = outputs[..., :1, :], outputs[..., 1:, :]
     return value + advantage - advantage.mean(dim=-2, keepdim=True)
 
@@ -46,7 +61,9 @@ def taken_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 
 def taken_reference(values, action):
     if action.dim() > 1:
-        return torch.stack([taken_reference(*member) for member in zip(values, action, strict=True)])
+        return torch.stack(
+            [taken_reference(*member) for member in zip(values, action, strict=True)]
+        )
     return torch.stack([values[b, int(a)] for b, a in enumerate(action)])
 
 
@@ -60,7 +77,12 @@ def taken(values: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
 def bootstrap_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for *lead, a, n in (*SHAPES, STACKED):
         discount = torch.from_numpy((0.9 * rng.integers(0, 2, lead)).astype(dtype))
-        yield tensor(rng, dtype, *lead), discount, tensor(rng, dtype, *lead, a, n), tensor(rng, dtype, *lead, a, n)
+        yield (
+            tensor(rng, dtype, *lead),
+            discount,
+            tensor(rng, dtype, *lead, a, n),
+            tensor(rng, dtype, *lead, a, n),
+        )
 
 
 def bootstrap_reference(reward, discount, next_values, chooser):
@@ -77,10 +99,14 @@ def bootstrap_reference(reward, discount, next_values, chooser):
 
 @pair(bootstrap_reference, bootstrap_examples, rtol=1e-6, atol=1e-7, dtypes=("float32", "float64"))
 @torch.no_grad()
-def bootstrap(reward: torch.Tensor, discount: torch.Tensor, next_values: torch.Tensor, chooser: torch.Tensor) -> torch.Tensor:
-    """Target atoms y = R + discount·Q'(s', argmax_a Σ chooser(s', a)), [..., B, N], without gradient.
+def bootstrap(
+    reward: torch.Tensor, discount: torch.Tensor, next_values: torch.Tensor, chooser: torch.Tensor
+) -> torch.Tensor:
+    """Target atoms y = R + discount·Q'(s', argmax_a Σ chooser(s', a)), [..., B, N], without
+    gradient.
 
-    `chooser` is the target network's own values, or the online network's (double Q-learning, van Hasselt et al., 2016).
+    `chooser` is the target network's own values, or the online network's (double Q-learning, van
+    Hasselt et al., 2016).
     """
     best = chooser.sum(-1).argmax(-1)
     return reward[..., None] + discount[..., None] * taken(next_values, best)
@@ -95,8 +121,9 @@ def loss_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 
 def item_loss_reference(predicted, target, kind, fractions):
-    """N = 1: squared error or Huber (½e² inside ±1, |e| − ½ outside). N > 1: Σ_i mean_j |τ_i − 1{u<0}|·Huber(u),
-    u = y_j − θ_i, τ_i = (i + ½)/N (Dabney et al., 2018); with fractions this for any N, and τ_i is the item's own."""
+    """N = 1: squared error or Huber (½e² inside ±1, |e| − ½ outside). N > 1: Σ_i mean_j |τ_i −
+    1{u<0}|·Huber(u), u = y_j − θ_i, τ_i = (i + ½)/N (Dabney et al., 2018); with fractions this for
+    any N, and τ_i is the item's own."""
     if predicted.dim() > 2:
         own = [None] * len(predicted) if fractions is None else fractions
         members = zip(predicted, target, own, strict=True)
@@ -118,17 +145,31 @@ def item_loss_reference(predicted, target, kind, fractions):
     return torch.stack(losses)
 
 
-@pair(item_loss_reference, loss_examples, rtol=2e-5, atol=1e-6, dtypes=("float32", "float64"), gradients=(0,))
-def item_loss(predicted: torch.Tensor, target: torch.Tensor, kind: str, fractions: torch.Tensor | None = None) -> torch.Tensor:
-    """The loss of each item, [..., B], from predicted atoms [..., B, N] and target atoms [..., B, N']. Weighting and mean come
-    after. `fractions` [..., B, N] are those the atoms were asked for; without them N atoms stand at the midpoints."""
+@pair(
+    item_loss_reference,
+    loss_examples,
+    rtol=2e-5,
+    atol=1e-6,
+    dtypes=("float32", "float64"),
+    gradients=(0,),
+)
+def item_loss(
+    predicted: torch.Tensor, target: torch.Tensor, kind: str, fractions: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The loss of each item, [..., B], from predicted atoms [..., B, N] and target atoms [..., B,
+    N']. Weighting and mean come after. `fractions` [..., B, N] are those the atoms were asked for;
+    without them N atoms stand at the midpoints."""
     n = predicted.shape[-1]
     if n == 1 and fractions is None:
         error = (target - predicted).squeeze(-1)
         return error.square() if kind == "mse" else huber(error)
     error = target[..., None, :] - predicted[..., :, None]
     level = midpoints(n, predicted) if fractions is None else fractions
-    return ((level[..., None] - (error.detach() < 0).to(predicted.dtype)).abs() * huber(error)).mean(-1).sum(-1)
+    return (
+        ((level[..., None] - (error.detach() < 0).to(predicted.dtype)).abs() * huber(error))
+        .mean(-1)
+        .sum(-1)
+    )
 
 
 def huber(error: torch.Tensor) -> torch.Tensor:
@@ -140,44 +181,88 @@ def midpoints(n: int, like: torch.Tensor) -> torch.Tensor:
     return (torch.arange(n, dtype=like.dtype, device=like.device) + 0.5) / n
 
 
-def td_items(batch: dict[str, torch.Tensor], values: torch.Tensor, next_values: torch.Tensor, chooser: torch.Tensor,
-             kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(weighted loss, TD error, Q of the action taken) of every item, [..., B], from the networks' values [..., B, A, N].
+def td_items(
+    batch: dict[str, torch.Tensor],
+    values: torch.Tensor,
+    next_values: torch.Tensor,
+    chooser: torch.Tensor,
+    kind: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(weighted loss, TD error, Q of the action taken) of every item, [..., B], from the networks'
+    values [..., B, A, N].
 
-    The TD error is the difference of means, whatever the distribution. Only the first of the three has a gradient.
+    The TD error is the difference of means, whatever the distribution. Only the first of the three
+    has a gradient.
     """
     predicted = taken(values, batch["action"])
     target = bootstrap(batch["reward"], batch["discount"], next_values, chooser)
     q = predicted.detach().mean(-1)
-    return batch["weight"] * item_loss(predicted, target, kind, batch.get("fractions")), target.mean(-1) - q, q
+    return (
+        batch["weight"] * item_loss(predicted, target, kind, batch.get("fractions")),
+        target.mean(-1) - q,
+        q,
+    )
 
 
-# the fused engine's part: the derivative of the loss by the network's output ------------------------------------------------
+# the fused engine's part: the derivative of the loss by the network's output
 
 
 def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Outputs [(duel + A)·N, B] of the online network on s, of the target network and of the chooser on s'."""
+    """Outputs [(duel + A)·N, B] of the online network on s, of the target network and of the
+    chooser on s'."""
     for b, a, n in (*SHAPES, (33, 6, 1), (2, 3, 32)):
         for duel in (0, 1):
             for kind in (0, 1):
                 outputs = [2 * rng.normal(size=((duel + a) * n, b)).astype(dtype) for _ in range(3)]
                 discount = (0.9 * rng.integers(0, 2, b)).astype(dtype)
-                yield (*outputs, rng.integers(0, a, b), rng.normal(size=b).astype(dtype), discount,
-                       rng.uniform(0.1, 1, b).astype(dtype), duel, n, kind, np.ones_like(outputs[0]), np.zeros(b, dtype),
-                       np.zeros(n, dtype))
+                yield (
+                    *outputs,
+                    rng.integers(0, a, b),
+                    rng.normal(size=b).astype(dtype),
+                    discount,
+                    rng.uniform(0.1, 1, b).astype(dtype),
+                    duel,
+                    n,
+                    kind,
+                    np.ones_like(outputs[0]),
+                    np.zeros(b, dtype),
+                    np.zeros(n, dtype),
+                )
 
 
-def td_gradient_reference(output, next_output, choosing_output, action, reward, discount, weight, duel, atoms, is_huber, delta,
-                          error, y):
+def td_gradient_reference(
+    output,
+    next_output,
+    choosing_output,
+    action,
+    reward,
+    discount,
+    weight,
+    duel,
+    atoms,
+    is_huber,
+    delta,
+    error,
+    y,
+):
     """Autograd through the equations above."""
+
     def values(array: np.ndarray) -> torch.Tensor:
         shaped = torch.from_numpy(array).T.reshape(len(action), -1, atoms)
         return dueling(shaped) if duel else shaped
+
     leaf = torch.from_numpy(output).requires_grad_()
     shaped = leaf.T.reshape(len(action), -1, atoms)
     predicted = taken(dueling(shaped) if duel else shaped, torch.from_numpy(action))
-    target = bootstrap(torch.from_numpy(reward), torch.from_numpy(discount), values(next_output), values(choosing_output))
-    loss = (torch.from_numpy(weight) * item_loss(predicted, target, "huber" if is_huber else "mse")).sum() / len(action)
+    target = bootstrap(
+        torch.from_numpy(reward),
+        torch.from_numpy(discount),
+        values(next_output),
+        values(choosing_output),
+    )
+    loss = (
+        torch.from_numpy(weight) * item_loss(predicted, target, "huber" if is_huber else "mse")
+    ).sum() / len(action)
     loss.backward()
     q = predicted.detach().mean(-1)
     return leaf.grad, target.mean(-1) - q, loss.detach(), q.mean()
@@ -185,22 +270,46 @@ def td_gradient_reference(output, next_output, choosing_output, action, reward, 
 
 @pair(td_gradient_reference, gradient_examples, rtol=1e-4, atol=1e-6)
 @kernel
-def td_gradient(output, next_output, choosing_output, action, reward, discount, weight, duel, atoms, is_huber, delta, error,
-                y):
-    """Writes ∂loss/∂output into `delta` and each item's TD error into `error`; returns these, the loss and the mean Q.
-    `y` is scratch for one item's target atoms.
+def td_gradient(
+    output,
+    next_output,
+    choosing_output,
+    action,
+    reward,
+    discount,
+    weight,
+    duel,
+    atoms,
+    is_huber,
+    delta,
+    error,
+    y,
+):
+    """Writes ∂loss/∂output into `delta` and each item's TD error into `error`; returns these, the
+    loss and the mean Q. `y` is scratch for one item's target atoms.
 
     Values are V + A − mean(A) with `duel`; for the argmax V and the mean cancel.
     """
     size, actions = output.shape[1], output.shape[0] // atoms - duel
     if atoms == 1 and duel == 0:
-        loss, mean_q = td_gradient_of_values(output, next_output, choosing_output, action, reward, discount, weight, is_huber,
-                                             delta, error)
+        loss, mean_q = td_gradient_of_values(
+            output,
+            next_output,
+            choosing_output,
+            action,
+            reward,
+            discount,
+            weight,
+            is_huber,
+            delta,
+            error,
+        )
         return delta, error, loss, mean_q
     share, n = np.float32(1 / actions), np.float32(1 / atoms)
     loss = mean_q = np.float32(0)
     for b in range(size):
-        best, most = np.int64(0), np.float32(-np.inf)  # typed: a literal 0 would compile `value_of` twice
+        # typed: a literal 0 would compile `value_of` twice
+        best, most = np.int64(0), np.float32(-np.inf)
         for a in range(actions):
             total = np.float32(0)
             for i in range(atoms):
@@ -218,7 +327,8 @@ def td_gradient(output, next_output, choosing_output, action, reward, discount, 
             for j in range(atoms):
                 u = y[j] - theta
                 inside = min(max(u, np.float32(-1)), np.float32(1))
-                item, derivative = inside * (u - np.float32(0.5) * inside), inside  # Huber: u²/2 inside ±1, |u| − ½ outside
+                # Huber: u²/2 inside ±1, |u| − ½ outside
+                item, derivative = inside * (u - np.float32(0.5) * inside), inside
                 if atoms > 1:
                     level = (np.float32(i) + np.float32(0.5)) * n
                     asymmetry = np.float32(1) - level if u < 0 else level
@@ -240,8 +350,11 @@ def td_gradient(output, next_output, choosing_output, action, reward, discount, 
 
 
 @kernel(fastmath={"reassoc", "nsz"})
-def td_gradient_of_values(output, next_output, choosing_output, action, reward, discount, weight, is_huber, delta, error):
-    """`td_gradient` for one value of each action: loops over the items, which vectorise. Returns the loss and the mean Q."""
+def td_gradient_of_values(
+    output, next_output, choosing_output, action, reward, discount, weight, is_huber, delta, error
+):
+    """`td_gradient` for one value of each action: loops over the items, which vectorise. Returns
+    the loss and the mean Q."""
     actions, size = output.shape
     loss, total, share = np.float32(0), np.float32(0), np.float32(1 / size)
     for b in range(size):

@@ -1,6 +1,8 @@
-"""Rows that belong together by an index: sum, mean, maximum and softmax of every segment in one pass; and packed graphs.
+"""Rows that belong together by an index: sum, mean, maximum and softmax of every segment in one
+pass; and packed graphs.
 
-`index[i]` says which of `count` segments row i belongs to, in any order; a segment may be empty (sum, mean and maximum are 0).
+`index[i]` says which of `count` segments row i belongs to, in any order; a segment may be empty
+(sum, mean and maximum are 0).
 """
 
 from collections.abc import Iterator
@@ -15,9 +17,11 @@ EQUAL: Any = {"rtol": 1e-5, "atol": 1e-6, "dtypes": ("float32", "float64"), "gra
 
 
 class Graphs(NamedTuple):
-    """A batch of graphs of different sizes: the rows of all nodes, then of all edges, one graph after another.
+    """A batch of graphs of different sizes: the rows of all nodes, then of all edges, one graph
+    after another.
 
-    Graph b has the nodes ptr[b] … ptr[b + 1] − 1. Links are pairs of such rows, (source, target) [2, E].
+    Graph b has the nodes ptr[b] … ptr[b + 1] − 1. Links are pairs of such rows, (source, target)
+    [2, E].
     """
 
     nodes: torch.Tensor  # [N, F]
@@ -33,7 +37,9 @@ class Graphs(NamedTuple):
 
     def places(self, room: int) -> torch.Tensor:
         """Where each node lies in an array with `room` places for every graph."""
-        return torch.arange(len(self.owner), device=self.owner.device) + (self.owner * room - self.ptr[self.owner])
+        return torch.arange(len(self.owner), device=self.owner.device) + (
+            self.owner * room - self.ptr[self.owner]
+        )
 
 
 def rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -42,7 +48,13 @@ def rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def segment_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for size, width, count in ((1, (1,), 1), (7, (3,), 4), (5, (2,), 9), (40, (4, 3), 6), (200, (8,), 64)):
+    for size, width, count in (
+        (1, (1,), 1),
+        (7, (3,), 4),
+        (5, (2,), 9),
+        (40, (4, 3), 6),
+        (200, (8,), 64),
+    ):
         index = torch.from_numpy(rng.integers(0, count, size))
         yield torch.from_numpy(rng.normal(size=(size, *width)).astype(dtype)), index, count
 
@@ -71,7 +83,9 @@ def segment_mean(x: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tens
 
 
 def segment_max_reference(x, index, count):
-    return torch.stack([own.amax(0) if len(own) else own.sum(0) for own in members(x, index, count)])
+    return torch.stack(
+        [own.amax(0) if len(own) else own.sum(0) for own in members(x, index, count)]
+    )
 
 
 @pair(segment_max_reference, segment_examples, **EQUAL)
@@ -90,7 +104,8 @@ def segment_softmax_reference(x, index, count):
 
 @pair(segment_softmax_reference, segment_examples, **EQUAL)
 def segment_softmax(x: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tensor:
-    """exp(x) / Σ exp(x) within each segment, in every column. The largest is taken out first, so that no exponent overflows."""
+    """exp(x) / Σ exp(x) within each segment, in every column. The largest is taken out first, so
+    that no exponent overflows."""
     high = segment_max(x.detach(), index, count)
     scaled = (x - rows(high, index)).exp()
     return scaled / rows(segment_sum(scaled, index, count), index)

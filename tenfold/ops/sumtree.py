@@ -26,7 +26,8 @@ def tree_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 
 def put_reference(tree, leaf, value):
-    """Writes leaves one after another (the last of equal indices wins) and sums every level anew."""
+    """Writes leaves one after another (the last of equal indices wins) and sums every level
+    anew."""
     size = tree.size // 2
     for i, v in zip(leaf, value, strict=True):
         tree[size + i] = v
@@ -46,7 +47,8 @@ def put_one(tree, leaf, value):
 
 @kernel
 def sum_above(tree, leaf):
-    """The sums above changed leaves, level by level: the sums of a level do not wait for one another."""
+    """The sums above changed leaves, level by level: the sums of a level do not wait for one
+    another."""
     half = tree.size // 2
     level = 1
     while half >> level > 0:
@@ -59,7 +61,8 @@ def sum_above(tree, leaf):
 @pair(put_reference, tree_examples)
 @kernel
 def put(tree, leaf, value):
-    """Sets leaves and the sums above them. Sums are formed anew from both children, so rounding does not accumulate."""
+    """Sets leaves and the sums above them. Sums are formed anew from both children, so rounding
+    does not accumulate."""
     for i in range(leaf.size):
         tree[tree.size // 2 + leaf[i]] = value[i]
     sum_above(tree, leaf)
@@ -74,12 +77,13 @@ def find_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 
 def find_reference(tree, mass):
     """The leaf i with Σ_{j<i} p_j ≤ mass < Σ_{j≤i} p_j, by cumulative sums."""
-    return np.searchsorted(np.cumsum(tree[tree.size // 2:]), mass, side="right").astype(np.int64)
+    return np.searchsorted(np.cumsum(tree[tree.size // 2 :]), mass, side="right").astype(np.int64)
 
 
 @kernel
 def find_into(tree, mass, leaf):
-    """All items go down the tree together, level by level, without a branch to guess. Overwrites `mass`."""
+    """All items go down the tree together, level by level, without a branch to guess. Overwrites
+    `mass`."""
     half = tree.size // 2
     leaf[:] = 1
     level = 1

@@ -1,8 +1,10 @@
-"""What LLVM is told about products of float32 matrices: loops over vectors whose sums stay in registers.
+"""What LLVM is told about products of float32 matrices: loops over vectors whose sums stay in
+registers.
 
-Compiled functions get pointers here, by `at(array, place)`: a slice of an array would cost two atomic additions. Vectors are
-LLVM's own, of any length on any processor: it splits what is longer than a register. Their lengths are arguments, so that the
-long form can be tested where no register holds it.
+Compiled functions get pointers here, by `at(array, place)`: a slice of an array would cost two
+atomic additions. Vectors are LLVM's own, of any length on any processor: it splits what is longer
+than a register. Their lengths are arguments, so that the long form can be tested where no register
+holds it.
 """
 
 from collections.abc import Callable
@@ -14,29 +16,33 @@ from numba.core import cgutils
 from numba.core.registry import cpu_target
 
 LANES = 8  # numbers in a vector, and of the side of a square that is transposed at once
-ROWS = (6, 2, 1)  # rows that a tile can have; with two vectors a row the largest takes 12 registers, AVX2 has 16
+# rows that a tile can have; with two vectors a row the largest takes 12 registers, AVX2 has 16
+ROWS = (6, 2, 1)
 NUMBER, INDEX, WORD = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 POINTER, LIST = types.CPointer(float32), types.CPointer(types.intp)
 
 
 def features() -> set[str]:
-    """Those of the processor that Numba compiles for, which keys its cache on them too: "avx2", "fma", …"""
+    """Those of the processor that Numba compiles for, which keys its cache on them too: "avx2",
+    "fma", …"""
     context: Any = cpu_target.target_context
     named = context.codegen().magic_tuple()[2].split(",")
     return {feature[1:] for feature in named if feature.startswith("+")}
 
 
 def columns_of(wide: int) -> tuple[int, ...]:
-    """The columns that a tile can have where the longest vector holds `wide` numbers: two vectors, one, one of LANES."""
+    """The columns that a tile can have where the longest vector holds `wide` numbers: two vectors,
+    one, one of LANES."""
     return tuple(dict.fromkeys((2 * wide, wide, LANES)))
 
 
 def intrinsic(define: Callable[..., Any]) -> Any:
-    """Numba's, with constants known as such. The definition's first argument is Numba's own, and none of the call's."""
+    """Numba's, with constants known as such. The definition's first argument is Numba's own, and
+    none of the call's."""
     return extending.intrinsic(prefer_literal=True)(define)
 
 
-# words of LLVM ---------------------------------------------------------------------------------------------------------
+# words of LLVM
 
 
 def vector_of(kind: ir.Type, lanes: int) -> ir.VectorType:
@@ -48,7 +54,9 @@ def load(builder, pointer, place, kind):
 
 
 def store(builder, vector, pointer, place):
-    builder.store(vector, builder.bitcast(builder.gep(pointer, [place]), vector.type.as_pointer()), align=4)
+    builder.store(
+        vector, builder.bitcast(builder.gep(pointer, [place]), vector.type.as_pointer()), align=4
+    )
 
 
 def shuffle(builder, x, y, order):
@@ -67,11 +75,18 @@ def lines(builder, pointer, step, rows):
 
 
 def loop(builder, end, step, first, body):
-    """values = body(counter, values) for counter = 0, step, … below `end`, at least once, from the values `first`."""
-    before, inside, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
+    """values = body(counter, values) for counter = 0, step, … below `end`, at least once, from the
+    values `first`."""
+    before, inside, after = (
+        builder.block,
+        builder.append_basic_block(),
+        builder.append_basic_block(),
+    )
     builder.branch(inside)
     builder.position_at_end(inside)
-    counter, *values = phis = [builder.phi(kind) for kind in (INDEX, *(value.type for value in first))]
+    counter, *values = phis = [
+        builder.phi(kind) for kind in (INDEX, *(value.type for value in first))
+    ]
     new = [builder.add(counter, INDEX(step)), *body(counter, values)]
     for phi, begin, then in zip(phis, [INDEX(0), *first], new, strict=True):
         phi.add_incoming(begin, before)
@@ -86,15 +101,20 @@ def call(builder, name, kind, *values):
     return builder.call(cgutils.get_or_insert_function(builder.module, function, name), values)
 
 
-# pointers --------------------------------------------------------------------------------------------------------------
+# pointers
 
 
 @intrinsic
 def at(_, array, place):
     """A pointer to a number of an array, or of what a pointer points to."""
+
     def generate(context, builder, signature, args):
         kind, value = signature.args[0], args[0]
-        start = context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+        start = (
+            context.make_array(kind)(context, builder, value).data
+            if isinstance(kind, types.Array)
+            else value
+        )
         return builder.gep(start, [args[1]])
 
     return types.CPointer(array.dtype)(array, types.intp), generate
@@ -103,37 +123,51 @@ def at(_, array, place):
 @intrinsic
 def on_stack(_, size, kind):
     """A pointer to room for `size` numbers of a kind until the calling function returns."""
+
     def generate(context, builder, signature, args):
         own = context.get_data_type(kind.dtype)
         with builder.goto_entry_block():
-            return builder.bitcast(builder.alloca(ir.ArrayType(own, size.literal_value)), own.as_pointer())
+            return builder.bitcast(
+                builder.alloca(ir.ArrayType(own, size.literal_value)), own.as_pointer()
+            )
 
     return types.CPointer(kind.dtype)(size, kind), generate
 
 
-# kernels ---------------------------------------------------------------------------------------------------------------
+# kernels
 
 
 @intrinsic
 def any_bits(_, row, size):
     """Whether some of a row's numbers, LANES or more, is not 0.0."""
+
     def generate(context, builder, signature, args):
         row, size = args
         words, last = vector_of(WORD, LANES), builder.sub(size, INDEX(LANES))
-        found = loop(builder, last, LANES, [load(builder, row, last, words)],
-                     lambda place, bits: [builder.or_(bits[0], load(builder, row, place, words))])
-        return builder.icmp_unsigned("!=", call(builder, f"llvm.vector.reduce.or.v{LANES}i32", WORD, *found), WORD(0))
+        found = loop(
+            builder,
+            last,
+            LANES,
+            [load(builder, row, last, words)],
+            lambda place, bits: [builder.or_(bits[0], load(builder, row, place, words))],
+        )
+        return builder.icmp_unsigned(
+            "!=", call(builder, f"llvm.vector.reduce.or.v{LANES}i32", WORD, *found), WORD(0)
+        )
 
     return types.boolean(POINTER, types.intp), generate
 
 
 @intrinsic
 def tile(_, wide, rows, columns, which, a, ra, ca, b, rb, c, rc, start, rs, floor, order, depth):
-    """c[i·rc + j] = max(start[i·rs] + Σ_k a[i·ra + k·ca]·b[k·rb + j], floor) for `columns` numbers j, the first `rows` i in the
-    list `which` and the first `depth` k in `order`, 1 or more. `wide`, a constant, is the length of the longest vector.
+    """c[i·rc + j] = max(start[i·rs] + Σ_k a[i·ra + k·ca]·b[k·rb + j], floor) for `columns` numbers
+    j, the first `rows` i in the list `which` and the first `depth` k in `order`, 1 or more. `wide`,
+    a constant, is the length of the longest vector.
 
-    Every size of a tile is a loop of its own; the calling function is not inlined, so that they are compiled once.
+    Every size of a tile is a loop of its own; the calling function is not inlined, so that they are
+    compiled once.
     """
+
     def generate(context, builder, signature, args):
         builder.function.attributes.add("noinline")
         _, rows, columns, *rest = args
@@ -150,10 +184,14 @@ def tile(_, wide, rows, columns, which, a, ra, ca, b, rb, c, rc, start, rs, floo
         return context.get_dummy_value()
 
     n = types.intp
-    return types.void(wide, n, n, LIST, POINTER, n, n, POINTER, n, POINTER, n, POINTER, n, float32, LIST, n), generate
+    return types.void(
+        wide, n, n, LIST, POINTER, n, n, POINTER, n, POINTER, n, POINTER, n, float32, LIST, n
+    ), generate
 
 
-def tile_of(builder, count, across, lanes, which, a, ra, ca, b, rb, c, rc, start, rs, floor, order, depth):
+def tile_of(
+    builder, count, across, lanes, which, a, ra, ca, b, rb, c, rc, start, rs, floor, order, depth
+):
     """A tile of one size: count × across sums, in vectors of `lanes`."""
     kind, places = vector_of(NUMBER, lanes), [INDEX(place) for place in range(0, across, lanes)]
     rows = [builder.load(builder.gep(which, [INDEX(i)])) for i in range(count)]
@@ -165,28 +203,49 @@ def tile_of(builder, count, across, lanes, which, a, ra, ca, b, rb, c, rc, start
         right = [load(builder, in_b, place, kind) for place in places]
         left = [spread(builder, builder.load(builder.gep(line, [in_a])), lanes) for line in factors]
         pairs = ((x, y) for x in left for y in right)
-        return [call(builder, f"llvm.fmuladd.v{lanes}f32", kind, x, y, total) for (x, y), total in zip(pairs, sums, strict=True)]
+        return [
+            call(builder, f"llvm.fmuladd.v{lanes}f32", kind, x, y, total)
+            for (x, y), total in zip(pairs, sums, strict=True)
+        ]
 
-    first = [spread(builder, builder.load(number), lanes) for number in lines(builder, start, rs, rows) for _ in places]
+    first = [
+        spread(builder, builder.load(number), lanes)
+        for number in lines(builder, start, rs, rows)
+        for _ in places
+    ]
     sums, least = iter(loop(builder, depth, 1, first, add_products)), spread(builder, floor, lanes)
     for line in lines(builder, c, rc, rows):
         for place in places:
             total = next(sums)
-            store(builder, builder.select(builder.fcmp_ordered("<", total, least), least, total), line, place)  # NaN stays
+            # NaN stays
+            store(
+                builder,
+                builder.select(builder.fcmp_ordered("<", total, least), least, total),
+                line,
+                place,
+            )
 
 
 @intrinsic
 def turn_tile(_, b, rb, c, rc):
-    """LANES × LANES numbers transposed: c[j·rc + i] = b[i·rb + j]. Pairs of rows are interleaved by 1, then 2, then 4 numbers."""
+    """LANES × LANES numbers transposed: c[j·rc + i] = b[i·rb + j]. Pairs of rows are interleaved by
+    1, then 2, then 4 numbers."""
+
     def generate(context, builder, signature, args):
         b, rb, c, rc = args
         places, zero, kind = [INDEX(i) for i in range(LANES)], INDEX(0), vector_of(NUMBER, LANES)
         rows = [load(builder, line, zero, kind) for line in lines(builder, b, rb, places)]
-        for step, low, up in ((1, [0, 8, 1, 9, 4, 12, 5, 13], 2), (2, [0, 1, 8, 9, 4, 5, 12, 13], 2),
-                              (4, [0, 1, 2, 3, 8, 9, 10, 11], 4)):
+        for step, low, up in (
+            (1, [0, 8, 1, 9, 4, 12, 5, 13], 2),
+            (2, [0, 1, 8, 9, 4, 5, 12, 13], 2),
+            (4, [0, 1, 2, 3, 8, 9, 10, 11], 4),
+        ):
             for i in (i for i in range(LANES) if not i & step):
                 x, y = rows[i], rows[i + step]
-                rows[i], rows[i + step] = shuffle(builder, x, y, low), shuffle(builder, x, y, [lane + up for lane in low])
+                rows[i], rows[i + step] = (
+                    shuffle(builder, x, y, low),
+                    shuffle(builder, x, y, [lane + up for lane in low]),
+                )
         for j, line in zip((0, 2, 1, 3, 4, 6, 5, 7), lines(builder, c, rc, places), strict=True):
             store(builder, rows[j], line, zero)
         return context.get_dummy_value()

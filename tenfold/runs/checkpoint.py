@@ -1,8 +1,9 @@
 """Checkpoints: one file with everything but replay rows, which are saved once and appended.
 
-`checkpoints/step-N.safetensors` names the files in `replay/` that hold the rows alive at step N, each with its digest.
-Row files never change, so earlier checkpoints stay whole; they are removed when no kept checkpoint needs them.
-`checkpoints/best.safetensors` is the policy with the best evaluation so far.
+`checkpoints/step-N.safetensors` names the files in `replay/` that hold the rows alive at step N,
+each with its digest. Row files never change, so earlier checkpoints stay whole; they are removed
+when no kept checkpoint needs them. `checkpoints/best.safetensors` is the policy with the best
+evaluation so far.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ from tenfold.runs.files import Arrays, read_arrays, replace_file, write_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.schema import NOTE, POLICY, Schema
 
-BEST, BEFORE = "best.safetensors", "best-before.safetensors"  # the latter as of the last checkpoint, where it is another
+# the latter as of the last checkpoint, where it is another
+BEST, BEFORE = "best.safetensors", "best-before.safetensors"
 WEIGHTS = ("agent.online", "agent.target", "agent.norm_")
 
 
@@ -64,7 +66,8 @@ def require_weights(path: Path, arrays: Arrays) -> None:
     for name, array in arrays.items():
         if name.startswith(WEIGHTS) and not np.isfinite(array).all():
             raise CheckpointError(f"{path} is damaged: its weights are not finite ({name} has "
-                                  f"{array.ravel()[np.argmin(np.isfinite(array))]} at place {np.argmin(np.isfinite(array))}).")
+                                  f"{array.ravel()[np.argmin(np.isfinite(array))]} at place "
+                                  f"{np.argmin(np.isfinite(array))}).")
 
 
 def set_aside(path: Path) -> None:
@@ -78,7 +81,8 @@ class Checkpoints:
     folder: RunFolder
     keep: int
     heads: np.ndarray | None = None
-    chain: list[dict[str, Any]] = field(default_factory=list)  # row files of the current rows: file, digest, heads at its end
+    # row files of the current rows: file, digest, heads at its end
+    chain: list[dict[str, Any]] = field(default_factory=list)
     saved: int | None = None  # the step whose state is on disk
 
     def save(self, place: Place, note: dict[str, Any]) -> None:
@@ -112,10 +116,11 @@ class Checkpoints:
         write_arrays(best, flat_state({"agent": policy_state}), {"run": self.folder.id, "step": step, "score": score})
 
     def forget_best_after(self, step: int) -> None:
-        """A run goes on from `step`: a best policy of a later one, of before it was killed, is not this run's. That of the
-        checkpoint comes back, if there was one."""
+        """A run goes on from `step`: a best policy of a later one, of before it was killed, is not
+        this run's. That of the checkpoint comes back, if there was one."""
         best, before = (self.folder.checkpoints / name for name in (BEST, BEFORE))
-        with contextlib.suppress(CheckpointError):  # of a damaged one eval says so, to whoever asks for it
+        # of a damaged one eval says so, to whoever asks for it
+        with contextlib.suppress(CheckpointError):
             for path in (best, before):
                 if path.exists() and self.read_state(path, POLICY)[1]["step"] > step:
                     path.unlink()
@@ -124,7 +129,8 @@ class Checkpoints:
         before.unlink(missing_ok=True)
 
     def prune(self) -> None:
-        """Keeps the latest `keep` checkpoints and the row files they name; sweeps up what a killed process left."""
+        """Keeps the latest `keep` checkpoints and the row files they name; sweeps up what a killed
+        process left."""
         for left in [*self.folder.checkpoints.glob(".*.tmp"), *self.folder.rows.glob(".*.tmp")]:
             left.unlink(missing_ok=True)
         steps = self.steps()
@@ -154,15 +160,18 @@ class Checkpoints:
         return arrays, note
 
     def read(self, step: int) -> tuple[Arrays, list[Arrays], dict[str, Any]]:
-        """State, replay rows in order, and note of one checkpoint; CheckpointError if any part is not whole."""
+        """State, replay rows in order, and note of one checkpoint; CheckpointError if any part is
+        not whole."""
         arrays, note = self.read_state(self.path(step), NOTE, step)
         rows = [read_arrays(self.folder.rows / link["file"], link["digest"])[0] for link in note["rows"]]
         return arrays, rows, note
 
     def latest(self) -> tuple[Arrays, list[Arrays] | None, dict[str, Any], list[str]]:
-        """The newest checkpoint that is whole, and a sentence for each newer one that is not (set aside as *.damaged).
+        """The newest checkpoint that is whole, and a sentence for each newer one that is not (set
+        aside as *.damaged).
 
-        Where all are whole but for rows they share, the newest without its rows (None): better than nothing at all.
+        Where all are whole but for rows they share, the newest without its rows (None): better than
+        nothing at all.
         """
         complaints: list[str] = []
         damaged: list[Path] = []
@@ -184,19 +193,23 @@ class Checkpoints:
             with contextlib.suppress(CheckpointError):
                 arrays, note = self.read_state(self.path(step), NOTE, step)
                 lost = complaints[0].split(" It was")[0]
-                return arrays, None, note, [f"{lost} The replay memory starts empty, so this resume is not exact."]
+                return arrays, None, note, [f"{lost} The replay memory starts empty, so this "
+                                            "resume is not exact."]
         if complaints:
-            raise CheckpointError(f"No checkpoint of {self.folder.path} is whole: {complaints[0].split(' It was')[0]}")
-        raise CheckpointError(f"{self.folder.path} has no checkpoint yet: start it again with `tenfold train` and --overwrite.")
+            raise CheckpointError(f"No checkpoint of {self.folder.path} is whole: "
+                                  f"{complaints[0].split(' It was')[0]}")
+        raise CheckpointError(f"{self.folder.path} has no checkpoint yet: start it again with "
+                              "`tenfold train` and --overwrite.")
 
     def policy(self, which: str) -> tuple[dict[str, torch.Tensor], int]:
-        """The agent's state of `best` (what acting needs), `last` or a step, and the step it was saved at. `last` is the last
-        that is whole; a warning names those after it."""
+        """The agent's state of `best` (what acting needs), `last` or a step, and the step it was
+        saved at. `last` is the last that is whole; a warning names those after it."""
         steps = self.steps()
         if which == "best":
             path = self.folder.checkpoints / BEST
             if not path.exists():
-                raise CheckpointError(f"{self.folder.path} has no best checkpoint, since no evaluation ran: use last.")
+                raise CheckpointError(f"{self.folder.path} has no best checkpoint, since no "
+                                      "evaluation ran: use last.")
         elif which == "last":
             if not steps:
                 raise CheckpointError(f"{self.folder.path} has no checkpoint yet.")
@@ -204,7 +217,8 @@ class Checkpoints:
         elif which.isascii() and which.isdigit() and int(which) in steps:
             path = self.path(int(which))
         else:
-            raise CheckpointError(f"--checkpoint {which} is not there: choose best, last or one of {', '.join(map(str, steps))}.")
+            raise CheckpointError(f"--checkpoint {which} is not there: choose best, last or one "
+                                  f"of {', '.join(map(str, steps))}.")
         return self.read_policy(path)
 
     def read_policy(self, path: Path) -> tuple[dict[str, torch.Tensor], int]:

@@ -1,6 +1,8 @@
-"""Tensor files that are whole or refused: safetensors with a JSON note and a digest in the header, written beside and renamed.
+"""Tensor files that are whole or refused: safetensors with a JSON note and a digest in the header,
+written beside and renamed.
 
-Nothing is pickled. A file is replaced in one step, so a reader sees the old or the new one, never half of one.
+Nothing is pickled. A file is replaced in one step, so a reader sees the old or the new one, never
+half of one.
 """
 
 import contextlib
@@ -68,7 +70,8 @@ def write_arrays(path: Path, arrays: Arrays, note: dict[str, Any]) -> str:
 
 
 def read_arrays(path: Path, expected: str | None = None, schema: Schema = ANY) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the note, or a CheckpointError: missing, foreign, torn or altered, or a note that is not of the schema."""
+    """The arrays and the note, or a CheckpointError: missing, foreign, torn or altered, or a note
+    that is not of the schema."""
     try:
         with safe_open(path, "numpy") as file:
             about = file.metadata() or {}
@@ -76,9 +79,11 @@ def read_arrays(path: Path, expected: str | None = None, schema: Schema = ANY) -
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing.") from None
     except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{path} is damaged or no tenfold file ({' '.join(str(error).split())}).") from None
+        raise CheckpointError(f"{path} is damaged or no tenfold file "
+                              f"({' '.join(str(error).split())}).") from None
     if about.get("format") != FORMAT:
-        raise CheckpointError(f"{path} was not written by tenfold (format {about.get('format')}, expected {FORMAT}).")
+        raise CheckpointError(f"{path} was not written by tenfold (format {about.get('format')}, "
+                              f"expected {FORMAT}).")
     found = digest(arrays, about.get("note", ""))
     if found != about.get("digest") or expected not in (None, found):
         raise CheckpointError(f"{path} is damaged: its contents do not match their checksum.")

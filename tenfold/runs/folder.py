@@ -51,7 +51,8 @@ def version_of(package: str) -> str:
 
 
 class RunFolder:
-    """Paths and identity of one run. Inside `with` it is kept to this process; a new one is from its creation on."""
+    """Paths and identity of one run. Inside `with` it is kept to this process; a new one is from
+    its creation on."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,7 +77,8 @@ class RunFolder:
 
     @classmethod
     def create(cls, target: Target, run: Run, overwrite: bool = False) -> "RunFolder":
-        """A new folder; one that exists is refused, or removed if it is a run and `overwrite` says so."""
+        """A new folder; one that exists is refused, or removed if it is a run and `overwrite` says
+        so."""
         about = {"kind": KIND, "id": uuid.uuid4().hex, "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                  "command": sys.argv, "versions": versions(), "machine": machine_card()}
 
@@ -103,32 +105,39 @@ class RunFolder:
             raise UserError(f"{path} does not exist: `tenfold list` shows the runs below runs/.")
         if is_compare(path):
             runs = " or ".join(map(str, sorted(runs_below(path))))
-            raise UserError(f"{path} is a comparison of runs: name one of them, {runs}; the same `tenfold compare` goes on.")
+            raise UserError(f"{path} is a comparison of runs: name one of them, {runs}; the same "
+                            "`tenfold compare` goes on.")
         if not is_run(path):
             raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
         folder = cls(path)
-        folder.about = read_json(path / "run.json", RUN, "put back what was there when the run was trained")
+        folder.about = read_json(path / "run.json", RUN, "put back what was there when the run "
+                                                         "was trained")
         if not (path / "config.yaml").is_file():
             raise UserError(f"{path} has lost its config.yaml and cannot be read.")
         return folder, Run.of(read_yaml(path / "config.yaml"))
 
 
 def require_place(target: Target, overwrite: bool) -> None:
-    """Refuses a folder that holds something: anything that is not ours, a run unless `overwrite` says so, and one that another
-    process trains. Nor can the folder be replaced in which this process is. A number is always free."""
+    """Refuses a folder that holds something: anything that is not ours, a run unless `overwrite`
+    says so, and one that another process trains. Nor can the folder be replaced in which this
+    process is. A number is always free."""
     if isinstance(target, Numbered):
         return
     path = target
     if Path.cwd().is_relative_to(path.resolve()):
-        raise UserError(f"{path} is the folder you are in, or holds it: name a folder of the run's own with --out, such as "
+        raise UserError(f"{path} is the folder you are in, or holds it: name a folder of the "
+                        "run's own with --out, such as "
                         f"{path / 'run'}.")
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (is_run(path) or is_seeds(path)):
-        raise UserError(f"{path} exists and is not a tenfold run: choose another folder with --out.")
+        raise UserError(f"{path} exists and is not a tenfold run: choose another folder with "
+                        "--out.")
     if not overwrite:
-        raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, replace it with "
-                        "--overwrite (in Python overwrite=True), or choose another folder with --out.")
+        raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, "
+                        "replace it with "
+                        "--overwrite (in Python overwrite=True), or choose another folder with "
+                        "--out.")
     with claimed_below(path):
         """Nobody else is there."""
 
@@ -152,7 +161,8 @@ def is_compare(path: Path) -> bool:
 
 
 def is_kind(path: Path, kind: str) -> bool:
-    """Whether a file says that its folder is of this kind; whether the rest of it is whole is another question."""
+    """Whether a file says that its folder is of this kind; whether the rest of it is whole is
+    another question."""
     try:
         about = parsed(path.read_text())
     except (OSError, ValueError):

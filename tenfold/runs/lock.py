@@ -14,8 +14,9 @@ LOCK = ".lock"
 
 
 class Claim:
-    """Keeps a folder to its holder until it is left or dropped; whoever comes second is refused. The kernel holds the lock, so
-    no death of the process leaves one behind; a lock file that lies there means nothing."""
+    """Keeps a folder to its holder until it is left or dropped; whoever comes second is refused.
+    The kernel holds the lock, so no death of the process leaves one behind; a lock file that lies
+    there means nothing."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -25,14 +26,16 @@ class Claim:
         self.let_go = weakref.finalize(self, os.close, handle)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            taken = not os.path.samestat(os.fstat(handle), os.stat(folder / LOCK))  # replaced between the two calls
+            # replaced between the two calls
+            taken = not os.path.samestat(os.fstat(handle), os.stat(folder / LOCK))
         except (BlockingIOError, FileNotFoundError):
             taken = True
         except OSError:  # a file system without locks, where nothing can be known
             taken = False
         if taken:
             self.let_go()
-            raise UserError(f"{folder} is being trained by another process: wait until that ends, or stop it.")
+            raise UserError(f"{folder} is being trained by another process: wait until that ends, "
+                            "or stop it.")
 
     def __enter__(self) -> Self:
         return self

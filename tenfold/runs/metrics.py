@@ -1,8 +1,9 @@
 """Metrics: one JSON object a line, and the same numbers for TensorBoard.
 
-Rows are `episode`, `train`, `eval` (episodes of the greedy policy) or `fit` (how well a model of the world fits). What depends on
-the clock stands under `timing`; everything else is a function of the settings. A full disk does not end a run:
-rows wait in memory and are written when there is room again.
+Rows are `episode`, `train`, `eval` (episodes of the greedy policy) or `fit` (how well a model of
+the world fits). What depends on the clock stands under `timing`; everything else is a function of
+the settings. A full disk does not end a run: rows wait in memory and are written when there is room
+again.
 """
 
 import contextlib
@@ -36,7 +37,8 @@ def row_in(line: str | bytes) -> dict[str, Any] | None:
 
 
 def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
-    """Members and horizons of a row of kind fit, and whether the field is known; empty where its parts contradict each other."""
+    """Members and horizons of a row of kind fit, and whether the field is known; empty where its
+    parts contradict each other."""
     members, ahead, known = len(fit["r2s"]), len(fit["r2"]), "field_error" in fit
     whole = (members and {ahead} == {len(own) for own in (*fit["r2s"], fit.get("arx_r2", fit["r2"]))}
              and members == len(fit["elbos"]) == len(fit.get("field_errors", fit["elbos"])) and known == ("field_errors" in fit))
@@ -58,8 +60,9 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def rank(row: dict[str, Any]) -> Rank:
-    """By what the best of a run's evaluations is chosen: the share of successes, then what it has most of. Where the environment
-    tells only of successes, an evaluation without any counts as one with none."""
+    """By what the best of a run's evaluations is chosen: the share of successes, then what it has
+    most of. Where the environment tells only of successes, an evaluation without any counts as one
+    with none."""
     return row.get("success_rate", 0.0), row["score"] if row["kind"] == "fit" else row.get("merit", row["mean_return"])
 
 
@@ -67,7 +70,8 @@ class Metrics:
     """Appends rows; remembers what the display shows."""
 
     def __init__(self, folder: RunFolder, keep_bytes: int = 0, step: int = 0, best: Rank = WORST) -> None:
-        """On resume `keep_bytes` is the file's size at the checkpoint, rows after it are dropped; `best` is the best so far."""
+        """On resume `keep_bytes` is the file's size at the checkpoint, rows after it are dropped;
+        `best` is the best so far."""
         self.path = folder.metrics
         self.waiting: list[str] = []
         self.returns: deque[float] = deque(maxlen=WINDOW)
@@ -76,7 +80,8 @@ class Metrics:
         self.episodes = 0
         self.latest: dict[str, Any] = {}
         self.best = best
-        self.best_row: dict[str, Any] = {}  # the evaluation that was best, since this run or its resume began
+        # the evaluation that was best, since this run or its resume began
+        self.best_row: dict[str, Any] = {}
         self.complaint = ""
         try:
             size = self.path.stat().st_size if self.path.exists() else 0
@@ -88,7 +93,8 @@ class Metrics:
             raise UserError(f"{self.path} cannot be written: {error.strerror or error}.") from None
         for row in read_rows(self.path):
             self.remember(row)
-        from torch.utils.tensorboard import SummaryWriter  # here: it costs a moment and only training needs it
+        # here: it costs a moment and only training needs it
+        from torch.utils.tensorboard import SummaryWriter
         self.board: Any = None
         try:
             self.board = SummaryWriter(str(folder.tensorboard), purge_step=step + 1 if step else None)
@@ -113,7 +119,8 @@ class Metrics:
         return self.best[1] if self.best > WORST else None
 
     def recent(self) -> dict[str, float]:
-        """Episodes so far; their mean return over the window, and where successes are told the share of these."""
+        """Episodes so far; their mean return over the window, and where successes are told the
+        share of these."""
         mean = {"return": sum(self.returns) / len(self.returns)} if self.returns else {}
         share = {"success": sum(self.successes) / len(self.successes)} if self.successes else {}
         return {"episodes": self.episodes, **mean, **share}
@@ -127,7 +134,8 @@ class Metrics:
     def add(self, row: dict[str, Any]) -> None:
         self.remember(row)
         self.waiting.append(json.dumps(row))
-        if self.board is not None and row["kind"] != "episode":  # TensorBoard takes 50 µs a number: means at intervals must do
+        # TensorBoard takes 50 µs a number: means at intervals must do
+        if self.board is not None and row["kind"] != "episode":
             try:
                 for name, value in row.items():
                     if isinstance(value, int | float) and name != "step":

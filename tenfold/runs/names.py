@@ -16,7 +16,8 @@ from tenfold.runs.lock import Claim, claimed_below
 RUNS = Path("runs")
 LATEST = "latest"
 SEVERAL = ("seeds.json", "compare.json")  # what a folder of several runs holds
-TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # said by `rename` where something is there already
+# said by `rename` where something is there already
+TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ Target = Path | Numbered
 
 
 def destination(out: str | Path, name: str, overwrite: bool) -> Target:
-    """Where a new run goes: `out`, or without it a folder of its own below runs/, which `overwrite` says to replace."""
+    """Where a new run goes: `out`, or without it a folder of its own below runs/, which `overwrite`
+    says to replace."""
     if out:
         path = settled(Path(out))
         return path.resolve() if path.is_symlink() else path
@@ -48,11 +50,13 @@ def named_after(env: str) -> str:
 
 
 def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, Claim]:
-    """A new folder, claimed: `fill` writes it under a hidden name, so that it is whole when it comes to its place, and before
-    what was there goes. Of two that want the same number one gets the next."""
+    """A new folder, claimed: `fill` writes it under a hidden name, so that it is whole when it
+    comes to its place, and before what was there goes. Of two that want the same number one gets
+    the next."""
     first = target.path if isinstance(target, Numbered) else target
     made = first.absolute()
-    made = made.with_name(f".{made.name}.{os.getpid()}-{get_native_id()}.new")  # threads may train side by side
+    # threads may train side by side
+    made = made.with_name(f".{made.name}.{os.getpid()}-{get_native_id()}.new")
     try:
         with claimed_below(first) if isinstance(target, Path) else contextlib.nullcontext():
             made.mkdir(parents=True)
@@ -89,7 +93,8 @@ def moved(made: Path, target: Target) -> Path:
 
 
 def turn_latest(path: Path) -> None:
-    """Makes runs/latest a link to a run below runs/ that starts, where links can be made. One of several is no run of its own."""
+    """Makes runs/latest a link to a run below runs/ that starts, where links can be made. One of
+    several is no run of its own."""
     link, run = RUNS.absolute() / LATEST, path.absolute()
     if not run.is_relative_to(link.parent) or any((run.parent / name).exists() for name in SEVERAL):
         return
@@ -110,7 +115,8 @@ def latest() -> Path | None:
 
 
 def settled(path: Path) -> Path:
-    """The run itself where runs/latest leads to it: the link may be turned while somebody works there."""
+    """The run itself where runs/latest leads to it: the link may be turned while somebody works
+    there."""
     if LATEST not in path.parts:
         return path
     found = path.resolve()

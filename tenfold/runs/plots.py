@@ -10,7 +10,8 @@ from tenfold.runs.metrics import WINDOW
 from tenfold.runs.figures import new_figure
 
 TITLE = 95  # characters of a title's line on a figure 9 inches wide
-Course = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # steps, middle, and the band from low to high
+# steps, middle, and the band from low to high
+Course = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 PARTS = ("reward/", "action/")
 
 
@@ -20,7 +21,8 @@ def entitle(axes: Any, text: str) -> None:
 
 
 def returns_figure(rows: list[dict[str, Any]], title: str, policy: str = "greedy") -> Any:
-    """Returns of training and of evaluations; below them what the learner minimised, where it says so."""
+    """Returns of training and of evaluations; below them what the learner minimised, where it says
+    so."""
     losses = loss_columns(rows)
     figure = new_figure(9, 6 if losses else 4)
     panels = figure.subplots(1 + bool(losses), 1, sharex=True, height_ratios=(2, 1)[:1 + bool(losses)], squeeze=False)[:, 0]
@@ -49,7 +51,8 @@ def returns_figure(rows: list[dict[str, Any]], title: str, policy: str = "greedy
 
 
 def loss_columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Steps and the two curves of the lower panel: loss and Q of Q-learning, or the two losses of a policy with values."""
+    """Steps and the two curves of the lower panel: loss and Q of Q-learning, or the two losses of a
+    policy with values."""
     for names in (("loss", "q"), ("value_loss", "policy_loss")):
         found = [[r["step"], *(r[name] for name in names)] for r in rows if r["kind"] == "train" and all(n in r for n in names)]
         if found:

@@ -58,7 +58,8 @@ def table(cells: dict[str, Any]) -> str:
 
 
 def damaged(metrics: Path, rows: int) -> dict[str, str]:
-    """A line about lines of the metrics that hold no row, whole ones only: the last may just be being written."""
+    """A line about lines of the metrics that hold no row, whole ones only: the last may just be
+    being written."""
     count = metrics.read_bytes().count(b"\n") - rows if metrics.is_file() else 0
     return {"damaged": f"{count:,} lines of {metrics.name} hold no row and were passed over"} if count > 0 else {}
 
@@ -91,7 +92,8 @@ def summary(rows: list[dict[str, Any]], policy: str, steps: str) -> dict[str, An
 
 
 def schedule(path: Path) -> str:
-    """What `tenfold eval` found of a job shop, once it has played it: the makespans and the best schedule's chart."""
+    """What `tenfold eval` found of a job shop, once it has played it: the makespans and the best
+    schedule's chart."""
     if not (path / "makespans.json").exists() or not (path / "gantt.png").is_file():
         return ""
     try:
@@ -108,7 +110,8 @@ def schedule(path: Path) -> str:
 
 
 def colony(path: Path, rows: list[dict[str, Any]]) -> str:
-    """Of a policy whose rewards come in components: their course and that of its numbers; and what `tenfold eval` drew."""
+    """Of a policy whose rewards come in components: their course and that of its numbers; and what
+    `tenfold eval` drew."""
     names, found = part_names(rows), ""
     if names:
         picture = as_png(parts_figure({name: course_of(rows, name) for name in names}, "band: one deviation"))
@@ -124,12 +127,14 @@ def components(picture: bytes) -> str:
 
 
 def evaluation(drawn: Path) -> str:
-    """One trial of a colony; its title says of which checkpoint, so that nobody takes an early one for the run's result."""
+    """One trial of a colony; its title says of which checkpoint, so that nobody takes an early one
+    for the run's result."""
     try:
         image, said = in_text(drawn.read_bytes()), read_json(drawn.parent / "episodes.json", EPISODES, AGAIN)
     except UserError as error:
         return passed_over(error)
-    title = (f"Evaluation: {said['where']}, checkpoint of step {said['step']:,}{' (untrained)' if not said['step'] else ''}, "
+    title = (f"Evaluation: {said['where']}, checkpoint of step "
+             f"{said['step']:,}{' (untrained)' if not said['step'] else ''}, "
              f"seed {said['seed']}, {said['episodes']} episodes")
     cells = {"trained" if said["step"] else "untrained (step 0)": told(said)}
     cells |= {name: told(own) for name, own in said["yardsticks"].items()}
@@ -155,8 +160,8 @@ def in_text(picture: bytes) -> str:
 
 
 def sessions(about: dict[str, Any]) -> dict[str, str]:
-    """How it ran from its start, and from every resume on: the engine and why, where the actors were, what was verified, which
-    settings changed."""
+    """How it ran from its start, and from every resume on: the engine and why, where the actors
+    were, what was verified, which settings changed."""
     return {f"from step {session['from_step']:,}": "; ".join(
         filter(None, (session["engine"], f"on {session['device']}", session["where"], session.get("verify", ""),
                      told_changes(session.get("changed", {})))))

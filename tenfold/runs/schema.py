@@ -1,7 +1,9 @@
-"""What stands in the files of a run's folder, as tables: key -> what must be there. Whatever is read goes through `misfit`.
+"""What stands in the files of a run's folder, as tables: key -> what must be there. Whatever is
+read goes through `misfit`.
 
-A table is written as a dict: a key that ends in `?` may be missing, `...` stands for all keys that are not named (which may
-otherwise hold anything). A list of one kind stands for a list of any length.
+A table is written as a dict: a key that ends in `?` may be missing, `...` stands for all keys that
+are not named (which may otherwise hold anything). A list of one kind stands for a list of any
+length.
 """
 
 import json
@@ -31,7 +33,8 @@ Schema = Union[Kind, "list[Schema]", "dict[Any, Schema]"]
 
 
 def is_number(value: Any) -> bool:
-    return type(value) in (int, float) and -MOST <= value <= MOST  # neither holds for what is not a number
+    # neither holds for what is not a number
+    return type(value) in (int, float) and -MOST <= value <= MOST
 
 
 def is_name(value: Any) -> bool:
@@ -61,9 +64,12 @@ def filled(kind: Kind) -> Kind:
 
 
 def misfit(value: Any, schema: Schema, key: str = "") -> str:
-    """What does not fit, such as `sessions[0].from_step is [] and must be a whole number from 0 on`; empty where all does."""
+    """What does not fit, such as `sessions[0].from_step is [] and must be a whole number from 0
+    on`; empty where all does."""
     if isinstance(schema, Kind):
-        return "" if schema.fits(value) else f"{key or 'it'} is {shown(value)} and must be {schema.words}"
+        if schema.fits(value):
+            return ""
+        return f"{key or 'it'} is {shown(value)} and must be {schema.words}"
     if isinstance(schema, list):
         if not isinstance(value, list):
             return f"{key or 'it'} is {shown(value)} and must be a list"
@@ -89,7 +95,8 @@ def shown(value: Any) -> str:
 
 
 def parsed(text: str | bytes) -> Any:
-    """JSON of any content; ValueError for what is none, or is nested deeper than anything of ours."""
+    """JSON of any content; ValueError for what is none, or is nested deeper than anything of
+    ours."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -104,7 +111,8 @@ def parsed(text: str | bytes) -> Any:
 
 
 def read_json(path: Path, schema: Schema, advice: str) -> Any:
-    """What a file of a run's folder holds; UserError where it cannot be read, or holds something else."""
+    """What a file of a run's folder holds; UserError where it cannot be read, or holds something
+    else."""
     try:
         value = parsed(path.read_text())
     except OSError as error:
@@ -116,7 +124,7 @@ def read_json(path: Path, schema: Schema, advice: str) -> Any:
     return value
 
 
-# the files ----------------------------------------------------------------------------------------------------------
+# the files
 
 MACHINE: Schema = {"versions": {...: TEXT}, "machine": {}}
 RUN: Schema = {"kind": TEXT, "id": TEXT, **MACHINE, "sessions?": [

@@ -1,4 +1,5 @@
-"""Many seeds of one experiment: a folder of ordinary runs, `seed-0`, `seed-1`, …, and what they say together."""
+"""Many seeds of one experiment: a folder of ordinary runs, `seed-0`, `seed-1`, …, and what they say
+together."""
 
 import html
 import json
@@ -39,8 +40,8 @@ HEADINGS = {"step": "step", "return": f"return (last {WINDOW} training episodes)
 
 @dataclass(frozen=True)
 class SeedsFolder:
-    """Where the members are. `run` is the experiment; its seed is a member's affair. A new one is kept to this process as long
-    as the object lives."""
+    """Where the members are. `run` is the experiment; its seed is a member's affair. A new one is
+    kept to this process as long as the object lives."""
 
     path: Path
     run: Run
@@ -81,12 +82,14 @@ class SeedsFolder:
         found = tuple(seed for seed in self.seeds if any((self.member(seed) / "checkpoints").glob(pattern)))
         if not found:
             best, words = checkpoint == "best", f"evaluation (eval_every is {self.run.eval_every:,})"
-            raise UserError(f"No seed of {self.path} has a {'best ' * best}checkpoint yet: it comes with the first "
+            raise UserError(f"No seed of {self.path} has a {'best ' * best}checkpoint yet: it "
+                            "comes with the first "
                             f"{words if best else 'steps'}; `tenfold list` shows how far they are.")
         return found
 
     def changed(self, change: dict[str, Any]) -> "SeedsFolder":
-        """The same with other settings, which are written down: every member goes on with them, now or later."""
+        """The same with other settings, which are written down: every member goes on with them, now
+        or later."""
         if not change:
             return self
         new = replace(self, run=changed_run(self.run, change), changes=merge(self.changes, change))
@@ -100,13 +103,15 @@ class SeedsFolder:
 
 
 def interquartile_mean(values: np.ndarray) -> Any:
-    """The mean of what is left without the lowest and the highest quarter (Agarwal et al., 2021), over the first axis."""
+    """The mean of what is left without the lowest and the highest quarter (Agarwal et al., 2021),
+    over the first axis."""
     cut = len(values) // 4
     return np.sort(values, axis=0)[cut:len(values) - cut].mean(axis=0)
 
 
 def bootstrap_interval(values: np.ndarray, share: float = 0.95) -> tuple[Any, Any]:
-    """Percentile bootstrap of the interquartile mean over members (the first axis); always the same resamples."""
+    """Percentile bootstrap of the interquartile mean over members (the first axis); always the same
+    resamples."""
     drawn = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
     means = np.array([interquartile_mean(values[rows]) for rows in drawn])
     low, high = np.quantile(means, [(1 - share) / 2, (1 + share) / 2], axis=0)
@@ -126,7 +131,8 @@ def rows_of(folder: SeedsFolder) -> list[list[dict[str, Any]]]:
 
 
 def curves(members: list[list[dict[str, Any]]], kind: str, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps [T] and values [members, T] where every member has a row; members log at the same steps."""
+    """Steps [T] and values [members, T] where every member has a row; members log at the same
+    steps."""
     found = [{r["step"]: r[column] for r in rows if r["kind"] == kind and column in r} for rows in members]
     steps = sorted(set.intersection(*(set(member) for member in found)))
     return np.array(steps), np.array([[member[step] for step in steps] for member in found])
@@ -142,7 +148,8 @@ def summarise(folder: SeedsFolder) -> dict[str, Any]:
 
 
 def last_numbers(rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    """What a member came to; of evaluations that tell successes the best is the one its best checkpoint is from."""
+    """What a member came to; of evaluations that tell successes the best is the one its best
+    checkpoint is from."""
     trained = [r for r in rows if r["kind"] == "train"]
     step = trained[-1]["step"] if trained else 0
     if fits := fits_of(rows):
@@ -158,7 +165,10 @@ def last_numbers(rows: list[dict[str, Any]]) -> dict[str, float | None]:
 
 def left_out(seeds: list[int]) -> str:
     """A sentence about seeds that cannot be judged yet."""
-    return f"left out, without such a checkpoint yet: seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    return (
+        f"left out, without such a checkpoint yet: seed{'s' * (len(seeds) > 1)} "
+        f"{', '.join(map(str, seeds))}"
+    )
 
 
 def told(name: str, value: float | None) -> str:
@@ -167,7 +177,8 @@ def told(name: str, value: float | None) -> str:
 
 
 def identified(fits: list[dict[str, Any]]) -> dict[str, Any]:
-    """How well a hidden system is known at last: the field's error where the truth is known, else R² of what comes."""
+    """How well a hidden system is known at last: the field's error where the truth is known, else
+    R² of what comes."""
     if "field_error" in fits[-1]:
         errors = [row["field_error"] for row in fits]
         return {"field_error": errors[-1], "least_field_error": min(errors)}
@@ -177,7 +188,8 @@ def identified(fits: list[dict[str, Any]]) -> dict[str, Any]:
 def write_seeds_report(folder: SeedsFolder) -> Path:
     found, about = summarise(folder), read_json(folder.path / "seeds.json", SEEDS, "put it back")
     members = rows_of(folder)
-    picture = as_png(returns_figure(members, f"{folder.run.agent.name} on {folder.run.env}: interquartile mean of "
+    picture = as_png(returns_figure(members, f"{folder.run.agent.name} on {folder.run.env}: "
+                                             "interquartile mean of "
                                     f"{len(folder.seeds)} seeds, 95 % interval", folder.run.eval_policy))
     replace_file(folder.path / "curve.png", picture)
     title = f"{folder.run.agent.name} on {folder.run.env}, {len(folder.seeds)} seeds"
@@ -203,14 +215,16 @@ def write_seeds_report(folder: SeedsFolder) -> Path:
 
 def sentence(found: dict[str, Any], form: str = ".2f") -> str:
     low, high = found["interval"]
-    return (f"{found['iqm']:{form}} (interquartile mean of {found['seeds']} seeds, 95 % interval {low:{form}} to "
+    return (f"{found['iqm']:{form}} (interquartile mean of {found['seeds']} seeds, 95 % interval "
+            f"{low:{form}} to "
             f"{high:{form}})")
 
 
 def returns_figure(members: list[list[dict[str, Any]]], title: str, policy: str) -> Any:
     figure = new_figure(9, 4.5)
     axes = figure.subplots()
-    for kind, column, colour, label in (("train", "return", "C0", f"training (mean of {WINDOW} episodes)"),
+    for kind, column, colour, label in (("train", "return", "C0", f"training (mean of {WINDOW} "
+                                                                  "episodes)"),
                                         ("eval", "mean_return", "C3", f"evaluation ({policy})"),
                                         ("fit", "field_error", "C3", "error of the field (1: a field of zeros)")):
         steps, values = curves(members, kind, column)
@@ -235,7 +249,8 @@ def components_of(path: Path, members: list[list[dict[str, Any]]]) -> str:
             found[name] = (steps, interquartile_mean(values), *bootstrap_interval(values))
     if not found:
         return ""
-    picture = as_png(parts_figure(found, f"interquartile mean of {len(members)} seeds, 95 % interval"))
+    picture = as_png(parts_figure(found, f"interquartile mean of {len(members)} seeds, 95 % "
+                                         "interval"))
     replace_file(path / "components.png", picture)
     return components(picture)
 
@@ -273,7 +288,10 @@ def about_run(path: Path) -> str:
         return str(error)
     row = latest_row(path / "metrics.jsonl")
     step = row.get("step", 0)
-    far = f"finished at {step:,}" if step >= run.steps else f"at {step:,} of {run.steps:,}, not finished"
+    far = (
+        f"finished at {step:,}" if step >= run.steps else f"at {step:,} of {run.steps:,}, not "
+        "finished"
+    )
     return f"{run.agent.name} on {run.env}, {far}" + (f", return {row['return']:.2f}" if "return" in row else "")
 
 
@@ -284,4 +302,7 @@ def about_seeds(path: Path) -> str:
     done = sum(row.get("step", 0) >= folder.run.steps for row in rows)
     returns = [row["return"] for row in rows if "return" in row]
     mean = f", mean return {sum(returns) / len(returns):.2f}" if returns else ""
-    return f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at {folder.run.steps:,}{mean}"
+    return (
+        f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at "
+        f"{folder.run.steps:,}{mean}"
+    )

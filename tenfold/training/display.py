@@ -1,4 +1,5 @@
-"""What a person sees while a run goes on: a live panel on a terminal, a line now and then elsewhere."""
+"""What a person sees while a run goes on: a live panel on a terminal, a line now and then
+elsewhere."""
 
 import math
 import time
@@ -18,7 +19,8 @@ REFRESH = 4  # a second
 
 
 class Display:
-    """`update` is cheap; call it at every log row. Everything goes to standard error, so that output can be piped."""
+    """`update` is cheap; call it at every log row. Everything goes to standard error, so that
+    output can be piped."""
 
     def __init__(self, title: str, steps: int, first_step: int, quiet: bool = False) -> None:
         self.console, self.quiet = Console(stderr=True), quiet
@@ -42,14 +44,20 @@ class Display:
     def rate(self, step: int) -> float:
         return (step - self.first) / max(self.seconds(), 1e-9)
 
-    def update(self, step: int, metrics: Metrics, clock: Clock, exploring: dict[str, float]) -> None:
+    def update(
+        self, step: int, metrics: Metrics, clock: Clock, exploring: dict[str, float]
+    ) -> None:
         self.show(step, self.numbers(metrics, exploring), clock.sentence())
 
     def show(self, step: int, more: dict[str, str], time_shares: str = "") -> None:
         """The progress, and what else there is to say."""
         rate = self.rate(step)
-        numbers = {"step": f"{step:,} of {self.steps:,}", "steps/s": f"{rate:,.0f}",
-                   "left": clock_face((self.steps - step) / rate if rate else math.inf), **more}
+        numbers = {
+            "step": f"{step:,} of {self.steps:,}",
+            "steps/s": f"{rate:,.0f}",
+            "left": clock_face((self.steps - step) / rate if rate else math.inf),
+            **more,
+        }
         if self.live is not None:
             table = Table.grid(padding=(0, 2))
             table.add_row(Text("progress", style="dim"), ProgressBar(self.steps, step, width=40))
@@ -66,7 +74,10 @@ class Display:
         latest: dict[str, Any] = metrics.latest
         found = {}
         if metrics.returns:
-            found["return"] = f"{sum(metrics.returns) / len(metrics.returns):.1f} (last {len(metrics.returns)} episodes)"
+            found["return"] = (
+                f"{sum(metrics.returns) / len(metrics.returns):.1f} (last {len(metrics.returns)} "
+                "episodes)"
+            )
         if "field_error" in latest:
             found["field error"] = f"{latest['field_error']:.3f}"
         if "r2" in latest:

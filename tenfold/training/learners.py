@@ -17,9 +17,12 @@ Place = Union[Serial, OnPolicy, "Exploring", "Offline"]
 def make_place(run: Run) -> Place:
     if isinstance(run.agent, Explorer):
         from tenfold.domains.dynamics.recording import is_recording
+
         if is_recording(run.env):
             from tenfold.domains.dynamics.offline import Offline
+
             return Offline(run)
         from tenfold.domains.dynamics.learner import Exploring
+
         return Exploring(run)
     return OnPolicy(run) if isinstance(run.agent, PPO) else Serial(run)

@@ -1,5 +1,5 @@
-"""Processes that work through a list of tasks. Each talks through a pipe of its own: unlike the locks of a queue, pipes have no
-names that could be left behind, whoever is killed."""
+"""Processes that work through a list of tasks. Each talks through a pipe of its own: unlike the
+locks of a queue, pipes have no names that could be left behind, whoever is killed."""
 
 import contextlib
 import multiprocessing
@@ -13,7 +13,8 @@ from tenfold.core.processes import Interrupt, enter, how_it_ended, leave, signal
 
 POLL = 0.5  # seconds between looks at the progress
 FAREWELL = 3.0  # seconds for a process to end before it is killed
-Work = Callable[..., tuple[str, int]]  # of a task: an error's sentence or "", and the signal that cut it short or 0
+# of a task: an error's sentence or "", and the signal that cut it short or 0
+Work = Callable[..., tuple[str, int]]
 
 
 class Worker:
@@ -22,7 +23,9 @@ class Worker:
     def __init__(self, number: int, work: Work) -> None:
         context = multiprocessing.get_context("spawn")
         self.talk, there = context.Pipe()
-        self.process = context.Process(target=enter, name=f"worker {number}", args=(leave, serve, work, there))
+        self.process = context.Process(
+            target=enter, name=f"worker {number}", args=(leave, serve, work, there)
+        )
         self.task: int | None = None
         self.began = self.told = False
         with spawning():
@@ -54,7 +57,11 @@ class Worker:
             self.began = True
             return None
         error, cut_short = said
-        return error or (f"its process was stopped by {signal_name(cut_short)}" if cut_short and not self.told else "")
+        return error or (
+            f"its process was stopped by {signal_name(cut_short)}"
+            if cut_short and not self.told
+            else ""
+        )
 
     def end(self) -> None:
         """It ends when nobody talks to it any more."""
@@ -75,8 +82,9 @@ def serve(work: Work, talk: Connection) -> None:
 
 
 class Pool:
-    """`run` works through the tasks. `errors` are then the sentences of those that failed, by their place in the list. After an
-    error or a signal no task is begun, and those under way are told to stop."""
+    """`run` works through the tasks. `errors` are then the sentences of those that failed, by their
+    place in the list. After an error or a signal no task is begun, and those under way are told to
+    stop."""
 
     def __init__(self, work: Work, tasks: Sequence[tuple[Any, ...]]) -> None:
         self.work, self.count, self.tasks = work, len(tasks), iter(enumerate(tasks))
@@ -85,7 +93,8 @@ class Pool:
         self.done, self.stopping = 0, False
 
     def run(self, workers: int, look: Callable[[int], None]) -> int:
-        """The signal that stopped it, or 0. `look` is told every now and then how many tasks are done."""
+        """The signal that stopped it, or 0. `look` is told every now and then how many tasks are
+        done."""
         with Interrupt(self.stop) as interrupt:
             try:
                 for number in range(min(workers, self.count)):
@@ -93,7 +102,9 @@ class Pool:
                     self.give_next(self.crew[-1])
                 if self.stopping:
                     self.stop()  # it may have come while one of them was starting
-                while busy := {worker.talk: worker for worker in self.crew if worker.task is not None}:
+                while busy := {
+                    worker.talk: worker for worker in self.crew if worker.task is not None
+                }:
                     for talk in wait(list(busy), POLL):
                         self.hear(busy[talk])  # type: ignore[index]
                     look(self.done)

@@ -1,4 +1,5 @@
-"""Where the time goes: rounds of training with every stage timed, engine by engine, and a trace for chrome://tracing."""
+"""Where the time goes: rounds of training with every stage timed, engine by engine, and a trace for
+chrome://tracing."""
 
 import json
 import sys
@@ -35,7 +36,8 @@ class EventClock(Clock):
 
 @dataclass(frozen=True)
 class Profile:
-    """Rounds of one engine: calls and nanoseconds by stage, and the time of whole rounds (`other` is what no stage covers)."""
+    """Rounds of one engine: calls and nanoseconds by stage, and the time of whole rounds (`other`
+    is what no stage covers)."""
 
     engine: str
     steps: int
@@ -58,8 +60,8 @@ class Profile:
 
 
 def engines_for(run: Run, asked: str | None) -> list[str]:
-    """Those that were asked for, each of which must fit before the first is measured; else the reference, and what is chosen
-    where nobody asks."""
+    """Those that were asked for, each of which must fit before the first is measured; else the
+    reference, and what is chosen where nobody asks."""
     wanted = [engine.strip() for engine in asked.split(",")] if asked else ["plain", "auto"]
     found = []
     for engine in wanted:
@@ -70,7 +72,8 @@ def engines_for(run: Run, asked: str | None) -> list[str]:
 
 @contextmanager
 def learning(run: Run, engine: str, by_stage: bool = False, quiet: bool = False) -> Iterator[Place]:
-    """The place of a run whose learning has started; `by_stage`: every round is timed, stage by stage."""
+    """The place of a run whose learning has started; `by_stage`: every round is timed, stage by
+    stage."""
     run = replace(run, engine=engine)
     prepare(run)
     with closing(make_place(run)) as place:
@@ -79,8 +82,11 @@ def learning(run: Run, engine: str, by_stage: bool = False, quiet: bool = False)
         warm_up(place, quiet)
         while place.agent.updates == 0:
             if place.step >= run.steps:
-                raise UserError(f"There is no update in {run.steps:,} steps of this run, so nothing to profile: lower "
-                                "agent.learning_starts (of ppo agent.horizon), or raise steps.")
+                raise UserError(
+                    f"There is no update in {run.steps:,} steps of this run, so nothing to "
+                    "profile: lower "
+                    "agent.learning_starts (of ppo agent.horizon), or raise steps."
+                )
             place.round()
         yield place
 
@@ -112,26 +118,51 @@ def write_trace(profiles: list[Profile], path: Path) -> None:
     """Chrome's trace format: an engine is a process, a stage an event."""
     events: list[dict[str, object]] = []
     for number, profile in enumerate(profiles):
-        events.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": profile.engine}})
+        events.append(
+            {"name": "process_name", "ph": "M", "pid": number, "args": {"name": profile.engine}}
+        )
         origin = profile.laps[0][1]
-        events += [{"name": stage, "ph": "X", "pid": number, "tid": 0, "ts": (start - origin) / 1e3, "dur": duration / 1e3}
-                   for stage, start, duration in profile.laps[:MOST_EVENTS]]
+        events += [
+            {
+                "name": stage,
+                "ph": "X",
+                "pid": number,
+                "tid": 0,
+                "ts": (start - origin) / 1e3,
+                "dur": duration / 1e3,
+            }
+            for stage, start, duration in profile.laps[:MOST_EVENTS]
+        ]
     path.write_text(json.dumps({"traceEvents": events}))
 
 
 def show_profiles(profiles: list[Profile]) -> None:
     """A table for each engine, and how many times faster the others are than the first."""
     for found in profiles:
-        table = Table("stage", "calls", "total s", "mean µs", "share",
-                      title=f"{found.engine}: {found.us_per_step:.1f} µs an environment step")
+        table = Table(
+            "stage",
+            "calls",
+            "total s",
+            "mean µs",
+            "share",
+            title=f"{found.engine}: {found.us_per_step:.1f} µs an environment step",
+        )
         for stage, (calls, spent) in found.stages().items():
-            table.add_row(stage, f"{calls:,}" if calls else "", f"{spent:.3f}", f"{spent / calls * 1e6:.1f}" if calls else "",
-                          f"{spent / found.seconds:.1%}")
+            table.add_row(
+                stage,
+                f"{calls:,}" if calls else "",
+                f"{spent:.3f}",
+                f"{spent / calls * 1e6:.1f}" if calls else "",
+                f"{spent / found.seconds:.1%}",
+            )
         Console(width=None if sys.stdout.isatty() else 120).print(table)
     first = profiles[0]
     for other in profiles[1:]:
-        print(f"{other.engine} takes {first.us_per_step / other.us_per_step:.1f} times less than {first.engine} a step, stages "
-              "timed one by one; in a run a round of the fused engine is one call.")
+        print(
+            f"{other.engine} takes {first.us_per_step / other.us_per_step:.1f} times less than "
+            f"{first.engine} a step, stages "
+            "timed one by one; in a run a round of the fused engine is one call."
+        )
 
 
 def verdict(profiles: list[Profile]) -> str:
@@ -140,5 +171,8 @@ def verdict(profiles: list[Profile]) -> str:
     stage, (_, spent) = next(iter(fastest.stages().items()))
     what = {"env": "the environment itself", "other": "Python between the stages"}.get(stage, stage)
     share = spent / fastest.seconds
-    return (f"With the {fastest.engine} engine the largest cost is {what}: {share:.0%} of {fastest.us_per_step:.1f} µs a step; "
-            f"were it free, a run would be {1 / max(1 - share, 1e-9):.1f} times as fast.")
+    return (
+        f"With the {fastest.engine} engine the largest cost is {what}: {share:.0%} of "
+        f"{fastest.us_per_step:.1f} µs a step; "
+        f"were it free, a run would be {1 / max(1 - share, 1e-9):.1f} times as fast."
+    )

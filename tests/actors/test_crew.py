@@ -16,18 +16,48 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.training.learners import Place, make_place
 
-DQN = {"name": "dqn", "learning_starts": 30, "batch_size": 8, "every": 2, "capacity": 400, "net": {"hidden": [16]}}
-IMPLICIT = DQN | {"frames": 3, "n_step": 3, "double": True, "dueling": True, "explore": "noisy", "clip_norm": 1.0,
-                  "distribution": "implicit(samples=3, target_samples=3, cosines=8, acting=4)"}
+DQN = {
+    "name": "dqn",
+    "learning_starts": 30,
+    "batch_size": 8,
+    "every": 2,
+    "capacity": 400,
+    "net": {"hidden": [16]},
+}
+IMPLICIT = DQN | {
+    "frames": 3,
+    "n_step": 3,
+    "double": True,
+    "dueling": True,
+    "explore": "noisy",
+    "clip_norm": 1.0,
+    "distribution": "implicit(samples=3, target_samples=3, cosines=8, acting=4)",
+}
 PPO = {"name": "ppo", "horizon": 16, "epochs": 2, "minibatches": 2, "net": {"hidden": [16]}}
-CASES = {"dqn": {"env": "CartPole-v1", "agent": DQN, "num_envs": 2},
-         "compiled task, prioritised": {"env": "tenfold/CartPole-v1", "agent": DQN | {"replay": "prioritized", "n_step": 2}},
-         "five agents": {"env": "tenfold/TreasureSmall-v0", "agent": IMPLICIT, "num_envs": 2},
-         "policy": {"env": "tenfold/CartPole-v1", "agent": PPO, "num_envs": 2},
-         "normalised policy": {"env": "CartPole-v1", "agent": PPO | {"normalize_obs": True}, "num_envs": 2},
-         "masked policy": {"env": "tenfold/JobShop-v0(instance=ft06)", "agent": PPO | {"on_empty": "absent"}, "num_envs": 1},
-         "colony's policy": {"env": "tenfold/Durotaxis-v0(mode=nodes,substrate=bend)", "num_envs": 2,
-                             "agent": PPO | {"on_empty": "absent", "squash": True, "net": {"hidden": [16, 16]}}}}
+CASES = {
+    "dqn": {"env": "CartPole-v1", "agent": DQN, "num_envs": 2},
+    "compiled task, prioritised": {
+        "env": "tenfold/CartPole-v1",
+        "agent": DQN | {"replay": "prioritized", "n_step": 2},
+    },
+    "five agents": {"env": "tenfold/TreasureSmall-v0", "agent": IMPLICIT, "num_envs": 2},
+    "policy": {"env": "tenfold/CartPole-v1", "agent": PPO, "num_envs": 2},
+    "normalised policy": {
+        "env": "CartPole-v1",
+        "agent": PPO | {"normalize_obs": True},
+        "num_envs": 2,
+    },
+    "masked policy": {
+        "env": "tenfold/JobShop-v0(instance=ft06)",
+        "agent": PPO | {"on_empty": "absent"},
+        "num_envs": 1,
+    },
+    "colony's policy": {
+        "env": "tenfold/Durotaxis-v0(mode=nodes,substrate=bend)",
+        "num_envs": 2,
+        "agent": PPO | {"on_empty": "absent", "squash": True, "net": {"hidden": [16, 16]}},
+    },
+}
 
 
 @contextmanager
@@ -44,12 +74,22 @@ def play(place: Place, steps: int) -> None:
         place.round(steps)
 
 
-# Q-learning's plainest case is also below, in a run that moves, and a policy's in that which normalises
-@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow) if case in ("dqn", "policy") else case for case in CASES])
+# Q-learning's plainest case is also below, in a run that moves, and a policy's in that which
+# normalises
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow) if case in ("dqn", "policy") else case
+        for case in CASES
+    ],
+)
 def test_synchronous_processes_equal_the_serial_run_bit_for_bit(case: str) -> None:
     ahead = 3 if "policy" in case else 0  # a policy waits for its learner anyway
     ends = {"steps": 260, "checkpoint_every": 200}
-    with playing(CASES[case], where="serial", **ends) as serial, playing(CASES[case], where="processes", ahead=ahead, **ends) as processes:
+    with (
+        playing(CASES[case], where="serial", **ends) as serial,
+        playing(CASES[case], where="processes", ahead=ahead, **ends) as processes,
+    ):
         assert isinstance(processes.crew, ProcessCrew)
         for place in (serial, processes):
             play(place, 200)
@@ -63,7 +103,10 @@ def test_synchronous_processes_equal_the_serial_run_bit_for_bit(case: str) -> No
             assert torch.equal(value, processes.agent.state()[name]), name
         assert np.array_equal(serial.envs.obs, processes.envs.obs)
         if case == "colony's policy":
-            assert isinstance(processes, OnPolicy) and processes.rollout.rewards[..., 1:].any(axis=(0, 1)).sum() > 4
+            assert (
+                isinstance(processes, OnPolicy)
+                and processes.rollout.rewards[..., 1:].any(axis=(0, 1)).sum() > 4
+            )
         if serial.replay and processes.replay:
             for name, value in serial.replay.state().items():
                 assert np.array_equal(value, processes.replay.state()[name]), name
@@ -78,10 +121,13 @@ def test_actors_have_environments_and_draws_of_their_own() -> None:
         draws = [agent.random_actions(0, 50).tolist() for agent in agents]
         assert draws[0] != draws[1]
     with playing(CASES["dqn"], num_envs=4, actors=1) as alone:
-        assert np.array_equal(alone.envs.obs, first)  # the partition changes nothing in the environments
+        # the partition changes nothing in the environments
+        assert np.array_equal(alone.envs.obs, first)
 
 
-@pytest.mark.parametrize("case", ["dqn", pytest.param("policy", marks=pytest.mark.slow), "colony's policy"])
+@pytest.mark.parametrize(
+    "case", ["dqn", pytest.param("policy", marks=pytest.mark.slow), "colony's policy"]
+)
 def test_a_run_moves_from_one_process_to_several_and_back(case: str) -> None:
     """State saved in either arrangement goes on in the other as if nothing had happened."""
     many = case == "colony's policy"  # a state that is more than a pipe holds
@@ -99,15 +145,21 @@ def test_a_run_moves_from_one_process_to_several_and_back(case: str) -> None:
                 assert place.load_state(state)
             play(place, until * longer)
             place.settle()
-            state = {part: {k: torch.as_tensor(v).clone() if part in ("agent", "engine") else np.array(v)
-                            for k, v in values.items()} for part, values in place.state().items()}
+            state = {
+                part: {
+                    k: torch.as_tensor(v).clone() if part in ("agent", "engine") else np.array(v)
+                    for k, v in values.items()
+                }
+                for part, values in place.state().items()
+            }
             rows = place.replay.written(np.zeros_like(place.replay.head)) if place.replay else None
     assert torch.equal(place.agent.block, expected)
 
 
 @pytest.mark.parametrize("case", ["dqn", pytest.param("policy", marks=pytest.mark.slow)])
 def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
-    """Steps, updates and episodes add up, the policies that acted are not older than allowed, and the state can be saved."""
+    """Steps, updates and episodes add up, the policies that acted are not older than allowed, and
+    the state can be saved."""
     with playing(CASES[case], where="processes", ahead=4, steps=800) as place:
         finished = []
         while place.step < 600:
@@ -117,7 +169,8 @@ def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
         report = place.crew.report()
         assert sum(episode.length for episode in finished) <= place.step
         assert len(finished) > 4 and {episode.env for episode in finished} == {0, 1, 2, 3}
-        assert report["policy_age_most"] <= (2 * (4 + 1) + 4 if case == "dqn" else 0)  # a policy learns when all rows are there
+        # a policy learns when all rows are there
+        assert report["policy_age_most"] <= (2 * (4 + 1) + 4 if case == "dqn" else 0)
         assert 0 < report["actors_env"] < 1
         state = place.state()
         assert int(state["envs"]["0.rounds"]) + int(state["envs"]["1.rounds"]) == place.step / 2
@@ -128,23 +181,36 @@ def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
 
 
 def test_what_can_be_done_about_a_mask_without_an_option_is_said_in_the_runs_own_words() -> None:
-    with (playing(CASES["masked policy"], where="serial", agent=PPO) as place,
-          pytest.raises(UserError, match=r"has no allowed option.*\(in a run: --agent\.on-empty absent\)")):
+    with (
+        playing(CASES["masked policy"], where="serial", agent=PPO) as place,
+        pytest.raises(
+            UserError, match=r"has no allowed option.*\(in a run: --agent\.on-empty absent\)"
+        ),
+    ):
         play(place, 500)
 
 
 def test_one_network_for_a_single_agent_is_refused() -> None:
-    with pytest.raises(ConfigError, match="share = true is for worlds of several agents, and CartPole-v1 has one"):
+    with pytest.raises(
+        ConfigError, match="share = true is for worlds of several agents, and CartPole-v1 has one"
+    ):
         make_place(Run.of(CASES["dqn"] | {"share": True}))
 
 
-def test_auto_measures_a_round_and_takes_one_process_where_processes_would_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_measures_a_round_and_takes_one_process_where_processes_would_lose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with playing(CASES["compiled task, prioritised"]) as place:
         assert not isinstance(place.crew, ProcessCrew) and place.crew
-        assert re.fullmatch(r"2 actors in this process: an actor's round takes \d+ us, and processes pay from 300 us on", place.where)
+        assert re.fullmatch(
+            r"2 actors in this process: an actor's round takes \d+ us, and processes pay from 300 us on",
+            place.where,
+        )
     monkeypatch.setattr(choose, "PAYS", 1e-9)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     with playing(CASES["compiled task, prioritised"]) as place:
-        assert isinstance(place.crew, ProcessCrew) and place.where.startswith("2 actors in processes: an actor's round takes")
+        assert isinstance(place.crew, ProcessCrew) and place.where.startswith(
+            "2 actors in processes: an actor's round takes"
+        )
     with playing(CASES["compiled task, prioritised"], actors=1) as place:
         assert place.crew is None and place.where == ""

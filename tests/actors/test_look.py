@@ -1,4 +1,5 @@
-"""What the learner of several actors says about its data before the first update, and what it refuses."""
+"""What the learner of several actors says about its data before the first update, and what it
+refuses."""
 
 import numpy as np
 import pytest
@@ -15,25 +16,38 @@ AGENT = {"name": "ppo", "horizon": 4, "epochs": 1, "minibatches": 1, "net": {"hi
 
 
 def filled() -> Rollout:
-    """Four steps of one environment: observations 0, 1, 2, 3; the second terminates, the third is no transition, the last is cut."""
+    """Four steps of one environment: observations 0, 1, 2, 3; the second terminates, the third is
+    no transition, the last is cut."""
     actions = policy_actions(Tuple([Discrete(2), Box(-1, 1, (1,))]), "a mixed space")
-    rollout = Rollout(PPO(horizon=4), ObsLayout((1,), np.dtype(np.float32), (1,), 1.0), actions, 1, False)
+    rollout = Rollout(
+        PPO(horizon=4), ObsLayout((1,), np.dtype(np.float32), (1,), 1.0), actions, 1, False
+    )
     no, yes = np.zeros(1, np.bool_), np.ones(1, np.bool_)
-    for t, (terminated, truncated, skipped) in enumerate(((no, no, no), (yes, no, no), (no, no, yes), (no, yes, no))):
+    for t, (terminated, truncated, skipped) in enumerate(
+        ((no, no, no), (yes, no, no), (no, no, yes), (no, yes, no))
+    ):
         rollout.obs[t], rollout.chosen[t], rollout.real[t] = t, t % 2, 0.5 * t
         rollout.add(np.array([float(t)]), terminated, truncated, skipped)
     return rollout
 
 
 def test_a_rollout_is_described_without_what_is_no_transition() -> None:
-    # left are the observations 0, 1 and 3: mean 4/3, variance (16 + 1 + 25) / 27; the numbers 0, 0.5 and 1.5 are half of them
-    assert first_rollout(filled()) == ("first batch: 3 rows; observations 0 to 3, deviation 1.247; rewards 0 to 3; 33.3% terminal; "
-                                       "2 distinct actions; numbers 0 to 1.5, deviation 0.6236")
+    # left are the observations 0, 1 and 3: mean 4/3, variance (16 + 1 + 25) / 27; the numbers 0,
+    # 0.5 and 1.5 are half of them
+    assert first_rollout(filled()) == (
+        "first batch: 3 rows; observations 0 to 3, deviation 1.247; rewards 0 to 3; 33.3% terminal; "
+        "2 distinct actions; numbers 0 to 1.5, deviation 0.6236"
+    )
 
 
-@pytest.mark.parametrize(("name", "value", "words"), [
-    ("obs", 7.0, "All observations of the first 3 steps are identical"), ("obs", np.nan, "rows that nobody wrote"),
-    ("reward", np.nan, "rows that nobody wrote")])
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("obs", 7.0, "All observations of the first 3 steps are identical"),
+        ("obs", np.nan, "rows that nobody wrote"),
+        ("reward", np.nan, "rows that nobody wrote"),
+    ],
+)
 def test_a_rollout_that_cannot_be_right_is_refused(name: str, value: float, words: str) -> None:
     rollout = filled()
     getattr(rollout, name)[...] = value
@@ -41,13 +55,25 @@ def test_a_rollout_that_cannot_be_right_is_refused(name: str, value: float, word
         first_rollout(rollout)
 
 
-def test_a_policys_learner_looks_once_before_its_first_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run.of({"env": "tenfold/CartPole-v1", "actors": 2, "where": "serial", "num_envs": 1, "agent": AGENT})
+def test_a_policys_learner_looks_once_before_its_first_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run.of(
+        {
+            "env": "tenfold/CartPole-v1",
+            "actors": 2,
+            "where": "serial",
+            "num_envs": 1,
+            "agent": AGENT,
+        }
+    )
     place = OnPolicy(run)
     for _ in range(8):
         place.round()
     assert place.agent.updates == 2 and len(place.remarks) == 1
-    assert place.remarks[0].startswith("first batch: 8 rows; observations -") and place.remarks[0].endswith("2 distinct actions")
+    assert place.remarks[0].startswith("first batch: 8 rows; observations -") and place.remarks[
+        0
+    ].endswith("2 distinct actions")
     blind = OnPolicy(run)
     monkeypatch.setattr(type(blind.envs), "put", lambda *given: None)  # observations do not arrive
     blind.envs.obs[...] = 0

@@ -1,4 +1,5 @@
-"""The compiled engine in lockstep with the plain one, where the fused engine cannot go: convolutions and noisy layers."""
+"""The compiled engine in lockstep with the plain one, where the fused engine cannot go:
+convolutions and noisy layers."""
 
 from functools import partial
 
@@ -15,19 +16,49 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 CONVOLUTION: dict[str, object] = {"net": {"encoder": "small", "hidden": [16]}}
-IMPLICIT: dict[str, object] = {"net": {"encoder": "mlp", "hidden": [16]}, "distribution": "implicit(5, 4, cosines=8, acting=6)"}
+IMPLICIT: dict[str, object] = {
+    "net": {"encoder": "mlp", "hidden": [16]},
+    "distribution": "implicit(5, 4, cosines=8, acting=6)",
+}
 
 
 # what C++ makes of a graph is PyTorch's, and takes long
-@pytest.mark.parametrize(("backend", "option"), [
-    ("aot_eager", IMPLICIT), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-        ("aot_eager", CONVOLUTION), ("inductor", IMPLICIT), ("inductor", CONVOLUTION)))], ids=str)
-def test_an_update_equals_the_plain_engines(option: dict[str, object], backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("backend", "option"),
+    [
+        ("aot_eager", IMPLICIT),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("aot_eager", CONVOLUTION),
+                ("inductor", IMPLICIT),
+                ("inductor", CONVOLUTION),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_an_update_equals_the_plain_engines(
+    option: dict[str, object], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    agent = {"batch_size": 8, "capacity": 500, "learning_starts": 100, **option,
-             "explore": "noisy", "replay": "prioritized", "clip_norm": 0.5, "double": True, "dueling": True, "accumulate": 2,
-             "target": "polyak(0.1)", "lr": "linear(1e-3, 1e-4, 300)"}
-    place = Serial(Run.of({"env": "tenfold/Catch-v0", "engine": "compiled", "verify": 1, "agent": agent}))
+    agent = {
+        "batch_size": 8,
+        "capacity": 500,
+        "learning_starts": 100,
+        **option,
+        "explore": "noisy",
+        "replay": "prioritized",
+        "clip_norm": 0.5,
+        "double": True,
+        "dueling": True,
+        "accumulate": 2,
+        "target": "polyak(0.1)",
+        "lr": "linear(1e-3, 1e-4, 300)",
+    }
+    place = Serial(
+        Run.of({"env": "tenfold/Catch-v0", "engine": "compiled", "verify": 1, "agent": agent})
+    )
     assert isinstance(place.engine, CompiledEngine) and "torch.compile" in place.engine_choice
     while place.agent.updates < 60:
         place.round()

@@ -21,16 +21,24 @@ def agent(layout: ObsLayout = VECTOR, start: int = 0, **options: object) -> DQNA
 
 def batch(size: int = 6, seed: int = 0) -> dict[str, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
-    return {"obs": torch.randn(size, 3, generator=g), "next_obs": torch.randn(size, 3, generator=g),
-            "action": torch.randint(0, 4, (size,), generator=g), "reward": torch.randn(size, generator=g),
-            "discount": torch.full((size,), 0.9), "weight": torch.ones(size)}
+    return {
+        "obs": torch.randn(size, 3, generator=g),
+        "next_obs": torch.randn(size, 3, generator=g),
+        "action": torch.randint(0, 4, (size,), generator=g),
+        "reward": torch.randn(size, generator=g),
+        "discount": torch.full((size,), 0.9),
+        "weight": torch.ones(size),
+    }
 
 
 IMPLICIT = "implicit(samples=3, target_samples=5, cosines=6, acting=4)"
 
 
-@pytest.mark.parametrize("obs", [
-    np.float32([0.1, 0.2, 0.3]), [0.1, 0.2, 0.3], torch.tensor([0.1, 0.2, 0.3])], ids=["NumPy", "list", "torch"])
+@pytest.mark.parametrize(
+    "obs",
+    [np.float32([0.1, 0.2, 0.3]), [0.1, 0.2, 0.3], torch.tensor([0.1, 0.2, 0.3])],
+    ids=["NumPy", "list", "torch"],
+)
 def test_act_takes_one_observation(obs) -> None:
     action = agent().act(obs)
     assert int(action) in range(4)
@@ -64,12 +72,23 @@ def test_act_takes_only_allowed_actions() -> None:
     assert a.act(torch.from_numpy(rows), mask=torch.from_numpy(mask)).tolist() == second.tolist()
 
 
-@pytest.mark.parametrize(("obs", "mask", "complaint"), [
-    (np.zeros(4, np.float32), None, r"has shape \(4,\); this agent takes \(3,\) or, in a batch, \(B, 3\)"),
-    (np.zeros((2, 2, 3), np.float32), None, "has shape"),
-    (np.zeros(3, np.float32), np.ones(3, bool), r"mask has shape \(3,\); it must be \(4,\)"),
-    (np.zeros((2, 3), np.float32), np.array([[1, 1, 1, 1], [0, 0, 0, 0]], bool), "allows no action in row 1"),
-])
+@pytest.mark.parametrize(
+    ("obs", "mask", "complaint"),
+    [
+        (
+            np.zeros(4, np.float32),
+            None,
+            r"has shape \(4,\); this agent takes \(3,\) or, in a batch, \(B, 3\)",
+        ),
+        (np.zeros((2, 2, 3), np.float32), None, "has shape"),
+        (np.zeros(3, np.float32), np.ones(3, bool), r"mask has shape \(3,\); it must be \(4,\)"),
+        (
+            np.zeros((2, 3), np.float32),
+            np.array([[1, 1, 1, 1], [0, 0, 0, 0]], bool),
+            "allows no action in row 1",
+        ),
+    ],
+)
 def test_act_refuses_what_does_not_fit(obs, mask, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         agent().act(obs, mask=mask)
@@ -81,7 +100,7 @@ def test_act_reads_images() -> None:
     assert a.online.image and a.act(image).tolist() == [a.act(i) for i in image]
 
 
-# the loss -------------------------------------------------------------------------------------------------------------
+# the loss
 
 
 def gradient(a: DQNAgent, b: dict[str, torch.Tensor], size: int | None = None) -> torch.Tensor:
@@ -90,11 +109,27 @@ def gradient(a: DQNAgent, b: dict[str, torch.Tensor], size: int | None = None) -
     return a.online.flat_grad.clone()
 
 
-@pytest.mark.parametrize("option", [
-    {}, {"double": False}, {"dueling": True}, {"distribution": "quantile(5)"}, {"distribution": IMPLICIT}, {"loss": "huber"}], ids=str)
-def test_the_gradient_reaches_every_layer_and_equals_finite_differences(option: dict[str, object]) -> None:
-    """The update must change every layer (a forward pass under no_grad would not), by the loss's own derivative."""
-    a, b = agent(**option), {k: v.double() if v.is_floating_point() else v for k, v in batch().items()}
+@pytest.mark.parametrize(
+    "option",
+    [
+        {},
+        {"double": False},
+        {"dueling": True},
+        {"distribution": "quantile(5)"},
+        {"distribution": IMPLICIT},
+        {"loss": "huber"},
+    ],
+    ids=str,
+)
+def test_the_gradient_reaches_every_layer_and_equals_finite_differences(
+    option: dict[str, object],
+) -> None:
+    """The update must change every layer (a forward pass under no_grad would not), by the loss's
+    own derivative."""
+    a, b = (
+        agent(**option),
+        {k: v.double() if v.is_floating_point() else v for k, v in batch().items()},
+    )
     b |= a.draw_fractions(6)
     a.online.double()
     a.target.double()
@@ -108,7 +143,8 @@ def test_the_gradient_reaches_every_layer_and_equals_finite_differences(option: 
             ends.append(moved_loss(a, b, found.numel()))
             a.online.flat[place] -= move
         if a.config.double:
-            continue  # its choice of action depends on the parameters, without gradient; see the next test
+            # its choice of action depends on the parameters, without gradient; see the next test
+            continue
         assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(float(found[place]), rel=1e-4, abs=1e-7)
 
 
@@ -118,7 +154,8 @@ def moved_loss(a: DQNAgent, b: dict[str, torch.Tensor], _: int) -> float:
 
 @pytest.mark.parametrize("double", [False, True])
 def test_no_gradient_flows_through_the_bootstrap(double: bool) -> None:
-    """With γ = 0 and the target as reward the gradient is the same: s' carries none, not even in double's online pass."""
+    """With γ = 0 and the target as reward the gradient is the same: s' carries none, not even in
+    double's online pass."""
     a, b = agent(double=double), batch()
     a.target.flat.mul_(1.3)
     through = gradient(a, b)
@@ -145,42 +182,67 @@ def test_weights_multiply_items_before_the_mean() -> None:
     """Items of weight 0 and 2 instead of 1 and 1: the gradient is that of the second item alone."""
     b = batch(2)
     weighted = gradient(agent(), b | {"weight": torch.tensor([0.0, 2.0])})
-    assert torch.allclose(weighted, gradient(agent(), {k: v[1:] for k, v in b.items()}), rtol=1e-5, atol=1e-7)
+    assert torch.allclose(
+        weighted, gradient(agent(), {k: v[1:] for k, v in b.items()}), rtol=1e-5, atol=1e-7
+    )
 
 
 def test_batch_one_is_its_row_of_a_larger_batch() -> None:
     b = batch(5)
-    rows = [gradient(agent(), {k: v[i:i + 1] for k, v in b.items()}) for i in range(5)]
+    rows = [gradient(agent(), {k: v[i : i + 1] for k, v in b.items()}) for i in range(5)]
     assert torch.allclose(torch.stack(rows).mean(0), gradient(agent(), b), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("option", [
-    {"double": False}, {"distribution": "quantile(5)"}, {"distribution": IMPLICIT}, {"distribution": IMPLICIT, "dueling": True, "double": True}],
-    ids=str)
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"double": False},
+        {"distribution": "quantile(5)"},
+        {"distribution": IMPLICIT},
+        {"distribution": IMPLICIT, "dueling": True, "double": True},
+    ],
+    ids=str,
+)
 def test_stacked_members_learn_what_each_learns_alone(option: dict[str, object]) -> None:
-    """Three agents as one network with a member dimension: losses, TD errors and gradients of each are those it has alone."""
+    """Three agents as one network with a member dimension: losses, TD errors and gradients of each
+    are those it has alone."""
     config = DQN(net=Net(hidden=(8,)), **option)  # type: ignore[arg-type]
     agents = [DQNAgent(config, VECTOR, DiscreteActions(4, 0), seed) for seed in range(3)]
-    online, target = (QNetwork((3,), 4, config, members=3).initialise(seeds) for seeds in ([0, 1, 2], [7, 8, 9]))
-    batches = [batch(seed=i) | a.draw_fractions(6) | {"weight": torch.rand(6) + 0.5} for i, a in enumerate(agents)]
+    online, target = (
+        QNetwork((3,), 4, config, members=3).initialise(seeds) for seeds in ([0, 1, 2], [7, 8, 9])
+    )
+    batches = [
+        batch(seed=i) | a.draw_fractions(6) | {"weight": torch.rand(6) + 0.5}
+        for i, a in enumerate(agents)
+    ]
     stacked = {name: torch.stack([b[name] for b in batches]) for name in batches[0]}
     next_fractions = stacked.get("next_fractions")
     with torch.no_grad():
         next_values = target(stacked["next_obs"], None, next_fractions)
-        chooser = online(stacked["next_obs"], None, next_fractions) if config.double else next_values
-    weighted, errors, q = td_items(stacked, online(stacked["obs"], None, stacked.get("fractions")), next_values, chooser, config.loss)
+        chooser = (
+            online(stacked["next_obs"], None, next_fractions) if config.double else next_values
+        )
+    weighted, errors, q = td_items(
+        stacked,
+        online(stacked["obs"], None, stacked.get("fractions")),
+        next_values,
+        chooser,
+        config.loss,
+    )
     weighted.sum().backward()
     for i, a in enumerate(agents):
         a.target.flat.copy_(target.flat[i])
         loss, error, mean_q = a.loss(batches[i], None, None, 6)
         a.online.flat_grad.zero_()
         (loss * 6).backward()
-        assert torch.allclose(weighted[i].mean(), loss, rtol=1e-5) and torch.allclose(q[i].mean(), mean_q, rtol=1e-4, atol=1e-6)
+        assert torch.allclose(weighted[i].mean(), loss, rtol=1e-5) and torch.allclose(
+            q[i].mean(), mean_q, rtol=1e-4, atol=1e-6
+        )
         assert torch.allclose(errors[i], error, rtol=1e-4, atol=1e-6)
         assert torch.allclose(online.flat_grad[i], a.online.flat_grad, rtol=1e-4, atol=1e-5)
 
 
-# implicit quantiles ---------------------------------------------------------------------------------------------------
+# implicit quantiles
 
 
 def test_fractions_are_functions_of_seed_and_update_each_item_has_its_own() -> None:
@@ -192,7 +254,7 @@ def test_fractions_are_functions_of_seed_and_update_each_item_has_its_own() -> N
     drawn = torch.cat([t.flatten() for t in (*first.values(), *a.draw_fractions(50).values())])
     assert len(set(drawn.tolist())) > 0.999 * drawn.numel()  # of 24 bits: hardly a repetition
     assert drawn.min() >= 0 and drawn.max() <= 1
-    assert float(drawn.mean()) == pytest.approx(0.5, abs=4 * 12**-0.5 / drawn.numel()**0.5)
+    assert float(drawn.mean()) == pytest.approx(0.5, abs=4 * 12**-0.5 / drawn.numel() ** 0.5)
     assert other.draw_fractions(50) == {}
 
 
@@ -205,22 +267,34 @@ def test_double_chooses_by_the_online_mean_over_the_drawn_fractions() -> None:
     with torch.no_grad():
         chosen = a.online(b["next_obs"], None, b["next_fractions"]).mean(-1).argmax(-1)
         acted = a.online(b["next_obs"]).mean(-1).argmax(-1)
-        y = b["reward"] + 0.9 * a.target(b["next_obs"], None, b["next_fractions"]).mean(-1).gather(1, chosen[:, None])[:, 0]
+        y = (
+            b["reward"]
+            + 0.9
+            * a.target(b["next_obs"], None, b["next_fractions"])
+            .mean(-1)
+            .gather(1, chosen[:, None])[:, 0]
+        )
         q = a.online(b["obs"], None, b["fractions"]).mean(-1).gather(1, b["action"][:, None])[:, 0]
     assert (chosen != acted).any()
     assert torch.allclose(a.loss(b, None, None, 64)[1], y - q, rtol=1e-4, atol=1e-5)
 
 
 def test_values_are_means_over_evenly_spaced_fractions() -> None:
-    a, rows = agent(distribution=IMPLICIT, dueling=True), np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+    a, rows = (
+        agent(distribution=IMPLICIT, dueling=True),
+        np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32),
+    )
     with torch.no_grad():
-        each = [a.online(torch.from_numpy(rows), None, torch.full((7, 1), fraction)) for fraction in (1 / 8, 3 / 8, 5 / 8, 7 / 8)]
+        each = [
+            a.online(torch.from_numpy(rows), None, torch.full((7, 1), fraction))
+            for fraction in (1 / 8, 3 / 8, 5 / 8, 7 / 8)
+        ]
     assert torch.allclose(torch.from_numpy(a.values(rows)), torch.cat(each, -1).mean(-1), atol=1e-6)
     assert (a.values(rows) == a.values(rows)).all()  # nothing is drawn for acting
     assert a.act(rows).tolist() == [a.act(row) for row in rows]
 
 
-# exploration ----------------------------------------------------------------------------------------------------------
+# exploration
 
 
 def test_schedules_are_pure_functions_of_the_step() -> None:
@@ -262,7 +336,8 @@ def test_noise_explores_and_the_greedy_policy_has_none() -> None:
 def test_noisy_exploration_draws_uniformly_before_learning_starts() -> None:
     a = agent(explore="noisy(1e-6)", learning_starts=10)
     assert np.abs(frequencies(a, 9) - 0.25).max() < 0.02
-    assert frequencies(a, 10, 100).max() == 1.0  # with hardly any noise the network's favourite, always
+    # with hardly any noise the network's favourite, always
+    assert frequencies(a, 10, 100).max() == 1.0
 
 
 def test_exploration_is_a_function_of_seed_and_round() -> None:

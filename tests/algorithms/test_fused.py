@@ -1,4 +1,5 @@
-"""The fused engine does what the plain one does: batches, gradients, parameters, priorities, actions; and allocates nothing."""
+"""The fused engine does what the plain one does: batches, gradients, parameters, priorities,
+actions; and allocates nothing."""
 
 import json
 from dataclasses import replace
@@ -23,16 +24,43 @@ from tenfold.engines.choose import choose_engine
 from tenfold.ops.sumtree import make_tree, put
 from tenfold.training.loop import resume, train
 
-EVERYTHING = {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "loss": "huber", "clip_norm": 0.5}
+EVERYTHING = {
+    "double": True,
+    "dueling": True,
+    "n_step": 3,
+    "replay": "prioritized",
+    "loss": "huber",
+    "clip_norm": 0.5,
+}
 OPTIONS: list[dict[str, Any]] = [
-    {}, {"double": False}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"distribution": "quantile(7)"},
-    {"target": "polyak(0.01)"}, {"loss": "huber"}, {"clip_norm": 0.1}, {"accumulate": 3}, {"lr": "exponential(1e-2, 1e-3, 900)"},
-    {"net": {"hidden": [9], "activation": "tanh"}}, {"net": {"hidden": [5, 1, 7], "activation": "elu"}}, {"net": {"hidden": []}},
-    {"batch_size": 1}, EVERYTHING, EVERYTHING | {"distribution": "quantile(5)", "net": {"hidden": [33, 17]}}]
+    {},
+    {"double": False},
+    {"dueling": True},
+    {"n_step": 3},
+    {"replay": "prioritized"},
+    {"distribution": "quantile(7)"},
+    {"target": "polyak(0.01)"},
+    {"loss": "huber"},
+    {"clip_norm": 0.1},
+    {"accumulate": 3},
+    {"lr": "exponential(1e-2, 1e-3, 900)"},
+    {"net": {"hidden": [9], "activation": "tanh"}},
+    {"net": {"hidden": [5, 1, 7], "activation": "elu"}},
+    {"net": {"hidden": []}},
+    {"batch_size": 1},
+    EVERYTHING,
+    EVERYTHING | {"distribution": "quantile(5)", "net": {"hidden": [33, 17]}},
+]
 
 
 def place(option: dict[str, Any] | None = None, **run: Any) -> Serial:
-    settings = {"batch_size": 16, "learning_starts": 200, "capacity": 2000, "target": "hard(10)", "net": {"hidden": [32, 32]}}
+    settings = {
+        "batch_size": 16,
+        "learning_starts": 200,
+        "capacity": 2000,
+        "target": "hard(10)",
+        "net": {"hidden": [32, 32]},
+    }
     return Serial(Run.of({"agent": settings | (option or {}), **run}))
 
 
@@ -50,7 +78,8 @@ def names(option: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("option", OPTIONS, ids=names)
 def test_an_update_equals_the_plain_engines(option: dict[str, Any]) -> None:
-    """In lockstep: every update from the same state. Parameters agree far better than Adam's step of 1e-3."""
+    """In lockstep: every update from the same state. Parameters agree far better than Adam's step
+    of 1e-3."""
     p = filled(option)
     both = Lockstep(p.engine, 1)
     both.update(60, 500, Clock())
@@ -58,8 +87,12 @@ def test_an_update_equals_the_plain_engines(option: dict[str, Any]) -> None:
     assert both.largest < 2e-6
 
 
-@pytest.mark.parametrize("option", [pytest.param({}, marks=pytest.mark.slow), EVERYTHING], ids=names)
-def test_a_thousand_updates_in_lockstep_while_the_environment_goes_on(option: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "option", [pytest.param({}, marks=pytest.mark.slow), EVERYTHING], ids=names
+)
+def test_a_thousand_updates_in_lockstep_while_the_environment_goes_on(
+    option: dict[str, Any],
+) -> None:
     p = place(option, verify=1)
     while p.agent.updates < 1000:
         p.round()
@@ -68,10 +101,19 @@ def test_a_thousand_updates_in_lockstep_while_the_environment_goes_on(option: di
     assert p.lockstep.largest < 2e-6
 
 
-@pytest.mark.parametrize("option", [{}, {"net": {"hidden": [64, 64], "activation": "tanh"}}, EVERYTHING,
-                                    {"distribution": "quantile(5)", "dueling": True}], ids=names)
+@pytest.mark.parametrize(
+    "option",
+    [
+        {},
+        {"net": {"hidden": [64, 64], "activation": "tanh"}},
+        EVERYTHING,
+        {"distribution": "quantile(5)", "dueling": True},
+    ],
+    ids=names,
+)
 def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> None:
-    """Against autograd in double precision, on the very batch: one part in a million of each tensor's length."""
+    """Against autograd in double precision, on the very batch: one part in a million of each
+    tensor's length."""
     p = filled(option | {"clip_norm": None})
     agent, config = p.agent, p.agent.config
     twin = DQNAgent(config, agent.layout, agent.actions, 0)
@@ -90,7 +132,7 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
     loss.backward()
     used = 0
     for name, parameter in twin.online.named_parameters():
-        found = agent.block[GRAD, used:used + parameter.numel()].double()
+        found = agent.block[GRAD, used : used + parameter.numel()].double()
         expected = parameter.grad.flatten()  # type: ignore[union-attr]
         used += parameter.numel()
         assert (found - expected).norm() <= 1e-6 * expected.norm(), name
@@ -99,13 +141,30 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
 
 def gather_again(shadow: Lockstep) -> None:
     from tenfold.memory.replay import gather
+
     r = shadow.plain.replay
     b = r.batch
-    gather(b.row, r.lane_rows, r.n_step, r.frames, r.gamma, r.obs, r.action, r.reward, r.kind, r.flat_obs, b.action, b.reward,
-           b.discount, r.flat_next_obs)
+    gather(
+        b.row,
+        r.lane_rows,
+        r.n_step,
+        r.frames,
+        r.gamma,
+        r.obs,
+        r.action,
+        r.reward,
+        r.kind,
+        r.flat_obs,
+        b.action,
+        b.reward,
+        b.discount,
+        r.flat_next_obs,
+    )
 
 
-@pytest.mark.parametrize("option", [{}, EVERYTHING, {"target": "polyak(0.1)", "distribution": "quantile(3)"}], ids=names)
+@pytest.mark.parametrize(
+    "option", [{}, EVERYTHING, {"target": "polyak(0.1)", "distribution": "quantile(3)"}], ids=names
+)
 def test_k_updates_in_one_call_equal_k_calls(option: dict[str, Any]) -> None:
     once, singly = filled(option), filled(option)
     once.engine.update(7, 500, Clock())
@@ -119,7 +178,8 @@ def test_k_updates_in_one_call_equal_k_calls(option: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("option", [{}, EVERYTHING | {"every": 4, "updates": 3}], ids=names)
 def test_one_call_a_round_equals_its_parts(option: dict[str, Any]) -> None:
-    """Timed rounds act, store and update by separate calls; whether a round is timed changes no bit."""
+    """Timed rounds act, store and update by separate calls; whether a round is timed changes no
+    bit."""
     whole, parts = place(option), place(option)
     whole.timed_every = 10**9
     parts.time_every_round()
@@ -127,8 +187,14 @@ def test_one_call_a_round_equals_its_parts(option: dict[str, Any]) -> None:
         while p.step < 400:
             p.round(400)
     assert torch.equal(whole.agent.block, parts.agent.block)
-    assert np.array_equal(whole.replay.obs, parts.replay.obs) and np.array_equal(whole.replay.tree, parts.replay.tree)
-    assert (whole.step, whole.rounds, whole.agent.updates) == (parts.step, parts.rounds, parts.agent.updates)
+    assert np.array_equal(whole.replay.obs, parts.replay.obs) and np.array_equal(
+        whole.replay.tree, parts.replay.tree
+    )
+    assert (whole.step, whole.rounds, whole.agent.updates) == (
+        parts.step,
+        parts.rounds,
+        parts.agent.updates,
+    )
     assert whole.agent.updates > 100
     assert whole.engine.statistics() == parts.engine.statistics()
 
@@ -146,15 +212,31 @@ def test_compiled_environments_inside_the_call_equal_single_rounds(num_envs: int
     while single.step < 700:
         ended["single"] += [(single.step, e) for e in single.round()]
     assert ended["many"] == ended["single"] and len(ended["many"]) > 10
-    assert (many.step, many.rounds, many.agent.updates) == (single.step, single.rounds, single.agent.updates)
-    assert torch.equal(many.agent.block, single.agent.block) and np.array_equal(many.replay.obs, single.replay.obs)
+    assert (many.step, many.rounds, many.agent.updates) == (
+        single.step,
+        single.rounds,
+        single.agent.updates,
+    )
+    assert torch.equal(many.agent.block, single.agent.block) and np.array_equal(
+        many.replay.obs, single.replay.obs
+    )
     assert calls < many.rounds / 3
-    assert "Literal" not in str(fused_round.signatures)  # not once more for each number that stands in a call
+    # not once more for each number that stands in a call
+    assert "Literal" not in str(fused_round.signatures)
 
 
-@pytest.mark.parametrize("option", [{"explore": "epsilon(0.3)"}, {"explore": "epsilon(0)"}, {"explore": "epsilon(1)"},
-                                    {"explore": "boltzmann(0.05)"}, {"explore": "boltzmann(linear(2, 0.01, 300))", "dueling": True},
-                                    {"explore": "epsilon(linear(1, 0, 300))", "distribution": "quantile(4)"}], ids=names)
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"explore": "epsilon(0.3)"},
+        {"explore": "epsilon(0)"},
+        {"explore": "epsilon(1)"},
+        {"explore": "boltzmann(0.05)"},
+        {"explore": "boltzmann(linear(2, 0.01, 300))", "dueling": True},
+        {"explore": "epsilon(linear(1, 0, 300))", "distribution": "quantile(4)"},
+    ],
+    ids=names,
+)
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_actions_equal_the_plain_engines(option: dict[str, Any], num_envs: int) -> None:
     p = place(option, num_envs=num_envs)
@@ -168,21 +250,39 @@ def test_actions_equal_the_plain_engines(option: dict[str, Any], num_envs: int) 
     assert seen == {0, 1}
 
 
-def test_plain_and_fused_runs_begin_alike_and_drift_no_faster_than_plain_from_the_last_bit() -> None:
+def test_plain_and_fused_runs_begin_alike_and_drift_no_faster_than_plain_from_the_last_bit() -> (
+    None
+):
     def updated(engine: str, nudge: bool = False) -> torch.Tensor:
         p = filled(engine=engine)
         if nudge:
             p.agent.block[ONLINE] = torch.nextafter(p.agent.block[ONLINE], torch.tensor(torch.inf))
         p.engine.update(500, 500, Clock())
         return p.agent.block[ONLINE].clone()
+
     plain = updated("plain")
-    fused_drift, plain_drift = (plain - updated("fused")).abs().max(), (plain - updated("plain", nudge=True)).abs().max()
-    assert 0 < fused_drift <= 3 * plain_drift  # both grow by chance: the same size, not the same number
+    fused_drift, plain_drift = (
+        (plain - updated("fused")).abs().max(),
+        (plain - updated("plain", nudge=True)).abs().max(),
+    )
+    # both grow by chance: the same size, not the same number
+    assert 0 < fused_drift <= 3 * plain_drift
 
 
 def test_images_and_other_whole_numbers_are_scaled_as_the_network_does() -> None:
-    p = Serial(Run.of({"env": "tenfold/Catch-v0", "agent": {"net": {"encoder": "mlp", "hidden": [16]}, "learning_starts": 100,
-                                                             "capacity": 500}, "verify": 1}))
+    p = Serial(
+        Run.of(
+            {
+                "env": "tenfold/Catch-v0",
+                "agent": {
+                    "net": {"encoder": "mlp", "hidden": [16]},
+                    "learning_starts": 100,
+                    "capacity": 500,
+                },
+                "verify": 1,
+            }
+        )
+    )
     assert isinstance(p.engine, FusedEngine)
     while p.agent.updates < 50:
         p.round()
@@ -201,8 +301,10 @@ def test_a_round_allocates_nothing(option: dict[str, Any]) -> None:
         for _ in range(50):
             call()
         return rtsys.get_allocation_stats().alloc - before
+
     _nrt_python.memsys_enable_stats()
-    handles = allocations(lambda: fused.fused_round(0, *engine.given))  # of the arguments; the call does nothing
+    # of the arguments; the call does nothing
+    handles = allocations(lambda: fused.fused_round(0, *engine.given))
     engine.at(p.step, p.rounds)
     found = allocations(lambda: fused.fused_round(fused.WHOLE, *engine.given))
     _nrt_python.memsys_disable_stats()
@@ -210,13 +312,16 @@ def test_a_round_allocates_nothing(option: dict[str, Any]) -> None:
     assert engine.agent.updates > 50
 
 
-def test_verification_catches_a_fast_engine_that_learns_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verification_catches_a_fast_engine_that_learns_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = fused.rules
 
     def wrong(agent: DQNAgent) -> np.ndarray:
         rule = original(agent)
         rule[fused.GAMMA] *= 0.999
         return rule
+
     monkeypatch.setattr(fused, "rules", wrong)
     run = Run.of({"agent": {"learning_starts": 200, "capacity": 2000}, "steps": 600, "verify": 50})
     with pytest.raises(Mismatch, match=r"Update 50 .*not the plain one's.*--engine plain"):
@@ -225,10 +330,14 @@ def test_verification_catches_a_fast_engine_that_learns_something_else(tmp_path:
 
 
 def test_priorities_are_compared_by_the_errors_behind_them() -> None:
-    """An error of 7e-4 between values of about 40 is known to 1e-5: three roundings. Another item's error allows no more."""
+    """An error of 7e-4 between values of about 40 is known to 1e-5: three roundings. Another item's
+    error allows no more."""
+
     def apart(found: list[float], wanted: list[float], value: float) -> float:
-        one, other = (np.array([0, 0, *errors]) ** 0.6 for errors in (found, wanted))  # the leaves, after what is above them
+        # the leaves, after what is above them
+        one, other = (np.array([0, 0, *errors]) ** 0.6 for errors in (found, wanted))
         return errors_apart(one, other, Prioritized(alpha=0.6), torch.tensor([[1.0, -value]]))
+
     assert apart([7.1e-4, 1], [7.0e-4, 1], 40) < 1
     assert apart([1.0e-3, 1], [7.0e-4, 1], 40) > 1
     assert apart([7.1e-4, 40], [7.0e-4, 40], 1) > 1
@@ -244,33 +353,62 @@ def test_a_sum_of_priorities_that_was_not_renewed_is_caught() -> None:
     assert sums_off(make_tree(0)) == 0
 
 
-def test_a_verified_run_says_how_many_updates_were_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run.of({"agent": {"learning_starts": 200, "capacity": 2000}, "steps": 700, "verify": 50, "eval_every": 0})
+def test_a_verified_run_says_how_many_updates_were_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run.of(
+        {
+            "agent": {"learning_starts": 200, "capacity": 2000},
+            "steps": 700,
+            "verify": 50,
+            "eval_every": 0,
+        }
+    )
     train(run, tmp_path / "run")
     words = "verified: 10 updates repeated by the plain engine, largest difference of a parameter"
     assert words in capsys.readouterr().err
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["sessions"][0]["verify"].startswith(words)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["sessions"][0][
+        "verify"
+    ].startswith(words)
     assert words in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_run_can_change_its_engine_when_it_is_resumed(tmp_path: Path) -> None:
-    run = Run.of({"agent": {"learning_starts": 200, "capacity": 2000}, "steps": 400, "eval_every": 0, "engine": "fused"})
+    run = Run.of(
+        {
+            "agent": {"learning_starts": 200, "capacity": 2000},
+            "steps": 400,
+            "eval_every": 0,
+            "engine": "fused",
+        }
+    )
     train(run, tmp_path / "run", quiet=True)
     result = resume(tmp_path / "run", 600, engine="plain", quiet=True)
     assert (result.run.engine, result.step) == ("plain", 600)
     assert resume(tmp_path / "run", 800, engine="fused", quiet=True).step == 800
     sessions = json.loads((tmp_path / "run" / "run.json").read_text())["sessions"]
     assert [(s["from_step"], s["engine"].split(",")[0], s["device"]) for s in sessions] == [
-        (0, "fused", "cpu"), (400, "plain", "cpu"), (600, "fused", "cpu")]
-    assert "<th>from step 400</th><td>plain, as asked; on cpu; " in (tmp_path / "run" / "report.html").read_text()
+        (0, "fused", "cpu"),
+        (400, "plain", "cpu"),
+        (600, "fused", "cpu"),
+    ]
+    assert (
+        "<th>from step 400</th><td>plain, as asked; on cpu; "
+        in (tmp_path / "run" / "report.html").read_text()
+    )
 
 
-@pytest.mark.parametrize(("option", "why"), [({"explore": "noisy"}, "noisy"), ({"net": {"encoder": "small"}}, "convolutions")],
-                         ids=["noisy", "convolutions"])
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [({"explore": "noisy"}, "noisy"), ({"net": {"encoder": "small"}}, "convolutions")],
+    ids=["noisy", "convolutions"],
+)
 def test_auto_falls_back_aloud_and_fused_refuses(option: dict[str, Any], why: str) -> None:
     env = "tenfold/Catch-v0" if "net" in option else "CartPole-v1"
     p = Serial(Run.of({"env": env, "agent": option | {"capacity": 500}}))
-    assert type(p.engine) is PlainEngine and why in p.engine_choice and "not fused" in p.engine_choice
+    assert (
+        type(p.engine) is PlainEngine and why in p.engine_choice and "not fused" in p.engine_choice
+    )
     with pytest.raises(ConfigError, match=why):
         choose_engine(replace(p.run, engine="fused"), p.agent, p.replay, p.envs)
     with pytest.raises(ConfigError, match="verify"):

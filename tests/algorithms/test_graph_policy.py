@@ -1,4 +1,5 @@
-"""Policies on graphs: what a network sees of each graph, choices at nodes, values by component, and whole runs."""
+"""Policies on graphs: what a network sees of each graph, choices at nodes, values by component, and
+whole runs."""
 
 import json
 import math
@@ -34,9 +35,15 @@ def random_rows(count: int, seed: int = 0, size: GraphSize = SIZE) -> np.ndarray
     rows = np.zeros((count, size.starts[-1]), np.float32)
     for row in rows:
         n = int(rng.integers(1, size.nodes + 1))
-        row[2:2 + size.whole] = rng.normal(size=size.whole)
+        row[2 : 2 + size.whole] = rng.normal(size=size.whole)
         links = np.array([(rng.integers(j), j) for j in range(1, n)]).reshape(-1, 2)
-        write_graph(size, spaces.GraphInstance(rng.normal(size=(n, size.node)), rng.normal(size=(n - 1, size.edge)), links), row)
+        write_graph(
+            size,
+            spaces.GraphInstance(
+                rng.normal(size=(n, size.node)), rng.normal(size=(n - 1, size.edge)), links
+            ),
+            row,
+        )
     return rows
 
 
@@ -50,38 +57,57 @@ BOTH = GraphOutputs(((3, True), (2, False)), ((2, True), (1, False)))
 @pytest.mark.parametrize("columns", [0, 5])
 def test_a_graph_in_a_batch_gets_what_it_gets_alone_gradients_too(columns: int) -> None:
     net, rows = network(BOTH, columns).double(), torch.from_numpy(random_rows(7))
-    graphs = [pack(rows[b:b + 1], SIZE) for b in range(7)]
-    graphs = [g._replace(nodes=g.nodes.double(), edges=g.edges.double(), whole=g.whole.double()) for g in graphs]
+    graphs = [pack(rows[b : b + 1], SIZE) for b in range(7)]
+    graphs = [
+        g._replace(nodes=g.nodes.double(), edges=g.edges.double(), whole=g.whole.double())
+        for g in graphs
+    ]
     together = pack(rows, SIZE)
-    together = together._replace(nodes=together.nodes.double(), edges=together.edges.double(), whole=together.whole.double())
+    together = together._replace(
+        nodes=together.nodes.double(), edges=together.edges.double(), whole=together.whole.double()
+    )
     output, value = net(together)
     alone = [net(g) for g in graphs]
     assert torch.allclose(output, torch.cat([o for o, _ in alone]), atol=1e-12)
     assert torch.allclose(value, torch.cat([v for _, v in alone]), atol=1e-12)
-    weight = torch.randn(output.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weight = torch.randn(
+        output.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     net.flat_grad.zero_()
     ((output * weight).sum() + value.square().sum()).backward()
     whole = net.flat_grad.clone()
     net.flat_grad.zero_()
     for b, (o, v) in enumerate(alone):
-        ((o * weight[b:b + 1]).sum() + v.square().sum()).backward()
+        ((o * weight[b : b + 1]).sum() + v.square().sum()).backward()
     assert whole.abs().max() > 0 and torch.allclose(whole, net.flat_grad, atol=1e-10)
 
 
-def test_a_neighbour_is_heard_along_and_against_an_edge_and_the_order_of_nodes_does_not_matter() -> None:
+def test_a_neighbour_is_heard_along_and_against_an_edge_and_the_order_of_nodes_does_not_matter() -> (
+    None
+):
     net = network(GraphOutputs((), ((2, True),)))
     nodes = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
     edges = np.array([[0.5, 0.1], [0.2, -0.3]])
 
-    def outputs(order: list[int], links: list[tuple[int, int]], features: np.ndarray = nodes) -> torch.Tensor:
+    def outputs(
+        order: list[int], links: list[tuple[int, int]], features: np.ndarray = nodes
+    ) -> torch.Tensor:
         row = np.zeros((1, SIZE.starts[-1]), np.float32)
         place = {old: new for new, old in enumerate(order)}
-        write_graph(SIZE, spaces.GraphInstance(features[order], edges, np.array([(place[a], place[b]) for a, b in links])), row[0])
+        write_graph(
+            SIZE,
+            spaces.GraphInstance(
+                features[order], edges, np.array([(place[a], place[b]) for a, b in links])
+            ),
+            row[0],
+        )
         found = net(pack(torch.from_numpy(row), SIZE))[0].detach()[0, :18].view(9, 2)[:3]
         return found[[place[i] for i in range(3)]]
+
     chain = outputs([0, 1, 2], [(0, 1), (1, 2)])
     assert torch.allclose(chain, outputs([2, 0, 1], [(0, 1), (1, 2)]), atol=1e-6)
-    assert not torch.allclose(chain, outputs([0, 1, 2], [(1, 0), (1, 2)]), atol=1e-4)  # the direction tells
+    # the direction tells
+    assert not torch.allclose(chain, outputs([0, 1, 2], [(1, 0), (1, 2)]), atol=1e-4)
     other = nodes.copy()
     other[2, 0] = 5
     changed = (outputs([0, 1, 2], [(0, 1), (1, 2)], other) - chain).abs().amax(1)
@@ -105,13 +131,25 @@ def test_deviations_stay_above_their_floor() -> None:
 
 
 class Sprouts(gym.Env):
-    """A user's own world of graphs: each of up to four nodes says yes or no, and whoever says yes gives a number near its own."""
+    """A user's own world of graphs: each of up to four nodes says yes or no, and whoever says yes
+    gives a number near its own."""
 
     def __init__(self) -> None:
         wide = spaces.Box(-10, 10, (2,), np.float32)
-        self.observation_space = spaces.Dict({"graph": BoundedGraph(wide, spaces.Box(-10, 10, (1,), np.float32), 4, 3),
-                                              "clock": spaces.Box(0, 1, (1,), np.float32)})
-        self.action_space = spaces.Dict({"say": spaces.MultiDiscrete([2] * 4), "number": Gated(np.float32(-2 * np.ones((4, 1))), np.float32(2 * np.ones((4, 1))), 1)})
+        self.observation_space = spaces.Dict(
+            {
+                "graph": BoundedGraph(wide, spaces.Box(-10, 10, (1,), np.float32), 4, 3),
+                "clock": spaces.Box(0, 1, (1,), np.float32),
+            }
+        )
+        self.action_space = spaces.Dict(
+            {
+                "say": spaces.MultiDiscrete([2] * 4),
+                "number": Gated(
+                    np.float32(-2 * np.ones((4, 1))), np.float32(2 * np.ones((4, 1))), 1
+                ),
+            }
+        )
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
@@ -130,7 +168,7 @@ class Sprouts(gym.Env):
         return {"action_mask": np.repeat(np.arange(4) < self.n, 2)}
 
     def step(self, action):
-        said, number = action["say"][:self.n] == 1, action["number"][:self.n, 0]
+        said, number = action["say"][: self.n] == 1, action["number"][: self.n, 0]
         reward = float((said * (1 - 2 * np.abs(number - self.values))).sum()) / self.n
         self.step_number += 1
         return self.seen(), reward, False, self.step_number == 8, self.info()
@@ -145,27 +183,68 @@ class OpenSprouts(Sprouts):
 
 gym.register("Sprouts-v0", Sprouts)
 gym.register("OpenSprouts-v0", OpenSprouts)
-SPROUTS = ["--env", "Sprouts-v0", "--num-envs", "8", "--agent.horizon", "16", "--agent.minibatches", "4", "--agent.on-empty", "absent",
-           "--agent.net.hidden", "16,16", "--agent.net.activation", "relu", "--eval-every", "0", "--quiet"]
+SPROUTS = [
+    "--env",
+    "Sprouts-v0",
+    "--num-envs",
+    "8",
+    "--agent.horizon",
+    "16",
+    "--agent.minibatches",
+    "4",
+    "--agent.on-empty",
+    "absent",
+    "--agent.net.hidden",
+    "16,16",
+    "--agent.net.activation",
+    "relu",
+    "--eval-every",
+    "0",
+    "--quiet",
+]
 
 
 @pytest.mark.parametrize("learned", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_users_graph_environment_is_learned_by_name(learned: bool, tmp_path: Path) -> None:
     """What is learned takes 12,000 steps; that it trains, is reported and acts shows in fewer."""
     out, steps = str(tmp_path / "run"), "12k" if learned else "512"
-    assert main(["train", "ppo", *SPROUTS, "--steps", steps, "--agent.lr", "3e-3", "--agent.std", "0.5", "--log-every", "512", "--out", out]) == 0
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert (
+        main(
+            [
+                "train",
+                "ppo",
+                *SPROUTS,
+                "--steps",
+                steps,
+                "--agent.lr",
+                "3e-3",
+                "--agent.std",
+                "0.5",
+                "--log-every",
+                "512",
+                "--out",
+                out,
+            ]
+        )
+        == 0
+    )
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     returns = [row["return"] for row in rows if row["kind"] == "episode"]
-    assert np.mean(returns[:100]) < 2 and (not learned or np.mean(returns[-100:]) > 4)  # 8 is the most there is
+    # 8 is the most there is
+    assert np.mean(returns[:100]) < 2 and (not learned or np.mean(returns[-100:]) > 4)
     assert rows[-1]["kind"] == "train" and rows[-1]["updates"] > 0 and "policy_loss" in rows[-1]
     assert "Sprouts-v0" in (tmp_path / "run" / "report.html").read_text()
     agent, env = ten.load(out), Sprouts()
     obs, info = env.reset(seed=1)
     action = agent.act(obs, info["action_mask"])
     assert action["say"].shape == (4,) and action["number"].shape == (4, 1)
-    assert not learned or np.abs(action["number"][:env.n, 0] - env.values).max() < 0.6
+    assert not learned or np.abs(action["number"][: env.n, 0] - env.values).max() < 0.6
     both = agent.act([obs, obs], np.stack([info["action_mask"]] * 2))
-    assert np.array_equal(both[0]["say"], action["say"]) and np.allclose(both[1]["number"], action["number"], atol=1e-5)
+    assert np.array_equal(both[0]["say"], action["say"]) and np.allclose(
+        both[1]["number"], action["number"], atol=1e-5
+    )
 
 
 def test_graphs_of_any_size_and_gates_without_choices_are_refused() -> None:
@@ -173,21 +252,46 @@ def test_graphs_of_any_size_and_gates_without_choices_are_refused() -> None:
     with pytest.raises(EnvironmentFault, match="BoundedGraph"):
         observation_layout(spaces.Graph(wide, None), "World")
     with pytest.raises(EnvironmentFault, match="2 graphs"):
-        observation_layout(spaces.Dict({"a": BoundedGraph(wide, wide, 3, 3), "b": BoundedGraph(wide, wide, 3, 3)}), "World")
+        observation_layout(
+            spaces.Dict({"a": BoundedGraph(wide, wide, 3, 3), "b": BoundedGraph(wide, wide, 3, 3)}),
+            "World",
+        )
     with pytest.raises(EnvironmentFault, match="no 3 components"):
-        policy_actions(spaces.Dict({"a": spaces.MultiDiscrete([2, 2]), "b": Gated(np.zeros((3, 1), np.float32), np.ones((3, 1), np.float32), 1)}), "World")
+        policy_actions(
+            spaces.Dict(
+                {
+                    "a": spaces.MultiDiscrete([2, 2]),
+                    "b": Gated(np.zeros((3, 1), np.float32), np.ones((3, 1), np.float32), 1),
+                }
+            ),
+            "World",
+        )
     layout = observation_layout(BoundedGraph(wide, wide, 2, 1), "World")
     with pytest.raises(EnvironmentFault, match="3 nodes"):
         layout.encode(spaces.GraphInstance(np.zeros((3, 2)), None, None))
     with pytest.raises(ConfigError, match=r"net\.attention"):
-        PPOAgent(PPO(net=PolicyNet(hidden=(10, 10))), layout, policy_actions(spaces.Discrete(2), "World"), 0)
+        PPOAgent(
+            PPO(net=PolicyNet(hidden=(10, 10))),
+            layout,
+            policy_actions(spaces.Discrete(2), "World"),
+            0,
+        )
 
 
 def test_nodes_choose_without_a_mask_as_if_all_of_those_there_may(tmp_path: Path) -> None:
     blocks = []
     for env in ("Sprouts-v0", "OpenSprouts-v0"):
-        settings = {"env": env, "num_envs": 3, "agent": {"name": "ppo", "horizon": 8, "minibatches": 2, "on_empty": "absent",
-                                                         "net": {"hidden": [16, 16], "activation": "relu"}}}
+        settings = {
+            "env": env,
+            "num_envs": 3,
+            "agent": {
+                "name": "ppo",
+                "horizon": 8,
+                "minibatches": 2,
+                "on_empty": "absent",
+                "net": {"hidden": [16, 16], "activation": "relu"},
+            },
+        }
         place = OnPolicy(Run.of(settings))
         while place.agent.updates < 4:
             place.round()
@@ -197,28 +301,65 @@ def test_nodes_choose_without_a_mask_as_if_all_of_those_there_may(tmp_path: Path
 
 def test_the_compiled_engine_refuses_graphs() -> None:
     with pytest.raises(ConfigError, match="every batch of graphs has another number of nodes"):
-        OnPolicy(Run.of({"env": "Sprouts-v0", "engine": "compiled", "agent": {"name": "ppo", "on_empty": "absent", "horizon": 8,
-                                                                              "net": {"hidden": [16, 16]}}}))
+        OnPolicy(
+            Run.of(
+                {
+                    "env": "Sprouts-v0",
+                    "engine": "compiled",
+                    "agent": {
+                        "name": "ppo",
+                        "on_empty": "absent",
+                        "horizon": 8,
+                        "net": {"hidden": [16, 16]},
+                    },
+                }
+            )
+        )
 
 
 def test_a_loaded_policy_draws_actions_when_asked(tmp_path: Path) -> None:
-    agent = PPOAgent(PPO(), observation_layout(spaces.Box(-1, 1, (3,)), "World"), policy_actions(spaces.Discrete(4), "World"), 0)
+    agent = PPOAgent(
+        PPO(),
+        observation_layout(spaces.Box(-1, 1, (3,)), "World"),
+        policy_actions(spaces.Discrete(4), "World"),
+        0,
+    )
     drawn = [agent.act(np.zeros(3, np.float32), sample=True) for _ in range(200)]
     assert set(drawn) == {0, 1, 2, 3}  # a first policy is nearly uniform
     assert len({agent.act(np.zeros(3, np.float32)) for _ in range(5)}) == 1
 
 
 def test_gates_are_the_places_of_the_options_they_hang_on() -> None:
-    actions = policy_actions(spaces.Dict({"a": spaces.Discrete(2), "b": spaces.MultiDiscrete([3, 3]), "c": spaces.Box(-1, 1, (1,)),
-                                          "d": Gated(np.zeros((2, 2), np.float32), np.ones((2, 2), np.float32), 1)}), "World")
+    actions = policy_actions(
+        spaces.Dict(
+            {
+                "a": spaces.Discrete(2),
+                "b": spaces.MultiDiscrete([3, 3]),
+                "c": spaces.Box(-1, 1, (1,)),
+                "d": Gated(np.zeros((2, 2), np.float32), np.ones((2, 2), np.float32), 1),
+            }
+        ),
+        "World",
+    )
     assert actions.gates == (-1, 3, 3, 6, 6)  # options: two of a, then three and three of b
     assert graph_outputs(actions, 2).options == ((2, False), (3, True))
     assert graph_outputs(actions, 2).numbers == ((1, False), (2, True))
 
 
 def place_of(env: str, **agent: object) -> OnPolicy:
-    settings = {"env": env, "num_envs": 6, "agent": {"name": "ppo", "horizon": 8, "minibatches": 2, "squash": True, "on_empty": "absent",
-                                                     "net": {"hidden": [16, 16], "activation": "relu"}, **agent}}
+    settings = {
+        "env": env,
+        "num_envs": 6,
+        "agent": {
+            "name": "ppo",
+            "horizon": 8,
+            "minibatches": 2,
+            "squash": True,
+            "on_empty": "absent",
+            "net": {"hidden": [16, 16], "activation": "relu"},
+            **agent,
+        },
+    }
     return OnPolicy(Run.of(settings))
 
 
@@ -242,11 +383,16 @@ def test_the_ratio_is_one_before_the_first_update(mode: str, entropy: float) -> 
         if agent.by_node:
             said, _ = agent.online.packed(batch["obs"])  # type: ignore[union-attr]
             graphs: Any = batch["obs"]
-            own = (agent.by_node.packed(batch[name], graphs, 100) for name in ("chosen", "mask", "real"))
+            own = (
+                agent.by_node.packed(batch[name], graphs, 100)
+                for name in ("chosen", "mask", "real")
+            )
             both = torch.stack(agent.by_node.evaluate(said, *own), 1)
             log_p, more = segment_sum(both, graphs.owner, graphs.batch).unbind(1)
             padded, plain = agent.evaluate(agent.online(batch["obs"])[0], batch)
-            assert torch.allclose(padded[:, 0], log_p, atol=2e-4) and torch.allclose(plain, more, atol=2e-4)
+            assert torch.allclose(padded[:, 0], log_p, atol=2e-4) and torch.allclose(
+                plain, more, atol=2e-4
+            )
         else:
             log_p = agent.evaluate(agent.online(batch["obs"])[0], batch)[0][:, 0]
         assert float(((log_p.detach() - batch["log_p"][:, 0]).exp() - 1).abs()[there].max()) < 1e-5
@@ -262,12 +408,23 @@ def test_the_divergence_is_what_samples_of_the_acting_policy_say(mode: str) -> N
     noise = torch.Generator().manual_seed(0)
     agent.online.flat.data += 0.1 * torch.randn(agent.online.flat.shape, generator=noise)
     said = agent.said(rows)
-    chosen, real, log_p, _ = agent.explore(many.numpy(), None if mask is None else mask.repeat(times, 0), 0)
+    chosen, real, log_p, _ = agent.explore(
+        many.numpy(), None if mask is None else mask.repeat(times, 0), 0
+    )
     agent.online.flat.data += 0.02 * torch.randn(agent.online.flat.shape, generator=noise)
-    compare = (lambda batch: agent.compare_nodes(agent.by_node, batch)) if agent.by_node else agent.compare
+    compare = (
+        (lambda batch: agent.compare_nodes(agent.by_node, batch))
+        if agent.by_node
+        else agent.compare
+    )
     with torch.no_grad():
-        batch = {"obs": agent.to_net(many), "said": said.repeat_interleave(times, 0), "chosen": torch.from_numpy(chosen),
-                 "real": torch.from_numpy(real), "log_p": torch.from_numpy(log_p)[:, None]}
+        batch = {
+            "obs": agent.to_net(many),
+            "said": said.repeat_interleave(times, 0),
+            "chosen": torch.from_numpy(chosen),
+            "real": torch.from_numpy(real),
+            "log_p": torch.from_numpy(log_p)[:, None],
+        }
         allowed = None if mask is None else torch.from_numpy(mask.repeat(times, 0))
         change, _, kl, _ = compare(batch | ({} if allowed is None else {"mask": allowed}))
         padded = agent.divergence(batch["said"], agent.online(batch["obs"])[0], allowed)
@@ -287,15 +444,20 @@ def test_the_reported_entropy_is_that_of_the_squashed_action() -> None:
         place.engine.finish()
         reported.append(float(place.agent.loss(place.engine.minibatch(0))[1][2]))
     low, high = torch.tensor(place.agent.actions.low), torch.tensor(place.agent.actions.high)
-    by_hand = squashed_entropy_reference(torch.zeros(5), torch.full((5,), math.log(0.5)), low, high).sum()
-    assert reported == pytest.approx([float(by_hand)] * 2, abs=0.05)  # the first policy is nearly the same everywhere
+    by_hand = squashed_entropy_reference(
+        torch.zeros(5), torch.full((5,), math.log(0.5)), low, high
+    ).sum()
+    # the first policy is nearly the same everywhere
+    assert reported == pytest.approx([float(by_hand)] * 2, abs=0.05)
     assert reported[0] == pytest.approx(reported[1], abs=1e-4)
 
 
 def test_numbers_count_only_where_their_option_was_taken() -> None:
     place = place_of("tenfold/Durotaxis-v0(mode=nodes)")
     place.round()
-    batch = {name: rows[:6] for name, rows in place.engine.rows.items()} | {"obs": place.agent.to_net(place.engine.rows["obs"][:6])}
+    batch = {name: rows[:6] for name, rows in place.engine.rows.items()} | {
+        "obs": place.agent.to_net(place.engine.rows["obs"][:6])
+    }
     agent = place.agent
     output, _ = agent.online(batch["obs"])
     before = agent.evaluate(output, batch)[0]
@@ -328,8 +490,21 @@ def test_each_component_has_a_value_and_their_advantages_add_up() -> None:
     assert (head.abs().amax(1) > 0).all()
 
 
-TINY = ["--num-envs", "4", "--agent.horizon", "16", "--agent.net.hidden", "16,16", "--agent.minibatches", "2", "--log-every", "64",
-        "--checkpoint-every", "128", "--quiet"]
+TINY = [
+    "--num-envs",
+    "4",
+    "--agent.horizon",
+    "16",
+    "--agent.net.hidden",
+    "16,16",
+    "--agent.minibatches",
+    "2",
+    "--log-every",
+    "64",
+    "--checkpoint-every",
+    "128",
+    "--quiet",
+]
 
 
 @pytest.mark.parametrize("preset", ["durotaxis-bend", "durotaxis-nodes"])
@@ -343,27 +518,76 @@ def test_a_colonys_run_resumed_is_one_that_never_stopped(preset: str, tmp_path: 
 
 
 @pytest.mark.usefixtures("pictures")
-def test_a_colony_is_evaluated_elsewhere_with_tables_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_colony_is_evaluated_elsewhere_with_tables_and_pictures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
-    assert main(["train", "durotaxis", *TINY, "--steps", "256", "--eval-every", "128", "--eval-episodes", "4", "--out", str(out)]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "durotaxis",
+                *TINY,
+                "--steps",
+                "256",
+                "--eval-every",
+                "128",
+                "--eval-episodes",
+                "4",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
     assert "success" in capsys.readouterr().out
-    elsewhere = ["--substrate", "exponential", "--size", "300x200", "--nodes", "12", "--deterministic"]
-    assert main(["eval", str(out), "--episodes", "3", "--checkpoint", "best", *elsewhere, "--json"]) == 0
+    elsewhere = [
+        "--substrate",
+        "exponential",
+        "--size",
+        "300x200",
+        "--nodes",
+        "12",
+        "--deterministic",
+    ]
+    assert (
+        main(["eval", str(out), "--episodes", "3", "--checkpoint", "best", *elsewhere, "--json"])
+        == 0
+    )
     found = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
-    assert "size=300x200" in found["env"] and "init_nodes=12" in found["env"] and "rounding=floor" in found["env"]
-    assert found["policy"] == "greedy" and set(found["yardsticks"]) == {"untrained", "random", "follower", "constant"}
+    assert (
+        "size=300x200" in found["env"]
+        and "init_nodes=12" in found["env"]
+        and "rounding=floor" in found["env"]
+    )
+    assert found["policy"] == "greedy" and set(found["yardsticks"]) == {
+        "untrained",
+        "random",
+        "follower",
+        "constant",
+    }
     assert found["yardsticks"]["follower"]["success_rate"] > 0.9
     folder = Path(found["folder"])
-    assert folder.parent == out / "eval" and (folder / "colony.gif").stat().st_size > 1000 and (folder / "paths.png").exists()
+    assert (
+        folder.parent == out / "eval"
+        and (folder / "colony.gif").stat().st_size > 1000
+        and (folder / "paths.png").exists()
+    )
     lines = (folder / "trajectories.csv").read_text().splitlines()
     assert len(lines) == 1 + 3 + sum(found["lengths"])  # a head, and each episode's first state
     each = json.loads((folder / "episodes.json").read_text())["each"]
     assert len(each) == 3 and 0 <= each[0]["delete_ratio"] <= 1 and 0.5 <= each[0]["gamma"] <= 15
     assert main(["report", str(out)]) == 0
     page = (out / "report.html").read_text()
-    assert "Components" in page and "Evaluation: exponential, 300x200, 12 nodes, deterministic, checkpoint of step " in page and (out / "components.png").exists()
+    assert (
+        "Components" in page
+        and "Evaluation: exponential, 300x200, 12 nodes, deterministic, checkpoint of step " in page
+        and (out / "components.png").exists()
+    )
     logged = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    parts = next(row for row in reversed(logged) if row["kind"] == "train" and "reward/distance" in row)
+    parts = next(
+        row for row in reversed(logged) if row["kind"] == "train" and "reward/distance" in row
+    )
     assert 0.5 <= parts["action/gamma"] <= 15 and parts["reward/survival"] <= 1
     assert all("success" in row for row in logged if row["kind"] == "episode")
 
@@ -377,5 +601,6 @@ def test_other_runs_have_no_substrate(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_presets_of_colonies_are_whole() -> None:
     from tenfold.config.run import presets
+
     for name in ("durotaxis", "durotaxis-bend", "durotaxis-nodes", "durotaxis-bend-nodes"):
         assert Run.of(read_yaml(presets()[name])).agent.squash  # type: ignore[union-attr]

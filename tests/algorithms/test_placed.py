@@ -1,4 +1,5 @@
-"""Agents of a world over several devices: whole agents, balanced by time, and the numbers of one place. Here both are the CPU."""
+"""Agents of a world over several devices: whole agents, balanced by time, and the numbers of one
+place. Here both are the CPU."""
 
 import json
 from pathlib import Path
@@ -18,43 +19,83 @@ from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.engines import choose
 
-AGENT = {"name": "dqn", "learning_starts": 40, "batch_size": 8, "every": 5, "capacity": 300, "n_step": 3, "clip_norm": 1.0,
-         "target": "hard(5)", "net": {"hidden": [16]}, "replay": "prioritized", "frames": 2, "explore": "noisy"}
+AGENT = {
+    "name": "dqn",
+    "learning_starts": 40,
+    "batch_size": 8,
+    "every": 5,
+    "capacity": 300,
+    "n_step": 3,
+    "clip_norm": 1.0,
+    "target": "hard(5)",
+    "net": {"hidden": [16]},
+    "replay": "prioritized",
+    "frames": 2,
+    "explore": "noisy",
+}
 
 
 def world(**more: object) -> Run:
-    return Run.of({"env": "tenfold/TreasureSmall-v0", "num_envs": 2, "steps": 400, "eval_every": 0, "log_every": 100, "stack": "apart",
-                   "checkpoint_every": 150, "agent": AGENT | more.pop("agent", {})} | more)  # type: ignore[operator]
+    return Run.of(
+        {
+            "env": "tenfold/TreasureSmall-v0",
+            "num_envs": 2,
+            "steps": 400,
+            "eval_every": 0,
+            "log_every": 100,
+            "stack": "apart",
+            "checkpoint_every": 150,
+            "agent": AGENT | more.pop("agent", {}),
+        }
+        | more
+    )  # type: ignore[operator]
 
 
 @pytest.fixture
 def two_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two devices, of which the second takes twice as long; the CPU alone would take longer still."""
+    """Two devices, of which the second takes twice as long; the CPU alone would take longer
+    still."""
     seconds = iter([9.0, 1e-3, 2e-3] * 10)
     monkeypatch.setattr(serial, "several_devices", lambda: ["cpu", "cpu:0"])
     monkeypatch.setattr(placed, "update_seconds", lambda *given: next(seconds))
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [
-    ([[1.0, 1.0]] * 5, [0, 1, 0, 1, 0]),
-    ([[1.0, 3.0]] * 5, [0, 0, 0, 1, 0]),  # the first would be done at 1, 2, 3 and then 4, the second at 3
-    ([[1.0, 9.0]] * 3, [0, 0, 0]),
-    ([[2.0, 2.0], [3.0, 3.0], [4.0, 4.0], [5.0, 5.0]], [0, 1, 1, 0]),  # 5 | 4, then 3 to the second, then 2 to the first: 7 and 7
-    ([[4.0, 1.0], [4.0, 8.0]], [1, 0]),
-    ([[1.0]] * 2, [0, 0])])
-def test_agents_go_the_longest_first_to_where_they_are_done_earliest(seconds: list[list[float]], expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([[1.0, 1.0]] * 5, [0, 1, 0, 1, 0]),
+        # the first would be done at 1, 2, 3 and then 4, the second at 3
+        ([[1.0, 3.0]] * 5, [0, 0, 0, 1, 0]),
+        ([[1.0, 9.0]] * 3, [0, 0, 0]),
+        # 5 | 4, then 3 to the second, then 2 to the first: 7 and 7
+        ([[2.0, 2.0], [3.0, 3.0], [4.0, 4.0], [5.0, 5.0]], [0, 1, 1, 0]),
+        ([[4.0, 1.0], [4.0, 8.0]], [1, 0]),
+        ([[1.0]] * 2, [0, 0]),
+    ],
+)
+def test_agents_go_the_longest_first_to_where_they_are_done_earliest(
+    seconds: list[list[float]], expected: list[int]
+) -> None:
     assert balance(seconds) == expected
 
 
 def test_an_update_is_measured_for_every_form_of_agent() -> None:
-    for agent in ({}, {"distribution": "implicit", "frames": 3}, {"replay": "uniform", "frames": 1, "n_step": 1}):
+    for agent in (
+        {},
+        {"distribution": "implicit", "frames": 3},
+        {"replay": "uniform", "frames": 1, "n_step": 1},
+    ):
         team = Serial(world(agent=agent)).agent
         assert isinstance(team, Team) and 0 < update_seconds(team, "cpu") < 1
 
 
 @pytest.mark.usefixtures("two_places")
-@pytest.mark.parametrize("more", [{}, {"actors": 2, "where": "serial"}], ids=["alone", "two actors"])
-def test_two_places_learn_what_one_does_bit_for_bit(more: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "more", [{}, {"actors": 2, "where": "serial"}], ids=["alone", "two actors"]
+)
+def test_two_places_learn_what_one_does_bit_for_bit(
+    more: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     two = Serial(world(**more))
     monkeypatch.setattr(serial, "several_devices", list)
     one = Serial(world(**more))
@@ -65,10 +106,14 @@ def test_two_places_learn_what_one_does_bit_for_bit(more: dict[str, object], mon
             place.round()
     assert one.agent.updates == two.agent.updates > 20
     assert isinstance(two.agent, Team)
-    assert torch.equal(two.agent.online.flat, one.agent.online.flat)  # home before anyone asks for the state: actors are sent it
+    # home before anyone asks for the state: actors are sent it
+    assert torch.equal(two.agent.online.flat, one.agent.online.flat)
     for name, value in one.agent.state().items():
         assert torch.equal(value, two.agent.state()[name]), name
-    assert np.array_equal(one.envs.obs, two.envs.obs) and one.engine.statistics() == two.engine.statistics()
+    assert (
+        np.array_equal(one.envs.obs, two.envs.obs)
+        and one.engine.statistics() == two.engine.statistics()
+    )
     assert np.array_equal(one.replay.state()["leaves"], two.replay.state()["leaves"])
 
 
@@ -80,19 +125,31 @@ def test_all_devices_have_work_before_any_is_waited_for(monkeypatch: pytest.Monk
     happened: list[str] = []
     for name in ("launch", "finish"):
         real = getattr(PlainEngine, name)
-        monkeypatch.setattr(PlainEngine, name, lambda self, *given, real=real, name=name: (
-            happened.append(f"{name} {self.agent.member}"), real(self, *given))[1])
+        monkeypatch.setattr(
+            PlainEngine,
+            name,
+            lambda self, *given, real=real, name=name: (
+                happened.append(f"{name} {self.agent.member}"),
+                real(self, *given),
+            )[1],
+        )
     place.engine.update(1, 60, place.clock)
     # agents 0 and 2 are the first on their devices
-    assert happened == [f"{name} {member}" for name in ("launch", "finish") for member in (0, 2, 1, 3, 4)]
+    assert happened == [
+        f"{name} {member}" for name in ("launch", "finish") for member in (0, 2, 1, 3, 4)
+    ]
 
 
 @pytest.mark.usefixtures("two_places")
 def test_a_run_over_devices_says_so_and_resumes_anywhere_as_if_never_stopped(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = world()
     ten.train(Run.of({**to_mapping(run), "steps": 200}), tmp_path / "parts")
-    words = "plain, 5 agents over 2 devices by measured time: cpu has 4 at 1 ms an update, cpu:0 has 1 at 2 ms an update; on cpu, cpu:0;"
+    words = (
+        "plain, 5 agents over 2 devices by measured time: cpu has 4 at 1 ms an update, cpu:0 has "
+        "1 at 2 ms an update; on cpu, cpu:0;"
+    )
     assert words in capsys.readouterr().err.replace("\n", " ")
     ten.resume(tmp_path / "parts", steps=300, quiet=True)
     monkeypatch.setattr(serial, "several_devices", list)
@@ -104,13 +161,19 @@ def test_a_run_over_devices_says_so_and_resumes_anywhere_as_if_never_stopped(
     assert [session["device"] for session in sessions] == ["cpu, cpu:0", "cpu, cpu:0", "cpu"]
 
 
-def test_nothing_is_placed_where_the_cpu_is_done_first_or_something_else_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_placed_where_the_cpu_is_done_first_or_something_else_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seconds = {"cpu": 1e-3, "a": 4e-3, "b": 4e-3}
     monkeypatch.setattr(serial, "several_devices", lambda: ["a", "b"])
     monkeypatch.setattr(placed, "update_seconds", lambda team, device, kind=None: seconds[device])
     small = Serial(world())
     assert type(small.engine) is Apart
-    assert small.engine_choice.endswith("as asked; here an update of all takes 5 ms, over 2 devices 12 ms")
-    monkeypatch.setattr(choose, "place_agents", lambda *given, **more: pytest.fail("agents were placed"))
+    assert small.engine_choice.endswith(
+        "as asked; here an update of all takes 5 ms, over 2 devices 12 ms"
+    )
+    monkeypatch.setattr(
+        choose, "place_agents", lambda *given, **more: pytest.fail("agents were placed")
+    )
     for more in ({"device": "cpu"}, {"stack": "together"}, {"share": True}):
         Serial(world(**more))

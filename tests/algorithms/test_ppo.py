@@ -1,4 +1,5 @@
-"""Policy engines: fused equals plain update by update, whole runs too, and the invariants of what is stored."""
+"""Policy engines: fused equals plain update by update, whole runs too, and the invariants of what
+is stored."""
 
 from dataclasses import replace
 from functools import partial
@@ -23,9 +24,26 @@ from tenfold.ops.policy import draw_action, log_probability
 SMALL = {"horizon": 16, "epochs": 2, "minibatches": 3, "net": {"hidden": [8, 7]}}
 
 
-def place(env: str = "tenfold/CartPole-v1", engine: str = "fused", verify: int = 0, num_envs: int = 3, **agent: object) -> OnPolicy:
-    return OnPolicy(Run.of({"env": env, "num_envs": num_envs, "engine": engine, "verify": verify, "seed": 5, "steps": 10_000,
-                            "agent": {"name": "ppo", **SMALL, **agent}}))
+def place(
+    env: str = "tenfold/CartPole-v1",
+    engine: str = "fused",
+    verify: int = 0,
+    num_envs: int = 3,
+    **agent: object,
+) -> OnPolicy:
+    return OnPolicy(
+        Run.of(
+            {
+                "env": env,
+                "num_envs": num_envs,
+                "engine": engine,
+                "verify": verify,
+                "seed": 5,
+                "steps": 10_000,
+                "agent": {"name": "ppo", **SMALL, **agent},
+            }
+        )
+    )
 
 
 def filled(p: OnPolicy) -> OnPolicy:
@@ -36,7 +54,15 @@ def filled(p: OnPolicy) -> OnPolicy:
     return p
 
 
-@pytest.mark.parametrize("env", ["tenfold/CartPole-v1", "tenfold/Pendulum-v1", "tenfold/Assign-v0", "tenfold/JobShop-v0(instance=ft06)"])
+@pytest.mark.parametrize(
+    "env",
+    [
+        "tenfold/CartPole-v1",
+        "tenfold/Pendulum-v1",
+        "tenfold/Assign-v0",
+        "tenfold/JobShop-v0(instance=ft06)",
+    ],
+)
 def test_the_ratio_is_1_before_the_first_update(env: str) -> None:
     """The mask and the log-probability stored are those the action was drawn under."""
     for engine in ("plain", "fused"):
@@ -52,12 +78,22 @@ def test_the_ratio_is_1_before_the_first_update(env: str) -> None:
             assert torch.allclose(value, batch["value"], atol=1e-5)
 
 
-@pytest.mark.parametrize(("env", "agent"), [
-    ("tenfold/CartPole-v1", {}), ("tenfold/CartPole-v1", {"value_clip": 0.05, "entropy": 0.02, "normalize_obs": True}),
-    ("tenfold/Pendulum-v1", {"entropy": 0.01}), ("tenfold/Assign-v0", {"entropy": 0.01}),
-    ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent", "net": {"hidden": [16], "activation": "relu"}})])
+@pytest.mark.parametrize(
+    ("env", "agent"),
+    [
+        ("tenfold/CartPole-v1", {}),
+        ("tenfold/CartPole-v1", {"value_clip": 0.05, "entropy": 0.02, "normalize_obs": True}),
+        ("tenfold/Pendulum-v1", {"entropy": 0.01}),
+        ("tenfold/Assign-v0", {"entropy": 0.01}),
+        (
+            "tenfold/JobShop-v0(instance=ft06)",
+            {"on_empty": "absent", "net": {"hidden": [16], "activation": "relu"}},
+        ),
+    ],
+)
 def test_lockstep_over_many_updates(env: str, agent: dict, tmp_path: Path) -> None:
-    """Every update of a run repeated by the plain engine from the same state; a violation raises."""
+    """Every update of a run repeated by the plain engine from the same state; a violation
+    raises."""
     p = place(env, verify=1, **agent)
     assert p.lockstep
     p.lockstep.folder = tmp_path
@@ -96,13 +132,25 @@ def test_long_rounds_and_single_ones_are_the_same_run(env: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["plain", "fused"])
-@pytest.mark.parametrize(("env", "agent"), [("tenfold/CartPole-v1", {"normalize_obs": True}), ("CartPole-v1", {}), ("tenfold/Assign-v0", {})])
+@pytest.mark.parametrize(
+    ("env", "agent"),
+    [
+        ("tenfold/CartPole-v1", {"normalize_obs": True}),
+        ("CartPole-v1", {}),
+        ("tenfold/Assign-v0", {}),
+    ],
+)
 def test_resume_is_as_if_never_stopped(env: str, agent: dict, engine: str) -> None:
     p = place(env, engine, **agent)
     while p.step < 70:  # in the middle of a rollout
         p.round(70)
-    state = {part: {k: torch.as_tensor(v).clone() if part in ("agent", "engine") else np.array(v) for k, v in values.items()}
-             for part, values in p.state().items()}
+    state = {
+        part: {
+            k: torch.as_tensor(v).clone() if part in ("agent", "engine") else np.array(v)
+            for k, v in values.items()
+        }
+        for part, values in p.state().items()
+    }
     again = place(env, engine, **agent)
     assert again.load_state(state)
     while p.step < 400:
@@ -118,13 +166,16 @@ def test_at_a_time_limit_the_value_is_that_of_the_final_observation() -> None:
     while not p.envs.truncated.any():
         p.round()
     t = int(p.rollout.count[0]) - 1
-    assert p.rollout.boundary[t].tolist() == [1, 1] and p.rollout.discount[t].tolist() == pytest.approx([0.99, 0.99])
+    assert p.rollout.boundary[t].tolist() == [1, 1] and p.rollout.discount[
+        t
+    ].tolist() == pytest.approx([0.99, 0.99])
     assert np.allclose(p.rollout.next_value[t], p.agent.values(p.envs.final_obs))
     assert not np.allclose(p.rollout.next_value[t], p.agent.values(p.envs.obs))
 
 
 def test_masked_actions_are_never_taken_and_absent_heads_do_not_learn() -> None:
-    p = filled(place("tenfold/JobShop-v0(instance=ft06)", on_empty="absent"))  # the environment refuses a masked action itself
+    # the environment refuses a masked action itself
+    p = filled(place("tenfold/JobShop-v0(instance=ft06)", on_empty="absent"))
     r = p.rollout
     heads = r.mask.reshape(*r.mask.shape[:2], 6, 7)
     allowed = np.take_along_axis(heads, r.chosen[..., None], -1)[..., 0]
@@ -144,11 +195,21 @@ def test_counterfactual_baselines_give_each_component_its_own_advantage() -> Non
     assert not torch.equal(before, p.agent.online.flat) and p.agent.block[GRAD].isfinite().all()
 
 
-@pytest.mark.parametrize(("env", "agent", "words"), [
-    ("tenfold/CartPole-v1", {"squash": True}, "is for continuous actions"),
-    ("tenfold/Pendulum-v1", {"baseline": "counterfactual"}, "compares discrete alternatives"),
-    ("tenfold/Catch-v0", {"normalize_obs": True, "net": {"encoder": "small"}}, "is for vector observations")])
-def test_settings_that_do_not_fit_the_environment_are_refused(env: str, agent: dict, words: str) -> None:
+@pytest.mark.parametrize(
+    ("env", "agent", "words"),
+    [
+        ("tenfold/CartPole-v1", {"squash": True}, "is for continuous actions"),
+        ("tenfold/Pendulum-v1", {"baseline": "counterfactual"}, "compares discrete alternatives"),
+        (
+            "tenfold/Catch-v0",
+            {"normalize_obs": True, "net": {"encoder": "small"}},
+            "is for vector observations",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_the_environment_are_refused(
+    env: str, agent: dict, words: str
+) -> None:
     with pytest.raises(ConfigError, match=words):
         place(env, "auto", **agent)
 
@@ -158,8 +219,13 @@ def test_minibatches_must_fit() -> None:
         place(minibatches=100)
 
 
-MIXED = gym.spaces.Dict({"turn": gym.spaces.Discrete(3, start=-1), "push": gym.spaces.Box(-2.0, 2.0, (2,), np.float32),
-                         "flags": gym.spaces.Tuple((gym.spaces.MultiBinary(2), gym.spaces.MultiDiscrete([2, 4])))})
+MIXED = gym.spaces.Dict(
+    {
+        "turn": gym.spaces.Discrete(3, start=-1),
+        "push": gym.spaces.Box(-2.0, 2.0, (2,), np.float32),
+        "flags": gym.spaces.Tuple((gym.spaces.MultiBinary(2), gym.spaces.MultiDiscrete([2, 4]))),
+    }
+)
 
 
 class Mixed(gym.Env):
@@ -167,8 +233,12 @@ class Mixed(gym.Env):
 
     def __init__(self) -> None:
         self.action_space = MIXED
-        self.observation_space = gym.spaces.Dict({"near": gym.spaces.Box(-1, 1, (3,), np.float32),
-                                                  "action_mask": gym.spaces.MultiBinary(13)})
+        self.observation_space = gym.spaces.Dict(
+            {
+                "near": gym.spaces.Box(-1, 1, (3,), np.float32),
+                "action_mask": gym.spaces.MultiBinary(13),
+            }
+        )
 
     def look(self) -> dict:
         # Dict sorts its keys: flags (2 + 2 + 2 + 4 options), then turn (3)
@@ -181,10 +251,22 @@ class Mixed(gym.Env):
         return self.look(), {}
 
     def step(self, action: dict) -> tuple:
-        assert MIXED.contains({**action, "turn": int(action["turn"]), "flags": (action["flags"][0].astype(np.int8), action["flags"][1])})
+        assert MIXED.contains(
+            {
+                **action,
+                "turn": int(action["turn"]),
+                "flags": (action["flags"][0].astype(np.int8), action["flags"][1]),
+            }
+        )
         assert action["turn"] != -1 and action["flags"][1][1] != 0  # masked
         self.count += 1
-        return self.look(), float(action["turn"]) + float(action["push"][0]), False, self.count >= 9, {}
+        return (
+            self.look(),
+            float(action["turn"]) + float(action["push"][0]),
+            False,
+            self.count >= 9,
+            {},
+        )
 
 
 gym.register("Mixed-v0", Mixed)
@@ -195,10 +277,16 @@ def test_every_kind_of_action_at_once_trains_plays_and_resumes(engine: str) -> N
     p = place("Mixed-v0", engine)
     while p.agent.updates < 12:
         p.round()
-    assert p.envs.layout.size == 3 and p.agent.actions.sizes == (2, 2, 2, 4, 3) and len(p.agent.actions.low) == 2
+    assert (
+        p.envs.layout.size == 3
+        and p.agent.actions.sizes == (2, 2, 2, 4, 3)
+        and len(p.agent.actions.low) == 2
+    )
     again = place("Mixed-v0", engine)
     assert again.envs.restore(p.envs.state()) and np.array_equal(again.envs.obs, p.envs.obs)
-    act = p.agent.act({"near": np.zeros(3, np.float32)}, mask=np.array([1] * 6 + [0] * 3 + [1] + [0, 0, 1], bool))
+    act = p.agent.act(
+        {"near": np.zeros(3, np.float32)}, mask=np.array([1] * 6 + [0] * 3 + [1] + [0, 0, 1], bool)
+    )
     assert act["turn"] == 1 and act["flags"][1][1] == 3 and set(act) == {"turn", "push", "flags"}
 
 
@@ -216,8 +304,11 @@ def test_a_mask_of_the_wrong_size_or_kind_is_refused_with_its_name(engine: str) 
         def look(self) -> dict:
             return super().look() | {"action_mask": self.bad}
 
-    for bad, words in ((np.ones(5), "action mask of 5 numbers, and its actions have 13"), (np.full(13, 0.5), "with 0.5 at place 0"),
-                       (np.array([1] * 10 + [0] * 3), "component 4 of the action has no allowed option")):
+    for bad, words in (
+        (np.ones(5), "action mask of 5 numbers, and its actions have 13"),
+        (np.full(13, 0.5), "with 0.5 at place 0"),
+        (np.array([1] * 10 + [0] * 3), "component 4 of the action has no allowed option"),
+    ):
         Wrong.bad = bad  # type: ignore[attr-defined]
         gym.register("Wrong-v0", Wrong)
         with pytest.raises(UserError, match=words):
@@ -228,7 +319,12 @@ def test_a_mask_of_the_wrong_size_or_kind_is_refused_with_its_name(engine: str) 
 def test_act_takes_single_observations_batches_and_tensors() -> None:
     env = gym.make("tenfold/Pendulum-v1")
     run = Run.of({"agent": {"name": "ppo", **SMALL}})
-    agent = PPOAgent(run.agent, observation_layout(env.observation_space, "x"), policy_actions(env.action_space, "x"), 0)  # type: ignore[arg-type]
+    agent = PPOAgent(
+        run.agent,
+        observation_layout(env.observation_space, "x"),
+        policy_actions(env.action_space, "x"),
+        0,
+    )  # type: ignore[arg-type]
     rows = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     many = agent.act(rows)
     assert many.shape == (4, 1) and np.allclose(agent.act(rows[1]), many[1], atol=1e-6)
@@ -239,15 +335,24 @@ def test_act_takes_single_observations_batches_and_tensors() -> None:
 
 def test_an_unfit_wish_for_fused_is_refused() -> None:
     p = place()
-    with pytest.raises(ConfigError, match="engine = fused does not fit: the network has convolutions"):
+    with pytest.raises(
+        ConfigError, match="engine = fused does not fit: the network has convolutions"
+    ):
         OnPolicy(replace(p.run, env="tenfold/Catch-v0", engine="fused"))
     with pytest.raises(ConfigError, match="verify = 3 has nothing to compare"):
         OnPolicy(replace(p.run, engine="plain", verify=3))
 
 
-@pytest.mark.parametrize(("spoil", "words"), [
-    ({"near": np.array([0, np.nan, 0], np.float32)}, "environment 0, episode 0, step 0: The observation's key near holds nan"),
-    ({"near": None}, "environment 0, episode 0, step 0: The observation's key near is missing")])
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (
+            {"near": np.array([0, np.nan, 0], np.float32)},
+            "environment 0, episode 0, step 0: The observation's key near holds nan",
+        ),
+        ({"near": None}, "environment 0, episode 0, step 0: The observation's key near is missing"),
+    ],
+)
 def test_an_observation_that_is_not_whole_is_refused_with_its_key(spoil: dict, words: str) -> None:
     class Spoilt(Mixed):
         def look(self) -> dict:
@@ -263,7 +368,10 @@ def test_an_observation_that_is_not_whole_is_refused_with_its_key(spoil: dict, w
 
 def test_a_mask_that_comes_only_sometimes_is_refused() -> None:
     class Sometimes(gym.Env):
-        observation_space, action_space = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(3)
+        observation_space, action_space = (
+            gym.spaces.Box(-1, 1, (2,), np.float32),
+            gym.spaces.Discrete(3),
+        )
 
         def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
             return np.zeros(2, np.float32), {"action_mask": np.array([1, 0, 1])}
@@ -278,35 +386,78 @@ def test_a_mask_that_comes_only_sometimes_is_refused() -> None:
 
 def test_an_environment_owns_the_action_it_is_given() -> None:
     p = filled(place("tenfold/Assign-v0", "plain"))
-    assert not np.shares_memory(p.agent.for_env(p.rollout.chosen[0], p.rollout.real[0]), p.rollout.chosen)
+    assert not np.shares_memory(
+        p.agent.for_env(p.rollout.chosen[0], p.rollout.real[0]), p.rollout.chosen
+    )
 
 
 def test_rows_that_are_no_transition_alone_teach_nothing() -> None:
-    """NEXT_STEP vector classes insert rows whose action is ignored; a minibatch of only these leaves the parameters whole."""
+    """NEXT_STEP vector classes insert rows whose action is ignored; a minibatch of only these
+    leaves the parameters whole."""
     for engine in ("plain", "fused"):
-        p = OnPolicy(Run.of({"env": "CartPole-v1", "vectorize": "native", "num_envs": 1, "engine": engine,
-                             "agent": {"name": "ppo", "horizon": 40, "epochs": 1, "minibatches": 40, "net": {"hidden": [8]}}}))
+        p = OnPolicy(
+            Run.of(
+                {
+                    "env": "CartPole-v1",
+                    "vectorize": "native",
+                    "num_envs": 1,
+                    "engine": engine,
+                    "agent": {
+                        "name": "ppo",
+                        "horizon": 40,
+                        "epochs": 1,
+                        "minibatches": 40,
+                        "net": {"hidden": [8]},
+                    },
+                }
+            )
+        )
         while p.agent.updates < 80:
             p.round()
         assert p.agent.block.isfinite().all()
 
 
 def test_narrow_gaussians_keep_the_ratio_at_1() -> None:
-    """The log-probability is that of the number stored, which was rounded: with a deviation of e⁻⁸ around 3 that is not the draw's."""
+    """The log-probability is that of the number stored, which was rounded: with a deviation of e⁻⁸
+    around 3 that is not the draw's."""
     output, log_std = np.full((1, 64), 3, np.float32), np.full(1, -8, np.float32)
-    chosen, real, log_p = np.zeros((64, 0), np.int64), np.zeros((64, 1), np.float32), np.zeros(64, np.float32)
+    chosen, real, log_p = (
+        np.zeros((64, 0), np.int64),
+        np.zeros((64, 1), np.float32),
+        np.zeros(64, np.float32),
+    )
     none, mask = np.zeros(0, np.int64), np.zeros((64, 0), np.bool_)
-    draw_action(output, log_std, none, mask, key(1, Purpose.ACTION), key(1, Purpose.NOISE_ACT), 0, np.zeros_like(output), chosen, real, log_p)
-    expected = log_probability(torch.from_numpy(output), torch.from_numpy(log_std), none, chosen, real, mask)
+    draw_action(
+        output,
+        log_std,
+        none,
+        mask,
+        key(1, Purpose.ACTION),
+        key(1, Purpose.NOISE_ACT),
+        0,
+        np.zeros_like(output),
+        chosen,
+        real,
+        log_p,
+    )
+    expected = log_probability(
+        torch.from_numpy(output), torch.from_numpy(log_std), none, chosen, real, mask
+    )
     assert np.allclose(log_p, expected.numpy(), atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])  # the graph alone, and with C++
+# the graph alone, and with C++
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_the_compiled_engine_learns_the_same(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     from tenfold.algorithms.ppo.compiled import CompiledPPO
     from tenfold.algorithms.ppo.fused import phase_of
+
     options = {"horizon": 8, "epochs": 2, "minibatches": 2, "entropy": 0.01, "net": {"hidden": [6]}}
-    for plain, compiled in zip(phase_of(PlainPPO, "tenfold/Assign-v0", options, 1), phase_of(CompiledPPO, "tenfold/Assign-v0", options, 1), strict=True):
+    for plain, compiled in zip(
+        phase_of(PlainPPO, "tenfold/Assign-v0", options, 1),
+        phase_of(CompiledPPO, "tenfold/Assign-v0", options, 1),
+        strict=True,
+    ):
         assert np.allclose(plain, compiled, atol=1e-5)

@@ -1,4 +1,5 @@
-"""The agents of a world: each learns from its own rows, together or one after another; runs of them are saved, resumed and judged."""
+"""The agents of a world: each learns from its own rows, together or one after another; runs of them
+are saved, resumed and judged."""
 
 import json
 from pathlib import Path
@@ -22,15 +23,38 @@ from tenfold.core.random import Purpose
 from tenfold.core.timing import Clock
 from tenfold.memory.replay import FINAL, TRUNCATED
 
-IMPLICIT = {"distribution": "implicit(samples=3, target_samples=3, cosines=8, acting=4)", "explore": "noisy", "frames": 2}
-SMALL = {"name": "dqn", "learning_starts": 40, "batch_size": 8, "every": 10, "capacity": 300, "n_step": 3, "clip_norm": 1.0,
-         "target": "hard(5)", "net": {"hidden": [16]}}
+IMPLICIT = {
+    "distribution": "implicit(samples=3, target_samples=3, cosines=8, acting=4)",
+    "explore": "noisy",
+    "frames": 2,
+}
+SMALL = {
+    "name": "dqn",
+    "learning_starts": 40,
+    "batch_size": 8,
+    "every": 10,
+    "capacity": 300,
+    "n_step": 3,
+    "clip_norm": 1.0,
+    "target": "hard(5)",
+    "net": {"hidden": [16]},
+}
 
 
 def world(env: str = "tenfold/TreasureSmall-v0", num_envs: int = 2, **more: object) -> Run:
     agent = more.pop("agent", {})
-    return Run.of({"env": env, "num_envs": num_envs, "steps": 400, "eval_every": 0, "log_every": 100, "checkpoint_every": 150,
-                   "agent": SMALL | agent} | more)
+    return Run.of(
+        {
+            "env": env,
+            "num_envs": num_envs,
+            "steps": 400,
+            "eval_every": 0,
+            "log_every": 100,
+            "checkpoint_every": 150,
+            "agent": SMALL | agent,
+        }
+        | more
+    )
 
 
 def played(run: Run, steps: int) -> Serial:
@@ -55,36 +79,50 @@ def test_every_agent_has_its_own_network_rows_and_draws() -> None:
     assert len({tuple(row) for row in flat.tolist()}) == 5
     for m, own in enumerate(replay.each):
         lanes = slice(2 * m, 2 * m + 2)
-        assert np.array_equal(own.obs[own.head % own.lane_rows + np.arange(2) * own.lane_rows], place.envs.obs[lanes])
+        assert np.array_equal(
+            own.obs[own.head % own.lane_rows + np.arange(2) * own.lane_rows], place.envs.obs[lanes]
+        )
         assert np.array_equal(replay.batch.obs[m], own.batch.obs)
     assert not np.array_equal(replay.batch.row[0], replay.batch.row[1])
 
 
 def test_rewards_of_n_steps_are_summed_and_the_end_of_an_epoch_is_a_truncation() -> None:
-    """Epochs last 50 turns: every 51 rows of a lane hold one, the last step truncated, then its final observation."""
+    """Epochs last 50 turns: every 51 rows of a lane hold one, the last step truncated, then its
+    final observation."""
     place = played(world(num_envs=1), 120)
     assert isinstance(place.replay, TeamReplay)
     for own in place.replay.each:
-        assert own.kind[49] == TRUNCATED and own.kind[50] == FINAL and own.kind[100] == TRUNCATED and own.kind[101] == FINAL
+        assert (
+            own.kind[49] == TRUNCATED
+            and own.kind[50] == FINAL
+            and own.kind[100] == TRUNCATED
+            and own.kind[101] == FINAL
+        )
         found = False
         for _ in range(20):
             b = own.sample()
             for item, row in enumerate(b.row):
                 last = min(row + 2, next(end for end in (49, 100, 999) if row <= end))
-                rewards = own.reward[row:last + 1]
-                assert b.reward[item] == pytest.approx(sum(0.99**j * float(r) for j, r in enumerate(rewards)), abs=1e-5)
-                assert b.discount[item] == pytest.approx(0.99 ** len(rewards))  # never 0: a time limit is no end of the world
+                rewards = own.reward[row : last + 1]
+                assert b.reward[item] == pytest.approx(
+                    sum(0.99**j * float(r) for j, r in enumerate(rewards)), abs=1e-5
+                )
+                # never 0: a time limit is no end of the world
+                assert b.discount[item] == pytest.approx(0.99 ** len(rewards))
                 found = found or len(rewards) < 3
         assert found
 
 
 def test_an_update_clips_every_agents_gradient_and_leaves_its_loss_unscaled() -> None:
-    place = played(world(agent={"clip_norm": 0.01, "learning_starts": 10**6} | IMPLICIT, stack="together"), 200)
+    place = played(
+        world(agent={"clip_norm": 0.01, "learning_starts": 10**6} | IMPLICIT, stack="together"), 200
+    )
     team, engine = place.agent, place.engine
     assert isinstance(team, Team) and type(engine) is PlainEngine
     engine.update(1, 200, Clock())
     assert team.block[:, GRAD].norm(dim=-1).tolist() == pytest.approx([0.01] * 5, rel=1e-3)
-    # the statistics hold the mean over agents of the mean over items, each computed here by the agent alone on its own batch
+    # the statistics hold the mean over agents of the mean over items, each computed here by the
+    # agent alone on its own batch
     losses = []
     for m, agent in enumerate(team.agents):
         agent.block.copy_(played(place.run, 1).agent.block[m])  # as it was before the update
@@ -108,13 +146,25 @@ def test_the_target_is_renewed_once_every_so_many_updates(stack: str) -> None:
 
 def test_the_engine_is_chosen_by_what_fits_and_said_aloud() -> None:
     fused = Serial(world())
-    assert isinstance(fused.engine, Apart) and fused.engine_choice == "fused, 5 agents one after another: a compiled call each"
+    assert (
+        isinstance(fused.engine, Apart)
+        and fused.engine_choice == "fused, 5 agents one after another: a compiled call each"
+    )
     implicit = Serial(world(agent=IMPLICIT))
-    assert type(implicit.engine) is PlainEngine and "5 agents in one call, faster than one after another" in implicit.engine_choice
-    wide = Serial(world(agent=IMPLICIT | {"net": {"hidden": [512, 512]}, "batch_size": 64}))  # 64 * 3 * 512 * 512 > 30M
-    assert isinstance(wide.engine, Apart) and "faster than together when layers are large" in wide.engine_choice
+    assert (
+        type(implicit.engine) is PlainEngine
+        and "5 agents in one call, faster than one after another" in implicit.engine_choice
+    )
+    # 64 * 3 * 512 * 512 > 30M
+    wide = Serial(world(agent=IMPLICIT | {"net": {"hidden": [512, 512]}, "batch_size": 64}))
+    assert (
+        isinstance(wide.engine, Apart)
+        and "faster than together when layers are large" in wide.engine_choice
+    )
     for bad in ({"engine": "compiled"}, {"verify": 5}):
-        with pytest.raises(ConfigError, match=f"{next(iter(bad))} = .* is for a single agent, and .* has 5"):
+        with pytest.raises(
+            ConfigError, match=f"{next(iter(bad))} = .* is for a single agent, and .* has 5"
+        ):
             Serial(world(**bad))
 
 
@@ -126,7 +176,9 @@ def test_fused_agents_do_what_plain_ones_do() -> None:
     assert np.array_equal(fused.envs.obs, plain.envs.obs)
 
 
-@pytest.mark.parametrize("agent", [{}, IMPLICIT, {"replay": "prioritized"}], ids=["fused", "implicit", "prioritised"])
+@pytest.mark.parametrize(
+    "agent", [{}, IMPLICIT, {"replay": "prioritized"}], ids=["fused", "implicit", "prioritised"]
+)
 def test_a_run_of_a_team_resumes_as_if_never_stopped(agent: dict, tmp_path: Path) -> None:
     run = world(agent=agent)
     ten.train(run, tmp_path / "whole", quiet=True)
@@ -134,10 +186,13 @@ def test_a_run_of_a_team_resumes_as_if_never_stopped(agent: dict, tmp_path: Path
     ten.resume(tmp_path / "parts", steps=400, quiet=True)
     whole, parts = (ten.load(tmp_path / name) for name in ("whole", "parts"))
     assert torch.equal(whole.online.flat, parts.online.flat)
-    assert (tmp_path / "whole" / "metrics.jsonl").read_text().count('"each"') == 8  # 400 steps are 8 epochs of 50 turns
+    # 400 steps are 8 epochs of 50 turns
+    assert (tmp_path / "whole" / "metrics.jsonl").read_text().count('"each"') == 8
 
 
-def test_a_team_is_loaded_acts_and_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_team_is_loaded_acts_and_is_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ten.train(world(), tmp_path / "run", quiet=True)
     team = ten.load(tmp_path / "run")
     assert isinstance(team, Team)
@@ -146,7 +201,20 @@ def test_a_team_is_loaded_acts_and_is_judged(tmp_path: Path, capsys: pytest.Capt
     assert team.act(np.stack([obs, obs], 1)).shape == (5, 2)
     with pytest.raises(UserError, match="observations of 4 agents were given, and this team has 5"):
         team.act(obs[:4])
-    assert main(["eval", str(tmp_path / "run"), "--episodes", "5", "--json", "--video", str(tmp_path / "film.gif")]) == 0
+    assert (
+        main(
+            [
+                "eval",
+                str(tmp_path / "run"),
+                "--episodes",
+                "5",
+                "--json",
+                "--video",
+                str(tmp_path / "film.gif"),
+            ]
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert len(found["returns"]) == 5 and len(found["agents"]) == 5 and found["lengths"] == [50] * 5
     assert found["mean_return"] == pytest.approx(np.mean(found["agents"]))
@@ -157,16 +225,28 @@ def test_a_team_is_loaded_acts_and_is_judged(tmp_path: Path, capsys: pytest.Capt
 def test_agents_may_share_one_network() -> None:
     place = played(world(share=True, agent={"capacity": 2000}), 200)
     assert not isinstance(place.agent, Team) and place.agent.updates == 16
-    assert place.replay.rows == 5 * 200  # the rows of all are its own; 200 steps end four epochs in two worlds
-    policy = OnPolicy(Run.of({"env": "tenfold/TreasureSmall-v0", "num_envs": 2, "agent": {
-        "name": "ppo", "horizon": 16, "net": {"hidden": [16]}}}))
+    # the rows of all are its own; 200 steps end four epochs in two worlds
+    assert place.replay.rows == 5 * 200
+    policy = OnPolicy(
+        Run.of(
+            {
+                "env": "tenfold/TreasureSmall-v0",
+                "num_envs": 2,
+                "agent": {"name": "ppo", "horizon": 16, "net": {"hidden": [16]}},
+            }
+        )
+    )
     while policy.agent.updates == 0:
         policy.round()
     assert policy.step == 32 and policy.rollout.obs.shape[:2] == (16, 10)
 
 
 def test_any_pettingzoo_world_with_equal_spaces_trains(tmp_path: Path) -> None:
-    result = ten.train(world("pettingzoo/mpe2.simple_spread_v3(N=3)", agent={"learning_starts": 20}), tmp_path / "run", quiet=True)
+    result = ten.train(
+        world("pettingzoo/mpe2.simple_spread_v3(N=3)", agent={"learning_starts": 20}),
+        tmp_path / "run",
+        quiet=True,
+    )
     team = ten.load(result.path)
     assert isinstance(team, Team) and team.members == 3 and result.step == 400
     assert ten.evaluate(result, episodes=4).mean_return < 0

@@ -81,4 +81,9 @@ def test_numpy_numba_and_torch_draw_the_same() -> None:
     expected = uniform(stream, 1000 + np.arange(64))
     assert np.array_equal(expected, fill_uniform(stream, 1000, np.empty(64)))
     assert np.array_equal(expected, uniform_torch(stream, torch.arange(1000, 1064)).numpy())
-    assert np.allclose(fill_normal(stream, 7, np.empty(64)), normal_torch(stream, 7, 64).numpy(), rtol=1e-12, atol=1e-14)
+    assert np.allclose(
+        fill_normal(stream, 7, np.empty(64)),
+        normal_torch(stream, 7, 64).numpy(),
+        rtol=1e-12,
+        atol=1e-14,
+    )

@@ -11,15 +11,24 @@ B = gym.spaces
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
-def test_vectors_keep_their_numbers_and_all_floats_become_the_networks_precision(dtype: type[np.floating]) -> None:
+def test_vectors_keep_their_numbers_and_all_floats_become_the_networks_precision(
+    dtype: type[np.floating],
+) -> None:
     layout = observation_layout(B.Box(-1, 1, (3,), dtype), "x")
     assert layout.dtype == np.float32 and layout.encoder == "mlp" and layout.direct
     assert layout.encode(np.array([0.1, 0.2, 0.3])).tolist() == np.float32([0.1, 0.2, 0.3]).tolist()
 
 
-@pytest.mark.parametrize(("shape", "net_shape", "encoder"), [
-    ((10, 10), (1, 10, 10), "small"), ((84, 84, 3), (3, 84, 84), "nature"), ((4, 84, 84), (4, 84, 84), "nature"),
-    ((96, 96, 1), (1, 96, 96), "nature"), ((3, 12, 12), (3, 12, 12), "small")])
+@pytest.mark.parametrize(
+    ("shape", "net_shape", "encoder"),
+    [
+        ((10, 10), (1, 10, 10), "small"),
+        ((84, 84, 3), (3, 84, 84), "nature"),
+        ((4, 84, 84), (4, 84, 84), "nature"),
+        ((96, 96, 1), (1, 96, 96), "nature"),
+        ((3, 12, 12), (3, 12, 12), "small"),
+    ],
+)
 def test_images_are_recognised_in_either_layout(shape, net_shape, encoder: str) -> None:
     layout = observation_layout(B.Box(0, 255, shape, np.uint8), "x")
     assert (layout.net_shape, layout.encoder, layout.scale) == (net_shape, encoder, 1 / 255)
@@ -33,7 +42,13 @@ def test_images_are_recognised_in_either_layout(shape, net_shape, encoder: str) 
 
 def test_discrete_parts_are_one_hot_by_hand() -> None:
     assert observation_layout(B.Discrete(4, start=2), "x").encode(3).tolist() == [0, 1, 0, 0]
-    assert observation_layout(B.MultiDiscrete([2, 3]), "x").encode([1, 2]).tolist() == [0, 1, 0, 0, 1]
+    assert observation_layout(B.MultiDiscrete([2, 3]), "x").encode([1, 2]).tolist() == [
+        0,
+        1,
+        0,
+        0,
+        1,
+    ]
     assert observation_layout(B.MultiBinary(3), "x").encode([1, 0, 1]).tolist() == [1, 0, 1]
 
 
@@ -42,24 +57,35 @@ def test_tuples_and_dicts_are_joined_in_their_order() -> None:
     layout = observation_layout(both, "x")
     assert list(layout.keys) == list(both.keys())
     expected = {"a": [0, 1, 1, 0, 0], "b": [0.25, 0.5]}
-    assert layout.encode({"b": [0.25, 0.5], "a": (1, 0)}).tolist() == [x for k in both for x in expected[k]]
+    assert layout.encode({"b": [0.25, 0.5], "a": (1, 0)}).tolist() == [
+        x for k in both for x in expected[k]
+    ]
 
 
 def test_an_observation_of_another_kind_is_refused_by_what_it_is() -> None:
     both = observation_layout(B.Dict(flags=B.MultiBinary(2), speed=B.Box(0, 1, (2,))), "x")
-    with pytest.raises(EnvironmentFault, match=r"is of type ndarray: its space promises a dict with the keys flags, speed\."):
+    with pytest.raises(
+        EnvironmentFault,
+        match=r"is of type ndarray: its space promises a dict with the keys flags, speed\.",
+    ):
         both.rows_of(np.zeros(4))
     with pytest.raises(EnvironmentFault, match="has no key speed"):
         both.encode({"flags": [0, 1]})
-    with pytest.raises(EnvironmentFault, match=r"is of type int: its space promises a tuple of 2 parts\."):
+    with pytest.raises(
+        EnvironmentFault, match=r"is of type int: its space promises a tuple of 2 parts\."
+    ):
         observation_layout(B.Tuple((B.Discrete(2), B.Discrete(3))), "x").encode(1)
-    with pytest.raises(UserError, match=r"has shape \(3,\); this agent takes \(4,\) or, in a batch, \(B, 4\)\."):
+    with pytest.raises(
+        UserError, match=r"has shape \(3,\); this agent takes \(4,\) or, in a batch, \(B, 4\)\."
+    ):
         observation_layout(B.Box(0, 1, (4,)), "x").rows_of(np.zeros(3))
 
 
 def test_other_spaces_are_refused_by_name() -> None:
     with pytest.raises(EnvironmentFault, match="observations of type Text"):
         observation_layout(B.Text(5), "Odd-v0")
-    with pytest.raises(EnvironmentFault, match=r"Pendulum-v1 has continuous actions.*train it with ppo"):
+    with pytest.raises(
+        EnvironmentFault, match=r"Pendulum-v1 has continuous actions.*train it with ppo"
+    ):
         discrete_actions(B.Box(-1, 1, (1,)), "Pendulum-v1")
     assert discrete_actions(B.Discrete(3, start=-1), "x") == DiscreteActions(3, -1)

@@ -37,9 +37,16 @@ def change(table):
 
 
 def several(rng: np.random.Generator, n: int, m: int) -> Several:
-    return Several(np.zeros((n, m), np.float32), rng.normal(size=(n, m, 5)).astype(np.float32), np.zeros(1), np.arange(4),
-                   np.array([2**63], np.uint64), rng.integers(-9, 9, max(m, 1)).astype(np.int32), np.array([7, 250], np.uint8),
-                   rng.random((n, m)) < 0.5)
+    return Several(
+        np.zeros((n, m), np.float32),
+        rng.normal(size=(n, m, 5)).astype(np.float32),
+        np.zeros(1),
+        np.arange(4),
+        np.array([2**63], np.uint64),
+        rng.integers(-9, 9, max(m, 1)).astype(np.int32),
+        np.array([7, 250], np.uint8),
+        rng.random((n, m)) < 0.5,
+    )
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 7), (5, 0), (0, 4)])
@@ -54,9 +61,16 @@ def test_a_kernel_reads_and_writes_the_arrays_themselves(n: int, m: int) -> None
         assert a.counts.tolist() == [0, 1, 2, 3 + 2 * times] and a.stream[0] == 2**63 + times
 
 
-@pytest.mark.parametrize("changes", [{"rows": np.zeros((2, 3))}, {"rows": np.zeros(3, np.float32)},
-                                     {"cube": np.zeros((2, 3, 5), np.float32).transpose(1, 0, 2)},
-                                     {"mask": np.zeros((2, 3), np.uint8)}, {"counts": np.zeros(4, np.uint64)}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows": np.zeros((2, 3))},
+        {"rows": np.zeros(3, np.float32)},
+        {"cube": np.zeros((2, 3, 5), np.float32).transpose(1, 0, 2)},
+        {"mask": np.zeros((2, 3), np.uint8)},
+        {"counts": np.zeros(4, np.uint64)},
+    ],
+)
 def test_an_array_of_another_kind_or_order_is_refused_by_name(changes: dict[str, Any]) -> None:
     a = several(np.random.default_rng(0), 2, 3)._replace(**changes)
     with pytest.raises(TypeError, match=f"^{next(iter(changes))} is "):

@@ -18,9 +18,16 @@ pytestmark = pytest.mark.cuda
 def test_the_generator_draws_the_same_on_the_gpu() -> None:
     stream, counter = key(3, Purpose.REPLAY, 1), np.arange(1000)
     on_gpu = torch.arange(1000, device="cuda")
-    assert np.array_equal(bits_torch(stream, on_gpu).cpu().numpy().view(np.uint64), bits(stream, counter))
+    assert np.array_equal(
+        bits_torch(stream, on_gpu).cpu().numpy().view(np.uint64), bits(stream, counter)
+    )
     assert np.array_equal(uniform_torch(stream, on_gpu).cpu().numpy(), uniform(stream, counter))
-    assert torch.allclose(normal_torch(stream, 5, 100, "cuda").cpu(), normal_torch(stream, 5, 100), rtol=1e-12, atol=1e-13)
+    assert torch.allclose(
+        normal_torch(stream, 5, 100, "cuda").cpu(),
+        normal_torch(stream, 5, 100),
+        rtol=1e-12,
+        atol=1e-13,
+    )
 
 
 def test_parameters_stay_views_of_one_buffer_on_the_gpu() -> None:
@@ -35,14 +42,29 @@ def test_parameters_stay_views_of_one_buffer_on_the_gpu() -> None:
         assert moved.flat_grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("option", [
-    {}, {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "distribution": "quantile(8)"},
-    {"distribution": "implicit", "explore": "noisy", "double": True, "accumulate": 2},
-    {"explore": "noisy", "target": "polyak(0.1)", "clip_norm": 1.0, "accumulate": 2}], ids=lambda o: ",".join(o) or "defaults")
+@pytest.mark.parametrize(
+    "option",
+    [
+        {},
+        {
+            "double": True,
+            "dueling": True,
+            "n_step": 3,
+            "replay": "prioritized",
+            "distribution": "quantile(8)",
+        },
+        {"distribution": "implicit", "explore": "noisy", "double": True, "accumulate": 2},
+        {"explore": "noisy", "target": "polyak(0.1)", "clip_norm": 1.0, "accumulate": 2},
+    ],
+    ids=lambda o: ",".join(o) or "defaults",
+)
 def test_updates_on_the_gpu_equal_the_cpus(option: dict[str, object]) -> None:
-    """Lockstep: the CPU's state is copied over before each update, on the batches of the CPU's run."""
+    """Lockstep: the CPU's state is copied over before each update, on the batches of the CPU's
+    run."""
     agent = DQN(learning_starts=10**6, capacity=500, net=Net(hidden=(32, 32)), **option)  # type: ignore[arg-type]
-    cpu, gpu = (Serial(Run(agent=agent, device=device, engine="plain")) for device in ("cpu", "cuda"))
+    cpu, gpu = (
+        Serial(Run(agent=agent, device=device, engine="plain")) for device in ("cpu", "cuda")
+    )
     for place in (cpu, gpu):
         while place.step < 200:
             place.round()
@@ -52,12 +74,18 @@ def test_updates_on_the_gpu_equal_the_cpus(option: dict[str, object]) -> None:
         gpu.replay.load_state({k: v.copy() for k, v in cpu.replay.state().items()})
         for place in (cpu, gpu):
             place.engine.update(1, 100, place.clock)
-        assert torch.allclose(cpu.agent.online.flat_grad, gpu.agent.online.flat_grad.cpu(), rtol=1e-3, atol=1e-5)
-        assert torch.allclose(cpu.agent.online.flat, gpu.agent.online.flat.cpu(), rtol=1e-3, atol=1e-4)
+        assert torch.allclose(
+            cpu.agent.online.flat_grad, gpu.agent.online.flat_grad.cpu(), rtol=1e-3, atol=1e-5
+        )
+        assert torch.allclose(
+            cpu.agent.online.flat, gpu.agent.online.flat.cpu(), rtol=1e-3, atol=1e-4
+        )
 
 
 def test_a_run_on_the_gpu_trains_and_acts() -> None:
-    place = Serial(Run(agent=DQN(learning_starts=100, every=4, net=Net(hidden=(32,))), device="cuda"))
+    place = Serial(
+        Run(agent=DQN(learning_starts=100, every=4, net=Net(hidden=(32,))), device="cuda")
+    )
     start = place.agent.online.flat.clone()
     while place.step < 1000:
         place.round()
@@ -66,15 +94,38 @@ def test_a_run_on_the_gpu_trains_and_acts() -> None:
     assert place.agent.act(torch.zeros(5, 4, device="cuda")).is_cuda
 
 
-@pytest.mark.parametrize(("env", "option"), [
-    ("tenfold/CartPole-v1", {"value_clip": 0.1, "entropy": 0.01, "normalize_obs": True}),
-    ("tenfold/Pendulum-v1", {"squash": True, "entropy": 0.01}),
-    ("tenfold/Assign-v0", {"baseline": "counterfactual"}), ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"})])
+@pytest.mark.parametrize(
+    ("env", "option"),
+    [
+        ("tenfold/CartPole-v1", {"value_clip": 0.1, "entropy": 0.01, "normalize_obs": True}),
+        ("tenfold/Pendulum-v1", {"squash": True, "entropy": 0.01}),
+        ("tenfold/Assign-v0", {"baseline": "counterfactual"}),
+        ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"}),
+    ],
+)
 def test_policy_updates_on_the_gpu_equal_the_cpus(env: str, option: dict[str, object]) -> None:
     """Lockstep: the CPU's rollout and state are copied over before each update."""
-    small = {"name": "ppo", "horizon": 32, "epochs": 2, "minibatches": 2, "net": {"hidden": [32, 32]}}
-    cpu, gpu = (OnPolicy(Run.of({"env": env, "num_envs": 4, "engine": "plain", "device": device, "agent": small | option}))
-                for device in ("cpu", "cuda"))
+    small = {
+        "name": "ppo",
+        "horizon": 32,
+        "epochs": 2,
+        "minibatches": 2,
+        "net": {"hidden": [32, 32]},
+    }
+    cpu, gpu = (
+        OnPolicy(
+            Run.of(
+                {
+                    "env": env,
+                    "num_envs": 4,
+                    "engine": "plain",
+                    "device": device,
+                    "agent": small | option,
+                }
+            )
+        )
+        for device in ("cpu", "cuda")
+    )
     for _ in range(3):
         while cpu.rollout.left:
             cpu.envs.step(cpu.engine.explore(cpu.step, cpu.rounds))
@@ -91,8 +142,12 @@ def test_policy_updates_on_the_gpu_equal_the_cpus(env: str, option: dict[str, ob
             gpu.agent.load_state(cpu.agent.state())
             for place in (cpu, gpu):
                 place.engine.learn(number, number + 1, 100)
-            assert torch.allclose(cpu.agent.online.flat_grad, gpu.agent.online.flat_grad.cpu(), rtol=1e-3, atol=1e-5)
-            assert torch.allclose(cpu.agent.online.flat, gpu.agent.online.flat.cpu(), rtol=1e-3, atol=1e-4)
+            assert torch.allclose(
+                cpu.agent.online.flat_grad, gpu.agent.online.flat_grad.cpu(), rtol=1e-3, atol=1e-5
+            )
+            assert torch.allclose(
+                cpu.agent.online.flat, gpu.agent.online.flat.cpu(), rtol=1e-3, atol=1e-4
+            )
 
 
 @pytest.mark.parametrize("env", ["tenfold/CartPole-v1", "tenfold/Pendulum-v1", "tenfold/Assign-v0"])

@@ -12,16 +12,28 @@ import torch
 
 from tenfold.domains.durotaxis.baselines import constant_policy
 from tenfold.domains.durotaxis.setting import Ending, read_setting
-from tenfold.domains.durotaxis.torch_features import hulls_of_arrays, hulls_reference, scattered_places
+from tenfold.domains.durotaxis.torch_features import (
+    hulls_of_arrays,
+    hulls_reference,
+    scattered_places,
+)
 from tenfold.memory.graphs import pack
 
 sys.path.append(str(Path(__file__).parent.parent / "domains" / "durotaxis"))
 from colony_lockstep import assert_same, both, legal, play_both, steered, varied  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.cuda
-WORLDS = [("", 7, 100), ("substrate=exponential, rounding=floor", 1, 60), ("substrate=bend", 7, 100), ("soft=5, max_nodes=30", 7, 100),
-          ("substrate=random, size=250x60, init_nodes=1, max_nodes=20, max_steps=9", 7, 100), ("max_nodes=2, init_nodes=2", 1, 40),
-          ("learn=delete_ratio, max_nodes=25", 7, 60), ("mode=nodes, substrate=bend, max_nodes=40", 7, 100), ("mode=nodes, max_nodes=6, init_nodes=6, soft=3", 1, 100)]
+WORLDS = [
+    ("", 7, 100),
+    ("substrate=exponential, rounding=floor", 1, 60),
+    ("substrate=bend", 7, 100),
+    ("soft=5, max_nodes=30", 7, 100),
+    ("substrate=random, size=250x60, init_nodes=1, max_nodes=20, max_steps=9", 7, 100),
+    ("max_nodes=2, init_nodes=2", 1, 40),
+    ("learn=delete_ratio, max_nodes=25", 7, 60),
+    ("mode=nodes, substrate=bend, max_nodes=40", 7, 100),
+    ("mode=nodes, max_nodes=6, init_nodes=6, soft=3", 1, 100),
+]
 
 
 @contextmanager
@@ -36,7 +48,9 @@ def no_waiting() -> Iterator[None]:
 
 @pytest.mark.parametrize("graph", [False, True], ids=["launched", "recorded"])
 @pytest.mark.parametrize(("arguments", "number", "steps"), WORLDS)
-def test_colonies_on_the_gpu_step_like_the_compiled_ones(arguments: str, number: int, steps: int, graph: bool) -> None:
+def test_colonies_on_the_gpu_step_like_the_compiled_ones(
+    arguments: str, number: int, steps: int, graph: bool
+) -> None:
     envs, colonies = both(arguments, number, 3, "cuda", graph=graph)
     assert play_both(envs, colonies, varied(envs), steps)
 
@@ -49,9 +63,12 @@ def test_a_thousand_colonies_follow_a_bend_to_the_goal(graph: bool) -> None:
 
 
 def test_on_an_array_where_all_ground_is_the_same() -> None:
-    """Means and centroids of equal numbers are compared with them: sums must be added in the same order."""
+    """Means and centroids of equal numbers are compared with them: sums must be added in the same
+    order."""
     for number in (1, 7):
-        envs, colonies = both(read_setting(substrate=np.full((60, 300), 0.7), max_nodes=25), number, 0, "cuda")
+        envs, colonies = both(
+            read_setting(substrate=np.full((60, 300), 0.7), max_nodes=25), number, 0, "cuda"
+        )
         play_both(envs, colonies, varied(envs), 100)
 
 
@@ -64,7 +81,9 @@ def test_hulls_on_the_gpu_have_the_same_corners() -> None:
 
 
 @pytest.mark.parametrize("graph", [False, True], ids=["launched", "recorded"])
-@pytest.mark.parametrize("arguments", ["substrate=bend", "substrate=random", "mode=nodes, max_nodes=20"])
+@pytest.mark.parametrize(
+    "arguments", ["substrate=bend", "substrate=random", "mode=nodes, max_nodes=20"]
+)
 def test_a_step_does_not_wait_for_the_gpu(arguments: str, graph: bool) -> None:
     envs, colonies = both(arguments, 64, 0, "cuda", graph=graph)
     actions = legal(envs, varied(envs)(envs, 0))
@@ -78,7 +97,9 @@ def test_a_step_does_not_wait_for_the_gpu(arguments: str, graph: bool) -> None:
 
 
 def test_on_an_array_a_step_does_not_wait_either() -> None:
-    envs, colonies = both(read_setting(substrate=np.linspace(0.5, 9, 300 * 60).reshape(300, 60).T), 8, 0, "cuda")
+    envs, colonies = both(
+        read_setting(substrate=np.linspace(0.5, 9, 300 * 60).reshape(300, 60).T), 8, 0, "cuda"
+    )
     on_device = torch.from_numpy(constant_policy([0.5, 15.0, 0.5, 0.5, 0.1])(envs, 0)).cuda()
     with no_waiting():
         colonies.step(on_device)
@@ -87,6 +108,10 @@ def test_on_an_array_a_step_does_not_wait_either() -> None:
 def test_rows_are_packed_on_the_gpu_as_they_are() -> None:
     envs, colonies = both("substrate=bend", 7, 0, "cuda")
     play_both(envs, colonies, varied(envs), 5)
-    for found, expected in zip(pack(colonies.obs, colonies.size), pack(torch.from_numpy(envs.obs), colonies.size), strict=True):
+    for found, expected in zip(
+        pack(colonies.obs, colonies.size),
+        pack(torch.from_numpy(envs.obs), colonies.size),
+        strict=True,
+    ):
         assert found.is_cuda
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-6, atol=1e-6)

@@ -23,4 +23,8 @@ def test_rows_pass_through_pinned_memory_and_those_on_the_gpu_stay() -> None:
     staging = Staging("cuda")
     there = torch.ones(4, device="cuda")
     sent = staging.send({"obs": torch.zeros(4), "there": there})
-    assert sent["there"] is there and sent["obs"].is_cuda and staging.slots[0].buffers["obs"].is_pinned()
+    assert (
+        sent["there"] is there
+        and sent["obs"].is_cuda
+        and staging.slots[0].buffers["obs"].is_pinned()
+    )

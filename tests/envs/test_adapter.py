@@ -12,12 +12,26 @@ from tenfold.envs.adapter import NativeEnvironments, ScalarEnvironments, make_en
 
 
 class Counter(gym.Env):
-    """Observation (episode's seed, step); ends by rule, so that every number can be foretold. Registered below."""
+    """Observation (episode's seed, step); ends by rule, so that every number can be foretold.
+    Registered below."""
 
-    def __init__(self, last: int = 5, limit: int = 0, bad_step: int = 0, bad: float = float("nan"), where: str = "reward") -> None:
+    def __init__(
+        self,
+        last: int = 5,
+        limit: int = 0,
+        bad_step: int = 0,
+        bad: float = float("nan"),
+        where: str = "reward",
+    ) -> None:
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
         self.action_space = gym.spaces.Discrete(3, start=2)
-        self.last, self.limit, self.bad_step, self.bad, self.where = last, limit, bad_step, bad, where
+        self.last, self.limit, self.bad_step, self.bad, self.where = (
+            last,
+            limit,
+            bad_step,
+            bad,
+            where,
+        )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -35,8 +49,17 @@ class Counter(gym.Env):
 
 gym.register("tests/Counter-v0", Counter)
 
-KINDS = ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "tenfold/Catch-v0", "FrozenLake-v1", "Taxi-v3", "Blackjack-v1",
-         "tests/Counter-v0(last=9, limit=4)", "LunarLander-v3"]
+KINDS = [
+    "CartPole-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "tenfold/Catch-v0",
+    "FrozenLake-v1",
+    "Taxi-v3",
+    "Blackjack-v1",
+    "tests/Counter-v0(last=9, limit=4)",
+    "LunarLander-v3",
+]
 
 
 @settings(max_examples=25, deadline=None)
@@ -58,7 +81,11 @@ def test_equals_a_scalar_rollout(name: str, num_envs: int, seed: int, choices: i
         for i, env in enumerate(alone):
             obs, reward, terminated, truncated, _ = env.step(int(actions[i]))
             returns[i] += reward
-            assert (together.reward[i], together.terminated[i], together.truncated[i]) == (reward, terminated, truncated)
+            assert (together.reward[i], together.terminated[i], together.truncated[i]) == (
+                reward,
+                terminated,
+                truncated,
+            )
             if terminated or truncated:
                 assert np.array_equal(together.final_obs[i], encode(obs))
                 assert ended[i].ret == pytest.approx(returns[i])
@@ -80,7 +107,8 @@ def test_time_limit_and_termination_are_kept_apart() -> None:
     for _ in range(3):
         envs.step(np.array([2]))
     assert not envs.terminated[0] and envs.truncated[0]
-    assert envs.final_obs[0, 1] == 3 and envs.obs[0, 1] == 0  # the true last one, and the next episode's first
+    # the true last one, and the next episode's first
+    assert envs.final_obs[0, 1] == 3 and envs.obs[0, 1] == 0
 
 
 def test_episodes_are_seeded_by_seed_environment_and_number() -> None:
@@ -91,9 +119,11 @@ def test_episodes_are_seeded_by_seed_environment_and_number() -> None:
             envs.step(np.full(num_envs, 2))
             rows.append(envs.obs[:, 0].copy())
         return np.array(rows)
+
     four = seeds(7, 4)
     assert np.array_equal(four, seeds(7, 4))
-    assert np.array_equal(four[:, :2], seeds(7, 2))  # environment i does not depend on how many there are
+    # environment i does not depend on how many there are
+    assert np.array_equal(four[:, :2], seeds(7, 2))
     assert len(np.unique(four)) > 15
     assert not np.array_equal(four, seeds(8, 4))
 
@@ -109,12 +139,22 @@ def test_restoring_replays_the_episode_to_the_last_bit(name: str) -> None:
     state = {k: v.copy() for k, v in first.state().items()}
     second = ScalarEnvironments(name, 2, 11)
     assert second.restore(state)
-    assert all(np.array_equal(second.state()[part], own) for part, own in state.items())  # nothing of earlier episodes either
+    # nothing of earlier episodes either
+    assert all(np.array_equal(second.state()[part], own) for part, own in state.items())
     for _ in range(130):
         actions = draw()
         for envs in (first, second):
             envs.step(actions)
-        for part in ("obs", "final_obs", "reward", "terminated", "truncated", "ret", "length", "episode"):
+        for part in (
+            "obs",
+            "final_obs",
+            "reward",
+            "terminated",
+            "truncated",
+            "ret",
+            "length",
+            "episode",
+        ):
             mine, other = getattr(first, part), getattr(second, part)
             if part == "final_obs":
                 ended = first.terminated | first.truncated
@@ -173,15 +213,31 @@ def test_long_episodes_grow_the_record_of_actions() -> None:
     assert again.restore(envs.state()) and again.obs[0, 1] == 3000 and again.ret[0] == 9000
 
 
-@pytest.mark.parametrize(("arguments", "complaint"), [
-    ("bad_step=3", r"environment 1, episode 0, step 3: the reward is not finite"),
-    ("bad_step=2, bad=inf, where=observation", r"environment 1, episode 0, step 2: the observation is not finite"),
-    ("bad_step=2, bad=nan, where=observation", "the observation is not finite"),
-    ("bad_step=2, last=2, bad=nan, where=observation", r"episode 0, step 2: the observation is not finite")])
-def test_a_number_that_is_not_finite_is_an_error_that_names_its_place(arguments: str, complaint: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("bad_step=3", r"environment 1, episode 0, step 3: the reward is not finite"),
+        (
+            "bad_step=2, bad=inf, where=observation",
+            r"environment 1, episode 0, step 2: the observation is not finite",
+        ),
+        ("bad_step=2, bad=nan, where=observation", "the observation is not finite"),
+        (
+            "bad_step=2, last=2, bad=nan, where=observation",
+            r"episode 0, step 2: the observation is not finite",
+        ),
+    ],
+)
+def test_a_number_that_is_not_finite_is_an_error_that_names_its_place(
+    arguments: str, complaint: str
+) -> None:
     envs = ScalarEnvironments("tests/Counter-v0", 2, 0)
-    broken = Counter(**{k: float(v) if k == "bad" else int(v) if k in ("bad_step", "last") else v  # type: ignore[arg-type]
-                        for k, v in (part.split("=") for part in arguments.split(", "))})
+    broken = Counter(
+        **{
+            k: float(v) if k == "bad" else int(v) if k in ("bad_step", "last") else v  # type: ignore[arg-type]
+            for k, v in (part.split("=") for part in arguments.split(", "))
+        }
+    )
     broken.reset(seed=3)
     envs.envs[1] = broken
     with pytest.raises(EnvironmentFault, match=complaint):
@@ -194,6 +250,7 @@ def test_large_but_finite_numbers_are_no_error() -> None:
         def step(self, action):
             _, *rest = super().step(action)
             return np.array([3e38, -3e38]), *rest
+
     envs = ScalarEnvironments("tests/Counter-v0", 1, 0)
     envs.envs[0] = Large()
     envs.envs[0].reset(seed=1)
@@ -201,11 +258,24 @@ def test_large_but_finite_numbers_are_no_error() -> None:
     assert envs.obs[0].tolist() == pytest.approx([3e38, -3e38])
 
 
-@pytest.mark.parametrize(("name", "complaint"), [
-    ("CartPole-v7", "CartPole-v1"), ("CartPol-v1", "nearest are CartPole-v1"), ("Nonsense", "no environment Nonsense"),
-    ("CartPole-v1(colour=red)", "CartPole-v1.*cannot be made.*colour"), ("CartPole-v1(3)", "name each argument"),
-    ("no_such_module:Env-v0", "module no_such_module, which is not installed: run this in its folder, or put that folder on PYTHONPATH"), ("CartPole-v1(", "cannot be read"),
-    ("FrozenLake-v1(map_name=9x9)", "cannot be made: KeyError"), (":Env-v0", "cannot be made"), ("Ant-v3", "cannot be made|not installed")])
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("CartPole-v7", "CartPole-v1"),
+        ("CartPol-v1", "nearest are CartPole-v1"),
+        ("Nonsense", "no environment Nonsense"),
+        ("CartPole-v1(colour=red)", "CartPole-v1.*cannot be made.*colour"),
+        ("CartPole-v1(3)", "name each argument"),
+        (
+            "no_such_module:Env-v0",
+            "module no_such_module, which is not installed: run this in its folder, or put that folder on PYTHONPATH",
+        ),
+        ("CartPole-v1(", "cannot be read"),
+        ("FrozenLake-v1(map_name=9x9)", "cannot be made: KeyError"),
+        (":Env-v0", "cannot be made"),
+        ("Ant-v3", "cannot be made|not installed"),
+    ],
+)
 def test_an_environment_that_cannot_be_made_is_one_sentence(name: str, complaint: str) -> None:
     with pytest.raises(Exception, match=complaint) as raised:
         make_env(name)
@@ -213,7 +283,8 @@ def test_an_environment_that_cannot_be_made_is_one_sentence(name: str, complaint
 
 
 def test_a_native_vector_class_gives_the_same_transitions_without_its_reset_rows() -> None:
-    """CartPoleVectorEnv resets on the step after the end; those rows are marked, and each chain of rows is a scalar episode."""
+    """CartPoleVectorEnv resets on the step after the end; those rows are marked, and each chain of
+    rows is a scalar episode."""
     envs = NativeEnvironments("CartPole-v1", 3, 5)
     assert envs.mode is AutoresetMode.NEXT_STEP and not envs.exact_resume
     rng = np.random.default_rng(0)
@@ -256,7 +327,13 @@ def test_a_native_class_that_resets_in_the_same_step_keeps_the_final_observation
             done = np.array([self.t % 3 == 0] + [False] * (self.num_envs - 1))
             obs = np.where(done, 0, self.t).astype(np.float32)[:, None]
             final = np.array([np.float32([self.t]) if d else None for d in done], dtype=object)
-            return obs, np.ones(self.num_envs), done, np.zeros(self.num_envs, bool), {"final_obs": final, "_final_obs": done}
+            return (
+                obs,
+                np.ones(self.num_envs),
+                done,
+                np.zeros(self.num_envs, bool),
+                {"final_obs": final, "_final_obs": done},
+            )
 
     gym.register("tests/Same-v0", entry_point=Counter, vector_entry_point=SameStep)
     try:

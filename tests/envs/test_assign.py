@@ -19,12 +19,19 @@ def random_actions(rng: np.random.Generator, mask: np.ndarray) -> np.ndarray:
     return np.argmax(rng.random(options.shape) * options, -1)
 
 
-@pytest.mark.parametrize(("action", "expected"), [
-    ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.5),  # two to a task: nobody pays
-    ([0, 0, 0, 1, 2, 2, 3, 3, 4, 4], 0.5 - 0.3),  # three in task 0 pay one each
-    ([7] * 10, 0.5 - 1), ([0, 0, 0, 5, 5, 5, 5, 1, 2, 3], 0.5 - 0.7)])
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.5),  # two to a task: nobody pays
+        ([0, 0, 0, 1, 2, 2, 3, 3, 4, 4], 0.5 - 0.3),  # three in task 0 pay one each
+        ([7] * 10, 0.5 - 1),
+        ([0, 0, 0, 5, 5, 5, 5, 1, 2, 3], 0.5 - 0.7),
+    ],
+)
 def test_everybody_in_a_crowded_task_pays(action: list[int], expected: float) -> None:
-    assert assign.earn(np.full(OPTIONS, 0.5, np.float32), np.array(action)) == pytest.approx(expected, abs=1e-12)
+    assert assign.earn(np.full(OPTIONS, 0.5, np.float32), np.array(action)) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_each_worker_earns_its_own_value() -> None:
@@ -43,21 +50,33 @@ def test_masks_leave_everybody_a_task_and_hide_the_rest() -> None:
         shown.append(envs.obs[envs.mask])
         envs.step(random_actions(rng, envs.mask))
     counts = np.array(legal).sum(-1)
-    assert np.mean(legal) == pytest.approx(0.6, abs=0.005) and (counts == 1).any() and (counts == 8).any()
+    assert (
+        np.mean(legal) == pytest.approx(0.6, abs=0.005)
+        and (counts == 1).any()
+        and (counts == 8).any()
+    )
     values = np.concatenate(shown)
-    assert values.min() == pytest.approx(0.1, abs=1e-3) and values.max() == pytest.approx(1, abs=1e-3) and values.mean() == pytest.approx(0.55, abs=0.005)
+    assert (
+        values.min() == pytest.approx(0.1, abs=1e-3)
+        and values.max() == pytest.approx(1, abs=1e-3)
+        and values.mean() == pytest.approx(0.55, abs=0.005)
+    )
 
 
 def test_a_worker_without_a_legal_task_gets_one_at_random() -> None:
     stream, tasks = np.uint64(1), []
     seen, mask = np.zeros(OPTIONS, np.float32), np.zeros(OPTIONS, np.bool_)
     for episode in range(3000):  # 0.4⁸ · 10 workers · 3000 steps: about 20 cases
-        legality = uniform(stream, episode * (STEPS + 1) * DRAWS + OPTIONS + np.arange(OPTIONS)).reshape(WORKERS, TASKS)
+        legality = uniform(
+            stream, episode * (STEPS + 1) * DRAWS + OPTIONS + np.arange(OPTIONS)
+        ).reshape(WORKERS, TASKS)
         for w in np.flatnonzero((legality >= 0.6).all(1)):
             assign.show(stream, episode, 0, seen, mask)
             options = np.flatnonzero(mask.reshape(WORKERS, TASKS)[w])
             obs, expected = assign.show_reference(stream, episode, 0)
-            assert len(options) == 1 and np.array_equal(mask, expected) and np.array_equal(seen, obs)
+            assert (
+                len(options) == 1 and np.array_equal(mask, expected) and np.array_equal(seen, obs)
+            )
             tasks.append(int(options[0]))
     assert len(tasks) > 5 and len(set(tasks)) > 2
 
@@ -72,7 +91,9 @@ def test_an_episode_is_cut_after_sixteen_steps_and_keeps_its_last_observation() 
     assert [(e.env, e.length) for e in envs.finished] == [(0, STEPS), (1, STEPS)]
     assert [e.ret for e in envs.finished] == pytest.approx(total)
     for i in range(2):
-        assert np.array_equal(envs.final_obs[i], assign.show_reference(envs.streams[i], 0, STEPS)[0])
+        assert np.array_equal(
+            envs.final_obs[i], assign.show_reference(envs.streams[i], 0, STEPS)[0]
+        )
         obs, mask = assign.show_reference(envs.streams[i], 1, 0)
         assert np.array_equal(envs.obs[i], obs) and np.array_equal(envs.mask[i], mask)
 
@@ -85,10 +106,13 @@ def test_what_a_lane_sees_is_a_function_of_seed_lane_episode_and_step() -> None:
             envs.step(random_actions(rng, envs.mask))
             found.append(envs.obs.copy())
         return np.array(found)
+
     five = seen(5, 7, 0)
-    assert np.array_equal(five[:, :2], seen(2, 7, 1))  # neither the number of lanes nor what was chosen matters
+    # neither the number of lanes nor what was chosen matters
+    assert np.array_equal(five[:, :2], seen(2, 7, 1))
     assert len(np.unique(five.reshape(-1, OPTIONS), axis=0)) == 41 * 5
-    assert np.isin(five[five > 0], seen(5, 8, 0)).mean() < 0.01  # of 10,000 in float32 a few may meet by chance
+    # of 10,000 in float32 a few may meet by chance
+    assert np.isin(five[five > 0], seen(5, 8, 0)).mean() < 0.01
 
 
 def test_the_single_environment_plays_the_episodes_of_the_first_lane() -> None:
@@ -96,7 +120,9 @@ def test_the_single_environment_plays_the_episodes_of_the_first_lane() -> None:
     assert env.action_space == gym.spaces.MultiDiscrete([8] * 10)
     obs, info = env.reset(seed=5)
     for _ in range(3 * STEPS):
-        assert np.array_equal(obs, envs.obs[0]) and np.array_equal(info["action_mask"], envs.mask[0])
+        assert np.array_equal(obs, envs.obs[0]) and np.array_equal(
+            info["action_mask"], envs.mask[0]
+        )
         action = random_actions(rng, envs.mask)
         envs.step(action)
         obs, reward, terminated, truncated, info = env.step(action[0])
@@ -115,12 +141,20 @@ def test_restoring_goes_on_to_the_last_bit() -> None:
         first.step(random_actions(rng, first.mask))
     kept = first.state()
     first.step(random_actions(rng, first.mask))
-    assert first.restore(kept) and second.restore(kept) and kept["length"].tolist() == [9, 9, 9] and second.exact_resume
+    assert (
+        first.restore(kept)
+        and second.restore(kept)
+        and kept["length"].tolist() == [9, 9, 9]
+        and second.exact_resume
+    )
     for _ in range(40):
         actions = random_actions(rng, first.mask)
         for envs in (first, second):
             envs.step(actions)
-        assert all(np.array_equal(getattr(first, part), getattr(second, part)) for part in PARTS) and first.finished == second.finished
+        assert (
+            all(np.array_equal(getattr(first, part), getattr(second, part)) for part in PARTS)
+            and first.finished == second.finished
+        )
     assert not AssignEnvironments(NAME, 3, 12).restore(kept)  # another seed shows other numbers
 
 
@@ -132,10 +166,15 @@ def test_a_masked_action_names_the_worker_and_moves_nothing() -> None:
         actions = good.copy()
         actions[1, 4] = bad
         legal = ", ".join(map(str, np.flatnonzero(options)))
-        with pytest.raises(EnvironmentFault, match=f"{NAME}, environment 1, episode 0, step 1: worker 4 may not choose task {bad}: its options are {legal}"):
+        with pytest.raises(
+            EnvironmentFault,
+            match=f"{NAME}, environment 1, episode 0, step 1: worker 4 may not choose task {bad}: its options are {legal}",
+        ):
             envs.step(actions)
         assert np.array_equal(envs.obs, before) and not envs.length.any()
-    with pytest.raises(EnvironmentFault, match=r"\(10,\) actions do not fit lanes and workers \(2, 10\)"):
+    with pytest.raises(
+        EnvironmentFault, match=r"\(10,\) actions do not fit lanes and workers \(2, 10\)"
+    ):
         envs.step(good[0])
     env = make_env(NAME)
     _, info = env.reset(seed=0)
@@ -163,9 +202,12 @@ def test_thinking_of_oneself_earns_less_than_choosing_together() -> None:
         """The best assignment to two places a task."""
         values = np.where(envs.mask, envs.obs, -9).reshape(-1, WORKERS, TASKS).repeat(2, axis=2)
         return np.array([linear_sum_assignment(-v)[1] // 2 for v in values])
+
     rng = np.random.default_rng(0)
     assert mean_return(lambda e: random_actions(rng, e.mask)) == pytest.approx(3.8, abs=0.3)
-    assert mean_return(lambda e: e.obs.reshape(-1, WORKERS, TASKS).argmax(-1)) == pytest.approx(8.3, abs=0.3)
+    assert mean_return(lambda e: e.obs.reshape(-1, WORKERS, TASKS).argmax(-1)) == pytest.approx(
+        8.3, abs=0.3
+    )
     assert mean_return(together) == pytest.approx(13.2, abs=0.2)
 
 

@@ -16,8 +16,14 @@ def test_fast_path_equals_its_reference(tested: Pair, seed: int) -> None:
 
 def test_every_module_with_a_fast_path_is_in_the_registry() -> None:
     modules = {p.fast.__module__ for p in all_pairs()}
-    assert modules >= {"tenfold.core.random", "tenfold.ops.adam", "tenfold.ops.qlearning", "tenfold.ops.sumtree",
-                       "tenfold.nets.blocks", "tenfold.memory.replay"}
+    assert modules >= {
+        "tenfold.core.random",
+        "tenfold.ops.adam",
+        "tenfold.ops.qlearning",
+        "tenfold.ops.sumtree",
+        "tenfold.nets.blocks",
+        "tenfold.memory.replay",
+    }
 
 
 def halves(rng: np.random.Generator, dtype: str):
@@ -25,7 +31,16 @@ def halves(rng: np.random.Generator, dtype: str):
 
 
 def test_a_fast_path_that_is_wrong_in_one_element_is_found() -> None:
-    wrong = Pair("wrong", lambda x: np.append(x[:-1] / 2, x[-1] / 2 + 1e-3), lambda x: x / 2, halves, 1e-5, 1e-6, ("float64",), ())
+    wrong = Pair(
+        "wrong",
+        lambda x: np.append(x[:-1] / 2, x[-1] / 2 + 1e-3),
+        lambda x: x / 2,
+        halves,
+        1e-5,
+        1e-6,
+        ("float64",),
+        (),
+    )
     verdict = check_pair(wrong)
     assert not verdict.equal
     assert verdict.difference == pytest.approx(1e-3)
@@ -33,7 +48,9 @@ def test_a_fast_path_that_is_wrong_in_one_element_is_found() -> None:
 
 def test_a_fast_path_of_another_shape_or_with_a_nan_is_found() -> None:
     for fast in (lambda x: x[:1] / 2, lambda x: np.full_like(x, np.nan)):
-        assert not check_pair(Pair("wrong", fast, lambda x: x / 2, halves, 1e-5, 1e-6, ("float32",), ())).equal
+        assert not check_pair(
+            Pair("wrong", fast, lambda x: x / 2, halves, 1e-5, 1e-6, ("float32",), ())
+        ).equal
 
 
 def test_integers_are_compared_exactly() -> None:
@@ -43,6 +60,7 @@ def test_integers_are_compared_exactly() -> None:
 def test_pair_returns_the_very_function() -> None:
     def fast(x: np.ndarray) -> np.ndarray:
         return x
+
     try:
         assert pair(fast, halves, name="a test's own")(fast) is fast
         assert "a test's own" in PAIRS

@@ -17,11 +17,18 @@ from tenfold.runs.seeds import SeedsFolder
 from tenfold.training.loop import train
 
 
-def test_seeds_that_are_still_to_begin_are_left_out_and_named(finished_once: Path, tmp_path: Path, small_run: Callable[..., Run],
-                                                              capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_that_are_still_to_begin_are_left_out_and_named(
+    finished_once: Path,
+    tmp_path: Path,
+    small_run: Callable[..., Run],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     folder = SeedsFolder.create(tmp_path / "many", small_run(), (0, 1, 2))
     assert main(["eval", str(folder.path)]) == 2
-    assert f"tenfold: No seed of {folder.path} has a checkpoint yet: it comes with the first steps; " in capsys.readouterr().err
+    assert (
+        f"tenfold: No seed of {folder.path} has a checkpoint yet: it comes with the first steps; "
+        in capsys.readouterr().err
+    )
     shutil.copytree(finished_once, folder.member(1))
     (folder.member(2) / "checkpoints").mkdir(parents=True)  # has begun, and saved nothing yet
     assert main(["eval", str(folder.path), "--episodes", "2", "--json"]) == 0
@@ -31,7 +38,10 @@ def test_seeds_that_are_still_to_begin_are_left_out_and_named(finished_once: Pat
     assert "left out, without such a checkpoint yet: seeds 0, 2" in capsys.readouterr().out
     (folder.member(1) / "checkpoints" / "best.safetensors").unlink()
     assert main(["eval", str(folder.path), "--checkpoint", "best"]) == 2
-    assert "has a best checkpoint yet: it comes with the first evaluation (eval_every is 200)" in capsys.readouterr().err
+    assert (
+        "has a best checkpoint yet: it comes with the first evaluation (eval_every is 200)"
+        in capsys.readouterr().err
+    )
 
 
 def evaluated(path: Path, *rows: dict[str, float]) -> RunFolder:
@@ -41,13 +51,16 @@ def evaluated(path: Path, *rows: dict[str, float]) -> RunFolder:
     return RunFolder.open(path)[0]
 
 
-def test_a_best_checkpoint_that_is_clearly_better_is_pointed_to(finished_once: Path, tmp_path: Path,
-                                                                capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_best_checkpoint_that_is_clearly_better_is_pointed_to(
+    finished_once: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = shutil.copytree(finished_once, tmp_path / "run")
     evaluated(path, {"step": 200, "mean_return": 500.0}, {"step": 600, "mean_return": 20.0})
     assert main(["eval", str(path), "--episodes", "3"]) == 0
-    assert "the best checkpoint (step 200) was clearly better when it was evaluated: 500.00. --checkpoint best plays it." in \
-        capsys.readouterr().out
+    assert (
+        "the best checkpoint (step 200) was clearly better when it was evaluated: 500.00. --checkpoint best plays it."
+        in capsys.readouterr().out
+    )
     assert main(["eval", str(path), "--episodes", "3", "--checkpoint", "best"]) == 0
     assert "Note" not in capsys.readouterr().out
 
@@ -56,31 +69,67 @@ def at(step: int, mean: float, **more: float) -> dict[str, Any]:
     return {"step": step, "mean_return": mean, "std_return": 0.0, "episodes": 20, **more}
 
 
-def test_clearly_is_more_than_chance_and_more_than_a_trifle(finished_once: Path, tmp_path: Path) -> None:
+def test_clearly_is_more_than_chance_and_more_than_a_trifle(
+    finished_once: Path, tmp_path: Path
+) -> None:
     path, played = shutil.copytree(finished_once, tmp_path / "run"), at(600, 490.0)
-    folder = evaluated(path, {"step": 100, "mean_return": 10.0}, {"step": 200, "mean_return": 500.0}, {"step": 600, "mean_return": 500.0})
+    folder = evaluated(
+        path,
+        {"step": 100, "mean_return": 10.0},
+        {"step": 200, "mean_return": 500.0},
+        {"step": 600, "mean_return": 500.0},
+    )
     assert clearly_better(folder, played) is None  # 10 of 490 that the run came
-    assert clearly_better(folder, at(600, 400.0)) == {"kind": "eval", "episodes": 10, "std_return": 0.0, "step": 200, "mean_return": 500.0}
+    assert clearly_better(folder, at(600, 400.0)) == {
+        "kind": "eval",
+        "episodes": 10,
+        "std_return": 0.0,
+        "step": 200,
+        "mean_return": 500.0,
+    }
     assert clearly_better(folder, at(200, 0.0)) is None  # that very checkpoint was played
-    noisy = evaluated(path, {"step": 200, "mean_return": 500.0, "std_return": 300.0}, {"step": 600, "mean_return": 10.0})
+    noisy = evaluated(
+        path,
+        {"step": 200, "mean_return": 500.0, "std_return": 300.0},
+        {"step": 600, "mean_return": 10.0},
+    )
     assert clearly_better(noisy, at(600, 400.0)) is None  # 100 by 10 episodes that differ by 300
     goal = {"mean_return": 1.0, "success_rate": 1.0, "merit": 1.0}
-    told = evaluated(path, {"step": 200} | goal, {"step": 600, "mean_return": 5.0, "success_rate": 0.0, "merit": 0.0})
-    assert clearly_better(told, at(600, 5.0, success_rate=0.0)) is not None  # successes count, not returns
+    told = evaluated(
+        path,
+        {"step": 200} | goal,
+        {"step": 600, "mean_return": 5.0, "success_rate": 0.0, "merit": 0.0},
+    )
+    # successes count, not returns
+    assert clearly_better(told, at(600, 5.0, success_rate=0.0)) is not None
 
 
-def test_a_run_that_ended_names_its_last_evaluation_and_the_best_policy_where_that_is_clearly_better(finished_once: Path, tmp_path: Path) -> None:
+def test_a_run_that_ended_names_its_last_evaluation_and_the_best_policy_where_that_is_clearly_better(
+    finished_once: Path, tmp_path: Path
+) -> None:
     path = shutil.copytree(finished_once, tmp_path / "run")
     run = SimpleNamespace(eval_policy="greedy")
     result: Any = SimpleNamespace(path=path, run=run, best_success=None, best_evaluation=500.0)
-    evaluated(path, {"step": 100, "mean_return": 10.0}, {"step": 200, "mean_return": 500.0}, {"step": 600, "mean_return": 480.0})
+    evaluated(
+        path,
+        {"step": 100, "mean_return": 10.0},
+        {"step": 200, "mean_return": 500.0},
+        {"step": 600, "mean_return": 480.0},
+    )
     assert evaluations(result) == "evaluations (greedy): last 480.00, best 500.00"
     evaluated(path, {"step": 200, "mean_return": 500.0}, {"step": 600, "mean_return": 10.0})
-    assert evaluations(result) == ("evaluations (greedy): last 10.00, best 500.00\nNote: the last policy is clearly worse than the best one: "
-                                   f"tenfold eval {path} --checkpoint best")
+    assert evaluations(result) == (
+        "evaluations (greedy): last 10.00, best 500.00\nNote: the last policy is clearly worse than the best one: "
+        f"tenfold eval {path} --checkpoint best"
+    )
 
 
-def test_episodes_that_were_cut_are_counted(tmp_path: Path, small_run: Callable[..., Run], capsys: pytest.CaptureFixture[str]) -> None:
+def test_episodes_that_were_cut_are_counted(
+    tmp_path: Path, small_run: Callable[..., Run], capsys: pytest.CaptureFixture[str]
+) -> None:
     train(small_run(steps=100, episode_limit=5), tmp_path / "run", quiet=True)
     assert main(["eval", str(tmp_path / "run"), "--episodes", "2"]) == 0
-    assert "Note: 2 of 2 episodes had not ended after 5 steps and were cut there (episode_limit)." in capsys.readouterr().out
+    assert (
+        "Note: 2 of 2 episodes had not ended after 5 steps and were cut there (episode_limit)."
+        in capsys.readouterr().out
+    )

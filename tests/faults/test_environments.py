@@ -1,4 +1,5 @@
-"""An environment's mistakes are told with place and reason; a policy that diverged is told as that, and never saved."""
+"""An environment's mistakes are told with place and reason; a policy that diverged is told as that,
+and never saved."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,7 +43,9 @@ class Mistaken(gym.Env):
             return np.zeros(2, np.float32), None
         if self.what == "reset":
             return np.zeros(2, np.float32)  # which could be unpacked
-        return np.zeros(2, np.float32), {"action_mask": np.ones(2, bool)} if self.what == "mask" else {}
+        return np.zeros(2, np.float32), {
+            "action_mask": np.ones(2, bool)
+        } if self.what == "mask" else {}
 
     def step(self, action: Any) -> Any:
         self.t += 1
@@ -54,7 +57,11 @@ class Mistaken(gym.Env):
         if self.t == 3 and self.what == "row":
             obs = obs[None]
         if self.t == 3 and self.what in ("nan", "inf"):
-            return (obs, np.nan, False, False, {}) if self.what == "nan" else (np.full(2, np.inf, np.float32), reward, False, False, {})
+            return (
+                (obs, np.nan, False, False, {})
+                if self.what == "nan"
+                else (np.full(2, np.inf, np.float32), reward, False, False, {})
+            )
         if self.t == 3 and self.what == "mute":
             raise Mute
         if self.t == 3 and self.what == "four":
@@ -65,16 +72,36 @@ class Mistaken(gym.Env):
 gym.register("Mistaken-v0", Mistaken)
 
 
-@pytest.mark.parametrize(("what", "said"), [
-    ("raise", r"environment 0, episode 0, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py, line \d+"),
-    ("shape", r"episode 0, step 2: the observation has shape \(3,\), and its space says \(2,\)\."),
-    ("row", r"episode 0, step 2: the observation has shape \(1, 2\), and its space says \(2,\)\."),
-    ("four", "episode 0, step 2: this is an environment in the style of Gym before 0.26"),
-    ("reward", r"step 2: what step returned cannot be used: ValueError"), ("mute", r"step 2: step raised Mute in test_environments.py, line \d+"),
-    ("reset", "episode 0, step 0: this is an environment in the style of Gym before 0.26 .* GymV21CompatibilityV0"),
-    ("no info", "step 0: the info that reset returned is None, and must be a dict"),
-    ("seedless", "episode 0, step 0: this is an environment in the style of Gym before 0.26"),
-    ("mask", r"Mistaken-v0\(what=mask\) offers an action mask, which agent dqn cannot use: train ppo, or set agent.ignore_mask")])
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (
+            "raise",
+            r"environment 0, episode 0, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py, line \d+",
+        ),
+        (
+            "shape",
+            r"episode 0, step 2: the observation has shape \(3,\), and its space says \(2,\)\.",
+        ),
+        (
+            "row",
+            r"episode 0, step 2: the observation has shape \(1, 2\), and its space says \(2,\)\.",
+        ),
+        ("four", "episode 0, step 2: this is an environment in the style of Gym before 0.26"),
+        ("reward", r"step 2: what step returned cannot be used: ValueError"),
+        ("mute", r"step 2: step raised Mute in test_environments.py, line \d+"),
+        (
+            "reset",
+            "episode 0, step 0: this is an environment in the style of Gym before 0.26 .* GymV21CompatibilityV0",
+        ),
+        ("no info", "step 0: the info that reset returned is None, and must be a dict"),
+        ("seedless", "episode 0, step 0: this is an environment in the style of Gym before 0.26"),
+        (
+            "mask",
+            r"Mistaken-v0\(what=mask\) offers an action mask, which agent dqn cannot use: train ppo, or set agent.ignore_mask",
+        ),
+    ],
+)
 def test_what_an_environment_raises_is_named_with_its_place(what: str, said: str) -> None:
     with pytest.raises(EnvironmentFault, match=said):
         place = Serial(Run(env=f"Mistaken-v0(what={what})"))
@@ -86,9 +113,12 @@ NUMBER, TWO = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
 
 
 class Telling(gym.Env):
-    """One step an episode; gives the observation `seen`, says `success`, and cannot be closed. Its spaces are given."""
+    """One step an episode; gives the observation `seen`, says `success`, and cannot be closed. Its
+    spaces are given."""
 
-    def __init__(self, space: Any = NUMBER, seen: Any = 0.0, success: Any = None, actions: Any = TWO) -> None:
+    def __init__(
+        self, space: Any = NUMBER, seen: Any = 0.0, success: Any = None, actions: Any = TWO
+    ) -> None:
         self.observation_space, self.action_space = space, actions
         self.seen, self.success = seen, success
 
@@ -102,14 +132,37 @@ class Telling(gym.Env):
         raise RuntimeError("the window is gone")
 
 
-@pytest.mark.parametrize(("space", "seen", "said"), [
-    (gym.spaces.Box(0, 255, (2,), np.uint8), np.array([0.0, 0.7]), r"step 0: The observation is of type float64, and its space promises whole numbers \(uint8\)"),
-    (gym.spaces.Discrete(4), -1, "step 0: The observation holds -1, and must hold one of 0 … 3"),
-    (gym.spaces.Discrete(4, start=5), 9, "step 0: The observation holds 9, and must hold one of 5 … 8"),
-    (gym.spaces.MultiDiscrete([3, 4]), np.array([3, 0]), "step 0: The observation holds 3, and must hold one of 0 … 2"),  # no first value of the second part
-    (gym.spaces.Box(-1, 1, (0,)), np.zeros(0), "has observations without a number in them"),
-    (None, 0, "has no observation_space: set it")])
-def test_an_observation_that_would_be_read_as_another_is_refused(space: Any, seen: Any, said: str) -> None:
+@pytest.mark.parametrize(
+    ("space", "seen", "said"),
+    [
+        (
+            gym.spaces.Box(0, 255, (2,), np.uint8),
+            np.array([0.0, 0.7]),
+            r"step 0: The observation is of type float64, and its space promises whole numbers \(uint8\)",
+        ),
+        (
+            gym.spaces.Discrete(4),
+            -1,
+            "step 0: The observation holds -1, and must hold one of 0 … 3",
+        ),
+        (
+            gym.spaces.Discrete(4, start=5),
+            9,
+            "step 0: The observation holds 9, and must hold one of 5 … 8",
+        ),
+        # no first value of the second part
+        (
+            gym.spaces.MultiDiscrete([3, 4]),
+            np.array([3, 0]),
+            "step 0: The observation holds 3, and must hold one of 0 … 2",
+        ),
+        (gym.spaces.Box(-1, 1, (0,)), np.zeros(0), "has observations without a number in them"),
+        (None, 0, "has no observation_space: set it"),
+    ],
+)
+def test_an_observation_that_would_be_read_as_another_is_refused(
+    space: Any, seen: Any, said: str
+) -> None:
     with pytest.raises(EnvironmentFault, match=said):
         Serial(Run(env=lambda: Telling(space, seen)))  # type: ignore[arg-type]
 
@@ -125,8 +178,13 @@ def test_an_environment_without_actions_is_refused() -> None:
         Serial(Run(env=lambda: Telling(actions=None)))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("success", "rate"), [(True, 1.0), (np.float32(0), 0.0), (np.array([True]), 1.0), (1, 1.0), (None, None)])
-def test_a_success_may_be_told_in_any_form_and_closing_may_fail(success: Any, rate: float | None) -> None:
+@pytest.mark.parametrize(
+    ("success", "rate"),
+    [(True, 1.0), (np.float32(0), 0.0), (np.array([True]), 1.0), (1, 1.0), (None, None)],
+)
+def test_a_success_may_be_told_in_any_form_and_closing_may_fail(
+    success: Any, rate: float | None
+) -> None:
     gym.register("Telling-v0", lambda: Telling(seen=np.zeros(1), success=success))
     try:
         agent = agent_of(Run(env="Telling-v0"))
@@ -140,7 +198,10 @@ def test_a_success_that_is_neither_true_nor_false_is_refused(success: Any) -> No
     gym.register("Telling-v0", lambda: Telling(seen=np.zeros(1), success=success))
     try:
         agent = agent_of(Run(env="Telling-v0"))
-        with pytest.raises(EnvironmentFault, match=r"evaluation, episode 0, step 1: info\['success'\] is .* and must be True or False"):
+        with pytest.raises(
+            EnvironmentFault,
+            match=r"evaluation, episode 0, step 1: info\['success'\] is .* and must be True or False",
+        ):
             play("Telling-v0", agent, greedy(agent), 3, 0)
     finally:
         gym.registry.pop("Telling-v0")
@@ -149,7 +210,9 @@ def test_a_success_that_is_neither_true_nor_false_is_refused(success: Any) -> No
 class Masked(gym.Env):
     """Its observation has a part for the mask."""
 
-    observation_space = gym.spaces.Dict({"seen": gym.spaces.Box(-1, 1, (2,)), "action_mask": gym.spaces.MultiBinary(2)})
+    observation_space = gym.spaces.Dict(
+        {"seen": gym.spaces.Box(-1, 1, (2,)), "action_mask": gym.spaces.MultiBinary(2)}
+    )
     action_space = gym.spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -160,7 +223,9 @@ gym.register("Masked-v0", Masked)
 
 
 def test_a_mask_in_the_observation_is_refused_by_an_agent_that_cannot_use_it() -> None:
-    with pytest.raises(EnvironmentFault, match="Masked-v0 offers an action mask, which agent dqn cannot use"):
+    with pytest.raises(
+        EnvironmentFault, match="Masked-v0 offers an action mask, which agent dqn cannot use"
+    ):
         Serial(Run(env="Masked-v0"))
 
 
@@ -168,8 +233,23 @@ def test_a_mask_that_does_no_harm_can_be_ignored() -> None:
     assert Serial(Run(env="Taxi-v3", agent=ten.DQN(ignore_mask=True))).envs.num_envs == 1
 
 
-def test_from_the_command_line_it_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "dqn", "--env", "Mistaken-v0(what=raise)", "--out", str(tmp_path / "run"), "--quiet"]) == 2
+def test_from_the_command_line_it_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "train",
+                "dqn",
+                "--env",
+                "Mistaken-v0(what=raise)",
+                "--out",
+                str(tmp_path / "run"),
+                "--quiet",
+            ]
+        )
+        == 2
+    )
     said = capsys.readouterr().err
     assert "the motor is hot" in said and "Traceback" not in said
 
@@ -177,9 +257,20 @@ def test_from_the_command_line_it_is_one_sentence(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize("engine", ["plain", "fused"])
 def test_networks_that_diverged_are_never_saved(engine: str, tmp_path: Path) -> None:
     """The checkpoint that is left is the finite one from before, and the sentence says so."""
-    run = Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "steps": 900, "eval_every": 900, "checkpoint_every": 50, "log_every": 10_000,
-                  "agent": {"name": "dqn", "lr": 1e12, "learning_starts": 100, "net": {"hidden": [16]}}})
-    with pytest.raises(UserError, match=r"no longer finite at step .* the last checkpoint .* is from before this"):
+    run = Run.of(
+        {
+            "env": "tenfold/CartPole-v1",
+            "engine": engine,
+            "steps": 900,
+            "eval_every": 900,
+            "checkpoint_every": 50,
+            "log_every": 10_000,
+            "agent": {"name": "dqn", "lr": 1e12, "learning_starts": 100, "net": {"hidden": [16]}},
+        }
+    )
+    with pytest.raises(
+        UserError, match=r"no longer finite at step .* the last checkpoint .* is from before this"
+    ):
         ten.train(run, tmp_path / "run", quiet=True)
     folder, _ = RunFolder.open(tmp_path / "run")
     state, step = Checkpoints(folder, 2).policy("last")
@@ -188,14 +279,28 @@ def test_networks_that_diverged_are_never_saved(engine: str, tmp_path: Path) -> 
 
 
 def test_a_policy_that_diverged_is_not_blamed_on_the_environment(tmp_path: Path) -> None:
-    run = Run.of({"env": "tenfold/Pendulum-v1", "num_envs": 2, "steps": 2000, "eval_every": 0, "agent": {
-        "name": "ppo", "lr": 1e18, "clip_norm": None, "horizon": 16, "net": {"hidden": [16]}}})
+    run = Run.of(
+        {
+            "env": "tenfold/Pendulum-v1",
+            "num_envs": 2,
+            "steps": 2000,
+            "eval_every": 0,
+            "agent": {
+                "name": "ppo",
+                "lr": 1e18,
+                "clip_norm": None,
+                "horizon": 16,
+                "net": {"hidden": [16]},
+            },
+        }
+    )
     with pytest.raises(UserError, match=r"no longer finite|not finite: the network diverged"):
         ten.train(run, tmp_path / "run", quiet=True)
 
 
 class Late(Mistaken):
-    """Fails in its second episode, which a short training does not come to; knows how many are open."""
+    """Fails in its second episode, which a short training does not come to; knows how many are
+    open."""
 
     open: ClassVar[int] = 0
 
@@ -209,7 +314,9 @@ class Late(Mistaken):
         return super().reset(seed=seed)
 
     def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, info = super().step(action) if self.episodes == 2 else Mistaken("").step(action)
+        obs, reward, terminated, truncated, info = (
+            super().step(action) if self.episodes == 2 else Mistaken("").step(action)
+        )
         return obs, reward, terminated, truncated or self.episodes == 1, info
 
     def close(self) -> None:
@@ -220,12 +327,22 @@ class Late(Mistaken):
 gym.register("Late-v0", Late)
 
 
-@pytest.mark.parametrize(("what", "said"), [
-    ("raise", r"Late-v0\(what=raise\), evaluation, episode 16, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py"),
-    ("four", "episode 16, step 2: this is an environment in the style of Gym before 0.26"), ("reward", "episode 16, step 3: what step returned cannot be used: ValueError"),
-    ("nan", "episode 16, step 3: the reward is not finite"), ("inf", "episode 16, step 3: the observation is not finite"),
-])
-def test_what_an_environment_raises_in_an_evaluation_is_named_and_all_are_closed(what: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (
+            "raise",
+            r"Late-v0\(what=raise\), evaluation, episode 16, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py",
+        ),
+        ("four", "episode 16, step 2: this is an environment in the style of Gym before 0.26"),
+        ("reward", "episode 16, step 3: what step returned cannot be used: ValueError"),
+        ("nan", "episode 16, step 3: the reward is not finite"),
+        ("inf", "episode 16, step 3: the observation is not finite"),
+    ],
+)
+def test_what_an_environment_raises_in_an_evaluation_is_named_and_all_are_closed(
+    what: str, said: str
+) -> None:
     Late.open = 0
     agent = agent_of(Run(env=f"Late-v0(what={what})"))
     with pytest.raises(EnvironmentFault, match=said):
@@ -233,10 +350,32 @@ def test_what_an_environment_raises_in_an_evaluation_is_named_and_all_are_closed
     assert Late.open == 0
 
 
-def test_an_environment_that_fails_in_a_runs_evaluation_ends_it_with_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_that_fails_in_a_runs_evaluation_ends_it_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Late.open = 0
-    assert main(["train", "dqn", "--env", "Late-v0(what=raise)", "--steps", "4", "--eval-every", "1", "--eval-episodes", "17", "--engine", "plain",
-                 "--out", str(tmp_path / "run"), "--quiet"]) == 2
+    assert (
+        main(
+            [
+                "train",
+                "dqn",
+                "--env",
+                "Late-v0(what=raise)",
+                "--steps",
+                "4",
+                "--eval-every",
+                "1",
+                "--eval-episodes",
+                "17",
+                "--engine",
+                "plain",
+                "--out",
+                str(tmp_path / "run"),
+                "--quiet",
+            ]
+        )
+        == 2
+    )
     said = capsys.readouterr().err
     assert "evaluation, episode 16, step 2: step raised RuntimeError" in said and Late.open == 0
 
@@ -244,8 +383,12 @@ def test_an_environment_that_fails_in_a_runs_evaluation_ends_it_with_a_sentence(
 def test_recordings_of_an_environment_that_fails_end_with_a_sentence() -> None:
     class Hot(Mistaken):
         action_space = gym.spaces.Box(-1, 1, (1,))
+
     gym.register("Hot-v0", Hot)
-    with pytest.raises(EnvironmentFault, match=r"recording 0: the environment raised RuntimeError \(the motor is hot\) in test_env"):
+    with pytest.raises(
+        EnvironmentFault,
+        match=r"recording 0: the environment raised RuntimeError \(the motor is hot\) in test_env",
+    ):
         random_recordings("Hot-v0(what=raise)", 2)
     with pytest.raises(EnvironmentFault, match="recording 0: an observation is not finite"):
         random_recordings("Hot-v0(what=inf)", 2)

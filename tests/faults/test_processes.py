@@ -1,4 +1,5 @@
-"""Actors that die, hang or raise, and learners that are stopped: a sentence or another actor, nothing left behind, and resume works."""
+"""Actors that die, hang or raise, and learners that are stopped: a sentence or another actor,
+nothing left behind, and resume works."""
 
 import contextlib
 import gc
@@ -31,12 +32,55 @@ from tenfold.runs.metrics import Metrics, read_rows
 from tenfold.training import loop as training
 from tenfold.training.learners import make_place
 
-COMMON = ["--actors", "2", "--where", "processes", "--eval-every", "0", "--log-every", "50", "--checkpoint-every", "100", "--out", "run"]
-DQN = ["train", "dqn", "--env", "CartPole-v1", "--agent.learning-starts", "60", "--agent.capacity", "2k", "--agent.net.hidden", "16",
-       "--agent.batch-size", "8", *COMMON]
-PPO = ["train", "ppo", "--env", "CartPole-v1", "--agent.horizon", "16", "--agent.net.hidden", "16", "--num-envs", "1",
-       "--agent.minibatches", "2", *COMMON]
-KINDS = {"dqn, synchronous": [*DQN, "--ahead", "0"], "dqn, asynchronous": [*DQN, "--ahead", "4"], "ppo": PPO}
+COMMON = [
+    "--actors",
+    "2",
+    "--where",
+    "processes",
+    "--eval-every",
+    "0",
+    "--log-every",
+    "50",
+    "--checkpoint-every",
+    "100",
+    "--out",
+    "run",
+]
+DQN = [
+    "train",
+    "dqn",
+    "--env",
+    "CartPole-v1",
+    "--agent.learning-starts",
+    "60",
+    "--agent.capacity",
+    "2k",
+    "--agent.net.hidden",
+    "16",
+    "--agent.batch-size",
+    "8",
+    *COMMON,
+]
+PPO = [
+    "train",
+    "ppo",
+    "--env",
+    "CartPole-v1",
+    "--agent.horizon",
+    "16",
+    "--agent.net.hidden",
+    "16",
+    "--num-envs",
+    "1",
+    "--agent.minibatches",
+    "2",
+    *COMMON,
+]
+KINDS = {
+    "dqn, synchronous": [*DQN, "--ahead", "0"],
+    "dqn, asynchronous": [*DQN, "--ahead", "4"],
+    "ppo": PPO,
+}
 LONG, SHORT = ["--steps", "1M"], ["--steps", "400"]
 
 TROUBLE = """
@@ -93,7 +137,8 @@ def open_files() -> dict[str, str]:
 
 
 def shared_files() -> set[str]:
-    """Names in /dev/shm; semaphores of multiprocessing are other people's, since actors have none."""
+    """Names in /dev/shm; semaphores of multiprocessing are other people's, since actors have
+    none."""
     return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")}
 
 
@@ -112,8 +157,13 @@ def processes_of(session: int) -> dict[int, str]:
 
 def actors_of(parent: int, words: str = "spawn_main") -> list[int]:
     """Actors' processes that were started, imported or not."""
-    return [pid for pid, command in processes_of(os.getsid(parent)).items() if pid != parent and words in command
-            and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(parent)]
+    return [
+        pid
+        for pid, command in processes_of(os.getsid(parent)).items()
+        if pid != parent
+        and words in command
+        and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(parent)
+    ]
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
@@ -128,7 +178,9 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """After each test: no actor, no shared memory, no open file more than before."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(training.__file__).parents[2]), str(tmp_path)]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(Path(training.__file__).parents[2]), str(tmp_path)])
+    )
     (tmp_path / "trouble.py").write_text(TROUBLE)
     multiprocessing.get_context("spawn")  # what actors are forked from is there before
     before, memory = open_files(), shared_files()
@@ -136,13 +188,23 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     sys.modules.pop("trouble", None)
     gymnasium.registry.pop("Trouble-v0", None)
     gc.collect()
-    assert actors_of(os.getpid()) == actors_of(forkserver._forkserver._forkserver_pid, "forkserver") == []
+    assert (
+        actors_of(os.getpid())
+        == actors_of(forkserver._forkserver._forkserver_pid, "forkserver")
+        == []
+    )
     assert shared_files() <= memory
     extra = [target for name, target in open_files().items() if name not in before]
-    assert not [target for target in extra if "memfd:" in target or "eventfd" in target or "socket:" in target or "pipe:" in target], extra
+    assert not [
+        target
+        for target in extra
+        if "memfd:" in target or "eventfd" in target or "socket:" in target or "pipe:" in target
+    ], extra
 
 
-def whenever(monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[ProcessCrew, int], object]) -> None:
+def whenever(
+    monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[ProcessCrew, int], object]
+) -> None:
     """Calls `act` with the crew and a count from 1 before every `log` or `save` of the run."""
     real, calls = getattr(training.Recorder, what), []
 
@@ -151,6 +213,7 @@ def whenever(monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[ProcessC
         assert isinstance(self.place.crew, ProcessCrew)
         act(self.place.crew, len(calls))
         return real(self)
+
     monkeypatch.setattr(training.Recorder, what, hooked)
 
 
@@ -169,29 +232,50 @@ def goes_on(path: Path) -> None:
     assert last_step(path) >= step + 60
 
 
-# actors that are killed -----------------------------------------------------------------------------------------------
+# actors that are killed
 
 
-@pytest.mark.parametrize("kind", ["dqn, asynchronous", pytest.param("dqn, synchronous", marks=pytest.mark.slow),
-                                  pytest.param("ppo", marks=pytest.mark.slow)])
-def test_a_killed_actor_ends_the_run_with_its_name_and_the_way_on(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                   capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "dqn, asynchronous",
+        pytest.param("dqn, synchronous", marks=pytest.mark.slow),
+        pytest.param("ppo", marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_actor_ends_the_run_with_its_name_and_the_way_on(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     struck = []
     with monkeypatch.context() as patch:
-        whenever(patch, "log", lambda crew, count: count == 3 and (strike(crew, 1), struck.append(time.monotonic())))
+        whenever(
+            patch,
+            "log",
+            lambda crew, count: count == 3 and (strike(crew, 1), struck.append(time.monotonic())),
+        )
         assert main([*KINDS[kind], *LONG, "--quiet"]) == 2
     assert time.monotonic() - struck[0] < 60  # the patience with one that is silent
     said = capsys.readouterr().err
-    assert said == ("tenfold: Actor 1 was killed by SIGKILL: the run stops. `tenfold resume run` goes on from the last "
-                    "checkpoint.\n")
+    assert said == (
+        "tenfold: Actor 1 was killed by SIGKILL: the run stops. `tenfold resume run` goes on from the last "
+        "checkpoint.\n"
+    )
     goes_on(tmp_path / "run")
 
 
-@pytest.mark.parametrize("kind", ["dqn, asynchronous", pytest.param("dqn, synchronous", marks=pytest.mark.slow),
-                                  pytest.param("ppo", marks=pytest.mark.slow)])
-def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                capsys: pytest.CaptureFixture[str]) -> None:
-    """One dies at work; then one dies while a checkpoint is made, and of Q-learning's its successor while it starts."""
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "dqn, asynchronous",
+        pytest.param("dqn, synchronous", marks=pytest.mark.slow),
+        pytest.param("ppo", marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One dies at work; then one dies while a checkpoint is made, and of Q-learning's its successor
+    while it starts."""
     started = []
     real = ProcessCrew.start
 
@@ -200,74 +284,137 @@ def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(kind: str, tmp_p
         started.append(link.index)
         if kind != "ppo" and started.count(0) == 2:
             strike(self, 0)
+
     monkeypatch.setattr(ProcessCrew, "start", start)
     whenever(monkeypatch, "log", lambda crew, count: count == 2 and strike(crew, 1))
     whenever(monkeypatch, "save", lambda crew, count: count == 3 and strike(crew, 0))
     assert main([*KINDS[kind], *SHORT, "--on-death", "restart"]) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if "SIGKILL" in line]
     again = 1 if kind == "ppo" else 2
-    assert [("actor 1" in line, "actor 0" in line) for line in said] == [(True, False)] + [(False, True)] * again
-    assert all(line.startswith("Warning: at step ") and line.endswith(
-        "was killed by SIGKILL; another takes its place; training goes on.") for line in said)
+    assert [("actor 1" in line, "actor 0" in line) for line in said] == [(True, False)] + [
+        (False, True)
+    ] * again
+    assert all(
+        line.startswith("Warning: at step ")
+        and line.endswith("was killed by SIGKILL; another takes its place; training goes on.")
+        for line in said
+    )
     assert started.count(1) == 2 and started.count(0) == 1 + again
     assert last_step(tmp_path / "run") >= 400
 
 
-def test_an_actor_that_dies_again_and_again_ends_the_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_actor_that_dies_again_and_again_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     real, started = ProcessCrew.start, []
 
     def start(self: ProcessCrew, link: Any) -> None:
         real(self, link)
         started.append(link.index)
         strike(self, 0)
+
     monkeypatch.setattr(ProcessCrew, "start", start)
     assert main([*DQN, *LONG, "--actors", "1", "--on-death", "restart", "--quiet"]) == 2
-    assert capsys.readouterr().err == "tenfold: Actor 0 was killed by SIGKILL, the 4th time without a step: the run stops.\n"
+    assert (
+        capsys.readouterr().err
+        == "tenfold: Actor 0 was killed by SIGKILL, the 4th time without a step: the run stops.\n"
+    )
     assert len(started) == RESTARTS + 1 and not Path("run").exists()
 
 
-# environments that fail -----------------------------------------------------------------------------------------------
+# environments that fail
 
 
-@pytest.mark.parametrize(("flaw", "sentence"), [
-    ("raises", "Actor 1 stopped: trouble:Trouble-v0(flaw=raises), environment 1, episode 1, step 9: step raised ZeroDivisionError"),
-    pytest.param("nan", "Actor 0 stopped: trouble:Trouble-v0(flaw=nan, only=0), environment 0, episode", marks=pytest.mark.slow),
-    ("hangs", "Actor 0 has not finished a step of trouble:Trouble-v0(flaw=hangs, only=0) in 1 s (the environment hangs, or needs a larger"),
-    ("broken constructor", "Actor 0 stopped: trouble:Trouble-v0(flaw=broken constructor, only=0) cannot be made: RuntimeError: no licence for"),
-    ("stuck constructor", "Actor 0 has not made trouble:Trouble-v0(flaw=stuck constructor, only=0) in 1 s"),
-    pytest.param("leaves", "Actor 0 ended with exit code 7: the run stops.", marks=pytest.mark.slow)])
-def test_an_environment_that_fails_in_one_actor_is_named(flaw: str, sentence: str, monkeypatch: pytest.MonkeyPatch,
-                                                             capsys: pytest.CaptureFixture[str]) -> None:
-    """Of two in the first case; where it changes nothing there is one, and half as much to start."""
+@pytest.mark.parametrize(
+    ("flaw", "sentence"),
+    [
+        (
+            "raises",
+            "Actor 1 stopped: trouble:Trouble-v0(flaw=raises), environment 1, episode 1, step 9: step raised ZeroDivisionError",
+        ),
+        pytest.param(
+            "nan",
+            "Actor 0 stopped: trouble:Trouble-v0(flaw=nan, only=0), environment 0, episode",
+            marks=pytest.mark.slow,
+        ),
+        (
+            "hangs",
+            "Actor 0 has not finished a step of trouble:Trouble-v0(flaw=hangs, only=0) in 1 s (the environment hangs, or needs a larger",
+        ),
+        (
+            "broken constructor",
+            "Actor 0 stopped: trouble:Trouble-v0(flaw=broken constructor, only=0) cannot be made: RuntimeError: no licence for",
+        ),
+        (
+            "stuck constructor",
+            "Actor 0 has not made trouble:Trouble-v0(flaw=stuck constructor, only=0) in 1 s",
+        ),
+        pytest.param(
+            "leaves", "Actor 0 ended with exit code 7: the run stops.", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_an_environment_that_fails_in_one_actor_is_named(
+    flaw: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two in the first case; where it changes nothing there is one, and half as much to
+    start."""
     start = time.monotonic()
     crowd = [] if flaw == "raises" else ["--actors", "1"]
     if flaw in ("hangs", "stuck constructor"):
-        monkeypatch.setattr(processes, "MAKING", 1.0 if flaw == "stuck constructor" else processes.MAKING)
+        monkeypatch.setattr(
+            processes, "MAKING", 1.0 if flaw == "stuck constructor" else processes.MAKING
+        )
         crowd += ["--patience", "1"]
     env = f"trouble:Trouble-v0(flaw={flaw}{', only=0' * bool(crowd)})"
     assert main([*DQN, *LONG, *crowd, "--env", env, "--quiet"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"tenfold: {sentence}"), said
-    assert ".:" not in said and said.count("\n") == 1 and ("in trouble.py, line" in said) == (flaw == "raises")
+    assert (
+        ".:" not in said
+        and said.count("\n") == 1
+        and ("in trouble.py, line" in said) == (flaw == "raises")
+    )
     assert time.monotonic() - start < 100  # where actors are given 120 s to start
     if flaw == "nan":
         assert "the reward is not finite" in said
 
 
 @pytest.mark.parametrize("where", ["processes", "auto"])
-def test_an_environment_that_hangs_before_any_actor_starts_is_named(where: str, monkeypatch: pytest.MonkeyPatch,
-                                                                    capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_that_hangs_before_any_actor_starts_is_named(
+    where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(actor, "MAKING", 0.5)
     monkeypatch.setattr(ProcessCrew, "start", lambda *given: pytest.fail("a child was started"))
-    assert main([*DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=stuck everywhere)", "--patience", "1.5", "--where", where, "--quiet"]) == 2
-    assert capsys.readouterr().err == ("tenfold: trouble:Trouble-v0(flaw=stuck everywhere) was not made in 1.5 s (the environment hangs, "
-                                       "or needs a larger --patience).\n")
+    assert (
+        main(
+            [
+                *DQN,
+                *LONG,
+                "--env",
+                "trouble:Trouble-v0(flaw=stuck everywhere)",
+                "--patience",
+                "1.5",
+                "--where",
+                where,
+                "--quiet",
+            ]
+        )
+        == 2
+    )
+    assert capsys.readouterr().err == (
+        "tenfold: trouble:Trouble-v0(flaw=stuck everywhere) was not made in 1.5 s (the environment hangs, "
+        "or needs a larger --patience).\n"
+    )
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL and not Path("run").exists()
 
 
 def test_a_time_limit_holds_where_everything_is_caught() -> None:
     start = time.monotonic()
-    with pytest.raises(UserError, match=r"it was not made in 0.1 s"), watch.within(0.1, "it was not made"):
+    with (
+        pytest.raises(UserError, match=r"it was not made in 0.1 s"),
+        watch.within(0.1, "it was not made"),
+    ):
         for _ in range(2):
             with contextlib.suppress(BaseException):
                 time.sleep(30)
@@ -279,9 +426,14 @@ def test_a_time_limit_holds_where_everything_is_caught() -> None:
 
 
 @pytest.mark.parametrize("what", ["save", pytest.param("log", marks=pytest.mark.slow)])
-def test_an_actor_that_hangs_while_a_checkpoint_is_made_is_named(what: str, monkeypatch: pytest.MonkeyPatch,
-                                                                 capsys: pytest.CaptureFixture[str]) -> None:
-    whenever(monkeypatch, what, lambda crew, count: count == 2 and os.kill(crew.processes[0].pid, signal.SIGSTOP))
+def test_an_actor_that_hangs_while_a_checkpoint_is_made_is_named(
+    what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whenever(
+        monkeypatch,
+        what,
+        lambda crew, count: count == 2 and os.kill(crew.processes[0].pid, signal.SIGSTOP),
+    )
     assert main([*DQN, *LONG, "--actors", "1", "--patience", "1", "--quiet"]) == 2
     assert "Actor 0 has not finished a step of CartPole-v1 in 1 s" in capsys.readouterr().err
 
@@ -292,26 +444,48 @@ def test_an_actors_first_step_has_time_to_load_kernels() -> None:
     assert [crew.patience(SimpleNamespace(index=index)) for index in (0, 1)] == [actor.MAKING, 4.0]  # type: ignore[arg-type]
 
 
-def test_a_learner_busy_for_longer_than_the_patience_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learner_busy_for_longer_than_the_patience_blames_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     whenever(monkeypatch, "log", lambda crew, count: count == 2 and time.sleep(5))
-    assert main([*DQN, "--actors", "1", "--steps", "120", "--ahead", "0", "--patience", "4", "--quiet"]) == 0
+    assert (
+        main(
+            [*DQN, "--actors", "1", "--steps", "120", "--ahead", "0", "--patience", "4", "--quiet"]
+        )
+        == 0
+    )
 
 
-def test_observations_that_are_all_identical_are_refused_before_the_first_update(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*DQN, *LONG, "--actors", "1", "--env", "trouble:Trouble-v0(flaw=blind)", "--quiet"]) == 2
+def test_observations_that_are_all_identical_are_refused_before_the_first_update(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        main([*DQN, *LONG, "--actors", "1", "--env", "trouble:Trouble-v0(flaw=blind)", "--quiet"])
+        == 2
+    )
     said = capsys.readouterr().err
-    assert "All observations of the first" in said and "observations 0 to 0, deviation 0; rewards 1 to 1" in said
+    assert (
+        "All observations of the first" in said
+        and "observations 0 to 0, deviation 0; rewards 1 to 1" in said
+    )
 
 
-def test_too_little_shared_memory_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_little_shared_memory_is_said_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(shared, "room", lambda: (30_000_000, "in this container"))
     monkeypatch.setattr(ProcessCrew, "start", lambda *given: pytest.fail("a child was started"))
     assert main([*DQN, *LONG, "--ahead", "200k", "--quiet"]) == 2
     said = capsys.readouterr().err
-    assert "would take 0.17 GB and 0.03 GB is free in this container" in said.replace("0.18", "0.17") and not Path("run").exists()
+    assert (
+        "would take 0.17 GB and 0.03 GB is free in this container" in said.replace("0.18", "0.17")
+        and not Path("run").exists()
+    )
 
 
-def test_a_full_disk_for_metrics_does_not_stop_actors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_for_metrics_does_not_stop_actors(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     real, calls = Metrics.flush, []
 
     def flush(self: Metrics) -> int:
@@ -323,16 +497,31 @@ def test_a_full_disk_for_metrics_does_not_stop_actors(monkeypatch: pytest.Monkey
             return real(self)
         finally:
             self.path = path
+
     monkeypatch.setattr(Metrics, "flush", flush)
     assert main([*DQN, "--actors", "1", "--steps", "300", "--quiet"]) == 0
-    assert "Warning: metrics cannot be written (No space left on device); training goes on." in capsys.readouterr().err
+    assert (
+        "Warning: metrics cannot be written (No space left on device); training goes on."
+        in capsys.readouterr().err
+    )
     assert last_step(Path("run")) >= 300
-    assert sum(row["kind"] == "train" for row in read_rows(Path("run/metrics.jsonl"))) == 6  # none was lost
+    # none was lost
+    assert sum(row["kind"] == "train" for row in read_rows(Path("run/metrics.jsonl"))) == 6
 
 
 def test_whoever_waits_uses_no_processor() -> None:
-    place = make_place(Run.of({"env": "trouble:Trouble-v0(flaw=slow)", "where": "processes", "steps": 1000, "ahead": 2, "num_envs": 1,
-                               "agent": {"name": "dqn", "learning_starts": 900, "net": {"hidden": [16]}}}))
+    place = make_place(
+        Run.of(
+            {
+                "env": "trouble:Trouble-v0(flaw=slow)",
+                "where": "processes",
+                "steps": 1000,
+                "ahead": 2,
+                "num_envs": 1,
+                "agent": {"name": "dqn", "learning_starts": 900, "net": {"hidden": [16]}},
+            }
+        )
+    )
     try:
         assert isinstance(place.crew, ProcessCrew)
         for _ in range(10):
@@ -346,6 +535,7 @@ def test_whoever_waits_uses_no_processor() -> None:
 
         def ticks() -> int:
             return sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13]))
+
         before = ticks()
         time.sleep(2)
         assert (ticks() - before) / os.sysconf("SC_CLK_TCK") / 2 < 0.01
@@ -353,18 +543,28 @@ def test_whoever_waits_uses_no_processor() -> None:
         place.close()
 
 
-# the whole run is stopped ---------------------------------------------------------------------------------------------
+# the whole run is stopped
 
 
 @pytest.fixture
 def begin_anew(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Runs as users begin them, in a session of their own; afterwards no process of it may be there."""
+    """Runs as users begin them, in a session of their own; afterwards no process of it may be
+    there."""
     begun: list[subprocess.Popen[str]] = []
 
     def start(*command: str, program: tuple[str, ...] = ("-m", "tenfold")) -> subprocess.Popen[str]:
-        begun.append(subprocess.Popen([sys.executable, *program, *command], cwd=tmp_path, text=True, start_new_session=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        begun.append(
+            subprocess.Popen(
+                [sys.executable, *program, *command],
+                cwd=tmp_path,
+                text=True,
+                start_new_session=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
         return begun[-1]
+
     yield start
     for process in begun:
         left = processes_of(process.pid)
@@ -379,7 +579,9 @@ def trained(path: Path) -> dict[str, Any]:
     return Checkpoints(folder, run.keep).latest()[0]
 
 
-def test_a_killed_learner_takes_its_actors_along(begin_anew: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_a_killed_learner_takes_its_actors_along(
+    begin_anew: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
     process = begin_anew(*DQN, *LONG)
     wait_for(lambda: len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) > 1)
     assert len(actors_of(process.pid)) == 2
@@ -389,7 +591,9 @@ def test_a_killed_learner_takes_its_actors_along(begin_anew: Callable[..., subpr
 
 
 @pytest.mark.slow
-def test_a_learner_killed_while_actors_import_takes_them_along(begin_anew: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_learner_killed_while_actors_import_takes_them_along(
+    begin_anew: Callable[..., subprocess.Popen[str]],
+) -> None:
     process = begin_anew(*DQN, *LONG)
     wait_for(lambda: len(actors_of(process.pid)) == 2)
     time.sleep(0.5)  # in which a child becomes Python, and no more
@@ -397,12 +601,19 @@ def test_a_learner_killed_while_actors_import_takes_them_along(begin_anew: Calla
     wait_for(lambda: not processes_of(process.pid), 1)
 
 
-@pytest.mark.parametrize(("number", "code", "when"), [
-    pytest.param(signal.SIGINT, 130, "at work", marks=pytest.mark.slow), pytest.param(signal.SIGINT, 130, "starting", marks=pytest.mark.slow),
-    pytest.param(signal.SIGTERM, 143, "at work", marks=pytest.mark.slow), (signal.SIGTERM, 143, "saving"),
-    pytest.param(signal.SIGINT, 130, "saving", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("number", "code", "when"),
+    [
+        pytest.param(signal.SIGINT, 130, "at work", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, "starting", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, "at work", marks=pytest.mark.slow),
+        (signal.SIGTERM, 143, "saving"),
+        pytest.param(signal.SIGINT, 130, "saving", marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_to_the_whole_group_saves_and_the_run_goes_on_bit_for_bit(
-        number: signal.Signals, code: int, when: str, begin: Callable[..., Any], tmp_path: Path) -> None:
+    number: signal.Signals, code: int, when: str, begin: Callable[..., Any], tmp_path: Path
+) -> None:
     command = [*DQN, "--ahead", "0", *(["--checkpoint-every", "2"] if when == "saving" else [])]
     process = begin(*command, *LONG)
     if when == "starting":
@@ -414,23 +625,47 @@ def test_a_signal_to_the_whole_group_saves_and_the_run_goes_on_bit_for_bit(
     assert process.returncode == code and "Traceback" not in err, err
     wait_for(lambda: not processes_of(process.pid), 10)
     if when == "starting":  # nothing to save yet
-        assert out == "" and err == "tenfold: stopped; what was saved before is untouched.\n" and not (tmp_path / "run").exists()
+        assert (
+            out == ""
+            and err == "tenfold: stopped; what was saved before is untouched.\n"
+            and not (tmp_path / "run").exists()
+        )
         return
     step = last_step(tmp_path / "run")
     assert out == f"Stopped at step {step:,} and saved. Go on with: tenfold resume run\n"
     assert step > 0 and not list((tmp_path / "run").rglob("*.tmp"))
     end = str(step + 100)
     assert main(["resume", "run", "--steps", end, "--quiet"]) == 0
-    assert main([*command, "--steps", end, "--where", "serial", "--out", "straight", "--checkpoint-every", "0", "--quiet"]) == 0
+    assert (
+        main(
+            [
+                *command,
+                "--steps",
+                end,
+                "--where",
+                "serial",
+                "--out",
+                "straight",
+                "--checkpoint-every",
+                "0",
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     found, expected = trained(tmp_path / "run"), trained(tmp_path / "straight")
     for name in expected:
         assert torch.equal(torch.as_tensor(found[name]), torch.as_tensor(expected[name])), name
 
 
 @pytest.mark.slow  # that a second one is not waited for is in test_signals.py
-def test_a_second_ctrl_c_stops_at_once(begin_anew: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_a_second_ctrl_c_stops_at_once(
+    begin_anew: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
     """Also where an actor hangs, so that the first would wait for it."""
-    process = begin_anew(*DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=hangs, only=0, after=70)", "--actors", "1")
+    process = begin_anew(
+        *DQN, *LONG, "--env", "trouble:Trouble-v0(flaw=hangs, only=0, after=70)", "--actors", "1"
+    )
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
@@ -438,16 +673,29 @@ def test_a_second_ctrl_c_stops_at_once(begin_anew: Callable[..., subprocess.Pope
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=50)  # less than the patience with an actor that is silent
-    assert process.returncode == 130 and "stopped; what was saved before is untouched" in err and "Traceback" not in err
+    assert (
+        process.returncode == 130
+        and "stopped; what was saved before is untouched" in err
+        and "Traceback" not in err
+    )
 
 
-def test_a_script_without_a_guard_gets_a_sentence_and_no_endless_spawn(begin_anew: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_a_script_without_a_guard_gets_a_sentence_and_no_endless_spawn(
+    begin_anew: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
     (tmp_path / "script.py").write_text(
         "import tenfold as ten\n"
         "open('read', 'a').write('x')\n"
-        "ten.train(ten.Run(env='CartPole-v1', where='processes', actors=2, steps=1000), out='run', quiet=True)\n")
+        "ten.train(ten.Run(env='CartPole-v1', where='processes', actors=2, steps=1000), out='run', quiet=True)\n"
+    )
     process = begin_anew(program=("script.py",))
     _, err = process.communicate(timeout=100)
     assert process.returncode == 1 and not (tmp_path / "run").exists()
-    assert err.strip().splitlines()[-1].endswith('every one of them reads the script: put what it does below `if __name__ == "__main__":`.')
+    assert (
+        err.strip()
+        .splitlines()[-1]
+        .endswith(
+            'every one of them reads the script: put what it does below `if __name__ == "__main__":`.'
+        )
+    )
     assert (tmp_path / "read").read_text() == "x", "a process was started, and read the script"

@@ -1,4 +1,5 @@
-"""Signals wherever they come: one line and the right exit code; children that end with their parent and leave nothing behind."""
+"""Signals wherever they come: one line and the right exit code; children that end with their parent
+and leave nothing behind."""
 
 import os
 import signal
@@ -30,21 +31,43 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
 
 def heeds(pid: int) -> bool:
     """Whether a process has a handler for SIGTERM, which the first lines of tenfold install."""
-    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    caught = next(
+        line
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("SigCgt")
+    )
     return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
-@pytest.mark.parametrize(("number", "code", "delay"), [(signal.SIGINT, 130, 0.0), (signal.SIGTERM, 143, 0.1),
-                                                       pytest.param(signal.SIGINT, 130, 0.5, marks=pytest.mark.slow),
-                                                       pytest.param(signal.SIGTERM, 143, 1.0, marks=pytest.mark.slow)])
-def test_a_signal_while_modules_are_imported_is_one_line(number: int, code: int, delay: float, tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "tenfold", "train", "cartpole"], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": HOME})
+@pytest.mark.parametrize(
+    ("number", "code", "delay"),
+    [
+        (signal.SIGINT, 130, 0.0),
+        (signal.SIGTERM, 143, 0.1),
+        pytest.param(signal.SIGINT, 130, 0.5, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, 1.0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_while_modules_are_imported_is_one_line(
+    number: int, code: int, delay: float, tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tenfold", "train", "cartpole"],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": HOME},
+    )
     wait_for(lambda: heeds(process.pid))
     time.sleep(delay)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (code, "", "tenfold: stopped; what was saved before is untouched.\n")
+    assert (process.returncode, out, err) == (
+        code,
+        "",
+        "tenfold: stopped; what was saved before is untouched.\n",
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -63,49 +86,89 @@ sys.exit(main())
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_when_all_is_done_changes_no_exit_code(name: str) -> None:
     """While Python takes its modules apart, signals have their default effect again."""
-    done = subprocess.run([sys.executable, "-c", LATE.replace("{name}", name)], capture_output=True, text=True, timeout=60,
-                          env=os.environ | {"PYTHONPATH": HOME})
+    done = subprocess.run(
+        [sys.executable, "-c", LATE.replace("{name}", name)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": HOME},
+    )
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("tenfold")
 
 
 def test_an_explorer_that_is_stopped_before_its_first_step_has_nothing_to_draw(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Exploring, "round", lambda place, until: signal.raise_signal(signal.SIGINT) or [])
+    monkeypatch.setattr(
+        Exploring, "round", lambda place, until: signal.raise_signal(signal.SIGINT) or []
+    )
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        assert main(["train", "limit-cycle", "--steps", "50", "--eval-every", "0", "--out", "run", "--quiet"]) == 130
+        assert (
+            main(
+                [
+                    "train",
+                    "limit-cycle",
+                    "--steps",
+                    "50",
+                    "--eval-every",
+                    "0",
+                    "--out",
+                    "run",
+                    "--quiet",
+                ]
+            )
+            == 130
+        )
     finally:
         signal.signal(signal.SIGINT, before)
-    assert capsys.readouterr().out == "Stopped at step 0 and saved. Go on with: tenfold resume run\n"
-    assert (tmp_path / "run" / "report.html").exists() and not (tmp_path / "run" / "portrait.safetensors").exists()
+    assert (
+        capsys.readouterr().out == "Stopped at step 0 and saved. Go on with: tenfold resume run\n"
+    )
+    assert (tmp_path / "run" / "report.html").exists() and not (
+        tmp_path / "run" / "portrait.safetensors"
+    ).exists()
 
 
 def test_a_signal_while_kernels_compile_stops_at_once_and_leaves_no_folder(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """There is nothing to save yet, and compiling takes long."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(training, "warm_up", lambda *given: signal.raise_signal(signal.SIGINT))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
+    # ignored in a shell's background
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        assert main(["train", "dqn", "--agent.net.hidden", "8", "--out", "run", "--steps", "10"]) == 130
+        assert (
+            main(["train", "dqn", "--agent.net.hidden", "8", "--out", "run", "--steps", "10"])
+            == 130
+        )
     finally:
         signal.signal(signal.SIGINT, before)
     shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", "tenfold: stopped; what was saved before is untouched.\n") and not Path("run").exists()
+    assert (shown.out, shown.err) == (
+        "",
+        "tenfold: stopped; what was saved before is untouched.\n",
+    ) and not Path("run").exists()
 
 
 @pytest.fixture
 def heard() -> Iterator[list[int]]:
     """Signals that somebody outside would have heeded."""
     found: list[int] = []
-    before = {number: signal.signal(number, lambda number, frame: found.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda number, frame: found.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     yield found
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-def test_the_first_signal_is_noted_and_the_second_is_left_to_whoever_heeded_them_before(heard: list[int]) -> None:
+def test_the_first_signal_is_noted_and_the_second_is_left_to_whoever_heeded_them_before(
+    heard: list[int],
+) -> None:
     told = []
     with Interrupt(lambda: told.append(1)) as interrupt:
         signal.raise_signal(signal.SIGTERM)
@@ -115,28 +178,45 @@ def test_the_first_signal_is_noted_and_the_second_is_left_to_whoever_heeded_them
     signal.raise_signal(signal.SIGINT)
     assert heard == [signal.SIGINT] * 2
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with pytest.raises(KeyboardInterrupt), Interrupt():  # nobody heeded it: the default would end a process that has children
+    # nobody heeded it: the default would end a process that has children
+    with pytest.raises(KeyboardInterrupt), Interrupt():
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
 
 
 def test_a_signal_while_the_report_is_written_is_told_and_the_run_is_finished(
-        small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(training, "write_report", lambda *given: signal.raise_signal(signal.SIGTERM))
+    small_run: Callable[..., Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(
+        training, "write_report", lambda *given: signal.raise_signal(signal.SIGTERM)
+    )
     result = training.train(small_run(steps=100), tmp_path / "run", quiet=True)
     assert finish(result) == 143
-    assert capsys.readouterr().out == (f"Stopped at step 100, the last one, and saved: the run is finished. Results: {tmp_path / 'run'}\n")
+    assert capsys.readouterr().out == (
+        f"Stopped at step 100, the last one, and saved: the run is finished. Results: {tmp_path / 'run'}\n"
+    )
 
 
-def test_many_runs_that_were_stopped_name_the_steps_they_go_on_from(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_runs_that_were_stopped_name_the_steps_they_go_on_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     result = SimpleNamespace(interrupted=2, path="many", saved={"seed 0": 1200, "seed 3": 0})
     assert finish_seeds(result) == 130
-    assert capsys.readouterr().out == "Stopped and saved: seed 0 at step 1,200, seed 3 at step 0. Go on with: tenfold resume many\n"
+    assert (
+        capsys.readouterr().out
+        == "Stopped and saved: seed 0 at step 1,200, seed 3 at step 0. Go on with: tenfold resume many\n"
+    )
     assert stopped({}) == "Stopped before anything was saved."
-    assert stopped({f"seed {i}": 100 * i for i in range(9)}) == "Stopped and saved: 9 runs at steps 0 to 800."
+    assert (
+        stopped({f"seed {i}": 100 * i for i in range(9)})
+        == "Stopped and saved: 9 runs at steps 0 to 800."
+    )
 
 
-# processes that work through tasks --------------------------------------------------------------------------------------
+# processes that work through tasks
 
 
 def deed(what: str, path: str) -> tuple[str, int]:
@@ -146,7 +226,8 @@ def deed(what: str, path: str) -> tuple[str, int]:
     if what == "fails":
         return "the disk is full", 0
     if what in ("is killed", "is stopped", "leaves"):
-        while "waits" not in Path(path).read_text():  # the other worker has begun, however busy the machine is
+        # the other worker has begun, however busy the machine is
+        while "waits" not in Path(path).read_text():
             time.sleep(0.01)
     if what == "is killed":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -165,7 +246,9 @@ def deed(what: str, path: str) -> tuple[str, int]:
     return "", 0
 
 
-def work_through(path: Path, *deeds: str, workers: int = 1) -> tuple[int, dict[int, str], list[str]]:
+def work_through(
+    path: Path, *deeds: str, workers: int = 1
+) -> tuple[int, dict[int, str], list[str]]:
     """The signal, the errors, and which tasks were begun."""
     pool = Pool(deed, [(what, str(path / "begun")) for what in deeds])
     stopped_by = pool.run(workers, lambda done: None)
@@ -173,20 +256,35 @@ def work_through(path: Path, *deeds: str, workers: int = 1) -> tuple[int, dict[i
 
 
 def test_workers_do_all_tasks_and_name_the_one_that_failed(tmp_path: Path) -> None:
-    assert work_through(tmp_path, "a", "b", "c", "fails", "d") == (0, {3: "the disk is full"}, ["a", "b", "c", "fails"])
+    assert work_through(tmp_path, "a", "b", "c", "fails", "d") == (
+        0,
+        {3: "the disk is full"},
+        ["a", "b", "c", "fails"],
+    )
 
 
-@pytest.mark.parametrize(("what", "error"), [("is killed", "its process was killed by SIGKILL"),
-                                             pytest.param("is stopped", "its process was stopped by SIGTERM", marks=pytest.mark.slow),
-                                             pytest.param("leaves", "its process was stopped by SIGTERM", marks=pytest.mark.slow)])
-def test_a_worker_that_is_lost_is_named_and_the_others_are_told_to_stop(what: str, error: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("is killed", "its process was killed by SIGKILL"),
+        pytest.param("is stopped", "its process was stopped by SIGTERM", marks=pytest.mark.slow),
+        pytest.param("leaves", "its process was stopped by SIGTERM", marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_that_is_lost_is_named_and_the_others_are_told_to_stop(
+    what: str, error: str, tmp_path: Path
+) -> None:
     stopped_by, errors, begun = work_through(tmp_path, "waits", what, "d", workers=2)
     assert (stopped_by, errors, sorted(begun)) == (0, {1: error}, sorted(["waits", what]))
 
 
 @pytest.mark.usefixtures("spawned")  # whoever forks is no parent that could be called
 def test_a_signal_stops_all_workers_and_is_no_error(tmp_path: Path) -> None:
-    assert work_through(tmp_path, "calls its parent", "d") == (signal.SIGINT, {}, ["calls its parent"])
+    assert work_through(tmp_path, "calls its parent", "d") == (
+        signal.SIGINT,
+        {},
+        ["calls its parent"],
+    )
 
 
 PARENT = """
@@ -202,14 +300,29 @@ if __name__ == "__main__":
 """
 
 
-def test_a_child_that_is_still_importing_dies_with_its_parent_and_leaves_no_name(tmp_path: Path) -> None:
+def test_a_child_that_is_still_importing_dies_with_its_parent_and_leaves_no_name(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "parent.py").write_text(PARENT)
-    process = subprocess.Popen([sys.executable, "parent.py"], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               env=os.environ | {"PYTHONPATH": HOME}, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "parent.py"],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": HOME},
+        start_new_session=True,
+    )
     assert process.stdout
     child = int(process.stdout.readline())
-    named = [line for pid in (process.pid, child) for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm" in line]
+    named = [
+        line
+        for pid in (process.pid, child)
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
+        if "/dev/shm" in line
+    ]
     process.kill()
-    _, err = process.communicate(timeout=60)  # returns when the tracker, which holds the pipes too, is gone
+    # returns when the tracker, which holds the pipes too, is gone
+    _, err = process.communicate(timeout=60)
     wait_for(lambda: not Path(f"/proc/{child}").exists(), 5)
     assert err == "" and named == []

@@ -1,11 +1,11 @@
-"""Golden runs: for every family of presets a short run, and a hash of all numbers in its last checkpoint. A change that should
-change nothing must leave every hash as it is.
+"""Golden runs: for every family of presets a short run, and a hash of all numbers in its last
+checkpoint. A change that should change nothing must leave every hash as it is.
 
     python tests/golden/run.py --write before.json      # on the code before the change
     python tests/golden/run.py --against before.json    # on the code after it, on the same machine
 
-Names of arrays are no part of a hash, so renaming is allowed. Processors round products differently: compare on one machine.
-Exit code 1 where a hash differs.
+Names of arrays are no part of a hash, so renaming is allowed. Processors round products
+differently: compare on one machine. Exit code 1 where a hash differs.
 """
 
 import argparse
@@ -27,18 +27,22 @@ from tenfold.runs.folder import machine_card, versions
 
 DQN = "--agent.learning-starts 200 --agent.capacity 2k --eval-every 0 --checkpoint-every 0"
 PPO = "--eval-every 0 --checkpoint-every 0"
-COLONY = ("--num-envs 4 --agent.horizon 16 --agent.net.hidden 16,16 --agent.minibatches 2 --eval-every 0 --checkpoint-every 0 "
-          "--steps 256")
-EXPLORER = ("--eval-every 0 --checkpoint-every 0 --agent.window 100 --agent.length 6 --agent.batch-size 2 "
-            "--agent.learning-starts 10 --agent.first-updates 3 --agent.model.grid 4 --agent.model.ensemble 2 "
-            "--agent.planner.samples 6 --agent.planner.iterations 2 --agent.planner.elites 3 --steps 40")
+COLONY = (
+    "--num-envs 4 --agent.horizon 16 --agent.net.hidden 16,16 --agent.minibatches 2 --eval-every 0 --checkpoint-every 0 "
+    "--steps 256"
+)
+EXPLORER = (
+    "--eval-every 0 --checkpoint-every 0 --agent.window 100 --agent.length 6 --agent.batch-size 2 "
+    "--agent.learning-starts 10 --agent.first-updates 3 --agent.model.grid 4 --agent.model.ensemble 2 "
+    "--agent.planner.samples 6 --agent.planner.iterations 2 --agent.planner.elites 3 --steps 40"
+)
 FIELD = "--env tenfold/LimitCycle-v0(size=5,limit=40)"
 RUNS = {
     "dqn": f"train cartpole {DQN} --steps 1500",
     "dqn, plain engine": f"train cartpole {DQN} --steps 600 --engine plain",
     "dqn, compiled environment": f"train cartpole {DQN} --steps 1500 --env tenfold/CartPole-v1 --num-envs 3",
     "dqn, every option": f"train cartpole {DQN} --steps 800 --agent.replay prioritized --agent.dueling true "
-                         "--agent.distribution quantile(5) --agent.target polyak(0.01) --agent.loss huber --agent.clip-norm 1",
+    "--agent.distribution quantile(5) --agent.target polyak(0.01) --agent.loss huber --agent.clip-norm 1",
     "dqn, implicit": f"train cartpole {DQN} --steps 400 --agent.distribution implicit",
     "dqn, noisy": f"train cartpole {DQN} --steps 400 --agent.explore noisy",
     "dqn, boltzmann": f"train cartpole {DQN} --steps 600 --agent.explore boltzmann(0.5)",
@@ -71,12 +75,17 @@ def hash_of(folder: Path) -> str:
     """Of the numbers in the last checkpoint, whatever they are called."""
     last = checkpoint_steps(folder)[-1]
     arrays = read_arrays(folder / "checkpoints" / f"step-{last:012d}.safetensors")[0].values()
-    each = sorted(hashlib.sha256(f"{a.dtype} {a.shape}".encode() + np.ascontiguousarray(a).tobytes()).digest() for a in arrays)
+    each = sorted(
+        hashlib.sha256(f"{a.dtype} {a.shape}".encode() + np.ascontiguousarray(a).tobytes()).digest()
+        for a in arrays
+    )
     return hashlib.sha256(b"".join(each)).hexdigest()[:16]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", type=Path, help="the file to write")
     parser.add_argument("--against", type=Path, help="the file to compare with")
     parser.add_argument("--only", default="", help="runs with this in their name")
@@ -85,18 +94,37 @@ def main() -> int:
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         recording, rng = f"{folder}/recording.npz", np.random.default_rng(0)
-        np.savez(recording, observations=rng.normal(size=(400, 2)).cumsum(0), actions=rng.normal(size=(400, 1)))
-        for number, (name, command) in enumerate((n, c) for n, c in RUNS.items() if arguments.only in n):
+        np.savez(
+            recording,
+            observations=rng.normal(size=(400, 2)).cumsum(0),
+            actions=rng.normal(size=(400, 1)),
+        )
+        for number, (name, command) in enumerate(
+            (n, c) for n, c in RUNS.items() if arguments.only in n
+        ):
             out, start = Path(folder) / str(number), time.monotonic()
             with contextlib.redirect_stdout(io.StringIO()):
-                failed = tenfold([*command.replace("RECORDING", recording).split(), "--out", str(out), "--quiet"])
+                failed = tenfold(
+                    [*command.replace("RECORDING", recording).split(), "--out", str(out), "--quiet"]
+                )
             if failed:
                 raise SystemExit(f"{name}: `tenfold {command}` failed.")
             found[name] = hash_of(out)
-            verdict = "" if not before else "equal" if before.get(name) == found[name] else f"DIFFERS from {before.get(name)}"
-            print(f"{name:26} {found[name]} {time.monotonic() - start:5.1f} s {verdict}", flush=True)
+            verdict = (
+                ""
+                if not before
+                else "equal"
+                if before.get(name) == found[name]
+                else f"DIFFERS from {before.get(name)}"
+            )
+            print(
+                f"{name:26} {found[name]} {time.monotonic() - start:5.1f} s {verdict}", flush=True
+            )
     if arguments.write:
-        arguments.write.write_text(json.dumps({"runs": found, "versions": versions(), "machine": machine_card()}, indent=1) + "\n")
+        arguments.write.write_text(
+            json.dumps({"runs": found, "versions": versions(), "machine": machine_card()}, indent=1)
+            + "\n"
+        )
     return int(any(before.get(name) != value for name, value in found.items())) if before else 0
 
 

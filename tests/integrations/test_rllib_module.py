@@ -1,4 +1,5 @@
-"""The RLlib module by itself: what it draws, the masks and observations it takes, its settings, its critic."""
+"""The RLlib module by itself: what it draws, the masks and observations it takes, its settings, its
+critic."""
 
 import copy
 from typing import Any
@@ -14,43 +15,55 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from tenfold.core.errors import ConfigError
 from tenfold.integrations.rllib import MultiHeadActionMaskRLModule, join_mask
 
-# acting -------------------------------------------------------------------------------------------------------------------
+# acting
 
 
 @pytest.mark.parametrize("sizes", [SIZES, [4, 4, 4]], ids=["ragged", "equal"])
 @pytest.mark.parametrize("on_empty", ["raise", "absent", -1])
 @pytest.mark.parametrize("rows", [1, 7, 2000])
-def test_the_compiled_pass_draws_what_the_plain_one_draws(sizes: list[int], on_empty: Any, rows: int) -> None:
+def test_the_compiled_pass_draws_what_the_plain_one_draws(
+    sizes: list[int], on_empty: Any, rows: int
+) -> None:
     """The same uniform numbers, the same actions; 2,000 rows go through torch's products."""
     module, batch = build(sizes=sizes, on_empty=on_empty), batch_of(rows, sizes)
     assert module.net.compiles(rows) == (rows < 2000)
     mask = batch[Columns.OBS]["action_mask"]
     if on_empty != "raise":
-        mask[:, :sizes[0]] = 0
+        mask[:, : sizes[0]] = 0
     coins = torch.rand(rows, len(sizes), generator=torch.Generator().manual_seed(7))
     with torch.no_grad():
-        plain, compiled = module.explore_plainly(batch, mask, coins), module.explore_compiled(batch, mask, coins)
+        plain, compiled = (
+            module.explore_plainly(batch, mask, coins),
+            module.explore_compiled(batch, mask, coins),
+        )
     agree = plain[Columns.ACTIONS] == compiled[Columns.ACTIONS]
-    assert agree.float().mean() > 0.999  # a number drawn within rounding of a step may fall on either side
+    # a number drawn within rounding of a step may fall on either side
+    assert agree.float().mean() > 0.999
     same = agree.all(-1)
     for key in (Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS):
         assert torch.allclose(plain[key][same], compiled[key][same], atol=1e-5)
         assert plain[key].dtype == compiled[key].dtype and plain[key].shape == compiled[key].shape
     if on_empty != "raise":
-        assert (compiled[Columns.ACTIONS][:, 0] == (0 if on_empty == "absent" else sizes[0] - 1)).all()
+        assert (
+            compiled[Columns.ACTIONS][:, 0] == (0 if on_empty == "absent" else sizes[0] - 1)
+        ).all()
 
 
 def test_actions_follow_the_policy_and_never_a_forbidden_option() -> None:
     """60,000 draws of one row: frequencies within five standard deviations of the probabilities."""
     module, batch = build(), batch_of(1, seed=2)
-    many = {Columns.OBS: {key: value.expand(60_000, -1) for key, value in batch[Columns.OBS].items()}}
+    many = {
+        Columns.OBS: {key: value.expand(60_000, -1) for key, value in batch[Columns.OBS].items()}
+    }
     torch.manual_seed(0)
     actions = module.forward_exploration(many)[Columns.ACTIONS]
     frequency = module.heads.one_hot(actions).mean(0)
     logits = module.forward_train(batch)[Columns.ACTION_DIST_INPUTS]
     expected = module.heads.log_softmax(logits, batch[Columns.OBS]["action_mask"])[0].exp().detach()
     assert (frequency[expected == 0] == 0).all() and (expected == 0).any()
-    assert ((frequency - expected).abs() <= 5 * (expected * (1 - expected) / 60_000).sqrt() + 1e-7).all()
+    assert (
+        (frequency - expected).abs() <= 5 * (expected * (1 - expected) / 60_000).sqrt() + 1e-7
+    ).all()
 
 
 def test_seeded_torch_draws_the_same_actions_twice() -> None:
@@ -67,8 +80,11 @@ def test_acting_sees_every_change_of_the_weights() -> None:
 
     def logits(of: Any) -> torch.Tensor:
         acted, trained = of.forward_exploration(batch), of.forward_train(batch)
-        assert torch.allclose(acted[Columns.ACTION_DIST_INPUTS], trained[Columns.ACTION_DIST_INPUTS], atol=1e-5)
+        assert torch.allclose(
+            acted[Columns.ACTION_DIST_INPUTS], trained[Columns.ACTION_DIST_INPUTS], atol=1e-5
+        )
         return acted[Columns.ACTION_DIST_INPUTS]
+
     first = logits(module)
     clone = copy.deepcopy(module)
     with torch.no_grad():
@@ -95,21 +111,34 @@ def test_an_encoder_of_ones_own_is_used_in_every_pass() -> None:
     class Doubled(MultiHeadActionMaskRLModule):
         def features(self, batch: dict[str, Any]) -> torch.Tensor:
             return 2 * super().features(batch)
+
     module, plain, batch = build(Doubled), build(), batch_of(4)
     acted, trained = module.forward_exploration(batch), module.forward_train(batch)
-    assert torch.allclose(acted[Columns.ACTION_DIST_INPUTS], trained[Columns.ACTION_DIST_INPUTS], atol=1e-6)
-    assert not torch.allclose(acted[Columns.ACTION_DIST_INPUTS], plain.forward_exploration(batch)[Columns.ACTION_DIST_INPUTS])
+    assert torch.allclose(
+        acted[Columns.ACTION_DIST_INPUTS], trained[Columns.ACTION_DIST_INPUTS], atol=1e-6
+    )
+    assert not torch.allclose(
+        acted[Columns.ACTION_DIST_INPUTS],
+        plain.forward_exploration(batch)[Columns.ACTION_DIST_INPUTS],
+    )
 
 
-# masks and inputs ---------------------------------------------------------------------------------------------------------
+# masks and inputs
 
 
 def test_masks_in_every_form_give_the_same() -> None:
     module, batch = build(), batch_of(5)
     mask = batch[Columns.OBS]["action_mask"]
     parts = list(mask.split(SIZES, -1))
-    forms = [mask.to(kind) for kind in (torch.bool, torch.int8, torch.uint8, torch.int64, torch.float32, torch.float64)]
-    forms += [parts, tuple(parts), {f"head_{i}": part for i, part in reversed(list(enumerate(parts)))}]
+    forms = [
+        mask.to(kind)
+        for kind in (torch.bool, torch.int8, torch.uint8, torch.int64, torch.float32, torch.float64)
+    ]
+    forms += [
+        parts,
+        tuple(parts),
+        {f"head_{i}": part for i, part in reversed(list(enumerate(parts)))},
+    ]
     expected = module.forward_train(batch)[Columns.ACTION_DIST_INPUTS]
     assert torch.equal(expected == FLOOR, mask == 0)
     for form in forms:
@@ -117,7 +146,10 @@ def test_masks_in_every_form_give_the_same() -> None:
         assert torch.equal(module.forward_train(other)[Columns.ACTION_DIST_INPUTS], expected)
         acted = module.forward_exploration(other)
         assert torch.allclose(acted[Columns.ACTION_DIST_INPUTS], expected, atol=1e-6)
-        assert torch.equal(module.forward_inference(other)[Columns.ACTIONS], module.forward_inference(batch)[Columns.ACTIONS])
+        assert torch.equal(
+            module.forward_inference(other)[Columns.ACTIONS],
+            module.forward_inference(batch)[Columns.ACTIONS],
+        )
 
 
 def test_equal_heads_take_a_mask_with_a_row_for_each() -> None:
@@ -126,16 +158,30 @@ def test_equal_heads_take_a_mask_with_a_row_for_each() -> None:
 
 
 def test_a_single_head_takes_a_mask_of_one_row() -> None:
-    """Declared as (1, 5): the shape of a batch alone would not tell the row from a time dimension."""
+    """Declared as (1, 5): the shape of a batch alone would not tell the row from a time
+    dimension."""
     flat = build(sizes=[5])
-    module = RLModuleSpec(module_class=MultiHeadActionMaskRLModule, action_space=flat.action_space, model_config={"hidden": [16, 12]},
-                          observation_space=gym.spaces.Dict({"observations": flat.observation_space["observations"],
-                                                             "action_mask": gym.spaces.Box(0, 1, (1, 5), np.int8)})).build()
+    module = RLModuleSpec(
+        module_class=MultiHeadActionMaskRLModule,
+        action_space=flat.action_space,
+        model_config={"hidden": [16, 12]},
+        observation_space=gym.spaces.Dict(
+            {
+                "observations": flat.observation_space["observations"],
+                "action_mask": gym.spaces.Box(0, 1, (1, 5), np.int8),
+            }
+        ),
+    ).build()
     module.set_state(flat.get_state())
     for shape in ((4,), (2, 2)):  # with and without a time dimension
         batch = batch_of(4, [5])
-        batch = {Columns.OBS: {key: value.view(*shape, -1) for key, value in batch[Columns.OBS].items()}}
-        rows = {Columns.OBS: batch[Columns.OBS] | {"action_mask": batch[Columns.OBS]["action_mask"].unsqueeze(-2)}}
+        batch = {
+            Columns.OBS: {key: value.view(*shape, -1) for key, value in batch[Columns.OBS].items()}
+        }
+        rows = {
+            Columns.OBS: batch[Columns.OBS]
+            | {"action_mask": batch[Columns.OBS]["action_mask"].unsqueeze(-2)}
+        }
         for forward in ("forward_train", "forward_inference"):
             one, other = getattr(module, forward)(rows), getattr(flat, forward)(batch)
             assert torch.equal(one[Columns.ACTION_DIST_INPUTS], other[Columns.ACTION_DIST_INPUTS])
@@ -143,11 +189,22 @@ def test_a_single_head_takes_a_mask_of_one_row() -> None:
 
 
 def test_images_of_bytes_are_scaled_as_for_tenfolds_own_agents() -> None:
-    space = gym.spaces.Dict({"observations": gym.spaces.Box(0, 255, (2, 2), np.uint8), "action_mask": gym.spaces.MultiBinary(4)})
-    module = RLModuleSpec(module_class=MultiHeadActionMaskRLModule, action_space=gym.spaces.MultiDiscrete([2, 2]),
-                          observation_space=space).build()
+    space = gym.spaces.Dict(
+        {
+            "observations": gym.spaces.Box(0, 255, (2, 2), np.uint8),
+            "action_mask": gym.spaces.MultiBinary(4),
+        }
+    )
+    module = RLModuleSpec(
+        module_class=MultiHeadActionMaskRLModule,
+        action_space=gym.spaces.MultiDiscrete([2, 2]),
+        observation_space=space,
+    ).build()
     seen = torch.tensor([[[0, 51], [102, 255]]], dtype=torch.uint8)
-    assert torch.allclose(module.observations({Columns.OBS: {"observations": seen}}), torch.tensor([[0, 0.2, 0.4, 1.0]]))
+    assert torch.allclose(
+        module.observations({Columns.OBS: {"observations": seen}}),
+        torch.tensor([[0, 0.2, 0.4, 1.0]]),
+    )
 
 
 def test_the_heads_of_a_dict_are_counted_as_numbers() -> None:
@@ -159,26 +216,46 @@ def test_the_heads_of_a_dict_are_counted_as_numbers() -> None:
 def test_a_time_dimension_changes_nothing() -> None:
     """(B, T, D) equals its rows, in values, log-probabilities and shapes."""
     module, flat = build(critic=[8]), batch_of(6)
-    folded = {Columns.OBS: {key: value.view(2, 3, -1) for key, value in flat[Columns.OBS].items()},
-              Columns.ACTIONS: flat[Columns.ACTIONS].view(2, 3, -1)}
+    folded = {
+        Columns.OBS: {key: value.view(2, 3, -1) for key, value in flat[Columns.OBS].items()},
+        Columns.ACTIONS: flat[Columns.ACTIONS].view(2, 3, -1),
+    }
     for name in ("compute_values", "q_values", "baselines"):
         one, other = getattr(module, name)(flat), getattr(module, name)(folded)
         assert other.shape[:2] == (2, 3) and torch.allclose(one, other.flatten(0, 1), atol=1e-6)
     assert module.compute_values(flat).shape == (6,)
     logits = module.forward_train(folded)[Columns.ACTION_DIST_INPUTS]
-    assert torch.allclose(logits.flatten(0, 1), module.forward_train(flat)[Columns.ACTION_DIST_INPUTS], atol=1e-6)
+    assert torch.allclose(
+        logits.flatten(0, 1), module.forward_train(flat)[Columns.ACTION_DIST_INPUTS], atol=1e-6
+    )
     acted = module.forward_exploration(folded)
     assert acted[Columns.ACTIONS].shape == (2, 3, 4) and acted[Columns.ACTION_LOGP].shape == (2, 3)
-    assert torch.equal(module.forward_inference(folded)[Columns.ACTIONS].flatten(0, 1), module.forward_inference(flat)[Columns.ACTIONS])
+    assert torch.equal(
+        module.forward_inference(folded)[Columns.ACTIONS].flatten(0, 1),
+        module.forward_inference(flat)[Columns.ACTIONS],
+    )
 
 
 def test_nested_and_discrete_observations_are_joined() -> None:
-    space = gym.spaces.Dict({"image": gym.spaces.Box(-1, 1, (2, 3), np.float32), "kind": gym.spaces.Discrete(4, start=1),
-                             "pair": gym.spaces.Tuple([gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(2)])})
-    module = RLModuleSpec(module_class=MultiHeadActionMaskRLModule, action_space=gym.spaces.MultiDiscrete([2, 2]),
-                          observation_space=gym.spaces.Dict({"observations": space, "action_mask": gym.spaces.MultiBinary(4)})).build()
-    seen = {"image": torch.arange(6.0).view(1, 2, 3), "kind": torch.tensor([3]),
-            "pair": (torch.tensor([[1, 2]]), torch.tensor([[1, 0]], dtype=torch.int8))}
+    space = gym.spaces.Dict(
+        {
+            "image": gym.spaces.Box(-1, 1, (2, 3), np.float32),
+            "kind": gym.spaces.Discrete(4, start=1),
+            "pair": gym.spaces.Tuple([gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(2)]),
+        }
+    )
+    module = RLModuleSpec(
+        module_class=MultiHeadActionMaskRLModule,
+        action_space=gym.spaces.MultiDiscrete([2, 2]),
+        observation_space=gym.spaces.Dict(
+            {"observations": space, "action_mask": gym.spaces.MultiBinary(4)}
+        ),
+    ).build()
+    seen = {
+        "image": torch.arange(6.0).view(1, 2, 3),
+        "kind": torch.tensor([3]),
+        "pair": (torch.tensor([[1, 2]]), torch.tensor([[1, 0]], dtype=torch.int8)),
+    }
     joined = module.observations({Columns.OBS: {"observations": seen}})
     assert joined.tolist() == [[0, 1, 2, 3, 4, 5, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 0]]
 
@@ -215,63 +292,120 @@ def test_weights_that_diverged_are_an_error_in_acting() -> None:
         module.forward_exploration(batch_of(2))
 
 
-# settings -----------------------------------------------------------------------------------------------------------------
+# settings
 
 
-@pytest.mark.parametrize(("model", "sentence"), [
-    ({"hiden": [8]}, r"model_config\.hiden = .* is not a setting: the nearest is hidden"),
-    ({"hidden": [0]}, r"model_config\.hidden = 0 is out of range"),
-    ({"hidden": 64}, r"model_config\.hidden = 64 is not a list"),
-    ({"activation": "gelu"}, r"model_config\.activation = gelu is not one of tanh, relu, elu"),
-    ({"on_empty": "skip"}, r"model_config\.on_empty = skip is not raise, absent or the index"),
-    ({"on_empty": 2}, r"model_config\.on_empty = 2 is no option of some head"),
-    ({"critic": [0]}, r"model_config\.critic = 0 is out of range"),
-    ({"use_lstm": True}, r"model_config\.use_lstm = True means nothing"),
-])
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ({"hiden": [8]}, r"model_config\.hiden = .* is not a setting: the nearest is hidden"),
+        ({"hidden": [0]}, r"model_config\.hidden = 0 is out of range"),
+        ({"hidden": 64}, r"model_config\.hidden = 64 is not a list"),
+        ({"activation": "gelu"}, r"model_config\.activation = gelu is not one of tanh, relu, elu"),
+        ({"on_empty": "skip"}, r"model_config\.on_empty = skip is not raise, absent or the index"),
+        ({"on_empty": 2}, r"model_config\.on_empty = 2 is no option of some head"),
+        ({"critic": [0]}, r"model_config\.critic = 0 is out of range"),
+        ({"use_lstm": True}, r"model_config\.use_lstm = True means nothing"),
+    ],
+)
 def test_a_wrong_setting_is_refused_with_a_sentence(model: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         build(**model)
 
 
 def test_rllibs_own_names_are_understood() -> None:
-    space = gym.spaces.Dict({"observations": gym.spaces.Box(-1, 1, (WIDTH,)), "action_mask": gym.spaces.MultiBinary(sum(SIZES))})
-    module = MultiHeadActionMaskRLModule(observation_space=space, action_space=gym.spaces.MultiDiscrete(SIZES), model_config={
-        "fcnet_hiddens": [9], "fcnet_activation": "relu", "vf_share_layers": False, "use_lstm": False})
+    space = gym.spaces.Dict(
+        {
+            "observations": gym.spaces.Box(-1, 1, (WIDTH,)),
+            "action_mask": gym.spaces.MultiBinary(sum(SIZES)),
+        }
+    )
+    module = MultiHeadActionMaskRLModule(
+        observation_space=space,
+        action_space=gym.spaces.MultiDiscrete(SIZES),
+        model_config={
+            "fcnet_hiddens": [9],
+            "fcnet_activation": "relu",
+            "vf_share_layers": False,
+            "use_lstm": False,
+        },
+    )
     assert module.settings.hidden == (9,) and module.settings.activation == "relu"
 
 
-@pytest.mark.parametrize(("observation", "action", "sentence"), [
-    (gym.spaces.Box(-1, 1, (3,)), gym.spaces.MultiDiscrete([2, 2]), "needs a Dict observation space"),
-    (gym.spaces.Dict({"observations": gym.spaces.Box(-1, 1, (3,)), "action_mask": gym.spaces.MultiBinary(5)}),
-     gym.spaces.MultiDiscrete([2, 2]), "it must be one array of 4 numbers"),
-    (gym.spaces.Dict({"observations": gym.spaces.Box(-1, 1, (3,)), "action_mask": gym.spaces.Tuple([gym.spaces.MultiBinary(2)])}),
-     gym.spaces.MultiDiscrete([2, 2]), "a Tuple or Dict with one array for each head"),
-    (gym.spaces.Dict({"observations": gym.spaces.Box(-1, 1, (3,)), "action_mask": gym.spaces.MultiBinary(4)}),
-     gym.spaces.Discrete(4), "needs MultiDiscrete actions"),
-])
-def test_a_space_that_does_not_fit_is_refused_before_training(observation: Any, action: Any, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("observation", "action", "sentence"),
+    [
+        (
+            gym.spaces.Box(-1, 1, (3,)),
+            gym.spaces.MultiDiscrete([2, 2]),
+            "needs a Dict observation space",
+        ),
+        (
+            gym.spaces.Dict(
+                {
+                    "observations": gym.spaces.Box(-1, 1, (3,)),
+                    "action_mask": gym.spaces.MultiBinary(5),
+                }
+            ),
+            gym.spaces.MultiDiscrete([2, 2]),
+            "it must be one array of 4 numbers",
+        ),
+        (
+            gym.spaces.Dict(
+                {
+                    "observations": gym.spaces.Box(-1, 1, (3,)),
+                    "action_mask": gym.spaces.Tuple([gym.spaces.MultiBinary(2)]),
+                }
+            ),
+            gym.spaces.MultiDiscrete([2, 2]),
+            "a Tuple or Dict with one array for each head",
+        ),
+        (
+            gym.spaces.Dict(
+                {
+                    "observations": gym.spaces.Box(-1, 1, (3,)),
+                    "action_mask": gym.spaces.MultiBinary(4),
+                }
+            ),
+            gym.spaces.Discrete(4),
+            "needs MultiDiscrete actions",
+        ),
+    ],
+)
+def test_a_space_that_does_not_fit_is_refused_before_training(
+    observation: Any, action: Any, sentence: str
+) -> None:
     with pytest.raises(ValueError, match=sentence):
-        MultiHeadActionMaskRLModule(observation_space=observation, action_space=action, model_config={})
+        MultiHeadActionMaskRLModule(
+            observation_space=observation, action_space=action, model_config={}
+        )
 
 
-# the critic ---------------------------------------------------------------------------------------------------------------
+# the critic
 
 
 def test_baselines_equal_one_call_of_the_critic_for_each_alternative() -> None:
     module, batch = build(critic=[10, 7], activation="elu"), batch_of(5)
     actions, start = batch[Columns.ACTIONS], 0
-    probability = module.heads.log_softmax(module.forward_train(batch)[Columns.ACTION_DIST_INPUTS], batch[Columns.OBS]["action_mask"]).exp()
+    probability = module.heads.log_softmax(
+        module.forward_train(batch)[Columns.ACTION_DIST_INPUTS], batch[Columns.OBS]["action_mask"]
+    ).exp()
     expected = torch.zeros(5, len(SIZES))
     for head, n in enumerate(SIZES):
         for option in range(n):
             other = actions.clone()
             other[:, head] = option
-            expected[:, head] += probability[:, start + option] * module.q_values({**batch, Columns.ACTIONS: other})
+            expected[:, head] += probability[:, start + option] * module.q_values(
+                {**batch, Columns.ACTIONS: other}
+            )
         start += n
     found = module.baselines(batch)
     assert torch.allclose(found, expected, atol=1e-5) and not found.requires_grad
     assert torch.allclose(found[:, 2], module.q_values(batch), atol=1e-6)  # a head with one option
-    assert torch.allclose(module.advantages(batch), module.q_values(batch)[:, None] - expected, atol=1e-5)
+    assert torch.allclose(
+        module.advantages(batch), module.q_values(batch)[:, None] - expected, atol=1e-5
+    )
     learns = torch.tensor([False, True, True, False])
     some = module.baselines(batch, learns)
     assert torch.allclose(some[:, learns], expected[:, learns], atol=1e-5)

@@ -1,4 +1,5 @@
-"""One kill: a run is started, watched until the moment, struck, and everything that must hold afterwards is looked at."""
+"""One kill: a run is started, watched until the moment, struck, and everything that must hold
+afterwards is looked at."""
 
 import contextlib
 import io
@@ -21,15 +22,40 @@ from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import Arrays
 from tenfold.runs.seeds import latest_row
 
-MOMENTS = ("start", "import", "compile", "first steps", "training", "checkpoint", "evaluation", "report")
+MOMENTS = (
+    "start",
+    "import",
+    "compile",
+    "first steps",
+    "training",
+    "checkpoint",
+    "evaluation",
+    "report",
+)
 # what is sent, to whom, how often; "group" is what a terminal's Ctrl-C does
-SIGNALS = {"INT": (signal.SIGINT, 1), "TERM": (signal.SIGTERM, 1), "KILL": (signal.SIGKILL, 1), "Ctrl-C": (signal.SIGINT, 1),
-           "Ctrl-C twice": (signal.SIGINT, 2), "TERM twice": (signal.SIGTERM, 2), "KILL group": (signal.SIGKILL, 1)}
+SIGNALS = {
+    "INT": (signal.SIGINT, 1),
+    "TERM": (signal.SIGTERM, 1),
+    "KILL": (signal.SIGKILL, 1),
+    "Ctrl-C": (signal.SIGINT, 1),
+    "Ctrl-C twice": (signal.SIGINT, 2),
+    "TERM twice": (signal.SIGTERM, 2),
+    "KILL group": (signal.SIGKILL, 1),
+}
 TO_GROUP = ("Ctrl-C", "Ctrl-C twice", "KILL group")
-LIBRARIES = ("python", "_multiarray_umath", "libtorch_cpu", "llvmlite")  # in the order in which they are imported
+# in the order in which they are imported
+LIBRARIES = ("python", "_multiarray_umath", "libtorch_cpu", "llvmlite")
 GONE = 5.0  # seconds until nothing of the run may be there
 PATIENCE = 240.0  # seconds for a moment to come, and for a run to end: this machine is loaded
-BAD_WORDS = ("Traceback", "Exception ignored", "leaked", "resource_tracker", "KeyboardInterrupt", "EOFError", "Fatal Python")
+BAD_WORDS = (
+    "Traceback",
+    "Exception ignored",
+    "leaked",
+    "resource_tracker",
+    "KeyboardInterrupt",
+    "EOFError",
+    "Fatal Python",
+)
 
 
 @dataclass(frozen=True)
@@ -48,9 +74,22 @@ class Draw:
         chance = random.Random(f"{seed}:{number}")
         kind = chance.choice(list(KINDS))
         process = chance.choice(["main", KINDS[kind].children]) if KINDS[kind].children else "main"
-        signals = list(SIGNALS) if process == "main" else [name for name in SIGNALS if name not in TO_GROUP]
-        moments = MOMENTS if process == "main" else [m for m in MOMENTS if m not in ("start", "compile")]
-        return cls(number, kind, process, chance.choice(signals), chance.choice(moments), f"{seed}:{number}")
+        signals = (
+            list(SIGNALS)
+            if process == "main"
+            else [name for name in SIGNALS if name not in TO_GROUP]
+        )
+        moments = (
+            MOMENTS if process == "main" else [m for m in MOMENTS if m not in ("start", "compile")]
+        )
+        return cls(
+            number,
+            kind,
+            process,
+            chance.choice(signals),
+            chance.choice(moments),
+            f"{seed}:{number}",
+        )
 
 
 @dataclass
@@ -81,13 +120,21 @@ class Trial:
         if self.draw.moment == "compile":
             environment["NUMBA_CACHE_DIR"] = str(self.folder / "kernels")
         with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
-            process = subprocess.Popen([sys.executable, "-m", "tenfold", *self.kind.arguments(self.out)], stdout=out, stderr=err,
-                                       env=environment, process_group=0, cwd=self.folder)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tenfold", *self.kind.arguments(self.out)],
+                stdout=out,
+                stderr=err,
+                env=environment,
+                process_group=0,
+                cwd=self.folder,
+            )
             try:
                 self.watch_and_strike(process)
             finally:
                 self.sweep(process)
-        self.outcome.said = (self.folder / "out").read_text(errors="replace") + (self.folder / "err").read_text(errors="replace")
+        self.outcome.said = (self.folder / "out").read_text(errors="replace") + (
+            self.folder / "err"
+        ).read_text(errors="replace")
         self.judge_words()
         if not self.outcome.faults:
             self.judge_resume()
@@ -117,7 +164,10 @@ class Trial:
         while (left := list(marked(self.mark))) and time.monotonic() < end:
             time.sleep(0.05)
         if left:
-            self.fault(f"processes go on after {GONE:g} s: " + "; ".join(f"{pid} {told(pid)}" for pid in left))
+            self.fault(
+                f"processes go on after {GONE:g} s: "
+                + "; ".join(f"{pid} {told(pid)}" for pid in left)
+            )
         if names := [name for name in self.shared if Path(name).exists()]:
             self.fault(f"left in /dev/shm: {', '.join(names)}")
 
@@ -130,7 +180,9 @@ class Trial:
             if not self.until(process, lambda: len(children(self.mark, process.pid)) >= count):
                 return None
             target = chance.choice(children(self.mark, process.pid) or [process.pid])
-        elif draw.moment in ("import", "compile") and not self.until(process, lambda: heeds_signals(process.pid)):
+        elif draw.moment in ("import", "compile") and not self.until(
+            process, lambda: heeds_signals(process.pid)
+        ):
             return None
         if (ready := self.condition(target)) and not self.until(process, ready):
             return None
@@ -138,7 +190,8 @@ class Trial:
         return target if process.poll() is None else None
 
     def condition(self, target: int) -> Callable[[], bool] | None:
-        """What shows in the folder or in the process that the moment has come, apart from a delay."""
+        """What shows in the folder or in the process that the moment has come, apart from a
+        delay."""
         member, moment = self.chance.choice(self.kind.members(self.out)), self.draw.moment
         steps = self.chance.randrange(1, self.kind.steps)
         if moment == "import":
@@ -146,14 +199,22 @@ class Trial:
             return lambda: mapped(target, library) or not alive(target)
         if moment == "compile":
             kernels = self.chance.randrange(6)
-            return lambda: mapped(target, "llvmlite") and len([*(self.folder / "kernels").rglob("*.nbi")]) >= kernels
+            return lambda: (
+                mapped(target, "llvmlite")
+                and len([*(self.folder / "kernels").rglob("*.nbi")]) >= kernels
+            )
         if moment == "first steps":
             return (member / "run.json").exists
         if moment == "training":
             return lambda: latest_row(member / "metrics.jsonl").get("step", 0) >= steps
         if moment == "checkpoint":  # while the next one is written, if that can be seen
-            return lambda: any(saved >= steps for saved in checkpoint_steps(member)) or (
-                latest_row(member / "metrics.jsonl").get("step", 0) >= steps - 1 and bool([*member.glob("*/.*.tmp")]))
+            return lambda: (
+                any(saved >= steps for saved in checkpoint_steps(member))
+                or (
+                    latest_row(member / "metrics.jsonl").get("step", 0) >= steps - 1
+                    and bool([*member.glob("*/.*.tmp")])
+                )
+            )
         if moment == "evaluation":  # a log row is written just before it
             due = max(steps // self.kind.evaluates, 1) * self.kind.evaluates
             return lambda: latest_row(member / "metrics.jsonl").get("step", 0) >= due
@@ -163,8 +224,14 @@ class Trial:
 
     def delay(self) -> float:
         """The most seconds after that."""
-        return {"start": 0.3, "import": 0.3, "compile": 1.0, "first steps": 0.5, "report": 1.0, "checkpoint": 0.02}.get(
-            self.draw.moment, 0.1)
+        return {
+            "start": 0.3,
+            "import": 0.3,
+            "compile": 1.0,
+            "first steps": 0.5,
+            "report": 1.0,
+            "checkpoint": 0.02,
+        }.get(self.draw.moment, 0.1)
 
     def until(self, process: "subprocess.Popen[bytes]", ready: Callable[[], bool]) -> bool:
         end = time.monotonic() + PATIENCE
@@ -201,7 +268,8 @@ class Trial:
     def judge_words(self) -> None:
         said, code, draw = self.outcome.said, self.outcome.code, self.draw
         if draw.process == "main" and not self.heeded and not self.outcome.late:
-            # Python's own start-up: not a line of ours has run, and a traceback is the interpreter's
+            # Python's own start-up: not a line of ours has run, and a traceback is the
+            # interpreter's
             if code not in (0, 1, 130, -2, -15, -9, 143):
                 self.fault(f"exit code {code}")
             return
@@ -220,8 +288,12 @@ class Trial:
             steps = [checkpoint_steps(member) for member in self.kind.members(self.out)]
             if "and saved" in said and not any(steps):
                 self.fault("says that it saved, and nothing is there")
-            elif "and saved" in said and not all(f"at step {saved[-1]:,}" in said for saved in steps if saved):
-                self.fault(f"does not name the steps that were saved: {[saved[-1:] for saved in steps]}")
+            elif "and saved" in said and not all(
+                f"at step {saved[-1]:,}" in said for saved in steps if saved
+            ):
+                self.fault(
+                    f"does not name the steps that were saved: {[saved[-1:] for saved in steps]}"
+                )
 
     def expected(self) -> tuple[list[int], list[str]]:
         """Exit codes that are right, and words of which one must be there where it is not 0."""
@@ -229,19 +301,28 @@ class Trial:
         if self.outcome.late:
             return [0], []
         if self.draw.process == "main":
-            # the process may have done all its work, and the interpreter's end has no handler any more
+            # the process may have done all its work, and the interpreter's end has no handler any
+            # more
             code = -9 if number == signal.SIGKILL else 128 + number
             finished = [0, -int(number)] if self.draw.moment == "report" else []
             return [code, *finished], []
         if self.draw.process == "actor" and number != signal.SIGKILL:
             return [0], []  # which leaves signals to the learner
-        words = ["killed by SIGKILL"] if number == signal.SIGKILL else [f"stopped by {signal.Signals(number).name}"]
+        words = (
+            ["killed by SIGKILL"]
+            if number == signal.SIGKILL
+            else [f"stopped by {signal.Signals(number).name}"]
+        )
         return [2, 0], words  # 0: it had no work any more
 
     def judge_resume(self) -> None:
         if not self.out.exists():
             self.outcome.came_to = "nothing was there"
-            if left := [path.name for path in self.folder.iterdir() if path.name not in ("out", "err", "kernels")]:
+            if left := [
+                path.name
+                for path in self.folder.iterdir()
+                if path.name not in ("out", "err", "kernels")
+            ]:
                 self.fault(f"left behind: {left}")
             return
         saved = any(checkpoint_steps(member) for member in self.kind.members(self.out))

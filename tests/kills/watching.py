@@ -1,4 +1,5 @@
-"""What the processes of one trial are, by a mark in their environment: trials beside it, and other people, are not blamed."""
+"""What the processes of one trial are, by a mark in their environment: trials beside it, and other
+people, are not blamed."""
 
 import os
 import re
@@ -25,7 +26,11 @@ def marked(mark: str) -> Iterator[int]:
 
 
 def state(pid: int) -> str:
-    return read(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split(maxsplit=1)[0] if alive(pid) else ""
+    return (
+        read(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split(maxsplit=1)[0]
+        if alive(pid)
+        else ""
+    )
 
 
 def alive(pid: int) -> bool:
@@ -37,7 +42,8 @@ def told(pid: int) -> str:
 
 
 def children(mark: str, parent: int) -> list[int]:
-    """Workers or actors that were started by the main process, imported or not; the resource tracker is neither."""
+    """Workers or actors that were started by the main process, imported or not; the resource
+    tracker is neither."""
     found = []
     for pid in marked(mark):
         fields = read(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
@@ -47,17 +53,22 @@ def children(mark: str, parent: int) -> list[int]:
 
 
 def heeds_signals(pid: int) -> bool:
-    """Whether SIGTERM is caught: the interpreter has started, and the first lines of tenfold have run."""
+    """Whether SIGTERM is caught: the interpreter has started, and the first lines of tenfold have
+    run."""
     caught = re.search(rb"SigCgt:\s*([0-9a-f]+)", read(f"/proc/{pid}/status"))
     return bool(caught and int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def shared_names(pids: list[int]) -> set[str]:
-    """Files in /dev/shm that these processes have mapped or open: segments and semaphores that have a name."""
+    """Files in /dev/shm that these processes have mapped or open: segments and semaphores that have
+    a name."""
     found: set[str] = set()
     for pid in pids:
-        found |= {line.decode().split()[-1] for line in read(f"/proc/{pid}/maps").splitlines() if b"/dev/shm/" in line
-                  and not line.endswith(b"(deleted)")}
+        found |= {
+            line.decode().split()[-1]
+            for line in read(f"/proc/{pid}/maps").splitlines()
+            if b"/dev/shm/" in line and not line.endswith(b"(deleted)")
+        }
     return found
 
 

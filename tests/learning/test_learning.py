@@ -1,4 +1,5 @@
-"""It learns: every case of bench/learning.py, seed by seed, as a user would run it (make test-slow)."""
+"""It learns: every case of bench/learning.py, seed by seed, as a user would run it (make
+test-slow)."""
 
 import sys
 from pathlib import Path
@@ -20,12 +21,26 @@ def test_the_final_checkpoint_solves_the_task(case: str, seed: int) -> None:
 
 
 def test_a_thousand_steps_move_the_policy_in_the_right_direction(tmp_path: Path) -> None:
-    """Learning in the fast suite too: on Catch with the ball in view of an MLP, a short run beats the random policy clearly."""
+    """Learning in the fast suite too: on Catch with the ball in view of an MLP, a short run beats
+    the random policy clearly."""
     import tenfold as ten
     from tenfold.evaluation.player import play, uniformly_random
-    run = ten.Run(env="tenfold/Catch-v0", steps=6000, eval_every=0, checkpoint_every=0, agent=ten.DQN(
-        capacity=6000, learning_starts=300, every=2, n_step=3, target=ten.Hard(50), explore=ten.Epsilon(ten.Linear(1.0, 0.1, 3000)),
-        net=ten.Net(encoder="mlp", hidden=(64,))))
+
+    run = ten.Run(
+        env="tenfold/Catch-v0",
+        steps=6000,
+        eval_every=0,
+        checkpoint_every=0,
+        agent=ten.DQN(
+            capacity=6000,
+            learning_starts=300,
+            every=2,
+            n_step=3,
+            target=ten.Hard(50),
+            explore=ten.Epsilon(ten.Linear(1.0, 0.1, 3000)),
+            net=ten.Net(encoder="mlp", hidden=(64,)),
+        ),
+    )
     result = ten.train(run, tmp_path / "run", quiet=True)
     agent = ten.load(tmp_path / "run")
     random = play(run.env, agent, uniformly_random(agent, 0), 100, 0)
@@ -33,13 +48,40 @@ def test_a_thousand_steps_move_the_policy_in_the_right_direction(tmp_path: Path)
     assert ten.evaluate(result, episodes=100).mean_return > 0.0
 
 
-@pytest.mark.parametrize(("env", "steps", "least", "agent"), [
-    ("tenfold/CartPole-v1", 40_000, 150, {"lr": 2e-3, "horizon": 64, "epochs": 8, "gamma": 0.98, "lam": 0.9}),
-    ("tenfold/JobShop-v0(instance=ft06)", 20_000, -1.8, {"lr": 1e-3, "horizon": 32, "gamma": 1, "on_empty": "absent", "entropy": 0.02})])
-def test_a_policy_gets_better_in_seconds(env: str, steps: int, least: float, agent: dict, tmp_path: Path) -> None:
-    """Random play gets 22 on CartPole and about -5 on ft06 (a makespan of about 83; -0.75 is the optimum, 55)."""
+@pytest.mark.parametrize(
+    ("env", "steps", "least", "agent"),
+    [
+        (
+            "tenfold/CartPole-v1",
+            40_000,
+            150,
+            {"lr": 2e-3, "horizon": 64, "epochs": 8, "gamma": 0.98, "lam": 0.9},
+        ),
+        (
+            "tenfold/JobShop-v0(instance=ft06)",
+            20_000,
+            -1.8,
+            {"lr": 1e-3, "horizon": 32, "gamma": 1, "on_empty": "absent", "entropy": 0.02},
+        ),
+    ],
+)
+def test_a_policy_gets_better_in_seconds(
+    env: str, steps: int, least: float, agent: dict, tmp_path: Path
+) -> None:
+    """Random play gets 22 on CartPole and about -5 on ft06 (a makespan of about 83; -0.75 is the
+    optimum, 55)."""
     import tenfold as ten
-    run = ten.Run.of({"env": env, "num_envs": 8, "steps": steps, "eval_every": 0, "checkpoint_every": 0, "agent": {"name": "ppo", **agent}})
+
+    run = ten.Run.of(
+        {
+            "env": env,
+            "num_envs": 8,
+            "steps": steps,
+            "eval_every": 0,
+            "checkpoint_every": 0,
+            "agent": {"name": "ppo", **agent},
+        }
+    )
     result = ten.train(run, tmp_path / "run", quiet=True)
     assert result.mean_return is not None and result.mean_return > least
 
@@ -50,6 +92,7 @@ def test_experiments_that_are_chosen_identify_a_limit_cycle_sooner_than_random_o
     from tenfold.config.run import named
     from tenfold.domains.dynamics.learner import Exploring
     from tenfold.domains.dynamics.model_metrics import judge, random_recordings
+
     errors = {}
     for policy in ("active", "random"):
         run = named("limit-cycle", {"members": 4, "agent": {"planner": {"policy": policy}}})
@@ -58,5 +101,7 @@ def test_experiments_that_are_chosen_identify_a_limit_cycle_sooner_than_random_o
             while place.step < step:
                 place.round()
             errors[policy, step] = judge(place.agent, recordings, arx=False).field_error
-    assert (errors["active", 2_000] < 0.1).all() and (errors["active", 2_000] < errors["random", 2_000]).all(), errors
+    assert (errors["active", 2_000] < 0.1).all() and (
+        errors["active", 2_000] < errors["random", 2_000]
+    ).all(), errors
     assert errors["active", 2_000].mean() < errors["active", 1_000].mean()

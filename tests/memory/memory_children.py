@@ -1,4 +1,5 @@
-"""What spawned children run in the tests of shared memory. Imports NumPy only, so that a child starts in a moment."""
+"""What spawned children run in the tests of shared memory. Imports NumPy only, so that a child
+starts in a moment."""
 
 import os
 import signal

@@ -8,9 +8,13 @@ SIZES = (3, 4096, 17, 100_000)
 
 
 def stress(staging: Staging, batches: int) -> None:
-    """Batches whose numbers all equal their index are sent one after another, their source spoiled at once; none arrives torn."""
+    """Batches whose numbers all equal their index are sent one after another, their source spoiled
+    at once; none arrives torn."""
     device = staging.device
-    source = {"obs": torch.zeros(max(SIZES), 3), "action": torch.zeros(max(SIZES), dtype=torch.int64)}
+    source = {
+        "obs": torch.zeros(max(SIZES), 3),
+        "action": torch.zeros(max(SIZES), dtype=torch.int64),
+    }
     weight = torch.randn(512, 512, device=device) if device.type == "cuda" else None
     seen = []
     for number in range(batches):
@@ -21,8 +25,20 @@ def stress(staging: Staging, batches: int) -> None:
         if weight is not None:
             for _ in range(4):  # the device lags behind the host
                 weight = (weight @ weight).tanh()
-        seen.append(torch.stack([most(sent[name].double()) for name in ("obs", "action") for most in (torch.amin, torch.amax)]))
-        assert all(value.device.type == device.type and len(value) == size for value in sent.values())
+        seen.append(
+            torch.stack(
+                [
+                    most(sent[name].double())
+                    for name in ("obs", "action")
+                    for most in (torch.amin, torch.amax)
+                ]
+            )
+        )
+        assert all(
+            value.device.type == device.type and len(value) == size for value in sent.values()
+        )
         for value in source.values():
             value.fill_(-1)
-    assert torch.equal(torch.stack(seen).cpu(), torch.arange(batches, dtype=torch.float64)[:, None].expand(-1, 4))
+    assert torch.equal(
+        torch.stack(seen).cpu(), torch.arange(batches, dtype=torch.float64)[:, None].expand(-1, 4)
+    )

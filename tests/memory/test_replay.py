@@ -17,16 +17,34 @@ ONE = ObsLayout((1,), np.dtype(np.float32), (1,), 1.0)
 
 
 def make(lanes: int = 1, **agent: object) -> Replay:
-    memory = Replay(DQN(**({"batch_size": 64, "capacity": 100, "gamma": 0.5} | agent)), ONE, lanes, seed=3)  # type: ignore[arg-type]
+    memory = Replay(
+        DQN(**({"batch_size": 64, "capacity": 100, "gamma": 0.5} | agent)), ONE, lanes, seed=3
+    )  # type: ignore[arg-type]
     memory.begin(np.zeros((lanes, 1), np.float32))
     return memory
 
 
-def add(memory: Replay, reward: float, obs: float, *, action: int = 0, terminated: bool = False, truncated: bool = False,
-        final: float = -1.0, skipped: bool = False) -> None:
+def add(
+    memory: Replay,
+    reward: float,
+    obs: float,
+    *,
+    action: int = 0,
+    terminated: bool = False,
+    truncated: bool = False,
+    final: float = -1.0,
+    skipped: bool = False,
+) -> None:
     one = np.float32([[obs]])
-    memory.add(np.array([action]), np.array([reward]), np.array([terminated]), np.array([truncated]), np.array([skipped]), one,
-               np.float32([[final]]))
+    memory.add(
+        np.array([action]),
+        np.array([reward]),
+        np.array([terminated]),
+        np.array([truncated]),
+        np.array([skipped]),
+        one,
+        np.float32([[final]]),
+    )
 
 
 def transitions(memory: Replay) -> dict[float, tuple[int, float, float, float]]:
@@ -35,16 +53,26 @@ def transitions(memory: Replay) -> dict[float, tuple[int, float, float, float]]:
     for _ in range(20):
         b = memory.sample()
         for i in range(len(b.row)):
-            found[float(b.obs[i, 0])] = (int(b.action[i]), float(b.reward[i]), float(b.discount[i]), float(b.next_obs[i, 0]))
+            found[float(b.obs[i, 0])] = (
+                int(b.action[i]),
+                float(b.reward[i]),
+                float(b.discount[i]),
+                float(b.next_obs[i, 0]),
+            )
     return found
 
 
 def test_one_step_transitions_by_hand() -> None:
     memory = make()
     add(memory, 1.0, 1, action=2)
-    add(memory, 2.0, 100, action=3, terminated=True, final=50)  # 100 is the next episode's first observation
+    # 100 is the next episode's first observation
+    add(memory, 2.0, 100, action=3, terminated=True, final=50)
     add(memory, 4.0, 101, action=1)
-    assert transitions(memory) == {0: (2, 1.0, 0.5, 1), 1: (3, 2.0, 0.0, 50), 100: (1, 4.0, 0.5, 101)}
+    assert transitions(memory) == {
+        0: (2, 1.0, 0.5, 1),
+        1: (3, 2.0, 0.0, 50),
+        100: (1, 4.0, 0.5, 101),
+    }
 
 
 def test_a_time_limit_bootstraps_from_the_true_final_observation() -> None:
@@ -54,13 +82,20 @@ def test_a_time_limit_bootstraps_from_the_true_final_observation() -> None:
 
 
 def test_n_step_returns_by_hand() -> None:
-    """γ = ½, n = 3. Rewards 1, 2, 4, 8 and the episode terminates: 1 + 1 + 1 = 3 from s0, 2 + 2 + 2 = 6 from s1, …"""
+    """γ = ½, n = 3. Rewards 1, 2, 4, 8 and the episode terminates: 1 + 1 + 1 = 3 from s0, 2 + 2 + 2
+    = 6 from s1, …"""
     memory = make(n_step=3)
     for step, reward in enumerate((1.0, 2.0, 4.0)):
         add(memory, reward, step + 1)
-    assert transitions(memory) == {0: (0, 3.0, 0.125, 3)}  # s1 and s2 are not ready: their third reward is to come
+    # s1 and s2 are not ready: their third reward is to come
+    assert transitions(memory) == {0: (0, 3.0, 0.125, 3)}
     add(memory, 8.0, 100, terminated=True, final=50)
-    assert transitions(memory) == {0: (0, 3.0, 0.125, 3), 1: (0, 6.0, 0.0, 50), 2: (0, 8.0, 0.0, 50), 3: (0, 8.0, 0.0, 50)}
+    assert transitions(memory) == {
+        0: (0, 3.0, 0.125, 3),
+        1: (0, 6.0, 0.0, 50),
+        2: (0, 8.0, 0.0, 50),
+        3: (0, 8.0, 0.0, 50),
+    }
 
 
 def test_n_step_returns_cut_by_a_time_limit_use_the_steps_there_were() -> None:
@@ -102,7 +137,8 @@ class Oracle:
 
     gamma: float
     n: int
-    steps: list[tuple[float, int, float, bool, bool, float]] = field(default_factory=list)  # obs, a, r, term, trunc, next obs
+    # obs, a, r, term, trunc, next obs
+    steps: list[tuple[float, int, float, bool, bool, float]] = field(default_factory=list)
 
     def expected(self, start: int) -> tuple[int, float, float, float] | None:
         """None while the n-step return cannot be known."""
@@ -119,12 +155,25 @@ class Oracle:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 6), st.integers(8, 40), st.integers(1, 120), st.booleans())
-def test_every_draw_is_a_transition_that_happened(seed: int, lanes: int, n: int, lane_rows: int, steps: int,
-                                                  prioritized: bool) -> None:
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.integers(8, 40),
+    st.integers(1, 120),
+    st.booleans(),
+)
+def test_every_draw_is_a_transition_that_happened(
+    seed: int, lanes: int, n: int, lane_rows: int, steps: int, prioritized: bool
+) -> None:
     rng = np.random.default_rng(seed)
-    memory = make(lanes, n_step=n, capacity=lane_rows * lanes + lanes - 1, batch_size=8,
-                  replay="prioritized" if prioritized else "uniform")
+    memory = make(
+        lanes,
+        n_step=n,
+        capacity=lane_rows * lanes + lanes - 1,
+        batch_size=8,
+        replay="prioritized" if prioritized else "uniform",
+    )
     oracles = [Oracle(0.5, n) for _ in range(lanes)]
     current, name = np.zeros(lanes), 0.0  # every observation gets a name of its own
     start = {(lane, 0.0): 0 for lane in range(lanes)}
@@ -136,13 +185,30 @@ def test_every_draw_is_a_transition_that_happened(seed: int, lanes: int, n: int,
             name += 2
             final[lane], following[lane] = name, name + 1
             ended = terminated[lane] or truncated[lane]
-            oracles[lane].steps.append((current[lane], int(action[lane]), reward[lane], bool(terminated[lane]),
-                                        bool(truncated[lane]), name if ended else name + 1))
+            oracles[lane].steps.append(
+                (
+                    current[lane],
+                    int(action[lane]),
+                    reward[lane],
+                    bool(terminated[lane]),
+                    bool(truncated[lane]),
+                    name if ended else name + 1,
+                )
+            )
             start[lane, name + 1] = len(oracles[lane].steps)
-        memory.add(action, reward, terminated, truncated, np.zeros(lanes, bool), following[:, None].astype(np.float32),
-                   final[:, None].astype(np.float32))
+        memory.add(
+            action,
+            reward,
+            terminated,
+            truncated,
+            np.zeros(lanes, bool),
+            following[:, None].astype(np.float32),
+            final[:, None].astype(np.float32),
+        )
         current = following
-    ready = sum(oracle.expected(i) is not None for oracle in oracles for i in range(len(oracle.steps)))
+    ready = sum(
+        oracle.expected(i) is not None for oracle in oracles for i in range(len(oracle.steps))
+    )
     assert memory.rows <= ready
     assert memory.rows == memory.ready.sum()
     if steps * 2 < lane_rows:
@@ -154,7 +220,12 @@ def test_every_draw_is_a_transition_that_happened(seed: int, lanes: int, n: int,
                 lane = int(row) // memory.lane_rows
                 expected = oracles[lane].expected(start[lane, float(b.obs[i, 0])])
                 assert expected is not None
-                assert (int(b.action[i]), float(b.reward[i]), float(b.discount[i]), float(b.next_obs[i, 0])) == expected
+                assert (
+                    int(b.action[i]),
+                    float(b.reward[i]),
+                    float(b.discount[i]),
+                    float(b.next_obs[i, 0]),
+                ) == expected
 
 
 def test_uniform_draws_are_even_over_lanes_that_hold_unequal_numbers_of_rows() -> None:
@@ -162,8 +233,15 @@ def test_uniform_draws_are_even_over_lanes_that_hold_unequal_numbers_of_rows() -
     skip_second = np.array([False, True])
     for step in range(20):  # lane 1 gets a quarter of the rows of lane 0
         ones = np.full((2, 1), step, np.float32)
-        memory.add(np.zeros(2, int), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), skip_second if step % 4 else ~np.ones(2, bool),
-                   ones, ones)
+        memory.add(
+            np.zeros(2, int),
+            np.zeros(2),
+            np.zeros(2, bool),
+            np.zeros(2, bool),
+            skip_second if step % 4 else ~np.ones(2, bool),
+            ones,
+            ones,
+        )
     counts = np.zeros(60)
     for _ in range(2000):
         counts += np.bincount(memory.sample().row, minlength=60)
@@ -183,7 +261,8 @@ def test_prioritised_draws_follow_the_td_errors_and_weights_correct_them() -> No
     for _ in range(4000):
         b = memory.sample(1.0)
         counts += np.bincount(b.row, minlength=20)[:20]
-        weights[b.row] = b.weight / memory.draw.min()  # undo the normalisation by the batch's maximum
+        # undo the normalisation by the batch's maximum
+        weights[b.row] = b.weight / memory.draw.min()
         assert b.weight.max() == 1.0
     share = np.sqrt(np.arange(1, 21) + 1e-4)
     share /= share.sum()
@@ -197,7 +276,7 @@ def test_new_rows_get_the_largest_priority_so_far() -> None:
     memory.sample(1.0)
     memory.prioritise(np.float32([0.5, 0.5, 0.5, 7.0]))
     add(memory, 0.0, 2)
-    leaf = memory.tree[memory.tree.size // 2:]
+    leaf = memory.tree[memory.tree.size // 2 :]
     assert leaf[0] == pytest.approx(7.001) and leaf[1] == pytest.approx(7.001)
 
 
@@ -222,6 +301,7 @@ def test_adding_and_sampling_allocate_nothing_after_warm_up(replay: str) -> None
             memory.sample(0.4)
             if memory.priorities:
                 memory.prioritise(memory.batch.reward)
+
     work()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -237,8 +317,17 @@ def test_memory_is_computed_beforehand_and_refused_when_it_cannot_fit() -> None:
     layout = ObsLayout((4,), np.dtype(np.float32), (4,), 1.0)
     assert replay_bytes(DQN(capacity=1000), layout, 1) == 1000 * (4 * 4 + 10)
     memory = Replay(DQN(capacity=1000, replay="prioritized"), layout, 1, 0)  # type: ignore[arg-type]
-    held = memory.obs.nbytes + memory.action.nbytes + memory.reward.nbytes + memory.kind.nbytes + memory.ready.nbytes
-    assert replay_bytes(DQN(capacity=1000, replay="prioritized"), layout, 1) == held + memory.tree.nbytes  # type: ignore[arg-type]
+    held = (
+        memory.obs.nbytes
+        + memory.action.nbytes
+        + memory.reward.nbytes
+        + memory.kind.nbytes
+        + memory.ready.nbytes
+    )
+    assert (
+        replay_bytes(DQN(capacity=1000, replay="prioritized"), layout, 1)
+        == held + memory.tree.nbytes
+    )  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"needs 26,000,000,000,000 bytes and [\d,]+ are free"):
         Replay(DQN(capacity=10**12), layout, 1, 0)
 

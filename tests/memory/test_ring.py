@@ -1,4 +1,5 @@
-"""The ring: what goes in comes out, nothing is converted, nobody waits awake, no row is torn, no death spoils it."""
+"""The ring: what goes in comes out, nothing is converted, nobody waits awake, no row is torn, no
+death spoils it."""
 
 import os
 import threading
@@ -49,25 +50,46 @@ def test_rows_come_out_of_another_process_as_they_went_in() -> None:
 
 
 def test_fields_lie_on_cache_lines_of_their_own_and_start_as_poison() -> None:
-    ring = Ring({"obs": ((3,), np.float64), "mask": ((2, 5), np.bool_), "none": ((0,), np.float32), "reward": ((), np.float32)}, rows=5)
+    ring = Ring(
+        {
+            "obs": ((3,), np.float64),
+            "mask": ((2, 5), np.bool_),
+            "none": ((0,), np.float32),
+            "reward": ((), np.float32),
+        },
+        rows=5,
+    )
     for _ in range(5):
         slot = ring.slot(timeout=0)
         assert slot is not None
         assert all(value.ctypes.data % 64 == 0 for name, value in slot.items() if name != "none")
-        assert np.isnan(slot["obs"]).all() and np.isnan(slot["reward"]) and (slot["mask"].view(np.uint8) == 255).all()
+        assert (
+            np.isnan(slot["obs"]).all()
+            and np.isnan(slot["reward"])
+            and (slot["mask"].view(np.uint8) == 255).all()
+        )
         ring.publish()
 
 
-@pytest.mark.parametrize(("field", "value", "said"), [
-    ("obs", np.zeros((1, 4), np.float32), r"^obs is float32 of shape \(1, 4\), and the ring's schema says float32 of shape \(4,\)"),
-    ("obs", np.zeros(4, np.float64), "^obs is float64"),
-    ("obs", np.zeros((), np.float32), "^obs is float32 of shape ()"),
-    ("reward", np.zeros(1, np.float32), r"^reward is float32 of shape \(1,\)"),
-    ("reward", 1.0, "^reward is a float, and the ring's schema says an array, float32"),
-    ("obs", [0.0] * 4, "^obs is a list"),
-    ("obs", np.zeros(4, ">f4"), "^obs is >f4"),
-])
-def test_a_row_of_another_shape_or_dtype_is_refused_by_name(field: str, value: Any, said: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        (
+            "obs",
+            np.zeros((1, 4), np.float32),
+            r"^obs is float32 of shape \(1, 4\), and the ring's schema says float32 of shape \(4,\)",
+        ),
+        ("obs", np.zeros(4, np.float64), "^obs is float64"),
+        ("obs", np.zeros((), np.float32), "^obs is float32 of shape ()"),
+        ("reward", np.zeros(1, np.float32), r"^reward is float32 of shape \(1,\)"),
+        ("reward", 1.0, "^reward is a float, and the ring's schema says an array, float32"),
+        ("obs", [0.0] * 4, "^obs is a list"),
+        ("obs", np.zeros(4, ">f4"), "^obs is >f4"),
+    ],
+)
+def test_a_row_of_another_shape_or_dtype_is_refused_by_name(
+    field: str, value: Any, said: str
+) -> None:
     ring = Ring(PAIR, rows=2)
     with pytest.raises(RowError, match=said):
         ring.write(pair_of(1) | {field: value})
@@ -93,7 +115,9 @@ def test_a_schema_that_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPat
         with pytest.raises(ConfigError, match="at least one"):
             Ring(schema, rows)
     with pytest.raises(UserError, match="a ring of 1000000000 rows would take"):
-        monkeypatch.setattr(Ring, "_place", lambda ring: vars(ring).update(stride=10_000, sequences=[]))
+        monkeypatch.setattr(
+            Ring, "_place", lambda ring: vars(ring).update(stride=10_000, sequences=[])
+        )
         Ring(PAIR, 10**9)
 
 
@@ -121,7 +145,8 @@ def test_a_producer_is_woken_when_a_quarter_is_free_or_its_time_is_up() -> None:
     assert ring.write(row, 0) and ring.write(row, 0) and ring.slot(timeout=0) is None
     reader = threading.Timer(0.1, ring.read, (row,))
     reader.start()
-    assert ring.slot(timeout=0.5) is not None  # only one slot is free: no bell, yet nobody is refused
+    # only one slot is free: no bell, yet nobody is refused
+    assert ring.slot(timeout=0.5) is not None
     reader.join()
 
 
@@ -181,11 +206,14 @@ def test_a_row_is_announced_only_after_it_is_there() -> None:
             words[at] = value
             assert view is not None
             log.append((at, value, float(view["reward"]), bool(wait_for([bell], 0))))
+
     words, ring.words = ring.words, Words()  # type: ignore[assignment]
     sequence = ring.sequences[0]
     ring.write({"reward": np.array(5, np.float32)})
     assert log[0][:2] == (sequence, WRITING) and np.isnan(log[0][2])
-    assert log[1:] == [(sequence, 1, 5.0, False), (HEAD, 1, 5.0, False)] and wait_for([bell], 0) == [bell]
+    assert log[1:] == [(sequence, 1, 5.0, False), (HEAD, 1, 5.0, False)] and wait_for(
+        [bell], 0
+    ) == [bell]
     ring.words = words
 
 
@@ -195,7 +223,10 @@ def test_a_row_that_changes_while_it_is_read_is_an_error() -> None:
     assert ring.peek() is not None
     ring.words[HEAD] = 0  # a second producer, which knows nothing of the first
     assert ring.slot() is not None
-    with pytest.raises(TornRow, match=r"Row 0 of a ring of 2 was overwritten while it was read \(its slot says being written, not 1"):
+    with pytest.raises(
+        TornRow,
+        match=r"Row 0 of a ring of 2 was overwritten while it was read \(its slot says being written, not 1",
+    ):
         ring.release()
 
 
@@ -214,7 +245,9 @@ def test_no_row_is_torn_at_full_speed(seconds: float) -> None:
     writers = [start(children.write_for, ring, seconds) for ring in rings]
     row, read = rings[0].empty_row(), [0, 0]
     end = time.monotonic() + seconds + 30
-    while time.monotonic() < end and (any(w.is_alive() for w in writers) or any(r.available() for r in rings)):
+    while time.monotonic() < end and (
+        any(w.is_alive() for w in writers) or any(r.available() for r in rings)
+    ):
         for ring in wait_for(rings, 0.2):
             which = rings.index(ring)
             while ring.read(row, timeout=0):
@@ -254,7 +287,9 @@ def test_a_row_that_was_whole_but_not_announced_is_kept_by_the_successor() -> No
         assert ring.take_over() == 1 and wait_for([ring], 0) == [ring]
         row = ring.empty_row()
         assert ring.read(row, timeout=0) and row["reward"] == 70
-        assert ring.write(pair_of(8), timeout=0) and ring.read(row, timeout=0) and row["reward"] == 80
+        assert (
+            ring.write(pair_of(8), timeout=0) and ring.read(row, timeout=0) and row["reward"] == 80
+        )
 
 
 def test_closing_leaves_no_descriptor() -> None:

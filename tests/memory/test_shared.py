@@ -1,4 +1,5 @@
-"""Shared memory and signals: by handle only, poison before the first write, nothing left behind, asleep while waiting."""
+"""Shared memory and signals: by handle only, poison before the first write, nothing left behind,
+asleep while waiting."""
 
 import os
 import threading
@@ -55,8 +56,16 @@ def test_a_child_sees_poison_and_the_parent_what_the_child_wrote() -> None:
 
 
 def test_it_is_never_passed_by_value() -> None:
-    for shared_thing in (Segment(64), Signal(), Handshake(["actor 0"]), Ring(children.ROW, 2), Weights(3)):
-        with pytest.raises(RuntimeError, match="never a value: hand it to a child in the arguments of its Process"):
+    for shared_thing in (
+        Segment(64),
+        Signal(),
+        Handshake(["actor 0"]),
+        Ring(children.ROW, 2),
+        Weights(3),
+    ):
+        with pytest.raises(
+            RuntimeError, match="never a value: hand it to a child in the arguments of its Process"
+        ):
             ForkingPickler.dumps(shared_thing)
 
 
@@ -102,7 +111,9 @@ def test_it_cannot_be_resized() -> None:
 
 
 def test_more_than_is_free_is_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"would take 1000\.00 GB and \d+\.\d\d GB is free on this machine"):
+    with pytest.raises(
+        UserError, match=r"would take 1000\.00 GB and \d+\.\d\d GB is free on this machine"
+    ):
         Segment(10**12, "a ring")
     monkeypatch.setattr(shared, "container_room", lambda: 1_500_000)
     with pytest.raises(UserError, match=r"0\.20 GB and 0\.00 GB is free in this container"):
@@ -111,11 +122,20 @@ def test_more_than_is_free_is_refused_with_both_sizes(monkeypatch: pytest.Monkey
 
 def test_a_containers_limit_is_read_in_both_versions(tmp_path: Path) -> None:
     """The tightest of the groups above counts; what the page cache holds can be had back."""
+
     def group(folder: Path, names: tuple[str, str, str], limit: str, usage: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in zip(names, (limit, str(usage), "anon 5\ninactive_file 30\ntotal_inactive_file 30"), strict=True):
+        for name, text in zip(
+            names,
+            (limit, str(usage), "anon 5\ninactive_file 30\ntotal_inactive_file 30"),
+            strict=True,
+        ):
             (folder / name).write_text(text)
-    two, one = ("memory.max", "memory.current", "memory.stat"), ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
+
+    two, one = (
+        ("memory.max", "memory.current", "memory.stat"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"),
+    )
     group(tmp_path / "v2/a/b", two, "max", 900)
     group(tmp_path / "v2/a", two, "1000", 900)
     (tmp_path / "v2/self").write_text("0::/a/b\n")
@@ -166,15 +186,18 @@ def test_a_bell_rung_between_two_looks_is_not_slept_through() -> None:
     seen: list[bool] = []
 
     def ready() -> bool:
-        """False when first asked, though it has become true by the time the question is answered."""
+        """False when first asked, though it has become true by the time the question is
+        answered."""
         seen.append(len(seen) > 0)
         if len(seen) == 1:
             bell.give()
         return seen[-1]
+
     began = time.monotonic()
     assert bell.until(ready, timeout=20) and len(seen) == 2
     assert time.monotonic() - began < 10
-    assert wait_for([bell], 0) == [bell]  # taken in vain, so rung again: more may have come than was looked for
+    # taken in vain, so rung again: more may have come than was looked for
+    assert wait_for([bell], 0) == [bell]
     assert not bell.until(lambda: False, timeout=0) and wait_for([bell], 0) == []
 
 

@@ -1,4 +1,5 @@
-"""Weights by version: never mixed, never older than said, and a killed learner leaves the last whole version."""
+"""Weights by version: never mixed, never older than said, and a killed learner leaves the last
+whole version."""
 
 import os
 import time
@@ -52,7 +53,9 @@ def test_another_shape_or_dtype_is_refused() -> None:
         with pytest.raises(ValueError, match=r"float32 of shape \(4,\) is published"):
             weights.publish(wrong, 0)
         weights.publish(right, 0)
-        with pytest.raises(ValueError, match=r"weights of shape \(4,\) in float32 cannot be read into"):
+        with pytest.raises(
+            ValueError, match=r"weights of shape \(4,\) in float32 cannot be read into"
+        ):
             weights.read(wrong)
 
 
@@ -75,7 +78,8 @@ def test_versions_are_never_mixed_at_full_speed(size: int) -> None:
 
 
 def test_a_reader_that_was_overtaken_reads_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 3 goes into the copy of version 1 while that is read: the reader must not return the mixture."""
+    """Version 3 goes into the copy of version 1 while that is read: the reader must not return the
+    mixture."""
     weights = Weights(4)
     weights.publish(np.full(4, 1, np.float32), 10)
 
@@ -89,6 +93,7 @@ def test_a_reader_that_was_overtaken_reads_again(monkeypatch: pytest.MonkeyPatch
                 assert self.tolist() == [1, 1, 3, 3]
             else:
                 super().__setitem__(key, value)
+
     into = np.zeros(4, np.float32).view(Slow)
     assert weights.read(into) == (3, 30) and into.tolist() == [3, 3, 3, 3]
     weights.publish(np.full(4, 4, np.float32), 40)

@@ -15,22 +15,40 @@ def network(members: int | None = None, **agent: object) -> QNetwork:
 
 
 def shares_memory(net: QNetwork) -> bool:
-    """Every parameter and gradient is a view of the flat buffers, in order, with nothing left over."""
+    """Every parameter and gradient is a view of the flat buffers, in order, with nothing left
+    over."""
     end = net.flat.untyped_storage().data_ptr()
     for p in net.parameters():
         size = p.numel() // (net.members or 1) * p.element_size()
-        if p.data_ptr() != end or p.grad is None or p.grad.untyped_storage().data_ptr() != net.flat_grad.untyped_storage().data_ptr():
+        if (
+            p.data_ptr() != end
+            or p.grad is None
+            or p.grad.untyped_storage().data_ptr() != net.flat_grad.untyped_storage().data_ptr()
+        ):
             return False
         end += size
-    return end == net.flat.untyped_storage().data_ptr() + net.flat.shape[-1] * net.flat.element_size()
+    return (
+        end == net.flat.untyped_storage().data_ptr() + net.flat.shape[-1] * net.flat.element_size()
+    )
 
 
 @pytest.mark.parametrize("members", [None, 3])
-@pytest.mark.parametrize("change", [
-    lambda n: n, lambda n: n.double(), lambda n: n.to(torch.bfloat16).float(), copy.deepcopy, lambda n: n.to("cpu"),
-    lambda n: (n.load_state_dict({k: v + 1 for k, v in n.state_dict().items()}), n)[1],
-    lambda n: (n.load_state_dict({k: v.clone() for k, v in n.state_dict().items()}, assign=True), n)[1],
-], ids=["made", "double", "bfloat16", "deepcopy", "to", "load", "load by assignment"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda n: n,
+        lambda n: n.double(),
+        lambda n: n.to(torch.bfloat16).float(),
+        copy.deepcopy,
+        lambda n: n.to("cpu"),
+        lambda n: (n.load_state_dict({k: v + 1 for k, v in n.state_dict().items()}), n)[1],
+        lambda n: (
+            n.load_state_dict({k: v.clone() for k, v in n.state_dict().items()}, assign=True),
+            n,
+        )[1],
+    ],
+    ids=["made", "double", "bfloat16", "deepcopy", "to", "load", "load by assignment"],
+)
 def test_parameters_stay_views_of_one_buffer(change, members: int | None) -> None:
     net = change(network(members))
     assert shares_memory(net)
@@ -49,7 +67,10 @@ def test_a_copy_shares_nothing_with_the_original() -> None:
     assert torch.equal(clone.flat, net.flat)
     clone.flat.zero_()
     assert net.flat.abs().sum() > 0
-    assert all(a.data_ptr() != b.data_ptr() for a, b in zip(net.parameters(), clone.parameters(), strict=True))
+    assert all(
+        a.data_ptr() != b.data_ptr()
+        for a, b in zip(net.parameters(), clone.parameters(), strict=True)
+    )
 
 
 def test_loading_a_state_changes_the_buffer() -> None:
@@ -59,8 +80,17 @@ def test_loading_a_state_changes_the_buffer() -> None:
     assert torch.equal(net.flat, other.flat)
 
 
-@pytest.mark.parametrize("option", [{}, {"dueling": True}, {"distribution": "quantile(3)"}, {"explore": "noisy"},
-                                    {"distribution": "implicit(cosines=5)"}], ids=str)
+@pytest.mark.parametrize(
+    "option",
+    [
+        {},
+        {"dueling": True},
+        {"distribution": "quantile(3)"},
+        {"explore": "noisy"},
+        {"distribution": "implicit(cosines=5)"},
+    ],
+    ids=str,
+)
 def test_member_i_is_what_it_would_be_alone(option: dict[str, object]) -> None:
     stacked = network(3, **option)
     x = torch.randn(3, 6, 3)

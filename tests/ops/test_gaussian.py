@@ -1,4 +1,5 @@
-"""Gaussian policies, plain and squashed: numbers by hand, definitions by integration, ends of the range, errors."""
+"""Gaussian policies, plain and squashed: numbers by hand, definitions by integration, ends of the
+range, errors."""
 
 import math
 
@@ -35,7 +36,10 @@ def double(*numbers: float) -> list[torch.Tensor]:
 def test_log_probability_entropy_and_divergence_by_hand() -> None:
     zero, one, two = torch.tensor([0.0]), torch.tensor([1.0]), torch.tensor([2.0])
     assert log_prob(zero, zero, one).item() == pytest.approx(-0.5 - HALF_LOG_TAU)
-    assert log_prob(one, two.log(), 3 + 0 * one).item() == pytest.approx(-0.5 - math.log(2) - HALF_LOG_TAU)  # one σ = 2 away
+    # one σ = 2 away
+    assert log_prob(one, two.log(), 3 + 0 * one).item() == pytest.approx(
+        -0.5 - math.log(2) - HALF_LOG_TAU
+    )
     assert entropy(zero).item() == pytest.approx(0.5 + HALF_LOG_TAU)
     assert entropy(two.log()).item() == pytest.approx(0.5 + HALF_LOG_TAU + math.log(2))
     # N(0, 1) against N(1, 4): log 2 + (1 + 1)/8 − ½
@@ -51,7 +55,9 @@ def test_squashing_by_hand() -> None:
     assert squash(-u, low, high).item() == pytest.approx(0.0, abs=1e-6)
     assert log_slope(u, low, high).item() == pytest.approx(math.log(1.5), abs=1e-6)
     zero = torch.zeros(1)
-    assert squashed_log_prob(zero, zero, zero, low, high).item() == pytest.approx(-HALF_LOG_TAU - math.log(2))
+    assert squashed_log_prob(zero, zero, zero, low, high).item() == pytest.approx(
+        -HALF_LOG_TAU - math.log(2)
+    )
 
 
 def test_far_out_nothing_is_lost() -> None:
@@ -67,7 +73,9 @@ def test_far_out_nothing_is_lost() -> None:
 
 @quick
 @given(means, log_stds, bounded)
-def test_the_squashed_density_integrates_to_one(mean: float, log_std: float, bounds: tuple[float, float]) -> None:
+def test_the_squashed_density_integrates_to_one(
+    mean: float, log_std: float, bounds: tuple[float, float]
+) -> None:
     m, s, low, high = double(mean, log_std, *bounds)
     raw = m + s.exp() * GRID
     density = squashed_log_prob(m, s, raw, low, high).exp()
@@ -76,35 +84,46 @@ def test_the_squashed_density_integrates_to_one(mean: float, log_std: float, bou
 
 @quick
 @given(means, log_stds, bounded)
-def test_the_squashed_entropy_is_the_integral_over_actions(mean: float, log_std: float, bounds: tuple[float, float]) -> None:
+def test_the_squashed_entropy_is_the_integral_over_actions(
+    mean: float, log_std: float, bounds: tuple[float, float]
+) -> None:
     m, s, low, high = double(mean, log_std, *bounds)
     raw = m + s.exp() * GRID
     logs = squashed_log_prob(m, s, raw, low, high)
     expected = -torch.trapezoid(logs.exp() * logs, squash(raw, low, high)).item()
     assert squashed_entropy(m, s, low, high).item() == pytest.approx(expected, abs=5e-5)
-    assert squashed_entropy(m, s, low, high).item() <= math.log(bounds[1] - bounds[0]) + 1e-4  # the uniform has the most
+    # the uniform has the most
+    assert squashed_entropy(m, s, low, high).item() <= math.log(bounds[1] - bounds[0]) + 1e-4
 
 
 @quick
 @given(means, log_stds, means, log_stds, bounded)
-def test_squashing_leaves_the_divergence_as_it_is(mean: float, log_std: float, new_mean: float, new_log_std: float,
-                                                  bounds: tuple[float, float]) -> None:
+def test_squashing_leaves_the_divergence_as_it_is(
+    mean: float, log_std: float, new_mean: float, new_log_std: float, bounds: tuple[float, float]
+) -> None:
     m, s, n, t, low, high = double(mean, log_std, new_mean, new_log_std, *bounds)
     raw = m + s.exp() * GRID
     logs = squashed_log_prob(m, s, raw, low, high)
-    integral = torch.trapezoid(logs.exp() * (logs - squashed_log_prob(n, t, raw, low, high)), squash(raw, low, high)).item()
+    integral = torch.trapezoid(
+        logs.exp() * (logs - squashed_log_prob(n, t, raw, low, high)), squash(raw, low, high)
+    ).item()
     policy = Gaussian([bounds[0]], [bounds[1]])
     assert policy.kl(m, s, n, t).item() == pytest.approx(integral, rel=1e-4, abs=1e-4)
     assert torch.equal(policy.kl(m, s, n, t), Gaussian().kl(m, s, n, t))
 
 
-@pytest.mark.parametrize(("log_std", "error"), [(-1.0, 1e-9), (0.0, 1e-6), (1.0, 1e-3), (1.5, 5e-3)])
+@pytest.mark.parametrize(
+    ("log_std", "error"), [(-1.0, 1e-9), (0.0, 1e-6), (1.0, 1e-3), (1.5, 5e-3)]
+)
 def test_the_quadrature_is_as_exact_as_it_says(log_std: float, error: float) -> None:
     z = torch.linspace(-12, 12, 100_001, dtype=torch.float64)
     for mean in (0.0, 0.7, 3.0):
         m, s, low, high = double(mean, log_std, -1, 1)
         density = torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-        expected = entropy(s).item() + torch.trapezoid(density * log_slope(m + s.exp() * z, low, high), z).item()
+        expected = (
+            entropy(s).item()
+            + torch.trapezoid(density * log_slope(m + s.exp() * z, low, high), z).item()
+        )
         assert squashed_entropy(m, s, low, high).item() == pytest.approx(expected, abs=error)
 
 
@@ -116,7 +135,9 @@ def test_draws_follow_the_policy() -> None:
     assert raw.mean().item() == pytest.approx(0.3, abs=4.5 * std / math.sqrt(n))
     assert raw.std().item() == pytest.approx(std, abs=4.5 * std / math.sqrt(2 * n))
     scores = policy.log_prob(mean, log_std, raw)
-    assert -scores.mean().item() == pytest.approx(policy.entropy(mean[:1], log_std[:1]).item(), abs=4.5 * scores.std().item() / math.sqrt(n))
+    assert -scores.mean().item() == pytest.approx(
+        policy.entropy(mean[:1], log_std[:1]).item(), abs=4.5 * scores.std().item() / math.sqrt(n)
+    )
     assert torch.equal(policy.sample(mean, log_std, torch.zeros(n, 1)), policy.mode(mean))
 
 
@@ -126,7 +147,11 @@ def test_actions_never_leave_the_bounds(dtype: torch.dtype) -> None:
     low = rng.normal(size=1000)
     policy = Gaussian(low, low + rng.uniform(1e-3, 5, 1000))
     assert policy.low is not None and policy.high is not None
-    for raw in (torch.full((1000,), 1e6), torch.full((1000,), -1e6), torch.from_numpy(20 * rng.normal(size=1000))):
+    for raw in (
+        torch.full((1000,), 1e6),
+        torch.full((1000,), -1e6),
+        torch.from_numpy(20 * rng.normal(size=1000)),
+    ):
         action = policy.action(raw.to(dtype))
         assert action.dtype == dtype
         assert (action >= policy.low.to(dtype)).all() and (action <= policy.high.to(dtype)).all()
@@ -139,18 +164,28 @@ def test_a_plain_policy_gives_the_plain_numbers_and_a_squashed_one_the_squashed(
     low, high = torch.tensor([-1.0, 0.0]), torch.tensor([1.0, 5.0])
     assert torch.equal(plain.log_prob(mean, log_std, raw), log_prob(mean, log_std, raw))
     assert torch.equal(plain.entropy(mean, log_std[0]), entropy(log_std[0]).expand(4, 2))
-    assert torch.equal(squashed.log_prob(mean, log_std, raw), squashed_log_prob(mean, log_std, raw, low, high))
-    assert torch.equal(squashed.entropy(mean, log_std[0]), squashed_entropy(mean, log_std[0].expand(4, 2), low, high))
+    assert torch.equal(
+        squashed.log_prob(mean, log_std, raw), squashed_log_prob(mean, log_std, raw, low, high)
+    )
+    assert torch.equal(
+        squashed.entropy(mean, log_std[0]),
+        squashed_entropy(mean, log_std[0].expand(4, 2), low, high),
+    )
     assert not squashed.state_dict()
 
 
 def test_the_compiled_form_evaluates_the_rounded_sample() -> None:
-    """μ far larger than σ: the sample is rounded, and who evaluates it again must find the same log-probability."""
+    """μ far larger than σ: the sample is rounded, and who evaluates it again must find the same
+    log-probability."""
     mean, log_std = np.full((50, 1), 100.0, np.float32), np.full((1, 1), -7.0, np.float32)
     normal = np.random.default_rng(0).normal(size=(50, 1)).astype(np.float32)
     arrays = [np.zeros((50, 1), np.float32) for _ in range(3)]
-    raw, action, score = act_numba(mean, log_std, normal, np.zeros(1, np.float32), np.ones(1, np.float32), False, *arrays)
-    again = Gaussian().log_prob(torch.from_numpy(mean), torch.from_numpy(log_std), torch.from_numpy(raw))
+    raw, action, score = act_numba(
+        mean, log_std, normal, np.zeros(1, np.float32), np.ones(1, np.float32), False, *arrays
+    )
+    again = Gaussian().log_prob(
+        torch.from_numpy(mean), torch.from_numpy(log_std), torch.from_numpy(raw)
+    )
     assert np.abs(score - again.numpy()).max() < 1e-5
     assert np.array_equal(raw, action)
 
@@ -159,15 +194,29 @@ def test_the_compiled_form_stays_finite_and_in_bounds() -> None:
     mean = np.array([[200.0], [-200.0], [0.0]], np.float32)
     low, high = np.array([-0.3], np.float32), np.array([0.1], np.float32)
     arrays = [np.zeros((3, 1), np.float32) for _ in range(3)]
-    _, action, score = act_numba(mean, np.zeros((3, 1), np.float32), np.zeros((3, 1), np.float32), low, high, True, *arrays)
-    assert action.flatten() == pytest.approx([0.1, -0.3, -0.1]) and action.max() <= high[0] and action.min() >= low[0]
-    assert score.flatten() == pytest.approx([-HALF_LOG_TAU - math.log(0.2) + 2 * (200 - math.log(2))] * 2 + [-HALF_LOG_TAU - math.log(0.2)],
-                                            rel=1e-5)
+    _, action, score = act_numba(
+        mean, np.zeros((3, 1), np.float32), np.zeros((3, 1), np.float32), low, high, True, *arrays
+    )
+    assert (
+        action.flatten() == pytest.approx([0.1, -0.3, -0.1])
+        and action.max() <= high[0]
+        and action.min() >= low[0]
+    )
+    assert score.flatten() == pytest.approx(
+        [-HALF_LOG_TAU - math.log(0.2) + 2 * (200 - math.log(2))] * 2
+        + [-HALF_LOG_TAU - math.log(0.2)],
+        rel=1e-5,
+    )
 
 
 def test_bounds_that_cannot_work_are_refused() -> None:
-    for low, high, words in (([0.0], None, "both bounds"), ([0, 1], [1, 1], "dimension 1.* low < high"), ([0, -np.inf], [1, 1], "dimension 1"),
-                             ([0, np.nan], [1, 1], "dimension 1"), ([0], [1, 2], "one number a dimension")):
+    for low, high, words in (
+        ([0.0], None, "both bounds"),
+        ([0, 1], [1, 1], "dimension 1.* low < high"),
+        ([0, -np.inf], [1, 1], "dimension 1"),
+        ([0, np.nan], [1, 1], "dimension 1"),
+        ([0], [1, 2], "one number a dimension"),
+    ):
         with pytest.raises(ValueError, match=words):
             Gaussian(low, high)
 
@@ -178,7 +227,12 @@ def test_divergence_of_variances_is_its_monte_carlo_estimate() -> None:
     mean, new_mean = torch.randn(2, 3, generator=generator, dtype=torch.float64)
     variance, new_variance = torch.rand(2, 3, generator=generator, dtype=torch.float64) + 0.2
     z = mean + variance.sqrt() * torch.randn(400_000, 3, generator=generator, dtype=torch.float64)
-    ratio = log_prob(mean, 0.5 * variance.log(), z) - log_prob(new_mean, 0.5 * new_variance.log(), z)
+    ratio = log_prob(mean, 0.5 * variance.log(), z) - log_prob(
+        new_mean, 0.5 * new_variance.log(), z
+    )
     found, error = ratio.mean(0), ratio.std(0) / 400_000**0.5
     assert ((kl_variance(mean, variance, new_mean, new_variance) - found).abs() < 5 * error).all()
-    assert torch.allclose(kl_variance(mean, variance, new_mean, new_variance), kl(mean, 0.5 * variance.log(), new_mean, 0.5 * new_variance.log()))
+    assert torch.allclose(
+        kl_variance(mean, variance, new_mean, new_variance),
+        kl(mean, 0.5 * variance.log(), new_mean, 0.5 * new_variance.log()),
+    )

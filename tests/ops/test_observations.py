@@ -14,13 +14,23 @@ from tenfold.core.errors import EnvironmentFault, ObservationError, UserError
 from tenfold.ops.moments import RunningNorm
 from tenfold.ops.observations import FlattenPlan, example_space, flatten_reference, stacked
 
-SMALL = Dict({"eye": Dict({"left": Box(0, 255, (2, 2), np.uint8), "lid": Discrete(3, start=5)}), "arm": Box(-9, 9, (2,), np.float64),
-              "legs": MultiDiscrete([2, 3]), "pair": Tuple((MultiBinary(2), Box(-1, 1)))})
+SMALL = Dict(
+    {
+        "eye": Dict({"left": Box(0, 255, (2, 2), np.uint8), "lid": Discrete(3, start=5)}),
+        "arm": Box(-9, 9, (2,), np.float64),
+        "legs": MultiDiscrete([2, 3]),
+        "pair": Tuple((MultiBinary(2), Box(-1, 1))),
+    }
+)
 
 
 def small() -> dict[str, Any]:
-    return {"eye": {"left": np.array([[1, 2], [3, 4]], np.uint8), "lid": np.int64(6)}, "arm": np.array([0.5, -2.5]),
-            "legs": np.array([1, 2]), "pair": (np.array([0, 1], np.int8), np.array([0.25], np.float32))}
+    return {
+        "eye": {"left": np.array([[1, 2], [3, 4]], np.uint8), "lid": np.int64(6)},
+        "arm": np.array([0.5, -2.5]),
+        "legs": np.array([1, 2]),
+        "pair": (np.array([0, 1], np.int8), np.array([0.25], np.float32)),
+    }
 
 
 def plain(plan: FlattenPlan, observations: Any, rows: int) -> np.ndarray:
@@ -34,7 +44,14 @@ def room(plan: FlattenPlan, rows: int) -> np.ndarray:
 def test_a_nested_observation_by_hand() -> None:
     plan = FlattenPlan(SMALL)
     assert {leaf.key: (leaf.column, leaf.size) for leaf in plan.leaves} == {
-        "arm": (0, 2), "eye.left": (2, 4), "eye.lid": (6, 3), "legs": (9, 5), "pair.0": (14, 2), "pair.1": (16, 1)}  # Gymnasium sorts keys
+        # Gymnasium sorts keys
+        "arm": (0, 2),
+        "eye.left": (2, 4),
+        "eye.lid": (6, 3),
+        "legs": (9, 5),
+        "pair.0": (14, 2),
+        "pair.1": (16, 1),
+    }
     expected = [0.5, -2.5, 1, 2, 3, 4, 0, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0.25]
     for observations in ([small()], stacked([small()])):
         for _ in range(2):  # the second time the dtypes are known
@@ -45,15 +62,42 @@ def test_a_nested_observation_by_hand() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.integers(1, 6), st.integers(0, 10**6))
 def test_any_space_is_flattened_as_leaf_by_leaf(data: st.DataObject, rows: int, seed: int) -> None:
-    dtypes = [np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8]
+    dtypes = [
+        np.float64,
+        np.float32,
+        np.float16,
+        np.int64,
+        np.int32,
+        np.int16,
+        np.int8,
+        np.uint64,
+        np.uint32,
+        np.uint16,
+        np.uint8,
+    ]
     shapes = st.one_of(st.lists(st.integers(1, 3), max_size=3).map(tuple), st.just((0,)))
     leaf = st.one_of(
-        st.builds(lambda shape, dtype: Box(0 if np.dtype(dtype).kind == "u" else -7, 7, shape, dtype), shapes, st.sampled_from(dtypes)),
+        st.builds(
+            lambda shape, dtype: Box(0 if np.dtype(dtype).kind == "u" else -7, 7, shape, dtype),
+            shapes,
+            st.sampled_from(dtypes),
+        ),
         st.builds(Discrete, st.integers(1, 5), start=st.integers(-3, 3)),
-        st.builds(MultiDiscrete, st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([np.int64, np.int32, np.int8, np.uint8, np.int16])),
-        st.builds(MultiBinary, st.integers(1, 4)))
-    branch = st.recursive(leaf, lambda below: st.one_of(st.dictionaries(st.sampled_from("abcdef"), below, min_size=1, max_size=4).map(Dict),
-                                                        st.lists(below, min_size=1, max_size=3).map(tuple).map(Tuple)), max_leaves=8)
+        st.builds(
+            MultiDiscrete,
+            st.lists(st.integers(1, 4), min_size=1, max_size=3),
+            st.sampled_from([np.int64, np.int32, np.int8, np.uint8, np.int16]),
+        ),
+        st.builds(MultiBinary, st.integers(1, 4)),
+    )
+    branch = st.recursive(
+        leaf,
+        lambda below: st.one_of(
+            st.dictionaries(st.sampled_from("abcdef"), below, min_size=1, max_size=4).map(Dict),
+            st.lists(below, min_size=1, max_size=3).map(tuple).map(Tuple),
+        ),
+        max_leaves=8,
+    )
     space = Dict({"first": Box(-1, 1, (1,)), "rest": data.draw(branch)})
     space.seed(seed)
     plan = FlattenPlan(space)
@@ -69,18 +113,35 @@ def test_numbers_in_other_dtypes_strides_lists_and_tensors_are_taken() -> None:
     SMALL.seed(1)
     batch = stacked([SMALL.sample() for _ in range(4)])
     expected = plain(plan, batch, 4)
-    for change in (lambda a: a.astype(np.float32), lambda a: a, lambda a: np.repeat(a, 2, -1)[:, ::2], lambda a: a.astype(">f8"), np.ndarray.tolist,
-                   torch.from_numpy, np.asfortranarray):
+    for change in (
+        lambda a: a.astype(np.float32),
+        lambda a: a,
+        lambda a: np.repeat(a, 2, -1)[:, ::2],
+        lambda a: a.astype(">f8"),
+        np.ndarray.tolist,
+        torch.from_numpy,
+        np.asfortranarray,
+    ):
         changed = batch | {"arm": change(batch["arm"])}
         for _ in range(2):
             assert np.array_equal(plan.flatten(changed, room(plan, 4)), expected)
-    one = small() | {"legs": [1, 2], "arm": (0.5, -2.5), "eye": {"left": [[1, 2], [3, 4]], "lid": 6}}
-    assert np.array_equal(plan.flatten([one], room(plan, 1)), plan.flatten([small()], room(plan, 1)))
+    one = small() | {
+        "legs": [1, 2],
+        "arm": (0.5, -2.5),
+        "eye": {"left": [[1, 2], [3, 4]], "lid": 6},
+    }
+    assert np.array_equal(
+        plan.flatten([one], room(plan, 1)), plan.flatten([small()], room(plan, 1))
+    )
 
 
 def test_observations_of_different_dtypes_in_one_list() -> None:
     plan = FlattenPlan(SMALL)
-    mixed = [small(), small() | {"arm": np.array([0.5, -2.5], np.float32)}, small() | {"arm": np.array([1, 2], np.int8)}]
+    mixed = [
+        small(),
+        small() | {"arm": np.array([0.5, -2.5], np.float32)},
+        small() | {"arm": np.array([1, 2], np.int8)},
+    ]
     out = plan.flatten(mixed, room(plan, 3))
     assert out[:, :2].tolist() == [[0.5, -2.5], [0.5, -2.5], [1, 2]]
     assert np.array_equal(out, plain(plan, mixed, 3))
@@ -88,7 +149,10 @@ def test_observations_of_different_dtypes_in_one_list() -> None:
 
 def test_a_key_the_space_does_not_know_is_ignored() -> None:
     plan = FlattenPlan(SMALL)
-    assert np.array_equal(plan.flatten([small() | {"more": "words"}], room(plan, 1)), plan.flatten([small()], room(plan, 1)))
+    assert np.array_equal(
+        plan.flatten([small() | {"more": "words"}], room(plan, 1)),
+        plan.flatten([small()], room(plan, 1)),
+    )
 
 
 def spoiled(path: str, value: Any) -> dict[str, Any]:
@@ -118,18 +182,25 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "words"), WRONG, ids=[f"{path}-{i}" for i, (path, _, _) in enumerate(WRONG)])
+@pytest.mark.parametrize(
+    ("path", "value", "words"), WRONG, ids=[f"{path}-{i}" for i, (path, _, _) in enumerate(WRONG)]
+)
 @pytest.mark.parametrize("batched", [False, True], ids=["list", "batch"])
-def test_what_the_space_does_not_allow_is_refused_by_its_key(path: str, value: Any, words: str, batched: bool) -> None:
+def test_what_the_space_does_not_allow_is_refused_by_its_key(
+    path: str, value: Any, words: str, batched: bool
+) -> None:
     plan, norm = FlattenPlan(SMALL), RunningNorm(17)
     good = small()
     for step in path.split("."):
         good = good[step]
-    # the second of two observations is wrong; a batch has one dtype and one shape, so there the first may be as wrong
+    # the second of two observations is wrong; a batch has one dtype and one shape, so there the
+    # first may be as wrong
     fits = np.shape(good) == np.shape(value) and np.asarray(value).dtype.kind != "U"
     observations: Any = [small(), spoiled(path, value)]
     if batched:
-        observations = stacked([small(), spoiled(path, value)] if fits else [spoiled(path, value)] * 2)
+        observations = stacked(
+            [small(), spoiled(path, value)] if fits else [spoiled(path, value)] * 2
+        )
     for _ in range(2):
         with pytest.raises(ObservationError, match=words) as caught:
             plan.flatten(observations, room(plan, 2), norm, learn=True)
@@ -165,25 +236,41 @@ def test_a_missing_key_is_named_with_those_that_are_there() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_every_cell_is_checked_for_nan(dtype: Any) -> None:
-    plan = FlattenPlan(Dict({"a": Box(-1, 1, (3,)), "b": Box(-1, 1, (2, 2), np.float64), "c": Box(-1, 1, ())}))
+    plan = FlattenPlan(
+        Dict({"a": Box(-1, 1, (3,)), "b": Box(-1, 1, (2, 2), np.float64), "c": Box(-1, 1, ())})
+    )
     for rows in (1, 5):
         for key, shape in (("a", (3,)), ("b", (2, 2)), ("c", ())):
             for cell in np.ndindex(rows, *shape):
-                batch = {k: np.zeros((rows, *s), dtype) for k, s in (("a", (3,)), ("b", (2, 2)), ("c", ()))}
+                batch = {
+                    k: np.zeros((rows, *s), dtype)
+                    for k, s in (("a", (3,)), ("b", (2, 2)), ("c", ()))
+                }
                 batch[key][cell] = np.nan
-                with pytest.raises(ObservationError, match=f"key {key} holds nan, which is not finite, in row {cell[0]};"):
+                with pytest.raises(
+                    ObservationError,
+                    match=f"key {key} holds nan, which is not finite, in row {cell[0]};",
+                ):
                     plan.flatten(batch, room(plan, rows))
 
 
 def test_spaces_that_are_no_dict_and_spaces_without_numbers() -> None:
     plan = FlattenPlan(Box(-1, 1, (2, 2)))
     values = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
-    assert plan.flatten(values, room(plan, 2)).tolist() == values.reshape(2, 4).tolist() == plan.flatten(list(values), room(plan, 2)).tolist()
+    assert (
+        plan.flatten(values, room(plan, 2)).tolist()
+        == values.reshape(2, 4).tolist()
+        == plan.flatten(list(values), room(plan, 2)).tolist()
+    )
     with pytest.raises(ObservationError, match="The observation holds nan"):
         plan.flatten(np.full((1, 2, 2), np.nan), room(plan, 1))
-    assert FlattenPlan(Discrete(3)).flatten(np.array([2, 0]), np.zeros((2, 3), np.float32)).tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert FlattenPlan(Discrete(3)).flatten(
+        np.array([2, 0]), np.zeros((2, 3), np.float32)
+    ).tolist() == [[0, 0, 1], [1, 0, 0]]
     with_hole = FlattenPlan(Dict({"a": Dict({}), "b": Tuple((Box(0, 1, (0,)), Discrete(2)))}))
-    assert with_hole.flatten([{"a": {}, "b": (np.zeros(0, np.float32), 1)}], room(with_hole, 1)).tolist() == [[0, 1]]
+    assert with_hole.flatten(
+        [{"a": {}, "b": (np.zeros(0, np.float32), 1)}], room(with_hole, 1)
+    ).tolist() == [[0, 1]]
     with pytest.raises(EnvironmentFault, match="without a number"):
         FlattenPlan(Dict({"a": Dict({}), "b": Box(0, 1, (0,))}))
     with pytest.raises(EnvironmentFault, match="type Text"):
@@ -192,7 +279,12 @@ def test_spaces_that_are_no_dict_and_spaces_without_numbers() -> None:
 
 def test_an_out_that_does_not_fit_is_refused() -> None:
     plan = FlattenPlan(SMALL)
-    for out in (np.zeros((1, 16), np.float32), np.zeros((1, 17)), np.zeros((17, 1), np.float32), np.zeros((2, 34), np.float32)[:, ::2]):
+    for out in (
+        np.zeros((1, 16), np.float32),
+        np.zeros((1, 17)),
+        np.zeros((17, 1), np.float32),
+        np.zeros((2, 34), np.float32)[:, ::2],
+    ):
         with pytest.raises(ValueError, match="out must be C-contiguous float32"):
             plan.flatten([small()], out)
     with pytest.raises(ValueError, match="out has 3 rows for 1 observations"):
@@ -201,7 +293,11 @@ def test_an_out_that_does_not_fit_is_refused() -> None:
 
 def test_only_the_joined_bytes_are_allocated() -> None:
     import tracemalloc
-    plan, norm = FlattenPlan(Dict({str(i): Box(-1, 1, (100,)) for i in range(10)})), RunningNorm(1000)
+
+    plan, norm = (
+        FlattenPlan(Dict({str(i): Box(-1, 1, (100,)) for i in range(10)})),
+        RunningNorm(1000),
+    )
     batch, out = {str(i): np.zeros((64, 100), np.float32) for i in range(10)}, room(plan, 64)
     for _ in range(2):
         plan.flatten(batch, out, norm, learn=True)
@@ -221,11 +317,18 @@ def test_one_pass_equals_flatten_update_normalise() -> None:
         batch = stacked([space.sample() for _ in range(rows)])
         flat = plan.flatten(batch, room(plan, rows))
         apart.update(flat)
-        assert np.array_equal(plan.flatten(batch, room(plan, rows), norm, learn=True), apart.normalise(flat))
-        assert all(np.array_equal(a, b) for a, b in zip(norm.state().values(), apart.state().values(), strict=True))
+        assert np.array_equal(
+            plan.flatten(batch, room(plan, rows), norm, learn=True), apart.normalise(flat)
+        )
+        assert all(
+            np.array_equal(a, b)
+            for a, b in zip(norm.state().values(), apart.state().values(), strict=True)
+        )
         before = norm.state()
         plan.flatten(batch, room(plan, rows), norm)
         assert np.array_equal(norm.mean, before["mean"]) and norm.count[0] == before["count"][0]
         assert np.array_equal(plan.flatten(batch, room(plan, rows), frozen), np.clip(flat, -10, 10))
     in_place = flat.copy()
-    assert norm.normalise(in_place, in_place) is in_place and np.array_equal(in_place, norm.normalise(flat))
+    assert norm.normalise(in_place, in_place) is in_place and np.array_equal(
+        in_place, norm.normalise(flat)
+    )

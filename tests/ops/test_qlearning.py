@@ -23,7 +23,9 @@ def test_a_terminated_step_bootstraps_nothing() -> None:
     assert bootstrap(torch.tensor([-1.0]), torch.tensor([0.0]), values, values).item() == -1
 
 
-@pytest.mark.parametrize(("error", "mse", "huber"), [(0.5, 0.25, 0.125), (3.0, 9.0, 2.5), (-3.0, 9.0, 2.5)])
+@pytest.mark.parametrize(
+    ("error", "mse", "huber"), [(0.5, 0.25, 0.125), (3.0, 9.0, 2.5), (-3.0, 9.0, 2.5)]
+)
 def test_scalar_losses_by_hand(error: float, mse: float, huber: float) -> None:
     predicted, target = torch.zeros(1, 1), torch.full((1, 1), error)
     assert item_loss(predicted, target, "mse").item() == pytest.approx(mse)
@@ -38,24 +40,30 @@ def test_quantile_loss_by_hand() -> None:
 
 
 def test_implicit_loss_by_hand() -> None:
-    # τ = (0.1, 0.8), θ = (0, 1), y = (−2, 0.5, 3), so for i = 0: u = (−2, 0.5, 3), Huber = (1.5, 0.125, 2.5),
-    # mean(0.9·1.5, 0.1·0.125, 0.1·2.5) = 1.6125/3; for i = 1: u = (−3, −0.5, 2), Huber = (2.5, 0.125, 1.5),
-    # mean(0.2·2.5, 0.2·0.125, 0.8·1.5) = 1.725/3
+    # τ = (0.1, 0.8), θ = (0, 1), y = (−2, 0.5, 3), so for i = 0: u = (−2, 0.5, 3), Huber = (1.5,
+    # 0.125, 2.5), mean(0.9·1.5, 0.1·0.125, 0.1·2.5) = 1.6125/3; for i = 1: u = (−3, −0.5, 2), Huber
+    # = (2.5, 0.125, 1.5), mean(0.2·2.5, 0.2·0.125, 0.8·1.5) = 1.725/3
     predicted = torch.tensor([[0.0, 1.0]], requires_grad=True)
     loss = item_loss(predicted, torch.tensor([[-2.0, 0.5, 3.0]]), "mse", torch.tensor([[0.1, 0.8]]))
     assert loss.item() == pytest.approx((1.6125 + 1.725) / 3)
     loss.sum().backward()
-    # slopes of Huber are u inside ±1 and ±1 outside: i = 0: (0.9 − 0.1·0.5 − 0.1)/3; i = 1: (0.2 + 0.2·0.5 − 0.8)/3
-    assert predicted.grad is not None and predicted.grad[0].tolist() == pytest.approx([0.75 / 3, -0.5 / 3])
+    # slopes of Huber are u inside ±1 and ±1 outside: i = 0: (0.9 − 0.1·0.5 − 0.1)/3; i = 1: (0.2 +
+    # 0.2·0.5 − 0.8)/3
+    assert predicted.grad is not None and predicted.grad[0].tolist() == pytest.approx(
+        [0.75 / 3, -0.5 / 3]
+    )
 
 
 def test_one_drawn_fraction_is_still_a_quantile() -> None:
     # τ = 0.2, u = −3: 0.8·2.5, where a single mean would have e² = 9
-    assert item_loss(torch.zeros(1, 1), torch.tensor([[-3.0]]), "mse", torch.tensor([[0.2]])).item() == pytest.approx(2.0)
+    assert item_loss(
+        torch.zeros(1, 1), torch.tensor([[-3.0]]), "mse", torch.tensor([[0.2]])
+    ).item() == pytest.approx(2.0)
 
 
 def test_quantile_regression_finds_the_quantiles() -> None:
-    """Minimising the loss against samples of 0 … 99 puts two atoms near the 25th and 75th percentile."""
+    """Minimising the loss against samples of 0 … 99 puts two atoms near the 25th and 75th
+    percentile."""
     atoms = torch.tensor([[40.0, 60.0]], requires_grad=True)
     samples = torch.arange(100.0)
     optimiser = torch.optim.Adam([atoms], lr=1.0)

@@ -10,7 +10,16 @@ def test_leaves_are_found_by_mass_worked_out_by_hand() -> None:
     tree = make_tree(5)  # eight leaves
     put(tree, np.arange(5), np.array([1.0, 0.0, 2.0, 0.5, 0.5]))
     assert tree[1] == 4.0
-    assert find(tree, np.array([0.0, 0.99, 1.0, 2.99, 3.0, 3.49, 3.5, 3.99])).tolist() == [0, 0, 2, 2, 3, 3, 4, 4]
+    assert find(tree, np.array([0.0, 0.99, 1.0, 2.99, 3.0, 3.49, 3.5, 3.99])).tolist() == [
+        0,
+        0,
+        2,
+        2,
+        3,
+        3,
+        4,
+        4,
+    ]
 
 
 def test_a_leaf_without_mass_is_never_found_even_past_the_end() -> None:

@@ -1,4 +1,5 @@
-"""Resume = never stopped, to the last bit, for every option; the same seed twice is the same run."""
+"""Resume = never stopped, to the last bit, for every option; the same seed twice is the same
+run."""
 
 import hashlib
 import json
@@ -23,46 +24,95 @@ from tenfold.runs.metrics import rank, read_rows
 from tenfold.training.loop import resume, train
 
 OPTIONS: list[dict[str, object]] = [
-    {}, {"double": False}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"distribution": "quantile(4)"},
-    {"distribution": "implicit(4, 4)"}, {"explore": "noisy"}, {"explore": "boltzmann(1)"}, {"target": "polyak(0.05)"}, {"loss": "huber", "clip_norm": 0.5},
-    {"accumulate": 2}, {"lr": "linear(1e-2, 1e-3, 500)", "every": 16, "updates": 8}, {"capacity": 120, "n_step": 4},
-    {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "distribution": "quantile(4)", "explore": "noisy"},
-    {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "distribution": "implicit(4, 3)", "explore": "noisy"}]
+    {},
+    {"double": False},
+    {"dueling": True},
+    {"n_step": 3},
+    {"replay": "prioritized"},
+    {"distribution": "quantile(4)"},
+    {"distribution": "implicit(4, 4)"},
+    {"explore": "noisy"},
+    {"explore": "boltzmann(1)"},
+    {"target": "polyak(0.05)"},
+    {"loss": "huber", "clip_norm": 0.5},
+    {"accumulate": 2},
+    {"lr": "linear(1e-2, 1e-3, 500)", "every": 16, "updates": 8},
+    {"capacity": 120, "n_step": 4},
+    {
+        "double": True,
+        "dueling": True,
+        "n_step": 3,
+        "replay": "prioritized",
+        "distribution": "quantile(4)",
+        "explore": "noisy",
+    },
+    {
+        "double": True,
+        "dueling": True,
+        "n_step": 3,
+        "replay": "prioritized",
+        "distribution": "implicit(4, 3)",
+        "explore": "noisy",
+    },
+]
 # without a state of their own, and in the two with everything
-COVERED: list[dict[str, object]] = [{"double": False}, {"dueling": True}, {"n_step": 3}, {"distribution": "quantile(4)"}, {"explore": "noisy"}]
+COVERED: list[dict[str, object]] = [
+    {"double": False},
+    {"dueling": True},
+    {"n_step": 3},
+    {"distribution": "quantile(4)"},
+    {"explore": "noisy"},
+]
 
 
 def whole(path: Path) -> tuple[str, list[dict[str, object]]]:
-    """A digest of the last checkpoint (parameters, optimiser, replay with its rows, counters, environments), and the metrics."""
+    """A digest of the last checkpoint (parameters, optimiser, replay with its rows, counters,
+    environments), and the metrics."""
     folder, run = RunFolder.open(path)
     arrays, rows, note, complaints = Checkpoints(folder, run.keep).latest()
     assert complaints == [] and note["step"] == run.steps
     replay = Serial(run).replay
     for piece in rows:
         replay.load_rows(piece)
-    contents = arrays | {"rows.obs": replay.obs, "rows.action": replay.action, "rows.reward": replay.reward}
+    contents = arrays | {
+        "rows.obs": replay.obs,
+        "rows.action": replay.action,
+        "rows.reward": replay.reward,
+    }
     total = hashlib.sha256()
     for name in sorted(contents):
         total.update(name.encode() + np.ascontiguousarray(contents[name]).tobytes())
     metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    return total.hexdigest(), [{k: v for k, v in row.items() if k != "timing" and not k.startswith("actors_")} for row in metrics]
+    return total.hexdigest(), [
+        {k: v for k, v in row.items() if k != "timing" and not k.startswith("actors_")}
+        for row in metrics
+    ]
 
 
 def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process ends at `step` without a word, as after kill -9: nothing is saved that was not saved before."""
+    """The process ends at `step` without a word, as after kill -9: nothing is saved that was not
+    saved before."""
     original = Serial.round
 
     def round_or_die(self: Serial, until: int | None = None):
         if self.step >= step:
             raise SystemExit("killed")
         return original(self, until)
+
     monkeypatch.setattr(Serial, "round", round_or_die)
 
 
-@pytest.mark.parametrize("option", [pytest.param(o, marks=pytest.mark.slow) if o in COVERED else o for o in OPTIONS],
-                         ids=lambda o: ",".join(o) or "defaults")
+@pytest.mark.parametrize(
+    "option",
+    [pytest.param(o, marks=pytest.mark.slow) if o in COVERED else o for o in OPTIONS],
+    ids=lambda o: ",".join(o) or "defaults",
+)
 def test_a_run_that_was_killed_and_resumed_equals_one_that_never_stopped(
-        option: dict[str, object], small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    option: dict[str, object],
+    small_run: Callable[..., Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = small_run(option)
     train(run, tmp_path / "straight", quiet=True)
     with monkeypatch.context() as patch:
@@ -77,10 +127,22 @@ def test_a_run_that_was_killed_and_resumed_equals_one_that_never_stopped(
     assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
 
 
-@pytest.mark.parametrize("changes", [
-    {"env": "LunarLander-v3"}, {"env": "tenfold/Catch-v0", "num_envs": 2}, {"env": "FrozenLake-v1"}, {"num_envs": 3}], ids=str)
-def test_other_environments_resume_exactly_too(changes: dict[str, object], small_run: Callable[..., Run], tmp_path: Path,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env": "LunarLander-v3"},
+        {"env": "tenfold/Catch-v0", "num_envs": 2},
+        {"env": "FrozenLake-v1"},
+        {"num_envs": 3},
+    ],
+    ids=str,
+)
+def test_other_environments_resume_exactly_too(
+    changes: dict[str, object],
+    small_run: Callable[..., Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = small_run({"n_step": 2}, **changes)
     train(run, tmp_path / "straight", quiet=True)
     with monkeypatch.context() as patch:
@@ -91,9 +153,31 @@ def test_other_environments_resume_exactly_too(changes: dict[str, object], small
     assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
 
 
-def test_kill_9_of_the_real_process_and_resume(here: Callable[..., Any], begin: Callable[..., Any], tmp_path: Path) -> None:
-    flags = ["train", "dqn", "--env", "LunarLander-v3", "--steps", "1800", "--agent.learning-starts", "200", "--checkpoint-every", "300",
-             "--eval-every", "900", "--eval-episodes", "1", "--log-every", "100", "--agent.replay", "prioritized", "--agent.n-step", "3"]
+def test_kill_9_of_the_real_process_and_resume(
+    here: Callable[..., Any], begin: Callable[..., Any], tmp_path: Path
+) -> None:
+    flags = [
+        "train",
+        "dqn",
+        "--env",
+        "LunarLander-v3",
+        "--steps",
+        "1800",
+        "--agent.learning-starts",
+        "200",
+        "--checkpoint-every",
+        "300",
+        "--eval-every",
+        "900",
+        "--eval-episodes",
+        "1",
+        "--log-every",
+        "100",
+        "--agent.replay",
+        "prioritized",
+        "--agent.n-step",
+        "3",
+    ]
     assert here(*flags, "--out", "straight", "--quiet").returncode == 0
     process = begin(*flags, "--out", "broken", "--quiet")
     saved = tmp_path / "broken" / "checkpoints"
@@ -109,7 +193,9 @@ def test_kill_9_of_the_real_process_and_resume(here: Callable[..., Any], begin: 
     assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
 
 
-def test_the_same_seed_twice_is_the_same_run_and_another_seed_is_another(small_run: Callable[..., Run], tmp_path: Path) -> None:
+def test_the_same_seed_twice_is_the_same_run_and_another_seed_is_another(
+    small_run: Callable[..., Run], tmp_path: Path
+) -> None:
     for name, seed in (("one", 5), ("two", 5), ("three", 6)):
         train(small_run(seed=seed), tmp_path / name, quiet=True)
     assert whole(tmp_path / "one") == whole(tmp_path / "two")
@@ -133,25 +219,32 @@ def test_a_new_end_goes_on_from_the_old_one(small_run: Callable[..., Run], tmp_p
     assert whole(tmp_path / "shorter") == whole(tmp_path / "longer")
 
 
-def test_replay_rows_are_saved_once_and_old_files_are_removed(small_run: Callable[..., Run], tmp_path: Path) -> None:
+def test_replay_rows_are_saved_once_and_old_files_are_removed(
+    small_run: Callable[..., Run], tmp_path: Path
+) -> None:
     run = small_run({"capacity": 150}, checkpoint_every=50)
     train(run, tmp_path / "run", quiet=True)
     files = sorted((tmp_path / "run" / "replay").glob("rows-*"))
     # 150 rows at about 55 rows a file: what two kept checkpoints need, and nothing older
     assert 3 <= len(files) <= 6
     assert [p.name for p in sorted((tmp_path / "run" / "checkpoints").glob("step-*"))] == [
-        "step-000000000550.safetensors", "step-000000000600.safetensors"]
+        "step-000000000550.safetensors",
+        "step-000000000600.safetensors",
+    ]
     sizes = [len(read_arrays(path)[0]["place"]) for path in files]
     assert max(sizes) < 70  # never the whole memory again
 
 
 def test_the_state_covers_everything_that_changes(small_run: Callable[..., Run]) -> None:
-    """Two rounds of a restored place equal two rounds of the original, in every array of the state."""
+    """Two rounds of a restored place equal two rounds of the original, in every array of the
+    state."""
     first = Serial(small_run({"replay": "prioritized", "n_step": 3}))
     while first.step < 300:
         first.round()
-    state = {part: {k: (v.clone() if hasattr(v, "clone") else np.array(v)) for k, v in values.items()}
-             for part, values in first.state().items()}
+    state = {
+        part: {k: (v.clone() if hasattr(v, "clone") else np.array(v)) for k, v in values.items()}
+        for part, values in first.state().items()
+    }
     second = Serial(first.run)
     second.replay.load_rows(first.replay.written(np.zeros_like(first.replay.head)))
     assert second.load_state(state)
@@ -163,16 +256,41 @@ def test_the_state_covers_everything_that_changes(small_run: Callable[..., Run])
 
 
 def test_what_is_due_when_actors_are_ahead_at_a_checkpoint_is_done_and_not_lost_by_a_resume(
-        small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Actors that always have a row ready when a checkpoint is made, as in processes of their own: rows at 200, a checkpoint of
-    202, with the log of 201 and the update of 202 still due."""
-    monkeypatch.setattr(Crew, "settle", lambda crew: crew.collect(0, 1) if 0 < crew.actors[0].rounds < 240 else iter(()))
-    run = small_run({"every": 2}, actors=2, where="serial", engine="plain", steps=500, checkpoint_every=200, log_every=67, eval_every=201)
+    small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Actors that always have a row ready when a checkpoint is made, as in processes of their own:
+    rows at 200, a checkpoint of 202, with the log of 201 and the update of 202 still due."""
+    monkeypatch.setattr(
+        Crew,
+        "settle",
+        lambda crew: crew.collect(0, 1) if 0 < crew.actors[0].rounds < 240 else iter(()),
+    )
+    run = small_run(
+        {"every": 2},
+        actors=2,
+        where="serial",
+        engine="plain",
+        steps=500,
+        checkpoint_every=200,
+        log_every=67,
+        eval_every=201,
+    )
     train(run, tmp_path / "straight", quiet=True)
     rows = whole(tmp_path / "straight")[1]
-    assert [row["step"] for row in rows if row["kind"] == "eval"] == [202, 402]  # boundaries that were passed in a save
-    assert [row["step"] for row in rows if row["kind"] == "train"][:6] == [68, 134, 202, 268, 336, 402]
-    assert next(row["updates"] for row in rows if row["kind"] == "train" and row["step"] == 268) == (268 - 50) // 2
+    # boundaries that were passed in a save
+    assert [row["step"] for row in rows if row["kind"] == "eval"] == [202, 402]
+    assert [row["step"] for row in rows if row["kind"] == "train"][:6] == [
+        68,
+        134,
+        202,
+        268,
+        336,
+        402,
+    ]
+    assert (
+        next(row["updates"] for row in rows if row["kind"] == "train" and row["step"] == 268)
+        == (268 - 50) // 2
+    )
     with monkeypatch.context() as patch:
         stop_at(204, patch)
         with pytest.raises(SystemExit):
@@ -181,8 +299,11 @@ def test_what_is_due_when_actors_are_ahead_at_a_checkpoint_is_done_and_not_lost_
     assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
 
 
-def test_a_best_policy_of_steps_that_are_played_again_is_forgotten(finished_once: Path, tmp_path: Path) -> None:
-    """A run is killed after an evaluation and before the next checkpoint; then it goes on in another way."""
+def test_a_best_policy_of_steps_that_are_played_again_is_forgotten(
+    finished_once: Path, tmp_path: Path
+) -> None:
+    """A run is killed after an evaluation and before the next checkpoint; then it goes on in
+    another way."""
     shutil.copytree(finished_once, tmp_path / "run")
     folder, run = RunFolder.open(tmp_path / "run")
     checkpoints = Checkpoints(folder, run.keep)
@@ -204,11 +325,26 @@ def test_a_best_policy_of_steps_that_are_played_again_is_forgotten(finished_once
 
 
 def test_the_best_is_the_most_successful_where_an_environment_tells_only_of_successes(
-        small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = iter([Score([90.0], [5], [{}]), Score([7.0, 8.0], [9, 9], [{"success": True}, {}]), Score([95.0], [5], [{}]),
-                 Score([1.0], [9], [{"success": True}]), Score([99.0], [5], [{}])])
+    small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = iter(
+        [
+            Score([90.0], [5], [{}]),
+            Score([7.0, 8.0], [9, 9], [{"success": True}, {}]),
+            Score([95.0], [5], [{}]),
+            Score([1.0], [9], [{"success": True}]),
+            Score([99.0], [5], [{}]),
+        ]
+    )
     monkeypatch.setattr("tenfold.training.loop.play", lambda *_: next(told))
-    run = small_run({"learning_starts": 10_000}, engine="plain", steps=60, eval_every=20, log_every=20, checkpoint_every=20)
+    run = small_run(
+        {"learning_starts": 10_000},
+        engine="plain",
+        steps=60,
+        eval_every=20,
+        log_every=20,
+        checkpoint_every=20,
+    )
     result = train(run, tmp_path, overwrite=True, quiet=True)
     folder = RunFolder.open(tmp_path)[0]
     assert result.best_success == 0.5 and Checkpoints(folder, 2).policy("best")[1] == 40

@@ -42,7 +42,8 @@ def test_any_flipped_bit_and_any_cut_is_refused(data: st.DataObject) -> None:
         except CheckpointError as error:
             assert "\n" not in str(error)
             return
-        # bits that carry no meaning (padding of the header) may flip; what is read must then be what was written
+        # bits that carry no meaning (padding of the header) may flip; what is read must then be
+        # what was written
         assert note == {"step": 3} and all(np.array_equal(found[n], a) for n, a in ARRAYS.items())
 
 

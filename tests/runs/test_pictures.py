@@ -15,7 +15,10 @@ from tenfold.evaluation.video import write_gif
 from tenfold.runs.plots import course_of, part_names, parts_figure, returns_figure
 from tenfold.runs.seeds import returns_figure as figure_of_seeds
 
-LONG = "ppo on tenfold/Durotaxis-v0(mode=nodes,substrate=bend,w_survival=-0.25,w_population=0.01,w_spawn_quality=0.3,w_delete_quality=0.1), seed 0"
+LONG = (
+    "ppo on "
+    "tenfold/Durotaxis-v0(mode=nodes,substrate=bend,w_survival=-0.25,w_population=0.01,w_spawn_quality=0.3,w_delete_quality=0.1), seed 0"
+)
 
 
 def trained(step: int, **more: float) -> dict[str, Any]:
@@ -29,7 +32,8 @@ def test_a_film_of_a_colony_has_every_colour_that_was_drawn(tmp_path: Path) -> N
     for _ in range(12):
         env.step(follower_policy(env.inner, 0)[0])
         frames.append(env.render())
-    assert len(np.unique(frames[-1].reshape(-1, 3), axis=0)) > 64  # a smooth ground and a few lines on it
+    # a smooth ground and a few lines on it
+    assert len(np.unique(frames[-1].reshape(-1, 3), axis=0)) > 64
     write_gif(tmp_path / "colony.gif", frames, 10)
     with Image.open(tmp_path / "colony.gif") as film:
         shown = [np.asarray(image.convert("RGB")) for image in ImageSequence.Iterator(film)]

@@ -17,7 +17,8 @@ from tenfold.runs.seeds import SeedsFolder
 from tenfold.training import loop as training
 from tenfold.training import seeds as many
 
-comparing = import_module("tenfold.domains.dynamics.compare")  # whose name in the package is its function's
+# whose name in the package is its function's
+comparing = import_module("tenfold.domains.dynamics.compare")
 QUICK = ("--steps", "20", "--eval-every", "0", "--agent.net.hidden", "8", "--quiet")
 
 
@@ -25,9 +26,11 @@ def test_the_same_command_twice_makes_two_runs_and_the_latest_is_the_second(here
     assert here("train", "dqn", *QUICK).returncode == 0
     again = here("train", "dqn", *QUICK, "--seed", "3")
     assert again.returncode == 0 and "results: runs/dqn-CartPole-v1-2 " in again.stdout
-    assert os.readlink(tmp_path / "runs" / "latest") == "dqn-CartPole-v1-2"  # relative: the folder can be moved
+    # relative: the folder can be moved
+    assert os.readlink(tmp_path / "runs" / "latest") == "dqn-CartPole-v1-2"
     assert RunFolder.open(Path("runs/dqn-CartPole-v1-2"))[1].seed == 3
-    assert sorted(map(str, runs_below(Path("runs")))) == ["runs/dqn-CartPole-v1", "runs/dqn-CartPole-v1-2"]  # the link is no run
+    # the link is no run
+    assert sorted(map(str, runs_below(Path("runs")))) == ["runs/dqn-CartPole-v1", "runs/dqn-CartPole-v1-2"]
     assert here("report").stdout == "runs/dqn-CartPole-v1-2/report.html\n"
     first = json.loads(Path("runs/dqn-CartPole-v1/run.json").read_text())["id"]
     assert here("train", "dqn", *QUICK, "--overwrite").returncode == 0
@@ -53,7 +56,8 @@ def test_many_seeds_are_one_run_for_the_latest(tmp_path: Path, small_run: Callab
     monkeypatch.chdir(tmp_path)
     folders = [SeedsFolder.create(Numbered(Path("runs/many")), small_run(), (0, 1)) for _ in range(2)]
     assert [folder.path for folder in folders] == [Path("runs/many"), Path("runs/many-2")]
-    RunFolder.create(folders[0].member(0), small_run()).__exit__()  # an earlier experiment's member starts later
+    # an earlier experiment's member starts later
+    RunFolder.create(folders[0].member(0), small_run()).__exit__()
     assert latest() == Path("runs/many-2")
 
 

@@ -1,4 +1,5 @@
-"""Whatever stands in the files of a run's folder: reading them ends well or with one sentence, never with a traceback."""
+"""Whatever stands in the files of a run's folder: reading them ends well or with one sentence,
+never with a traceback."""
 
 import copy
 import json
@@ -48,7 +49,8 @@ class Read(Exception):
 
 @pytest.fixture(scope="module")
 def folders(finished_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """runs/ with a run, a run of two seeds, and a comparison with an explorer's run that has no checkpoint."""
+    """runs/ with a run, a run of two seeds, and a comparison with an explorer's run that has no
+    checkpoint."""
     runs = tmp_path_factory.mktemp("kinds") / "runs"
     run = RunFolder.open(finished_once)[1]
     shutil.copytree(finished_once, runs / "one")
@@ -231,7 +233,8 @@ def test_a_wrong_run_json_is_named_with_its_key(finished: Path, capsys: pytest.C
 def test_a_report_says_how_many_rows_of_metrics_are_damaged(finished: Path) -> None:
     assert main(["report", str(finished)]) == 0 and "hold no row" not in (finished / "report.html").read_text()
     with (finished / "metrics.jsonl").open("a") as file:
-        file.write('{"kind": "episode", "step": -3}\nno row\n{"kind": "ep')  # the last one is being written
+        # the last one is being written
+        file.write('{"kind": "episode", "step": -3}\nno row\n{"kind": "ep')
     assert main(["report", str(finished)]) == 0
     assert "2 lines of metrics.jsonl hold no row and were passed over" in (finished / "report.html").read_text()
 

@@ -1,6 +1,8 @@
-"""The Q-learning agent: acting, the loss of a batch, and the state to save. Options are fields of its settings.
+"""The Q-learning agent: acting, the loss of a batch, and the state to save. Options are fields of
+its settings.
 
-HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided here.
+HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided
+here.
 """
 
 import copy
@@ -25,18 +27,33 @@ ONLINE, TARGET, MEAN, SQUARE, GRAD = range(5)  # rows of an agent's `block`
 class DQNAgent:
     """Online and target network, Adam's moments, the count of updates.
 
-    Agent `member` of a world draws from streams of its own. `block` is where the numbers live, if that is decided elsewhere.
+    Agent `member` of a world draws from streams of its own. `block` is where the numbers live, if
+    that is decided elsewhere.
     """
 
     members = 1
 
-    def __init__(self, config: DQN, layout: ObsLayout, actions: DiscreteActions, seed: int, device: str = "cpu", member: int = 0,
-                 block: torch.Tensor | None = None) -> None:
-        self.config, self.layout, self.actions = replace(config, net=fit_encoder(config.net, layout)), layout, actions
+    def __init__(
+        self,
+        config: DQN,
+        layout: ObsLayout,
+        actions: DiscreteActions,
+        seed: int,
+        device: str = "cpu",
+        member: int = 0,
+        block: torch.Tensor | None = None,
+    ) -> None:
+        self.config, self.layout, self.actions = (
+            replace(config, net=fit_encoder(config.net, layout)),
+            layout,
+            actions,
+        )
         self.online = self.make_network().initialise([seed], member).to(device)
         self.target = self.make_network().to(device)
         # one array for compiled code, five for everyone else
-        self.block = torch.zeros(5, self.online.flat.numel(), device=device) if block is None else block
+        self.block = (
+            torch.zeros(5, self.online.flat.numel(), device=device) if block is None else block
+        )
         self.online.flatten(self.block[ONLINE], self.block[GRAD])
         self.target.flatten(self.block[TARGET]).flat.copy_(self.online.flat)
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
@@ -47,75 +64,106 @@ class DQNAgent:
         self.noise = np.zeros(self.online.noise_size, np.float32)
 
     def make_network(self, members: int | None = None) -> QNetwork:
-        """One that sees as many frames as the settings say: side by side in a vector, as further channels in an image."""
+        """One that sees as many frames as the settings say: side by side in a vector, as further
+        channels in an image."""
         frames, shape = self.config.frames, self.layout.net_shape
-        shape = (frames * self.layout.size,) if self.config.net.encoder == "mlp" else (frames * shape[0], *shape[1:])
+        shape = (
+            (frames * self.layout.size,)
+            if self.config.net.encoder == "mlp"
+            else (frames * shape[0], *shape[1:])
+        )
         return QNetwork(shape, self.actions.n, self.config, self.layout.scale, members)
 
     @property
     def updates(self) -> int:
         return int(self.count[0])
 
-    # acting -----------------------------------------------------------------------------------------------------------
+    # acting
 
     def values(self, rows: np.ndarray, noise: torch.Tensor | None = None) -> np.ndarray:
         """Mean action values [B, A] for encoded observations [B, *shape]."""
         with torch.no_grad():
-            return self.online(self.to_net(torch.from_numpy(rows).to(self.device)), noise).mean(-1).cpu().numpy()
+            return (
+                self.online(self.to_net(torch.from_numpy(rows).to(self.device)), noise)
+                .mean(-1)
+                .cpu()
+                .numpy()
+            )
 
     def explore(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
-        """Actions [B] 0 … n − 1 for training. `step` sets the schedules; `rounds` counts calls and addresses the draws."""
+        """Actions [B] 0 … n − 1 for training. `step` sets the schedules; `rounds` counts calls and
+        addresses the draws."""
         return self.explore_by(lambda noise: self.values(rows, noise), len(rows), step, rounds)
 
-    def explore_by(self, values: Callable[[torch.Tensor | None], np.ndarray], size: int, step: int, rounds: int) -> np.ndarray:
-        """The same for action values [B, A] that are asked for only where they count, under noise or without."""
+    def explore_by(
+        self, values: Callable[[torch.Tensor | None], np.ndarray], size: int, step: int, rounds: int
+    ) -> np.ndarray:
+        """The same for action values [B, A] that are asked for only where they count, under noise
+        or without."""
         start, how = rounds * size, self.config.explore
         if isinstance(how, Epsilon):
-            random = fill_uniform(self.keys[Purpose.COIN], start, np.empty(size)) < value_at(how.schedule, step)
+            random = fill_uniform(self.keys[Purpose.COIN], start, np.empty(size)) < value_at(
+                how.schedule, step
+            )
             choice = self.random_actions(start, size)
             return choice if random.all() else np.where(random, choice, values(None).argmax(-1))
         if isinstance(how, Boltzmann):  # argmax(Q / T + Gumbel noise) is a draw from softmax(Q / T)
-            u = fill_uniform(self.keys[Purpose.ACTION], start * self.actions.n, np.empty(size * self.actions.n))
+            u = fill_uniform(
+                self.keys[Purpose.ACTION], start * self.actions.n, np.empty(size * self.actions.n)
+            )
             gumbel = -np.log(-np.log(np.maximum(u, 2.0**-53)))
             known = values(None).astype(np.float64)
             return (known + value_at(how.temperature, step) * gumbel.reshape(size, -1)).argmax(-1)
-        if step < self.config.learning_starts:  # an untrained network's favourite action would fill the memory otherwise
+        # an untrained network's favourite action would fill the memory otherwise
+        if step < self.config.learning_starts:
             return self.random_actions(start, size)
         return values(self.draw_noise(Purpose.NOISE_ACT, rounds)).argmax(-1)
 
     def for_actor(self, actor: int) -> "DQNAgent":
         """The same networks, exploring by the draws of one of several actors."""
         own = copy.copy(self)
-        own.keys = self.keys | {purpose: key(self.seed, purpose, self.member + (actor << 32))
-                                for purpose in (Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT)}
+        own.keys = self.keys | {
+            purpose: key(self.seed, purpose, self.member + (actor << 32))
+            for purpose in (Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT)
+        }
         return own
 
     def published(self) -> np.ndarray:
-        """What actors elsewhere act by, as one float32 array: on the CPU the parameters themselves."""
+        """What actors elsewhere act by, as one float32 array: on the CPU the parameters
+        themselves."""
         return self.online.flat.detach().cpu().numpy()
 
     def adopt(self, published: np.ndarray) -> None:
-        """Acts by what another process published, which was read into this agent's own `published()`."""
+        """Acts by what another process published, which was read into this agent's own
+        `published()`."""
 
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics."""
         how = self.config.explore
         if isinstance(how, Epsilon):
             return {"epsilon": value_at(how.schedule, step)}
-        return {"temperature": value_at(how.temperature, step)} if isinstance(how, Boltzmann) else {}
+        return (
+            {"temperature": value_at(how.temperature, step)} if isinstance(how, Boltzmann) else {}
+        )
 
     def random_actions(self, start: int, size: int) -> np.ndarray:
-        return (fill_uniform(self.keys[Purpose.ACTION], start, np.empty(size)) * self.actions.n).astype(np.int64)
+        return (
+            fill_uniform(self.keys[Purpose.ACTION], start, np.empty(size)) * self.actions.n
+        ).astype(np.int64)
 
     def act(self, obs: Any, mask: Any = None) -> Any:
         """The greedy action for one observation or a batch, in the environment's own numbers.
 
-        NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict or Tuple observations is a
-        list of them. `mask` is True where an action is allowed. An agent that sees k frames takes [k, …] for one observation,
-        oldest first; before an episode's first frame stands that frame again.
+        NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
+        or Tuple observations is a list of them. `mask` is True where an action is allowed. An agent
+        that sees k frames takes [k, …] for one observation, oldest first; before an episode's first
+        frame stands that frame again.
         """
         if isinstance(obs, torch.Tensor):
-            found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy())
+            found = self.act(
+                obs.detach().cpu().numpy(),
+                None if mask is None else torch.as_tensor(mask).cpu().numpy(),
+            )
             return torch.as_tensor(found).to(obs.device)
         layout, frames = self.layout, self.config.frames
         if frames > 1:
@@ -126,15 +174,21 @@ class DQNAgent:
             allowed = np.asarray(mask, np.bool_)
             allowed = allowed[None] if single else allowed
             if allowed.shape != values.shape:
-                raise UserError(f"The action mask has shape {np.shape(mask)}; it must be {values.shape[single:]}.")
+                raise UserError(
+                    f"The action mask has shape {np.shape(mask)}; it must be "
+                    f"{values.shape[single:]}."
+                )
             if not allowed.any(-1).all():
-                raise UserError(f"The action mask allows no action in row {int(np.argmin(allowed.any(-1)))}.")
+                raise UserError(
+                    f"The action mask allows no action in row {int(np.argmin(allowed.any(-1)))}."
+                )
             values = np.where(allowed, values, -np.inf)
         best = values.argmax(-1) + self.actions.start
         return int(best[0]) if single else best
 
     def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
-        """The best actions for encoded rows, in the environment's own numbers; a mask is the caller's affair, see `act`."""
+        """The best actions for encoded rows, in the environment's own numbers; a mask is the
+        caller's affair, see `act`."""
         return self.values(rows).argmax(-1) + self.actions.start
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
@@ -151,39 +205,57 @@ class DQNAgent:
         return torch.tensor(self.noise, device=self.device)
 
     def draw_fractions(self, items: int) -> Tensors:
-        """The fractions for the next update's batch, one row an item, to lie beside it; none unless quantiles are implicit."""
+        """The fractions for the next update's batch, one row an item, to lie beside it; none unless
+        quantiles are implicit."""
         how = self.config.distribution
         if not isinstance(how, Implicit):
             return {}
         drawn = {}
-        for name, purpose, count in (("fractions", Purpose.FRACTION, how.samples),
-                                     ("next_fractions", Purpose.NEXT_FRACTION, how.target_samples)):
+        for name, purpose, count in (
+            ("fractions", Purpose.FRACTION, how.samples),
+            ("next_fractions", Purpose.NEXT_FRACTION, how.target_samples),
+        ):
             size = items * count
-            numbers = fill_uniform(self.keys[purpose], self.updates * size, np.empty(size, np.float32))
+            numbers = fill_uniform(
+                self.keys[purpose], self.updates * size, np.empty(size, np.float32)
+            )
             drawn[name] = torch.from_numpy(numbers).view(items, count)
         return drawn
 
-    # learning ---------------------------------------------------------------------------------------------------------
+    # learning
 
-    def loss(self, batch: Tensors, noise: torch.Tensor | None, target_noise: torch.Tensor | None,
-             effective: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def loss(
+        self,
+        batch: Tensors,
+        noise: torch.Tensor | None,
+        target_noise: torch.Tensor | None,
+        effective: int,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(Σ weight·loss / effective batch, TD error of each item, mean Q of the actions taken).
 
-        Double Q-learning needs the online network on s' too, a pass of its own without gradient, at the same fractions.
+        Double Q-learning needs the online network on s' too, a pass of its own without gradient, at
+        the same fractions.
         """
         values = self.online(self.to_net(batch["obs"]), noise, batch.get("fractions"))
         with torch.no_grad():
             next_obs, next_fractions = self.to_net(batch["next_obs"]), batch.get("next_fractions")
             next_values = self.target(next_obs, target_noise, next_fractions)
-            chooser = self.online(next_obs, noise, next_fractions) if self.config.double else next_values
+            chooser = (
+                self.online(next_obs, noise, next_fractions) if self.config.double else next_values
+            )
         weighted, errors, q = td_items(batch, values, next_values, chooser, self.config.loss)
         return weighted.sum() / effective, errors, q.mean()
 
-    # state ------------------------------------------------------------------------------------------------------------
+    # state
 
     def state(self) -> Tensors:
-        return {"online": self.online.flat, "target": self.target.flat, "mean": self.mean, "square": self.square,
-                "updates": torch.tensor(self.updates)}
+        return {
+            "online": self.online.flat,
+            "target": self.target.flat,
+            "mean": self.mean,
+            "square": self.square,
+            "updates": torch.tensor(self.updates),
+        }
 
     def policy_state(self) -> Tensors:
         """What acting needs."""
@@ -195,8 +267,11 @@ class DQNAgent:
             if name not in state and set(state) == set(self.policy_state()):
                 continue
             if name not in state or state[name].shape != own.shape:
-                raise UserError(f"The saved {name} parameters have shape {tuple(state[name].shape) if name in state else None}, "
-                                f"and this agent's have {tuple(own.shape)}.")
+                raise UserError(
+                    f"The saved {name} parameters have shape "
+                    f"{tuple(state[name].shape) if name in state else None}, "
+                    f"and this agent's have {tuple(own.shape)}."
+                )
             own.copy_(state[name])
         if "updates" in state:
             self.count[:] = int(state["updates"])

@@ -1,8 +1,10 @@
-"""The fused engine: everything between two environment steps is ONE compiled call on the agent's and the memory's own arrays.
+"""The fused engine: everything between two environment steps is ONE compiled call on the agent's
+and the memory's own arrays.
 
-Storing the step, drawing batches, the forward passes, the loss, the backward pass, clipping, Adam, the target network, new
-priorities and the next action: no Python and no allocation in between. It does what the plain engine does, from the same random
-numbers in the same order; `tests/engines` holds the two in lockstep. For fully connected networks on the CPU, in float32.
+Storing the step, drawing batches, the forward passes, the loss, the backward pass, clipping, Adam,
+the target network, new priorities and the next action: no Python and no allocation in between. It
+does what the plain engine does, from the same random numbers in the same order; `tests/engines`
+holds the two in lockstep. For fully connected networks on the CPU, in float32.
 """
 
 from collections.abc import Iterator
@@ -25,12 +27,20 @@ from tenfold.core.timing import Clock
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.control_tasks import play_all
-from tenfold.memory.replay import Replay, add_rows, draw_prioritized, draw_ready, gather_columns, set_priorities
+from tenfold.memory.replay import (
+    Replay,
+    add_rows,
+    draw_prioritized,
+    draw_ready,
+    gather_columns,
+    set_priorities,
+)
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.mlp import ACTIVATIONS, mlp_backward, mlp_forward
 from tenfold.ops.qlearning import td_gradient, value_of
 
-PATIENCE = 0.05  # seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
+# seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
+PATIENCE = 0.05
 # parts of a round, to be added up
 STORE, UPDATE, ACT = 1, 2, 4
 # typed: Numba compiles a function once more for each literal number it is called with
@@ -41,21 +51,44 @@ STEP, ROUNDS, DUE = range(3)
 REWARD, DISCOUNT, WEIGHT, ERROR = range(4)
 HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
 # places in `rule`, the settings as numbers; a schedule takes four
-(ACTIVATION, DOUBLE, DUEL, ATOMS, HUBER, CLIP, ADAM_EPS, HARD, TAU, PRIORITIZED, ALPHA, PRIORITY_EPS, N_STEP, GAMMA, SCALE,
- STARTS, EVERY, PER_ROUND, BOLTZMANN, ACTIONS) = range(20)
+(
+    ACTIVATION,
+    DOUBLE,
+    DUEL,
+    ATOMS,
+    HUBER,
+    CLIP,
+    ADAM_EPS,
+    HARD,
+    TAU,
+    PRIORITIZED,
+    ALPHA,
+    PRIORITY_EPS,
+    N_STEP,
+    GAMMA,
+    SCALE,
+    STARTS,
+    EVERY,
+    PER_ROUND,
+    BOLTZMANN,
+    ACTIONS,
+) = range(20)
 LR, EXPLORE, BETA, RULES = np.int64(20), np.int64(24), np.int64(28), 32  # typed, as above
 
 
 def set_threads(count: int) -> None:
-    """Threads of PyTorch, and of the BLAS inside compiled code, which is SciPy's and has a pool of its own."""
+    """Threads of PyTorch, and of the BLAS inside compiled code, which is SciPy's and has a pool of
+    its own."""
     torch.set_num_threads(count)
     import scipy.linalg.blas  # noqa: F401  it must be loaded to be told
     from threadpoolctl import threadpool_limits
+
     threadpool_limits(count, "blas")
 
 
 class Arrays(NamedTuple):
-    """What a round reads and writes, but for observations, whose kind of number is the environment's."""
+    """What a round reads and writes, but for observations, whose kind of number is the
+    environment's."""
 
     counter: I1
     updates: I1
@@ -101,28 +134,75 @@ def update_once(table, m_obs):
     """One gradient update, as `PlainEngine.update_once` does it."""
     a = open_arrays(table)
     rule, updates, sums, sizes, step = a.rule, a.updates, a.sums, a.sizes, a.counter[STEP]
-    activation, online, target, grad = int(rule[ACTIVATION]), a.block[ONLINE], a.block[TARGET], a.block[GRAD]
+    activation, online, target, grad = (
+        int(rule[ACTIVATION]),
+        a.block[ONLINE],
+        a.block[TARGET],
+        a.block[GRAD],
+    )
     obs, next_obs = a.inputs[0], a.inputs[1]
-    reward, discount, weight, error = a.items[REWARD], a.items[DISCOUNT], a.items[WEIGHT], a.items[ERROR]
+    reward, discount, weight, error = (
+        a.items[REWARD],
+        a.items[DISCOUNT],
+        a.items[WEIGHT],
+        a.items[ERROR],
+    )
     hidden, delta = a.layers[HIDDEN], a.layers[DELTA]
     if rule[PRIORITIZED]:
-        draw_prioritized(a.streams[0], a.m_count, a.m_tree, schedule_at(rule, BETA, step), a.row, a.draw, weight)
+        draw_prioritized(
+            a.streams[0], a.m_count, a.m_tree, schedule_at(rule, BETA, step), a.row, a.draw, weight
+        )
     else:
         draw_ready(a.streams[0], a.m_count, a.m_ready, a.m_head, a.row)
-    gather_columns(a.row, a.m_ready.size // a.m_head.size, int(rule[N_STEP]), rule[GAMMA], rule[SCALE], m_obs, a.m_action,
-                   a.m_reward, a.m_kind, obs, a.action, reward, discount, next_obs)
+    gather_columns(
+        a.row,
+        a.m_ready.size // a.m_head.size,
+        int(rule[N_STEP]),
+        rule[GAMMA],
+        rule[SCALE],
+        m_obs,
+        a.m_action,
+        a.m_reward,
+        a.m_kind,
+        obs,
+        a.action,
+        reward,
+        discount,
+        next_obs,
+    )
     next_output = mlp_forward(target, sizes, activation, next_obs, a.layers[NEXT_HIDDEN])
     chooser = next_output
     if rule[DOUBLE]:
         chooser = mlp_forward(online, sizes, activation, next_obs, a.layers[CHOOSING_HIDDEN])
     output = mlp_forward(online, sizes, activation, obs, hidden)
-    by_output = delta[delta.size - output.size:].reshape(output.shape)
-    _, _, loss, q = td_gradient(output, next_output, chooser, a.action, reward, discount, weight, int(rule[DUEL]),
-                                int(rule[ATOMS]), rule[HUBER] > 0, by_output, error, a.y)
+    by_output = delta[delta.size - output.size :].reshape(output.shape)
+    _, _, loss, q = td_gradient(
+        output,
+        next_output,
+        chooser,
+        a.action,
+        reward,
+        discount,
+        weight,
+        int(rule[DUEL]),
+        int(rule[ATOMS]),
+        rule[HUBER] > 0,
+        by_output,
+        error,
+        a.y,
+    )
     mlp_backward(online, sizes, activation, obs, hidden, delta, a.turned, grad)
     _, norm = clip_numba(grad, rule[CLIP])
     updates[0] += 1
-    adam_numba(online, grad, a.block[MEAN], a.block[SQUARE], updates[0], schedule_at(rule, LR, step), rule[ADAM_EPS])
+    adam_numba(
+        online,
+        grad,
+        a.block[MEAN],
+        a.block[SQUARE],
+        updates[0],
+        schedule_at(rule, LR, step),
+        rule[ADAM_EPS],
+    )
     if rule[HARD] == 0:
         polyak_numba(target, online, rule[TAU])
     elif updates[0] % int(rule[HARD]) == 0:
@@ -156,7 +236,8 @@ def turn_rows(rows, scale, inputs):
 
 @kernel
 def choose_actions(step, rounds, rule, coin, choice, online, sizes, inputs, hidden, obs, action):
-    """The exploring policy's actions for the current observations, as `DQNAgent.explore` gives them."""
+    """The exploring policy's actions for the current observations, as `DQNAgent.explore` gives
+    them."""
     size, actions = action.size, int(rule[ACTIONS])
     level, start = schedule_at(rule, EXPLORE, step), rounds * size
     greedy = 0
@@ -195,9 +276,28 @@ def store_last(table, m_obs, e_obs, e_final_obs):
     """The step just made, into the memory; the updates that are then due."""
     a = open_arrays(table)
     rule, counter = a.rule, a.counter
-    add_rows(m_obs, a.m_action, a.m_reward, a.m_kind, a.m_ready, a.m_head, a.m_start, a.m_count, a.m_tree, a.m_top,
-             int(rule[N_STEP]), ONE_FRAME, FIRST_LANE, a.e_action, a.e_reward, a.e_terminated, a.e_truncated, a.e_skipped, e_obs,
-             e_final_obs)
+    add_rows(
+        m_obs,
+        a.m_action,
+        a.m_reward,
+        a.m_kind,
+        a.m_ready,
+        a.m_head,
+        a.m_start,
+        a.m_count,
+        a.m_tree,
+        a.m_top,
+        int(rule[N_STEP]),
+        ONE_FRAME,
+        FIRST_LANE,
+        a.e_action,
+        a.e_reward,
+        a.e_terminated,
+        a.e_truncated,
+        a.e_skipped,
+        e_obs,
+        e_final_obs,
+    )
     before = counter[STEP]
     for i in range(a.e_skipped.size):
         counter[STEP] += not a.e_skipped[i]
@@ -209,7 +309,8 @@ def store_last(table, m_obs, e_obs, e_final_obs):
 
 @kernel
 def fused_round(parts, table, m_obs, e_obs, e_final_obs):
-    """Store the step just made, run the updates that are due, choose the next action: those of the three in `parts`."""
+    """Store the step just made, run the updates that are due, choose the next action: those of the
+    three in `parts`."""
     a = open_arrays(table)
     if parts & STORE:
         store_last(table, m_obs, e_obs, e_final_obs)
@@ -218,15 +319,28 @@ def fused_round(parts, table, m_obs, e_obs, e_final_obs):
             update_once(table, m_obs)
         a.counter[DUE] = 0
     if parts & ACT:
-        choose_actions(a.counter[STEP], a.counter[ROUNDS], a.rule, a.streams[1], a.streams[2], a.block[ONLINE], a.sizes,
-                       a.e_inputs, a.e_hidden, e_obs, a.e_action)
+        choose_actions(
+            a.counter[STEP],
+            a.counter[ROUNDS],
+            a.rule,
+            a.streams[1],
+            a.streams[2],
+            a.block[ONLINE],
+            a.sizes,
+            a.e_inputs,
+            a.e_hidden,
+            e_obs,
+            a.e_action,
+        )
 
 
 @kernel
 def fused_rounds(most, action, lanes, table, m_obs, e_obs, e_final_obs):
-    """Rounds of a compiled environment and `fused_round`, until an episode ends or `most` rounds are done.
+    """Rounds of a compiled environment and `fused_round`, until an episode ends or `most` rounds
+    are done.
 
-    Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number that is not finite.
+    Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number
+    that is not finite.
     """
     ended = 0
     while ended == 0 and most > 0:
@@ -243,8 +357,15 @@ class FusedActing:
     def __init__(self, agent: DQNAgent, lanes: int) -> None:
         sizes = np.array(agent.online.sizes)
         self.action = np.zeros(lanes, np.int64)
-        self.before = (rules(agent), agent.keys[Purpose.COIN], agent.keys[Purpose.ACTION], agent.block[ONLINE].numpy(), sizes,
-                       zeros(sizes[0], lanes), zeros(lanes * int(sizes[1:].sum())))
+        self.before = (
+            rules(agent),
+            agent.keys[Purpose.COIN],
+            agent.keys[Purpose.ACTION],
+            agent.block[ONLINE].numpy(),
+            sizes,
+            zeros(sizes[0], lanes),
+            zeros(lanes * int(sizes[1:].sum())),
+        )
 
     def __call__(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
         """Actions [B] for rows [B, …], valid until the next call."""
@@ -253,38 +374,77 @@ class FusedActing:
 
 
 class FusedEngine(PlainEngine):
-    """Runs rounds by one call each. Parameters, moments, memory and statistics stay where the plain engine keeps them, so a run
-    can change engines at any round."""
+    """Runs rounds by one call each. Parameters, moments, memory and statistics stay where the plain
+    engine keeps them, so a run can change engines at any round."""
 
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
         super().__init__(agent, replay, envs)
         self.chosen = False  # whether `action` is the action for the current observations
         self.scale = 1  # of the time of an update: how many rounds a timed one stands for
         self.counter = np.zeros(3, np.int64)
-        streams = np.array([agent.keys[purpose] for purpose in (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)])
+        streams = np.array(
+            [agent.keys[purpose] for purpose in (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)]
+        )
         sizes, batch, count = np.array(agent.online.sizes), len(replay.draw), envs.num_envs
         outputs = int(sizes[1:].sum())
         self.compiled = envs if isinstance(envs, ControlEnvironments) else None
-        self.action = self.compiled.action if self.compiled else np.zeros(count, np.int64)  # the environments' next
+        # the environments' next
+        self.action = self.compiled.action if self.compiled else np.zeros(count, np.int64)
         self.items = np.ones((4, batch), np.float32)  # weights of uniform replay stay 1
         self.arrays = Arrays(
-            counter=self.counter, updates=agent.count, rule=rules(agent), streams=streams, sums=self.sums.numpy(),
-            block=agent.block.numpy(), sizes=sizes, inputs=zeros(2, sizes[0], batch), layers=zeros(4, batch * outputs),
-            items=self.items, turned=zeros(batch * int(sizes.max())), y=zeros(agent.online.atoms),
-            row=replay.batch.row, action=replay.batch.action, draw=replay.draw,
-            m_action=replay.action, m_reward=replay.reward, m_kind=replay.kind, m_ready=replay.ready, m_head=replay.head,
-            m_start=replay.start, m_count=replay.count, m_tree=replay.tree, m_top=replay.top,
-            e_reward=envs.reward, e_terminated=envs.terminated, e_truncated=envs.truncated, e_skipped=envs.skipped,
-            e_action=self.action, e_inputs=zeros(sizes[0], count), e_hidden=zeros(count * outputs))
-        self.given = (table_of(self.arrays), replay.obs, envs.obs.reshape(count, -1), envs.final_obs.reshape(count, -1))
+            counter=self.counter,
+            updates=agent.count,
+            rule=rules(agent),
+            streams=streams,
+            sums=self.sums.numpy(),
+            block=agent.block.numpy(),
+            sizes=sizes,
+            inputs=zeros(2, sizes[0], batch),
+            layers=zeros(4, batch * outputs),
+            items=self.items,
+            turned=zeros(batch * int(sizes.max())),
+            y=zeros(agent.online.atoms),
+            row=replay.batch.row,
+            action=replay.batch.action,
+            draw=replay.draw,
+            m_action=replay.action,
+            m_reward=replay.reward,
+            m_kind=replay.kind,
+            m_ready=replay.ready,
+            m_head=replay.head,
+            m_start=replay.start,
+            m_count=replay.count,
+            m_tree=replay.tree,
+            m_top=replay.top,
+            e_reward=envs.reward,
+            e_terminated=envs.terminated,
+            e_truncated=envs.truncated,
+            e_skipped=envs.skipped,
+            e_action=self.action,
+            e_inputs=zeros(sizes[0], count),
+            e_hidden=zeros(count * outputs),
+        )
+        self.given = (
+            table_of(self.arrays),
+            replay.obs,
+            envs.obs.reshape(count, -1),
+            envs.final_obs.reshape(count, -1),
+        )
 
     def warm_up(self) -> None:
         if self.compiled:
             self.run_compiled(self.compiled, 0)
         fused_round(0, *self.given)
         e, no = self.envs, slice(0, 0)  # storing alone, which timed rounds do, of no environment
-        self.replay.add(self.action[no], e.reward[no], e.terminated[no], e.truncated[no], e.skipped[no], e.obs[no],
-                        e.final_obs[no])
+        self.replay.add(
+            self.action[no],
+            e.reward[no],
+            e.terminated[no],
+            e.truncated[no],
+            e.skipped[no],
+            e.obs[no],
+            e.final_obs[no],
+        )
 
     def at(self, step: int, rounds: int, due: int = 0) -> None:
         self.counter[:] = step, rounds, due
@@ -304,7 +464,8 @@ class FusedEngine(PlainEngine):
         clock.lap("update", self.scale)
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
-        """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the counts after them."""
+        """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the
+        counts after them."""
         if not self.chosen:
             self.explore(step, rounds)
             self.chosen = True
@@ -312,7 +473,12 @@ class FusedEngine(PlainEngine):
             self.compiled.begin_rounds()
             self.compiled.end_rounds(self.run_compiled(self.compiled, most))
         else:
-            envs, given, action, start = self.envs, self.given, self.action, self.agent.actions.start
+            envs, given, action, start = (
+                self.envs,
+                self.given,
+                self.action,
+                self.agent.actions.start,
+            )
             enough = monotonic() + PATIENCE
             for _ in range(most):
                 envs.step(action + start if start else action)
@@ -330,11 +496,12 @@ class FusedEngine(PlainEngine):
 
 
 def zeros(*shape: int) -> np.ndarray:
-    """Zeros that begin with a line of the cache, 64 bytes: a vector that crosses two of them takes twice as long to load."""
+    """Zeros that begin with a line of the cache, 64 bytes: a vector that crosses two of them takes
+    twice as long to load."""
     size = int(np.prod(shape))
     room = np.zeros(size + 16, np.float32)
     first = -room.ctypes.data % 64 // 4
-    return room[first:first + size].reshape(shape)
+    return room[first : first + size].reshape(shape)
 
 
 def rules(agent: DQNAgent) -> np.ndarray:
@@ -342,31 +509,68 @@ def rules(agent: DQNAgent) -> np.ndarray:
     config, rule = agent.config, np.zeros(RULES)
     target, priorities, how = config.target, config.replay, config.explore
     rule[ACTIVATION] = ACTIVATIONS[config.net.activation]
-    rule[DOUBLE], rule[DUEL], rule[ATOMS], rule[HUBER] = config.double, config.dueling, agent.online.atoms, config.loss == "huber"
+    rule[DOUBLE], rule[DUEL], rule[ATOMS], rule[HUBER] = (
+        config.double,
+        config.dueling,
+        agent.online.atoms,
+        config.loss == "huber",
+    )
     rule[CLIP], rule[ADAM_EPS] = config.clip_norm or np.inf, config.adam_eps
     rule[HARD], rule[TAU] = (target.every, 0) if isinstance(target, Hard) else (0, target.tau)
-    rule[N_STEP], rule[GAMMA], rule[SCALE], rule[ACTIONS] = config.n_step, config.gamma, agent.layout.scale, agent.actions.n
-    rule[STARTS], rule[EVERY], rule[PER_ROUND] = config.learning_starts, config.every, config.updates
-    rule[LR:LR + 4] = as_numbers(config.lr)
+    rule[N_STEP], rule[GAMMA], rule[SCALE], rule[ACTIONS] = (
+        config.n_step,
+        config.gamma,
+        agent.layout.scale,
+        agent.actions.n,
+    )
+    rule[STARTS], rule[EVERY], rule[PER_ROUND] = (
+        config.learning_starts,
+        config.every,
+        config.updates,
+    )
+    rule[LR : LR + 4] = as_numbers(config.lr)
     if isinstance(priorities, Prioritized):
         rule[PRIORITIZED], rule[ALPHA], rule[PRIORITY_EPS] = True, priorities.alpha, priorities.eps
-        rule[BETA:BETA + 4] = as_numbers(priorities.beta)
+        rule[BETA : BETA + 4] = as_numbers(priorities.beta)
     if isinstance(how, Epsilon | Boltzmann):
         rule[BOLTZMANN] = isinstance(how, Boltzmann)
-        rule[EXPLORE:EXPLORE + 4] = as_numbers(how.temperature if isinstance(how, Boltzmann) else how.schedule)
+        rule[EXPLORE : EXPLORE + 4] = as_numbers(
+            how.temperature if isinstance(how, Boltzmann) else how.schedule
+        )
     return rule
 
 
-# the pairs: the plain engine on the same memory --------------------------------------------------------------------------
+# the pairs: the plain engine on the same memory
 
 
 def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Settings and a seed: every option alone, then together; odd widths, batch 1, other activations."""
-    together = {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "loss": "huber", "clip_norm": 0.5}
-    for options in ({}, {"double": True}, {"dueling": True}, {"n_step": 3}, {"replay": "prioritized"}, {"loss": "huber"},
-                    {"distribution": "quantile(5)"}, {"target": "polyak(0.1)"}, {"clip_norm": 0.1}, {"batch_size": 1},
-                    {"net": {"hidden": [7, 1, 5], "activation": "elu"}}, {"net": {"hidden": [], "activation": "tanh"}},
-                    {"explore": "boltzmann(0.1)"}, together, together | {"distribution": "quantile(3)"}):
+    """Settings and a seed: every option alone, then together; odd widths, batch 1, other
+    activations."""
+    together = {
+        "double": True,
+        "dueling": True,
+        "n_step": 3,
+        "replay": "prioritized",
+        "loss": "huber",
+        "clip_norm": 0.5,
+    }
+    for options in (
+        {},
+        {"double": True},
+        {"dueling": True},
+        {"n_step": 3},
+        {"replay": "prioritized"},
+        {"loss": "huber"},
+        {"distribution": "quantile(5)"},
+        {"target": "polyak(0.1)"},
+        {"clip_norm": 0.1},
+        {"batch_size": 1},
+        {"net": {"hidden": [7, 1, 5], "activation": "elu"}},
+        {"net": {"hidden": [], "activation": "tanh"}},
+        {"explore": "boltzmann(0.1)"},
+        together,
+        together | {"distribution": "quantile(3)"},
+    ):
         base = {"batch_size": 9, "capacity": 200, "target": "hard(2)", "net": {"hidden": [13, 6]}}
         yield base | options, int(rng.integers(99))
 
@@ -380,17 +584,34 @@ def with_memory(kind: type[PlainEngine], options: dict[str, Any], seed: int) -> 
     for _ in range(90):
         (terminated, truncated), skipped = rng.random((2, 2)) < 0.1, np.zeros(2, np.bool_)
         obs, final_obs = rng.normal(size=(2, 2, 4)).astype(np.float32)
-        replay.add(rng.integers(0, 2, 2), rng.normal(size=2), terminated, truncated, skipped, obs, final_obs)
+        replay.add(
+            rng.integers(0, 2, 2),
+            rng.normal(size=2),
+            terminated,
+            truncated,
+            skipped,
+            obs,
+            final_obs,
+        )
     return kind(DQNAgent(config, envs.layout, DiscreteActions(2, 0), seed), replay, envs)
 
 
-def outcome_of(kind: type[PlainEngine], options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+def outcome_of(
+    kind: type[PlainEngine], options: dict[str, Any], seed: int
+) -> tuple[np.ndarray, ...]:
     """Three updates, then the actions of ten rounds."""
     engine = with_memory(kind, options, seed)
     engine.update(3, 50, Clock())
     actions = [engine.explore(50, rounds).copy() for rounds in range(10)]
     block = engine.agent.block.numpy()
-    return block[ONLINE], block[TARGET], block[GRAD], engine.replay.tree, engine.replay.batch.row, np.array(actions)
+    return (
+        block[ONLINE],
+        block[TARGET],
+        block[GRAD],
+        engine.replay.tree,
+        engine.replay.batch.row,
+        np.array(actions),
+    )
 
 
 def acting_outcome(options: dict[str, Any], seed: int, fused: bool) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Lockstep: updates of a fast engine repeated by the plain engine from a copy of the same state, and compared."""
+"""Lockstep: updates of a fast engine repeated by the plain engine from a copy of the same state,
+and compared."""
 
 import copy
 from pathlib import Path
@@ -29,7 +30,8 @@ class Lockstep:
         self.largest = 0.0  # difference of parameters
         agent, replay = engine.agent, copy.copy(engine.replay)
         replay.use(copy.deepcopy(replay.batch))
-        self.changed = ("count", "tree", "top", "draw")  # by an update, of the replay; all else it only reads
+        # by an update, of the replay; all else it only reads
+        self.changed = ("count", "tree", "top", "draw")
         for name in self.changed:
             setattr(replay, name, getattr(replay, name).copy())
         self.before = torch.empty_like(agent.block)
@@ -69,31 +71,42 @@ class Lockstep:
         clock.lap("verify")
 
     def excess(self, lr: float) -> tuple[float, str]:
-        """The largest difference in units of what is allowed, and where it is. Gradients are compared by their length;
-        parameters by a hundredth of the learning rate, the size of Adam's step; priorities by the TD errors behind them."""
+        """The largest difference in units of what is allowed, and where it is. Gradients are
+        compared by their length; parameters by a hundredth of the learning rate, the size of Adam's
+        step; priorities by the TD errors behind them."""
         fast, plain = self.engine, self.plain
         if not np.array_equal(fast.replay.batch.row, plain.replay.batch.row):
             return np.inf, "rows of the batch"
         gradient = plain.agent.block[GRAD]
         allowed = 1e-6 + 0.01 * lr
-        checks = {"gradient": float((fast.agent.block[GRAD] - gradient).norm() / (1e-4 * gradient.norm() + 1e-6)),
-                  "parameters": distance(fast.agent, plain.agent, ONLINE) / allowed,
-                  "target network": distance(fast.agent, plain.agent, TARGET) / allowed,
-                  "priorities": errors_apart(fast.replay.tree, plain.replay.tree, fast.agent.config.replay, self.next_values()),
-                  "sums of priorities": sums_off(fast.replay.tree)}
+        checks = {
+            "gradient": float(
+                (fast.agent.block[GRAD] - gradient).norm() / (1e-4 * gradient.norm() + 1e-6)
+            ),
+            "parameters": distance(fast.agent, plain.agent, ONLINE) / allowed,
+            "target network": distance(fast.agent, plain.agent, TARGET) / allowed,
+            "priorities": errors_apart(
+                fast.replay.tree, plain.replay.tree, fast.agent.config.replay, self.next_values()
+            ),
+            "sums of priorities": sums_off(fast.replay.tree),
+        }
         checks = {name: np.inf if np.isnan(found) else found for name, found in checks.items()}
         where = max(checks, key=checks.__getitem__)
         return checks[where], where
 
     def next_values(self) -> torch.Tensor:
-        """Of every action in the batch's next states, by the network that chose one of them before the update."""
+        """Of every action in the batch's next states, by the network that chose one of them before
+        the update."""
         agent, rows = copy.deepcopy(self.plain.agent.online), self.plain.rows
         agent.flat.copy_(self.before[ONLINE if self.plain.agent.config.double else TARGET])
         with torch.no_grad():
-            return agent(self.plain.agent.to_net(rows["next_obs"]), None, rows.get("next_fractions")).mean(-1)
+            return agent(
+                self.plain.agent.to_net(rows["next_obs"]), None, rows.get("next_fractions")
+            ).mean(-1)
 
     def tied(self) -> bool:
-        """Whether two best next actions of some item were closer than rounding: then each engine may choose its own."""
+        """Whether two best next actions of some item were closer than rounding: then each engine
+        may choose its own."""
         values = self.next_values()
         if values.shape[-1] < 2:
             return False
@@ -101,36 +114,66 @@ class Lockstep:
         return bool((first - second < 1e-5 * (1 + first.abs())).any())
 
     def sentence(self) -> str:
-        ties = f"; {self.ties} more held a tie between actions closer than rounding" if self.ties else ""
-        return (f"verified: {self.compared:,} updates repeated by the plain engine, largest difference of a parameter "
-                f"{self.largest:.1e}{ties}")
+        ties = (
+            f"; {self.ties} more held a tie between actions closer than rounding"
+            if self.ties
+            else ""
+        )
+        return (
+            f"verified: {self.compared:,} updates repeated by the plain engine, largest "
+            "difference of a parameter "
+            f"{self.largest:.1e}{ties}"
+        )
 
 
-def refuse(folder: Path, batch: dict[str, np.ndarray], before: torch.Tensor, fast: Any, plain: Any, excess: float,
-           where: str) -> NoReturn:
+def refuse(
+    folder: Path,
+    batch: dict[str, np.ndarray],
+    before: torch.Tensor,
+    fast: Any,
+    plain: Any,
+    excess: float,
+    where: str,
+) -> NoReturn:
     """Ends the run, with the batch and both agents' results saved."""
     path = folder / f"mismatch-{fast.updates}.safetensors"
-    save_file(batch | {"before": before.numpy(), "fast": fast.block.numpy(), "plain": plain.block.numpy()}, path)
-    raise Mismatch(f"Update {fast.updates} of the fast engine is not the plain one's: the {where} differ {excess:.3g} times more "
-                   f"than allowed. The batch and both results are in {path}; please report it, and go on with `tenfold resume "
-                   "RUN --engine plain`.")
+    save_file(
+        batch
+        | {"before": before.numpy(), "fast": fast.block.numpy(), "plain": plain.block.numpy()},
+        path,
+    )
+    raise Mismatch(
+        f"Update {fast.updates} of the fast engine is not the plain one's: the {where} differ "
+        f"{excess:.3g} times more "
+        f"than allowed. The batch and both results are in {path}; please report it, and go on "
+        "with `tenfold resume "
+        "RUN --engine plain`."
+    )
 
 
 def distance(one: DQNAgent, other: DQNAgent, row: int) -> float:
     return float((one.block[row] - other.block[row]).abs().max())
 
 
-def errors_apart(tree: np.ndarray, expected: np.ndarray, how: Prioritized | Uniform, values: torch.Tensor) -> float:
-    """How far apart the TD errors are whose powers are the priorities, in units of what is allowed: the rounding of the values
-    that they are differences of. The powers themselves would not do: |e|^0.6 is steep at 0, where two values nearly agree.
-    (Against double precision, with values of about 50, both engines' errors are off by up to 2e-5.)"""
+def errors_apart(
+    tree: np.ndarray, expected: np.ndarray, how: Prioritized | Uniform, values: torch.Tensor
+) -> float:
+    """How far apart the TD errors are whose powers are the priorities, in units of what is allowed:
+    the rounding of the values that they are differences of. The powers themselves would not do:
+    |e|^0.6 is steep at 0, where two values nearly agree. (Against double precision, with values of
+    about 50, both engines' errors are off by up to 2e-5.)"""
     if not isinstance(how, Prioritized):
         return 0.0
-    found, wanted = (leaves[leaves.size // 2:] ** (1 / how.alpha) if how.alpha else leaves for leaves in (tree, expected))
-    return float(np.max(np.abs(found - wanted) / (1e-4 * wanted + 2e-6 * (1 + float(values.abs().max())))))
+    found, wanted = (
+        leaves[leaves.size // 2 :] ** (1 / how.alpha) if how.alpha else leaves
+        for leaves in (tree, expected)
+    )
+    return float(
+        np.max(np.abs(found - wanted) / (1e-4 * wanted + 2e-6 * (1 + float(values.abs().max()))))
+    )
 
 
 def sums_off(tree: np.ndarray) -> float:
     """How far a node is from the sum of its two children, in units of 1e-9 of the total."""
-    off = tree[1:tree.size // 2] - tree[2:].reshape(-1, 2).sum(1)
+    off = tree[1 : tree.size // 2] - tree[2:].reshape(-1, 2).sum(1)
     return float(np.abs(off).max(initial=0.0) / (1e-9 * tree[1] + 1e-12))

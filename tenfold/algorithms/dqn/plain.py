@@ -1,4 +1,5 @@
-"""The reference engine: eager PyTorch autograd, one update after another. Any network, any device."""
+"""The reference engine: eager PyTorch autograd, one update after another. Any network, any
+device."""
 
 import numpy as np
 import torch
@@ -16,21 +17,27 @@ STATISTICS = ("loss", "q", "td_error", "grad_norm")
 
 
 class PlainEngine:
-    """K due updates as one call, each from a batch sampled after the previous one's priorities were written."""
+    """K due updates as one call, each from a batch sampled after the previous one's priorities were
+    written."""
 
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
         self.agent, self.replay, self.envs = agent, replay, envs
-        self.seen: np.ndarray | None = None  # what the network acts on, where it is not the environments' observations
+        # what the network acts on, where it is not the environments' observations
+        self.seen: np.ndarray | None = None
         b = replay.batch  # these tensors share the batch's memory: nothing is copied on the CPU
-        self.rows: Tensors = {name: torch.from_numpy(getattr(b, name))
-                              for name in ("obs", "action", "reward", "discount", "next_obs", "weight")}
+        self.rows: Tensors = {
+            name: torch.from_numpy(getattr(b, name))
+            for name in ("obs", "action", "reward", "discount", "next_obs", "weight")
+        }
         self.rows |= agent.draw_fractions(b.action.shape[-1])
         self.staging = Staging(agent.device)
-        # of the statistics, and the number of updates; they stay on the device until they are logged
+        # of the statistics, and the number of updates; they stay on the device until they are
+        # logged
         self.sums = torch.zeros(len(STATISTICS) + 1, device=agent.device)
 
     def look(self, seen: np.ndarray) -> None:
-        """Acts on these arrays from now on: the last frames instead of the environments' observations."""
+        """Acts on these arrays from now on: the last frames instead of the environments'
+        observations."""
         self.seen = seen
 
     def warm_up(self) -> None:
@@ -60,7 +67,15 @@ class PlainEngine:
         grad = agent.online.flat_grad
         norm = clip(grad, config.clip_norm)[1] if config.clip_norm else grad.norm(dim=-1)
         agent.count += 1
-        adam(agent.online.flat, grad, agent.mean, agent.square, agent.updates, value_at(config.lr, step), config.adam_eps)
+        adam(
+            agent.online.flat,
+            grad,
+            agent.mean,
+            agent.square,
+            agent.updates,
+            value_at(config.lr, step),
+            config.adam_eps,
+        )
         self.renew_target()
         self.sums[2] += errors.abs().mean()
         self.sums[3] += norm.mean()
@@ -79,16 +94,20 @@ class PlainEngine:
             hard_copy(agent.target.flat, agent.online.flat)
 
     def accumulate_gradient(self) -> torch.Tensor:
-        """Gradient of the batch just sampled, in micro-batches, into the flat buffer; returns every item's TD error."""
+        """Gradient of the batch just sampled, in micro-batches, into the flat buffer; returns every
+        item's TD error."""
         agent, size = self.agent, self.agent.config.batch_size
         noise = agent.draw_noise(Purpose.NOISE_ONLINE, agent.updates)
         target_noise = agent.draw_noise(Purpose.NOISE_TARGET, agent.updates)
         agent.online.flat_grad.zero_()
         errors = []
         action = self.rows["action"]
-        items, effective = action.dim() - 1, action.shape[-1]  # agents of a world stand before the items
+        # agents of a world stand before the items
+        items, effective = action.dim() - 1, action.shape[-1]
         for start in range(0, effective, size):
-            part = self.staging.send({name: t.narrow(items, start, size) for name, t in self.rows.items()})
+            part = self.staging.send(
+                {name: t.narrow(items, start, size) for name, t in self.rows.items()}
+            )
             loss, error, q = agent.loss(part, noise, target_noise, effective)
             loss.backward()
             errors.append(error)
@@ -100,7 +119,11 @@ class PlainEngine:
         """Means since the last call."""
         *sums, count = self.sums.tolist()
         self.sums.zero_()
-        return {name: total / count for name, total in zip(STATISTICS, sums, strict=True)} if count else {}
+        return (
+            {name: total / count for name, total in zip(STATISTICS, sums, strict=True)}
+            if count
+            else {}
+        )
 
     def state(self) -> Tensors:
         return {"sums": self.sums}

@@ -1,4 +1,5 @@
-"""The replay memories of a world's agents: each agent's rows are its own, and a batch of all of them is one array [M, B, …]."""
+"""The replay memories of a world's agents: each agent's rows are its own, and a batch of all of
+them is one array [M, B, …]."""
 
 from dataclasses import fields
 from typing import Any
@@ -11,14 +12,18 @@ from tenfold.memory.replay import Batch, Replay, replay_bytes, require_memory
 
 
 class TeamReplay:
-    """A `Replay` for each agent, used as one. Lanes come agent by agent, as the environments give them."""
+    """A `Replay` for each agent, used as one. Lanes come agent by agent, as the environments give
+    them."""
 
     def __init__(self, config: DQN, layout: ObsLayout, worlds: int, seed: int, agents: int) -> None:
         require_memory(agents * replay_bytes(config, layout, worlds))
         self.each = [Replay(config, layout, worlds, seed, member) for member in range(agents)]
         first = self.each[0]
         self.lane_rows, self.priorities, self.worlds = first.lane_rows, first.priorities, worlds
-        arrays = {f.name: np.stack([getattr(own.batch, f.name) for own in self.each]) for f in fields(Batch)}
+        arrays = {
+            f.name: np.stack([getattr(own.batch, f.name) for own in self.each])
+            for f in fields(Batch)
+        }
         self.batch = Batch(**arrays)
         for member, own in enumerate(self.each):
             own.use(Batch(**{name: array[member] for name, array in arrays.items()}))
@@ -39,14 +44,32 @@ class TeamReplay:
         for member, own in enumerate(self.each):
             own.begin(obs[self.lanes(member)])
 
-    def add(self, action: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, skipped: np.ndarray,
-            obs: np.ndarray, final_obs: np.ndarray, first: int = 0) -> None:
-        """One step of some worlds, beginning with number `first`, for all agents; arrays come agent by agent."""
+    def add(
+        self,
+        action: np.ndarray,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        skipped: np.ndarray,
+        obs: np.ndarray,
+        final_obs: np.ndarray,
+        first: int = 0,
+    ) -> None:
+        """One step of some worlds, beginning with number `first`, for all agents; arrays come agent
+        by agent."""
         count = len(action) // len(self.each)
         for member, own in enumerate(self.each):
             part = slice(member * count, (member + 1) * count)
-            own.add(action[part], reward[part], terminated[part], truncated[part], skipped[part], obs[part], final_obs[part],
-                    first)
+            own.add(
+                action[part],
+                reward[part],
+                terminated[part],
+                truncated[part],
+                skipped[part],
+                obs[part],
+                final_obs[part],
+                first,
+            )
 
     def cut(self, obs: np.ndarray, first: int = 0) -> None:
         for own, part in zip(self.each, np.split(obs, len(self.each)), strict=True):
@@ -80,4 +103,7 @@ class TeamReplay:
         count = len(self.each[0].action)
         for member, own in enumerate(self.each):
             mine = rows["place"] // count == member
-            own.load_rows({name: array[mine] for name, array in rows.items()} | {"place": rows["place"][mine] % count})
+            own.load_rows(
+                {name: array[mine] for name, array in rows.items()}
+                | {"place": rows["place"][mine] % count}
+            )

@@ -1,6 +1,8 @@
-"""The policy-gradient agent: acting, and the state to save; `nets/policy_loss` has the loss of a minibatch.
+"""The policy-gradient agent: acting, and the state to save; `nets/policy_loss` has the loss of a
+minibatch.
 
-HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided here.
+HOW an update runs (autograd, one fused call) is an engine's business; what is learned is decided
+here.
 """
 
 import copy
@@ -34,7 +36,8 @@ ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`
 
 @contextmanager
 def told_to_user() -> Iterator[None]:
-    """What the heads refuse is a person's affair: a mask without an option, or a network that diverged."""
+    """What the heads refuse is a person's affair: a mask without an option, or a network that
+    diverged."""
     try:
         yield
     except ValueError as error:
@@ -43,7 +46,8 @@ def told_to_user() -> Iterator[None]:
 
 
 def graph_outputs(actions: PolicyActions, nodes: int) -> GraphOutputs:
-    """Parts with a row for every node have an output at every node: components of one size, numbers of shape (nodes, D)."""
+    """Parts with a row for every node have an output at every node: components of one size, numbers
+    of shape (nodes, D)."""
     options, numbers = [], []
     for leaf in actions.leaves:
         per_node = len(leaf.sizes) == nodes and len(set(leaf.sizes)) == 1
@@ -56,22 +60,46 @@ def graph_outputs(actions: PolicyActions, nodes: int) -> GraphOutputs:
 
 
 class PPOAgent(PolicyLearning):
-    """Policy and value network, Adam's moments, the count of updates, the observations' running mean and deviation."""
+    """Policy and value network, Adam's moments, the count of updates, the observations' running
+    mean and deviation."""
 
-    def __init__(self, config: PPO, layout: ObsLayout, actions: PolicyActions, seed: int, device: str = "cpu",
-                 components: int = 0) -> None:
-        """`components` of the rewards, where they come in some: each has a value of its own, besides the total's."""
-        self.config, self.layout, self.actions = replace(config, net=fit_encoder(config.net, layout)), layout, actions
+    def __init__(
+        self,
+        config: PPO,
+        layout: ObsLayout,
+        actions: PolicyActions,
+        seed: int,
+        device: str = "cpu",
+        components: int = 0,
+    ) -> None:
+        """`components` of the rewards, where they come in some: each has a value of its own,
+        besides the total's."""
+        self.config, self.layout, self.actions = (
+            replace(config, net=fit_encoder(config.net, layout)),
+            layout,
+            actions,
+        )
         self.norm = RunningNorm(layout.size) if config.normalize_obs else None
         flat_input = self.config.net.encoder == "mlp"
         self.check(flat_input)
         scale = 1.0 if self.norm else layout.scale
         if layout.graph:
-            self.online = GraphNetwork(layout.graph, graph_outputs(actions, layout.graph.nodes), self.config.net,
-                                       components and 1 + components, config.least_std).initialise(seed, config.std)
+            self.online = GraphNetwork(
+                layout.graph,
+                graph_outputs(actions, layout.graph.nodes),
+                self.config.net,
+                components and 1 + components,
+                config.least_std,
+            ).initialise(seed, config.std)
         else:
-            self.online = PolicyNetwork((layout.size,) if flat_input else layout.net_shape, actions.options, len(actions.low),
-                                        self.config.net, scale, config.baseline == "counterfactual").initialise(seed, config.std)
+            self.online = PolicyNetwork(
+                (layout.size,) if flat_input else layout.net_shape,
+                actions.options,
+                len(actions.low),
+                self.config.net,
+                scale,
+                config.baseline == "counterfactual",
+            ).initialise(seed, config.std)
         self.online.to(device)
         self.block = torch.zeros(4, self.online.flat.numel(), device=device)
         self.online.flatten(self.block[ONLINE], self.block[GRAD])
@@ -80,8 +108,13 @@ class PPOAgent(PolicyLearning):
         self.device = self.online.flat.device
         self.seed, self.sampled_calls = seed, 0
         self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
-        self.heads = MaskedHeads(actions.sizes, config.on_empty).to(device) if actions.sizes else None
-        self.low, self.high = torch.tensor(actions.low, device=device), torch.tensor(actions.high, device=device)
+        self.heads = (
+            MaskedHeads(actions.sizes, config.on_empty).to(device) if actions.sizes else None
+        )
+        self.low, self.high = (
+            torch.tensor(actions.low, device=device),
+            torch.tensor(actions.high, device=device),
+        )
         self.gates = torch.tensor(actions.gates, device=device) if actions.gates else None
         self.by_node = self.node_choices()
 
@@ -89,33 +122,66 @@ class PPOAgent(PolicyLearning):
         """Settings that do not fit the spaces."""
         config, actions = self.config, self.actions
         hidden = config.net.hidden
-        if self.layout.graph and (not hidden or len(set(hidden)) > 1 or hidden[0] % config.net.attention):
-            raise ConfigError("agent.net.hidden", f"= {show(hidden)} does not fit a graph encoder: its layers have one width, a "
-                              f"multiple of net.attention = {config.net.attention}.")
+        if self.layout.graph and (
+            not hidden or len(set(hidden)) > 1 or hidden[0] % config.net.attention
+        ):
+            raise ConfigError(
+                "agent.net.hidden",
+                f"= {show(hidden)} does not fit a graph encoder: its layers have one width, a "
+                f"multiple of net.attention = {config.net.attention}.",
+            )
         if actions.gates and config.on_empty != "absent":
-            raise ConfigError("agent.on_empty", "= raise does not fit: this environment has choices that may be absent; set "
-                              "it to absent.")
+            raise ConfigError(
+                "agent.on_empty",
+                "= raise does not fit: this environment has choices that may be absent; set "
+                "it to absent.",
+            )
         if config.squash and not actions.low:
-            raise ConfigError("agent.squash", "= true is for continuous actions, and this environment has none: leave it out.")
+            raise ConfigError(
+                "agent.squash",
+                "= true is for continuous actions, and this environment has none: leave it out.",
+            )
         if config.squash and not np.isfinite([*actions.low, *actions.high]).all():
-            raise ConfigError("agent.squash", "= true needs bounded actions, and this environment's have no bounds.")
+            raise ConfigError(
+                "agent.squash",
+                "= true needs bounded actions, and this environment's have no bounds.",
+            )
         if config.squash and not np.less(actions.low, actions.high).all():
-            raise ConfigError("agent.squash", "= true needs room between the bounds, and one action has none.")
+            raise ConfigError(
+                "agent.squash", "= true needs room between the bounds, and one action has none."
+            )
         if config.baseline == "counterfactual" and (actions.low or not actions.sizes):
-            raise ConfigError("agent.baseline", "= counterfactual compares discrete alternatives, and this environment has "
-                              "continuous actions: use value.")
+            raise ConfigError(
+                "agent.baseline",
+                "= counterfactual compares discrete alternatives, and this environment has "
+                "continuous actions: use value.",
+            )
         if config.baseline == "counterfactual" and not flat_input:
-            raise ConfigError("agent.baseline", "= counterfactual needs vector observations: use value.")
+            raise ConfigError(
+                "agent.baseline", "= counterfactual needs vector observations: use value."
+            )
         if config.normalize_obs and not flat_input:
-            raise ConfigError("agent.normalize_obs", "= true is for vector observations; images are scaled already.")
+            raise ConfigError(
+                "agent.normalize_obs",
+                "= true is for vector observations; images are scaled already.",
+            )
 
     def node_choices(self) -> NodeChoices | None:
-        """Where all parts of the action have a row for every node, what one node chooses; else nothing."""
+        """Where all parts of the action have a row for every node, what one node chooses; else
+        nothing."""
         online, config = self.online, self.config
-        if not isinstance(online, GraphNetwork) or online.graph_width or len(online.outputs.options) != 1:
+        if (
+            not isinstance(online, GraphNetwork)
+            or online.graph_width
+            or len(online.outputs.options) != 1
+        ):
             return None
         numbers = sum(n for n, _ in online.outputs.numbers)
-        gates = torch.full((numbers,), -1, device=self.block.device) if self.gates is None else self.gates[:numbers]
+        gates = (
+            torch.full((numbers,), -1, device=self.block.device)
+            if self.gates is None
+            else self.gates[:numbers]
+        )
         bounds = (self.low[:numbers], self.high[:numbers]) if config.squash else None
         return NodeChoices(online.outputs.options[0][0], gates, bounds, config.entropy > 0)
 
@@ -123,11 +189,15 @@ class PPOAgent(PolicyLearning):
     def updates(self) -> int:
         return int(self.count[0])
 
-    # acting -----------------------------------------------------------------------------------------------------------
+    # acting
 
     def normalised(self, rows: np.ndarray) -> np.ndarray:
         """Encoded observations as the networks take them."""
-        return rows if self.norm is None else self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
+        return (
+            rows
+            if self.norm is None
+            else self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
+        )
 
     def to_net(self, rows: np.ndarray | torch.Tensor) -> Any:
         """Rows as the network takes them: a tensor, or packed graphs."""
@@ -136,9 +206,11 @@ class PPOAgent(PolicyLearning):
             return pack(tensor, self.layout.graph)
         return tensor.flatten(1) if self.config.net.encoder == "mlp" else self.layout.to_net(tensor)
 
-    def explore(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> tuple[np.ndarray, ...]:
-        """(components [B, C], numbers [B, D], joint log-probability [B], value [B]) for normalised rows; `rounds` counts calls
-        and addresses the draws."""
+    def explore(
+        self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
+    ) -> tuple[np.ndarray, ...]:
+        """(components [B, C], numbers [B, D], joint log-probability [B], value [B]) for normalised
+        rows; `rounds` counts calls and addresses the draws."""
         size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
         if self.by_node:
             allowed = np.ones((size, self.actions.options), np.bool_) if mask is None else mask
@@ -149,21 +221,35 @@ class PPOAgent(PolicyLearning):
             log_p = torch.zeros(size, device=self.device)
             chosen = torch.zeros(size, c, dtype=torch.int64)
             if self.heads:
-                u = fill_uniform(self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c)).reshape(size, c)
+                u = fill_uniform(
+                    self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c)
+                ).reshape(size, c)
                 with told_to_user():
-                    chosen, each = self.heads.act(logits, self.mask_of(mask), torch.from_numpy(u).to(self.device))
+                    chosen, each = self.heads.act(
+                        logits, self.mask_of(mask), torch.from_numpy(u).to(self.device)
+                    )
                 log_p = log_p + self.heads.joint(each)
-            noise = torch.from_numpy(fill_normal(self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)))
+            noise = torch.from_numpy(
+                fill_normal(
+                    self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)
+                )
+            )
             real = means + log_std.exp() * noise.view(size, d).to(self.device)
-            log_p = log_p + self.counted(gaussian.log_prob(means, log_std, real), chosen, self.mask_of(mask)).sum(-1)
+            log_p = log_p + self.counted(
+                gaussian.log_prob(means, log_std, real), chosen, self.mask_of(mask)
+            ).sum(-1)
         return chosen.cpu().numpy(), real.cpu().numpy(), log_p.cpu().numpy(), value.cpu().numpy()
 
-    def explore_nodes(self, choices: NodeChoices, rows: np.ndarray, mask: np.ndarray, rounds: int) -> tuple[np.ndarray, ...]:
+    def explore_nodes(
+        self, choices: NodeChoices, rows: np.ndarray, mask: np.ndarray, rounds: int
+    ) -> tuple[np.ndarray, ...]:
         """`explore` where every node chooses for itself, by the same draws."""
         assert isinstance(self.online, GraphNetwork)
         size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
         u = fill_uniform(self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c))
-        noise = fill_normal(self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32))
+        noise = fill_normal(
+            self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)
+        )
         with torch.no_grad(), told_to_user():
             graphs = self.to_net(rows)
             said, value = self.online.packed(graphs)
@@ -180,29 +266,45 @@ class PPOAgent(PolicyLearning):
     def for_actor(self, actor: int) -> "PPOAgent":
         """The same networks, exploring by the draws of one of several actors."""
         own = copy.copy(self)
-        own.keys = self.keys | {purpose: key(self.seed, purpose, actor) for purpose in (Purpose.ACTION, Purpose.NOISE_ACT)}
+        own.keys = self.keys | {
+            purpose: key(self.seed, purpose, actor)
+            for purpose in (Purpose.ACTION, Purpose.NOISE_ACT)
+        }
         return own
 
     def published(self) -> np.ndarray:
-        """What actors elsewhere act by, as one float32 vector: on the CPU the parameters themselves, or a copy of them with the
-        observations' statistics behind, bit for bit."""
+        """What actors elsewhere act by, as one float32 vector: on the CPU the parameters
+        themselves, or a copy of them with the observations' statistics behind, bit for bit."""
         flat = self.online.flat.detach().cpu().numpy()
-        return flat if self.norm is None else np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
+        return (
+            flat
+            if self.norm is None
+            else np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
+        )
 
     def adopt(self, published: np.ndarray) -> None:
-        """Acts by what another process published, which was read into this agent's own `published()`."""
+        """Acts by what another process published, which was read into this agent's own
+        `published()`."""
         if self.norm:
             own = self.online.flat.numpy()
-            own[:] = published[:len(own)]
-            self.norm.moments[...] = published[len(own):].view(np.float64).reshape(self.norm.moments.shape)
+            own[:] = published[: len(own)]
+            self.norm.moments[...] = (
+                published[len(own) :].view(np.float64).reshape(self.norm.moments.shape)
+            )
 
     def exploring(self, step: int) -> dict[str, float]:
-        """What sets the exploration at this step, for the metrics: the mean deviation of continuous actions, where it is one for
-        all observations."""
-        return {"std": float(self.online.log_std.detach().exp().mean())} if self.actions.low and not self.layout.graph else {}
+        """What sets the exploration at this step, for the metrics: the mean deviation of continuous
+        actions, where it is one for all observations."""
+        return (
+            {"std": float(self.online.log_std.detach().exp().mean())}
+            if self.actions.low and not self.layout.graph
+            else {}
+        )
 
     def mask_of(self, mask: np.ndarray | None) -> torch.Tensor | None:
-        return torch.from_numpy(mask).to(self.device) if mask is not None and mask.shape[-1] else None
+        return (
+            torch.from_numpy(mask).to(self.device) if mask is not None and mask.shape[-1] else None
+        )
 
     def values(self, rows: np.ndarray) -> np.ndarray:
         """Values [B] (or [B, columns]) of normalised rows."""
@@ -210,11 +312,13 @@ class PPOAgent(PolicyLearning):
             return self.online.values(self.to_net(rows)).cpu().numpy()
 
     def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
-        """As the environments take them; squashed numbers become tanh of what was drawn, within the bounds."""
+        """As the environments take them; squashed numbers become tanh of what was drawn, within the
+        bounds."""
         return self.actions.for_env(chosen, self.bounded(real))
 
     def bounded(self, real: np.ndarray) -> np.ndarray:
-        """Numbers drawn, as squashing brings them within their bounds; without it they stay as they are."""
+        """Numbers drawn, as squashing brings them within their bounds; without it they stay as they
+        are."""
         if not self.config.squash:
             return real
         low, high = np.array(self.actions.low), np.array(self.actions.high)
@@ -226,8 +330,11 @@ class PPOAgent(PolicyLearning):
             output, _ = self.online(self.to_net(self.normalised(rows)))
             logits, means, _ = self.parts_of(output)
             with told_to_user():
-                chosen = (self.heads.mode(logits, self.mask_of(mask)).cpu().numpy() if self.heads
-                          else np.zeros((len(rows), 0), np.int64))
+                chosen = (
+                    self.heads.mode(logits, self.mask_of(mask)).cpu().numpy()
+                    if self.heads
+                    else np.zeros((len(rows), 0), np.int64)
+                )
         return self.for_env(chosen, means.cpu().numpy())
 
     def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
@@ -236,15 +343,20 @@ class PPOAgent(PolicyLearning):
         return self.for_env(chosen, real)
 
     def act(self, obs: Any, mask: Any = None, sample: bool = False) -> Any:
-        """The most probable action for one observation or a batch, or with `sample` one drawn from the policy, in the
-        environment's own numbers.
+        """The most probable action for one observation or a batch, or with `sample` one drawn from
+        the policy, in the environment's own numbers.
 
-        NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict or Tuple observations is a
-        list of them, or one whose leaves have the batch in front. `mask` is True where an option is allowed, all components side
-        by side; without it the key `action_mask` of a Dict observation counts, as in training.
+        NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
+        or Tuple observations is a list of them, or one whose leaves have the batch in front. `mask`
+        is True where an option is allowed, all components side by side; without it the key
+        `action_mask` of a Dict observation counts, as in training.
         """
         if isinstance(obs, torch.Tensor):
-            found = self.act(obs.detach().cpu().numpy(), None if mask is None else torch.as_tensor(mask).cpu().numpy(), sample)
+            found = self.act(
+                obs.detach().cpu().numpy(),
+                None if mask is None else torch.as_tensor(mask).cpu().numpy(),
+                sample,
+            )
             return found if self.actions.parts else torch.as_tensor(found).to(obs.device)
         rows, single = self.layout.rows_of(obs)
         if mask is None and MASK not in self.layout.keys:
@@ -262,26 +374,53 @@ class PPOAgent(PolicyLearning):
         found = [self.actions.decode(row) for row in found] if self.actions.parts else found
         if not single:
             return found
-        return int(found[0]) if isinstance(found, np.ndarray) and found.dtype.kind == "i" and found.ndim == 1 else found[0]
+        return (
+            int(found[0])
+            if isinstance(found, np.ndarray) and found.dtype.kind == "i" and found.ndim == 1
+            else found[0]
+        )
 
-    # state ------------------------------------------------------------------------------------------------------------
+    # state
 
     def state(self) -> Tensors:
-        own = {"online": self.online.flat, "mean": self.mean, "square": self.square, "count": torch.from_numpy(self.count)}
-        return own | ({f"norm_{name}": torch.from_numpy(np.asarray(value)) for name, value in self.norm.state().items()}
-                      if self.norm else {})
+        own = {
+            "online": self.online.flat,
+            "mean": self.mean,
+            "square": self.square,
+            "count": torch.from_numpy(self.count),
+        }
+        return own | (
+            {
+                f"norm_{name}": torch.from_numpy(np.asarray(value))
+                for name, value in self.norm.state().items()
+            }
+            if self.norm
+            else {}
+        )
 
     def policy_state(self) -> Tensors:
         """What acting needs."""
-        return {name: value for name, value in self.state().items() if name == "online" or name.startswith("norm_")}
+        return {
+            name: value
+            for name, value in self.state().items()
+            if name == "online" or name.startswith("norm_")
+        }
 
     def load_state(self, state: Tensors) -> None:
         """All of `state()`, or the part that acting needs."""
         for name, own in self.state().items():
             if name in state and state[name].shape != own.shape:
-                raise UserError(f"The saved {name} has shape {tuple(state[name].shape)}, and this agent's {tuple(own.shape)}.")
+                raise UserError(
+                    f"The saved {name} has shape {tuple(state[name].shape)}, and this agent's "
+                    f"{tuple(own.shape)}."
+                )
             if name in state and not name.startswith("norm_"):
                 own.copy_(state[name])
         if self.norm:
-            self.norm.load_state({name.removeprefix("norm_"): value.numpy() for name, value in state.items()
-                                  if name.startswith("norm_")})
+            self.norm.load_state(
+                {
+                    name.removeprefix("norm_"): value.numpy()
+                    for name, value in state.items()
+                    if name.startswith("norm_")
+                }
+            )

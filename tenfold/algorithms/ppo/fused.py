@@ -1,8 +1,9 @@
-"""The fused engine of policy gradients: storing a step and choosing the next action is ONE compiled call, and so are all epochs
-of minibatches of a learning phase.
+"""The fused engine of policy gradients: storing a step and choosing the next action is ONE compiled
+call, and so are all epochs of minibatches of a learning phase.
 
-It does what the plain engine does, from the same random numbers in the same order; `tests/engines` holds the two in lockstep.
-For fully connected networks on the CPU, in float32. All parameters lie in one buffer: deviations, policy, value.
+It does what the plain engine does, from the same random numbers in the same order; `tests/engines`
+holds the two in lockstep. For fully connected networks on the CPU, in float32. All parameters lie
+in one buffer: deviations, policy, value.
 """
 
 from collections.abc import Iterator
@@ -37,15 +38,36 @@ STORE, FINISH, UPDATE, ACT = 1, 2, 4, 8
 # places in `counter`
 STEP, ROUNDS, FIRST, LAST, EMPTY = range(5)
 # places in `rule`, the settings as numbers; the learning rate's schedule takes four
-(ACTIVATION, GAMMA, LAM, SCALE, NORMALIZE, CLIP, VALUE_CLIP, VALUE_WEIGHT, ENTROPY, CLIP_NORM, ADAM_EPS, TARGET_KL, MINIBATCHES,
- EPOCHS, OBS_SCALE, NORM, NORM_CLIP, NORM_EPS, REFUSE, MOVED) = range(20)
+(
+    ACTIVATION,
+    GAMMA,
+    LAM,
+    SCALE,
+    NORMALIZE,
+    CLIP,
+    VALUE_CLIP,
+    VALUE_WEIGHT,
+    ENTROPY,
+    CLIP_NORM,
+    ADAM_EPS,
+    TARGET_KL,
+    MINIBATCHES,
+    EPOCHS,
+    OBS_SCALE,
+    NORM,
+    NORM_CLIP,
+    NORM_EPS,
+    REFUSE,
+    MOVED,
+) = range(20)
 LR, RULES = np.int64(20), 24  # typed: one form of `schedule_at` for all schedules
 # streams
 COINS, NORMALS, SHUFFLES = range(3)
 
 
 class Arrays(NamedTuple):
-    """What a round reads and writes, but for observations, whose kind of number is the environment's."""
+    """What a round reads and writes, but for observations, whose kind of number is the
+    environment's."""
 
     counter: I1
     updates: I1
@@ -118,8 +140,13 @@ def values_of(obs, table):
         turn_rows(a.seen, 1.0, a.act_inputs)
     else:
         turn_rows(obs, a.rule[OBS_SCALE], a.act_inputs)
-    return mlp_forward(flat[flat.size - parameter_total(a.value_sizes):], a.value_sizes, int(a.rule[ACTIVATION]), a.act_inputs,
-                       a.act_hidden)
+    return mlp_forward(
+        flat[flat.size - parameter_total(a.value_sizes) :],
+        a.value_sizes,
+        int(a.rule[ACTIVATION]),
+        a.act_inputs,
+        a.act_hidden,
+    )
 
 
 @kernel
@@ -147,14 +174,26 @@ def learn_minibatch(first, last, table, r_obs):
     reals, features = a.r_real.shape[2], p_sizes[0]
     split = reals + parameter_total(p_sizes)
     policy = flat[reals:split]
-    inputs = a.inputs[:features * rows].reshape(features, rows)
+    inputs = a.inputs[: features * rows].reshape(features, rows)
     chosen, mask = a.chosen[:rows], a.mask[:rows]
-    log_p, value, advantage, target, weight = (a.columns[0, :rows], a.columns[1, :rows], a.columns[2, :rows],
-                                               a.columns[3, :rows], a.columns[4, :rows])
-    real = a.columns[5:5 + reals].reshape(-1)[:rows * reals].reshape(rows, reals)
+    log_p, value, advantage, target, weight = (
+        a.columns[0, :rows],
+        a.columns[1, :rows],
+        a.columns[2, :rows],
+        a.columns[3, :rows],
+        a.columns[4, :rows],
+    )
+    real = a.columns[5 : 5 + reals].reshape(-1)[: rows * reals].reshape(rows, reals)
     obs, all_chosen = r_obs.reshape(all_rows, features), a.r_chosen.reshape(all_rows, a.sizes.size)
-    all_real, all_masks = a.r_real.reshape(all_rows, reals), a.r_mask.reshape(all_rows, a.r_mask.shape[2])
-    all_log_p, all_values, all_advantages = a.r_log_p.reshape(-1), a.r_value.reshape(-1), a.r_advantage.reshape(-1)
+    all_real, all_masks = (
+        a.r_real.reshape(all_rows, reals),
+        a.r_mask.reshape(all_rows, a.r_mask.shape[2]),
+    )
+    all_log_p, all_values, all_advantages = (
+        a.r_log_p.reshape(-1),
+        a.r_value.reshape(-1),
+        a.r_advantage.reshape(-1),
+    )
     all_targets, all_weights = a.r_target.reshape(-1), a.r_weight.reshape(-1)
     factor = np.float32(rule[OBS_SCALE])
     for i in range(rows):
@@ -167,25 +206,53 @@ def learn_minibatch(first, last, table, r_obs):
             real[i, d] = all_real[place, d]
         for k in range(all_masks.shape[1]):
             mask[i, k] = all_masks[place, k]
-        log_p[i], value[i], advantage[i] = all_log_p[place], all_values[place], all_advantages[place]
+        log_p[i], value[i], advantage[i] = (
+            all_log_p[place],
+            all_values[place],
+            all_advantages[place],
+        )
         target[i], weight[i] = all_targets[place], all_weights[place]
     before = sums[KL]
     # the policy
     hidden, delta = outputs_of(a.hidden, p_sizes, rows), outputs_of(a.delta, p_sizes, rows)
     output = mlp_forward(policy, p_sizes, activation, inputs, hidden)
-    by_output = delta[delta.size - output.size:].reshape(output.shape)
-    policy_gradient(output, flat[:reals], a.sizes, chosen, real, mask, log_p, advantage, weight, rule[CLIP], rule[ENTROPY],
-                    by_output, grad[:reals], sums)
+    by_output = delta[delta.size - output.size :].reshape(output.shape)
+    policy_gradient(
+        output,
+        flat[:reals],
+        a.sizes,
+        chosen,
+        real,
+        mask,
+        log_p,
+        advantage,
+        weight,
+        rule[CLIP],
+        rule[ENTROPY],
+        by_output,
+        grad[:reals],
+        sums,
+    )
     mlp_backward(policy, p_sizes, activation, inputs, hidden, delta, a.turned, grad[reals:split])
     # the value
     hidden, delta = outputs_of(a.hidden, v_sizes, rows), outputs_of(a.delta, v_sizes, rows)
     guess = mlp_forward(flat[split:], v_sizes, activation, inputs, hidden)
-    by_value = delta[delta.size - guess.size:].reshape(guess.shape)
-    value_gradient(guess, target, value, weight, rule[VALUE_CLIP], rule[VALUE_WEIGHT], by_value, sums)
+    by_value = delta[delta.size - guess.size :].reshape(guess.shape)
+    value_gradient(
+        guess, target, value, weight, rule[VALUE_CLIP], rule[VALUE_WEIGHT], by_value, sums
+    )
     mlp_backward(flat[split:], v_sizes, activation, inputs, hidden, delta, a.turned, grad[split:])
     _, norm = clip_numba(grad, rule[CLIP_NORM])
     a.updates[0] += 1
-    adam_numba(flat, grad, a.block[MEAN], a.block[SQUARE], a.updates[0], schedule_at(rule, LR, a.counter[STEP]), rule[ADAM_EPS])
+    adam_numba(
+        flat,
+        grad,
+        a.block[MEAN],
+        a.block[SQUARE],
+        a.updates[0],
+        schedule_at(rule, LR, a.counter[STEP]),
+        rule[ADAM_EPS],
+    )
     sums[5] += norm
     sums[6] += 1
     return sums[KL] - before
@@ -197,7 +264,7 @@ def outputs_of(room, sizes, rows):
     width = 0
     for i in range(1, sizes.size):
         width += sizes[i]
-    return room[:width * rows]
+    return room[: width * rows]
 
 
 @kernel
@@ -205,8 +272,19 @@ def store_last(table, e_obs, e_final_obs):
     """The step just made, into the rollout's current row."""
     a = open_arrays(table)
     t = a.r_count[0]
-    store_step(t, a.rule[GAMMA], a.rule[SCALE], a.e_reward, a.e_terminated, a.e_truncated, a.e_skipped, a.r_reward,
-               a.r_discount, a.r_boundary, a.r_weight)
+    store_step(
+        t,
+        a.rule[GAMMA],
+        a.rule[SCALE],
+        a.e_reward,
+        a.e_terminated,
+        a.e_truncated,
+        a.e_skipped,
+        a.r_reward,
+        a.r_discount,
+        a.r_boundary,
+        a.r_weight,
+    )
     cut = False
     for b in range(a.e_truncated.size):
         cut |= a.e_truncated[b]
@@ -228,15 +306,27 @@ def finish_last(table, e_obs):
     """Advantages of the full rollout; every epoch's minibatches are then due."""
     a = open_arrays(table)
     last = values_of(e_obs, table)
-    finish_rollout(a.r_reward, a.r_discount, a.r_value, a.r_next, a.r_boundary, a.r_weight, last[0], a.rule[LAM],
-                   a.rule[NORMALIZE] > 0, a.r_advantage, a.r_target)
+    finish_rollout(
+        a.r_reward,
+        a.r_discount,
+        a.r_value,
+        a.r_next,
+        a.r_boundary,
+        a.r_weight,
+        last[0],
+        a.rule[LAM],
+        a.rule[NORMALIZE] > 0,
+        a.r_advantage,
+        a.r_target,
+    )
     a.r_count[0] = 0
     a.counter[FIRST], a.counter[LAST] = 0, int(a.rule[EPOCHS] * a.rule[MINIBATCHES])
 
 
 @kernel
 def learn_due(table, r_obs):
-    """The minibatches counter[FIRST … LAST − 1]; the phase ends early where the policy has moved far enough."""
+    """The minibatches counter[FIRST … LAST − 1]; the phase ends early where the policy has moved
+    far enough."""
     a = open_arrays(table)
     counter, rule = a.counter, a.rule
     rows, count = a.order.size, int(rule[MINIBATCHES])
@@ -246,7 +336,9 @@ def learn_due(table, r_obs):
             shuffle(a.streams[SHUFFLES], a.updates[1], a.order)
             a.updates[1] += 1
             rule[MOVED] = 0
-        rule[MOVED] += learn_minibatch(rows * part // count, rows * (part + 1) // count, table, r_obs) / count
+        rule[MOVED] += (
+            learn_minibatch(rows * part // count, rows * (part + 1) // count, table, r_obs) / count
+        )
         counter[FIRST] = number + 1
         if part == count - 1 and rule[MOVED] > rule[TARGET_KL]:
             break
@@ -256,7 +348,12 @@ def learn_due(table, r_obs):
 def choose_next(table, r_obs, e_obs):
     """Actions for the current observations, into the rollout's current row."""
     a = open_arrays(table)
-    t, size, flat, activation = a.r_count[0], e_obs.shape[0], a.block[ONLINE], int(a.rule[ACTIVATION])
+    t, size, flat, activation = (
+        a.r_count[0],
+        e_obs.shape[0],
+        a.block[ONLINE],
+        int(a.rule[ACTIVATION]),
+    )
     if a.rule[NORM]:
         norm_apply(e_obs, a.norm_mean, a.norm_inverse, a.rule[NORM_CLIP], r_obs[t])
     else:
@@ -273,8 +370,19 @@ def choose_next(table, r_obs, e_obs):
     reals = a.r_real.shape[2]
     split = reals + parameter_total(a.policy_sizes)
     output = mlp_forward(flat[reals:split], a.policy_sizes, activation, a.act_inputs, a.act_hidden)
-    draw_action(output, flat[:reals], a.sizes, a.e_mask, a.streams[COINS], a.streams[NORMALS], a.counter[ROUNDS] * size,
-                a.act_scratch, a.r_chosen[t], a.r_real[t], a.r_log_p[t])
+    draw_action(
+        output,
+        flat[:reals],
+        a.sizes,
+        a.e_mask,
+        a.streams[COINS],
+        a.streams[NORMALS],
+        a.counter[ROUNDS] * size,
+        a.act_scratch,
+        a.r_chosen[t],
+        a.r_real[t],
+        a.r_log_p[t],
+    )
     value = mlp_forward(flat[split:], a.value_sizes, activation, a.act_inputs, a.act_hidden)
     for b in range(size):
         a.r_value[t, b] = value[0, b]
@@ -282,7 +390,8 @@ def choose_next(table, r_obs, e_obs):
 
 @kernel
 def fused_ppo(parts, table, r_obs, e_obs, e_final_obs):
-    """Store the step just made, finish the full rollout, learn from it, choose the next action: those that `parts` ask for."""
+    """Store the step just made, finish the full rollout, learn from it, choose the next action:
+    those that `parts` ask for."""
     if parts & STORE:
         store_last(table, e_obs, e_final_obs)
     if parts & FINISH:
@@ -295,16 +404,20 @@ def fused_ppo(parts, table, r_obs, e_obs, e_final_obs):
 
 @kernel
 def fused_ppo_rounds(most, low, high, action, lanes, table, r_obs, e_obs, e_final_obs):
-    """Rounds of a compiled environment and `fused_ppo`, until an episode ends or `most` rounds are done.
+    """Rounds of a compiled environment and `fused_ppo`, until an episode ends or `most` rounds are
+    done.
 
-    Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number that is not finite.
+    Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number
+    that is not finite.
     """
     a = open_arrays(table)
     ended = 0
     while ended == 0 and most > 0:
         t = a.r_count[0]
         for b in range(action.size):
-            action[b] = a.r_chosen[t, b, 0] if a.sizes.size else min(max(a.r_real[t, b, 0], low), high)
+            action[b] = (
+                a.r_chosen[t, b, 0] if a.sizes.size else min(max(a.r_real[t, b, 0], low), high)
+            )
         ended = play_all(action, lanes)
         if ended >= 0:
             fused_ppo(STORE | ACT, table, r_obs, e_obs, e_final_obs)
@@ -313,41 +426,93 @@ def fused_ppo_rounds(most, low, high, action, lanes, table, r_obs, e_obs, e_fina
 
 
 class FusedPPO(PlainPPO):
-    """Runs rounds by one call each. Parameters, moments, rollout and statistics stay where the plain engine keeps them, so a run
-    can change engines at any round."""
+    """Runs rounds by one call each. Parameters, moments, rollout and statistics stay where the
+    plain engine keeps them, so a run can change engines at any round."""
 
     def __init__(self, agent: PPOAgent, rollout: Rollout, envs: Environments) -> None:
         super().__init__(agent, rollout, envs)
-        self.chosen = False  # whether the rollout's current row holds the actions for the current observations
+        # whether the rollout's current row holds the actions for the current observations
+        self.chosen = False
         self.counter = np.zeros(5, np.int64)
-        self.compiled = envs if isinstance(envs, ControlEnvironments) and not agent.config.squash else None
-        streams = np.array([agent.keys[p] for p in (Purpose.ACTION, Purpose.NOISE_ACT, Purpose.SHUFFLE)])
+        self.compiled = (
+            envs if isinstance(envs, ControlEnvironments) and not agent.config.squash else None
+        )
+        streams = np.array(
+            [agent.keys[p] for p in (Purpose.ACTION, Purpose.NOISE_ACT, Purpose.SHUFFLE)]
+        )
         assert isinstance(agent.online, PolicyNetwork)
-        p_sizes, v_sizes = (np.array(tower.sizes) for tower in (agent.online.policy, agent.online.value))
-        assert parameter_count(p_sizes) + len(agent.actions.low) + parameter_count(v_sizes) == agent.online.flat.numel()
-        count, features, outputs = envs.num_envs, int(p_sizes[0]), int(max(p_sizes[1:].sum(), v_sizes[1:].sum()))
-        batch, widest, options = int(max(np.diff(self.bounds))), int(max(p_sizes.max(), v_sizes.max())), agent.actions.options
+        p_sizes, v_sizes = (
+            np.array(tower.sizes) for tower in (agent.online.policy, agent.online.value)
+        )
+        assert (
+            parameter_count(p_sizes) + len(agent.actions.low) + parameter_count(v_sizes)
+            == agent.online.flat.numel()
+        )
+        count, features, outputs = (
+            envs.num_envs,
+            int(p_sizes[0]),
+            int(max(p_sizes[1:].sum(), v_sizes[1:].sum())),
+        )
+        batch, widest, options = (
+            int(max(np.diff(self.bounds))),
+            int(max(p_sizes.max(), v_sizes.max())),
+            agent.actions.options,
+        )
         r, norm = rollout, agent.norm
         self.rule = rules(agent, rollout.minibatches)
         reals, sizes = len(agent.actions.low), np.array(agent.actions.sizes, np.int64)
         empty = np.zeros(1)  # statistics that nobody asks for
         self.arrays = Arrays(
-            counter=self.counter, updates=agent.count, rule=self.rule, streams=streams, sums=self.sums,
-            block=agent.block.numpy(), sizes=sizes, policy_sizes=p_sizes, value_sizes=v_sizes,
-            inputs=zeros(features * batch), hidden=zeros(outputs * batch), delta=zeros(outputs * batch),
-            columns=zeros(5 + reals, batch), chosen=np.zeros((batch, sizes.size), np.int64),
-            mask=np.zeros((batch, r.mask.shape[-1]), np.bool_), turned=zeros(batch * widest),
-            act_inputs=zeros(features, count), act_hidden=zeros(outputs * count), act_scratch=zeros(options + reals, count),
-            seen=zeros(count, features), norm_count=norm.count if norm else np.zeros(1, np.int64),
-            norm_mean=norm.mean if norm else empty, norm_square=norm.m2 if norm else empty,
+            counter=self.counter,
+            updates=agent.count,
+            rule=self.rule,
+            streams=streams,
+            sums=self.sums,
+            block=agent.block.numpy(),
+            sizes=sizes,
+            policy_sizes=p_sizes,
+            value_sizes=v_sizes,
+            inputs=zeros(features * batch),
+            hidden=zeros(outputs * batch),
+            delta=zeros(outputs * batch),
+            columns=zeros(5 + reals, batch),
+            chosen=np.zeros((batch, sizes.size), np.int64),
+            mask=np.zeros((batch, r.mask.shape[-1]), np.bool_),
+            turned=zeros(batch * widest),
+            act_inputs=zeros(features, count),
+            act_hidden=zeros(outputs * count),
+            act_scratch=zeros(options + reals, count),
+            seen=zeros(count, features),
+            norm_count=norm.count if norm else np.zeros(1, np.int64),
+            norm_mean=norm.mean if norm else empty,
+            norm_square=norm.m2 if norm else empty,
             norm_inverse=norm.inv_std if norm else empty,
-            r_count=r.count, r_mask=r.mask, r_chosen=r.chosen, r_real=r.real, r_log_p=r.log_p, r_value=r.value,
-            r_next=r.next_value, r_reward=r.reward, r_discount=r.discount, r_boundary=r.boundary, r_weight=r.weight,
-            r_advantage=r.advantage, r_target=r.target, order=r.order,
-            e_reward=envs.reward, e_terminated=envs.terminated, e_truncated=envs.truncated, e_skipped=envs.skipped,
-            e_mask=np.zeros((count, 0), np.bool_) if envs.mask is None else envs.mask)
-        self.given = (table_of(self.arrays), r.obs.reshape(*r.obs.shape[:2], -1), envs.obs.reshape(count, -1),
-                      envs.final_obs.reshape(count, -1))
+            r_count=r.count,
+            r_mask=r.mask,
+            r_chosen=r.chosen,
+            r_real=r.real,
+            r_log_p=r.log_p,
+            r_value=r.value,
+            r_next=r.next_value,
+            r_reward=r.reward,
+            r_discount=r.discount,
+            r_boundary=r.boundary,
+            r_weight=r.weight,
+            r_advantage=r.advantage,
+            r_target=r.target,
+            order=r.order,
+            e_reward=envs.reward,
+            e_terminated=envs.terminated,
+            e_truncated=envs.truncated,
+            e_skipped=envs.skipped,
+            e_mask=np.zeros((count, 0), np.bool_) if envs.mask is None else envs.mask,
+        )
+        self.given = (
+            table_of(self.arrays),
+            r.obs.reshape(*r.obs.shape[:2], -1),
+            envs.obs.reshape(count, -1),
+            envs.final_obs.reshape(count, -1),
+        )
 
     def warm_up(self) -> None:
         if self.compiled:
@@ -388,7 +553,8 @@ class FusedPPO(PlainPPO):
         return last % self.rollout.minibatches > 0 or self.rule[MOVED] <= self.rule[TARGET_KL]
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
-        """Rounds from the given counts until an episode ends, `most` or a moment; returns the counts after them."""
+        """Rounds from the given counts until an episode ends, `most` or a moment; returns the
+        counts after them."""
         if not self.chosen:
             self.explore(step, rounds)
             self.chosen = True
@@ -407,7 +573,11 @@ class FusedPPO(PlainPPO):
         return int(self.counter[STEP]), int(self.counter[ROUNDS])
 
     def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
-        bounds = [self.agent.actions.low[0], self.agent.actions.high[0]] if self.agent.actions.low else [0.0, 0.0]
+        bounds = (
+            [self.agent.actions.low[0], self.agent.actions.high[0]]
+            if self.agent.actions.low
+            else [0.0, 0.0]
+        )
         return fused_ppo_rounds(most, *bounds, *envs.given, *self.given)
 
     def load_state(self, state: Tensors) -> None:
@@ -422,34 +592,60 @@ def rules(agent: PPOAgent, minibatches: int) -> np.ndarray:
     rule[ACTIVATION], rule[OBS_SCALE] = ACTIVATIONS[config.net.activation], agent.online.scale
     rule[GAMMA], rule[LAM] = config.gamma, config.lam
     rule[SCALE], rule[NORMALIZE] = config.reward_scale, config.normalize_advantage
-    rule[CLIP], rule[VALUE_CLIP], rule[VALUE_WEIGHT] = config.clip, config.value_clip or np.inf, config.value_weight
-    rule[ENTROPY], rule[CLIP_NORM], rule[ADAM_EPS] = config.entropy, config.clip_norm or np.inf, config.adam_eps
-    rule[TARGET_KL], rule[MINIBATCHES], rule[EPOCHS] = config.target_kl or np.inf, minibatches, config.epochs
+    rule[CLIP], rule[VALUE_CLIP], rule[VALUE_WEIGHT] = (
+        config.clip,
+        config.value_clip or np.inf,
+        config.value_weight,
+    )
+    rule[ENTROPY], rule[CLIP_NORM], rule[ADAM_EPS] = (
+        config.entropy,
+        config.clip_norm or np.inf,
+        config.adam_eps,
+    )
+    rule[TARGET_KL], rule[MINIBATCHES], rule[EPOCHS] = (
+        config.target_kl or np.inf,
+        minibatches,
+        config.epochs,
+    )
     if agent.norm:
         rule[NORM], rule[NORM_CLIP], rule[NORM_EPS] = True, agent.norm.clip, agent.norm.epsilon
     rule[REFUSE] = config.on_empty == "raise"
-    rule[LR:LR + 4] = as_numbers(config.lr)
+    rule[LR : LR + 4] = as_numbers(config.lr)
     return rule
 
 
-# the pair: the plain engine on the same rollout ------------------------------------------------------------------------
+# the pair: the plain engine on the same rollout
 
 
 def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Environments, settings and a seed: every option, masked heads, continuous actions, minibatches of unequal size."""
+    """Environments, settings and a seed: every option, masked heads, continuous actions,
+    minibatches of unequal size."""
     base = {"horizon": 13, "epochs": 2, "minibatches": 3, "net": {"hidden": [9, 6]}}
-    for env, options in (("tenfold/CartPole-v1", {}), ("tenfold/CartPole-v1", {"value_clip": 0.1, "entropy": 0.05}),
-                         ("tenfold/CartPole-v1", {"clip_norm": None, "normalize_advantage": False, "clip": 0.01}),
-                         ("tenfold/CartPole-v1", {"normalize_obs": True, "reward_scale": 0.1, "target_kl": 1e-5}),
-                         ("tenfold/CartPole-v1", {"net": {"hidden": [7, 1, 5], "activation": "elu"}, "minibatches": 26}),
-                         ("tenfold/Pendulum-v1", {"entropy": 0.01, "std": 0.5}), ("tenfold/Pendulum-v1", {"squash": True}),
-                         ("tenfold/Assign-v0", {"entropy": 0.01}), ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"})):
+    for env, options in (
+        ("tenfold/CartPole-v1", {}),
+        ("tenfold/CartPole-v1", {"value_clip": 0.1, "entropy": 0.05}),
+        ("tenfold/CartPole-v1", {"clip_norm": None, "normalize_advantage": False, "clip": 0.01}),
+        ("tenfold/CartPole-v1", {"normalize_obs": True, "reward_scale": 0.1, "target_kl": 1e-5}),
+        (
+            "tenfold/CartPole-v1",
+            {"net": {"hidden": [7, 1, 5], "activation": "elu"}, "minibatches": 26},
+        ),
+        ("tenfold/Pendulum-v1", {"entropy": 0.01, "std": 0.5}),
+        ("tenfold/Pendulum-v1", {"squash": True}),
+        ("tenfold/Assign-v0", {"entropy": 0.01}),
+        ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"}),
+    ):
         yield env, base | options, int(rng.integers(99))
 
 
-def phase_of(kind: type[PlainPPO], env: str, options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+def phase_of(
+    kind: type[PlainPPO], env: str, options: dict[str, Any], seed: int
+) -> tuple[np.ndarray, ...]:
     """A rollout that the plain engine filled, then a learning phase, then the next actions."""
-    config, envs = PPO.of({"name": "ppo", **options}), make_environments(env, 2, seed, "scalar", policy=True)
+    config, envs = (
+        PPO.of({"name": "ppo", **options}),
+        make_environments(env, 2, seed, "scalar", policy=True),
+    )
     actions = policy_actions(envs.action_space, env)
     agent = PPOAgent(config, envs.layout, actions, seed)
     rollout = Rollout(config, envs.layout, actions, 2, envs.mask is not None)
@@ -458,14 +654,30 @@ def phase_of(kind: type[PlainPPO], env: str, options: dict[str, Any], seed: int)
         envs.step(plain.explore(0, rounds))
         plain.store()
     engine.update(100, Clock())
-    learned = agent.block[ONLINE].numpy().copy(), agent.block[GRAD].numpy().copy(), rollout.order.copy()
-    return *learned, engine.explore(100, config.horizon), rollout.log_p[0].copy(), rollout.value[0].copy(), agent.count
+    learned = (
+        agent.block[ONLINE].numpy().copy(),
+        agent.block[GRAD].numpy().copy(),
+        rollout.order.copy(),
+    )
+    return (
+        *learned,
+        engine.explore(100, config.horizon),
+        rollout.log_p[0].copy(),
+        rollout.value[0].copy(),
+        agent.count,
+    )
 
 
 def plain_phase(env: str, options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
     return phase_of(PlainPPO, env, options, seed)
 
 
-@pair(plain_phase, phase_examples, rtol=1e-3, atol=1e-4, name="engines.fused_ppo.learning phase and act")
+@pair(
+    plain_phase,
+    phase_examples,
+    rtol=1e-3,
+    atol=1e-4,
+    name="engines.fused_ppo.learning phase and act",
+)
 def fused_phase(env: str, options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
     return phase_of(FusedPPO, env, options, seed)

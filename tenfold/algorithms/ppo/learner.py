@@ -19,11 +19,14 @@ from tenfold.envs.adapter import Episode, make_environments
 from tenfold.memory.replay import Replay
 from tenfold.memory.rollout import Rollout
 
-RARELY = 499  # rounds between timed ones where the fused engine runs: a timed round costs several times a whole one
+# rounds between timed ones where the fused engine runs: a timed round costs several times a whole
+# one
+RARELY = 499
 
 
 class OnPolicy:
-    """Environments, agent, rollout and engine of one run, and the counters that make it go on where it stopped."""
+    """Environments, agent, rollout and engine of one run, and the counters that make it go on where
+    it stopped."""
 
     replay: Replay | None = None  # nothing outlives a learning phase
 
@@ -31,15 +34,29 @@ class OnPolicy:
         assert isinstance(run.agent, PPO)
         self.run = run
         self.crew, self.where = make_crew(run)
-        self.envs = self.crew.envs if self.crew else make_environments(run.env, run.num_envs, run.seed, run.vectorize, True)
+        self.envs = (
+            self.crew.envs
+            if self.crew
+            else make_environments(run.env, run.num_envs, run.seed, run.vectorize, True)
+        )
         agent = make_agent(run, self.envs)
         assert isinstance(agent, PPOAgent)
         self.agent = agent
-        self.rollout = Rollout(run.agent, self.envs.layout, agent.actions, self.envs.num_envs, self.envs.mask is not None,
-                               self.envs.component_weights)
-        self.engine, self.engine_choice = choose_policy_engine(run, self.agent, self.rollout, self.envs)
+        self.rollout = Rollout(
+            run.agent,
+            self.envs.layout,
+            agent.actions,
+            self.envs.num_envs,
+            self.envs.mask is not None,
+            self.envs.component_weights,
+        )
+        self.engine, self.engine_choice = choose_policy_engine(
+            run, self.agent, self.rollout, self.envs
+        )
         alone = self.envs.agents == 1 and not self.crew
-        self.fused = self.engine if isinstance(self.engine, FusedPPO) and alone and not run.verify else None
+        self.fused = (
+            self.engine if isinstance(self.engine, FusedPPO) and alone and not run.verify else None
+        )
         self.timed_every = EVERY
         if self.fused:
             self.timed_every = RARELY
@@ -71,14 +88,17 @@ class OnPolicy:
     def round(self, until: int | None = None) -> list[Episode]:
         """Act, step, store, and learn when the rollout is full. Returns the episodes that ended.
 
-        The fused engine goes on to the next end of an episode or timed round, not beyond step `until`.
+        The fused engine goes on to the next end of an episode or timed round, not beyond step
+        `until`.
         """
         if self.crew:
             return self.crew_round(self.crew)
         envs, clock, every = self.envs, self.clock, self.timed_every
-        wait = (EVERY - 1 - self.rounds) % every  # rounds until the next timed one; the first may compile kernels
+        # rounds until the next timed one; the first may compile kernels
+        wait = (EVERY - 1 - self.rounds) % every
         timed = wait == 0
-        left = self.rollout.left - 1  # the last row's round ends with learning, and that is timed whole
+        # the last row's round ends with learning, and that is timed whole
+        left = self.rollout.left - 1
         if self.fused and not timed and left:
             most = wait if until is None else min(wait, -((self.step - until) // envs.num_envs))
             self.step, self.rounds = self.fused.run(self.step, self.rounds, min(most, left))
@@ -101,12 +121,14 @@ class OnPolicy:
 
     def count_step(self) -> None:
         envs = self.envs
-        self.step += envs.worlds if envs.agents > 1 else envs.num_envs - int(np.count_nonzero(envs.skipped))
+        self.step += (
+            envs.worlds if envs.agents > 1 else envs.num_envs - int(np.count_nonzero(envs.skipped))
+        )
         self.rounds += 1
 
     def crew_round(self, crew: Crew, most: int | None = None) -> list[Episode]:
-        """One row of every actor into the rollout; when it is full learns, and lets actors know. `most`: rounds that actors may
-        play until the learner says more."""
+        """One row of every actor into the rollout; when it is full learns, and lets actors know.
+        `most`: rounds that actors may play until the learner says more."""
         envs, rollout, clock = crew.envs, self.rollout, self.clock
         clock.start()
         t, finished = int(rollout.count[0]), []
@@ -115,7 +137,11 @@ class OnPolicy:
             rollout.mask[t] = envs.mask
         again = False
         # the running statistics learn from every row, and the next one is acted on by them
-        left = 1 if self.agent.norm else min(rollout.left, crew.rounds_until(self.step, self.next_save()))
+        left = (
+            1
+            if self.agent.norm
+            else min(rollout.left, crew.rounds_until(self.step, self.next_save()))
+        )
         for part in crew.collect(self.step, min(left, most or left)):
             if part.begins:
                 again = True
@@ -130,7 +156,9 @@ class OnPolicy:
                 envs.put(part.first, name, part.row[name])
             finished += episodes(part, envs.agents)
             clock.lap("store")
-        if again:  # an actor was replaced: its episodes go on nowhere, and the others' rows have lost their company
+        # an actor was replaced: its episodes go on nowhere, and the others' rows have lost their
+        # company
+        if again:
             rollout.count[0] = 0
             return finished
         self.engine.store()
@@ -147,8 +175,8 @@ class OnPolicy:
         return finished
 
     def next_save(self) -> int:
-        """The step up to which actors may go: there nobody is to be ahead of the others, so that what is saved is the same
-        wherever they act."""
+        """The step up to which actors may go: there nobody is to be ahead of the others, so that
+        what is saved is the same wherever they act."""
         every, end = self.run.checkpoint_every, self.run.steps
         return min((self.step // every + 1) * every, end) if every else end
 
@@ -156,7 +184,8 @@ class OnPolicy:
         """Before the state is saved: goes on until all actors have come as far as the furthest."""
         finished: list[Episode] = []
         if self.crew:
-            while ahead := self.crew.hold():  # more than once only where an actor was replaced meanwhile
+            # more than once only where an actor was replaced meanwhile
+            while ahead := self.crew.hold():
                 for left in range(ahead, 0, -1):
                     finished += self.crew_round(self.crew, left)
             if any(part.begins for part in self.crew.settle()):
@@ -166,8 +195,13 @@ class OnPolicy:
     def state(self) -> dict[str, dict[str, Any]]:
         """Everything that decides what comes next, by part."""
         counters = {"step": np.array(self.step), "rounds": np.array(self.rounds)}
-        return {"agent": self.agent.state(), "engine": self.engine.state(), "rollout": self.rollout.state(),
-                "envs": (self.crew or self.envs).state(), "serial": counters}
+        return {
+            "agent": self.agent.state(),
+            "engine": self.engine.state(),
+            "rollout": self.rollout.state(),
+            "envs": (self.crew or self.envs).state(),
+            "serial": counters,
+        }
 
     def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
         """Restores `state`. False where the environments could not be restored exactly."""
@@ -175,7 +209,9 @@ class OnPolicy:
         self.engine.load_state(state["engine"])
         chosen, sizes = state["rollout"]["chosen"], np.array(self.agent.actions.sizes, np.int64)
         if (wrong := (chosen < 0) | (chosen >= sizes)).any():
-            raise CheckpointError(f"the rollout holds option {chosen[wrong][0]} of an action, which does not have it.")
+            raise CheckpointError(
+                f"the rollout holds option {chosen[wrong][0]} of an action, which does not have it."
+            )
         self.rollout.load_state(state["rollout"])
         self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
         crew, saved = self.crew, state["envs"]

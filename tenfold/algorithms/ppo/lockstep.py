@@ -1,4 +1,5 @@
-"""Lockstep of policy engines: updates of a fast one repeated by the plain one from a copy of the same state, and compared."""
+"""Lockstep of policy engines: updates of a fast one repeated by the plain one from a copy of the
+same state, and compared."""
 
 from pathlib import Path
 
@@ -51,21 +52,38 @@ class PolicyLockstep:
                 break
 
     def compare(self, number: int, step: int) -> None:
-        """Gradients by their length, parameters by a hundredth of the learning rate, the size of Adam's step."""
+        """Gradients by their length, parameters by a hundredth of the learning rate, the size of
+        Adam's step."""
         fast, plain = self.engine.agent.block, self.plain.agent.block
         gradient = plain[GRAD]
         apart = float((fast[ONLINE] - plain[ONLINE]).abs().max())
-        checks = {"gradients": float((fast[GRAD] - gradient).norm() / (1e-4 * gradient.norm() + 1e-6)),
-                  "parameters": apart / (1e-6 + 0.01 * value_at(self.engine.agent.config.lr, step))}
+        checks = {
+            "gradients": float((fast[GRAD] - gradient).norm() / (1e-4 * gradient.norm() + 1e-6)),
+            "parameters": apart / (1e-6 + 0.01 * value_at(self.engine.agent.config.lr, step)),
+        }
         checks = {name: np.inf if np.isnan(found) else found for name, found in checks.items()}
         where = max(checks, key=checks.__getitem__)
         if checks[where] > 1:
             part = number % self.plain.rollout.minibatches
-            batch = {name: np.ascontiguousarray(rows.numpy()) for name, rows in self.plain.minibatch(part).items()}
-            refuse(self.folder, batch, self.before, self.engine.agent, self.plain.agent, checks[where], where)
+            batch = {
+                name: np.ascontiguousarray(rows.numpy())
+                for name, rows in self.plain.minibatch(part).items()
+            }
+            refuse(
+                self.folder,
+                batch,
+                self.before,
+                self.engine.agent,
+                self.plain.agent,
+                checks[where],
+                where,
+            )
         self.compared += 1
         self.largest = max(self.largest, apart)
 
     def sentence(self) -> str:
-        return (f"verified: {self.compared:,} updates repeated by the plain engine, largest difference of a parameter "
-                f"{self.largest:.1e}")
+        return (
+            f"verified: {self.compared:,} updates repeated by the plain engine, largest "
+            "difference of a parameter "
+            f"{self.largest:.1e}"
+        )

@@ -1,4 +1,5 @@
-"""The reference engine of policy gradients: eager PyTorch autograd, one minibatch after another. Any network, any device."""
+"""The reference engine of policy gradients: eager PyTorch autograd, one minibatch after another.
+Any network, any device."""
 
 import numpy as np
 import torch
@@ -26,15 +27,22 @@ class PlainPPO:
         self.sums = np.zeros(len(STATISTICS) + 1)  # of the statistics, and the number of updates
         self.per_phase = agent.config.epochs * rollout.minibatches
         rows = rollout.order.size
-        self.rows: Tensors = {name: torch.from_numpy(getattr(rollout, name)).flatten(0, 1)
-                              for name in ("obs", "chosen", "real", "log_p", "value", "advantage", "target", "weight")}
+        self.rows: Tensors = {
+            name: torch.from_numpy(getattr(rollout, name)).flatten(0, 1)
+            for name in ("obs", "chosen", "real", "log_p", "value", "advantage", "target", "weight")
+        }
         if rollout.mask.shape[-1]:
             self.rows["mask"] = torch.from_numpy(rollout.mask).flatten(0, 1)
         self.staging = Staging(agent.device)
         parts = rollout.minibatches
         self.bounds = [rows * part // parts for part in range(parts + 1)]
-        self.parts = PartsRecord(agent, rollout, envs.component_names, envs.action_names) if envs.component_names else None
-        self.each: Tensors = {}  # of a phase with counterfactual baselines: advantage and log-probability of each component
+        self.parts = (
+            PartsRecord(agent, rollout, envs.component_names, envs.action_names)
+            if envs.component_names
+            else None
+        )
+        # of a phase with counterfactual baselines: advantage and log-probability of each component
+        self.each: Tensors = {}
 
     def warm_up(self) -> None:
         """Compiles what there is to compile, and changes nothing."""
@@ -58,12 +66,16 @@ class PlainPPO:
         there = np.logical_or.reduceat(mask, np.cumsum([0, *sizes[:-1]]), axis=1)
         if not there.all():
             row, component = np.argwhere(~there)[0].tolist()
-            raise EnvironmentFault(f"{self.envs.name}, environment {row}: component {component} of the action has no allowed "
-                                   "option; mend the mask, or set agent.on_empty to absent.")
+            raise EnvironmentFault(
+                f"{self.envs.name}, environment {row}: component {component} of the action has no "
+                "allowed "
+                "option; mend the mask, or set agent.on_empty to absent."
+            )
 
     def store(self) -> None:
-        """What the step brought; at a time limit the value of the final observation. The running statistics learn here and not
-        in acting, so that choosing an action again changes nothing."""
+        """What the step brought; at a time limit the value of the final observation. The running
+        statistics learn here and not in acting, so that choosing an action again changes
+        nothing."""
         envs, rollout = self.envs, self.rollout
         t = rollout.add(envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.components)
         if envs.truncated.any():
@@ -86,10 +98,13 @@ class PlainPPO:
         if self.rollout.normalize:
             weight = rows["weight"][:, None].expand_as(advantage)
             if "mask" in rows and self.agent.heads:
-                weight = weight * self.agent.heads.present(rows["mask"])  # absent components have no advantage
+                # absent components have no advantage
+                weight = weight * self.agent.heads.present(rows["mask"])
             weight = weight / weight.sum().clamp(min=1)
             mean = (weight * advantage).sum()
-            advantage = (advantage - mean) / ((weight * (advantage - mean).square()).sum().sqrt() + 1e-8)
+            advantage = (advantage - mean) / (
+                (weight * (advantage - mean).square()).sum().sqrt() + 1e-8
+            )
         self.each = {"advantage": advantage, "log_p": log_p}
 
     def update(self, step: int, clock: Clock) -> None:
@@ -101,7 +116,8 @@ class PlainPPO:
         clock.lap("update")
 
     def learn(self, first: int, last: int, step: int) -> bool:
-        """Updates number first … last − 1 of the phase; False where the policy has moved far enough and the phase ends."""
+        """Updates number first … last − 1 of the phase; False where the policy has moved far enough
+        and the phase ends."""
         agent, target_kl, parts = self.agent, self.agent.config.target_kl, self.rollout.minibatches
         for number in range(first, last):
             part = number % parts
@@ -123,14 +139,21 @@ class PlainPPO:
         loss.backward()
         _, norm = clip(agent.online.flat_grad, config.clip_norm or float("inf"))
         agent.count[0] += 1
-        adam(agent.online.flat, agent.online.flat_grad, agent.mean, agent.square, agent.updates, value_at(config.lr, step),
-             config.adam_eps)
+        adam(
+            agent.online.flat,
+            agent.online.flat_grad,
+            agent.mean,
+            agent.square,
+            agent.updates,
+            value_at(config.lr, step),
+            config.adam_eps,
+        )
         numbers = [*statistics.tolist(), float(norm), 1.0]
         self.sums += numbers
         return numbers[KL]
 
     def minibatch(self, part: int) -> Tensors:
-        index = torch.from_numpy(self.rollout.order[self.bounds[part]:self.bounds[part + 1]])
+        index = torch.from_numpy(self.rollout.order[self.bounds[part] : self.bounds[part + 1]])
         batch = dict(self.staging.send({**self.rows, **self.each}, index))
         for name in ("advantage", "log_p"):
             batch[name] = batch[name] if name in self.each else batch[name][:, None]
@@ -140,7 +163,11 @@ class PlainPPO:
         """Means since the last call."""
         *sums, count = self.sums.tolist()
         self.sums[:] = 0
-        found = {name: total / count for name, total in zip(STATISTICS, sums, strict=True)} if count else {}
+        found = (
+            {name: total / count for name, total in zip(STATISTICS, sums, strict=True)}
+            if count
+            else {}
+        )
         return found | (self.parts.statistics() if self.parts else {})
 
     def state(self) -> Tensors:

@@ -9,11 +9,32 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments, action_space, complaint, observation_space, refusal, show
+from tenfold.domains.durotaxis.colonies import (
+    DurotaxisEnvironments,
+    action_space,
+    complaint,
+    observation_space,
+    refusal,
+    show,
+)
 from tenfold.domains.durotaxis.features import EDGE, GRAPH, NODE, graph_size
 from tenfold.domains.durotaxis.rules import advance, begin
-from tenfold.domains.durotaxis.setting import COMPONENTS, DELETE, SPAWN, Component, Ending, Setting, read_setting
-from tenfold.domains.durotaxis.view import Trajectory, heat_map, picture, picture_text, trajectory_row
+from tenfold.domains.durotaxis.setting import (
+    COMPONENTS,
+    DELETE,
+    SPAWN,
+    Component,
+    Ending,
+    Setting,
+    read_setting,
+)
+from tenfold.domains.durotaxis.view import (
+    Trajectory,
+    heat_map,
+    picture,
+    picture_text,
+    trajectory_row,
+)
 from tenfold.envs.adapter import COLONY, MASK
 from tenfold.envs.arguments import shown
 
@@ -22,29 +43,38 @@ def read_row(setting: Setting, row: np.ndarray) -> dict[str, Any]:
     """A row as an observation of the space."""
     nodes, links, edges, _ = graph_size(setting.max_nodes).starts
     n, e = int(row[0]), int(row[1])
-    graph = spaces.GraphInstance(row[nodes:nodes + n * NODE].reshape(n, NODE).copy(),
-                                 row[edges:edges + e * EDGE].reshape(e, EDGE).copy(),
-                                 row[links:links + 2 * e].reshape(e, 2).astype(np.int32))
-    return {"colony": row[2:2 + GRAPH].copy(), "graph": graph}
+    graph = spaces.GraphInstance(
+        row[nodes : nodes + n * NODE].reshape(n, NODE).copy(),
+        row[edges : edges + e * EDGE].reshape(e, EDGE).copy(),
+        row[links : links + 2 * e].reshape(e, 2).astype(np.int32),
+    )
+    return {"colony": row[2 : 2 + GRAPH].copy(), "graph": graph}
 
 
 def flat_actions(action: Any, colonies: int) -> np.ndarray:
-    """Actions of the space, or of as many as there are colonies, in one or in a list, as rows; `take` refuses other sizes."""
+    """Actions of the space, or of as many as there are colonies, in one or in a list, as rows;
+    `take` refuses other sizes."""
     if isinstance(action, list | tuple) and action and all(isinstance(one, dict) for one in action):
         return np.concatenate([flat_actions(one, 1) for one in action])
     try:
         parts = [action["choice"], action["spawn"]] if isinstance(action, dict) else [action]
-        return np.concatenate([np.reshape(np.asarray(part, np.float64), (colonies, -1)) for part in parts], axis=1)
+        return np.concatenate(
+            [np.reshape(np.asarray(part, np.float64), (colonies, -1)) for part in parts], axis=1
+        )
     except (KeyError, TypeError, ValueError):
-        raise EnvironmentFault(f"{COLONY}: an action is numbers as its action_space has them, in mode nodes a dict with choice "
-                               f"and spawn, and not {shown(action)}.") from None
+        raise EnvironmentFault(
+            f"{COLONY}: an action is numbers as its action_space has them, in mode nodes a dict "
+            "with choice "
+            f"and spawn, and not {shown(action)}."
+        ) from None
 
 
 class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
-    """The same as an ordinary environment. Episodes of a seed are those of a lane with this episode seed.
+    """The same as an ordinary environment. Episodes of a seed are those of a lane with this episode
+    seed.
 
-    `info` has the reward's `components` by name and in mode nodes the `action_mask`; at the end the `ending`, `success` and the
-    `trajectory`, a table with the columns `durotaxis_view.TRAJECTORY`.
+    `info` has the reward's `components` by name and in mode nodes the `action_mask`; at the end the
+    `ending`, `success` and the `trajectory`, a table with the columns `durotaxis_view.TRAJECTORY`.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}
@@ -52,17 +82,23 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
 
     def __init__(self, render_mode: str | None = None, **asked: Any) -> None:
         self.setting = setting = read_setting(**asked)
-        self.observation_space, self.action_space = observation_space(setting), action_space(setting)
+        self.observation_space, self.action_space = (
+            observation_space(setting),
+            action_space(setting),
+        )
         self.render_mode = render_mode
         self.inner = DurotaxisEnvironments(COLONY, 1, 0, setting=setting)
         self.over = True
         self.history: list[list[float]] = []
         self.heat: np.ndarray | None = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         super().reset(seed=seed)
         inner = self.inner
-        own = seed if seed is not None and seed < 2**64 else int(self.np_random.integers(2**31))  # a stream's seed has 64 bits
+        # a stream's seed has 64 bits
+        own = seed if seed is not None and seed < 2**64 else int(self.np_random.integers(2**31))
         begin(inner.rules, inner.colonies, 0, np.uint64(own))
         inner.parts[:] = 0
         self.over, self.heat = False, None
@@ -76,16 +112,32 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         inner.take(flat_actions(action, 1))
         node = refusal(inner.rules, int(inner.colonies.nodes[0]), inner.action[0], inner.options[0])
         if node >= 0:
-            raise EnvironmentFault(f"{COLONY}: {complaint(node, inner.action[0, node], inner.options[0])}")
+            raise EnvironmentFault(
+                f"{COLONY}: {complaint(node, inner.action[0, node], inner.options[0])}"
+            )
         taken = self.mean_action()
-        ending = Ending(advance(inner.rules, inner.colonies, 0, inner.action[0], inner.scratch, inner.parts[0]))
+        ending = Ending(
+            advance(inner.rules, inner.colonies, 0, inner.action[0], inner.scratch, inner.parts[0])
+        )
         reward = float(inner.component_weights @ inner.parts[0])
         self.over = ending is not Ending.NONE
-        self.history.append(trajectory_row(inner.rules, inner.colonies, 0, taken, reward, inner.parts[0]))
+        self.history.append(
+            trajectory_row(inner.rules, inner.colonies, 0, taken, reward, inner.parts[0])
+        )
         more: dict[str, Any] = {}
         if self.over:
-            more = {"ending": ending.name.lower(), "success": ending is Ending.GOAL, "trajectory": Trajectory.of(self.history)}
-        return self.seen(), reward, self.over and ending is not Ending.TIME, ending is Ending.TIME, self.info() | more
+            more = {
+                "ending": ending.name.lower(),
+                "success": ending is Ending.GOAL,
+                "trajectory": Trajectory.of(self.history),
+            }
+        return (
+            self.seen(),
+            reward,
+            self.over and ending is not Ending.TIME,
+            ending is Ending.TIME,
+            self.info() | more,
+        )
 
     def seen(self) -> dict[str, Any]:
         inner = self.inner
@@ -93,8 +145,13 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
         return read_row(self.setting, inner.obs[0])
 
     def mean_action(self) -> np.ndarray:
-        """The action taken in five numbers: in mode nodes the share of deleted nodes, and means over those that spawn."""
-        action, n, nodes = self.inner.action[0], int(self.inner.colonies.nodes[0]), self.setting.max_nodes
+        """The action taken in five numbers: in mode nodes the share of deleted nodes, and means
+        over those that spawn."""
+        action, n, nodes = (
+            self.inner.action[0],
+            int(self.inner.colonies.nodes[0]),
+            self.setting.max_nodes,
+        )
         if not self.inner.rules.by_node:
             return action.copy()
         numbers = action[nodes:].reshape(nodes, 4)[:n][action[:n] == SPAWN]
@@ -118,21 +175,27 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
 
 
 class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
-    """E colonies that step together. Observations are {"colony": [E, G], "graph": a tuple of E graphs}; where an episode ended
-    `info` has its true last observation as `final_obs`, its `ending` and its `success`, and the next one has begun. Beside every
-    key of `info` stands which colonies it is said of, `_success` for `success`, as Gymnasium's vectors do it."""
+    """E colonies that step together. Observations are {"colony": [E, G], "graph": a tuple of E
+    graphs}; where an episode ended `info` has its true last observation as `final_obs`, its
+    `ending` and its `success`, and the next one has begun. Beside every key of `info` stands which
+    colonies it is said of, `_success` for `success`, as Gymnasium's vectors do it."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
 
     def __init__(self, num_envs: int = 1, render_mode: str | None = None, **asked: Any) -> None:
         self.num_envs, self.render_mode = num_envs, render_mode
         self.setting = setting = read_setting(**asked)
-        self.single_observation_space, self.single_action_space = observation_space(setting), action_space(setting)
+        self.single_observation_space, self.single_action_space = (
+            observation_space(setting),
+            action_space(setting),
+        )
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.inner = DurotaxisEnvironments(COLONY, num_envs, 0, setting=setting)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.inner.begin(int(self.np_random.integers(2**31)) if seed is None else seed)
         return self.seen(self.inner.obs), self.info()
@@ -148,13 +211,26 @@ class DurotaxisVectorEnv(VectorEnv[Any, Any, Any]):
             endings = np.array([Ending(e).name.lower() for e in inner.ending])
             told = {"final_obs": final, "ending": endings, "success": inner.ending == Ending.GOAL}
             info |= told | {f"_{key}": ended.copy() for key in told}
-        return self.seen(inner.obs), inner.reward.copy(), inner.terminated.copy(), inner.truncated.copy(), info
+        return (
+            self.seen(inner.obs),
+            inner.reward.copy(),
+            inner.terminated.copy(),
+            inner.truncated.copy(),
+            info,
+        )
 
     def seen(self, rows: np.ndarray) -> dict[str, Any]:
         each = [read_row(self.setting, row) for row in rows]
-        return {"colony": np.stack([one["colony"] for one in each]), "graph": tuple(one["graph"] for one in each)}
+        return {
+            "colony": np.stack([one["colony"] for one in each]),
+            "graph": tuple(one["graph"] for one in each),
+        }
 
     def info(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"components": {c.name.lower(): self.inner.parts[:, c].copy() for c in Component}}
-        told |= {"nodes": self.inner.colonies.nodes.copy()} | ({} if self.inner.mask is None else {MASK: self.inner.mask.copy()})
+        told: dict[str, Any] = {
+            "components": {c.name.lower(): self.inner.parts[:, c].copy() for c in Component}
+        }
+        told |= {"nodes": self.inner.colonies.nodes.copy()} | (
+            {} if self.inner.mask is None else {MASK: self.inner.mask.copy()}
+        )
         return told | {f"_{key}": np.ones(self.num_envs, np.bool_) for key in told}

@@ -1,5 +1,6 @@
-"""Durotaxis as environments, E colonies at once. `durotaxis_rules` says what a step is, `durotaxis_features` what is seen,
-`durotaxis_setting` what can be set and what is rewarded, `durotaxis_api` has Gymnasium's ordinary environment and vector of them.
+"""Durotaxis as environments, E colonies at once. `durotaxis_rules` says what a step is,
+`durotaxis_features` what is seen, `durotaxis_setting` what can be set and what is rewarded,
+`durotaxis_api` has Gymnasium's ordinary environment and vector of them.
 
     tenfold/Durotaxis-v0(mode=nodes, substrate=bend, size=900x300, w_population=0)
 """
@@ -40,6 +41,7 @@ GOAL, TIME = int(Ending.GOAL), int(Ending.TIME)
 def observation_space(setting: Setting) -> spaces.Dict:
     def real(size: int) -> spaces.Box:
         return spaces.Box(-LARGE, LARGE, (size,), np.float32)
+
     graph = BoundedGraph(real(NODE), real(EDGE), setting.max_nodes, setting.max_nodes)
     return spaces.Dict({"colony": real(GRAPH), "graph": graph})
 
@@ -49,12 +51,18 @@ def action_space(setting: Setting) -> spaces.Space[Any]:
         numbers = 1 if setting.learn == "delete_ratio" else len(LOW)
         return spaces.Box(LOW[:numbers], HIGH[:numbers], dtype=np.float32)
     low, high = (np.tile(limit[1:], (setting.max_nodes, 1)) for limit in (LOW, HIGH))
-    return spaces.Dict({"choice": spaces.MultiDiscrete([CHOICES] * setting.max_nodes), "spawn": Gated(low, high, option=SPAWN)})
+    return spaces.Dict(
+        {
+            "choice": spaces.MultiDiscrete([CHOICES] * setting.max_nodes),
+            "spawn": Gated(low, high, option=SPAWN),
+        }
+    )
 
 
 @kernel
 def allow(rules, n, mask):
-    """What each node may choose: not to spawn in a full colony, and the last one not to be deleted."""
+    """What each node may choose: not to spawn in a full colony, and the last one not to be
+    deleted."""
     mask[:] = False
     for j in range(min(n, rules.max_nodes)):
         mask[CHOICES * j + SPAWN] = n < rules.max_nodes
@@ -67,7 +75,11 @@ def refusal(rules, n, action, mask):
     """The first node whose choice is masked, or −1."""
     if rules.by_node:
         for j in range(n):
-            if not (0 <= action[j] < CHOICES and action[j] == np.floor(action[j]) and mask[CHOICES * j + int(action[j])]):
+            if not (
+                0 <= action[j] < CHOICES
+                and action[j] == np.floor(action[j])
+                and mask[CHOICES * j + int(action[j])]
+            ):
                 return j
     return -1
 
@@ -93,13 +105,31 @@ def begin_all(rules, c, scratch, keys, episode, obs, mask):
 
 
 @kernel
-def play_all(rules, c, scratch, action, weights, keys, episode, obs, final_obs, mask, components, reward, terminated, truncated,
-             ret, ending, last):
-    """One step of every colony, SAME_STEP: where an episode ended, final_obs has its last observation, and obs and mask are the
-    next one's first. The first rows of `last` [E, 4] are the episodes that ended: lane, return, length, ending.
+def play_all(
+    rules,
+    c,
+    scratch,
+    action,
+    weights,
+    keys,
+    episode,
+    obs,
+    final_obs,
+    mask,
+    components,
+    reward,
+    terminated,
+    truncated,
+    ret,
+    ending,
+    last,
+):
+    """One step of every colony, SAME_STEP: where an episode ended, final_obs has its last
+    observation, and obs and mask are the next one's first. The first rows of `last` [E, 4] are the
+    episodes that ended: lane, return, length, ending.
 
-    Returns the number of episodes that ended. A masked choice of node j of colony i is refused before any colony moves: the
-    result is then −1 − (i · max_nodes + j).
+    Returns the number of episodes that ended. A masked choice of node j of colony i is refused
+    before any colony moves: the result is then −1 − (i · max_nodes + j).
     """
     for i in range(len(keys)):
         j = refusal(rules, c.nodes[i], action[i], mask[i])
@@ -117,7 +147,12 @@ def play_all(rules, c, scratch, action, weights, keys, episode, obs, final_obs, 
         terminated[i] = found != 0 and found != TIME
         if found:
             observe(rules, c, i, scratch, final_obs[i])
-            last[ended, 0], last[ended, 1], last[ended, 2], last[ended, 3] = i, ret[i], c.step[i], found
+            last[ended, 0], last[ended, 1], last[ended, 2], last[ended, 3] = (
+                i,
+                ret[i],
+                c.step[i],
+                found,
+            )
             ended += 1
             episode[i] += 1
             ret[i] = 0.0
@@ -129,34 +164,67 @@ def play_all(rules, c, scratch, action, weights, keys, episode, obs, final_obs, 
 class DurotaxisEnvironments(Environments):
     """All colonies in one kernel call a step, on one thread.
 
-    Actions are flat: [E, 5] in mode ratio ([E, 1] where only delete_ratio is learned), [E, max_nodes + 4·max_nodes] in mode
-    nodes, choices first, as `PolicyActions.for_env` gives them; numbers outside their ranges are clipped, rows without a node
-    ignored.
-    `components` [E, K] are the last step's parts of `reward`, `ending` [E] why an episode ended (`Ending`).
-    `mask` [E, 3·max_nodes] in mode nodes is all False for rows without a node.
+    Actions are flat: [E, 5] in mode ratio ([E, 1] where only delete_ratio is learned), [E,
+    max_nodes + 4·max_nodes] in mode nodes, choices first, as `PolicyActions.for_env` gives them;
+    numbers outside their ranges are clipped, rows without a node ignored. `components` [E, K] are
+    the last step's parts of `reward`, `ending` [E] why an episode ended (`Ending`). `mask` [E,
+    3·max_nodes] in mode nodes is all False for rows without a node.
     """
 
     component_names, action_names = COMPONENTS, ACTIONS
 
-    def __init__(self, name: str, num_envs: int, seed: int, first: int = 0, setting: Setting | None = None) -> None:
+    def __init__(
+        self, name: str, num_envs: int, seed: int, first: int = 0, setting: Setting | None = None
+    ) -> None:
         self.setting = setting if setting is not None else read_setting(**split_name(name)[1])
-        super().__init__(name, num_envs, seed, observation_space(self.setting), action_space(self.setting), first)
+        super().__init__(
+            name, num_envs, seed, observation_space(self.setting), action_space(self.setting), first
+        )
         self.rules, nodes = self.setting.rules, self.setting.max_nodes
-        self.colonies, self.scratch = make_colonies(num_envs, nodes, self.rules.width), make_scratch(nodes)
+        self.colonies, self.scratch = (
+            make_colonies(num_envs, nodes, self.rules.width),
+            make_scratch(nodes),
+        )
         by_node = self.rules.by_node
         self.options = np.zeros((num_envs, CHOICES * nodes if by_node else 1), np.bool_)
         self.mask = self.options if by_node else None
-        self.action = np.zeros((num_envs, 5 * nodes)) if by_node else np.tile(self.setting.fixed, (num_envs, 1))
-        self.low, self.high = (np.tile(limit[1:], nodes) if by_node else limit for limit in (LOW, HIGH))
+        self.action = (
+            np.zeros((num_envs, 5 * nodes))
+            if by_node
+            else np.tile(self.setting.fixed, (num_envs, 1))
+        )
+        self.low, self.high = (
+            np.tile(limit[1:], nodes) if by_node else limit for limit in (LOW, HIGH)
+        )
         self.components = self.parts = np.zeros((num_envs, len(COMPONENTS)), np.float32)
         self.component_weights = self.setting.component_weights
         self.length, self.episode = self.colonies.step, np.zeros(num_envs, np.int64)
-        self.ret, self.last, self.ending = np.zeros(num_envs), np.zeros((num_envs, 4)), np.zeros(num_envs, np.int64)
+        self.ret, self.last, self.ending = (
+            np.zeros(num_envs),
+            np.zeros((num_envs, 4)),
+            np.zeros(num_envs, np.int64),
+        )
         self.streams = np.zeros(num_envs, np.uint64)
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (self.rules, self.colonies, self.scratch, self.action, self.component_weights, self.streams, self.episode,
-                      self.obs, self.final_obs, self.options, self.parts, self.reward, self.terminated, self.truncated,
-                      self.ret, self.ending, self.last)
+        self.lanes = (
+            self.rules,
+            self.colonies,
+            self.scratch,
+            self.action,
+            self.component_weights,
+            self.streams,
+            self.episode,
+            self.obs,
+            self.final_obs,
+            self.options,
+            self.parts,
+            self.reward,
+            self.terminated,
+            self.truncated,
+            self.ret,
+            self.ending,
+            self.last,
+        )
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
@@ -164,10 +232,19 @@ class DurotaxisEnvironments(Environments):
         self.keys = [key(seed, Purpose.EPISODE, self.first + i) for i in range(self.num_envs)]
         self.streams[:] = self.keys
         self.episode[:], self.ret[:], self.parts[:] = 0, 0.0, 0.0
-        begin_all(self.rules, self.colonies, self.scratch, self.streams, self.episode, self.obs, self.options)
+        begin_all(
+            self.rules,
+            self.colonies,
+            self.scratch,
+            self.streams,
+            self.episode,
+            self.obs,
+            self.options,
+        )
 
     def step(self, actions: np.ndarray) -> None:
-        """One step of every colony. A masked choice or a number that is none is an error, and nothing has moved then."""
+        """One step of every colony. A masked choice or a number that is none is an error, and
+        nothing has moved then."""
         self.begin_rounds()
         self.take(actions)
         self.end_rounds(play_all(*self.lanes))
@@ -177,21 +254,34 @@ class DurotaxisEnvironments(Environments):
         numbers = 1 if self.setting.learn == "delete_ratio" else self.action.shape[1] - choices
         shape = (self.num_envs, choices + numbers)
         if actions.shape != shape:
-            raise EnvironmentFault(f"{self.name}: actions of the shape {actions.shape} do not fit {shape}.")
+            raise EnvironmentFault(
+                f"{self.name}: actions of the shape {actions.shape} do not fit {shape}."
+            )
         self.action[:, :choices] = actions[:, :choices]
-        np.clip(actions[:, choices:], self.low[:numbers], self.high[:numbers], out=self.action[:, choices:choices + numbers])
+        np.clip(
+            actions[:, choices:],
+            self.low[:numbers],
+            self.high[:numbers],
+            out=self.action[:, choices : choices + numbers],
+        )
         if not np.isfinite(self.action).all():
             i = int(np.argmin(np.isfinite(self.action).all(1)))
-            raise EnvironmentFault(f"{self.place(i, later=1)}: the action is not a number everywhere.")
+            raise EnvironmentFault(
+                f"{self.place(i, later=1)}: the action is not a number everywhere."
+            )
 
     def end_rounds(self, ended: int) -> None:
         """Notes what `play_all` said of the last step."""
         if ended > 0:
-            self.finished = [Episode(int(i), ret, int(length), success=ending == GOAL)
-                             for i, ret, length, ending in self.last[:ended].tolist()]
+            self.finished = [
+                Episode(int(i), ret, int(length), success=ending == GOAL)
+                for i, ret, length, ending in self.last[:ended].tolist()
+            ]
         elif ended < 0:
             i, j = divmod(-1 - ended, self.setting.max_nodes)
-            raise EnvironmentFault(f"{self.place(i, later=1)}: {complaint(j, self.action[i, j], self.options[i])}")
+            raise EnvironmentFault(
+                f"{self.place(i, later=1)}: {complaint(j, self.action[i, j], self.options[i])}"
+            )
 
     def state(self) -> dict[str, np.ndarray]:
         """The arrays themselves."""
@@ -199,9 +289,15 @@ class DurotaxisEnvironments(Environments):
         return {name: array.copy() for name, array in (held | self.colonies._asdict()).items()}
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored colonies do not show the same observations: not an exact resume."""
-        if not np.array_equal(self.rules.grid, state["grid"]) or self.colonies.x.shape != state["x"].shape:
-            raise EnvironmentFault(f"{self.name}: the substrate is not the one this run was trained on: put it back.")
+        """False where the restored colonies do not show the same observations: not an exact
+        resume."""
+        if (
+            not np.array_equal(self.rules.grid, state["grid"])
+            or self.colonies.x.shape != state["x"].shape
+        ):
+            raise EnvironmentFault(
+                f"{self.name}: the substrate is not the one this run was trained on: put it back."
+            )
         for name, array in self.colonies._asdict().items():
             array[:] = state[name]
         self.episode[:], self.ret[:] = state["episode"], state["ret"]
@@ -211,6 +307,10 @@ class DurotaxisEnvironments(Environments):
 
 def complaint(node: int, choice: float, options: np.ndarray) -> str:
     names = ("spawn", "rest", "delete")
-    legal = ", ".join(name for name, may in zip(names, options[CHOICES * node:CHOICES * (node + 1)], strict=True) if may)
+    legal = ", ".join(
+        name
+        for name, may in zip(names, options[CHOICES * node : CHOICES * (node + 1)], strict=True)
+        if may
+    )
     told = names[int(choice)] if choice in range(CHOICES) else f"{choice:g}"
     return f"node {node} may not choose {told}: its options are {legal}."

@@ -1,5 +1,5 @@
-"""How a colony's policy does, on its own substrates and on others: successes beside policies that nobody trained, every episode's
-way as tables and pictures."""
+"""How a colony's policy does, on its own substrates and on others: successes beside policies that
+nobody trained, every episode's way as tables and pictures."""
 
 import hashlib
 import json
@@ -13,7 +13,12 @@ import numpy as np
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
 from tenfold.domains.durotaxis.api import DurotaxisEnv
-from tenfold.domains.durotaxis.baselines import constant_policy, follower_policy, play, random_policy
+from tenfold.domains.durotaxis.baselines import (
+    constant_policy,
+    follower_policy,
+    play,
+    random_policy,
+)
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
 from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, read_setting
 from tenfold.domains.durotaxis.substrate import Ground, Kind
@@ -23,7 +28,8 @@ from tenfold.evaluation.player import Score, episode_seeds
 from tenfold.runs.figures import as_png, new_figure
 from tenfold.runs.files import replace_file
 
-STEADY = (0.5, 15.0, 0.5, 0.5, 0.0)  # far to the right, the population kept: the best constant action on monotone substrates
+# far to the right, the population kept: the best constant action on monotone substrates
+STEADY = (0.5, 15.0, 0.5, 0.5, 0.0)
 YARDSTICK = 128  # episodes of the scripted policies
 PANELS = 6
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1000, 10_000, 100_000, 1_000_000)  # of stiffness
@@ -35,8 +41,8 @@ def is_colony(env: str) -> bool:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where a trained policy is tried: what is empty stays as in training. `deterministic` takes the most probable action and
-    rounds the number of deletions down."""
+    """Where a trained policy is tried: what is empty stays as in training. `deterministic` takes
+    the most probable action and rounds the number of deletions down."""
 
     substrate: str = ""
     size: str = ""
@@ -45,22 +51,36 @@ class Deployment:
 
     def __post_init__(self) -> None:
         if self.size and not re.fullmatch(r"\d+x\d+", self.size):
-            raise UserError(f"--size {self.size} is not a width and a height: write both, such as 900x300.")
+            raise UserError(
+                f"--size {self.size} is not a width and a height: write both, such as 900x300."
+            )
 
     def env(self, trained_in: str) -> str:
         """The environment's name there."""
-        changed = {"substrate": self.substrate, "size": self.size, "init_nodes": self.nodes,
-                   "rounding": "floor" if self.deterministic else ""}
+        changed = {
+            "substrate": self.substrate,
+            "size": self.size,
+            "init_nodes": self.nodes,
+            "rounding": "floor" if self.deterministic else "",
+        }
         wanted = {name: value for name, value in changed.items() if value}
         if not wanted:
             return trained_in
         if not is_colony(trained_in):
-            raise UserError("--substrate, --size, --nodes and --deterministic are for colonies, and this run is on "
-                            f"{trained_in}.")
+            raise UserError(
+                "--substrate, --size, --nodes and --deterministic are for colonies, and this run "
+                "is on "
+                f"{trained_in}."
+            )
         arguments = split_name(trained_in)[1]
         if self.substrate:  # its own slope and intercept, not those of the one trained on
-            arguments = {name: value for name, value in arguments.items() if name not in ("slope", "intercept")}
-        return anchored(f"{COLONY}({','.join(f'{name}={value}' for name, value in (arguments | wanted).items())})")
+            arguments = {
+                name: value
+                for name, value in arguments.items()
+                if name not in ("slope", "intercept")
+            }
+        given = ",".join(f"{name}={value}" for name, value in (arguments | wanted).items())
+        return anchored(f"{COLONY}({given})")
 
     def policy(self, usual: str) -> str:
         """Greedy or sampled."""
@@ -71,14 +91,22 @@ class Deployment:
         """What is other than in training; a file by its name and the beginning of its digest."""
         ground = self.substrate
         if ground.endswith(".npy") and Path(ground).is_file():
-            ground = f"{Path(ground).stem} {hashlib.sha256(Path(ground).read_bytes()).hexdigest()[:6]}"
-        parts = (ground, self.size, f"{self.nodes} nodes" if self.nodes else "", "deterministic" if self.deterministic else "")
+            ground = (
+                f"{Path(ground).stem} {hashlib.sha256(Path(ground).read_bytes()).hexdigest()[:6]}"
+            )
+        parts = (
+            ground,
+            self.size,
+            f"{self.nodes} nodes" if self.nodes else "",
+            "deterministic" if self.deterministic else "",
+        )
         return ", ".join(filter(None, parts)) or "as trained"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is evaluated: a checkpoint of a run, where, over which episodes, and with which actions."""
+    """What is evaluated: a checkpoint of a run, where, over which episodes, and with which
+    actions."""
 
     env: str
     where: str  # in words
@@ -90,7 +118,8 @@ class Trial:
 
     @property
     def folder(self) -> str:
-        """A name of its own for every trial, so that no tables are written over those of another."""
+        """A name of its own for every trial, so that no tables are written over those of
+        another."""
         words = f"{self.where}, step {self.step}, seed {self.seed}, {self.episodes} episodes"
         return re.sub(r"[^\w.]+", "-", words).strip("-.")
 
@@ -100,19 +129,39 @@ class Trial:
         return {**vars(self), "rounding": setting.rounding, "weights": weights}
 
 
-def judge(trial: Trial, score: Score, untrained: Score, scripted: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Successes and steps to the goal beside the yardsticks', into `folder` with the way of every episode."""
+def judge(
+    trial: Trial, score: Score, untrained: Score, scripted: dict[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Successes and steps to the goal beside the yardsticks', into `folder` with the way of every
+    episode."""
     ways = [info["trajectory"] for info in score.infos if "trajectory" in info]
     if len(ways) < score.episodes:
-        raise UserError("An episode was cut off before its end: raise episode_limit in config.yaml.")
+        raise UserError(
+            "An episode was cut off before its end: raise episode_limit in config.yaml."
+        )
     endings = [info["ending"] for info in score.infos]
     found: dict[str, Any] = {
-        **successes(score), "endings": {ending: endings.count(ending) / len(endings) for ending in sorted(set(endings))},
-        "yardsticks": {"untrained": successes(untrained), **scripted}, "folder": str(folder)}
+        **successes(score),
+        "endings": {
+            ending: endings.count(ending) / len(endings) for ending in sorted(set(endings))
+        },
+        "yardsticks": {"untrained": successes(untrained), **scripted},
+        "folder": str(folder),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     write_trajectories(folder / "trajectories.csv", ways)
-    episodes = [{"ending": ending, "success": info["success"], "steps": length, "return": ret, **mean_numbers(way)}
-                for way, ending, info, length, ret in zip(ways, endings, score.infos, score.lengths, score.returns, strict=True)]
+    episodes = [
+        {
+            "ending": ending,
+            "success": info["success"],
+            "steps": length,
+            "return": ret,
+            **mean_numbers(way),
+        }
+        for way, ending, info, length, ret in zip(
+            ways, endings, score.infos, score.lengths, score.returns, strict=True
+        )
+    ]
     tables = {**trial.described(), **found, "each": episodes}
     replace_file(folder / "episodes.json", json.dumps(tables, indent=1, allow_nan=False).encode())
     replace_file(folder / "paths.png", as_png(paths_figure(trial, ways, endings)))
@@ -120,7 +169,11 @@ def judge(trial: Trial, score: Score, untrained: Score, scripted: dict[str, Any]
 
 
 def successes(score: Score) -> dict[str, Any]:
-    return {"success_rate": score.success_rate, "steps_to_goal": score.steps_to_goal, "episodes": score.episodes}
+    return {
+        "success_rate": score.success_rate,
+        "steps_to_goal": score.steps_to_goal,
+        "episodes": score.episodes,
+    }
 
 
 def pooled(each: list[dict[str, Any]]) -> dict[str, Any]:
@@ -128,33 +181,53 @@ def pooled(each: list[dict[str, Any]]) -> dict[str, Any]:
     won = [own["success_rate"] * own["episodes"] for own in each]
     steps = sum(n * own["steps_to_goal"] for n, own in zip(won, each, strict=True) if n)
     episodes = sum(own["episodes"] for own in each)
-    return {"success_rate": sum(won) / episodes, "steps_to_goal": steps / sum(won) if sum(won) else None, "episodes": episodes}
+    return {
+        "success_rate": sum(won) / episodes,
+        "steps_to_goal": steps / sum(won) if sum(won) else None,
+        "episodes": episodes,
+    }
 
 
 def mean_numbers(way: np.ndarray) -> dict[str, float | None]:
-    """The action's numbers over an episode; None where no step had them, such as a gamma where no node spawned."""
+    """The action's numbers over an episode; None where no step had them, such as a gamma where no
+    node spawned."""
     first = TRAJECTORY.index(ACTIONS[0])
-    columns = [column[~np.isnan(column)] for column in way[1:, first:first + len(ACTIONS)].T]
-    return {name: float(own.mean()) if own.size else None for name, own in zip(ACTIONS, columns, strict=True)}
+    columns = [column[~np.isnan(column)] for column in way[1:, first : first + len(ACTIONS)].T]
+    return {
+        name: float(own.mean()) if own.size else None
+        for name, own in zip(ACTIONS, columns, strict=True)
+    }
 
 
 def yardsticks(env: str, seed: int) -> dict[str, dict[str, Any]]:
-    """Random actions, a constant one and the scripted follower of gradients, on YARDSTICK episodes each."""
+    """Random actions, a constant one and the scripted follower of gradients, on YARDSTICK episodes
+    each."""
     policies = {"random": random_policy(seed), "follower": follower_policy}
     if split_name(env)[1].get("mode", "ratio") == "ratio":
         numbers = 1 if split_name(env)[1].get("learn") == "delete_ratio" else len(ACTIONS)
         policies["constant"] = constant_policy(STEADY[:numbers])
         if numbers == 1:
             policies = {"constant": policies["constant"]}
-    scores = {name: play(DurotaxisEnvironments(env, 64, seed), policy, YARDSTICK) for name, policy in policies.items()}
-    return {name: {"success_rate": score.success, "steps_to_goal": score.steps if score.success else None,
-                   "episodes": score.episodes} for name, score in scores.items()}
+    scores = {
+        name: play(DurotaxisEnvironments(env, 64, seed), policy, YARDSTICK)
+        for name, policy in policies.items()
+    }
+    return {
+        name: {
+            "success_rate": score.success,
+            "steps_to_goal": score.steps if score.success else None,
+            "episodes": score.episodes,
+        }
+        for name, score in scores.items()
+    }
 
 
 def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> Any:
-    """The centroid's way through the first episodes, each on its own substrate; all by one scale of colours."""
+    """The centroid's way through the first episodes, each on its own substrate; all by one scale of
+    colours."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import FuncNorm, ListedColormap
+
     shown = min(PANELS, len(ways))
     rows = -(-shown // 2)
     figure = new_figure(10, 2.8 * rows + 0.4)
@@ -164,38 +237,68 @@ def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> An
     for own in episode_seeds(trial.seed, Purpose.EVALUATE, shown):
         stage.reset(seed=own)
         grounds.append(field(rules, colonies, 0).copy())
-        names.append(Kind(int(colonies.ground[0, Ground.KIND])).name.lower().replace("grid", "own substrate"))
+        names.append(
+            Kind(int(colonies.ground[0, Ground.KIND])).name.lower().replace("grid", "own substrate")
+        )
     most = max(float(ground.max()) for ground in grounds) or 1.0
-    scale = FuncNorm((lambda i: np.log1p(np.maximum(i, 0)), np.expm1), 0, most)  # as `brightness`, but one for all panels
+    # as `brightness`, but one for all panels
+    scale = FuncNorm((lambda i: np.log1p(np.maximum(i, 0)), np.expm1), 0, most)
     colours = ListedColormap(coloured(np.linspace(0, 1, 256)) / 255)
     panels = []
     for place, (ground, name) in enumerate(zip(grounds, names, strict=True)):
         axes = figure.add_subplot(rows, 2, place + 1)
-        axes.imshow(ground, colours, scale, extent=(0, rules.width, 0, rules.height), aspect="auto", origin="lower")
+        axes.imshow(
+            ground,
+            colours,
+            scale,
+            extent=(0, rules.width, 0, rules.height),
+            aspect="auto",
+            origin="lower",
+        )
         axes.plot(ways[place][:, 2], ways[place][:, 3], ".-", color="tab:red", markersize=3)
         axes.axvline(rules.goal, color="white", linewidth=0.8)
-        axes.set(title=f"episode {place}, {name}: {endings[place]} after {len(ways[place]) - 1} steps", xlim=(0, rules.width),
-                 ylim=(0, rules.height), xlabel="x", ylabel="y")
+        axes.set(
+            title=f"episode {place}, {name}: {endings[place]} after {len(ways[place]) - 1} steps",
+            xlim=(0, rules.width),
+            ylim=(0, rules.height),
+            xlabel="x",
+            ylabel="y",
+        )
         axes.title.set_fontsize(9)
         panels.append(axes)
-    figure.colorbar(ScalarMappable(scale, colours), ax=panels, label="stiffness (intensity I), logarithmic", fraction=0.04,
-                    ticks=[tick for tick in TICKS if tick <= most])
-    figure.suptitle(f"{trial.where}, checkpoint of step {trial.step:,}, {trial.policy}", fontsize=10)
+    figure.colorbar(
+        ScalarMappable(scale, colours),
+        ax=panels,
+        label="stiffness (intensity I), logarithmic",
+        fraction=0.04,
+        ticks=[tick for tick in TICKS if tick <= most],
+    )
+    figure.suptitle(
+        f"{trial.where}, checkpoint of step {trial.step:,}, {trial.policy}", fontsize=10
+    )
     return figure
 
 
 def sentences(found: dict[str, Any]) -> str:
     """For a terminal."""
-    return "\n".join([beside(found, found["yardsticks"]), f"  ended by {shares(found['endings'])}",
-                      f"  tables   {found['folder']}: trajectories.csv, episodes.json, paths.png"])
+    return "\n".join(
+        [
+            beside(found, found["yardsticks"]),
+            f"  ended by {shares(found['endings'])}",
+            f"  tables   {found['folder']}: trajectories.csv, episodes.json, paths.png",
+        ]
+    )
 
 
 def beside(found: dict[str, Any], others: dict[str, dict[str, Any]]) -> str:
-    """Successes of the trained policy and of those that it must be better than, and over how many episodes each."""
+    """Successes of the trained policy and of those that it must be better than, and over how many
+    episodes each."""
     lines = ["  reached the goal"]
     for name, own in {"trained": found, **others}.items():
         steps = "" if own["steps_to_goal"] is None else f"{own['steps_to_goal']:6.1f} steps"
-        lines.append(f"    {name:<10}{own['success_rate']:7.1%}   {steps:<14} of {own['episodes']} episodes")
+        lines.append(
+            f"    {name:<10}{own['success_rate']:7.1%}   {steps:<14} of {own['episodes']} episodes"
+        )
     return "\n".join(lines)
 
 

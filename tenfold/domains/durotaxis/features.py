@@ -1,8 +1,9 @@
-"""What a colony shows: numbers of its nodes, of its edges and of the whole, by name and of order one.
+"""What a colony shows: numbers of its nodes, of its edges and of the whole, by name and of order
+one.
 
-A row is [n, e | whole | nodes | links | edges] (`graph_spaces.GraphSize`), nodes in the order of their ids, edges from parent to
-child in the order of the children. A colony above max_nodes, which has ended, shows its first max_nodes nodes.
-The naive loops at the end say the same, node by node.
+A row is [n, e | whole | nodes | links | edges] (`graph_spaces.GraphSize`), nodes in the order of
+their ids, edges from parent to child in the order of the children. A colony above max_nodes, which
+has ended, shows its first max_nodes nodes. The naive loops at the end say the same, node by node.
 """
 
 import math
@@ -66,7 +67,7 @@ def graph_size(max_nodes: int) -> GraphSize:
     return GraphSize(max_nodes, max_nodes, NODE, EDGE, GRAPH)
 
 
-# compiled ---------------------------------------------------------------------------------------------------------------
+# compiled
 
 
 @kernel
@@ -77,11 +78,14 @@ def turn(x, y, a, b, c):
 
 @kernel
 def find_hull(x, y, n, order, hull):
-    """Corners of the convex hull, counter-clockwise, into hull; returns how many. Andrew's monotone chain over nodes sorted by
-    (x, y, id)."""
+    """Corners of the convex hull, counter-clockwise, into hull; returns how many. Andrew's monotone
+    chain over nodes sorted by (x, y, id)."""
     for j in range(n):
         place = j
-        while place > 0 and (x[order[place - 1]] > x[j] or (x[order[place - 1]] == x[j] and y[order[place - 1]] > y[j])):
+        while place > 0 and (
+            x[order[place - 1]] > x[j]
+            or (x[order[place - 1]] == x[j] and y[order[place - 1]] > y[j])
+        ):
             order[place] = order[place - 1]
             place -= 1
         order[place] = j
@@ -106,7 +110,8 @@ def find_hull(x, y, n, order, hull):
 
 @kernel
 def sum_hops(n, up, order, size, total):
-    """Into total: the number of edges from each node to all others together, by a pass up the tree and one down."""
+    """Into total: the number of edges from each node to all others together, by a pass up the tree
+    and one down."""
     root = 0
     for j in range(n):
         size[j] = -1  # unknown depth
@@ -165,7 +170,12 @@ def observe(rules, c, i, scratch, row):
     for j in range(n):
         sx += x[j]
         sy += y[j]
-        left, right, bottom, top = min(left, x[j]), max(right, x[j]), min(bottom, y[j]), max(top, y[j])
+        left, right, bottom, top = (
+            min(left, x[j]),
+            max(right, x[j]),
+            min(bottom, y[j]),
+            max(top, y[j]),
+        )
         down[j] = 0
     for j in range(n):
         if up[j] >= 0:
@@ -173,7 +183,11 @@ def observe(rules, c, i, scratch, row):
     cx, cy = sx / n, sy / n
     hulls = find_hull(x, y, n, scratch.order, hull)
     sum_hops(n, up, scratch.order, scratch.size, total)
-    nodes, links, edges = 2 + GRAPH, 2 + GRAPH + rules.max_nodes * NODE, 2 + GRAPH + rules.max_nodes * (NODE + 2)
+    nodes, links, edges = (
+        2 + GRAPH,
+        2 + GRAPH + rules.max_nodes * NODE,
+        2 + GRAPH + rules.max_nodes * (NODE + 2),
+    )
     parents = most = e = 0
     for j in range(n):
         at = nodes + j * NODE
@@ -209,7 +223,12 @@ def observe(rules, c, i, scratch, row):
         area += x[a] * y[b] - x[b] * y[a]
     row[0], row[1] = n, e
     row[2], row[3], row[4] = n / rules.max_nodes, cx / width, 2 * cy / height - 1
-    row[5], row[6], row[7], row[8] = left / width, right / width, 2 * bottom / height - 1, 2 * top / height - 1
+    row[5], row[6], row[7], row[8] = (
+        left / width,
+        right / width,
+        2 * bottom / height - 1,
+        2 * top / height - 1,
+    )
     row[9] = 0.5 * abs(area) / (SPREAD * SPREAD)
     row[10], row[11] = loud / n, loudest
     row[12] = (n - 1) / parents / MANY_CHILDREN if parents else 0.0
@@ -220,7 +239,8 @@ def observe(rules, c, i, scratch, row):
 
 @kernel
 def cut(n, up):
-    """The first n nodes as one tree: those whose ancestors are cut off hang on the first that has none."""
+    """The first n nodes as one tree: those whose ancestors are cut off hang on the first that has
+    none."""
     root = -1
     for j in range(n):
         above = up[j]
@@ -234,7 +254,7 @@ def cut(n, up):
             up[j] = root
 
 
-# naive loops ------------------------------------------------------------------------------------------------------------
+# naive loops
 
 
 def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
@@ -242,7 +262,7 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
     rules, size = setting.rules, graph_size(setting.max_nodes)
     row = np.zeros(size.starts[-1], np.float32)
     parent_of = {node.ident: node.parent for node in nodes}
-    nodes = nodes[:setting.max_nodes]
+    nodes = nodes[: setting.max_nodes]
     if not nodes:
         return row
     n, places = len(nodes), {node.ident: j for j, node in enumerate(nodes)}
@@ -253,7 +273,9 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
             above = parent_of[above]
         parents.append(above)
     root = next(j for j in range(n) if parents[j] < 0)
-    parents = [nodes[root].ident if above < 0 and j != root else above for j, above in enumerate(parents)]
+    parents = [
+        nodes[root].ident if above < 0 and j != root else above for j, above in enumerate(parents)
+    ]
     up = [places.get(above, -1) for above in parents]
     children = [[k for k in range(n) if up[k] == j] for j in range(n)]
     cx, cy = sum(node.x for node in nodes) / n, sum(node.y for node in nodes) / n
@@ -267,7 +289,9 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
         table[j, NodeFeature.IN_DEGREE] = up[j] >= 0
         table[j, NodeFeature.OUT_DEGREE] = len(children[j]) / MANY_CHILDREN
         table[j, NodeFeature.GX], table[j, NodeFeature.GY] = node.gradient
-        table[j, NodeFeature.CLOSENESS] = (n - 1) / sum(hops_reference(j, up, children)) if n > 1 else 0
+        table[j, NodeFeature.CLOSENESS] = (
+            (n - 1) / sum(hops_reference(j, up, children)) if n > 1 else 0
+        )
         table[j, NodeFeature.CENTROID_DISTANCE] = math.hypot(node.x - cx, node.y - cy) / SPREAD
         table[j, NodeFeature.HULL] = j in hull
         table[j, NodeFeature.NEW] = node.age == 0
@@ -278,19 +302,38 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
             dx, dy = nodes[j].x - nodes[up[j]].x, nodes[j].y - nodes[up[j]].y
             length = math.hypot(dx, dy)
             links.append((up[j], j))
-            edges.append((length / REACH, dx / length, dy / length) if length > 0 else (0.0, 0.0, 0.0))
+            edges.append(
+                (length / REACH, dx / length, dy / length) if length > 0 else (0.0, 0.0, 0.0)
+            )
     degrees = [len(below) for below in children]
     having = [degree for degree in degrees if degree]
-    area = sum(nodes[a].x * nodes[b].y - nodes[b].x * nodes[a].y for a, b in zip(hull, [*hull[1:], hull[0]], strict=True)) / 2
+    area = (
+        sum(
+            nodes[a].x * nodes[b].y - nodes[b].x * nodes[a].y
+            for a, b in zip(hull, [*hull[1:], hull[0]], strict=True)
+        )
+        / 2
+    )
     xs, ys = [node.x for node in nodes], [node.y for node in nodes]
     row[:2] = n, len(links)
-    row[2:2 + GRAPH] = [
-        n / setting.max_nodes, cx / rules.width, 2 * cy / rules.height - 1, min(xs) / rules.width, max(xs) / rules.width,
-        2 * min(ys) / rules.height - 1, 2 * max(ys) / rules.height - 1, abs(area) / SPREAD**2, sum(intensity) / n, max(intensity),
-        sum(having) / len(having) / MANY_CHILDREN if having else 0.0, max(degrees) / MANY_CHILDREN,
-        (n - len(having)) / n, (rules.goal - max(xs)) / rules.width]
+    row[2 : 2 + GRAPH] = [
+        n / setting.max_nodes,
+        cx / rules.width,
+        2 * cy / rules.height - 1,
+        min(xs) / rules.width,
+        max(xs) / rules.width,
+        2 * min(ys) / rules.height - 1,
+        2 * max(ys) / rules.height - 1,
+        abs(area) / SPREAD**2,
+        sum(intensity) / n,
+        max(intensity),
+        sum(having) / len(having) / MANY_CHILDREN if having else 0.0,
+        max(degrees) / MANY_CHILDREN,
+        (n - len(having)) / n,
+        (rules.goal - max(xs)) / rules.width,
+    ]
     for start, values in zip(size.starts, (table, np.array(links), np.array(edges)), strict=False):
-        row[start:start + values.size] = values.ravel()
+        row[start : start + values.size] = values.ravel()
     return row
 
 
@@ -321,4 +364,5 @@ def hull_reference(nodes: list[Any]) -> list[int]:
                 corners.pop()
             corners.append(c)
         return corners
+
     return half(order)[:-1] + half(order[::-1])[:-1]

@@ -1,4 +1,5 @@
-"""A colony one node at a time: the rules of `durotaxis_rules` as objects and dictionaries, to be read and compared with."""
+"""A colony one node at a time: the rules of `durotaxis_rules` as objects and dictionaries, to be
+read and compared with."""
 
 import math
 from collections.abc import Iterator
@@ -62,8 +63,12 @@ class Colony:
         self.ground = draw_ground_reference(setting.ground, lambda draw: uniform(start, draw))
         right = max(LEFT_PART * rules.width, rules.margin_x)
         draws = [FIRST_DRAW + 2 * j for j in range(rules.init_nodes)]
-        xs = sorted(rules.margin_x + (right - rules.margin_x) * uniform(start, draw) for draw in draws)
-        ys = [(0.5 + MIDDLE_PART * (uniform(start, draw + 1) - 0.5)) * rules.height for draw in draws]
+        xs = sorted(
+            rules.margin_x + (right - rules.margin_x) * uniform(start, draw) for draw in draws
+        )
+        ys = [
+            (0.5 + MIDDLE_PART * (uniform(start, draw + 1) - 0.5)) * rules.height for draw in draws
+        ]
         self.nodes: list[Node] = []
         for j, (x, y) in enumerate(zip(xs, ys, strict=True)):
             self.add(j - 1, x, min(max(y, rules.margin_y), rules.height - rules.margin_y))
@@ -74,8 +79,12 @@ class Colony:
     def intensity(self, x: float, y: float) -> float:
         return intensity_reference(self.setting.ground, self.ground, x, y)
 
-    def add(self, parent: int, x: float, y: float, born: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)) -> Node:
-        right, left, above, below = (self.intensity(x + a, y + b) for a, b in ((LOOK, 0), (-LOOK, 0), (0, LOOK), (0, -LOOK)))
+    def add(
+        self, parent: int, x: float, y: float, born: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+    ) -> Node:
+        right, left, above, below = (
+            self.intensity(x + a, y + b) for a, b in ((LOOK, 0), (-LOOK, 0), (0, LOOK), (0, -LOOK))
+        )
         gx = (right - left) / (right + left) if right + left > 0 else 0.0
         gy = (above - below) / (above + below) if above + below > 0 else 0.0
         self.following = getattr(self, "following", 0)
@@ -93,7 +102,8 @@ class Colony:
         return self.add(parent.ident, x, y, (gamma, alpha, noise, theta))
 
     def remove(self, doomed: list[Node]) -> None:
-        """One after another, the root last: children attach to the parent; of a lost root's the left-most takes its place."""
+        """One after another, the root last: children attach to the parent; of a lost root's the
+        left-most takes its place."""
         for node in sorted(doomed, key=lambda node: node.parent < 0):
             children = [other for other in self.nodes if other.parent == node.ident]
             self.nodes.remove(node)
@@ -114,8 +124,11 @@ class Colony:
             node.age += 1
         if rules.by_node:
             doomed = [node for j, node in enumerate(old) if action[j] == DELETE]
-            spawning = {node.ident: action[rules.max_nodes + 4 * j:rules.max_nodes + 4 * j + 4]
-                        for j, node in enumerate(old) if action[j] == SPAWN}
+            spawning = {
+                node.ident: action[rules.max_nodes + 4 * j : rules.max_nodes + 4 * j + 4]
+                for j, node in enumerate(old)
+                if action[j] == SPAWN
+            }
         else:
             u = uniform(self.streams[ROUNDING], self.step_count) if rules.stochastic else 0.0
             k = min(math.floor(action[0] * len(old) + u), len(old))
@@ -129,8 +142,14 @@ class Colony:
                 gains.append(gain / (1 + abs(gain)))
         judged = [(node.stiff < mean) - (node.stiff > mean) for node in doomed]
         self.remove(doomed)
-        self.remove([node for node in self.nodes if node.stiff < rules.soft
-                     and uniform(self.streams[SOFT], self.step_count * STRIDE + node.ident) < SOFT_DEATH])
+        self.remove(
+            [
+                node
+                for node in self.nodes
+                if node.stiff < rules.soft
+                and uniform(self.streams[SOFT], self.step_count * STRIDE + node.ident) < SOFT_DEATH
+            ]
+        )
         self.step_count += 1
         component = dict.fromkeys(COMPONENTS, 0.0)
         component["spawn_quality"] = sum(gains) / len(gains) if gains else 0.0
@@ -153,27 +172,40 @@ class Colony:
         component["distance"] = (centre - self.centre) / REACH
         component["population"] = math.exp(-0.5 * ((n - rules.target) / (0.5 * rules.target)) ** 2)
         component["edge_alignment"] = sum(cosines) / len(cosines) if cosines else 0.0
-        component["boundary"] = -sum((2 * node.y / rules.height - 1) ** 4 for node in self.nodes) / n
+        component["boundary"] = (
+            -sum((2 * node.y / rules.height - 1) ** 4 for node in self.nodes) / n
+        )
         passed = sum(right >= part * rules.width for part in MILESTONES)
         component["milestones"] = float(max(passed - self.passed, 0))
         self.passed = max(passed, self.passed)
         self.retreat = self.retreat + 1 if centre < self.centre else 0
         self.centre = centre
-        ending = (Ending.OVERGROWN if n > rules.max_nodes else Ending.GOAL if right >= rules.goal else
-                  Ending.RETREAT if self.retreat >= RETREAT else
-                  Ending.TIME if self.step_count >= rules.max_steps else Ending.NONE)
+        ending = (
+            Ending.OVERGROWN
+            if n > rules.max_nodes
+            else Ending.GOAL
+            if right >= rules.goal
+            else Ending.RETREAT
+            if self.retreat >= RETREAT
+            else Ending.TIME
+            if self.step_count >= rules.max_steps
+            else Ending.NONE
+        )
         lost = ending in (Ending.OVERGROWN, Ending.RETREAT)
         component["goal"], component["survival"] = float(ending == Ending.GOAL), float(not lost)
         component["termination"] = -1.0 if lost else 0.0
         return ending
 
 
-# the pair: the same episodes, step by step ------------------------------------------------------------------------------
+# the pair: the same episodes, step by step
 
 
 def clipped(action: np.ndarray, choices: int) -> list[float]:
     low, high = (np.tile(limit[1:], choices) if choices else limit for limit in (LOW, HIGH))
-    return [*action[:choices].tolist(), *np.clip(action[choices:].astype(np.float64), low, high).tolist()]
+    return [
+        *action[:choices].tolist(),
+        *np.clip(action[choices:].astype(np.float64), low, high).tolist(),
+    ]
 
 
 def legal_choices(mask: np.ndarray, wished: np.ndarray) -> np.ndarray:
@@ -186,9 +218,10 @@ def legal_choices(mask: np.ndarray, wished: np.ndarray) -> np.ndarray:
 
 
 def play_reference(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Plays colonies [E] with actions [T, E, …], episode after episode. Of each step: what is seen, the true last observation
-    where an episode ended, components, endings, ids and parents."""
-    envs = DurotaxisEnvironments(name, actions.shape[1], seed)  # for its settings and its episodes' seeds
+    """Plays colonies [E] with actions [T, E, …], episode after episode. Of each step: what is seen,
+    the true last observation where an episode ended, components, endings, ids and parents."""
+    # for its settings and its episodes' seeds
+    envs = DurotaxisEnvironments(name, actions.shape[1], seed)
     setting, choices = envs.setting, envs.setting.max_nodes if envs.rules.by_node else 0
     slots = 2 * setting.max_nodes
     colonies = [Colony(setting, envs.episode_seed(i)) for i in range(envs.num_envs)]
@@ -202,7 +235,10 @@ def play_reference(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarra
                 envs.episode[i] += 1
                 colonies[i] = colony = Colony(setting, envs.episode_seed(i))
             tree = np.full((2, slots), -2)
-            tree[:, :len(colony.nodes)] = [[n.ident for n in colony.nodes], [n.parent for n in colony.nodes]]
+            tree[:, : len(colony.nodes)] = [
+                [n.ident for n in colony.nodes],
+                [n.parent for n in colony.nodes],
+            ]
             seen.append(observe_reference(setting, colony.nodes) if ending else final)
             last.append(final if ending else np.zeros_like(final))
             parts.append(list(component.values()))
@@ -216,16 +252,24 @@ def play_reference(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarra
 def legal(setting: Setting, colony: Colony, action: list[float]) -> list[float]:
     if setting.mode == "nodes":
         n = len(colony.nodes)
-        mask = [[n < setting.max_nodes, True, n > 1]] * n + [[False] * CHOICES] * (setting.max_nodes - n)
-        action[:setting.max_nodes] = legal_choices(np.array(mask).ravel(), np.array(action[:setting.max_nodes])).tolist()
+        mask = [[n < setting.max_nodes, True, n > 1]] * n + [[False] * CHOICES] * (
+            setting.max_nodes - n
+        )
+        action[: setting.max_nodes] = legal_choices(
+            np.array(mask).ravel(), np.array(action[: setting.max_nodes])
+        ).tolist()
     return action
 
 
 def random_actions(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Colonies near their stationary size, so that episodes last; every few steps all or nothing is deleted."""
-    for arguments, steps, colonies in (("substrate=linear", 40, 2), ("substrate=bend, max_nodes=30, rounding=floor", 40, 3),
-                                       ("substrate=random, size=250x60, init_nodes=1, max_nodes=12, max_steps=7", 40, 2),
-                                       ("mode=nodes, substrate=bend, max_nodes=24", 30, 2)):
+    """Colonies near their stationary size, so that episodes last; every few steps all or nothing is
+    deleted."""
+    for arguments, steps, colonies in (
+        ("substrate=linear", 40, 2),
+        ("substrate=bend, max_nodes=30, rounding=floor", 40, 3),
+        ("substrate=random, size=250x60, init_nodes=1, max_nodes=12, max_steps=7", 40, 2),
+        ("mode=nodes, substrate=bend, max_nodes=24", 30, 2),
+    ):
         name = f"tenfold/Durotaxis-v0({arguments})"
         yield name, int(rng.integers(2**31)), some_actions(rng, name, steps, colonies).astype(dtype)
 
@@ -235,14 +279,25 @@ def some_actions(rng: np.random.Generator, name: str, steps: int, colonies: int)
     if setting.mode == "nodes":
         nodes = setting.max_nodes
         choices = rng.choice(3, (steps, colonies, nodes), p=(0.4, 0.25, 0.35))
-        numbers = rng.uniform(np.tile(LOW[1:], nodes), np.tile(HIGH[1:], nodes), (steps, colonies, 4 * nodes))
+        numbers = rng.uniform(
+            np.tile(LOW[1:], nodes), np.tile(HIGH[1:], nodes), (steps, colonies, 4 * nodes)
+        )
         return np.concatenate([choices, numbers], axis=-1)
     actions = rng.uniform(LOW, HIGH, (steps, colonies, len(LOW)))
-    actions[..., 0] = rng.choice([0.0, 0.3, 0.5, 0.7, 1.0], (steps, colonies), p=(0.1, 0.2, 0.4, 0.28, 0.02))
+    actions[..., 0] = rng.choice(
+        [0.0, 0.3, 0.5, 0.7, 1.0], (steps, colonies), p=(0.1, 0.2, 0.4, 0.28, 0.02)
+    )
     return actions
 
 
-@pair(play_reference, random_actions, rtol=1e-5, atol=1e-6, dtypes=("float32",), name="envs.durotaxis.play_all")
+@pair(
+    play_reference,
+    random_actions,
+    rtol=1e-5,
+    atol=1e-6,
+    dtypes=("float32",),
+    name="envs.durotaxis.play_all",
+)
 def play_compiled(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray, ...]:
     """The same with `DurotaxisEnvironments`."""
     envs = DurotaxisEnvironments(name, actions.shape[1], seed)
@@ -252,11 +307,15 @@ def play_compiled(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray
         if envs.mask is not None:
             action = action.copy()
             for i, mask in enumerate(envs.mask):
-                action[i, :envs.setting.max_nodes] = legal_choices(mask, action[i, :envs.setting.max_nodes])
+                action[i, : envs.setting.max_nodes] = legal_choices(
+                    mask, action[i, : envs.setting.max_nodes]
+                )
         envs.step(action)
         there = slots < c.nodes[:, None]
         trees = np.stack([np.where(there, c.ident, -2), np.where(there, c.parent, -2)], 1)
         last = np.where((envs.ending > 0)[:, None], envs.final_obs, 0)
-        for result, value in zip(results, (envs.obs, last, envs.parts, envs.ending, trees), strict=True):
+        for result, value in zip(
+            results, (envs.obs, last, envs.parts, envs.ending, trees), strict=True
+        ):
             result.append(value.copy())
     return tuple(np.array(result) for result in results)

@@ -1,12 +1,15 @@
-"""A step of a colony, and of E colonies at once, compiled. `durotaxis_reference` has the same one node at a time.
+"""A step of a colony, and of E colonies at once, compiled. `durotaxis_reference` has the same one
+node at a time.
 
-Order of a step: survivors spawn, the chosen nodes are deleted, nodes on soft ground die, the step is rewarded.
-In mode `ratio` the k = ⌊delete_ratio·N + u⌋ nodes smallest by (x, id) are deleted and every other one spawns; in mode `nodes`
-each node has chosen. A child lies at parent + r·(cos θ, sin θ), r = gamma / (1 + (alpha/I)²) + noise·|n|.
+Order of a step: survivors spawn, the chosen nodes are deleted, nodes on soft ground die, the step
+is rewarded. In mode `ratio` the k = ⌊delete_ratio·N + u⌋ nodes smallest by (x, id) are deleted and
+every other one spawns; in mode `nodes` each node has chosen. A child lies at parent + r·(cos θ, sin
+θ), r = gamma / (1 + (alpha/I)²) + noise·|n|.
 
-Draws belong to (episode seed, purpose, step, node id), so that a colony alone and one of many see the same.
-Where nodes are removed, survivors attach to their nearest surviving ancestor; where the root goes too, the left-most of those
-left without an ancestor becomes the root and the others attach to it: one tree before, one tree after.
+Draws belong to (episode seed, purpose, step, node id), so that a colony alone and one of many see
+the same. Where nodes are removed, survivors attach to their nearest surviving ancestor; where the
+root goes too, the left-most of those left without an ancestor becomes the root and the others
+attach to it: one tree before, one tree after.
 """
 
 import numpy as np
@@ -14,7 +17,16 @@ import numpy as np
 from tenfold.core.kernels import kernel
 from tenfold.core.random import G, Purpose, draw_uniform, mix
 from tenfold.domains.durotaxis.select import mark_smallest
-from tenfold.domains.durotaxis.setting import DELETE, LEFT_PART, MIDDLE_PART, MILESTONES, REACH, RETREAT, SOFT_DEATH, SPAWN
+from tenfold.domains.durotaxis.setting import (
+    DELETE,
+    LEFT_PART,
+    MIDDLE_PART,
+    MILESTONES,
+    REACH,
+    RETREAT,
+    SOFT_DEATH,
+    SPAWN,
+)
 from tenfold.domains.durotaxis.substrate import BEND, GRID, draw_ground, fall, lay_ground
 
 EPISODE = np.uint64(int(Purpose.EPISODE))
@@ -22,7 +34,8 @@ START, ROUNDING, CHILD, SOFT = range(4)  # members of an episode's stream, one f
 STRIDE = 1 << 32  # more than ids of an episode
 LOOK = 10.0  # how far from a node its gradient is taken
 FIRST_DRAW = 8  # of an episode's start: those before are its substrate's
-GOAL_ENDING, EXTINCT, OVERGROWN, RETREATED, TIME = 1, 2, 3, 4, 5  # durotaxis_setting.Ending, for compiled code
+# durotaxis_setting.Ending, for compiled code
+GOAL_ENDING, EXTINCT, OVERGROWN, RETREATED, TIME = 1, 2, 3, 4, 5
 
 
 @kernel
@@ -41,10 +54,19 @@ def draw_normal(stream, counter):
 
 @kernel
 def look(kind, level, ridge, grid, height, x, y):
-    """Intensity and its relative gradient at a place: (I⁺ − I⁻) / (I⁺ + I⁻) over LOOK to either side."""
+    """Intensity and its relative gradient at a place: (I⁺ − I⁻) / (I⁺ + I⁻) over LOOK to either
+    side."""
     last, top = len(level) - 1, height - 1
-    column, east, west = min(max(int(x), 0), last), min(max(int(x + LOOK), 0), last), min(max(int(x - LOOK), 0), last)
-    row, north, south = min(max(int(y), 0), top), min(max(int(y + LOOK), 0), top), min(max(int(y - LOOK), 0), top)
+    column, east, west = (
+        min(max(int(x), 0), last),
+        min(max(int(x + LOOK), 0), last),
+        min(max(int(x - LOOK), 0), last),
+    )
+    row, north, south = (
+        min(max(int(y), 0), top),
+        min(max(int(y + LOOK), 0), top),
+        min(max(int(y - LOOK), 0), top),
+    )
     if kind == GRID:
         here, right, left = grid[row, column], grid[row, east], grid[row, west]
         above, below = grid[north, column], grid[south, column]
@@ -53,7 +75,11 @@ def look(kind, level, ridge, grid, height, x, y):
         above = below = here
         if kind == BEND:
             above, below = here * fall(north, ridge[column]), here * fall(south, ridge[column])
-            here, right, left = here * fall(row, ridge[column]), right * fall(row, ridge[east]), left * fall(row, ridge[west])
+            here, right, left = (
+                here * fall(row, ridge[column]),
+                right * fall(row, ridge[east]),
+                left * fall(row, ridge[west]),
+            )
     gx = (right - left) / (right + left) if right + left > 0 else 0.0
     gy = (above - below) / (above + below) if above + below > 0 else 0.0
     return here, gx, gy
@@ -64,7 +90,9 @@ def begin(rules, c, i, seed):
     """Colony i at the start of the episode of this seed: a chain from left to right."""
     open_streams(seed, c.streams[i])
     start = c.streams[i, START]
-    draw_ground(rules.kind, rules.slope, rules.intercept, rules.width, rules.height, start, c.ground[i])
+    draw_ground(
+        rules.kind, rules.slope, rules.intercept, rules.width, rules.height, start, c.ground[i]
+    )
     lay_ground(c.ground[i], rules.width, rules.height, c.level[i], c.ridge[i])
     n, x, y = rules.init_nodes, c.x[i], c.y[i]
     for j in range(n):
@@ -81,8 +109,9 @@ def begin(rules, c, i, seed):
         y[j] = min(max(part * rules.height, rules.margin_y), rules.height - rules.margin_y)
         c.ident[i, j], c.parent[i, j], c.age[i, j] = j, j - 1, 0
         c.born[i, j] = 0.0
-        c.stiff[i, j], c.gx[i, j], c.gy[i, j] = look(int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height,
-                                                     x[j], y[j])
+        c.stiff[i, j], c.gx[i, j], c.gy[i, j] = look(
+            int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height, x[j], y[j]
+        )
         total += x[j]
     c.nodes[i] = c.following[i] = n
     c.step[i] = c.retreat[i] = c.passed[i] = 0
@@ -93,11 +122,28 @@ def begin(rules, c, i, seed):
 
 @kernel
 def spawn_all(rules, c, i, action, doomed):
-    """Children of the nodes that spawn, behind all others. Returns how many nodes there are now, and Σ of what was gained."""
-    # rows are taken out once: reaching into the tuple for each number costs more than the arithmetic
-    x, y, stiff, gx, gy, ident, parent, age, born = (c.x[i], c.y[i], c.stiff[i], c.gx[i], c.gy[i], c.ident[i], c.parent[i],
-                                                     c.age[i], c.born[i])
-    kind, level, ridge, grid, height = int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height
+    """Children of the nodes that spawn, behind all others. Returns how many nodes there are now,
+    and Σ of what was gained."""
+    # rows are taken out once: reaching into the tuple for each number costs more than the
+    # arithmetic
+    x, y, stiff, gx, gy, ident, parent, age, born = (
+        c.x[i],
+        c.y[i],
+        c.stiff[i],
+        c.gx[i],
+        c.gy[i],
+        c.ident[i],
+        c.parent[i],
+        c.age[i],
+        c.born[i],
+    )
+    kind, level, ridge, grid, height = (
+        int(c.ground[i, 0]),
+        c.level[i],
+        c.ridge[i],
+        rules.grid,
+        rules.height,
+    )
     stream, first, following = c.streams[i, CHILD], c.step[i] * STRIDE, c.following[i]
     right, top = rules.width - rules.margin_x, rules.height - rules.margin_y
     n, gained = c.nodes[i], 0.0
@@ -138,9 +184,19 @@ def find_parents(ident, parent, size, up):
 
 @kernel
 def remove(c, i, size, doomed, up):
-    """Takes the doomed ones of the first `size` nodes out, and mends the tree. Returns how many are left."""
-    x, y, stiff, gx, gy, ident, parent, age, born = (c.x[i], c.y[i], c.stiff[i], c.gx[i], c.gy[i], c.ident[i], c.parent[i],
-                                                     c.age[i], c.born[i])
+    """Takes the doomed ones of the first `size` nodes out, and mends the tree. Returns how many are
+    left."""
+    x, y, stiff, gx, gy, ident, parent, age, born = (
+        c.x[i],
+        c.y[i],
+        c.stiff[i],
+        c.gx[i],
+        c.gy[i],
+        c.ident[i],
+        c.parent[i],
+        c.age[i],
+        c.born[i],
+    )
     find_parents(ident, parent, size, up)
     root = -1
     for j in range(size):
@@ -153,7 +209,8 @@ def remove(c, i, size, doomed, up):
         while walked >= 0 and doomed[walked]:  # the next walk through here is short
             up[walked], walked = above, up[walked]
         up[j] = above
-        if above < 0 and (root < 0 or x[j] < x[root]):  # of equal ones the first has the smallest id
+        # of equal ones the first has the smallest id
+        if above < 0 and (root < 0 or x[j] < x[root]):
             root = j
     for j in range(size):
         if not doomed[j]:
@@ -173,8 +230,8 @@ def remove(c, i, size, doomed, up):
 
 @kernel
 def advance(rules, c, i, action, scratch, component):
-    """One step of colony i with its action: five numbers, or [choices | four numbers each]. Writes the components of its reward
-    and returns the ending, 0 while the episode goes on."""
+    """One step of colony i with its action: five numbers, or [choices | four numbers each]. Writes
+    the components of its reward and returns the ending, 0 while the episode goes on."""
     n, doomed, stiff, age = c.nodes[i], scratch.doomed, c.stiff[i], c.age[i]
     component[:] = 0.0
     mean, least, most = 0.0, stiff[0], stiff[0]
@@ -182,7 +239,8 @@ def advance(rules, c, i, action, scratch, component):
         mean += stiff[j]
         least, most = min(least, stiff[j]), max(most, stiff[j])
         age[j] += 1
-    mean = min(max(mean / n, least), most)  # on ground that is the same everywhere rounding would put it beside
+    # on ground that is the same everywhere rounding would put it beside
+    mean = min(max(mean / n, least), most)
     if rules.by_node:
         for j in range(n):
             doomed[j] = action[j] == DELETE
@@ -213,7 +271,8 @@ def advance(rules, c, i, action, scratch, component):
 
 @kernel
 def judge(rules, c, i, up, component):
-    """The ending of the step taken, and the components of its reward that hang on the colony as it is now."""
+    """The ending of the step taken, and the components of its reward that hang on the colony as it
+    is now."""
     n, x, y = c.nodes[i], c.x[i], c.y[i]
     if n == 0:
         component[9] = -1.0

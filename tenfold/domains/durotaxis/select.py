@@ -1,7 +1,8 @@
 """The k smallest nodes by (x, id): a partial selection in place of a sort.
 
-Marks the very nodes that a stable sort by x of nodes in the order of their ids would put first, in expected O(N): a quickselect
-on copies of the values finds the k-th smallest x; all below it are in, and of those equal to it the ones with the smallest ids.
+Marks the very nodes that a stable sort by x of nodes in the order of their ids would put first, in
+expected O(N): a quickselect on copies of the values finds the k-th smallest x; all below it are in,
+and of those equal to it the ones with the smallest ids.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,13 @@ def k_smallest_reference(x: np.ndarray, ident: np.ndarray, k: int) -> np.ndarray
 def random_nodes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for size in (0, 1, 2, 7, 50, 100, 1000):
         rising = np.arange(size) * 1.0
-        for x in (rng.normal(size=size), rng.integers(4, size=size) * 1.0, np.zeros(size), rising, -rising):
+        for x in (
+            rng.normal(size=size),
+            rng.integers(4, size=size) * 1.0,
+            np.zeros(size),
+            rising,
+            -rising,
+        ):
             ident = rng.permutation(3 * size)[:size]
             for k in {0, size // 3, size // 2, size - 1, size} if size else {0}:
                 yield x.astype(dtype), ident, k

@@ -1,4 +1,5 @@
-"""What a colony's world can be told: its settings, its reward components, its actions, its arrays."""
+"""What a colony's world can be told: its settings, its reward components, its actions, its
+arrays."""
 
 import math
 from collections.abc import Mapping
@@ -43,25 +44,42 @@ class Ending(IntEnum):
 class Component(IntEnum):
     """The parts of a reward, each about [−1, 1]. The total is Σ weight·component.
 
-    With the weights below a colony that is kept at its target and goes nowhere earns about 0.01 a step: 1 in all under a discount
-    of 0.99, 11 in 1,000 steps without one. Reaching the goal in 40 steps earns 12 and 16, and 0.1 less for each step that it
-    comes later: hurrying pays more than staying.
+    With the weights below a colony that is kept at its target and goes nowhere earns about 0.01 a
+    step: 1 in all under a discount of 0.99, 11 in 1,000 steps without one. Reaching the goal in 40
+    steps earns 12 and 16, and 0.1 less for each step that it comes later: hurrying pays more than
+    staying.
     """
 
-    DISTANCE = 0  # change of the centroid's x in units of REACH: the difference of a potential, so that going back gives it back
+    # change of the centroid's x in units of REACH: the difference of a potential, so that going
+    # back gives it back
+    DISTANCE = 0
     GOAL = 1  # 1 when a node reaches the goal line
-    MILESTONES = 2  # 1 for each of 25, 50, 75 and 90 % of the width that the right-most node passes for the first time
+    # 1 for each of 25, 50, 75 and 90 % of the width that the right-most node passes for the first
+    # time
+    MILESTONES = 2
     POPULATION = 3  # exp(−½((N − target) / (target / 2))²)
     SPAWN_QUALITY = 4  # mean over children of Δ / (1 + |Δ|), Δ = I(child) − I(parent)
-    DELETE_QUALITY = 5  # (chosen deletions below the colony's mean intensity − those above) / deletions
+    # (chosen deletions below the colony's mean intensity − those above) / deletions
+    DELETE_QUALITY = 5
     EDGE_ALIGNMENT = 6  # mean cosine of the edges: 1 where all point right
-    BOUNDARY = 7  # −mean over nodes of (2y/H − 1)⁴: −1 at the top and bottom, next to 0 in the middle
+    # −mean over nodes of (2y/H − 1)⁴: −1 at the top and bottom, next to 0 in the middle
+    BOUNDARY = 7
     SURVIVAL = 8  # 1 while the colony lives
     TERMINATION = 9  # −1 when it dies out, outgrows max_nodes or retreats
 
 
-WEIGHTS = {"distance": 0.1, "goal": 10.0, "milestones": 0.5, "population": 0.005, "spawn_quality": 0.005, "delete_quality": 0.005,
-           "edge_alignment": 0.001, "boundary": 0.01, "survival": 0.002, "termination": 5.0}
+WEIGHTS = {
+    "distance": 0.1,
+    "goal": 10.0,
+    "milestones": 0.5,
+    "population": 0.005,
+    "spawn_quality": 0.005,
+    "delete_quality": 0.005,
+    "edge_alignment": 0.001,
+    "boundary": 0.01,
+    "survival": 0.002,
+    "termination": 5.0,
+}
 COMPONENTS = tuple(c.name.lower() for c in Component)
 
 
@@ -87,7 +105,8 @@ class Rules(NamedTuple):
 
 
 class Colonies(NamedTuple):
-    """E colonies of up to S = 2·max_nodes nodes each, in the order of their ids; all that an episode is made of."""
+    """E colonies of up to S = 2·max_nodes nodes each, in the order of their ids; all that an
+    episode is made of."""
 
     x: np.ndarray  # [E, S]
     y: np.ndarray
@@ -97,7 +116,8 @@ class Colonies(NamedTuple):
     ident: np.ndarray  # rises within an episode
     parent: np.ndarray  # its id, −1 at the root
     age: np.ndarray
-    born: np.ndarray  # [E, S, 4]: gamma, alpha, noise and theta of its spawning, zeros for the first nodes
+    # [E, S, 4]: gamma, alpha, noise and theta of its spawning, zeros for the first nodes
+    born: np.ndarray
     nodes: np.ndarray  # [E], how many
     following: np.ndarray  # the next id
     step: np.ndarray
@@ -126,13 +146,22 @@ class Scratch(NamedTuple):
 
 def make_colonies(number: int, max_nodes: int, width: int) -> Colonies:
     slots = 2 * max_nodes
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("x", "y", "stiff", "gx", "gy", "ident", "parent", "age"), (slots,))
-    shapes |= {"born": (slots, 4), "streams": (4,), "ground": (6,), "level": (width,), "ridge": (width,)}
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
+        ("x", "y", "stiff", "gx", "gy", "ident", "parent", "age"), (slots,)
+    )
+    shapes |= {
+        "born": (slots, 4),
+        "streams": (4,),
+        "ground": (6,),
+        "level": (width,),
+        "ridge": (width,),
+    }
     whole = ("ident", "parent", "age", "nodes", "following", "step", "passed", "retreat")
 
     def zeros(name: str) -> np.ndarray:
         dtype = np.int64 if name in whole else np.uint64 if name == "streams" else np.float64
         return np.zeros((number, *shapes.get(name, ())), dtype)
+
     return Colonies(*map(zeros, Colonies._fields))
 
 
@@ -144,7 +173,8 @@ def make_scratch(max_nodes: int) -> Scratch:
 
 @dataclass(frozen=True)
 class Setting:
-    """A world's settings, read from the arguments of its name; impossible ones are refused with the reason."""
+    """A world's settings, read from the arguments of its name; impossible ones are refused with the
+    reason."""
 
     mode: str = "ratio"  # or nodes
     substrate: Any = "linear"
@@ -167,37 +197,65 @@ class Setting:
     ground: Substrate = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ground", make_substrate(self.substrate, self.size, self.slope, self.intercept))
-        known = {"mode": ("ratio", "nodes"), "rounding": ("stochastic", "floor"), "learn": ("all", "delete_ratio")}
+        object.__setattr__(
+            self, "ground", make_substrate(self.substrate, self.size, self.slope, self.intercept)
+        )
+        known = {
+            "mode": ("ratio", "nodes"),
+            "rounding": ("stochastic", "floor"),
+            "learn": ("all", "delete_ratio"),
+        }
         for name, allowed in known.items():
             value = getattr(self, name)
             if not isinstance(value, str) or value not in allowed:
-                raise EnvironmentFault(f"Durotaxis knows no {name}={shown(value)}: take {' or '.join(allowed)}.")
+                raise EnvironmentFault(
+                    f"Durotaxis knows no {name}={shown(value)}: take {' or '.join(allowed)}."
+                )
         # as Python's own numbers: compiled code is compiled anew for every other type
-        for name, most in (("init_nodes", MOST_NODES), ("max_nodes", MOST_NODES), ("max_steps", MOST_STEPS)):
+        for name, most in (
+            ("init_nodes", MOST_NODES),
+            ("max_nodes", MOST_NODES),
+            ("max_steps", MOST_STEPS),
+        ):
             object.__setattr__(self, name, read_whole(name, getattr(self, name), 1, most))
         for name in ("target", "soft", *ACTIONS[1:], *(() if self.margin is None else ("margin",))):
             object.__setattr__(self, name, read_real(name, getattr(self, name)))
         if self.init_nodes > self.max_nodes:
-            raise EnvironmentFault(f"A colony of init_nodes={self.init_nodes} begins with more than max_nodes={self.max_nodes}.")
+            raise EnvironmentFault(
+                f"A colony of init_nodes={self.init_nodes} begins with more than "
+                f"max_nodes={self.max_nodes}."
+            )
         if self.target <= 0 or self.soft < 0:
-            raise EnvironmentFault(f"target={self.target:g} must be positive and soft={self.soft:g} not negative.")
+            raise EnvironmentFault(
+                f"target={self.target:g} must be positive and soft={self.soft:g} not negative."
+            )
         if self.mode == "nodes" and self.learn != "all":
-            raise EnvironmentFault("learn=delete_ratio is for mode=ratio: in mode=nodes there is no such number.")
+            raise EnvironmentFault(
+                "learn=delete_ratio is for mode=ratio: in mode=nodes there is no such number."
+            )
         for place, name in enumerate(ACTIONS[1:], 1):
             if not LOW[place] - 1e-6 <= getattr(self, name) <= HIGH[place] + 1e-6:
-                raise EnvironmentFault(f"{name}={getattr(self, name):g} is not within {LOW[place]:g} and {HIGH[place]:g}.")
+                raise EnvironmentFault(
+                    f"{name}={getattr(self, name):g} is not within {LOW[place]:g} and "
+                    f"{HIGH[place]:g}."
+                )
         self.check_margin()
 
     def check_margin(self) -> None:
         width, height, (margin_x, margin_y) = self.ground.width, self.ground.height, self.margins
         if not (margin_x >= 0 and 2 * margin_x < width and 2 * margin_y < height):
-            raise EnvironmentFault(f"A margin of {margin_x:g} leaves no room inside {width} x {height}.")
+            raise EnvironmentFault(
+                f"A margin of {margin_x:g} leaves no room inside {width} x {height}."
+            )
         if width - margin_x < GOAL * width - 1e-9:
             least = round(margin_x / (1 - GOAL))
-            raise EnvironmentFault(f"The goal at x = {GOAL * width:g} cannot be reached: with a margin of {margin_x:g} nodes "
-                                   f"come no further than {width - margin_x:g}; make the substrate at least {least} wide, or "
-                                   "give a smaller margin.")
+            raise EnvironmentFault(
+                f"The goal at x = {GOAL * width:g} cannot be reached: with a margin of "
+                f"{margin_x:g} nodes "
+                f"come no further than {width - margin_x:g}; make the substrate at least {least} "
+                "wide, or "
+                "give a smaller margin."
+            )
 
     @property
     def margins(self) -> tuple[float, float]:
@@ -210,9 +268,24 @@ class Setting:
     def rules(self) -> Rules:
         ground, (margin_x, margin_y) = self.ground, self.margins
         goal = min(GOAL * ground.width, ground.width - margin_x)  # they may differ in the last bit
-        return Rules(int(ground.kind), ground.slope, ground.intercept, ground.width, ground.height, margin_x, margin_y, goal,
-                     self.init_nodes, self.max_nodes, float(self.target), self.max_steps, float(self.soft),
-                     self.rounding == "stochastic", self.mode == "nodes", ground.grid)
+        return Rules(
+            int(ground.kind),
+            ground.slope,
+            ground.intercept,
+            ground.width,
+            ground.height,
+            margin_x,
+            margin_y,
+            goal,
+            self.init_nodes,
+            self.max_nodes,
+            float(self.target),
+            self.max_steps,
+            float(self.soft),
+            self.rounding == "stochastic",
+            self.mode == "nodes",
+            ground.grid,
+        )
 
     @property
     def fixed(self) -> np.ndarray:
@@ -225,36 +298,56 @@ class Setting:
 
 
 def read_weights(given: Any, asked: Mapping[str, Any]) -> dict[str, float]:
-    """The components' weights from `weights` and from arguments such as w_goal=2; true is the usual weight, false none."""
+    """The components' weights from `weights` and from arguments such as w_goal=2; true is the usual
+    weight, false none."""
     if given is not None and not isinstance(given, Mapping):
-        raise EnvironmentFault(f"weights must be a dict of the components' weights, such as {{'goal': 2}}, and not "
-                               f"{shown(given)}.")
+        raise EnvironmentFault(
+            f"weights must be a dict of the components' weights, such as {{'goal': 2}}, and not "
+            f"{shown(given)}."
+        )
     found = {}
-    for name, value in {**(given or {}), **{name.removeprefix("w_"): value for name, value in asked.items()}}.items():
+    for name, value in {
+        **(given or {}),
+        **{name.removeprefix("w_"): value for name, value in asked.items()},
+    }.items():
         if name not in WEIGHTS:
             near = (get_close_matches(str(name), WEIGHTS, 1, 0.0) or [""])[0]
-            raise EnvironmentFault(f"Durotaxis has no reward component {shown(name)}, the nearest is {near}: there are "
-                                   f"{', '.join(WEIGHTS)}.")
-        found[name] = value = WEIGHTS[name] * value if is_truth(value) else read_real(f"The weight w_{name}", value)
+            raise EnvironmentFault(
+                f"Durotaxis has no reward component {shown(name)}, the nearest is {near}: there "
+                "are "
+                f"{', '.join(WEIGHTS)}."
+            )
+        found[name] = value = (
+            WEIGHTS[name] * value if is_truth(value) else read_real(f"The weight w_{name}", value)
+        )
         if abs(value) > HEAVIEST:
-            raise EnvironmentFault(f"The weight w_{name} = {value:g} is too large: take one between {-HEAVIEST:g} and "
-                                   f"{HEAVIEST:g}.")
+            raise EnvironmentFault(
+                f"The weight w_{name} = {value:g} is too large: take one between {-HEAVIEST:g} and "
+                f"{HEAVIEST:g}."
+            )
     return found
 
 
 def read_setting(**asked: Any) -> Setting:
-    """From arguments such as mode=nodes, size=900x300 and w_goal=2 (0 or false turns a component off)."""
+    """From arguments such as mode=nodes, size=900x300 and w_goal=2 (0 or false turns a component
+    off)."""
     known = [f.name for f in fields(Setting) if f.init and f.name != "weights"]
-    weights = read_weights(asked.pop("weights", None), {name: asked.pop(name) for name in [*asked] if name.startswith("w_")})
+    weights = read_weights(
+        asked.pop("weights", None),
+        {name: asked.pop(name) for name in [*asked] if name.startswith("w_")},
+    )
     for name in asked:
         if name not in known:
-            near = (get_close_matches(name, [*known, *(f"w_{w}" for w in WEIGHTS)], 1, 0.0) or [""])[0]
+            near = (
+                get_close_matches(name, [*known, *(f"w_{w}" for w in WEIGHTS)], 1, 0.0) or [""]
+            )[0]
             raise EnvironmentFault(f"Durotaxis has no setting {name}: the nearest is {near}.")
     return Setting(**asked, weights=weights)
 
 
 def with_absolute_path(name: str) -> str:
-    """The environment's name with a substrate's file as an absolute path, so that it means the same file from any folder."""
+    """The environment's name with a substrate's file as an absolute path, so that it means the same
+    file from any folder."""
     ident, asked = split_name(name)
     file = Path(str(asked.get("substrate", ""))).absolute()
     if file.suffix != ".npy" or not file.is_file():
@@ -262,6 +355,9 @@ def with_absolute_path(name: str) -> str:
     wanted = asked | {"substrate": str(file)}
     moved = f"{ident}({', '.join(f'{name}={value}' for name, value in wanted.items())})"
     if split_name(moved)[1] != wanted:
-        raise EnvironmentFault(f"The substrate's path {file} cannot be kept in a run's settings: move it to a folder without "
-                               "commas, quotes and brackets in its name.")
+        raise EnvironmentFault(
+            f"The substrate's path {file} cannot be kept in a run's settings: move it to a folder "
+            "without "
+            "commas, quotes and brackets in its name."
+        )
     return moved

@@ -3,12 +3,14 @@
     linear        I(x) = m·x + b
     exponential   I(x) = b·exp(m·x), at most 1,000
     random        linear or exponential, drawn each episode with its coefficients
-    bend          I(x, y) = (m·x + b)·exp(−((y − c(x)) / 25)²),  ridge c(x) = H/2 + A·(sin(2πfx/W + φ) − sin φ),
+    bend          I(x, y) = (m·x + b)·exp(−((y − c(x)) / 25)²),  ridge c(x) = H/2 + A·(sin(2πfx/W +
+    φ) − sin φ),
                   f ∈ [0.5, 1], A·f ∈ [25, 48] and φ drawn each episode
     an array [H, W], a function of (x, y), or the name of an .npy file: the user's own
 
-A place is looked up at its integer position, clamped inside. On rectangles other than 600 × 400 a bend's A is scaled by
-min(W/600, H/400): its steepest slope, about 1/2, stays under tan(π/6), the steepest that a colony can follow.
+A place is looked up at its integer position, clamped inside. On rectangles other than 600 × 400 a
+bend's A is scaled by min(W/600, H/400): its steepest slope, about 1/2, stays under tan(π/6), the
+steepest that a colony can follow.
 """
 
 import math
@@ -73,20 +75,36 @@ class Substrate:
 
 
 def read_size(size: Any) -> tuple[int, int]:
-    """"600x400" or (600, 400)."""
-    parts = size.lower().split("x") if isinstance(size, str) else size if isinstance(size, list | tuple | np.ndarray) else ()
+    """ "600x400" or (600, 400)."""
+    parts = (
+        size.lower().split("x")
+        if isinstance(size, str)
+        else size
+        if isinstance(size, list | tuple | np.ndarray)
+        else ()
+    )
     sides = [as_whole(parse_number(part) if isinstance(part, str) else part) for part in parts]
     if len(sides) != 2 or sides[0] is None or sides[1] is None:
-        raise EnvironmentFault(f"A substrate's size is two whole numbers, such as 600x400, and not {shown(size)}.")
+        raise EnvironmentFault(
+            f"A substrate's size is two whole numbers, such as 600x400, and not {shown(size)}."
+        )
     width, height = sides[0], sides[1]
     if width < 1 or height < 1:
-        raise EnvironmentFault(f"A substrate of {shown(width)} x {shown(height)} has no room: both sides must be at least 1.")
+        raise EnvironmentFault(
+            f"A substrate of {shown(width)} x {shown(height)} has no room: both sides must be at "
+            "least 1."
+        )
     if max(width, height) > LONGEST:
-        raise EnvironmentFault(f"A substrate of {shown(width)} x {shown(height)} is too large: a side is at most {LONGEST:,}.")
+        raise EnvironmentFault(
+            f"A substrate of {shown(width)} x {shown(height)} is too large: a side is at most "
+            f"{LONGEST:,}."
+        )
     return width, height
 
 
-def make_substrate(substrate: Any, size: Any = None, slope: Any = None, intercept: Any = None) -> Substrate:
+def make_substrate(
+    substrate: Any, size: Any = None, slope: Any = None, intercept: Any = None
+) -> Substrate:
     """Refuses what no colony could live on, with the reason."""
     m = SLOPE if slope is None else read_real("slope", slope)
     b = INTERCEPT if intercept is None else read_real("intercept", intercept)
@@ -101,18 +119,27 @@ def make_substrate(substrate: Any, size: Any = None, slope: Any = None, intercep
         raise unknown_substrate(substrate)
     width, height = read_size(USUAL if size is None else size)
     if b <= 0 or (substrate != "exponential" and m * width + b <= 0):
-        raise EnvironmentFault(f"Slope {m:g} and intercept {b:g} give an intensity that is not positive everywhere.")
+        raise EnvironmentFault(
+            f"Slope {m:g} and intercept {b:g} give an intensity that is not positive everywhere."
+        )
     if substrate == "exponential" and m * width > EXPONENT:
-        raise EnvironmentFault(f"An intensity of {b:g}·exp({m:g}·x) overflows at x = {width}: take a slope under "
-                               f"{EXPONENT / width:g}.")
+        raise EnvironmentFault(
+            f"An intensity of {b:g}·exp({m:g}·x) overflows at x = {width}: take a slope under "
+            f"{EXPONENT / width:g}."
+        )
     if substrate != "exponential" and m * width + b > LARGEST:
-        raise EnvironmentFault(f"An intensity of {m:g}·x + {b:g} overflows: at x = {width} it is over {LARGEST:g}.")
+        raise EnvironmentFault(
+            f"An intensity of {m:g}·x + {b:g} overflows: at x = {width} it is over {LARGEST:g}."
+        )
     return Substrate(Kind[substrate.upper()], width, height, m, b, np.zeros((1, 1)))
 
 
 def unknown_substrate(substrate: Any) -> EnvironmentFault:
-    return EnvironmentFault(f"There is no substrate {shown(substrate)}: take {', '.join(KINDS)}, an .npy file, or from Python an "
-                            "array or a function.")
+    return EnvironmentFault(
+        f"There is no substrate {shown(substrate)}: take {', '.join(KINDS)}, an .npy file, or "
+        "from Python an "
+        "array or a function."
+    )
 
 
 def own_substrate(substrate: Any, size: Any) -> Substrate:
@@ -126,7 +153,8 @@ def own_substrate(substrate: Any, size: Any) -> Substrate:
         raise unknown_substrate(substrate)
     try:
         grid = np.asarray(substrate)
-    except Exception as error:  # lists of lists may be of any shape, and other packages' arrays complain as they like
+    except Exception as error:
+        # lists of lists may be of any shape, and other packages' arrays complain as they like
         raise EnvironmentFault(f"The substrate is no array of numbers: {shown(error)}.") from None
     return grid_substrate(grid, size)
 
@@ -138,9 +166,13 @@ def load_grid(file: str) -> np.ndarray:
         with open(file, "rb") as opened:
             found = np.load(opened, allow_pickle=False)
     except Exception as error:  # a torn file breaks wherever it was torn
-        raise EnvironmentFault(f"{file} holds no array of numbers: {shown(error).rstrip('.')}.") from None
+        raise EnvironmentFault(
+            f"{file} holds no array of numbers: {shown(error).rstrip('.')}."
+        ) from None
     if not isinstance(found, np.ndarray):
-        raise EnvironmentFault(f"{file} is an archive of arrays: save the one array of the substrate with np.save.")
+        raise EnvironmentFault(
+            f"{file} is an archive of arrays: save the one array of the substrate with np.save."
+        )
     return found
 
 
@@ -151,37 +183,60 @@ def evaluated(function: Callable[..., Any], size: tuple[int, int]) -> np.ndarray
     try:
         values = np.asarray(function(x, y))
     except Exception as error:  # a user's own code
-        raise EnvironmentFault(f"The substrate's function raised {type(error).__name__}: {shown(error, 300).rstrip('.')}; it is "
-                               "called with two arrays x and y.") from error
+        raise EnvironmentFault(
+            f"The substrate's function raised {type(error).__name__}: "
+            f"{shown(error, 300).rstrip('.')}; it is "
+            "called with two arrays x and y."
+        ) from error
     if values.shape not in ((), (height, width)):
-        raise EnvironmentFault(f"The substrate's function returned the shape {values.shape}, and {(height, width)}, that of its "
-                               "x and y, is needed.")
+        raise EnvironmentFault(
+            f"The substrate's function returned the shape {values.shape}, and {(height, width)}, "
+            "that of its "
+            "x and y, is needed."
+        )
     return np.broadcast_to(values, (height, width))
 
 
 def grid_substrate(grid: np.ndarray, size: Any, what: str = "array") -> Substrate:
     if grid.ndim != 2 or grid.dtype.kind not in "fiu":
-        raise EnvironmentFault(f"A substrate's {what} has real numbers in two dimensions [height, width], and this one has the "
-                               f"shape {grid.shape} and the type {grid.dtype}.")
+        raise EnvironmentFault(
+            f"A substrate's {what} has real numbers in two dimensions [height, width], and this "
+            "one has the "
+            f"shape {grid.shape} and the type {grid.dtype}."
+        )
     height, width = grid.shape
     width, height = read_size((width, height) if size is None else size)
     if grid.shape != (height, width):
-        raise EnvironmentFault(f"The substrate's {what} has the shape {grid.shape}, and a size of {width} x {height} needs "
-                               f"{(height, width)}.")
+        raise EnvironmentFault(
+            f"The substrate's {what} has the shape {grid.shape}, and a size of {width} x {height} "
+            "needs "
+            f"{(height, width)}."
+        )
     values = np.array(grid, np.float64, order="C")  # a copy: the user may go on with theirs
     if not np.isfinite(values).all() or values.min() < 0 or values.max() > LARGEST:
-        raise EnvironmentFault(f"The substrate's {what} must hold finite numbers from 0 to {LARGEST:g}.")
+        raise EnvironmentFault(
+            f"The substrate's {what} must hold finite numbers from 0 to {LARGEST:g}."
+        )
     return Substrate(Kind.GRID, width, height, 0.0, 0.0, values)
 
 
-# a reference: the equations ---------------------------------------------------------------------------------------------
+# a reference: the equations
 
 
 def draw_ground_reference(substrate: Substrate, uniform: Callable[[int], float]) -> list[float]:
     """One episode's coefficients, from the episode's numbers uniform(0), uniform(1), …"""
+
     def between(limits: tuple[float, float], draw: int) -> float:
         return limits[0] + (limits[1] - limits[0]) * uniform(draw)
-    kind, m, b, amplitude, frequency, phase = substrate.kind, substrate.slope, substrate.intercept, 0.0, 0.0, 0.0
+
+    kind, m, b, amplitude, frequency, phase = (
+        substrate.kind,
+        substrate.slope,
+        substrate.intercept,
+        0.0,
+        0.0,
+        0.0,
+    )
     if kind == Kind.RANDOM:
         kind = Kind.LINEAR if uniform(0) < 0.5 else Kind.EXPONENTIAL
         ranges = LINEAR_RANGES if kind == Kind.LINEAR else EXPONENTIAL_RANGES
@@ -195,7 +250,10 @@ def draw_ground_reference(substrate: Substrate, uniform: Callable[[int], float])
 
 
 def intensity_reference(substrate: Substrate, ground: Any, x: float, y: float) -> float:
-    column, row = min(max(int(x), 0), substrate.width - 1), min(max(int(y), 0), substrate.height - 1)
+    column, row = (
+        min(max(int(x), 0), substrate.width - 1),
+        min(max(int(y), 0), substrate.height - 1),
+    )
     kind, m, b, amplitude, frequency, phase = ground
     if kind == Kind.GRID:
         return float(substrate.grid[row, column])
@@ -203,12 +261,14 @@ def intensity_reference(substrate: Substrate, ground: Any, x: float, y: float) -
         return min(b * math.exp(m * column), CAP)
     level = m * column + b
     if kind == Kind.BEND:
-        turn = math.sin(2 * math.pi * frequency * column / substrate.width + phase) - math.sin(phase)
-        level *= math.exp(-((row - (substrate.height / 2 + amplitude * turn)) / RIDGE_WIDTH) ** 2)
+        turn = math.sin(2 * math.pi * frequency * column / substrate.width + phase) - math.sin(
+            phase
+        )
+        level *= math.exp(-(((row - (substrate.height / 2 + amplitude * turn)) / RIDGE_WIDTH) ** 2))
     return level
 
 
-# compiled ---------------------------------------------------------------------------------------------------------------
+# compiled
 
 
 @kernel
@@ -217,7 +277,10 @@ def draw_ground(kind, slope, intercept, width, height, stream, ground):
     if kind == RANDOM:
         kind = LINEAR if draw_uniform(stream, 0) < 0.5 else EXPONENTIAL
         (m0, m1), (b0, b1) = LINEAR_RANGES if kind == LINEAR else EXPONENTIAL_RANGES
-        slope, intercept = m0 + (m1 - m0) * draw_uniform(stream, 1), b0 + (b1 - b0) * draw_uniform(stream, 2)
+        slope, intercept = (
+            m0 + (m1 - m0) * draw_uniform(stream, 1),
+            b0 + (b1 - b0) * draw_uniform(stream, 2),
+        )
     if kind == BEND:
         frequency = FREQUENCIES[0] + (FREQUENCIES[1] - FREQUENCIES[0]) * draw_uniform(stream, 0)
         steep = STEEPNESS[0] + (STEEPNESS[1] - STEEPNESS[0]) * draw_uniform(stream, 1)

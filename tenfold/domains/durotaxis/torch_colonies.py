@@ -1,10 +1,13 @@
-"""Durotaxis in torch: thousands of colonies that step on a GPU, where policies of torch see them without a copy.
+"""Durotaxis in torch: thousands of colonies that step on a GPU, where policies of torch see them
+without a copy.
 
-`TorchColonies` plays the very episodes of `DurotaxisEnvironments`: the same seeds, draws, trees, rewards and endings, with a step
-that never waits for the device. Whole numbers are equal; places differ in their last bits, since libraries differ in those of
-log, cos, sin and exp. Such a bit can flip a comparison: a child that lies within 1e-13 of the border of a column is looked up
-beside it, which no test has met; and among nodes spawned on one straight line (the same angle, step after step, other than 0)
-which of them count as corners of the hull hangs on rounding in either form: under a steering policy 1 row in 500 differs there.
+`TorchColonies` plays the very episodes of `DurotaxisEnvironments`: the same seeds, draws, trees,
+rewards and endings, with a step that never waits for the device. Whole numbers are equal; places
+differ in their last bits, since libraries differ in those of log, cos, sin and exp. Such a bit can
+flip a comparison: a child that lies within 1e-13 of the border of a column is looked up beside it,
+which no test has met; and among nodes spawned on one straight line (the same angle, step after
+step, other than 0) which of them count as corners of the hull hangs on rounding in either form:
+under a steering policy 1 row in 500 differs there.
 """
 
 from typing import Any
@@ -19,47 +22,88 @@ from tenfold.core.random import Purpose, bits_torch, key
 from tenfold.domains.durotaxis.colonies import CHOICES, action_space, observation_space
 from tenfold.domains.durotaxis.features import graph_size
 from tenfold.domains.durotaxis.reference import legal_choices, play_compiled, random_actions
-from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, DELETE, HIGH, LOW, REST, SPAWN, Ending, Setting, read_setting
+from tenfold.domains.durotaxis.setting import (
+    ACTIONS,
+    COMPONENTS,
+    DELETE,
+    HIGH,
+    LOW,
+    REST,
+    SPAWN,
+    Ending,
+    Setting,
+    read_setting,
+)
 from tenfold.domains.durotaxis.torch_features import cut, observe
-from tenfold.domains.durotaxis.torch_rules import IDENT, UP, State, advance, begin, begin_where, make_world
+from tenfold.domains.durotaxis.torch_rules import (
+    IDENT,
+    UP,
+    State,
+    advance,
+    begin,
+    begin_where,
+    make_world,
+)
 from tenfold.envs.adapter import SEED_BITS, Episode, split_name
 
-KEPT = ("state", "episode", "ret", "refused", "final_return", "final_length")  # what goes on from step to step
-SHOWN = ("reached", "obs", "mask", "reward", "components", "terminated", "truncated", "ending")  # what a step makes
+# what goes on from step to step
+KEPT = ("state", "episode", "ret", "refused", "final_return", "final_length")
+# what a step makes
+SHOWN = ("reached", "obs", "mask", "reward", "components", "terminated", "truncated", "ending")
 
 
 class TorchColonies:
     """E colonies on a device, SAME_STEP.
 
-    After `step` there are, as tensors on the device: `obs` [E, size] to act on next (rows that `memory.graphs.pack` takes),
-    `reward` and its `components` [E, K], `terminated`, `truncated`, `ending`, `final_return` and `final_length` of the episodes
-    that ended, and in mode nodes the `mask` [E, 3·max_nodes]. `final_obs`, the true last one where an episode ended, is worked
-    out when it is asked for.
-    No later step writes to them, but with `graph`: on CUDA a step is then recorded once and launched as a whole, for a fraction
-    of what launching its operations one by one costs, into the same tensors each time.
-    Actions are those of `DurotaxisEnvironments`, best on the device already. A masked choice is taken as rest and what is no
-    number as its least value, since refusing them would wait for the device; `check` says whether that has happened.
+    After `step` there are, as tensors on the device: `obs` [E, size] to act on next (rows that
+    `memory.graphs.pack` takes), `reward` and its `components` [E, K], `terminated`, `truncated`,
+    `ending`, `final_return` and `final_length` of the episodes that ended, and in mode nodes the
+    `mask` [E, 3·max_nodes]. `final_obs`, the true last one where an episode ended, is worked out
+    when it is asked for. No later step writes to them, but with `graph`: on CUDA a step is then
+    recorded once and launched as a whole, for a fraction of what launching its operations one by
+    one costs, into the same tensors each time. Actions are those of `DurotaxisEnvironments`, best
+    on the device already. A masked choice is taken as rest and what is no number as its least
+    value, since refusing them would wait for the device; `check` says whether that has happened.
     """
 
     component_names, action_names = COMPONENTS, ACTIONS
 
-    def __init__(self, world: str | Setting, num_envs: int, seed: int, device: str | torch.device = "cpu", first: int = 0,
-                 graph: bool = False) -> None:
+    def __init__(
+        self,
+        world: str | Setting,
+        num_envs: int,
+        seed: int,
+        device: str | torch.device = "cpu",
+        first: int = 0,
+        graph: bool = False,
+    ) -> None:
         self.setting = world if isinstance(world, Setting) else read_setting(**split_name(world)[1])
         self.num_envs, self.device, self.first = num_envs, torch.device(device), first
         if graph and self.device.type != "cuda":
-            raise EnvironmentFault(f"Colonies in torch: a graph is recorded on CUDA, and this is {self.device}: leave graph out.")
+            raise EnvironmentFault(
+                f"Colonies in torch: a graph is recorded on CUDA, and this is {self.device}: "
+                "leave graph out."
+            )
         self.wants_graph = graph
         self.rules, self.size = self.setting.rules, graph_size(self.setting.max_nodes)
-        self.observation_space, self.action_space = observation_space(self.setting), action_space(self.setting)
+        self.observation_space, self.action_space = (
+            observation_space(self.setting),
+            action_space(self.setting),
+        )
         self.world = make_world(self.rules, self.device)
         self.component_weights = self.on_device(self.setting.component_weights)
         nodes, by_node = self.setting.max_nodes, self.rules.by_node
         self.choices = nodes if by_node else 0
-        self.numbers = 4 * nodes if by_node else 1 if self.setting.learn == "delete_ratio" else len(LOW)
-        self.low, self.high = (self.on_device((np.tile(limit[1:], nodes) if by_node else limit)[:self.numbers])
-                               for limit in (LOW, HIGH))
-        self.fixed = self.on_device(self.setting.fixed[self.numbers:] if not by_node else np.zeros(0))
+        self.numbers = (
+            4 * nodes if by_node else 1 if self.setting.learn == "delete_ratio" else len(LOW)
+        )
+        self.low, self.high = (
+            self.on_device((np.tile(limit[1:], nodes) if by_node else limit)[: self.numbers])
+            for limit in (LOW, HIGH)
+        )
+        self.fixed = self.on_device(
+            self.setting.fixed[self.numbers :] if not by_node else np.zeros(0)
+        )
         self.begin(seed)
 
     def on_device(self, values: np.ndarray) -> torch.Tensor:
@@ -68,18 +112,28 @@ class TorchColonies:
     def begin(self, seed: int) -> None:
         """Every lane at the first of its episodes of this seed."""
         self.graph: torch.cuda.CUDAGraph | None = None
-        keys = np.array([key(seed, Purpose.EPISODE, self.first + i) for i in range(self.num_envs)], np.uint64)
+        keys = np.array(
+            [key(seed, Purpose.EPISODE, self.first + i) for i in range(self.num_envs)], np.uint64
+        )
         self.keys = torch.from_numpy(keys.view(np.int64)).to(self.device)
         self.episode = torch.zeros_like(self.keys)
         fresh = begin(self.world, self.episode_seeds())
         room = 2 * self.setting.max_nodes - self.setting.init_nodes
-        self.state = self.reached = fresh._replace(numbers=pad(fresh.numbers, (0, room)), whole=pad(fresh.whole, (0, room)))
+        self.state = self.reached = fresh._replace(
+            numbers=pad(fresh.numbers, (0, room)), whole=pad(fresh.whole, (0, room))
+        )
         self.obs, self.mask = observe(self.rules, self.state), self.options()
         self.reward = torch.zeros(self.num_envs, dtype=torch.float64, device=self.device)
-        self.ret, self.final_return, self.final_length = self.reward, self.reward, torch.zeros_like(self.episode)
+        self.ret, self.final_return, self.final_length = (
+            self.reward,
+            self.reward,
+            torch.zeros_like(self.episode),
+        )
         self.components = torch.zeros(self.num_envs, len(COMPONENTS), device=self.device)
         self.ending = torch.zeros_like(self.episode)
-        self.terminated = self.truncated = self.refused = torch.zeros_like(self.episode, dtype=torch.bool)
+        self.terminated = self.truncated = self.refused = torch.zeros_like(
+            self.episode, dtype=torch.bool
+        )
 
     def episode_seeds(self) -> torch.Tensor:
         return (bits_torch(self.keys, self.episode) >> (64 - SEED_BITS)) & ((1 << SEED_BITS) - 1)
@@ -88,7 +142,10 @@ class TorchColonies:
         """One step of every colony; where an episode ended the next one has begun."""
         shape = (self.num_envs, self.choices + self.numbers)
         if tuple(actions.shape) != shape:
-            raise EnvironmentFault(f"Colonies in torch: actions of the shape {tuple(actions.shape)} do not fit {shape}.")
+            raise EnvironmentFault(
+                f"Colonies in torch: actions of the shape {tuple(actions.shape)} do not fit "
+                f"{shape}."
+            )
         if self.wants_graph and self.graph is None:
             self.graph = self.record()
         if self.graph is None:
@@ -100,7 +157,11 @@ class TorchColonies:
     def play(self, actions: torch.Tensor) -> None:
         self.reached, components, ending = advance(self.world, self.state, self.take(actions))
         over = ending > 0
-        self.ending, self.truncated, self.terminated = ending, ending == Ending.TIME, over & (ending != Ending.TIME)
+        self.ending, self.truncated, self.terminated = (
+            ending,
+            ending == Ending.TIME,
+            over & (ending != Ending.TIME),
+        )
         self.components = components.float()
         self.reward = (self.component_weights * self.components).sum(1)
         ret = self.ret + self.reward
@@ -111,18 +172,26 @@ class TorchColonies:
         self.obs, self.mask = observe(self.rules, self.state), self.options()
 
     def record(self) -> torch.cuda.CUDAGraph:
-        """A step as a CUDA graph: from `told` and what is kept into the same tensors. Recording changes nothing."""
-        self.told = torch.zeros(self.num_envs, self.choices + self.numbers, dtype=torch.float64, device=self.device)
+        """A step as a CUDA graph: from `told` and what is kept into the same tensors. Recording
+        changes nothing."""
+        self.told = torch.zeros(
+            self.num_envs, self.choices + self.numbers, dtype=torch.float64, device=self.device
+        )
         before = {name: getattr(self, name) for name in (*KEPT, *SHOWN)}
         side, graph = torch.cuda.Stream(self.device), torch.cuda.CUDAGraph()
         side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):  # libraries set themselves up in the first steps, which cannot be recorded
+        # libraries set themselves up in the first steps, which cannot be recorded
+        with torch.cuda.stream(side):
             for _ in range(2):
                 self.play(self.told)
         torch.cuda.current_stream(self.device).wait_stream(side)
         for name in KEPT:  # each one's own: some begin as one and the same tensor
             held = before[name]
-            setattr(self, name, State(*(t.clone() for t in held)) if isinstance(held, State) else held.clone())
+            setattr(
+                self,
+                name,
+                State(*(t.clone() for t in held)) if isinstance(held, State) else held.clone(),
+            )
         kept = {name: getattr(self, name) for name in KEPT}
         with torch.cuda.graph(graph):
             self.play(self.told)
@@ -130,13 +199,15 @@ class TorchColonies:
                 copy_into(held, getattr(self, name))
         for name, held in kept.items():
             setattr(self, name, held)
-        for name in (*SHOWN, *KEPT):  # in this order: what was reached shares tensors with what is kept
+        # in this order: what was reached shares tensors with what is kept
+        for name in (*SHOWN, *KEPT):
             copy_into(getattr(self, name), before[name])
         return graph
 
     def take(self, actions: torch.Tensor) -> torch.Tensor:
-        """The actions as a step can have them: within their ranges, and in mode nodes only choices that the masks allow."""
-        numbers, choices = actions[:, self.choices:], actions[:, :self.choices]
+        """The actions as a step can have them: within their ranges, and in mode nodes only choices
+        that the masks allow."""
+        numbers, choices = actions[:, self.choices :], actions[:, : self.choices]
         numbers = torch.where(numbers.isnan(), self.low, numbers.clamp(self.low, self.high))
         refused = actions.isnan().any(1)
         if self.mask is not None:
@@ -150,7 +221,8 @@ class TorchColonies:
         return torch.cat((choices, numbers, self.fixed.expand(self.num_envs, -1)), 1)
 
     def options(self) -> torch.Tensor | None:
-        """What each node may choose: not to spawn in a full colony, and the last one not to be deleted."""
+        """What each node may choose: not to spawn in a full colony, and the last one not to be
+        deleted."""
         if not self.rules.by_node:
             return None
         n = self.state.nodes[:, None]
@@ -159,12 +231,17 @@ class TorchColonies:
         return (there[..., None] & options).view(self.num_envs, CHOICES * self.choices)
 
     def check(self) -> None:
-        """Waits for the device, and refuses what `step` was told since the last check and could not do."""
+        """Waits for the device, and refuses what `step` was told since the last check and could not
+        do."""
         refused = self.refused.nonzero()[:, 0].tolist()
         self.refused.zero_()  # in place: a recorded step writes to this very tensor
         if refused:
-            raise EnvironmentFault(f"Colonies in torch: {len(refused)} of {self.num_envs}, the first is colony {refused[0]}, "
-                                   "were told what is no number or what a node may not choose: take what `mask` allows.")
+            raise EnvironmentFault(
+                f"Colonies in torch: {len(refused)} of {self.num_envs}, the first is colony "
+                f"{refused[0]}, "
+                "were told what is no number or what a node may not choose: take what `mask` "
+                "allows."
+            )
 
     @property
     def final_obs(self) -> torch.Tensor:
@@ -175,8 +252,13 @@ class TorchColonies:
     def finished(self) -> list[Episode]:
         """The episodes that ended in the last step; waits for the device."""
         ended = (self.ending > 0).nonzero()[:, 0]
-        told = torch.stack((ended, self.final_return[ended], self.final_length[ended], self.ending[ended]), 1).tolist()
-        return [Episode(int(i), ret, int(length), success=ending == Ending.GOAL) for i, ret, length, ending in told]
+        told = torch.stack(
+            (ended, self.final_return[ended], self.final_length[ended], self.ending[ended]), 1
+        ).tolist()
+        return [
+            Episode(int(i), ret, int(length), success=ending == Ending.GOAL)
+            for i, ret, length, ending in told
+        ]
 
     @property
     def ids(self) -> torch.Tensor:
@@ -191,13 +273,17 @@ class TorchColonies:
 
 
 def copy_into(held: Any, made: Any) -> None:
-    for target, source in zip(held, made, strict=True) if isinstance(held, State) else [(held, made)]:
+    for target, source in (
+        zip(held, made, strict=True) if isinstance(held, State) else [(held, made)]
+    ):
         if target is not None:
             target.copy_(source)
 
 
 @pair(play_compiled, random_actions, rtol=1e-5, atol=1e-6, name="envs.durotaxis.TorchColonies")
-def play_torch(name: str, seed: int, actions: np.ndarray, device: str = "cpu", graph: bool = False) -> tuple[np.ndarray, ...]:
+def play_torch(
+    name: str, seed: int, actions: np.ndarray, device: str = "cpu", graph: bool = False
+) -> tuple[np.ndarray, ...]:
     """The same as `play_compiled` with `TorchColonies`."""
     colonies = TorchColonies(name, actions.shape[1], seed, device, graph=graph)
     slots = torch.arange(2 * colonies.setting.max_nodes, device=device)
@@ -209,9 +295,13 @@ def play_torch(name: str, seed: int, actions: np.ndarray, device: str = "cpu", g
                 action[i, :nodes] = legal_choices(mask, action[i, :nodes])
         colonies.step(torch.from_numpy(action).to(device))
         there = slots < colonies.state.nodes[:, None]
-        trees = torch.stack([ids.masked_fill(~there, -2) for ids in (colonies.ids, colonies.parents)], 1)
+        trees = torch.stack(
+            [ids.masked_fill(~there, -2) for ids in (colonies.ids, colonies.parents)], 1
+        )
         last = torch.where((colonies.ending > 0)[:, None], colonies.final_obs, 0)
-        for result, value in zip(results, (colonies.obs, last, colonies.components, colonies.ending, trees), strict=True):
+        for result, value in zip(
+            results, (colonies.obs, last, colonies.components, colonies.ending, trees), strict=True
+        ):
             result.append(value.cpu().numpy())
     colonies.check()
     return tuple(np.array(result) for result in results)

@@ -1,10 +1,13 @@
-"""A step of E colonies in torch, on any device: `durotaxis_rules` without a loop over colonies or nodes.
+"""A step of E colonies in torch, on any device: `durotaxis_rules` without a loop over colonies or
+nodes.
 
-Nothing here waits for the device: shapes never hang on the data, walks up the tree are a fixed number of pointer doublings, and
-what is taken out is closed up by a running count. Old nodes lie in the first max_nodes slots, their children behind them.
+Nothing here waits for the device: shapes never hang on the data, walks up the tree are a fixed
+number of pointer doublings, and what is taken out is closed up by a running count. Old nodes lie in
+the first max_nodes slots, their children behind them.
 
-Sums over nodes are running sums along a dimension that is not the last, which the CPU and CUDA both add one after another: they
-are the compiled form's to the last bit, so that a comparison with a mean or with an earlier centroid does not flip.
+Sums over nodes are running sums along a dimension that is not the last, which the CPU and CUDA both
+add one after another: they are the compiled form's to the last bit, so that a comparison with a
+mean or with an earlier centroid does not flip.
 """
 
 import math
@@ -54,7 +57,8 @@ from tenfold.domains.durotaxis.substrate import (
     USUAL,
 )
 
-X, Y, STIFF, GX, GY, BORN = range(6)  # rows of `State.numbers`; the last begins the four of its spawning
+# rows of `State.numbers`; the last begins the four of its spawning
+X, Y, STIFF, GX, GY, BORN = range(6)
 IDENT, AGE, UP = range(3)  # rows of `State.whole`
 FULL_TURN = 2 * math.pi
 
@@ -68,8 +72,8 @@ class World(NamedTuple):
 
 
 class State(NamedTuple):
-    """E colonies of up to S nodes each, in the order of their ids: `Colonies`, but with the numbers of a node in one tensor, so
-    that all of them are moved at once."""
+    """E colonies of up to S nodes each, in the order of their ids: `Colonies`, but with the numbers
+    of a node in one tensor, so that all of them are moved at once."""
 
     numbers: torch.Tensor  # [9, E, S]
     whole: torch.Tensor  # [3, E, S]: id, age, and the parent's slot, −1 at the root
@@ -85,9 +89,16 @@ class State(NamedTuple):
 
 def make_world(rules: Rules, device: torch.device) -> World:
     b, risen = rules.intercept, rules.slope * (rules.width - 1)
-    lowest = {LINEAR: min(b, b + risen), EXPONENTIAL: min(b, b * math.exp(risen), CAP), BEND: 0.0, GRID: rules.grid.min(),
-              RANDOM: min(LINEAR_RANGES[1][0], EXPONENTIAL_RANGES[1][0])}[rules.kind]
-    return World(rules, torch.from_numpy(rules.grid.astype("float64")).to(device), bool(lowest <= rules.soft))
+    lowest = {
+        LINEAR: min(b, b + risen),
+        EXPONENTIAL: min(b, b * math.exp(risen), CAP),
+        BEND: 0.0,
+        GRID: rules.grid.min(),
+        RANDOM: min(LINEAR_RANGES[1][0], EXPONENTIAL_RANGES[1][0]),
+    }[rules.kind]
+    return World(
+        rules, torch.from_numpy(rules.grid.astype("float64")).to(device), bool(lowest <= rules.soft)
+    )
 
 
 def slots_of(like: torch.Tensor) -> torch.Tensor:
@@ -99,7 +110,7 @@ def sums(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return torch.stack(values, -1).cumsum(1)[:, -1].unbind(-1)
 
 
-# the ground -------------------------------------------------------------------------------------------------------------
+# the ground
 
 
 def draw_ground(rules: Rules, u: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -107,46 +118,71 @@ def draw_ground(rules: Rules, u: tuple[torch.Tensor, ...]) -> torch.Tensor:
     zero = torch.zeros_like(u[0])
     if rules.kind == RANDOM:
         kind = torch.where(u[0] < 0.5, LINEAR, EXPONENTIAL)
-        slope, intercept = (torch.where(kind == LINEAR, a0 + (a1 - a0) * draw, b0 + (b1 - b0) * draw) for (a0, a1), (b0, b1), draw
-                            in zip(LINEAR_RANGES, EXPONENTIAL_RANGES, u[1:], strict=True))
+        slope, intercept = (
+            torch.where(kind == LINEAR, a0 + (a1 - a0) * draw, b0 + (b1 - b0) * draw)
+            for (a0, a1), (b0, b1), draw in zip(
+                LINEAR_RANGES, EXPONENTIAL_RANGES, u[1:], strict=True
+            )
+        )
         return torch.stack((kind.to(zero.dtype), slope, intercept, zero, zero, zero), 1)
-    frequency, steep = (low + (high - low) * draw for (low, high), draw in zip((FREQUENCIES, STEEPNESS), u[:2], strict=True))
-    bend = steep / frequency * min(rules.width / USUAL[0], rules.height / USUAL[1]), frequency, FULL_TURN * u[2]
+    frequency, steep = (
+        low + (high - low) * draw
+        for (low, high), draw in zip((FREQUENCIES, STEEPNESS), u[:2], strict=True)
+    )
+    bend = (
+        steep / frequency * min(rules.width / USUAL[0], rules.height / USUAL[1]),
+        frequency,
+        FULL_TURN * u[2],
+    )
     curve = bend if rules.kind == BEND else (zero, zero, zero)
     return torch.stack((zero + rules.kind, zero + rules.slope, zero + rules.intercept, *curve), 1)
 
 
 def level_at(rules: Rules, ground: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-    """Intensity of columns [E, …], of a bend that on its ridge; computed where it is asked for instead of once an episode."""
+    """Intensity of columns [E, …], of a bend that on its ridge; computed where it is asked for
+    instead of once an episode."""
     shape = (-1, *[1] * (column.dim() - 1))
     kind, slope, intercept = (ground[:, k].view(shape) for k in range(3))
     rising = slope * column
     if rules.kind in (LINEAR, BEND):
         return rising + intercept
     exponential = (intercept * rising.exp()).clamp(max=CAP)
-    return exponential if rules.kind == EXPONENTIAL else torch.where(kind == LINEAR, rising + intercept, exponential)
+    return (
+        exponential
+        if rules.kind == EXPONENTIAL
+        else torch.where(kind == LINEAR, rising + intercept, exponential)
+    )
 
 
 def ridge_at(rules: Rules, ground: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
     shape = (-1, *[1] * (column.dim() - 1))
     amplitude, frequency, phase = (ground[:, k].view(shape) for k in range(3, 6))
-    return rules.height / 2 + amplitude * ((FULL_TURN * frequency * column / rules.width + phase).sin() - phase.sin())
+    return rules.height / 2 + amplitude * (
+        (FULL_TURN * frequency * column / rules.width + phase).sin() - phase.sin()
+    )
 
 
-def look(world: World, ground: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def look(
+    world: World, ground: torch.Tensor, x: torch.Tensor, y: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Intensity and its relative gradient at places [E, S]."""
     rules = world.rules
     column = torch.stack((x, x + LOOK, x - LOOK)).long().clamp(0, rules.width - 1)
     row = torch.stack((y, y + LOOK, y - LOOK)).long().clamp(0, rules.height - 1)
     if rules.kind == GRID:
-        (here, right, left), (above, below) = world.grid[row[0], column], world.grid[row[1:], column[0]]
+        (here, right, left), (above, below) = (
+            world.grid[row[0], column],
+            world.grid[row[1:], column[0]],
+        )
     else:
         here, right, left = level = level_at(rules, ground, column.movedim(0, -1)).unbind(-1)
         above = below = here
         if rules.kind == BEND:
             ridge = ridge_at(rules, ground, column.movedim(0, -1)).movedim(-1, 0)
             above, below = here * fall(row[1], ridge[0]), here * fall(row[2], ridge[0])
-            here, right, left = (high * fall(row[0], middle) for high, middle in zip(level, ridge, strict=True))
+            here, right, left = (
+                high * fall(row[0], middle) for high, middle in zip(level, ridge, strict=True)
+            )
     return here, relative(right, left), relative(above, below)
 
 
@@ -160,12 +196,14 @@ def relative(more: torch.Tensor, less: torch.Tensor) -> torch.Tensor:
     return torch.where(both > 0, (more - less) / both, 0.0)
 
 
-# an episode's start -----------------------------------------------------------------------------------------------------
+# an episode's start
 
 
 def open_streams(seed: torch.Tensor) -> torch.Tensor:
     """The four streams of each episode seed, [E, 4]."""
-    own = mix_torch(mix_torch(seed + signed(GOLDEN)) + signed(int(Purpose.EPISODE) * GOLDEN % 2**64))
+    own = mix_torch(
+        mix_torch(seed + signed(GOLDEN)) + signed(int(Purpose.EPISODE) * GOLDEN % 2**64)
+    )
     return mix_torch(own[:, None] + torch.arange(4, device=seed.device) * signed(GOLDEN))
 
 
@@ -173,11 +211,15 @@ def begin(world: World, seed: torch.Tensor) -> State:
     """The colonies of these episode seeds at their start, with room for their first nodes only."""
     rules, n = world.rules, world.rules.init_nodes
     streams = open_streams(seed)
-    draws = uniform_torch(streams[:, START, None], torch.arange(FIRST_DRAW + 2 * n, device=seed.device))
-    u, v = draws[:, FIRST_DRAW::2], draws[:, FIRST_DRAW + 1::2]
+    draws = uniform_torch(
+        streams[:, START, None], torch.arange(FIRST_DRAW + 2 * n, device=seed.device)
+    )
+    u, v = draws[:, FIRST_DRAW::2], draws[:, FIRST_DRAW + 1 :: 2]
     right = max(LEFT_PART * rules.width, rules.margin_x)
     x = (rules.margin_x + (right - rules.margin_x) * u).sort(1).values
-    y = ((0.5 + MIDDLE_PART * (v - 0.5)) * rules.height).clamp(rules.margin_y, rules.height - rules.margin_y)
+    y = ((0.5 + MIDDLE_PART * (v - 0.5)) * rules.height).clamp(
+        rules.margin_y, rules.height - rules.margin_y
+    )
     ground = draw_ground(rules, draws[:, :3].unbind(1))
     none = torch.zeros_like(x)
     numbers = torch.stack((x, y, *look(world, ground, x, y), none, none, none, none))
@@ -185,8 +227,18 @@ def begin(world: World, seed: torch.Tensor) -> State:
     nodes, zero = torch.full_like(seed, n), torch.zeros_like(seed)
     centre = sums(x, y)[0] / nodes
     passed = count_milestones(rules, x[:, -1])
-    return State(numbers, torch.stack((ident, torch.zeros_like(ident), ident - 1)), nodes, nodes, zero, passed, zero, centre,
-                 streams, ground)
+    return State(
+        numbers,
+        torch.stack((ident, torch.zeros_like(ident), ident - 1)),
+        nodes,
+        nodes,
+        zero,
+        passed,
+        zero,
+        centre,
+        streams,
+        ground,
+    )
 
 
 def count_milestones(rules: Rules, right: torch.Tensor) -> torch.Tensor:
@@ -199,25 +251,31 @@ def begin_where(which: torch.Tensor, fresh: State, state: State) -> State:
 
     def nodes(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
         return torch.cat((torch.where(own, new, old[..., :first]), old[..., first:]), -1)
-    rest = (torch.where(which.view(-1, *[1] * (old.dim() - 1)), new, old) for new, old in zip(fresh[2:], state[2:], strict=True))
+
+    rest = (
+        torch.where(which.view(-1, *[1] * (old.dim() - 1)), new, old)
+        for new, old in zip(fresh[2:], state[2:], strict=True)
+    )
     return State(nodes(fresh.numbers, state.numbers), nodes(fresh.whole, state.whole), *rest)
 
 
-# the step ---------------------------------------------------------------------------------------------------------------
+# the step
 
 
 def left_most(x: torch.Tensor, there: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """The k [E, 1] smallest nodes by (x, id): nodes lie in the order of their ids, so that a stable sort by x ranks them."""
+    """The k [E, 1] smallest nodes by (x, id): nodes lie in the order of their ids, so that a stable
+    sort by x ranks them."""
     order = x.masked_fill(~there, torch.inf).sort(dim=1, stable=True).indices
     rank = torch.zeros_like(order).scatter_(1, order, slots_of(order).expand(order.shape))
     return there & (rank < k)
 
 
 def mend(up: torch.Tensor, alive: torch.Tensor, lead: torch.Tensor) -> torch.Tensor:
-    """The slot of each living node's nearest living ancestor. Of those left without one the first by (lead, slot) is the root,
-    −1, and the others hang on it."""
+    """The slot of each living node's nearest living ancestor. Of those left without one the first
+    by (lead, slot) is the root, −1, and the others hang on it."""
     slot, slots = slots_of(up), up.shape[1]
-    parent = torch.where(up < 0, slot, up)  # the root is its own: where a walk ends at the dead there was nobody
+    # the root is its own: where a walk ends at the dead there was nobody
+    parent = torch.where(up < 0, slot, up)
     nearest = torch.where(alive, slot, parent)
     for _ in range((slots - 1).bit_length()):
         nearest = nearest.gather(1, nearest)
@@ -229,10 +287,11 @@ def mend(up: torch.Tensor, alive: torch.Tensor, lead: torch.Tensor) -> torch.Ten
 
 
 def spawn_all(world: World, s: State, told: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """The child of every old node, [9, E, max_nodes]; `told` are gamma, alpha, noise and theta, of a colony or of each node."""
+    """The child of every old node, [9, E, max_nodes]; `told` are gamma, alpha, noise and theta, of
+    a colony or of each node."""
     rules = world.rules
-    x, y, stiff = s.numbers[:STIFF + 1, :, :rules.max_nodes]
-    counter = 2 * (s.step[:, None] * STRIDE + s.whole[IDENT, :, :rules.max_nodes])
+    x, y, stiff = s.numbers[: STIFF + 1, :, : rules.max_nodes]
+    counter = 2 * (s.step[:, None] * STRIDE + s.whole[IDENT, :, : rules.max_nodes])
     u, v = uniform_torch(s.streams[:, CHILD, None], torch.stack((counter, counter + 1)))
     normal = (-2 * torch.log1p(-u)).sqrt() * (FULL_TURN * v).cos()
     gamma, alpha, noise, theta = told
@@ -240,18 +299,25 @@ def spawn_all(world: World, s: State, told: tuple[torch.Tensor, ...]) -> torch.T
     r = gamma / (1 + ratio * ratio) + noise * normal.abs()
     x = (x + r * theta.cos()).clamp(rules.margin_x, rules.width - rules.margin_x)
     y = (y + r * theta.sin()).clamp(rules.margin_y, rules.height - rules.margin_y)
-    return torch.stack((x, y, *look(world, s.ground, x, y), *(number.expand(x.shape) for number in told)))
+    return torch.stack(
+        (x, y, *look(world, s.ground, x, y), *(number.expand(x.shape) for number in told))
+    )
 
 
-def advance(world: World, s: State, action: torch.Tensor) -> tuple[State, torch.Tensor, torch.Tensor]:
-    """One step of every colony with actions as `durotaxis_rules.advance` has them: how they are now, the components of the
-    rewards [E, K] and the endings [E], 0 while an episode goes on."""
+def advance(
+    world: World, s: State, action: torch.Tensor
+) -> tuple[State, torch.Tensor, torch.Tensor]:
+    """One step of every colony with actions as `durotaxis_rules.advance` has them: how they are
+    now, the components of the rewards [E, K] and the endings [E], 0 while an episode goes on."""
     rules, nodes, n = world.rules, world.rules.max_nodes, s.nodes[:, None]
     old, (ident, age, up) = s.numbers[..., :nodes], s.whole[..., :nodes]
     slot, stiff = slots_of(ident), old[STIFF]
     there = slot < n
     if rules.by_node:
-        doomed, spawning = there & (action[:, :nodes] == DELETE), there & (action[:, :nodes] == SPAWN)
+        doomed, spawning = (
+            there & (action[:, :nodes] == DELETE),
+            there & (action[:, :nodes] == SPAWN),
+        )
         told = action[:, nodes:].view(len(action), nodes, 4).unbind(-1)
     else:
         share = action[:, :1] * n
@@ -261,41 +327,66 @@ def advance(world: World, s: State, action: torch.Tensor) -> tuple[State, torch.
         spawning, told = there & ~doomed, action[:, 1:, None].unbind(1)
     child = spawn_all(world, s, told)
     gain = child[STIFF] - stiff
-    total, gained = sums(stiff.masked_fill(~there, 0.0), (gain / (1 + gain.abs())).masked_fill(~spawning, 0.0))
-    least, most = torch.where(there, stiff, torch.inf).amin(1), torch.where(there, stiff, -torch.inf).amax(1)
+    total, gained = sums(
+        stiff.masked_fill(~there, 0.0), (gain / (1 + gain.abs())).masked_fill(~spawning, 0.0)
+    )
+    least, most = (
+        torch.where(there, stiff, torch.inf).amin(1),
+        torch.where(there, stiff, -torch.inf).amax(1),
+    )
     mean = (total / s.nodes).clamp(least, most)[:, None]
     judged = (doomed & (stiff < mean)).sum(1) - (doomed & (stiff > mean)).sum(1)
     spawned, deleted = spawning.sum(1), doomed.sum(1)
-    up = up.masked_fill(~there, -1)  # an overgrown colony has left parents behind that are beyond these slots
-    up = mend(up, there & ~doomed, old[X])  # children's parents live: only old nodes can be left without one
+    # an overgrown colony has left parents behind that are beyond these slots
+    up = up.masked_fill(~there, -1)
+    # children's parents live: only old nodes can be left without one
+    up = mend(up, there & ~doomed, old[X])
 
     numbers, alive = torch.cat((old, child), -1), torch.cat((there & ~doomed, spawning), 1)
     ident = torch.cat((ident, s.following[:, None] + spawning.cumsum(1) - 1), 1)
-    age, up = torch.cat((age + 1, torch.zeros_like(age)), 1), torch.cat((up, slot.expand(up.shape)), 1)
+    age, up = (
+        torch.cat((age + 1, torch.zeros_like(age)), 1),
+        torch.cat((up, slot.expand(up.shape)), 1),
+    )
     if world.soft:
         fate = uniform_torch(s.streams[:, SOFT, None], s.step[:, None] * STRIDE + ident)
         alive = alive & ~((numbers[STIFF] < rules.soft) & (fate < SOFT_DEATH))
         up = mend(up, alive, numbers[X])
     numbers, whole = close_up(numbers, torch.stack((ident, age, up)), alive)
-    s = s._replace(numbers=numbers, whole=whole, nodes=alive.sum(1), following=s.following + spawned, step=s.step + 1)
+    s = s._replace(
+        numbers=numbers,
+        whole=whole,
+        nodes=alive.sum(1),
+        following=s.following + spawned,
+        step=s.step + 1,
+    )
     qualities = gained / spawned.clamp(min=1), judged / deleted.clamp(min=1)
     return judge(rules, s, qualities)
 
 
-def close_up(numbers: torch.Tensor, whole: torch.Tensor, alive: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def close_up(
+    numbers: torch.Tensor, whole: torch.Tensor, alive: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Only the living, in their order; what lies behind them has no meaning."""
     slot, place = slots_of(alive), alive.cumsum(1) - 1
     nowhere = alive.shape[1]
-    source = torch.zeros_like(pad(place, (0, 1))).scatter_(1, place.masked_fill(~alive, nowhere), slot.expand(place.shape))
+    source = torch.zeros_like(pad(place, (0, 1))).scatter_(
+        1, place.masked_fill(~alive, nowhere), slot.expand(place.shape)
+    )
     up = whole[UP]
     whole[UP] = place.gather(1, up.clamp(min=0)).masked_fill(up < 0, -1)
     source = source[:, :nowhere]
-    return numbers.gather(2, source.expand(numbers.shape)), whole.gather(2, source.expand(whole.shape))
+    return numbers.gather(2, source.expand(numbers.shape)), whole.gather(
+        2, source.expand(whole.shape)
+    )
 
 
-def judge(rules: Rules, s: State, qualities: tuple[torch.Tensor, torch.Tensor]) -> tuple[State, torch.Tensor, torch.Tensor]:
-    """The endings of the step taken, and the components of its reward; `qualities` are those of spawning and deleting."""
-    n, (x, y), up = s.nodes, s.numbers[:Y + 1], s.whole[UP]
+def judge(
+    rules: Rules, s: State, qualities: tuple[torch.Tensor, torch.Tensor]
+) -> tuple[State, torch.Tensor, torch.Tensor]:
+    """The endings of the step taken, and the components of its reward; `qualities` are those of
+    spawning and deleting."""
+    n, (x, y), up = s.nodes, s.numbers[: Y + 1], s.whole[UP]
     absent, lives, some = slots_of(x) >= n[:, None], n > 0, n.clamp(min=1)
     right = x.masked_fill(absent, 0.0).amax(1)
     off = 2 * y / rules.height - 1
@@ -303,18 +394,36 @@ def judge(rules: Rules, s: State, qualities: tuple[torch.Tensor, torch.Tensor]) 
     dx, dy = x - x.gather(1, above), y - y.gather(1, above)
     length = (dx * dx + dy * dy).sqrt()
     aligned = (dx / length).masked_fill(absent | (up < 0) | (length == 0), 0.0)
-    total, edge, aligned = sums(x.masked_fill(absent, 0.0), (off * off * off * off).masked_fill(absent, 0.0), aligned)
+    total, edge, aligned = sums(
+        x.masked_fill(absent, 0.0), (off * off * off * off).masked_fill(absent, 0.0), aligned
+    )
     centre = total / some
     crowd = (n - rules.target) / (0.5 * rules.target)
     passed = torch.maximum(s.passed, count_milestones(rules, right))
     retreat = (s.retreat + 1).masked_fill(centre >= s.centre, 0)
     ending = torch.where(s.step >= rules.max_steps, TIME, 0)
-    for found, why in ((retreat >= RETREAT, RETREATED), (right >= rules.goal, GOAL_ENDING), (n > rules.max_nodes, OVERGROWN),
-                       (~lives, EXTINCT)):
+    for found, why in (
+        (retreat >= RETREAT, RETREATED),
+        (right >= rules.goal, GOAL_ENDING),
+        (n > rules.max_nodes, OVERGROWN),
+        (~lives, EXTINCT),
+    ):
         ending = ending.masked_fill(found, why)
     lost = (ending == OVERGROWN) | (ending == RETREATED) | ~lives
-    now = ((centre - s.centre) / REACH, ending == GOAL_ENDING, passed - s.passed, (-0.5 * crowd * crowd).exp(), *qualities,
-           aligned / (n - 1).clamp(min=1), -edge / some, ~lost, -lost.to(x.dtype))
+    now = (
+        (centre - s.centre) / REACH,
+        ending == GOAL_ENDING,
+        passed - s.passed,
+        (-0.5 * crowd * crowd).exp(),
+        *qualities,
+        aligned / (n - 1).clamp(min=1),
+        -edge / some,
+        ~lost,
+        -lost.to(x.dtype),
+    )
     kept = (4, 5, 9)  # what an extinct colony is still judged by: its choices, and that it is gone
-    parts = [part.to(x.dtype) if k in kept else part.to(x.dtype).masked_fill(~lives, 0.0) for k, part in enumerate(now)]
+    parts = [
+        part.to(x.dtype) if k in kept else part.to(x.dtype).masked_fill(~lives, 0.0)
+        for k, part in enumerate(now)
+    ]
     return s._replace(passed=passed, retreat=retreat, centre=centre), torch.stack(parts, 1), ending

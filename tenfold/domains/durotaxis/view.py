@@ -13,13 +13,24 @@ from tenfold.domains.durotaxis.substrate import BEND, GRID, RIDGE_WIDTH
 
 SHADES = " .:-=+*%"  # soft to stiff
 COLUMNS, ROWS = 72, 20  # of a picture in text
-HEAT = np.array([(13, 18, 43), (34, 60, 110), (44, 120, 140), (120, 180, 130), (232, 222, 150)], np.float64)
+HEAT = np.array(
+    [(13, 18, 43), (34, 60, 110), (44, 120, 140), (120, 180, 130), (232, 222, 150)], np.float64
+)
 NODE, NEWBORN, EDGE = (250, 250, 250), (255, 176, 64), (210, 210, 210)
 HULL, TRAIL, GOAL = (150, 200, 255), (255, 90, 90), (255, 255, 255)
 LEVELS = 200  # colours of a heat map: with those of the drawing they fit a GIF's palette of 256
 # `reward` is the weighted sum of the components, which stand beside it without their weights
-TRAJECTORY = ("step", "nodes", "centroid_x", "centroid_y", "right", "mean_intensity", *ACTIONS, "reward",
-              *(f"unweighted_{name}" for name in COMPONENTS))
+TRAJECTORY = (
+    "step",
+    "nodes",
+    "centroid_x",
+    "centroid_y",
+    "right",
+    "mean_intensity",
+    *ACTIONS,
+    "reward",
+    *(f"unweighted_{name}" for name in COMPONENTS),
+)
 
 
 def field(rules: Rules, c: Colonies, i: int) -> np.ndarray:
@@ -38,9 +49,13 @@ def brightness(intensity: np.ndarray) -> np.ndarray:
 
 
 def picture_text(rules: Rules, c: Colonies, i: int) -> str:
-    """Stiffness in shades, `o` nodes, `@` several in one cell, `|` the goal line; the top row is the highest y."""
+    """Stiffness in shades, `o` nodes, `@` several in one cell, `|` the goal line; the top row is
+    the highest y."""
     columns, rows = min(COLUMNS, rules.width), min(ROWS, rules.height)
-    x, y = (((np.arange(n) + 0.5) * side / n).astype(int) for n, side in ((columns, rules.width), (rows, rules.height)))
+    x, y = (
+        ((np.arange(n) + 0.5) * side / n).astype(int)
+        for n, side in ((columns, rules.width), (rows, rules.height))
+    )
     shade = (brightness(field(rules, c, i))[np.ix_(y, x)] * (len(SHADES) - 1)).round().astype(int)
     signs = [[SHADES[s] for s in row] for row in shade]
     goal = min(int(rules.goal * columns / rules.width), columns - 1)
@@ -49,7 +64,9 @@ def picture_text(rules: Rules, c: Colonies, i: int) -> str:
     for j in range(int(c.nodes[i])):
         row, column = int(c.y[i, j] * rows / rules.height), int(c.x[i, j] * columns / rules.width)
         signs[row][column] = "@" if signs[row][column] in "o@" else "o"
-    said = f"step {c.step[i]}, {c.nodes[i]} nodes, centroid at x = {c.centre[i]:.0f} of {rules.width}"
+    said = (
+        f"step {c.step[i]}, {c.nodes[i]} nodes, centroid at x = {c.centre[i]:.0f} of {rules.width}"
+    )
     return "\n".join("".join(row) for row in reversed(signs)) + f"\n{said}"
 
 
@@ -66,10 +83,17 @@ def coloured(bright: np.ndarray) -> np.ndarray:
     return (HEAT[low] * (1 - part) + HEAT[low + 1] * part).round().astype(np.uint8)
 
 
-def picture(rules: Rules, c: Colonies, i: int, trail: Sequence[tuple[float, float]] = (),
-            heat: np.ndarray | None = None) -> np.ndarray:
-    """RGB [H, W, 3]: the heat map, edges, the convex hull, nodes (the youngest in another colour), the centroid's way so far."""
+def picture(
+    rules: Rules,
+    c: Colonies,
+    i: int,
+    trail: Sequence[tuple[float, float]] = (),
+    heat: np.ndarray | None = None,
+) -> np.ndarray:
+    """RGB [H, W, 3]: the heat map, edges, the convex hull, nodes (the youngest in another colour),
+    the centroid's way so far."""
     from PIL import Image, ImageDraw  # comes with matplotlib
+
     image = Image.fromarray(heat_map(rules, c, i) if heat is None else heat)
     draw, n = ImageDraw.Draw(image), int(c.nodes[i])
     x, y, top = c.x[i, :n], c.y[i, :n], rules.height - 1
@@ -84,14 +108,18 @@ def picture(rules: Rules, c: Colonies, i: int, trail: Sequence[tuple[float, floa
         outline = [(float(x[k]), float(top - y[k])) for k in corners[:size].tolist()]
         draw.line([*outline, outline[0]], HULL)
     for j in range(n):
-        draw.ellipse([x[j] - 2, top - y[j] - 2, x[j] + 2, top - y[j] + 2], NEWBORN if c.age[i, j] == 0 else NODE)
+        draw.ellipse(
+            [x[j] - 2, top - y[j] - 2, x[j] + 2, top - y[j] + 2],
+            NEWBORN if c.age[i, j] == 0 else NODE,
+        )
     if len(trail) > 1:
         draw.line([(a, top - b) for a, b in trail], TRAIL, 2)
     return np.asarray(image).copy()
 
 
 class Trajectory(np.ndarray):
-    """An episode's table. A number that is not there is NaN, and equal to another one: an episode played twice has one table."""
+    """An episode's table. A number that is not there is NaN, and equal to another one: an episode
+    played twice has one table."""
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[float]]) -> "Trajectory":
@@ -105,11 +133,18 @@ class Trajectory(np.ndarray):
         return ~(self == other)
 
 
-def trajectory_row(rules: Rules, c: Colonies, i: int, action: np.ndarray | None, reward: float, parts: np.ndarray) -> list[float]:
-    """One line of the table, by the names in TRAJECTORY. In mode nodes the numbers are means over the nodes there were before."""
+def trajectory_row(
+    rules: Rules, c: Colonies, i: int, action: np.ndarray | None, reward: float, parts: np.ndarray
+) -> list[float]:
+    """One line of the table, by the names in TRAJECTORY. In mode nodes the numbers are means over
+    the nodes there were before."""
     n = int(c.nodes[i])
     numbers = [float("nan")] * len(ACTIONS) if action is None else action.tolist()
-    where = [c.x[i, :n].mean(), c.y[i, :n].mean(), c.x[i, :n].max(), c.stiff[i, :n].mean()] if n else [float("nan")] * 4
+    where = (
+        [c.x[i, :n].mean(), c.y[i, :n].mean(), c.x[i, :n].max(), c.stiff[i, :n].mean()]
+        if n
+        else [float("nan")] * 4
+    )
     return [float(v) for v in (c.step[i], n, *where, *numbers, reward, *parts)]
 
 
@@ -121,4 +156,6 @@ def write_trajectories(path: str | Path, episodes: Iterable[Iterable[Sequence[fl
         for number, rows in enumerate(episodes):
             for row in rows:
                 whole = (int(row[0]), int(row[1]))
-                table.writerow((number, *whole, *("" if np.isnan(v) else f"{v:.6g}" for v in row[2:])))
+                table.writerow(
+                    (number, *whole, *("" if np.isnan(v) else f"{v:.6g}" for v in row[2:]))
+                )

@@ -1,8 +1,9 @@
-"""An agent that identifies a hidden dynamical system: it plans the experiment that tells most about the dynamics, acts, corrects
-its belief by what it sees, and trains its model.
+"""An agent that identifies a hidden dynamical system: it plans the experiment that tells most about
+the dynamics, acts, corrects its belief by what it sees, and trains its model.
 
-M members (seeds of one experiment) live side by side; each gets what its seed gets alone. Observations, actions and time come and
-go in the units that they have outside; model, belief and planner work in those of `ops.units`.
+M members (seeds of one experiment) live side by side; each gets what its seed gets alone.
+Observations, actions and time come and go in the units that they have outside; model, belief and
+planner work in those of `ops.units`.
 """
 
 from typing import Any
@@ -29,27 +30,37 @@ from tenfold.memory.replay import require_memory
 from tenfold.memory.staging import Staging
 
 STATISTICS = ("bound", "likelihood", "divergence")
-MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0  # to true coordinates as it is saved; what aligned is without one
+# to true coordinates as it is saved; what aligned is without one
+MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0
 COPIES = 4  # of the whole matrix of information while it is updated
 
 
 def array_of(value: Any) -> np.ndarray:
     """A copy of an array, or of a tensor as one."""
-    return value.detach().cpu().numpy().copy() if isinstance(value, torch.Tensor) else np.array(value)
+    return (
+        value.detach().cpu().numpy().copy() if isinstance(value, torch.Tensor) else np.array(value)
+    )
 
 
 def require_matrix(config: Explorer, dynamics: Dynamics) -> None:
-    """Refuses whole matrices of information that memory cannot hold, with what an update needs besides."""
+    """Refuses whole matrices of information that memory cannot hold, with what an update needs
+    besides."""
     planner, (members, models) = config.planner, dynamics.raw_variance.shape[:2]
     if planner.matrix == "diagonal" or planner.policy in NOTHING:
         return
     shared = dynamics.kind != "mlp"  # by the models of an ensemble
-    count, parameters = members * (1 if shared else models), dynamics.weight.shape[-1] if shared else parameter_count(dynamics)
+    count, parameters = (
+        members * (1 if shared else models),
+        dynamics.weight.shape[-1] if shared else parameter_count(dynamics),
+    )
     try:
         require_memory(count * parameters**2 * 8 * COPIES)
     except UserError:
-        raise ConfigError("agent.planner.matrix", f"= full keeps {count} matrices of {parameters:,} x {parameters:,} numbers, "
-                          "more than memory holds: set it to diagonal, or make the dynamics smaller.") from None
+        raise ConfigError(
+            "agent.planner.matrix",
+            f"= full keeps {count} matrices of {parameters:,} x {parameters:,} numbers, "
+            "more than memory holds: set it to diagonal, or make the dynamics smaller.",
+        ) from None
 
 
 def maps_of(state: dict[str, np.ndarray]) -> list[Alignment]:
@@ -61,13 +72,24 @@ def maps_of(state: dict[str, np.ndarray]) -> list[Alignment]:
 
 
 class ExplorerAgent:
-    """Model, belief, planner and window of M members. `low` and `high` bound the actions; `dt` is the time of a step."""
+    """Model, belief, planner and window of M members. `low` and `high` bound the actions; `dt` is
+    the time of a step."""
 
-    def __init__(self, config: Explorer, observations: int, low: np.ndarray, high: np.ndarray, dt: float,
-                 seeds: tuple[int, ...] = (0,), device: str = "cpu") -> None:
+    def __init__(
+        self,
+        config: Explorer,
+        observations: int,
+        low: np.ndarray,
+        high: np.ndarray,
+        dt: float,
+        seeds: tuple[int, ...] = (0,),
+        device: str = "cpu",
+    ) -> None:
         self.config, self.seeds, self.members, self.dt = config, tuple(seeds), len(seeds), dt
         self.units = Units(self.members, observations, config.model, dt)
-        self.online = LatentNetwork(observations, len(low), config.model, STEP, self.members).initialise(seeds)
+        self.online = LatentNetwork(
+            observations, len(low), config.model, STEP, self.members
+        ).initialise(seeds)
         self.online.to(device)
         self.device = self.online.flat.device
         self.training = Training(self.online, seeds)
@@ -78,35 +100,47 @@ class ExplorerAgent:
         self.staging = Staging(self.device)
         shape = (self.members, config.batch_size, config.length)
         self.batch = {"y": np.zeros((*shape, observations)), "a": np.zeros((*shape, len(low)))}
-        self.rows = {name: torch.from_numpy(rows.astype(np.float32)) for name, rows in self.batch.items()}
+        self.rows = {
+            name: torch.from_numpy(rows.astype(np.float32)) for name, rows in self.batch.items()
+        }
         self.streams = [key(seed, Purpose.ACTION) for seed in seeds]
         self.seen = np.zeros((self.members, observations))  # the last observation
         self.begins = np.ones(self.members, np.bool_)  # whether it was the first one of an episode
         self.sums = torch.zeros(len(STATISTICS) + 1, device=self.device)
-        self.acted, self.fresh = 0, True  # calls of `act`, and whether the next one begins an episode
-        # of each member from learned to true coordinates, none where they are not known; the evaluation finds them
+        # calls of `act`, and whether the next one begins an episode
+        self.acted, self.fresh = 0, True
+        # of each member from learned to true coordinates, none where they are not known; the
+        # evaluation finds them
         self.maps = self.own if config.model.decoder == "identity" else []
 
     @property
     def updates(self) -> int:
         return self.training.updates
 
-    # units ----------------------------------------------------------------------------------------------------------------
+    # units
 
     def bound(self, low: np.ndarray, high: np.ndarray) -> None:
         """Actions are within low and high [A]; nothing is planned yet."""
         self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
         self.units.bound(low, high)
-        inside = (self.units.acted(end).astype(np.float32) for end in (self.units.low, self.units.high))
-        self.planning = Planning(self.config.planner, self.online.dynamics, list(self.seeds), *inside)
+        inside = (
+            self.units.acted(end).astype(np.float32) for end in (self.units.low, self.units.high)
+        )
+        self.planning = Planning(
+            self.config.planner, self.online.dynamics, list(self.seeds), *inside
+        )
 
     @property
     def own(self) -> list[Alignment]:
-        """Of each member from coordinates inside to those that the agent is asked and answers in: the model's own, or where the
-        hidden state is what is observed (decoder identity) those of observations."""
+        """Of each member from coordinates inside to those that the agent is asked and answers in:
+        the model's own, or where the hidden state is what is observed (decoder identity) those of
+        observations."""
         if self.config.model.decoder != "identity":
             return [identity(self.config.model.latent)] * self.members
-        return [Alignment(np.diag(scale), mean, 1.0) for mean, scale, _ in zip(*self.units.channels, strict=True)]
+        return [
+            Alignment(np.diag(scale), mean, 1.0)
+            for mean, scale, _ in zip(*self.units.channels, strict=True)
+        ]
 
     def inner(self, y: np.ndarray) -> torch.Tensor:
         """Observations [M, …, Y] for the network."""
@@ -117,15 +151,16 @@ class ExplorerAgent:
         return torch.from_numpy(self.units.acted(a)).to(self.online.flat)
 
     def learn_units(self, step: int) -> None:
-        """Takes the units from the window as soon as something can be learned, and again whenever there is much more to take
-        them from."""
+        """Takes the units from the window as soon as something can be learned, and again whenever
+        there is much more to take them from."""
         rows = self.window.written
         if step >= self.config.learning_starts and self.ready and self.units.outgrown(rows):
             self.take_units(rows)
 
     @torch.no_grad()
     def take_units(self, rows: int) -> None:
-        """From the window. What has been learned is said in the new units; what was believed before anything was is forgotten."""
+        """From the window. What has been learned is said in the new units; what was believed before
+        anything was is forgotten."""
         if not self.units.free:
             return
         known = self.units.known
@@ -140,25 +175,33 @@ class ExplorerAgent:
             self.maps = self.own
             self.planning.aim(self.own)
         if not known:
-            self.belief.correct(self.inner(self.seen), torch.ones(self.members, dtype=torch.bool, device=self.device))
+            self.belief.correct(
+                self.inner(self.seen),
+                torch.ones(self.members, dtype=torch.bool, device=self.device),
+            )
         elif variance is not None and self.config.model.dynamics != "mlp":
             self.refit()  # its features are elsewhere now
 
-    # acting ---------------------------------------------------------------------------------------------------------------
+    # acting
 
     def observe(self, y: np.ndarray, begins: np.ndarray) -> None:
-        """Corrects the belief by observations [M, Y]: one call of the encoder. `begins` [M]: the first one of an episode."""
+        """Corrects the belief by observations [M, Y]: one call of the encoder. `begins` [M]: the
+        first one of an episode."""
         self.require_counts(y)
         self.seen[:], self.begins = y, np.array(begins, np.bool_)
         self.belief.correct(self.inner(self.seen), torch.from_numpy(self.begins).to(self.device))
 
     def require_counts(self, y: np.ndarray) -> None:
         if self.config.model.noise == "poisson" and np.min(y) < 0:
-            raise UserError(f"agent.model.noise = poisson is for counts, and an observation has {np.min(y):.6g}, which is below "
-                            "0: use gaussian.")
+            raise UserError(
+                "agent.model.noise = poisson is for counts, and an observation has "
+                f"{np.min(y):.6g}, which is below "
+                "0: use gaussian."
+            )
 
     def choose(self, step: int) -> np.ndarray:
-        """Actions [M, A] for the last observation, by the planner; at random before there was anything to learn from."""
+        """Actions [M, A] for the last observation, by the planner; at random before there was
+        anything to learn from."""
         policy, early = self.config.planner.policy, step < self.config.learning_starts
         if policy == "zero" and not early:
             action = self.no_action()
@@ -173,30 +216,44 @@ class ExplorerAgent:
         """Actions [M, A] by the planner, from what is believed now."""
         believed = self.belief.mean.cpu().numpy()
         if not np.isfinite(believed).all():
-            raise UserError(f"The belief is no longer finite{when}: lower agent.lr, or keep the states of the environment within "
-                            "bounds.")
-        return np.clip(self.units.chosen(self.planning.plan(believed)), self.low, self.high).astype(np.float32)
+            raise UserError(
+                f"The belief is no longer finite{when}: lower agent.lr, or keep the states of the "
+                "environment within "
+                "bounds."
+            )
+        return np.clip(self.units.chosen(self.planning.plan(believed)), self.low, self.high).astype(
+            np.float32
+        )
 
     def no_action(self) -> np.ndarray:
         return np.clip(np.zeros((self.members, len(self.low)), np.float32), self.low, self.high)
 
     def begin(self) -> None:
-        """The observation that `act` sees next is the first one of an episode: nothing is believed before it."""
+        """The observation that `act` sees next is the first one of an episode: nothing is believed
+        before it."""
         self.fresh = True
 
     def act(self, obs: np.ndarray) -> np.ndarray:
-        """The next experiment after one more observation [Y] -> [A], or of every member [M, Y] -> [M, A]. The belief is corrected
-        and goes on from call to call; `begin` starts an episode. Nothing is trained."""
+        """The next experiment after one more observation [Y] -> [A], or of every member [M, Y] ->
+        [M, A]. The belief is corrected and goes on from call to call; `begin` starts an episode.
+        Nothing is trained."""
         y = np.asarray(obs, np.float64)
         if y.shape not in (self.seen.shape, *[self.seen.shape[1:]] * (self.members == 1)):
-            raise ValueError(f"An observation {y.shape} does not fit: give [{self.seen.shape[1]}]"
-                             f"{f' of each of {self.members} members' if self.members > 1 else ''}.")
+            raise ValueError(
+                f"An observation {y.shape} does not fit: give [{self.seen.shape[1]}]"
+                f"{f' of each of {self.members} members' if self.members > 1 else ''}."
+            )
         if not np.isfinite(y).all():
             raise ValueError("The observation has a number that is not finite.")
         self.observe(y.reshape(self.seen.shape), np.full(self.members, self.fresh))
         policy = self.config.planner.policy
-        action = (self.no_action() if policy == "zero" else self.random_action(self.acted) if policy == "random" else
-                  self.planned())
+        action = (
+            self.no_action()
+            if policy == "zero"
+            else self.random_action(self.acted)
+            if policy == "random"
+            else self.planned()
+        )
         self.expect(action)
         self.fresh, self.acted = False, self.acted + 1
         return action[0] if y.ndim == 1 else action
@@ -219,7 +276,7 @@ class ExplorerAgent:
             self.planning.visit(self.belief.mean.cpu().numpy(), inside.cpu().numpy())
         self.belief.predict(inside)
 
-    # learning -------------------------------------------------------------------------------------------------------------
+    # learning
 
     @property
     def ready(self) -> bool:
@@ -231,7 +288,8 @@ class ExplorerAgent:
         config = self.config
         if step < config.learning_starts or not self.ready:
             return 0
-        first = 0 if self.updates else config.first_updates  # as soon as there is a sequence to train on
+        # as soon as there is a sequence to train on
+        first = 0 if self.updates else config.first_updates
         return first + (config.updates if step % config.every == 0 else 0)
 
     def train_step(self) -> None:
@@ -241,107 +299,167 @@ class ExplorerAgent:
         self.rows["y"].copy_(torch.from_numpy(self.units.observed(self.batch["y"])))
         self.rows["a"].copy_(torch.from_numpy(self.units.acted(self.batch["a"])))
         rows = self.staging.send(self.rows)
-        parts = update(self.online, self.training, rows["y"], rows["a"], self.config.lr, self.config.clip_norm)
+        parts = update(
+            self.online, self.training, rows["y"], rows["a"], self.config.lr, self.config.clip_norm
+        )
         likelihood, divergence = (part.mean() / self.config.length for part in parts)
         likelihood = likelihood + float(self.units.log_density.mean())
-        self.sums += torch.stack((likelihood - divergence, likelihood, divergence, torch.ones_like(likelihood)))
+        self.sums += torch.stack(
+            (likelihood - divergence, likelihood, divergence, torch.ones_like(likelihood))
+        )
         if self.planning.novelty:
             self.planning.train(self.belief.mean.cpu().numpy())
 
     def refit_due(self, step: int) -> bool:
         config = self.config
-        if not config.refit or config.model.dynamics == "mlp":  # which has no fixed features: it learns by gradients alone
+        # which has no fixed features: it learns by gradients alone
+        if not config.refit or config.model.dynamics == "mlp":
             return False
         return step >= config.learning_starts and step % config.refit == 0
 
     @torch.no_grad()
     def refit(self) -> None:
-        """Fits the dynamics in closed form to the states that the encoder reads from the whole window, in coordinates that are
-        standard for them; where the grid is now, what was visited is counted anew."""
+        """Fits the dynamics in closed form to the states that the encoder reads from the whole
+        window, in coordinates that are standard for them; where the grid is now, what was visited
+        is counted anew."""
         rows, z, variance = self.window_states()
         for m, seed in enumerate(self.seeds):
             if self.online.decoder.layers:
                 to = standard(z[m], variance[m])
                 move(self.online, self.belief, m, to, variance[m])
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
-                self.maps[m:m + 1] = [to.alignment(old) for old in self.maps[m:m + 1]]
-            actions, whole = self.units.acted(self.window.action[m, rows[:-1]]), ~self.window.first[m, rows[1:]]
+                self.maps[m : m + 1] = [to.alignment(old) for old in self.maps[m : m + 1]]
+            actions, whole = (
+                self.units.acted(self.window.action[m, rows[:-1]]),
+                ~self.window.first[m, rows[1:]],
+            )
             refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed)
         self.planning.recount(z)
 
     @torch.no_grad()
     def window_states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The window's rows in the order of time [n], and means and variances of the states [M, n, D] that the encoder reads from
-        them; what a gru carries ends with an episode."""
+        """The window's rows in the order of time [n], and means and variances of the states [M, n,
+        D] that the encoder reads from them; what a gru carries ends with an episode."""
         rows = self.window.places()
-        y, first = self.inner(self.window.obs[:, rows]), torch.from_numpy(self.window.first[:, rows]).to(self.device)
+        y, first = (
+            self.inner(self.window.obs[:, rows]),
+            torch.from_numpy(self.window.first[:, rows]).to(self.device),
+        )
         found = self.online.posterior(y.unsqueeze(2), begins=first.unsqueeze(2))[:2]
         mean, variance = (part[:, :, 0].cpu().double().numpy() for part in found)
         return rows, mean, variance
 
     def fit(self, y: np.ndarray, a: np.ndarray, updates: int) -> np.ndarray:
-        """`updates` gradient steps on given sequences y [E, L, Y], a [E, L, A]; the bound for each step of time before every one,
-        [updates, M]. The optimiser goes on from where it was."""
+        """`updates` gradient steps on given sequences y [E, L, Y], a [E, L, A]; the bound for each
+        step of time before every one, [updates, M]. The optimiser goes on from where it was."""
         config = self.config
-        seen, done = (part.numpy() for part in as_sequences(self.online, *(torch.tensor(x, dtype=torch.float64) for x in (y, a))))
+        seen, done = (
+            part.numpy()
+            for part in as_sequences(
+                self.online, *(torch.tensor(x, dtype=torch.float64) for x in (y, a))
+            )
+        )
         if not self.units.known:
             self.units.take(seen.reshape(self.members, -1, seen.shape[-1]), seen[0, ..., 0].size)
-        bounds = fit(self.online, self.training, self.inner(seen), self.inner_actions(done), updates, config.batch_size,
-                     config.length, config.lr, config.clip_norm)
+        bounds = fit(
+            self.online,
+            self.training,
+            self.inner(seen),
+            self.inner_actions(done),
+            updates,
+            config.batch_size,
+            config.length,
+            config.lr,
+            config.clip_norm,
+        )
         return bounds.cpu().numpy() + self.units.log_density
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call, over members, for each step of time."""
         *sums, count = self.sums.tolist()
         self.sums.zero_()
-        return {name: total / count for name, total in zip(STATISTICS, sums, strict=True)} if count else {}
+        return (
+            {name: total / count for name, total in zip(STATISTICS, sums, strict=True)}
+            if count
+            else {}
+        )
 
     def exploring(self, step: int) -> dict[str, float]:
         """For the log: how unsure the belief is."""
         return {"belief_std": float(self.belief.variance.mean().sqrt())}
 
-    # questions ------------------------------------------------------------------------------------------------------------
+    # questions
 
     @torch.no_grad()
     def field(self, z: np.ndarray, true: bool = False) -> np.ndarray:
-        """The learned dz/dt without action at states [n, D]: [n, D], or [M, n, D] of several members, for the unit of time that
-        `dt` is in. `true`: the states are in the environment's own coordinates, and so is the answer."""
+        """The learned dz/dt without action at states [n, D]: [n, D], or [M, n, D] of several
+        members, for the unit of time that `dt` is in. `true`: the states are in the environment's
+        own coordinates, and so is the answer."""
         if true and not self.maps:
-            raise UserError("The map from the model's coordinates to the environment's own is not known: there is one only where "
-                            "the hidden state is known and the run was evaluated; leave true=True out for the model's own.")
+            raise UserError(
+                "The map from the model's coordinates to the environment's own is not known: "
+                "there is one only where "
+                "the hidden state is known and the run was evaluated; leave true=True out for the "
+                "model's own."
+            )
         z, places = np.asarray(z, np.float64), self.maps if true else self.own
         size = places[0].matrix.shape[0]
         if z.ndim != 2 or z.shape[1] != size:
             raise ValueError(f"States {z.shape} do not fit: give [n, {size}].")
         dynamics = self.online.dynamics
-        inside = torch.from_numpy(np.stack([place.to_learned(z) for place in places])).to(self.online.flat)[:, None]
-        nothing = self.inner_actions(np.zeros(len(self.low))).expand(self.members, dynamics.models, 1, -1)
-        found = dynamics.drift(inside.expand(-1, dynamics.models, -1, -1).contiguous()) + dynamics.push(nothing)
-        turned = found.mean(1).cpu().double().numpy() @ np.stack([place.matrix.T for place in places])
+        inside = torch.from_numpy(np.stack([place.to_learned(z) for place in places])).to(
+            self.online.flat
+        )[:, None]
+        nothing = self.inner_actions(np.zeros(len(self.low))).expand(
+            self.members, dynamics.models, 1, -1
+        )
+        found = dynamics.drift(
+            inside.expand(-1, dynamics.models, -1, -1).contiguous()
+        ) + dynamics.push(nothing)
+        turned = found.mean(1).cpu().double().numpy() @ np.stack(
+            [place.matrix.T for place in places]
+        )
         answer = turned * self.units.pace
         return answer[0] if self.members == 1 else answer
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
-        """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or [E, T, D], in the model's own
-        coordinates (of observations where the decoder is identity). Of several members M stands in front."""
+        """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or
+        [E, T, D], in the model's own coordinates (of observations where the decoder is identity).
+        Of several members M stands in front."""
         y, one = self.recordings(observations, self.online.observations)
         with torch.no_grad():
-            found = self.online.posterior(self.inner(y).transpose(1, 2))[0].transpose(1, 2).cpu().double().numpy()
-        return self.answer(np.stack([place.to_true(z) for place, z in zip(self.own, found, strict=True)]), one)
+            found = (
+                self.online.posterior(self.inner(y).transpose(1, 2))[0]
+                .transpose(1, 2)
+                .cpu()
+                .double()
+                .numpy()
+            )
+        return self.answer(
+            np.stack([place.to_true(z) for place, z in zip(self.own, found, strict=True)]), one
+        )
 
-    def forecast(self, observations: np.ndarray, actions: np.ndarray | None, steps: int) -> np.ndarray:
-        """Means of the observations 1 … steps after each moment, [S, steps, Y] or [E, S, steps, Y]: [t, k − 1] foretells
-        observation t + k from those until t. Actions [T', A] or [E, T', A]: a_t follows y_t, and may go on beyond the last
-        observation. S are the moments that have `steps` actions. Of several members M stands in front. A model of recordings
-        without actions takes None for them."""
+    def forecast(
+        self, observations: np.ndarray, actions: np.ndarray | None, steps: int
+    ) -> np.ndarray:
+        """Means of the observations 1 … steps after each moment, [S, steps, Y] or [E, S, steps, Y]:
+        [t, k − 1] foretells observation t + k from those until t. Actions [T', A] or [E, T', A]:
+        a_t follows y_t, and may go on beyond the last observation. S are the moments that have
+        `steps` actions. Of several members M stands in front. A model of recordings without actions
+        takes None for them."""
         if actions is None:
             actions = np.zeros((*np.shape(observations)[:-1], 0))
         y, one = self.recordings(observations, self.online.observations)
         a, same = self.recordings(actions, self.online.actions)
         if one != same or y.shape[1] != a.shape[1]:
-            raise ValueError(f"Observations {np.shape(observations)} and actions {np.shape(actions)} are of other episodes.")
+            raise ValueError(
+                f"Observations {np.shape(observations)} and actions {np.shape(actions)} are of "
+                "other episodes."
+            )
         if not 1 <= steps <= a.shape[2]:
-            raise ValueError(f"{steps} steps ahead need as many actions, and there are {a.shape[2]}.")
+            raise ValueError(
+                f"{steps} steps ahead need as many actions, and there are {a.shape[2]}."
+            )
         with torch.no_grad():
             found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
         return self.answer(self.units.foretold(found.cpu().double().numpy()), one)
@@ -358,30 +476,57 @@ class ExplorerAgent:
         found = found[:, 0] if one else found
         return found[0] if self.members == 1 else found
 
-    # state ----------------------------------------------------------------------------------------------------------------
+    # state
 
     def policy_state(self) -> dict[str, Any]:
         """What questions need."""
         size = self.config.model.latent
         maps = self.maps or [Alignment(np.eye(size), np.zeros(size), UNKNOWN)] * self.members
-        parts = zip(*((m.matrix, m.offset, np.zeros((size, 0)) if m.back is None else m.back, m.r2) for m in maps), strict=True)
+        parts = zip(
+            *(
+                (m.matrix, m.offset, np.zeros((size, 0)) if m.back is None else m.back, m.r2)
+                for m in maps
+            ),
+            strict=True,
+        )
         units = {f"units.{name}": value for name, value in self.units.state().items()}
-        return {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
+        return (
+            {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
+        )
 
     def state(self) -> dict[str, Any]:
         """Everything that decides what comes next."""
-        parts = {"training": self.training, "belief": self.belief, "planning": self.planning, "window": self.window}
-        nested = {f"{part}.{name}": value for part, owner in parts.items() for name, value in owner.state().items()}
-        return self.policy_state() | nested | {"seen": self.seen, "begins": self.begins, "sums": self.sums}
+        parts = {
+            "training": self.training,
+            "belief": self.belief,
+            "planning": self.planning,
+            "window": self.window,
+        }
+        nested = {
+            f"{part}.{name}": value
+            for part, owner in parts.items()
+            for name, value in owner.state().items()
+        }
+        return (
+            self.policy_state()
+            | nested
+            | {"seen": self.seen, "begins": self.begins, "sums": self.sums}
+        )
 
     def load_state(self, state: dict[str, Any]) -> None:
         """All of `state`, or only what `policy_state` gives."""
+
         def part(name: str) -> dict[str, Any]:
-            return {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
+            return {
+                k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")
+            }
 
         if not part("units"):
-            raise CheckpointError("The checkpoint does not say the units of what was observed: it is of an earlier version of "
-                                  "tenfold, and its model cannot be read in this one. Train it anew.")
+            raise CheckpointError(
+                "The checkpoint does not say the units of what was observed: it is of an earlier "
+                "version of "
+                "tenfold, and its model cannot be read in this one. Train it anew."
+            )
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
         self.units.load_state({name: array_of(value) for name, value in part("units").items()})
@@ -395,5 +540,8 @@ class ExplorerAgent:
         self.belief.load_state(part("belief"))
         for name in ("planning", "window"):
             getattr(self, name).load_state({k: array_of(v) for k, v in part(name).items()})
-        self.seen[:], self.begins = array_of(state["seen"]), array_of(state["begins"]).astype(np.bool_)
+        self.seen[:], self.begins = (
+            array_of(state["seen"]),
+            array_of(state["begins"]).astype(np.bool_),
+        )
         self.sums.copy_(torch.as_tensor(state["sums"]))

@@ -1,8 +1,9 @@
-"""What is believed of the hidden state, step by step: predict by the dynamics, correct by the encoder.
+"""What is believed of the hidden state, step by step: predict by the dynamics, correct by the
+encoder.
 
-Both say a Gaussian with independent numbers, and the belief after an observation is their product: a prediction alone runs away
-from the state, an encoder alone forgets what was known before. There is one call of the encoder for an observation; what a gru
-remembers is carried on.
+Both say a Gaussian with independent numbers, and the belief after an observation is their product:
+a prediction alone runs away from the state, an encoder alone forgets what was known before. There
+is one call of the encoder for an observation; what a gru remembers is carried on.
 """
 
 from collections.abc import Iterator
@@ -30,8 +31,20 @@ def fuse_reference(mean, variance, other_mean, other_variance):
     return (mean / variance + other_mean / other_variance) / precision, 1 / precision
 
 
-@pair(fuse_reference, fuse_examples, rtol=1e-5, atol=1e-6, dtypes=("float32", "float64"), gradients=(0, 1, 2, 3))
-def fuse(mean: torch.Tensor, variance: torch.Tensor, other_mean: torch.Tensor, other_variance: torch.Tensor) -> Gaussian:
+@pair(
+    fuse_reference,
+    fuse_examples,
+    rtol=1e-5,
+    atol=1e-6,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1, 2, 3),
+)
+def fuse(
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    other_mean: torch.Tensor,
+    other_variance: torch.Tensor,
+) -> Gaussian:
     """The same by its gain, which also bears variances of 0."""
     gain = variance / (variance + other_variance)
     return torch.lerp(mean, other_mean, gain), variance * (1 - gain)
@@ -50,10 +63,13 @@ class Belief:
 
     @torch.no_grad()
     def predict(self, action: torch.Tensor) -> None:
-        """One step under actions [M, A]: V' = diag(J·V·Jᵀ) + what the dynamics add, the ensemble's disagreement included."""
+        """One step under actions [M, A]: V' = diag(J·V·Jᵀ) + what the dynamics add, the ensemble's
+        disagreement included."""
         dynamics = self.network.dynamics
         z, a = self.mean[:, None], action[:, None]
-        slope = dynamics.jacobian(*(x.unsqueeze(1).expand(-1, dynamics.models, -1, -1) for x in (z, a))).mean(1)[:, 0]
+        slope = dynamics.jacobian(
+            *(x.unsqueeze(1).expand(-1, dynamics.models, -1, -1) for x in (z, a))
+        ).mean(1)[:, 0]
         mean, added = dynamics.predict(z, a)
         spread = (slope.square() @ self.variance.unsqueeze(-1)).squeeze(-1)
         self.mean, self.variance = mean[:, 0], spread + added[:, 0]
@@ -66,8 +82,10 @@ class Belief:
         mean, variance, self.carried = self.network.encode(y[:, None], self.carried)
         self.encoded += 1
         fused = fuse(self.mean, self.variance, mean[:, 0], variance[:, 0])
-        self.mean, self.variance = (torch.where(begins[:, None], own, both)
-                                    for own, both in zip((mean[:, 0], variance[:, 0]), fused, strict=True))
+        self.mean, self.variance = (
+            torch.where(begins[:, None], own, both)
+            for own, both in zip((mean[:, 0], variance[:, 0]), fused, strict=True)
+        )
 
     def state(self) -> dict[str, torch.Tensor]:
         carried = {} if self.carried is None else {"carried": self.carried}

@@ -1,4 +1,5 @@
-"""Policies of an explorer side by side: each one run of all seeds stacked, judged on the same recordings."""
+"""Policies of an explorer side by side: each one run of all seeds stacked, judged on the same
+recordings."""
 
 import itertools
 import json
@@ -17,7 +18,14 @@ from tenfold.domains.dynamics.compare_page import write_figure, write_page
 from tenfold.domains.dynamics.config import Explorer, Planner
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import replace_file
-from tenfold.runs.folder import COMPARE_KIND, is_compare, is_run, machine_card, versions, write_settings
+from tenfold.runs.folder import (
+    COMPARE_KIND,
+    is_compare,
+    is_run,
+    machine_card,
+    versions,
+    write_settings,
+)
 from tenfold.runs.lock import Claim
 from tenfold.runs.metrics import fits_of, read_rows
 from tenfold.runs.names import Numbered, Target, destination, install, named_after, turn_latest
@@ -33,8 +41,8 @@ POLICIES = get_args(get_type_hints(Planner)["policy"])
 
 @dataclass(frozen=True)
 class Comparison:
-    """`rows`: for each policy the last numbers over seeds; `interrupted` is the signal that stopped it early, or 0; `saved` the
-    steps that they would go on from."""
+    """`rows`: for each policy the last numbers over seeds; `interrupted` is the signal that stopped
+    it early, or 0; `saved` the steps that they would go on from."""
 
     path: Path
     rows: dict[str, dict[str, Any]]
@@ -47,20 +55,41 @@ def run_of(run: Run, policy: str) -> Run:
     return replace(run, agent=replace(run.agent, planner=replace(run.agent.planner, policy=policy)))
 
 
-def compare(run: Run, policies: tuple[str, ...], seeds: int, out: str | Path = "", *, name: str = "", jobs: int = 0,
-            overwrite: bool = False, quiet: bool = False) -> Comparison:
-    """Runs every policy with `seeds` members into out/POLICY; called again it goes on where it stopped. Without `out` the
-    folder is the first of runs/NAME, runs/NAME-2, … that holds this comparison or is free."""
+def compare(
+    run: Run,
+    policies: tuple[str, ...],
+    seeds: int,
+    out: str | Path = "",
+    *,
+    name: str = "",
+    jobs: int = 0,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Comparison:
+    """Runs every policy with `seeds` members into out/POLICY; called again it goes on where it
+    stopped. Without `out` the folder is the first of runs/NAME, runs/NAME-2, … that holds this
+    comparison or is free."""
     if not isinstance(run.agent, Explorer):
-        raise UserError(f"compare runs policies of agent explorer, and this is {run.agent.name}: choose a preset such as "
-                        "limit-cycle.")
+        raise UserError(
+            f"compare runs policies of agent explorer, and this is {run.agent.name}: choose a "
+            "preset such as "
+            "limit-cycle."
+        )
     for policy in policies:
         if policy not in POLICIES:
-            raise ConfigError("--policies", f"has {policy}, which is none of {', '.join(POLICIES)}{nearest(policy, POLICIES)}.")
+            raise ConfigError(
+                "--policies",
+                f"has {policy}, which is none of {', '.join(POLICIES)}{nearest(policy, POLICIES)}.",
+            )
     if not policies or len(set(policies)) < len(policies):
-        raise ConfigError("--policies", f"= {','.join(policies)} cannot be: name at least one, none of them twice.")
+        raise ConfigError(
+            "--policies",
+            f"= {','.join(policies)} cannot be: name at least one, none of them twice.",
+        )
     run = replace(run, members=seeds)
-    target = own_folder(destination(out, name or f"compare-{named_after(run.env)}", overwrite), run, overwrite)
+    target = own_folder(
+        destination(out, name or f"compare-{named_after(run.env)}", overwrite), run, overwrite
+    )
     prepare(run)
     for policy in policies:  # settings that do not fit leave nothing behind; kernels compile once
         with ready(run_of(run, policy), quiet):
@@ -71,22 +100,28 @@ def compare(run: Run, policies: tuple[str, ...], seeds: int, out: str | Path = "
 
 
 def own_folder(target: Target, run: Run, overwrite: bool) -> Target:
-    """Where the comparison is kept: the folder it goes on in, or that of a new one. What is something else is refused, and
-    passed over where the folder may have a number."""
+    """Where the comparison is kept: the folder it goes on in, or that of a new one. What is
+    something else is refused, and passed over where the folder may have a number."""
     if isinstance(target, Numbered):
         taken = itertools.takewhile(os.path.lexists, target)
         return next((path for path in taken if not other_than(path, run)), target)
     if target.exists() and any(target.iterdir()):
         if not is_compare(target):
-            raise UserError(f"{target} exists and is no comparison: choose another folder with --out.")
+            raise UserError(
+                f"{target} exists and is no comparison: choose another folder with --out."
+            )
         if not overwrite and (changed := other_than(target, run)):
-            raise UserError(f"{target} holds a comparison with another {changed}: replace it with --overwrite, or choose "
-                            "another folder with --out.")
+            raise UserError(
+                f"{target} holds a comparison with another {changed}: replace it with "
+                "--overwrite, or choose "
+                "another folder with --out."
+            )
     return target
 
 
 def other_than(path: Path, run: Run) -> str:
-    """What tells the comparison in a folder from this one: the name of a setting; nothing where they are the same."""
+    """What tells the comparison in a folder from this one: the name of a setting; nothing where
+    they are the same."""
     if not is_compare(path):
         return "kind"
     try:
@@ -96,14 +131,22 @@ def other_than(path: Path, run: Run) -> str:
     return next(iter(differing(to_mapping(run) | {"steps": 0}, before | {"steps": 0})), "")
 
 
-def open_folder(target: Target, run: Run, policies: tuple[str, ...], overwrite: bool) -> tuple[Path, Claim]:
+def open_folder(
+    target: Target, run: Run, policies: tuple[str, ...], overwrite: bool
+) -> tuple[Path, Claim]:
     """A new folder, or that of the same comparison. More policies may join one."""
-    about = {"kind": COMPARE_KIND, "policies": list(policies), "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-             "versions": versions(), "machine": machine_card()}
+    about = {
+        "kind": COMPARE_KIND,
+        "policies": list(policies),
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "versions": versions(),
+        "machine": machine_card(),
+    }
 
     def fill(path: Path) -> None:
         write_settings(path, run)
         replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
+
     if isinstance(target, Numbered) or overwrite or not is_compare(target):
         return install(target, fill)
     claim, there = Claim(target), policies_in(target)
@@ -117,7 +160,9 @@ def open_folder(target: Target, run: Run, policies: tuple[str, ...], overwrite: 
 
 
 def about_comparison(path: Path) -> dict[str, Any]:
-    return read_json(path / "compare.json", COMPARE, "put back what was there, or start anew with --overwrite")
+    return read_json(
+        path / "compare.json", COMPARE, "put back what was there, or start anew with --overwrite"
+    )
 
 
 def policies_in(path: Path) -> list[str]:
@@ -126,26 +171,36 @@ def policies_in(path: Path) -> list[str]:
     return [policy for policy in named if is_run(path / policy)]
 
 
-def carry_out(path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet: bool) -> Comparison:
+def carry_out(
+    path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet: bool
+) -> Comparison:
     workers = min(jobs or len(os.sched_getaffinity(0)), len(policies))
     title = f"{', '.join(policies)} on {run.env}, {run.members} seeds"
     display = Display(title, run.steps * len(policies), done_steps(path, policies), quiet)
     display.say(f"{title}, {workers} at a time -> {path}")
     change = {"steps": run.steps}
-    pool = Pool(train_member, [(to_mapping(run_of(run, policy)), str(path / policy), change) for policy in policies])
+    pool = Pool(
+        train_member,
+        [(to_mapping(run_of(run, policy)), str(path / policy), change) for policy in policies],
+    )
     seen = -1
 
     def look(done: int) -> None:
         nonlocal seen
-        if (now := done_steps(path, policies)) != seen:  # otherwise the rate would only seem to fall
+        # otherwise the rate would only seem to fall
+        if (now := done_steps(path, policies)) != seen:
             seen = now
             display.show(now, progress(path, policies))
+
     try:
         stopped = pool.run(workers, look)
     finally:
         display.close()
     for number, error in pool.errors.items():
-        raise UserError(f"Policy {policies[number]}: {error.rstrip('.')}. The same command goes on from the last checkpoints.")
+        raise UserError(
+            f"Policy {policies[number]}: {error.rstrip('.')}. The same command goes on from the "
+            "last checkpoints."
+        )
     everything = tuple(policies_in(path))  # those that were there before, too
     rows = summarise(path, everything)
     if not stopped:
@@ -157,7 +212,10 @@ def carry_out(path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet:
             write_page(path, rows, run, title)
         except ModuleNotFoundError as error:
             display.say(f"Note: no figure, since {error.name} is not installed.", always=True)
-    display.say(f"{'stopped' if stopped else f'{len(policies)} policies'} after {clock_face(display.seconds())}")
+    display.say(
+        f"{'stopped' if stopped else f'{len(policies)} policies'} after "
+        f"{clock_face(display.seconds())}"
+    )
     saved = {policy: steps[-1] for policy in policies if (steps := checkpoint_steps(path / policy))}
     return Comparison(path, rows, stopped, saved)
 
@@ -165,8 +223,14 @@ def carry_out(path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet:
 def progress(path: Path, policies: tuple[str, ...]) -> dict[str, str]:
     """Every policy's latest number."""
     errors = {policy: latest_row(path / policy / "metrics.jsonl", "fit") for policy in policies}
-    return {policy: f"{row['field_error']:.3f}" if "field_error" in row else f"R² {row['r2'][-1]:.3f}" if "r2" in row else "–"
-            for policy, row in errors.items()}
+    return {
+        policy: f"{row['field_error']:.3f}"
+        if "field_error" in row
+        else f"R² {row['r2'][-1]:.3f}"
+        if "r2" in row
+        else "–"
+        for policy, row in errors.items()
+    }
 
 
 def done_steps(path: Path, policies: tuple[str, ...]) -> int:
@@ -181,10 +245,17 @@ def summarise(path: Path, policies: tuple[str, ...]) -> dict[str, dict[str, Any]
         if not fits:
             continue
         last, known = fits[-1], "field_errors" in fits[-1]
-        row: dict[str, Any] = {"step": last["step"], "steps": [fit["step"] for fit in fits], "r2s": last["r2s"],
-                               "elbo": together(last["elbos"])}
+        row: dict[str, Any] = {
+            "step": last["step"],
+            "steps": [fit["step"] for fit in fits],
+            "r2s": last["r2s"],
+            "elbo": together(last["elbos"]),
+        }
         if known:
-            row |= {"field_error": together(last["field_errors"]), "field_errors": [fit["field_errors"] for fit in fits]}
+            row |= {
+                "field_error": together(last["field_errors"]),
+                "field_errors": [fit["field_errors"] for fit in fits],
+            }
         row["r2"] = [together(list(column)) for column in np.transpose(last["r2s"])]
         if "arx_r2" in last:
             row["arx_r2"] = last["arx_r2"]
@@ -196,12 +267,32 @@ def table_of(rows: dict[str, dict[str, Any]]) -> list[list[str]]:
     """For the terminal: a head, a line for each policy, and ARX on each policy's data."""
     ahead = len(next(iter(rows.values()))["r2"]) if rows else 0
     marks = sorted({1, (ahead + 1) // 2, ahead})
-    lines = [["policy", "steps", "field error", "95 % interval", *(f"R² {k} ahead" for k in marks), "evidence bound"]]
+    lines = [
+        [
+            "policy",
+            "steps",
+            "field error",
+            "95 % interval",
+            *(f"R² {k} ahead" for k in marks),
+            "evidence bound",
+        ]
+    ]
     for policy, row in rows.items():
         error = row.get("field_error")
-        numbers = [f"{error['iqm']:.3f}", f"{error['interval'][0]:.3f} to {error['interval'][1]:.3f}"] if error else ["–", "–"]
-        lines.append([policy, f"{row['step']:,}", *numbers, *(f"{row['r2'][k - 1]['iqm']:.3f}" for k in marks),
-                      f"{row['elbo']['iqm']:.2f}"])
+        numbers = (
+            [f"{error['iqm']:.3f}", f"{error['interval'][0]:.3f} to {error['interval'][1]:.3f}"]
+            if error
+            else ["–", "–"]
+        )
+        lines.append(
+            [
+                policy,
+                f"{row['step']:,}",
+                *numbers,
+                *(f"{row['r2'][k - 1]['iqm']:.3f}" for k in marks),
+                f"{row['elbo']['iqm']:.2f}",
+            ]
+        )
     for policy, row in rows.items():
         if "arx_r2" in row:
             numbers = [f"{row['arx_r2'][k - 1]:.3f}" for k in marks]

@@ -18,7 +18,8 @@ class LatentModel(Config):
     hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (64,)
     """widths of the hidden layers of encoder, decoder and mlp dynamics"""
     dynamics: Literal["linear", "mlp", "rbf"] = "rbf"
-    """z + dt f(z) + dt g(a), with f linear, an mlp, or weights on a grid of radial basis functions"""
+    """z + dt f(z) + dt g(a), with f linear, an mlp, or weights on a grid of radial basis
+    functions"""
     grid: Annotated[int, Limits(2, 200)] = 10
     """centres of the radial basis functions in each dimension"""
     span: Positive = 3.0
@@ -28,7 +29,8 @@ class LatentModel(Config):
     decoder: Literal["identity", "linear", "loglinear", "mlp"] = "linear"
     """from the hidden state to the observation's mean"""
     noise: Literal["gaussian", "poisson"] = "gaussian"
-    """of the observation around its mean; for poisson counts decoders other than loglinear pass through softplus"""
+    """of the observation around its mean; for poisson counts decoders other than loglinear pass
+    through softplus"""
     samples: Count = 5
     """posterior paths of the evidence bound"""
     steps: Count = 5
@@ -48,16 +50,19 @@ class Planner(Config):
     """What to do next."""
 
     policy: Literal["active", "disagreement", "rnd", "random", "zero", "goal"] = "active"
-    """active maximises Fisher information of the dynamics, disagreement the variance of the ensemble's means, rnd the error of
-    a network that imitates a random one, goal the nearness to a place; random and zero plan nothing"""
+    """active maximises Fisher information of the dynamics, disagreement the variance of the
+    ensemble's means, rnd the error of a network that imitates a random one, goal the nearness to a
+    place; random and zero plan nothing"""
     optimality: Literal["a", "d"] = "a"
     """of the information matrix: trace of its inverse (a) or log-determinant (d)"""
     matrix: Literal["diagonal", "full"] = "full"
-    """how much of the information matrix is kept: the diagonal alone does not see that neighbouring features overlap"""
+    """how much of the information matrix is kept: the diagonal alone does not see that neighbouring
+    features overlap"""
     forget: Annotated[float, Limits(0, 1, above=True)] = 0.9999
     """discount of information gathered, for each step"""
     goal: tuple[float, ...] = ()
-    """a hidden state to come near to, in the model's coordinates, for policy goal and where goal_weight is above 0"""
+    """a hidden state to come near to, in the model's coordinates, for policy goal and where
+    goal_weight is above 0"""
     horizon: Count = 10
     """steps looked ahead"""
     samples: Count = 32
@@ -77,21 +82,27 @@ class Planner(Config):
     goal_weight: NotNegative = 0.0
     """weight of nearness to the goal, added"""
     information_weight: NotNegative = 0.0
-    """weight of Fisher information, added to another policy's objective; 0 is 1 for policy active"""
+    """weight of Fisher information, added to another policy's objective; 0 is 1 for policy
+    active"""
     disagreement_weight: NotNegative = 0.0
-    """weight of the ensemble's disagreement, added to another policy's objective; 0 is 1 for policy disagreement"""
+    """weight of the ensemble's disagreement, added to another policy's objective; 0 is 1 for policy
+    disagreement"""
     novelty_weight: NotNegative = 0.0
     """weight of novelty (rnd), added to another policy's objective; 0 is 1 for policy rnd"""
 
     def check(self) -> None:
         if self.elites > self.samples:
-            raise ConfigError("elites", f"= {self.elites} is more than samples = {self.samples}: the best are chosen among "
-                              "those tried.")
+            raise ConfigError(
+                "elites",
+                f"= {self.elites} is more than samples = {self.samples}: the best are chosen among "
+                "those tried.",
+            )
 
 
 @dataclass(frozen=True)
 class Explorer(Config):
-    """Active learning of latent dynamics: plan an experiment, act, correct the belief, train the model."""
+    """Active learning of latent dynamics: plan an experiment, act, correct the belief, train the
+    model."""
 
     name: Literal["explorer"] = "explorer"
     """which agent"""
@@ -116,7 +127,7 @@ class Explorer(Config):
     first_updates: Whole = 500
     """gradient steps before the first plan: a plan needs a model"""
     refit: Whole = 100
-    """environment steps (of recordings: gradient steps) between fits of linear or rbf dynamics in closed form to all that the
-    window holds; 0: gradients only"""
+    """environment steps (of recordings: gradient steps) between fits of linear or rbf dynamics in
+    closed form to all that the window holds; 0: gradients only"""
     clip_norm: Positive | None = 10.0
     """longest gradient (Euclidean norm over all parameters), or none"""

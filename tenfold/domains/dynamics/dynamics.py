@@ -1,7 +1,9 @@
-"""Latent dynamics z' ~ N(z + dt·f(z) + dt·G·a, v): f linear, an MLP, or weights on a grid of radial basis functions.
+"""Latent dynamics z' ~ N(z + dt·f(z) + dt·G·a, v): f linear, an MLP, or weights on a grid of radial
+basis functions.
 
-M members (seeds of one experiment) of N models (an ensemble) each are stacked [M, N, …] and computed by one batched product.
-v is a learned diagonal. Nothing derived from a parameter is kept between calls; the grid's centres are constants.
+M members (seeds of one experiment) of N models (an ensemble) each are stacked [M, N, …] and
+computed by one batched product. v is a learned diagonal. Nothing derived from a parameter is kept
+between calls; the grid's centres are constants.
 """
 
 from collections.abc import Iterator
@@ -40,13 +42,23 @@ def grid_centres(axis: torch.Tensor, latent: int) -> torch.Tensor:
     return torch.cartesian_prod(*[axis] * latent).view(-1, latent)
 
 
-# radial basis functions on a grid -----------------------------------------------------------------------------------------
+# radial basis functions on a grid
 
 
 def rbf_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for lead, rows, latent, grid in (((1,), 1, 1, 2), ((2, 3), 5, 2, 4), ((1, 1), 3, 3, 3), ((1, 5), 32, 2, 10)):
+    for lead, rows, latent, grid in (
+        ((1,), 1, 1, 2),
+        ((2, 3), 5, 2, 4),
+        ((1, 1), 3, 3, 3),
+        ((1, 5), 32, 2, 10),
+    ):
         axis = torch.linspace(-2, 2, grid, dtype=getattr(torch, dtype))
-        yield tensor(rng, dtype, *lead, rows, latent), tensor(rng, dtype, *lead, latent, grid**latent), axis, 4 / (grid - 1)
+        yield (
+            tensor(rng, dtype, *lead, rows, latent),
+            tensor(rng, dtype, *lead, latent, grid**latent),
+            axis,
+            4 / (grid - 1),
+        )
 
 
 def rbf_features_reference(z, axis, width):
@@ -61,13 +73,22 @@ def feature_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
 
 
 def rbf_axes(z: torch.Tensor, axis: torch.Tensor, width: float) -> torch.Tensor:
-    """exp(−(z_d − c)² / 2 width²) for each dimension alone, [..., D, G]: the features are products of these."""
+    """exp(−(z_d − c)² / 2 width²) for each dimension alone, [..., D, G]: the features are products
+    of these."""
     return torch.exp((z.unsqueeze(-1) - axis).square() * (-0.5 / width**2))
 
 
-@pair(rbf_features_reference, feature_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"), gradients=(0,))
+@pair(
+    rbf_features_reference,
+    feature_examples,
+    rtol=1e-5,
+    atol=1e-5,
+    dtypes=("float32", "float64"),
+    gradients=(0,),
+)
 def rbf_features(z: torch.Tensor, axis: torch.Tensor, width: float) -> torch.Tensor:
-    """[..., D] -> [..., G^D]. D·G exponentials instead of G^D, since the exponential of a sum is a product."""
+    """[..., D] -> [..., G^D]. D·G exponentials instead of G^D, since the exponential of a sum is a
+    product."""
     along = rbf_axes(z, axis, width)
     product = along[..., 0, :]
     for d in range(1, z.shape[-1]):
@@ -80,13 +101,23 @@ def rbf_drift_reference(z, weight, axis, width):
     return torch.einsum("...dp,...bp->...bd", weight, rbf_features_reference(z, axis, width))
 
 
-@pair(rbf_drift_reference, rbf_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"), gradients=(0, 1))
-def rbf_drift(z: torch.Tensor, weight: torch.Tensor, axis: torch.Tensor, width: float) -> torch.Tensor:
-    """z [..., B, D], weight [..., D, G^D] -> [..., B, D]. Sums over one dimension of the grid after the other, so that the G^D
-    features of a row are never written down."""
+@pair(
+    rbf_drift_reference,
+    rbf_examples,
+    rtol=1e-5,
+    atol=1e-5,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1),
+)
+def rbf_drift(
+    z: torch.Tensor, weight: torch.Tensor, axis: torch.Tensor, width: float
+) -> torch.Tensor:
+    """z [..., B, D], weight [..., D, G^D] -> [..., B, D]. Sums over one dimension of the grid after
+    the other, so that the G^D features of a row are never written down."""
     latent, grid = z.shape[-1], len(axis)
     along = rbf_axes(z, axis, width).flatten(0, -4)
-    first = weight.reshape(len(along), latent, grid, -1).transpose(1, 2).flatten(2)  # [MN, G, D·G^(D-1)]
+    # [MN, G, D·G^(D-1)]
+    first = weight.reshape(len(along), latent, grid, -1).transpose(1, 2).flatten(2)
     partial = torch.bmm(along[:, :, 0], first).view(*along.shape[:2], latent, -1)
     for d in range(1, latent):
         partial = partial.view(*along.shape[:2], latent, grid, -1)
@@ -103,10 +134,12 @@ def rbf_slopes(z: torch.Tensor, axis: torch.Tensor, width: float) -> torch.Tenso
     return (centres - z.unsqueeze(-2)) * (rbf_features(z, axis, width) / width**2).unsqueeze(-1)
 
 
-# networks -----------------------------------------------------------------------------------------------------------------
+# networks
 
 
-def mlp_drift(weights: list[torch.Tensor], biases: list[torch.Tensor], z: torch.Tensor) -> torch.Tensor:
+def mlp_drift(
+    weights: list[torch.Tensor], biases: list[torch.Tensor], z: torch.Tensor
+) -> torch.Tensor:
     """f(z) of layers [M, N, out, in] with tanh between them, [M, N, B, D] -> [M, N, B, D]."""
     x = z.flatten(0, 1)
     for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
@@ -115,11 +148,20 @@ def mlp_drift(weights: list[torch.Tensor], biases: list[torch.Tensor], z: torch.
 
 
 def mlp_slopes_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for lead, batch, sizes, actions in (((1, 1), 1, (1, 1), 1), ((2, 3), 5, (2, 4, 2), 2), ((1, 2), 3, (3, 5, 4, 3), 1)):
+    for lead, batch, sizes, actions in (
+        ((1, 1), 1, (1, 1), 1),
+        ((2, 3), 5, (2, 4, 2), 2),
+        ((1, 2), 3, (3, 5, 4, 3), 1),
+    ):
         shapes = [(o, i) for i, o in pairwise(sizes)]
-        yield ([tensor(rng, dtype, *lead, *shape) for shape in shapes], [tensor(rng, dtype, *lead, o) for o, _ in shapes],
-               tensor(rng, dtype, *lead, sizes[0], actions), tensor(rng, dtype, *lead, batch, sizes[0]),
-               tensor(rng, dtype, *lead, batch, actions), 0.3)
+        yield (
+            [tensor(rng, dtype, *lead, *shape) for shape in shapes],
+            [tensor(rng, dtype, *lead, o) for o, _ in shapes],
+            tensor(rng, dtype, *lead, sizes[0], actions),
+            tensor(rng, dtype, *lead, batch, sizes[0]),
+            tensor(rng, dtype, *lead, batch, actions),
+            0.3,
+        )
 
 
 def mlp_slopes_reference(weights, biases, action_weight, z, a, dt):
@@ -129,19 +171,35 @@ def mlp_slopes_reference(weights, biases, action_weight, z, a, dt):
         own = [p[m, n] for p in (action_weight, *weights, *biases)]
 
         def mean(state, *own, action=a[m, n, b]):
-            inner, outer = ([p[None, None] for p in part] for part in (own[1:1 + layers], own[1 + layers:]))
-            return state + dt * (mlp_drift(inner, outer, state[None, None, None])[0, 0, 0] + own[0] @ action)
+            inner, outer = (
+                [p[None, None] for p in part] for part in (own[1 : 1 + layers], own[1 + layers :])
+            )
+            return state + dt * (
+                mlp_drift(inner, outer, state[None, None, None])[0, 0, 0] + own[0] @ action
+            )
+
         state, *rest = torch.autograd.functional.jacobian(mean, (z[m, n, b], *own))
         by_state.append(state)
         by_parameter.append(torch.cat([j.flatten(1) for j in rest], 1))
-    return tuple(torch.stack(found).view(*z.shape[:3], *found[0].shape) for found in (by_state, by_parameter))
+    return tuple(
+        torch.stack(found).view(*z.shape[:3], *found[0].shape) for found in (by_state, by_parameter)
+    )
 
 
-@pair(mlp_slopes_reference, mlp_slopes_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"))
-def mlp_slopes(weights: list[torch.Tensor], biases: list[torch.Tensor], action_weight: torch.Tensor, z: torch.Tensor,
-               a: torch.Tensor, dt: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of z + dt·(f(z) + G·a): ∂/∂z [M, N, B, D, D] and ∂/∂(G, weights, biases) [M, N, B, D, K], by the chain rule backward
-    through the layers for all states at once; the derivative of tanh is 1 − tanh²."""
+@pair(
+    mlp_slopes_reference, mlp_slopes_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64")
+)
+def mlp_slopes(
+    weights: list[torch.Tensor],
+    biases: list[torch.Tensor],
+    action_weight: torch.Tensor,
+    z: torch.Tensor,
+    a: torch.Tensor,
+    dt: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of z + dt·(f(z) + G·a): ∂/∂z [M, N, B, D, D] and ∂/∂(G, weights, biases) [M, N, B, D, K], by
+    the chain rule backward through the layers for all states at once; the derivative of tanh is 1 −
+    tanh²."""
     inputs = [z]
     for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
         inputs.append(torch.tanh(inputs[-1] @ weight.mT + bias.unsqueeze(-2)))
@@ -158,30 +216,49 @@ def mlp_slopes(weights: list[torch.Tensor], biases: list[torch.Tensor], action_w
     return unit + slope, torch.cat((by_push, *by_weight, *by_bias), -1)
 
 
-# the module ---------------------------------------------------------------------------------------------------------------
+# the module
 
 
 class Dynamics(nn.Module):
-    """N models for each of M members. `weight` [M, N, D, P] holds f of kinds linear (P = D + 1, the last for a constant) and
-    rbf (P = grid^D); an mlp has `weights` and `biases` of its layers. `action_weight` [M, N, D, A] is G."""
+    """N models for each of M members. `weight` [M, N, D, P] holds f of kinds linear (P = D + 1, the
+    last for a constant) and rbf (P = grid^D); an mlp has `weights` and `biases` of its layers.
+    `action_weight` [M, N, D, A] is G."""
 
     axis: torch.Tensor
     centres: torch.Tensor
 
     def __init__(self, config: LatentModel, actions: int, dt: float, members: int) -> None:
         super().__init__()
-        self.kind, self.dt, self.latent, self.models = config.dynamics, dt, config.latent, config.ensemble
+        self.kind, self.dt, self.latent, self.models = (
+            config.dynamics,
+            dt,
+            config.latent,
+            config.ensemble,
+        )
         lead, latent = (members, config.ensemble), config.latent
         if self.kind == "rbf" and config.grid**latent > MOST_CENTRES:
-            raise ConfigError("model.grid", f"= {config.grid} in {latent} dimensions makes {config.grid**latent:,} centres: use "
-                              f"{MOST_CENTRES:,} at most, or dynamics mlp.")
+            raise ConfigError(
+                "model.grid",
+                f"= {config.grid} in {latent} dimensions makes {config.grid**latent:,} centres: "
+                "use "
+                f"{MOST_CENTRES:,} at most, or dynamics mlp.",
+            )
         axis = torch.linspace(-config.span, config.span, config.grid)
-        self.width = 2 * config.span / (config.grid - 1)  # neighbours at one width: their sum is flat to 1 %
+        # neighbours at one width: their sum is flat to 1 %
+        self.width = 2 * config.span / (config.grid - 1)
         self.register_buffer("axis", axis, persistent=False)
-        self.register_buffer("centres", grid_centres(axis, latent) if self.kind == "rbf" else axis[:0, None], persistent=False)
+        self.register_buffer(
+            "centres",
+            grid_centres(axis, latent) if self.kind == "rbf" else axis[:0, None],
+            persistent=False,
+        )
         self.sizes = (latent, *config.hidden, latent) if self.kind == "mlp" else ()
-        self.weights = nn.ParameterList(nn.Parameter(torch.zeros(*lead, o, i)) for i, o in pairwise(self.sizes))
-        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(*lead, o)) for _, o in pairwise(self.sizes))
+        self.weights = nn.ParameterList(
+            nn.Parameter(torch.zeros(*lead, o, i)) for i, o in pairwise(self.sizes)
+        )
+        self.biases = nn.ParameterList(
+            nn.Parameter(torch.zeros(*lead, o)) for _, o in pairwise(self.sizes)
+        )
         if self.kind != "mlp":
             features = config.grid**latent if self.kind == "rbf" else latent + 1
             self.weight = nn.Parameter(torch.zeros(*lead, latent, features))
@@ -189,9 +266,14 @@ class Dynamics(nn.Module):
         self.raw_variance = nn.Parameter(torch.zeros(*lead, latent))
 
     def scale(self) -> None:
-        """Turns parameters uniform in [0, 1) into initial values: weights within ±1/√inputs. Actions push the hidden state along
-        its own axes where there are as many of both: its coordinates are free, and this chooses among them."""
-        layers = [*zip(self.weights, self.biases, strict=True)] if self.kind == "mlp" else [(self.weight,)]
+        """Turns parameters uniform in [0, 1) into initial values: weights within ±1/√inputs.
+        Actions push the hidden state along its own axes where there are as many of both: its
+        coordinates are free, and this chooses among them."""
+        layers = (
+            [*zip(self.weights, self.biases, strict=True)]
+            if self.kind == "mlp"
+            else [(self.weight,)]
+        )
         for layer in layers:
             bound = layer[0].shape[-1] ** -0.5
             for parameter in layer:
@@ -233,7 +315,8 @@ class Dynamics(nn.Module):
         return z + self.dt * (self.drift(z) + self.push(a)), self.variance()
 
     def jacobian(self, z: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-        """∂mean/∂z, [M, N, B, D, D]: row i is the derivative of the mean's number i. Actions push alike everywhere."""
+        """∂mean/∂z, [M, N, B, D, D]: row i is the derivative of the mean's number i. Actions push
+        alike everywhere."""
         if self.kind == "mlp":
             return self.slopes(z, a)[0]
         unit = torch.eye(self.latent, dtype=z.dtype, device=z.device)
@@ -244,12 +327,13 @@ class Dynamics(nn.Module):
         return unit + self.dt * slope
 
     def slopes(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of an mlp: ∂mean/∂z [M, N, B, D, D], and by all that the mean depends on in the order of `parameters()`,
-        [M, N, B, D, K]."""
+        """Of an mlp: ∂mean/∂z [M, N, B, D, D], and by all that the mean depends on in the order of
+        `parameters()`, [M, N, B, D, K]."""
         return mlp_slopes([*self.weights], [*self.biases], self.action_weight, z, a, self.dt)
 
     def predict(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the ensemble says of the next state, z [M, B, D], a [M, B, A] -> mean and variance [M, B, D]. The variance is
-        the mean of the models' variances and the variance of their means."""
+        """What the ensemble says of the next state, z [M, B, D], a [M, B, A] -> mean and variance
+        [M, B, D]. The variance is the mean of the models' variances and the variance of their
+        means."""
         mean, variance = self(*(x.unsqueeze(1).expand(-1, self.models, -1, -1) for x in (z, a)))
         return mean.mean(1), variance.mean(1) + mean.var(1, correction=0)

@@ -1,13 +1,16 @@
 """The evidence bound of sequences, whose KL terms look 1 … K steps ahead.
 
     bound = Σ_t E_q log p(y_t | z_t) − β·divergence
-    divergence = KL(q(z_0) ‖ N(0, I)) + Σ_{t ≥ 1} Σ_{k ≤ min(K, t)} w_tk E KL(q(z_t) ‖ p_k(· | z_{t−k}, a)),   z_{t−k} ~ q
+    divergence = KL(q(z_0) ‖ N(0, I)) + Σ_{t ≥ 1} Σ_{k ≤ min(K, t)} w_tk E KL(q(z_t) ‖ p_k(· |
+    z_{t−k}, a)),   z_{t−k} ~ q
 
-p_k = N(mean rolled k steps, k·v): noise adds up along the way, and its stretching by the dynamics, of order dt, is left out.
-(Noise drawn along the way instead would keep KL(q ‖ p_k) bounded too, but is best explained by a v far too large: each drawn
-path is off by its own noise and by the world's.) w_tk is decay^(k−1), normalised over the horizons that reach t, so that every
-state counts once; with K = 1 this is the usual bound on log p(y_0 … y_{T−1}). a_t acts between y_t and y_{t+1}. An ensemble
-counts by its mean. Horizons share one roll: K steps of all starts at once instead of a roll for every horizon.
+p_k = N(mean rolled k steps, k·v): noise adds up along the way, and its stretching by the dynamics,
+of order dt, is left out. (Noise drawn along the way instead would keep KL(q ‖ p_k) bounded too, but
+is best explained by a v far too large: each drawn path is off by its own noise and by the world's.)
+w_tk is decay^(k−1), normalised over the horizons that reach t, so that every state counts once;
+with K = 1 this is the usual bound on log p(y_0 … y_{T−1}). a_t acts between y_t and y_{t+1}. An
+ensemble counts by its mean. Horizons share one roll: K steps of all starts at once instead of a
+roll for every horizon.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +29,8 @@ from tenfold.ops.qlearning import tensor
 
 
 class Windows(NamedTuple):
-    """All pairs (start, horizon k) within a sequence of T, horizon by horizon: R = Σ_k (T − k) of them."""
+    """All pairs (start, horizon k) within a sequence of T, horizon by horizon: R = Σ_k (T − k) of
+    them."""
 
     target: torch.Tensor  # [R] the time t that the window ends at
     weight: torch.Tensor  # [R] w_tk
@@ -37,7 +41,9 @@ class Windows(NamedTuple):
 
 
 @torch.inference_mode(False)  # whoever asks first: the table is to serve gradients too
-def windows_of(length: int, steps: int, decay: float, device: torch.device, dtype: torch.dtype) -> Windows:
+def windows_of(
+    length: int, steps: int, decay: float, device: torch.device, dtype: torch.dtype
+) -> Windows:
     """The table itself, computed anew."""
     horizons = range(1, min(steps, length - 1) + 1)
     target = torch.cat([torch.arange(0), *(torch.arange(k, length) for k in horizons)])
@@ -59,17 +65,25 @@ def draws_shape(network: LatentNetwork, batch: int, length: int) -> tuple[int, .
     return length, network.config.samples, batch, network.config.latent
 
 
-# references ---------------------------------------------------------------------------------------------------------------
+# references
 
 
-def step_from(network: LatentNetwork, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def step_from(
+    network: LatentNetwork, z: torch.Tensor, a: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """One step of all models: z [M, N, B, D], the same action [M, B, A] for all."""
     return network.dynamics(z, a.unsqueeze(1).expand(-1, z.shape[1], -1, -1))
 
 
 def start_divergence(mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
     """KL(q(z_0) ‖ N(0, I)) from [M, T, B, D], mean over the batch: [M]."""
-    return kl_variance(mean[:, 0], variance[:, 0], torch.zeros_like(mean[:, 0]), torch.ones_like(mean[:, 0])).sum(-1).mean(-1)
+    return (
+        kl_variance(
+            mean[:, 0], variance[:, 0], torch.zeros_like(mean[:, 0]), torch.ones_like(mean[:, 0])
+        )
+        .sum(-1)
+        .mean(-1)
+    )
 
 
 def horizon_weights(t: int, steps: int, decay: float) -> list[float]:
@@ -79,9 +93,12 @@ def horizon_weights(t: int, steps: int, decay: float) -> list[float]:
 
 
 def loops_reference(network, y, a, normal, seen=None, beta=1.0):
-    """Loops over samples s, starts t and horizons k; members, models and the batch stay together."""
+    """Loops over samples s, starts t and horizons k; members, models and the batch stay
+    together."""
     config, length = network.config, y.shape[2]
-    mean, variance, _ = network.posterior(y.transpose(1, 2), None if seen is None else seen.transpose(1, 2))
+    mean, variance, _ = network.posterior(
+        y.transpose(1, 2), None if seen is None else seen.transpose(1, 2)
+    )
     bound = -beta * start_divergence(mean, variance)
     for s in range(config.samples):
         for t in range(length):
@@ -90,44 +107,68 @@ def loops_reference(network, y, a, normal, seen=None, beta=1.0):
             z = z.unsqueeze(1).expand(-1, config.ensemble, -1, -1)
             for k in range(1, min(config.steps, length - 1 - t) + 1):
                 z, spread = step_from(network, z, a[:, :, t + k - 1])
-                apart = kl_variance(mean[:, None, t + k], variance[:, None, t + k], z, k * spread).sum(-1).mean((1, 2))
-                bound = bound - beta * horizon_weights(t + k, config.steps, config.decay)[k - 1] * apart / config.samples
+                apart = (
+                    kl_variance(mean[:, None, t + k], variance[:, None, t + k], z, k * spread)
+                    .sum(-1)
+                    .mean((1, 2))
+                )
+                bound = (
+                    bound
+                    - beta
+                    * horizon_weights(t + k, config.steps, config.decay)[k - 1]
+                    * apart
+                    / config.samples
+                )
     return bound
 
 
 def rerolled_reference(network, y, a, normal, seen=None, beta=1.0):
     """Samples and starts together; every horizon is rolled from its beginning."""
     config, length = network.config, y.shape[2]
-    mean, variance, _ = network.posterior(y.transpose(1, 2), None if seen is None else seen.transpose(1, 2))
+    mean, variance, _ = network.posterior(
+        y.transpose(1, 2), None if seen is None else seen.transpose(1, 2)
+    )
     z0 = mean.unsqueeze(2) + variance.sqrt().unsqueeze(2) * normal  # [M, T, S, B, D]
     likelihood = network.log_likelihood(y.transpose(1, 2).unsqueeze(2), z0)
     bound = likelihood.mean((2, 3)).sum(1) - beta * start_divergence(mean, variance)
     actions = a.transpose(1, 2).unsqueeze(2).expand(-1, -1, config.samples, -1, -1)
     weights = windows(length, config.steps, config.decay, y.device, y.dtype).weight.split(
-        [length - k for k in range(1, min(config.steps, length - 1) + 1)])
+        [length - k for k in range(1, min(config.steps, length - 1) + 1)]
+    )
     for k, weight in enumerate(weights, 1):
         starts = length - k
         shape = (len(y), config.ensemble, starts, *z0.shape[2:])
         z = spread = z0[:, None, :starts].expand(shape).flatten(2, 4)
         for j in range(k):
-            z, spread = step_from(network, z, actions[:, j:j + starts].flatten(1, 3))
-        apart = kl_variance(mean[:, None, k:, None], variance[:, None, k:, None], z.view(shape), k * spread[:, :, None, None])
+            z, spread = step_from(network, z, actions[:, j : j + starts].flatten(1, 3))
+        apart = kl_variance(
+            mean[:, None, k:, None],
+            variance[:, None, k:, None],
+            z.view(shape),
+            k * spread[:, :, None, None],
+        )
         bound = bound - beta * (apart.sum(-1).mean((1, 3, 4)) * weight).sum(-1)
     return bound
 
 
-# the fast form ------------------------------------------------------------------------------------------------------------
+# the fast form
 
 
 class Parts(NamedTuple):
-    """Of the bound of a whole sequence, mean over the batch, [M] each: bound = likelihood − β·divergence."""
+    """Of the bound of a whole sequence, mean over the batch, [M] each: bound = likelihood −
+    β·divergence."""
 
     likelihood: torch.Tensor
     divergence: torch.Tensor
 
 
-def elbo_parts(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, normal: torch.Tensor,
-               seen: torch.Tensor | None = None) -> Parts:
+def elbo_parts(
+    network: LatentNetwork,
+    y: torch.Tensor,
+    a: torch.Tensor,
+    normal: torch.Tensor,
+    seen: torch.Tensor | None = None,
+) -> Parts:
     """Both parts of the bound, for logging; see `elbo`."""
     config, length = network.config, y.shape[2]
     y = y.transpose(1, 2)  # time before batch: the starts that still fit are then the first rows
@@ -135,50 +176,68 @@ def elbo_parts(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, normal:
     z = torch.addcmul(mean.unsqueeze(2), variance.sqrt().unsqueeze(2), normal)  # [M, T, S, B, D]
     likelihood = network.decoder.log_likelihood(y.unsqueeze(2), z).mean((2, 3)).sum(1)
     table = windows(length, config.steps, config.decay, y.device, y.dtype)
-    # Σ_d ½ (log(kv'/v) + (v + (μ − μ')²)/kv' − 1), summed by parts: only the square depends on the sample, and the weights of a
-    # state's horizons sum to 1
+    # Σ_d ½ (log(kv'/v) + (v + (μ − μ')²)/kv' − 1), summed by parts: only the square depends on the
+    # sample, and the weights of a state's horizons sum to 1
     spread = network.dynamics.variance()[:, :, 0]  # [M, N, D]
     own = (variance[:, 0] + mean[:, 0].square()).mean(1) - (variance.log() + 1).mean(2).sum(1)
     wide = torch.matmul(table.total_share, variance.mean(2)).unsqueeze(1)
-    apart = (squares_ahead(network, mean, z, a, table) + wide) / spread + (length - 1) * spread.log() + table.log_horizons
+    apart = (
+        (squares_ahead(network, mean, z, a, table) + wide) / spread
+        + (length - 1) * spread.log()
+        + table.log_horizons
+    )
     return Parts(likelihood, 0.5 * (own + apart.mean(1)).sum(-1))
 
 
-def squares_ahead(network: LatentNetwork, mean: torch.Tensor, z: torch.Tensor, a: torch.Tensor, table: Windows) -> torch.Tensor:
+def squares_ahead(
+    network: LatentNetwork, mean: torch.Tensor, z: torch.Tensor, a: torch.Tensor, table: Windows
+) -> torch.Tensor:
     """Σ over all windows of (μ_t − rolled mean)²·w_tk/k, mean over samples and batch: [M, N, D]."""
     dynamics, (members, length, samples, batch, latent) = network.dynamics, z.shape
     lead = (members, dynamics.models)
     if not table.horizons:
         return z.new_zeros(*lead, latent)
-    pushed = dynamics.push(a.transpose(1, 2).flatten(1, 2).unsqueeze(1)).view(*lead, length, 1, batch, latent) * dynamics.dt
+    pushed = (
+        dynamics.push(a.transpose(1, 2).flatten(1, 2).unsqueeze(1)).view(
+            *lead, length, 1, batch, latent
+        )
+        * dynamics.dt
+    )
     z = z.unsqueeze(1).expand(*lead, -1, -1, -1, -1)
     rolled = []
     for k in range(1, table.horizons + 1):
-        z = z[:, :, :length - k]  # starts from which k steps fit
+        z = z[:, :, : length - k]  # starts from which k steps fit
         drift = dynamics.drift(z.flatten(2, 4)).view(z.shape)
-        z = torch.add(z, drift, alpha=dynamics.dt) + pushed[:, :, k - 1:length - 1]
+        z = torch.add(z, drift, alpha=dynamics.dt) + pushed[:, :, k - 1 : length - 1]
         rolled.append(z)
     apart = mean[:, table.target][:, None, :, None] - torch.cat(rolled, 2)
     weighted = torch.matmul(table.share, apart.square().view(*lead, len(table.share), -1))
     return weighted.view(*lead, samples * batch, latent).mean(2)
 
 
-def elbo(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, normal: torch.Tensor, seen: torch.Tensor | None = None,
-         beta: float = 1.0) -> torch.Tensor:
+def elbo(
+    network: LatentNetwork,
+    y: torch.Tensor,
+    a: torch.Tensor,
+    normal: torch.Tensor,
+    seen: torch.Tensor | None = None,
+    beta: float = 1.0,
+) -> torch.Tensor:
     """The bound for each member, [M]: of a whole sequence, mean over the batch.
 
-    y [M, B, T, Y], a [M, B, T, A] (the last action is not used), `normal` [M, *draws_shape] standard normal numbers, `seen`
-    [M, B, T] is 0 where an observation is hidden from the encoder.
+    y [M, B, T, Y], a [M, B, T, A] (the last action is not used), `normal` [M, *draws_shape]
+    standard normal numbers, `seen` [M, B, T] is 0 where an observation is hidden from the encoder.
     """
     parts = elbo_parts(network, y, a, normal, seen)
     return parts.likelihood - beta * parts.divergence
 
 
-# as pairs -----------------------------------------------------------------------------------------------------------------
+# as pairs
 
 
 class WithParameters(nn.Module):
-    """Calls a function of a network with the parameters given as one flat tensor, so that it can be differentiated by them."""
+    """Calls a function of a network with the parameters given as one flat tensor, so that it can be
+    differentiated by them."""
 
     def __init__(self, network: LatentNetwork, function: Callable[..., torch.Tensor]) -> None:
         super().__init__()
@@ -190,21 +249,29 @@ class WithParameters(nn.Module):
 
 def of_flat(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """function(network, …) as a function of (flat parameters, y, a, normal, seen, β, network)."""
+
     def call(flat: torch.Tensor, *given: Any) -> torch.Tensor:
         *inputs, network = given
         sizes = [p.numel() // network.members for p in network.parameters()]
         values = zip(network.named_parameters(prefix="network"), flat.split(sizes, -1), strict=True)
         parameters = {name: value.view(p.shape) for (name, p), value in values}
-        return torch.func.functional_call(WithParameters(network, function), parameters, tuple(inputs))
+        return torch.func.functional_call(
+            WithParameters(network, function), parameters, tuple(inputs)
+        )
+
     return call
 
 
 def elbo_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Every kind of part; batch 1, one step of time, fewer steps of time than horizons, one horizon, several members."""
-    kinds = (LatentModel(dynamics="linear", steps=1, samples=1), LatentModel(grid=4, ensemble=2, steps=3),
-             LatentModel(dynamics="mlp", hidden=(7,), decoder="mlp", encoder="gru", samples=3, mask=0.3),
-             LatentModel(grid=3, latent=3, decoder="loglinear", noise="poisson", ensemble=3, samples=2),
-             LatentModel(decoder="identity", dynamics="linear", steps=7, decay=1.0))
+    """Every kind of part; batch 1, one step of time, fewer steps of time than horizons, one
+    horizon, several members."""
+    kinds = (
+        LatentModel(dynamics="linear", steps=1, samples=1),
+        LatentModel(grid=4, ensemble=2, steps=3),
+        LatentModel(dynamics="mlp", hidden=(7,), decoder="mlp", encoder="gru", samples=3, mask=0.3),
+        LatentModel(grid=3, latent=3, decoder="loglinear", noise="poisson", ensemble=3, samples=2),
+        LatentModel(decoder="identity", dynamics="linear", steps=7, decay=1.0),
+    )
     for config in kinds:
         for members, batch, length in ((1, 1, 1), (1, 3, 4), (2, 1, 9)):
             observations = config.latent if config.decoder == "identity" else 5
@@ -212,14 +279,35 @@ def elbo_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
             network.initialise(rng.integers(1000, size=members).tolist())
             y, a = (tensor(rng, dtype, members, batch, length, size) for size in (observations, 2))
             y = y.abs().round() if config.noise == "poisson" else y
-            seen = (tensor(rng, dtype, members, batch, length) > -0.5).to(y.dtype) if config.mask else None
-            yield (network.flat.clone(), y, a, tensor(rng, dtype, members, *draws_shape(network, batch, length)), seen, 0.7,
-                   network)
+            seen = (
+                (tensor(rng, dtype, members, batch, length) > -0.5).to(y.dtype)
+                if config.mask
+                else None
+            )
+            yield (
+                network.flat.clone(),
+                y,
+                a,
+                tensor(rng, dtype, members, *draws_shape(network, batch, length)),
+                seen,
+                0.7,
+                network,
+            )
 
 
-LOOSE = {"rtol": 1e-4, "atol": 1e-4, "dtypes": ("float32",), "gradients": (0, 1, 2)}  # sums of many terms
+# sums of many terms
+LOOSE = {"rtol": 1e-4, "atol": 1e-4, "dtypes": ("float32",), "gradients": (0, 1, 2)}
 TIGHT = {"rtol": 1e-9, "atol": 1e-9, "dtypes": ("float64",), "gradients": (0, 1, 2)}
 for options, label in ((LOOSE, ""), (TIGHT, ", float64")):
-    pair(of_flat(rerolled_reference), elbo_examples, name=f"nets.elbo (against every horizon rolled anew{label})",
-         **options)(of_flat(elbo))
-    pair(of_flat(loops_reference), elbo_examples, name=f"nets.elbo (against loops over s, t, k{label})", **options)(of_flat(elbo))
+    pair(
+        of_flat(rerolled_reference),
+        elbo_examples,
+        name=f"nets.elbo (against every horizon rolled anew{label})",
+        **options,
+    )(of_flat(elbo))
+    pair(
+        of_flat(loops_reference),
+        elbo_examples,
+        name=f"nets.elbo (against loops over s, t, k{label})",
+        **options,
+    )(of_flat(elbo))

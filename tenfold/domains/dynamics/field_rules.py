@@ -1,7 +1,8 @@
 """Hidden states that move by a vector field, and the observations that are made of them, compiled.
 
-A step is z += (F(z) + a)·dt + √(Q·dt)·n, `every` times with the same action. All noise is drawn by address: step t of episode e
-of a lane by (stream of the lane, e·2³² + t), so that a lane is restored from its state and two counters.
+A step is z += (F(z) + a)·dt + √(Q·dt)·n, `every` times with the same action. All noise is drawn by
+address: step t of episode e of a lane by (stream of the lane, e·2³² + t), so that a lane is
+restored from its state and two counters.
 """
 
 import math
@@ -12,16 +13,36 @@ import numpy as np
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.core.random import Purpose, draw_uniform, fill_normal, fill_normal_reference, key, uniform_reference
+from tenfold.core.random import (
+    Purpose,
+    draw_uniform,
+    fill_normal,
+    fill_normal_reference,
+    key,
+    uniform_reference,
+)
 
-FIELDS = ("limit-cycle", "double-limit-cycle", "van-der-pol", "duffing", "snowman", "multi-attractor", "ring-cart-pole")
-LIMIT_CYCLE, DOUBLE_LIMIT_CYCLE, VAN_DER_POL, DUFFING, SNOWMAN, MULTI_ATTRACTOR, RING_CART_POLE = range(7)
-# what the equations call alpha, w, d, mu, a, b, c: speed, rotation, radius (or distance), damping, and Duffing's three
+FIELDS = (
+    "limit-cycle",
+    "double-limit-cycle",
+    "van-der-pol",
+    "duffing",
+    "snowman",
+    "multi-attractor",
+    "ring-cart-pole",
+)
+LIMIT_CYCLE, DOUBLE_LIMIT_CYCLE, VAN_DER_POL, DUFFING, SNOWMAN, MULTI_ATTRACTOR, RING_CART_POLE = (
+    range(7)
+)
+# what the equations call alpha, w, d, mu, a, b, c: speed, rotation, radius (or distance), damping,
+# and Duffing's three
 CONSTANTS = {"alpha": 1.0, "w": 1.0, "d": 1.0, "mu": 1.0, "a": 0.1, "b": -0.1, "c": 0.1}
-PULL = 0.1  # w of the multi-attractor: its vectors have length 0.25, so that states stay within √2.5
+# w of the multi-attractor: its vectors have length 0.25, so that states stay within √2.5
+PULL = 0.1
 EPISODE = 1 << 32  # addresses between two episodes; no episode is as long
 KNOTS, REACH, LENGTH, STRENGTH = 40, 2.0, 0.5, 0.25  # of the multi-attractor's grid
-GRAVITY, POLE_MASS, CART_MASS, HALF_POLE, PUSH, RING = 9.8, 0.1, 1.0, 0.5, 10.0, 1.0  # of the cart, whose ring has radius 1
+# of the cart, whose ring has radius 1
+GRAVITY, POLE_MASS, CART_MASS, HALF_POLE, PUSH, RING = 9.8, 0.1, 1.0, 0.5, 10.0, 1.0
 STEEP = 10.0  # how fast the snowman's two cycles blend
 NONE, GAUSSIAN, POISSON = range(3)
 IDENTITY, LINEAR, LOGLINEAR, MLP = range(4)
@@ -29,8 +50,9 @@ LARGEST_RATE = 500.0  # of a Poisson count: exp(-rate) must not vanish
 
 
 def random_vectors(seed: int) -> np.ndarray:
-    """The multi-attractor's grid [40, 40, 2]: two samples of a Gaussian process (RBF kernel, length 0.5), every vector scaled to
-    length 0.25. The kernel of a grid is a product of two kernels of a line."""
+    """The multi-attractor's grid [40, 40, 2]: two samples of a Gaussian process (RBF kernel, length
+    0.5), every vector scaled to length 0.25. The kernel of a grid is a product of two kernels of a
+    line."""
     line = np.linspace(-REACH, REACH, KNOTS)
     kernel = np.exp(-0.5 * ((line[:, None] - line) / LENGTH) ** 2) + 1e-6 * np.eye(KNOTS)
     root, white = np.linalg.cholesky(kernel), np.empty(2 * KNOTS * KNOTS)
@@ -39,7 +61,7 @@ def random_vectors(seed: int) -> np.ndarray:
     return STRENGTH * sample / np.linalg.norm(sample, axis=-1, keepdims=True)
 
 
-# the fields -------------------------------------------------------------------------------------------------------------
+# the fields
 
 
 def velocity_reference(field, constants, table, z, action):
@@ -59,7 +81,10 @@ def velocity_reference(field, constants, table, z, action):
         f = y, a * y - x * (b + c * x**2)
     elif field == SNOWMAN:
         right = 1 / (1 + np.exp(-STEEP * x))
-        f = [(1 - right) * p + right * q for p, q in zip(cycle(x + d, y, w, d), cycle(x - d, y, -w, d), strict=True)]
+        f = [
+            (1 - right) * p + right * q
+            for p, q in zip(cycle(x + d, y, w, d), cycle(x - d, y, -w, d), strict=True)
+        ]
     else:
         f = (np.array([between(table, point) for point in z]) - w * z * np.hypot(x, y)[:, None]).T
     return alpha * np.stack(f, -1) + action
@@ -71,13 +96,16 @@ def cycle(x, y, w, d):
 
 
 def cart_velocity(z, action):
-    """Barto, Sutton and Anderson's cart and pole, the angle measured from upright; position runs along a ring."""
+    """Barto, Sutton and Anderson's cart and pole, the angle measured from upright; position runs
+    along a ring."""
     speed, angle, turn = z[:, 1], z[:, 2], z[:, 3]
     total = CART_MASS + POLE_MASS
     force = (PUSH * action + POLE_MASS * HALF_POLE * turn**2 * np.sin(angle)) / total
     bend = GRAVITY * np.sin(angle) - np.cos(angle) * force
     bend = bend / (HALF_POLE * (4 / 3 - POLE_MASS * np.cos(angle) ** 2 / total))
-    return np.stack([speed, force - POLE_MASS * HALF_POLE * bend * np.cos(angle) / total, turn, bend], -1)
+    return np.stack(
+        [speed, force - POLE_MASS * HALF_POLE * bend * np.cos(angle) / total, turn, bend], -1
+    )
 
 
 def between(table, point):
@@ -85,8 +113,12 @@ def between(table, point):
     place = np.clip((point + REACH) / (2 * REACH) * (KNOTS - 1), 0, KNOTS - 1)
     i, j = np.minimum(place.astype(int), KNOTS - 2)
     u, v = place - (i, j)
-    return ((1 - u) * (1 - v) * table[i, j] + u * (1 - v) * table[i + 1, j] + (1 - u) * v * table[i, j + 1]
-            + u * v * table[i + 1, j + 1])
+    return (
+        (1 - u) * (1 - v) * table[i, j]
+        + u * (1 - v) * table[i + 1, j]
+        + (1 - u) * v * table[i, j + 1]
+        + u * v * table[i + 1, j + 1]
+    )
 
 
 def velocity_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -95,7 +127,13 @@ def velocity_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
         table = random_vectors(3) if field == MULTI_ATTRACTOR else np.zeros((0, 0, 2))
         size, actions = (4, 1) if field == RING_CART_POLE else (2, 2)
         for lanes in (1, 7):
-            yield field, constants, table, rng.normal(0, 1.5, (lanes, size)), rng.uniform(-1, 1, (lanes, actions))
+            yield (
+                field,
+                constants,
+                table,
+                rng.normal(0, 1.5, (lanes, size)),
+                rng.uniform(-1, 1, (lanes, actions)),
+            )
 
 
 @pair(velocity_reference, velocity_examples, rtol=1e-11, atol=1e-12)
@@ -115,8 +153,15 @@ def velocity_of(field, constants, table, z, action, out):
     if field == RING_CART_POLE:
         total, sine, cosine = CART_MASS + POLE_MASS, math.sin(z[2]), math.cos(z[2])
         force = (PUSH * action[0] + POLE_MASS * HALF_POLE * z[3] * z[3] * sine) / total
-        bend = (GRAVITY * sine - cosine * force) / (HALF_POLE * (4.0 / 3.0 - POLE_MASS * cosine * cosine / total))
-        out[0], out[1], out[2], out[3] = z[1], force - POLE_MASS * HALF_POLE * bend * cosine / total, z[3], bend
+        bend = (GRAVITY * sine - cosine * force) / (
+            HALF_POLE * (4.0 / 3.0 - POLE_MASS * cosine * cosine / total)
+        )
+        out[0], out[1], out[2], out[3] = (
+            z[1],
+            force - POLE_MASS * HALF_POLE * bend * cosine / total,
+            z[3],
+            bend,
+        )
         return
     if field == LIMIT_CYCLE:
         grow = d - x * x - y * y
@@ -136,21 +181,29 @@ def velocity_of(field, constants, table, z, action, out):
     else:
         scale, last = (KNOTS - 1) / (2 * REACH), KNOTS - 1
         p, q = min(max((x + REACH) * scale, 0.0), last), min(max((y + REACH) * scale, 0.0), last)
-        i, j = max(min(int(p), KNOTS - 2), 0), max(min(int(q), KNOTS - 2), 0)  # int() of NaN is anything
+        # int() of NaN is anything
+        i, j = max(min(int(p), KNOTS - 2), 0), max(min(int(q), KNOTS - 2), 0)
         p, q = p - i, q - j
         r = math.sqrt(x * x + y * y)
-        u = ((1 - p) * ((1 - q) * table[i, j, 0] + q * table[i, j + 1, 0])
-             + p * ((1 - q) * table[i + 1, j, 0] + q * table[i + 1, j + 1, 0]) - w * x * r)
-        v = ((1 - p) * ((1 - q) * table[i, j, 1] + q * table[i, j + 1, 1])
-             + p * ((1 - q) * table[i + 1, j, 1] + q * table[i + 1, j + 1, 1]) - w * y * r)
+        u = (
+            (1 - p) * ((1 - q) * table[i, j, 0] + q * table[i, j + 1, 0])
+            + p * ((1 - q) * table[i + 1, j, 0] + q * table[i + 1, j + 1, 0])
+            - w * x * r
+        )
+        v = (
+            (1 - p) * ((1 - q) * table[i, j, 1] + q * table[i, j + 1, 1])
+            + p * ((1 - q) * table[i + 1, j, 1] + q * table[i + 1, j + 1, 1])
+            - w * y * r
+        )
     out[0], out[1] = alpha * u + action[0], alpha * v + action[1]
 
 
-# a step -----------------------------------------------------------------------------------------------------------------
+# a step
 
 
 def advance_reference(field, constants, table, timing, z, action, streams, address):
-    """One step of every lane. timing: dt, inner steps, process noise Q. address [B]: episode·2³² + step."""
+    """One step of every lane. timing: dt, inner steps, process noise Q. address [B]: episode·2³² +
+    step."""
     dt, every, q = timing
     z, every = z.copy(), int(every)
     lanes, size = z.shape
@@ -170,7 +223,9 @@ def wrapped(angle):
 
 
 def advance_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for (field, constants, table, z, action), every in zip(velocity_examples(rng, dtype), [1, 3] * len(FIELDS), strict=True):
+    for (field, constants, table, z, action), every in zip(
+        velocity_examples(rng, dtype), [1, 3] * len(FIELDS), strict=True
+    ):
         streams = np.array([key(i, Purpose.PROCESS) for i in range(len(z))], np.uint64)
         address = rng.integers(3, size=len(z)) * EPISODE + rng.integers(50, size=len(z))
         yield field, constants, table, np.array([0.05, every, 0.02]), z, action, streams, address
@@ -196,14 +251,17 @@ def advance(field, constants, table, timing, z, action, streams, address):
     return z
 
 
-# observations -----------------------------------------------------------------------------------------------------------
+# observations
 
 
 def features(field: int, z: np.ndarray) -> np.ndarray:
-    """What observations are made of: the state; angles by cosine and sine, so that nothing jumps where a ring closes."""
+    """What observations are made of: the state; angles by cosine and sine, so that nothing jumps
+    where a ring closes."""
     if field != RING_CART_POLE:
         return z
-    return np.stack([np.cos(z[:, 0]), np.sin(z[:, 0]), z[:, 1], np.cos(z[:, 2]), np.sin(z[:, 2]), z[:, 3]], -1)
+    return np.stack(
+        [np.cos(z[:, 0]), np.sin(z[:, 0]), z[:, 1], np.cos(z[:, 2]), np.sin(z[:, 2]), z[:, 3]], -1
+    )
 
 
 def mean_of(model: int, weights: tuple[np.ndarray, ...], seen: np.ndarray) -> np.ndarray:
@@ -219,7 +277,8 @@ def mean_of(model: int, weights: tuple[np.ndarray, ...], seen: np.ndarray) -> np
 
 
 def measure_reference(mean, noise, scale, streams, address):
-    """Observations around their means: exact, Gaussian of deviation `scale`, or Poisson counts by inverting the distribution."""
+    """Observations around their means: exact, Gaussian of deviation `scale`, or Poisson counts by
+    inverting the distribution."""
     found, size = mean.copy(), mean.shape[1]
     for i in range(len(mean)):
         first = int(address[i]) * size
@@ -228,7 +287,13 @@ def measure_reference(mean, noise, scale, streams, address):
         elif noise == POISSON:
             for k, u in enumerate(uniform_reference(streams[i], first + np.arange(size))):
                 rate, count = min(mean[i, k], LARGEST_RATE), 0
-                while sum(math.exp(n * math.log(rate) - rate - math.lgamma(n + 1)) for n in range(count + 1)) < u:
+                while (
+                    sum(
+                        math.exp(n * math.log(rate) - rate - math.lgamma(n + 1))
+                        for n in range(count + 1)
+                    )
+                    < u
+                ):
                     count += 1
                 found[i, k] = count
     return found
@@ -238,7 +303,13 @@ def measure_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
     for noise in (NONE, GAUSSIAN, POISSON):
         for lanes, size in ((1, 1), (3, 5)):
             streams = np.array([key(i, Purpose.MEASURE) for i in range(lanes)], np.uint64)
-            yield rng.uniform(0.1, 8, (lanes, size)), noise, 0.3, streams, rng.integers(2**40, size=lanes)
+            yield (
+                rng.uniform(0.1, 8, (lanes, size)),
+                noise,
+                0.3,
+                streams,
+                rng.integers(2**40, size=lanes),
+            )
 
 
 @pair(measure_reference, measure_examples, rtol=1e-9, atol=1e-10)
@@ -254,10 +325,15 @@ def measure(mean, noise, scale, streams, address):
                 mean[i, k] += scale * normal[k]
         elif noise == POISSON:
             for k in range(size):
-                rate, u, count = min(mean[i, k], LARGEST_RATE), draw_uniform(streams[i], address[i] * size + k), 0
+                rate, u, count = (
+                    min(mean[i, k], LARGEST_RATE),
+                    draw_uniform(streams[i], address[i] * size + k),
+                    0,
+                )
                 term = math.exp(-rate)
                 total = term
-                while total < u and count < 4 * LARGEST_RATE:  # rounding may leave the sum just below 1
+                # rounding may leave the sum just below 1
+                while total < u and count < 4 * LARGEST_RATE:
                     count += 1
                     term *= rate / count
                     total += term

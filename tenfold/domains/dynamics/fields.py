@@ -1,7 +1,9 @@
-"""Hidden dynamics to be identified: six planar vector fields and a cart-pole on a ring, seen through an observation model.
+"""Hidden dynamics to be identified: six planar vector fields and a cart-pole on a ring, seen
+through an observation model.
 
-There is no reward, an episode is truncated at its limit and never terminated, and `info["latent"]` is the true hidden state.
-`tenfold/LimitCycle-v0(size=50, observe=loglinear, noise=poisson)`: arguments stand in the id.
+There is no reward, an episode is truncated at its limit and never terminated, and `info["latent"]`
+is the true hidden state. `tenfold/LimitCycle-v0(size=50, observe=loglinear, noise=poisson)`:
+arguments stand in the id.
 """
 
 from dataclasses import dataclass
@@ -16,17 +18,25 @@ from tenfold.core.random import Purpose, fill_normal, key, uniform
 from tenfold.domains.dynamics import field_rules as rules
 from tenfold.envs.adapter import Environments, split_name
 
-IDS = {f"tenfold/{''.join(word.capitalize() for word in name.split('-'))}-v0": name for name in rules.FIELDS}
+IDS = {
+    f"tenfold/{''.join(word.capitalize() for word in name.split('-'))}-v0": name
+    for name in rules.FIELDS
+}
 MODELS, NOISES = ("identity", "linear", "loglinear", "mlp"), ("none", "gaussian", "poisson")
 HIDDEN = 32  # units of the mlp that observes
 STATES, ACTIONS = {True: 4, False: 2}, {True: 1, False: 2}  # by whether it is the cart-pole
 
 
 # which of the equations' constants each field has
-CONSTANTS_OF = {"limit-cycle": ("alpha", "w", "d"), "double-limit-cycle": ("alpha", "w", "d"),
-                "van-der-pol": ("alpha", "w", "mu"), "duffing": ("alpha", "a", "b", "c"),
-                "snowman": ("alpha", "w", "d"), "multi-attractor": ("alpha", "w"),
-                "ring-cart-pole": ()}
+CONSTANTS_OF = {
+    "limit-cycle": ("alpha", "w", "d"),
+    "double-limit-cycle": ("alpha", "w", "d"),
+    "van-der-pol": ("alpha", "w", "mu"),
+    "duffing": ("alpha", "a", "b", "c"),
+    "snowman": ("alpha", "w", "d"),
+    "multi-attractor": ("alpha", "w"),
+    "ring-cart-pole": (),
+}
 
 
 def is_number(value: Any) -> bool:
@@ -67,7 +77,8 @@ class Field:
     bound: float = 1.0
     """actions lie between - and + this"""
     edge: float = 10.0
-    """an episode is over as soon as a planar state is beyond ± this: Duffing's gains energy without end"""
+    """an episode is over as soon as a planar state is beyond ± this: Duffing's gains energy without
+    end"""
     world: int = 0
     """draws the observation's weights and the multi-attractor"""
     rate: float = 1.0
@@ -82,37 +93,71 @@ class Field:
 
     def __post_init__(self) -> None:
         for name, known in (("field", rules.FIELDS), ("observe", MODELS), ("noise", NOISES)):
-            value = getattr(self, name) if name != "noise" else getattr(self, name) or "none"  # an id's none is no text
+            # an id's none is no text
+            value = getattr(self, name) if name != "noise" else getattr(self, name) or "none"
             object.__setattr__(self, name, value)
             if value not in known:
-                raise ConfigError(name, f"= {value} is not one of {', '.join(known)}{nearest(value, known)}.")
-        for name in ("scale", "dt", "every", "limit", "start", "bound", "rate", "edge", "process_noise"):
+                raise ConfigError(
+                    name, f"= {value} is not one of {', '.join(known)}{nearest(value, known)}."
+                )
+        for name in (
+            "scale",
+            "dt",
+            "every",
+            "limit",
+            "start",
+            "bound",
+            "rate",
+            "edge",
+            "process_noise",
+        ):
             value = getattr(self, name)
             if name == "process_noise" and value is None:
                 continue
             if not is_number(value) or not 0 < value < np.inf:
-                words = ", or none for a system without noise" if name == "process_noise" else \
-                    ", and noise=none leaves observations exact" if name == "scale" else ""
-                raise ConfigError(name, f"= {show(value)} is out of range: it must be above 0{words}.")
+                words = (
+                    ", or none for a system without noise"
+                    if name == "process_noise"
+                    else ", and noise=none leaves observations exact"
+                    if name == "scale"
+                    else ""
+                )
+                raise ConfigError(
+                    name, f"= {show(value)} is out of range: it must be above 0{words}."
+                )
         for name in ("every", "limit", "world", "size"):
             value = getattr(self, name)
-            if not (name == "size" and value is None) and (not is_number(value) or value % 1 or not 0 <= value < 2**63):
+            if not (name == "size" and value is None) and (
+                not is_number(value) or value % 1 or not 0 <= value < 2**63
+            ):
                 raise ConfigError(name, f"= {show(value)} is not a whole number from 0 on.")
             object.__setattr__(self, name, None if value is None else int(value))
         for name in rules.CONSTANTS:
             value = getattr(self, name)
             if value is not None and name not in CONSTANTS_OF[self.field]:
                 own = ", ".join(CONSTANTS_OF[self.field]) or "none"
-                raise ConfigError(name, f"= {show(value)} is no constant of {self.field}, which has {own}.")
+                raise ConfigError(
+                    name, f"= {show(value)} is no constant of {self.field}, which has {own}."
+                )
             if value is not None and not (is_number(value) and np.isfinite(value)):
                 raise ConfigError(name, f"= {show(value)} is not a number.")
         if self.noise == "poisson" and self.observe != "loglinear":
-            raise ConfigError("noise", f"= poisson needs means above 0, and observe = {self.observe} gives none: use loglinear.")
+            raise ConfigError(
+                "noise",
+                f"= poisson needs means above 0, and observe = {self.observe} gives none: use "
+                "loglinear.",
+            )
         if self.observe == "identity" and self.size not in (None, self.seen):
-            raise ConfigError("size", f"= {self.size} does not fit: observe = identity shows the {self.seen} numbers of "
-                              f"{self.field} themselves.")
+            raise ConfigError(
+                "size",
+                f"= {self.size} does not fit: observe = identity shows the {self.seen} numbers of "
+                f"{self.field} themselves.",
+            )
         if self.start > self.edge and not self.ring:
-            raise ConfigError("start", f"= {show(self.start)} does not fit: episodes end beyond edge = {show(self.edge)}.")
+            raise ConfigError(
+                "start",
+                f"= {show(self.start)} does not fit: episodes end beyond edge = {show(self.edge)}.",
+            )
         if self.size is not None and self.size < 1:
             raise ConfigError("size", f"= {self.size} is out of range: it must be at least 1.")
 
@@ -150,7 +195,8 @@ class Field:
 
     @property
     def reach(self) -> float:
-        """Where recordings for validation begin: within ± this, which actions can reach against the drift."""
+        """Where recordings for validation begin: within ± this, which actions can reach against the
+        drift."""
         return np.pi if self.ring else min(1.2 if "cycle" in self.field else 1.5, self.edge)
 
     @property
@@ -160,7 +206,10 @@ class Field:
 
     def constants(self) -> np.ndarray:
         usual = rules.CONSTANTS | ({"w": rules.PULL} if self.field == "multi-attractor" else {})
-        return np.array([usual[name] if getattr(self, name) is None else getattr(self, name) for name in usual], np.float64)
+        return np.array(
+            [usual[name] if getattr(self, name) is None else getattr(self, name) for name in usual],
+            np.float64,
+        )
 
     def weights(self) -> tuple[np.ndarray, ...]:
         """Of the observation model: the same for every seed of a world."""
@@ -186,7 +235,11 @@ class Field:
             arguments["field"] = IDS[ident]
         unknown = [k for k in arguments if k not in cls.__dataclass_fields__]
         if unknown:
-            raise ConfigError("", f"{ident} has no argument {unknown[0]}{nearest(unknown[0], list(cls.__dataclass_fields__))}.")
+            raise ConfigError(
+                "",
+                f"{ident} has no argument "
+                f"{unknown[0]}{nearest(unknown[0], list(cls.__dataclass_fields__))}.",
+            )
         return cls(**arguments)
 
 
@@ -198,15 +251,25 @@ class Lanes:
         self.system, self.count = system, len(keys)
         self.z = np.zeros((self.count, system.latent))
         self.episode, self.length = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
-        self.table = rules.random_vectors(system.world) if system.field == "multi-attractor" else np.zeros((0, 0, 2))
-        self.constants, self.weights, self.model = system.constants(), system.weights(), MODELS.index(system.observe)
+        self.table = (
+            rules.random_vectors(system.world)
+            if system.field == "multi-attractor"
+            else np.zeros((0, 0, 2))
+        )
+        self.constants, self.weights, self.model = (
+            system.constants(),
+            system.weights(),
+            MODELS.index(system.observe),
+        )
         self.timing = np.array([system.dt, system.every, system.process_noise or 0.0])
         self.noise = NOISES.index(system.noise)
         self.rekey(keys)
 
     def rekey(self, keys: "list[tuple[int, int]]") -> None:
-        streams = [[key(seed, purpose, member) for seed, member in keys] for purpose in (Purpose.START, Purpose.PROCESS,
-                                                                                         Purpose.MEASURE)]
+        streams = [
+            [key(seed, purpose, member) for seed, member in keys]
+            for purpose in (Purpose.START, Purpose.PROCESS, Purpose.MEASURE)
+        ]
         self.starts, self.process, self.measuring = (np.array(s, np.uint64) for s in streams)
 
     def begin(self, i: int) -> None:
@@ -219,14 +282,25 @@ class Lanes:
     def advance(self, actions: np.ndarray) -> None:
         """One step with actions [B, A], cut at their bounds."""
         bound = self.system.bound
-        held = np.clip(np.asarray(actions, np.float64).reshape(self.count, self.system.actions), -bound, bound)
-        rules.advance(self.system.number, self.constants, self.table, self.timing, self.z, held, self.process,
-                      self.episode * rules.EPISODE + self.length)
+        held = np.clip(
+            np.asarray(actions, np.float64).reshape(self.count, self.system.actions), -bound, bound
+        )
+        rules.advance(
+            self.system.number,
+            self.constants,
+            self.table,
+            self.timing,
+            self.z,
+            held,
+            self.process,
+            self.episode * rules.EPISODE + self.length,
+        )
         self.length += 1
 
     def over(self) -> np.ndarray:
-        """Whose episode is truncated, [B]: at the limit, or because the state has left the region. It is not held back at the
-        edge: a step that ends at a wall would say nothing about the field."""
+        """Whose episode is truncated, [B]: at the limit, or because the state has left the region.
+        It is not held back at the edge: a step that ends at a wall would say nothing about the
+        field."""
         left = np.abs(self.z).max(1) > self.system.edge
         return (self.length >= self.system.limit) | (left & (not self.system.ring))
 
@@ -234,16 +308,34 @@ class Lanes:
         """Observations of all lanes into `out` [B, size]."""
         mean = rules.mean_of(self.model, self.weights, rules.features(self.system.number, self.z))
         address = self.episode * rules.EPISODE + self.length
-        out[...] = rules.measure(mean if self.weights else mean.copy(), self.noise, self.system.scale, self.measuring, address)
+        out[...] = rules.measure(
+            mean if self.weights else mean.copy(),
+            self.noise,
+            self.system.scale,
+            self.measuring,
+            address,
+        )
 
     def velocity(self, z: np.ndarray, actions: np.ndarray | None = None) -> np.ndarray:
         """The true dz/dt at states [B, D], without action if none is given."""
-        held = np.zeros((len(z), self.system.actions)) if actions is None else np.asarray(actions, np.float64)
-        return rules.velocity(self.system.number, self.constants, self.table, np.ascontiguousarray(z, np.float64), held)
+        held = (
+            np.zeros((len(z), self.system.actions))
+            if actions is None
+            else np.asarray(actions, np.float64)
+        )
+        return rules.velocity(
+            self.system.number,
+            self.constants,
+            self.table,
+            np.ascontiguousarray(z, np.float64),
+            held,
+        )
 
 
 def observation_space(system: Field) -> gym.spaces.Box:
-    return gym.spaces.Box(0.0 if system.noise == "poisson" else -np.inf, np.inf, (system.width,), np.float32)
+    return gym.spaces.Box(
+        0.0 if system.noise == "poisson" else -np.inf, np.inf, (system.width,), np.float32
+    )
 
 
 def action_space(system: Field) -> gym.spaces.Box:
@@ -251,12 +343,19 @@ def action_space(system: Field) -> gym.spaces.Box:
 
 
 class FieldEnvironments(Environments):
-    """All lanes at once. Lane i plays the episodes of (seed, first + i), or of the seeds given, each as its lane 0."""
+    """All lanes at once. Lane i plays the episodes of (seed, first + i), or of the seeds given,
+    each as its lane 0."""
 
-    def __init__(self, name: str, num_envs: int, seed: int, first: int = 0, seeds: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, name: str, num_envs: int, seed: int, first: int = 0, seeds: tuple[int, ...] = ()
+    ) -> None:
         self.system = system = Field.named(name)
-        super().__init__(name, num_envs, seed, observation_space(system), action_space(system), first)
-        self.lanes_of = Lanes(system, [(own, 0) for own in seeds] or [(seed, first + i) for i in range(num_envs)])
+        super().__init__(
+            name, num_envs, seed, observation_space(system), action_space(system), first
+        )
+        self.lanes_of = Lanes(
+            system, [(own, 0) for own in seeds] or [(seed, first + i) for i in range(num_envs)]
+        )
         for i in range(num_envs):
             self.lanes_of.begin(i)
         self.lanes_of.observe(self.obs)
@@ -270,14 +369,19 @@ class FieldEnvironments(Environments):
         self.begin_rounds()
         lanes = self.lanes_of
         if np.size(actions) != lanes.count * self.system.actions:
-            raise EnvironmentFault(f"{self.name} takes {self.system.actions} numbers as an action, not "
-                                   f"{np.size(actions) // lanes.count}.")
+            raise EnvironmentFault(
+                f"{self.name} takes {self.system.actions} numbers as an action, not "
+                f"{np.size(actions) // lanes.count}."
+            )
         lanes.advance(actions)
         if not np.isfinite(lanes.z).all():
             if not np.isfinite(actions).all():
                 raise EnvironmentFault(f"{self.name} was given an action that is not finite.")
-            raise EnvironmentFault(f"{self.place(int(np.argmin(np.isfinite(lanes.z).all(1))))}: the hidden state grew beyond all "
-                                   "bounds; make limit, dt or bound smaller.")
+            raise EnvironmentFault(
+                f"{self.place(int(np.argmin(np.isfinite(lanes.z).all(1))))}: the hidden state "
+                "grew beyond all "
+                "bounds; make limit, dt or bound smaller."
+            )
         lanes.observe(self.obs)
         self.truncated[:] = lanes.over()
         if self.truncated.any():
@@ -292,34 +396,55 @@ class FieldEnvironments(Environments):
 
     def state(self) -> dict[str, np.ndarray]:
         lanes = self.lanes_of
-        return {"latent": lanes.z.copy(), "episode": lanes.episode.copy(), "length": lanes.length.copy(), "obs": self.obs.copy()}
+        return {
+            "latent": lanes.z.copy(),
+            "episode": lanes.episode.copy(),
+            "length": lanes.length.copy(),
+            "obs": self.obs.copy(),
+        }
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored states do not show the same observations: not an exact resume."""
+        """False where the restored states do not show the same observations: not an exact
+        resume."""
         lanes = self.lanes_of
-        lanes.z[:], lanes.episode[:], lanes.length[:] = state["latent"], state["episode"], state["length"]
+        lanes.z[:], lanes.episode[:], lanes.length[:] = (
+            state["latent"],
+            state["episode"],
+            state["length"],
+        )
         self.episode, self.length = lanes.episode.tolist(), lanes.length.tolist()
         lanes.observe(self.obs)
         return bool(np.array_equal(self.obs, state["obs"]))
 
 
 class FieldEnv(gym.Env[np.ndarray, np.ndarray]):
-    """One hidden system as an ordinary environment. After `reset(seed=s)` it plays the episodes of lane 0 of seed s, one with
-    each further `reset()`."""
+    """One hidden system as an ordinary environment. After `reset(seed=s)` it plays the episodes of
+    lane 0 of seed s, one with each further `reset()`."""
 
     metadata = {"render_modes": []}
 
-    def __init__(self, field: str = "limit-cycle", render_mode: str | None = None, **arguments: Any) -> None:
+    def __init__(
+        self, field: str = "limit-cycle", render_mode: str | None = None, **arguments: Any
+    ) -> None:
         unknown = [k for k in arguments if k not in Field.__dataclass_fields__]
         if unknown:
-            raise ConfigError("", f"{field} has no argument {unknown[0]}{nearest(unknown[0], list(Field.__dataclass_fields__))}.")
+            raise ConfigError(
+                "",
+                f"{field} has no argument "
+                f"{unknown[0]}{nearest(unknown[0], list(Field.__dataclass_fields__))}.",
+            )
         self.system = Field(field, **arguments)
-        self.observation_space, self.action_space = observation_space(self.system), action_space(self.system)
+        self.observation_space, self.action_space = (
+            observation_space(self.system),
+            action_space(self.system),
+        )
         self.render_mode = render_mode
         self.lanes = Lanes(self.system, [(0, 0)])
         self.seeded = False
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.lanes.episode += 1
         if seed is not None or not self.seeded:
@@ -331,10 +456,15 @@ class FieldEnv(gym.Env[np.ndarray, np.ndarray]):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if np.size(action) != self.system.actions:
-            raise EnvironmentFault(f"{self.system.field} takes {self.system.actions} numbers as an action, not "
-                                   f"{np.size(action)}.")
+            raise EnvironmentFault(
+                f"{self.system.field} takes {self.system.actions} numbers as an action, not "
+                f"{np.size(action)}."
+            )
         if not np.isfinite(action).all():
-            raise EnvironmentFault(f"{self.system.field} was given an action that is not finite: {np.asarray(action).tolist()}.")
+            raise EnvironmentFault(
+                f"{self.system.field} was given an action that is not finite: "
+                f"{np.asarray(action).tolist()}."
+            )
         self.lanes.advance(np.asarray(action)[None])
         obs, info = self.look()
         return obs, 0.0, False, bool(self.lanes.over()[0]), info

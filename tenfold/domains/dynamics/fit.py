@@ -15,21 +15,37 @@ from tenfold.domains.dynamics.recording import identified, is_recording
 from tenfold.domains.dynamics.recording_files import Columns, listed
 from tenfold.training.loop import Result, train
 
-USUAL = {"steps": 3_000, "eval_every": 500, "checkpoint_every": 1_000, "log_every": 100,
-         "agent": {"planner": {"policy": "random"}}}
+USUAL = {
+    "steps": 3_000,
+    "eval_every": 500,
+    "checkpoint_every": 1_000,
+    "log_every": 100,
+    "agent": {"planner": {"policy": "random"}},
+}
 
 
-def fit(file: str | Path, out: str | Path = "", *, settings: dict[str, Any] | None = None, dt: float | None = None,
-        observations: str | Sequence[str] = "", actions: str | Sequence[str] = "", overwrite: bool = False,
-        quiet: bool = False) -> Result:
-    """Trains a model on an NPZ or CSV file, or on what a run of an explorer recorded, into the folder `out`; without it into a
-    new one, runs/fit-NAME, runs/fit-NAME-2, …. `settings` are those of a run, whose steps are gradient steps; `dt` is the time
-    of a step where the file does not say it; `observations` and `actions` name arrays or columns, or what names of columns
-    begin with."""
+def fit(
+    file: str | Path,
+    out: str | Path = "",
+    *,
+    settings: dict[str, Any] | None = None,
+    dt: float | None = None,
+    observations: str | Sequence[str] = "",
+    actions: str | Sequence[str] = "",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Result:
+    """Trains a model on an NPZ or CSV file, or on what a run of an explorer recorded, into the
+    folder `out`; without it into a new one, runs/fit-NAME, runs/fit-NAME-2, …. `settings` are those
+    of a run, whose steps are gradient steps; `dt` is the time of a step where the file does not say
+    it; `observations` and `actions` name arrays or columns, or what names of columns begin with."""
     path, columns = Path(file), Columns(names_in(observations), names_in(actions))
     recording = recorded(path, None if dt is None else as_number(dt), columns)
     if recording.left_out:
-        print(f"tenfold: {path} also holds what is left out: {listed(recording.left_out)}.", file=sys.stderr)
+        print(
+            f"tenfold: {path} also holds what is left out: {listed(recording.left_out)}.",
+            file=sys.stderr,
+        )
     base = merge(merge(USUAL, {"agent": {"window": recording.steps}}), settings or {})
     run: Run = named("explorer", base | {"env": identified(path, recording, columns)})
     if not isinstance(run.agent, Explorer):
@@ -39,13 +55,19 @@ def fit(file: str | Path, out: str | Path = "", *, settings: dict[str, Any] | No
 
 def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
     """One name, names with commas between them, or a sequence."""
-    return tuple(filter(None, (name.strip() for name in (given.split(",") if isinstance(given, str) else given))))
+    return tuple(
+        filter(
+            None, (name.strip() for name in (given.split(",") if isinstance(given, str) else given))
+        )
+    )
 
 
 def as_number(dt: object) -> float:
     """NumPy's numbers too."""
     if isinstance(dt, bool) or not isinstance(dt, Real):
-        raise ConfigError("dt", f"= {show(dt)} is no number: give the time of a step, such as 0.05.")
+        raise ConfigError(
+            "dt", f"= {show(dt)} is no number: give the time of a step, such as 0.05."
+        )
     return float(dt)
 
 
@@ -55,6 +77,9 @@ def rows_judged(env: str) -> str:
         return ""
     division = recalled(env).divided()
     steps = division.judging[0].shape[0] * division.judging[0].shape[1]
-    chose = "that also chose the best checkpoint: the recording is too short for others" if division.alone else \
-        "that chose nothing"
+    chose = (
+        "that also chose the best checkpoint: the recording is too short for others"
+        if division.alone
+        else "that chose nothing"
+    )
     return f"on {steps:,} steps held back from training {chose}"

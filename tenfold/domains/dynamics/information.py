@@ -1,19 +1,24 @@
 """Fisher information of the dynamics' parameters, and what a path adds to it.
 
-If z_t is observed with variance V, the parameters θ of z' = m(z, a; θ) are seen through the sensitivities
+If z_t is observed with variance V, the parameters θ of z' = m(z, a; θ) are seen through the
+sensitivities
 
     S_{t+1} = (∂m/∂z)·S_t + ∂m/∂θ,  S_0 = 0,        U = Σ_t S_tᵀ·V⁻¹·S_t
 
-U is minus the expected Hessian of the log-likelihood of the path. Added to the information A that is there already, it is worth
+U is minus the expected Hessian of the log-likelihood of the path. Added to the information A that
+is there already, it is worth
 
     D:  log det(A + U) − log det A          A:  tr A⁻¹ − tr (A + U)⁻¹
 
-The diagonal form keeps A's diagonal. The full form never factors a K × K matrix for a candidate: with the scaled sensitivities
-R = V^(−½)·S of all steps, (H·D) × K, both follow from the small matrix C = I + R·A⁻¹·Rᵀ,
+The diagonal form keeps A's diagonal. The full form never factors a K × K matrix for a candidate:
+with the scaled sensitivities R = V^(−½)·S of all steps, (H·D) × K, both follow from the small
+matrix C = I + R·A⁻¹·Rᵀ,
 
-    log det(A + U) − log det A = log det C        tr A⁻¹ − tr (A + U)⁻¹ = tr(C⁻¹·R·A⁻²·Rᵀ)        (determinant lemma, Woodbury)
+    log det(A + U) − log det A = log det C        tr A⁻¹ − tr (A + U)⁻¹ = tr(C⁻¹·R·A⁻²·Rᵀ)
+    (determinant lemma, Woodbury)
 
-`Information` is of any parameters; `ops.features` has what is known of weights on features, where more can be said.
+`Information` is of any parameters; `ops.features` has what is known of weights on features, where
+more can be said.
 """
 
 from collections.abc import Iterator
@@ -30,27 +35,44 @@ LEAST_LEFT = 0.1  # of a coordinate's prior before its turn to be restored
 
 
 class Information:
-    """What is known about the parameters of M members with N models each: the prior, and what was gathered, fading.
+    """What is known about the parameters of M members with N models each: the prior, and what was
+    gathered, fading.
 
     Diagonal: gathered [M, N, K] ← forget·gathered + diag(Sᵀ·V⁻¹·S), and A = prior + gathered.
-    Full: A⁻¹ [M, N, K, K] is kept and updated by Woodbury's identity. A fades by `forget` as a whole, and at each step some
-    coordinates in turn get back what their prior lost since their last turn, so that no direction is ever forgotten entirely: one
-    coordinate where a tenth of the prior is left after a round of K steps, more where it fades faster, all of them if need be.
-    Everything is float64; only `state()` has to be saved.
+    Full: A⁻¹ [M, N, K, K] is kept and updated by Woodbury's identity. A fades by `forget` as a
+    whole, and at each step some coordinates in turn get back what their prior lost since their last
+    turn, so that no direction is ever forgotten entirely: one coordinate where a tenth of the prior
+    is left after a round of K steps, more where it fades faster, all of them if need be. Everything
+    is float64; only `state()` has to be saved.
     """
 
-    def __init__(self, members: int, models: int, parameters: int, matrix: str = "diagonal", forget: float = 0.999,
-                 prior: float = 1.0) -> None:
+    def __init__(
+        self,
+        members: int,
+        models: int,
+        parameters: int,
+        matrix: str = "diagonal",
+        forget: float = 0.999,
+        prior: float = 1.0,
+    ) -> None:
         if not prior > 0:
-            raise ConfigError("prior", f"= {prior} is no information to begin with: it must be above 0.")
+            raise ConfigError(
+                "prior", f"= {prior} is no information to begin with: it must be above 0."
+            )
         if matrix not in ("diagonal", "full"):
-            raise ConfigError("matrix", f"= {matrix} is not a form of the information matrix: it is diagonal or full.")
+            raise ConfigError(
+                "matrix",
+                f"= {matrix} is not a form of the information matrix: it is diagonal or full.",
+            )
         self.full, self.forget, self.prior, self.steps = matrix == "full", forget, prior, 0
-        lasting = parameters if forget == 1 else max(int(np.log(LEAST_LEFT) / np.log(forget)), 1)  # steps until so little is left
+        # steps until so little is left
+        lasting = parameters if forget == 1 else max(int(np.log(LEAST_LEFT) / np.log(forget)), 1)
         self.turn = -(-parameters // min(lasting, parameters))  # coordinates restored in a step
         self.gathered = np.zeros((members, models, 0 if self.full else parameters))
-        self.inverse = np.broadcast_to(np.eye(parameters if self.full else 0) / prior,
-                                       (members, models, *[parameters if self.full else 0] * 2)).copy()
+        self.inverse = np.broadcast_to(
+            np.eye(parameters if self.full else 0) / prior,
+            (members, models, *[parameters if self.full else 0] * 2),
+        ).copy()
 
     def add(self, sensitivity: np.ndarray, variance: np.ndarray) -> None:
         """One observed step: sensitivities [M, N, D, K] of a state with variances [M, N, D]."""
@@ -61,12 +83,18 @@ class Information:
         else:
             parameters = scaled.shape[-1]
             whole = -(-parameters // self.turn)  # steps of a round
-            own = np.arange(self.steps % whole * self.turn, min((self.steps % whole + 1) * self.turn, parameters))
+            own = np.arange(
+                self.steps % whole * self.turn,
+                min((self.steps % whole + 1) * self.turn, parameters),
+            )
             restored = np.zeros((*scaled.shape[:2], len(own), parameters))
             restored[..., np.arange(len(own)), own] = np.sqrt(self.prior * (1 - self.forget**whole))
             added = np.concatenate([scaled, restored], -2)
-            self.inverse = updated_inverse(self.inverse / self.forget, added) if whole > 1 else \
-                faded_inverse(self.inverse, self.forget, added)
+            self.inverse = (
+                updated_inverse(self.inverse / self.forget, added)
+                if whole > 1
+                else faded_inverse(self.inverse, self.forget, added)
+            )
         self.steps += 1
 
     def known(self) -> np.ndarray:
@@ -79,23 +107,38 @@ class Information:
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         for name in ("gathered", "inverse"):
             if state[name].shape != getattr(self, name).shape:
-                raise ConfigError("information", f"was saved as {state[name].shape} and is {getattr(self, name).shape} here: "
-                                  "members, ensemble, grid and matrix must be those it was saved with.")
-        self.gathered, self.inverse, self.steps = state["gathered"].copy(), state["inverse"].copy(), int(state["steps"])
+                raise ConfigError(
+                    "information",
+                    f"was saved as {state[name].shape} and is {getattr(self, name).shape} here: "
+                    "members, ensemble, grid and matrix must be those it was saved with.",
+                )
+        self.gathered, self.inverse, self.steps = (
+            state["gathered"].copy(),
+            state["inverse"].copy(),
+            int(state["steps"]),
+        )
 
 
-# A⁻¹ after an observation -----------------------------------------------------------------------------------------------------
+# A⁻¹ after an observation
 
 
 def inverse_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for members, models, parameters, rank in ((1, 1, 1, 1), (1, 2, 7, 3), (3, 1, 40, 2), (2, 2, 5, 9)):
+    for members, models, parameters, rank in (
+        (1, 1, 1, 1),
+        (1, 2, 7, 3),
+        (3, 1, 40, 2),
+        (2, 2, 5, 9),
+    ):
         root = rng.normal(size=(members, models, parameters, parameters))
-        yield (np.linalg.inv(root @ root.swapaxes(-1, -2) + np.eye(parameters)),
-               rng.normal(size=(members, models, rank, parameters)))
+        yield (
+            np.linalg.inv(root @ root.swapaxes(-1, -2) + np.eye(parameters)),
+            rng.normal(size=(members, models, rank, parameters)),
+        )
 
 
 def faded_inverse(inverse: np.ndarray, forget: float, scaled: np.ndarray) -> np.ndarray:
-    """(forget·A + RᵀR)⁻¹ by whole inverses: where nearly all of A fades in a step, Woodbury's difference would cancel."""
+    """(forget·A + RᵀR)⁻¹ by whole inverses: where nearly all of A fades in a step, Woodbury's
+    difference would cancel."""
     after = np.linalg.inv(forget * np.linalg.inv(inverse) + scaled.swapaxes(-1, -2) @ scaled)
     return (after + after.swapaxes(-1, -2)) / 2
 
@@ -111,18 +154,25 @@ def updated_inverse(inverse: np.ndarray, scaled: np.ndarray) -> np.ndarray:
     left = scaled @ inverse
     small = np.eye(scaled.shape[-2]) + left @ scaled.swapaxes(-1, -2)
     after = inverse - left.swapaxes(-1, -2) @ np.linalg.solve(small, left)
-    return (after + after.swapaxes(-1, -2)) / 2  # rounding must not make it lopsided over thousands of steps
+    # rounding must not make it lopsided over thousands of steps
+    return (after + after.swapaxes(-1, -2)) / 2
 
 
-# what a path is worth -----------------------------------------------------------------------------------------------------------
+# what a path is worth
 
 
-def gain_reference(known: np.ndarray, sensitivity: np.ndarray, variance: np.ndarray, criterion: int) -> float:
-    """What one path is worth: determinants and inverses of whole matrices, or sums over the diagonal. Sensitivities [H, D, K],
-    variances [D]; known is A's diagonal [K] or A⁻¹ [K, K]."""
+def gain_reference(
+    known: np.ndarray, sensitivity: np.ndarray, variance: np.ndarray, criterion: int
+) -> float:
+    """What one path is worth: determinants and inverses of whole matrices, or sums over the
+    diagonal. Sensitivities [H, D, K], variances [D]; known is A's diagonal [K] or A⁻¹ [K, K]."""
     if known.ndim == 1:
         diagonal = known + sum(s.T**2 @ (1 / variance) for s in sensitivity)
-        return np.log(diagonal / known).sum() if criterion == D_OPTIMAL else (1 / known - 1 / diagonal).sum()
+        return (
+            np.log(diagonal / known).sum()
+            if criterion == D_OPTIMAL
+            else (1 / known - 1 / diagonal).sum()
+        )
     before = np.linalg.inv(known)
     after = before + sum(s.T @ np.diag(1 / variance) @ s for s in sensitivity)
     if criterion == D_OPTIMAL:

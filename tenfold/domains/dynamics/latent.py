@@ -1,7 +1,9 @@
-"""A model of a hidden system: encoder q(z_t | y), latent dynamics, decoder p(y_t | z_t); one flat buffer [M, P] of parameters.
+"""A model of a hidden system: encoder q(z_t | y), latent dynamics, decoder p(y_t | z_t); one flat
+buffer [M, P] of parameters.
 
-Shapes: M members in front, then time T, then batch B (or samples S, B). The encoder reads an observation alone (mlp) or with
-those before it (gru), whose state is carried: one call for each new observation. Poisson counts are read as log(1 + y).
+Shapes: M members in front, then time T, then batch B (or samples S, B). The encoder reads an
+observation alone (mlp) or with those before it (gru), whose state is carried: one call for each new
+observation. Poisson counts are read as log(1 + y).
 """
 
 import math
@@ -25,7 +27,8 @@ MOST_LOG_RATE = 20.0  # e^20 counts; a steeper exponential overflows before the 
 
 
 class Encoder(nn.Module):
-    """Observations -> mean and variance of the hidden state. With a gru the last hidden width is the size of its state."""
+    """Observations -> mean and variance of the hidden state. With a gru the last hidden width is
+    the size of its state."""
 
     def __init__(self, inputs: int, config: LatentModel, members: int) -> None:
         super().__init__()
@@ -33,36 +36,55 @@ class Encoder(nn.Module):
         widths = (inputs, *config.hidden)
         self.units = widths[-1] if config.encoder == "gru" and config.hidden else 0
         if config.encoder == "gru" and not config.hidden:
-            raise ConfigError("model.hidden", "is empty, and encoder gru needs a width: give one, such as 64.")
-        self.layers = nn.ModuleList(Layer(i, o, members, stride=0) for i, o in pairwise(widths[:-1] if self.units else widths))
+            raise ConfigError(
+                "model.hidden", "is empty, and encoder gru needs a width: give one, such as 64."
+            )
+        self.layers = nn.ModuleList(
+            Layer(i, o, members, stride=0)
+            for i, o in pairwise(widths[:-1] if self.units else widths)
+        )
         if self.units:
-            self.into, self.again = (Layer(i, 3 * self.units, members, stride=0) for i in (widths[-2], self.units))
+            self.into, self.again = (
+                Layer(i, 3 * self.units, members, stride=0) for i in (widths[-2], self.units)
+            )
         self.last = Layer(widths[-1], 2 * config.latent, members, stride=0)
 
-    def forward(self, y: torch.Tensor, state: torch.Tensor | None, begins: torch.Tensor | None = None,
-                ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """y [M, T, B, Y] and the state after the observation before, [M, B, H] -> mean, variance [M, T, B, D], state. Where
-        `begins` [M, T, B] an episode begins, and nothing is carried there."""
+    def forward(
+        self,
+        y: torch.Tensor,
+        state: torch.Tensor | None,
+        begins: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """y [M, T, B, Y] and the state after the observation before, [M, B, H] -> mean, variance
+        [M, T, B, D], state. Where `begins` [M, T, B] an episode begins, and nothing is carried
+        there."""
         x = y.flatten(1, 2)
         for layer in self.layers:
             x = torch.tanh(layer(x))
         if self.units:
             x, state = self.recur(self.into(x).view(*y.shape[:3], -1), state, begins)
         x = self.last(x).view(*y.shape[:3], -1)
-        return x[..., :self.latent], positive(x[..., self.latent:]), state
+        return x[..., : self.latent], positive(x[..., self.latent :]), state
 
-    def recur(self, into: torch.Tensor, state: torch.Tensor | None, begins: torch.Tensor | None,
-              ) -> tuple[torch.Tensor, torch.Tensor]:
-        """A gated recurrent unit (Cho et al., 2014) over time; what it gets from outside is computed for all times at once."""
+    def recur(
+        self,
+        into: torch.Tensor,
+        state: torch.Tensor | None,
+        begins: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A gated recurrent unit (Cho et al., 2014) over time; what it gets from outside is
+        computed for all times at once."""
         steps, batch = into.shape[1:3]
         h = into.new_zeros(self.members, batch, self.units) if state is None else state
         outputs = []
         for t in range(steps):
             h = h if begins is None else h * ~begins[:, t, :, None]
             again = self.again(h)
-            gates = torch.sigmoid(into[:, t, :, :2 * self.units] + again[..., :2 * self.units])
+            gates = torch.sigmoid(into[:, t, :, : 2 * self.units] + again[..., : 2 * self.units])
             reset, keep = gates.chunk(2, -1)
-            new = torch.tanh(torch.addcmul(into[:, t, :, 2 * self.units:], reset, again[..., 2 * self.units:]))
+            new = torch.tanh(
+                torch.addcmul(into[:, t, :, 2 * self.units :], reset, again[..., 2 * self.units :])
+            )
             h = torch.lerp(new, h, keep)
             outputs.append(h)
         return torch.stack(outputs, 1).flatten(1, 2), h
@@ -71,15 +93,19 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Hidden state -> the observation's mean, and the noise around it.
 
-    Under Poisson noise the mean is a rate: `loglinear` gives its logarithm, the others pass through softplus.
+    Under Poisson noise the mean is a rate: `loglinear` gives its logarithm, the others pass through
+    softplus.
     """
 
     def __init__(self, outputs: int, config: LatentModel, members: int) -> None:
         super().__init__()
         self.kind, self.poisson = config.decoder, config.noise == "poisson"
         if self.kind == "identity" and outputs != config.latent:
-            raise ConfigError("model.decoder", f"= identity needs observations of latent = {config.latent} numbers, and they "
-                              f"have {outputs}: use linear, loglinear or mlp.")
+            raise ConfigError(
+                "model.decoder",
+                f"= identity needs observations of latent = {config.latent} numbers, and they "
+                f"have {outputs}: use linear, loglinear or mlp.",
+            )
         hidden = config.hidden if self.kind == "mlp" else ()
         widths = () if self.kind == "identity" else (config.latent, *hidden, outputs)
         self.layers = nn.ModuleList(Layer(i, o, members, stride=0) for i, o in pairwise(widths))
@@ -98,12 +124,15 @@ class Decoder(nn.Module):
         return softplus(x) + LEAST_VARIANCE if self.poisson else x
 
     def log_likelihood(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """log p(y | z) summed over the observation's numbers: y [M, …, Y] and z [M, …, D] broadcast -> [M, …]."""
+        """log p(y | z) summed over the observation's numbers: y [M, …, Y] and z [M, …, D] broadcast
+        -> [M, …]."""
         x = self(z.flatten(1, -2)).view(*z.shape[:-1], -1)
         if self.raw_variance is not None:
             mean = x.exp() if self.kind == "loglinear" else x
             variance = positive(self.raw_variance)
-            squares = torch.bmm((y - mean).square().flatten(1, -2), (-0.5 / variance).unsqueeze(-1)).view(z.shape[:-1])
+            squares = torch.bmm(
+                (y - mean).square().flatten(1, -2), (-0.5 / variance).unsqueeze(-1)
+            ).view(z.shape[:-1])
             constant = -0.5 * (math.log(2 * math.pi) * y.shape[-1] + variance.log().sum(-1))
             return squares + constant.view(-1, *[1] * (z.dim() - 2))
         rate = x.exp() if self.kind == "loglinear" else softplus(x) + LEAST_VARIANCE
@@ -112,9 +141,12 @@ class Decoder(nn.Module):
 
 
 class LatentNetwork(FlatModule):
-    """Encoder, dynamics and decoder of M members. Parameters in this order: encoder, dynamics, decoder."""
+    """Encoder, dynamics and decoder of M members. Parameters in this order: encoder, dynamics,
+    decoder."""
 
-    def __init__(self, observations: int, actions: int, config: LatentModel, dt: float, members: int = 1) -> None:
+    def __init__(
+        self, observations: int, actions: int, config: LatentModel, dt: float, members: int = 1
+    ) -> None:
         super().__init__()
         if dt <= 0:
             raise ConfigError("dt", f"= {dt} is not positive: give the time of one step.")
@@ -127,40 +159,55 @@ class LatentNetwork(FlatModule):
         self.flatten()
 
     def initialise(self, seeds: Sequence[int]) -> "LatentNetwork":
-        """Weights and biases uniform within ±1/√inputs, variances at fixed first values; a seed for each member."""
+        """Weights and biases uniform within ±1/√inputs, variances at fixed first values; a seed for
+        each member."""
         rows = torch.empty(self.flat.shape, dtype=self.flat.dtype)
         for row, seed in zip(rows, seeds, strict=True):
-            row.copy_(torch.from_numpy(fill_uniform(key(seed, Purpose.INIT), 0, np.empty(row.numel()))))
+            row.copy_(
+                torch.from_numpy(fill_uniform(key(seed, Purpose.INIT), 0, np.empty(row.numel())))
+            )
         with torch.no_grad():
             self.flat.copy_(rows)
             for layer in (part for part in self.modules() if isinstance(part, Layer)):
                 layer.weight.mul_(2).sub_(1).mul_(layer.bound)
                 layer.bias.mul_(2).sub_(1).mul_(layer.bound)
             self.dynamics.scale()
-            self.encoder.last.bias[:, self.config.latent:] += float(raw_of(FIRST_POSTERIOR))
+            self.encoder.last.bias[:, self.config.latent :] += float(raw_of(FIRST_POSTERIOR))
             if self.decoder.raw_variance is not None:
                 self.decoder.raw_variance.fill_(float(raw_of(FIRST_NOISE)))
         return self
 
-    def posterior(self, y: torch.Tensor, seen: torch.Tensor | None = None, state: torch.Tensor | None = None,
-                  begins: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """q(z_t) for sequences y [M, T, B, Y]: mean and variance [M, T, B, D], and the encoder's state after the last.
+    def posterior(
+        self,
+        y: torch.Tensor,
+        seen: torch.Tensor | None = None,
+        state: torch.Tensor | None = None,
+        begins: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """q(z_t) for sequences y [M, T, B, Y]: mean and variance [M, T, B, D], and the encoder's
+        state after the last.
 
-        `seen` [M, T, B] is 0 where an observation is hidden: the encoder then reads zeros and is told so. `begins` [M, T, B] is
-        true where an episode begins.
+        `seen` [M, T, B] is 0 where an observation is hidden: the encoder then reads zeros and is
+        told so. `begins` [M, T, B] is true where an episode begins.
         """
         if y.shape[-1] != self.observations:
-            raise ConfigError("observation", f"has {y.shape[-1]} numbers, and the model was made for {self.observations}.")
+            raise ConfigError(
+                "observation",
+                f"has {y.shape[-1]} numbers, and the model was made for {self.observations}.",
+            )
         y = torch.log1p(y) if self.config.noise == "poisson" else y
         if self.flags:
             flag = torch.ones_like(y[..., :1]) if seen is None else seen.unsqueeze(-1)
             y = torch.cat((y * flag, flag), -1)
         return self.encoder(y, state, begins)
 
-    def encode(self, y: torch.Tensor, state: torch.Tensor | None = None,
-               ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """One new observation [M, B, Y] and the state carried from the one before (none at first) -> mean, variance [M, B, D]
-        and the state to carry on (None of an mlp)."""
+    def encode(
+        self,
+        y: torch.Tensor,
+        state: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """One new observation [M, B, Y] and the state carried from the one before (none at first)
+        -> mean, variance [M, B, D] and the state to carry on (None of an mlp)."""
         mean, variance, state = self.posterior(y.unsqueeze(1), state=state)
         return mean.squeeze(1), variance.squeeze(1), state
 

@@ -24,9 +24,18 @@ def make_members(run: Run) -> Environments:
         return FieldEnvironments(run.env, len(seeds), run.seed, seeds=seeds)
     envs = ScalarEnvironments(run.env, len(seeds), run.seed, True)
     space: Any = envs.action_space
-    if type(space).__name__ != "Box" or len(envs.layout.shape) != 1 or envs.layout.dtype.kind != "f" or envs.mask is not None:
-        raise ConfigError("env", f"= {run.env} does not fit agent explorer, which takes observations and actions of real numbers "
-                          "(Box, one dimension).")
+    if (
+        type(space).__name__ != "Box"
+        or len(envs.layout.shape) != 1
+        or envs.layout.dtype.kind != "f"
+        or envs.mask is not None
+    ):
+        raise ConfigError(
+            "env",
+            f"= {run.env} does not fit agent explorer, which takes observations and actions of "
+            "real numbers "
+            "(Box, one dimension).",
+        )
     envs.keys = [key(seed, Purpose.EPISODE) for seed in seeds]
     for i in range(len(seeds)):
         envs.begin(i)
@@ -44,7 +53,11 @@ def time_of(envs: Environments) -> float | None:
     except (TypeError, ValueError):
         dt = np.nan
     if dt is not None and not 0 < dt < np.inf:
-        raise ConfigError("env", f"= {envs.name} says that a step takes {said}: its attribute dt or tau must be above 0.")
+        raise ConfigError(
+            "env",
+            f"= {envs.name} says that a step takes {said}: its attribute dt or tau must be above "
+            "0.",
+        )
     return dt
 
 
@@ -73,20 +86,34 @@ class Exploring:
         self.run, self.config = run, run.agent
         self.envs = make_members(run)
         if isinstance(self.envs, FieldEnvironments) and self.envs.system.limit <= run.agent.length:
-            raise ConfigError("agent.length", f"= {run.agent.length} does not fit: episodes of {run.env} have "
-                              f"{self.envs.system.limit} steps, and a sequence lies within one.")
-        if run.agent.model.noise == "poisson" and isinstance(self.envs, FieldEnvironments) and not self.envs.system.counts:
-            raise ConfigError("agent.model.noise", f"= poisson is for counts, and observations of {run.env} can be below 0: use "
-                              "gaussian, or an environment with observe=loglinear, noise=poisson.")
+            raise ConfigError(
+                "agent.length",
+                f"= {run.agent.length} does not fit: episodes of {run.env} have "
+                f"{self.envs.system.limit} steps, and a sequence lies within one.",
+            )
+        if (
+            run.agent.model.noise == "poisson"
+            and isinstance(self.envs, FieldEnvironments)
+            and not self.envs.system.counts
+        ):
+            raise ConfigError(
+                "agent.model.noise",
+                f"= poisson is for counts, and observations of {run.env} can be below 0: use "
+                "gaussian, or an environment with observe=loglinear, noise=poisson.",
+            )
         self.agent = make_explorer(run, self.envs)
-        self.action_shape = (self.agent.members, *(self.envs.action_space.shape or ()))  # the agent's actions are flat
+        # the agent's actions are flat
+        self.action_shape = (self.agent.members, *(self.envs.action_space.shape or ()))
         self.engine, self.engine_choice = self, "plain autograd; plans compiled"
         self.clock = Clock()
         self.step = 0
-        self.late = max(run.agent.learning_starts, 5 * run.agent.length)  # by when there should be something to train on
+        # by when there should be something to train on
+        self.late = max(run.agent.learning_starts, 5 * run.agent.length)
         self.remarks: list[str] = []
         if time_of(self.envs) is None:
-            self.remarks.append(f"{run.env} has no attribute dt or tau: the time of a step counts as 1")
+            self.remarks.append(
+                f"{run.env} has no attribute dt or tau: the time of a step counts as 1"
+            )
         self.agent.observe(self.envs.obs, np.ones(self.agent.members, np.bool_))
 
     @property
@@ -108,7 +135,9 @@ class Exploring:
     def warm_up(self) -> None:
         """Compiles what a round needs: one round of a copy with the shortest start."""
         early = replace(self.config, learning_starts=0)
-        agent = ExplorerAgent(early, len(self.agent.seen[0]), self.agent.low, self.agent.high, self.agent.dt, (0,))
+        agent = ExplorerAgent(
+            early, len(self.agent.seen[0]), self.agent.low, self.agent.high, self.agent.dt, (0,)
+        )
         agent.observe(agent.seen, agent.begins)
         agent.remember(agent.no_action() if agent.planning.idle else agent.planned())
         if agent.refit_due(0):
@@ -136,8 +165,11 @@ class Exploring:
         if agent.refit_due(self.step):
             agent.refit()
         if self.step == self.late and not agent.ready and not agent.updates:
-            self.remarks.append(f"nothing was trained yet: no episode has lasted agent.length = {self.config.length} steps; "
-                                "make it shorter")
+            self.remarks.append(
+                "nothing was trained yet: no episode has lasted agent.length = "
+                f"{self.config.length} steps; "
+                "make it shorter"
+            )
         clock.lap("update")
         return []  # without reward there is nothing to tell of an episode
 
@@ -146,7 +178,11 @@ class Exploring:
 
     def state(self) -> dict[str, dict[str, Any]]:
         """Everything that decides what comes next, by part."""
-        return {"agent": self.agent.state(), "envs": self.envs.state(), "serial": {"step": np.array(self.step)}}
+        return {
+            "agent": self.agent.state(),
+            "envs": self.envs.state(),
+            "serial": {"step": np.array(self.step)},
+        }
 
     def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
         """Restores `state`. False where the environments could not be restored exactly."""

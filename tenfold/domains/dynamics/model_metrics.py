@@ -1,7 +1,9 @@
-"""How well a hidden system was identified, judged on recordings of random actions that no training saw.
+"""How well a hidden system was identified, judged on recordings of random actions that no training
+saw.
 
-The field's error is taken on a grid, in true coordinates, and weighted by how often recordings pass there. Learned states are
-brought into true coordinates by the affine map that fits the recordings' states best; it never sees the fields.
+The field's error is taken on a grid, in true coordinates, and weighted by how often recordings pass
+there. Learned states are brought into true coordinates by the affine map that fits the recordings'
+states best; it never sees the fields.
 """
 
 from contextlib import closing
@@ -31,8 +33,9 @@ LAGS = 2  # of ARX
 
 @dataclass(frozen=True)
 class Recordings:
-    """Observations y [E, T, Y] and actions a [E, T, A] (a_t follows y_t). Of our fields also the hidden states [E, T, D], and the
-    true field at points of a grid, with how often the states come near each."""
+    """Observations y [E, T, Y] and actions a [E, T, A] (a_t follows y_t). Of our fields also the
+    hidden states [E, T, D], and the true field at points of a grid, with how often the states come
+    near each."""
 
     y: np.ndarray
     a: np.ndarray
@@ -42,11 +45,14 @@ class Recordings:
     weight: np.ndarray | None = None
 
 
-def random_recordings(name: str, episodes: int, purpose: Purpose = Purpose.SELECT, seed: int = 0) -> Recordings:
-    """Episodes of random actions: the same for every seed of an experiment. Choosing a checkpoint looks at others
-    (Purpose.SELECT) than judging it afterwards."""
+def random_recordings(
+    name: str, episodes: int, purpose: Purpose = Purpose.SELECT, seed: int = 0
+) -> Recordings:
+    """Episodes of random actions: the same for every seed of an experiment. Choosing a checkpoint
+    looks at others (Purpose.SELECT) than judging it afterwards."""
     if is_recording(name):
         from tenfold.domains.dynamics.offline import held_back
+
         return Recordings(*held_back(name, purpose is Purpose.EVALUATE))
     if is_field(name):
         return record_field(Field.named(name), episodes, purpose, seed)
@@ -58,7 +64,9 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
     own = bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(2)
     lanes = Lanes(replace(system, start=system.reach), [(int(s), int(purpose)) for s in own])
     y = np.zeros((episodes, LENGTH, system.width), np.float32)
-    a = (system.bound * (2 * held_uniform(seed, purpose, episodes, system.actions) - 1)).astype(np.float32)
+    a = (system.bound * (2 * held_uniform(seed, purpose, episodes, system.actions) - 1)).astype(
+        np.float32
+    )
     latent = np.zeros((episodes, LENGTH, system.latent))
     for i in range(episodes):
         lanes.begin(i)
@@ -87,13 +95,16 @@ def axis_over(values: np.ndarray, points: int) -> np.ndarray:
 def held_uniform(seed: int, purpose: Purpose, episodes: int, size: int) -> np.ndarray:
     """Uniform numbers [E, LENGTH, size], each held for a while."""
     parts = -(-LENGTH // HOLD)
-    u = uniform(key(seed, purpose, 1), np.arange(episodes * parts * size)).reshape(episodes, parts, size)
+    u = uniform(key(seed, purpose, 1), np.arange(episodes * parts * size)).reshape(
+        episodes, parts, size
+    )
     return np.repeat(u, HOLD, 1)[:, :LENGTH]
 
 
 def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordings:
-    """The same of any environment, whose truth is not known; an episode that ends early is followed by a new one's rows only
-    if it is too short, so ends are cut: recordings have the length of the shortest."""
+    """The same of any environment, whose truth is not known; an episode that ends early is followed
+    by a new one's rows only if it is too short, so ends are cut: recordings have the length of the
+    shortest."""
     rows, actions = [], []
     with closing(make_env(name)) as env:
         if not hasattr(env.action_space, "low"):
@@ -101,24 +112,39 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
         space: Any = env.action_space
         low, high = (np.nan_to_num(b, posinf=1, neginf=-1) for b in (space.low, space.high))
         u = held_uniform(seed, purpose, episodes, low.size).reshape(episodes, LENGTH, *low.shape)
-        for e, own in enumerate((bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(33)).tolist()):
+        for e, own in enumerate(
+            (bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(33)).tolist()
+        ):
             try:
                 seen, taken = record_one(env, own, (low + (high - low) * u[e]).astype(np.float32))
             except Exception as error:
                 raise fault_of(f"{name}, recording {e}", "the environment", error) from error
             if not np.isfinite(seen).all():
-                raise EnvironmentFault(f"{name}, recording {e}: an observation is not finite; mend the environment, or clip "
-                                       "what it returns.")
+                raise EnvironmentFault(
+                    f"{name}, recording {e}: an observation is not finite; mend the environment, "
+                    "or clip "
+                    "what it returns."
+                )
             rows.append(seen)
             actions.append(taken)
     lengths = [len(own) for own in rows if len(own) > 1]  # one step alone foretells nothing
     if not lengths:
-        raise ConfigError("env", f"= {name} has episodes of one step under random actions, and nothing can be foretold in them.")
-    return Recordings(*(np.stack([part[:min(lengths)] for part in parts if len(part) > 1]) for parts in (rows, actions)))
+        raise ConfigError(
+            "env",
+            f"= {name} has episodes of one step under random actions, and nothing can be foretold "
+            "in them.",
+        )
+    return Recordings(
+        *(
+            np.stack([part[: min(lengths)] for part in parts if len(part) > 1])
+            for parts in (rows, actions)
+        )
+    )
 
 
 def record_one(env: Any, seed: int, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What was seen before each of these actions, as far as the episode goes, and the actions taken."""
+    """What was seen before each of these actions, as far as the episode goes, and the actions
+    taken."""
     seen, over = [env.reset(seed=seed)[0]], False
     while not over and len(seen) <= len(actions):
         obs, _, terminated, truncated, _ = env.step(actions[len(seen) - 1])
@@ -130,9 +156,10 @@ def record_one(env: Any, seed: int, actions: np.ndarray) -> tuple[np.ndarray, np
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of each member: R² of observations 1 … K steps ahead [M, K], the bound for each step of time [M], and where the truth is
-    known the field's error [M] and how much of the true states the alignment explains [M]. R² [M, K] also of repeating the last
-    value, and of ARX fitted to the same data as the model."""
+    """Of each member: R² of observations 1 … K steps ahead [M, K], the bound for each step of time
+    [M], and where the truth is known the field's error [M] and how much of the true states the
+    alignment explains [M]. R² [M, K] also of repeating the last value, and of ARX fitted to the
+    same data as the model."""
 
     r2: np.ndarray
     elbo: np.ndarray
@@ -143,42 +170,72 @@ class Verdict:
 
     @property
     def score(self) -> float:
-        """What the best checkpoint has most of: the share of the field that is explained, 1 − error², or else of what comes."""
-        return float(np.mean(1 - self.field_error**2)) if self.field_error is not None else float(np.mean(self.r2))
+        """What the best checkpoint has most of: the share of the field that is explained, 1 −
+        error², or else of what comes."""
+        return (
+            float(np.mean(1 - self.field_error**2))
+            if self.field_error is not None
+            else float(np.mean(self.r2))
+        )
 
     def row(self) -> dict[str, Any]:
         """For metrics: means over members, and each member's own."""
         found: dict[str, Any] = {"score": self.score}
         if self.field_error is not None and self.aligned is not None:
-            found |= {"field_error": float(self.field_error.mean()), "field_errors": self.field_error.tolist(),
-                      "aligned": float(self.aligned.mean())}
-        found |= {"elbo": float(self.elbo.mean()), "elbos": self.elbo.tolist(), "r2": self.r2.mean(0).tolist(),
-                  "r2s": self.r2.tolist()}
+            found |= {
+                "field_error": float(self.field_error.mean()),
+                "field_errors": self.field_error.tolist(),
+                "aligned": float(self.aligned.mean()),
+            }
+        found |= {
+            "elbo": float(self.elbo.mean()),
+            "elbos": self.elbo.tolist(),
+            "r2": self.r2.mean(0).tolist(),
+            "r2s": self.r2.tolist(),
+        }
         plain = {"arx_r2": self.arx_r2, "last_r2": self.last_r2}
         return found | {name: r2.mean(0).tolist() for name, r2 in plain.items() if r2 is not None}
 
 
 @torch.no_grad()
 def judge(agent: ExplorerAgent, recordings: Recordings, arx: bool = True) -> Verdict:
-    """Judges the agent's model, and where the truth is known gives it the alignment with true coordinates."""
+    """Judges the agent's model, and where the truth is known gives it the alignment with true
+    coordinates."""
     network, members = agent.online, agent.members
     y = agent.inner(np.broadcast_to(recordings.y, (members, *recordings.y.shape)))
     a = agent.inner_actions(recordings.a).expand(members, *recordings.a.shape)
     steps = min(STEPS, y.shape[2] - 1)
     normal = np.empty(int(np.prod(draws_shape(network, y.shape[1], y.shape[2]))), np.float32)
     fill_normal(key(0, Purpose.SELECT, 2), 0, normal)
-    drawn = torch.from_numpy(normal).to(network.flat).view(draws_shape(network, y.shape[1], y.shape[2]))
+    drawn = (
+        torch.from_numpy(normal).to(network.flat).view(draws_shape(network, y.shape[1], y.shape[2]))
+    )
     bound = elbo(network, y, a, drawn.expand(members, *drawn.shape)) / y.shape[2]
-    found: dict[str, Any] = {"r2": k_step_r2(network, y, a, steps).cpu().double().numpy(),
-                             "elbo": bound.cpu().double().numpy() + agent.units.log_density}
+    found: dict[str, Any] = {
+        "r2": k_step_r2(network, y, a, steps).cpu().double().numpy(),
+        "elbo": bound.cpu().double().numpy() + agent.units.log_density,
+    }
     found["last_r2"] = np.stack([repeated_r2(own, steps) for own in y.cpu().double().numpy()])
-    if recordings.latent is not None and recordings.points is not None and recordings.true is not None:
-        mean = network.posterior(y.transpose(1, 2))[0].transpose(1, 2).flatten(1, 2).cpu().double().numpy()
+    if (
+        recordings.latent is not None
+        and recordings.points is not None
+        and recordings.true is not None
+    ):
+        mean = (
+            network.posterior(y.transpose(1, 2))[0]
+            .transpose(1, 2)
+            .flatten(1, 2)
+            .cpu()
+            .double()
+            .numpy()
+        )
         truth = recordings.latent.reshape(-1, recordings.latent.shape[-1])
         plain = agent.config.model.decoder == "identity" and truth.shape == mean.shape[1:]
         agent.maps = agent.own if plain else [align(own, truth) for own in mean]
         fields = agent.field(recordings.points, true=True).reshape(members, *recordings.true.shape)
-        found["field_error"] = np.array([field_error(own, recordings.true, recordings.weight) for own in fields])
+        found["field_error"] = np.array(
+            [field_error(own, recordings.true, recordings.weight) for own in fields]
+        )
         found["aligned"] = np.array([m.r2 for m in agent.maps])
     if arx and agent.window.ready and agent.window.length > LAGS and y.shape[2] - steps >= LAGS:
         found["arx_r2"] = np.stack([arx_of(agent, m, recordings, steps) for m in range(members)])
@@ -195,5 +252,6 @@ def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> 
     def inside(y: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         every = np.broadcast_to(y, (agent.members, *y.shape))
         return agent.units.observed(every)[m], agent.units.acted(a)
+
     found = fit_arx(*inside(window.obs[m, rows], window.action[m, rows]), LAGS)
     return found.k_step_r2(*inside(recordings.y, recordings.a), steps)

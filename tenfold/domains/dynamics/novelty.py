@@ -1,7 +1,8 @@
-"""Random network distillation: a state is new where a trained network does not yet imitate a random one (Burda et al., 2019).
+"""Random network distillation: a state is new where a trained network does not yet imitate a random
+one (Burda et al., 2019).
 
-Both networks are `ops.mlp` of the same sizes; members have their own. The predictor takes one step of Adam for every batch of
-visited states, towards the target's output.
+Both networks are `ops.mlp` of the same sizes; members have their own. The predictor takes one step
+of Adam for every batch of visited states, towards the target's output.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,9 @@ LR, EPS = 1e-3, 1e-8
 def error_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for size, samples in ((1, 1), (2, 7), (3, 32), (2, 320)):
         sizes = np.array([size, 9, 5, 4])
-        target, predictor = (rng.normal(size=parameter_count(sizes)).astype(dtype) for _ in range(2))
+        target, predictor = (
+            rng.normal(size=parameter_count(sizes)).astype(dtype) for _ in range(2)
+        )
         yield target, predictor, sizes, rng.normal(size=(size, samples)).astype(dtype)
 
 
@@ -34,7 +37,9 @@ def novelty_reference(target, predictor, sizes, z):
     """Mean over outputs of (predictor(z) − target(z))², one state after another."""
     found = []
     for state in torch.from_numpy(z).T:
-        given, asked = (mlp_of(torch.from_numpy(flat), sizes, TANH, state[None]) for flat in (predictor, target))
+        given, asked = (
+            mlp_of(torch.from_numpy(flat), sizes, TANH, state[None]) for flat in (predictor, target)
+        )
         found.append((given - asked).square().mean())
     return torch.stack(found)
 
@@ -44,7 +49,10 @@ def novelty_reference(target, predictor, sizes, z):
 def novelty(target, predictor, sizes, z):
     """How new states [D, B] are to one member, [B]."""
     samples, outputs = z.shape[1], sizes[-1]
-    first, second = np.empty(samples * sizes[1:].sum(), np.float32), np.empty(samples * sizes[1:].sum(), np.float32)
+    first, second = (
+        np.empty(samples * sizes[1:].sum(), np.float32),
+        np.empty(samples * sizes[1:].sum(), np.float32),
+    )
     asked = mlp_forward(target, sizes, TANH, z, first)
     given = mlp_forward(predictor, sizes, TANH, z, second)
     found = np.zeros(samples, np.float32)
@@ -63,12 +71,23 @@ class Novelty:
         self.sizes = np.array([size, *HIDDEN, OUTPUTS])
         count = parameter_count(self.sizes)
         self.target, self.predictor = (self.drawn(seeds, count, start) for start in (0, count))
-        self.mean, self.square, self.steps = np.zeros_like(self.target), np.zeros_like(self.target), 0
+        self.mean, self.square, self.steps = (
+            np.zeros_like(self.target),
+            np.zeros_like(self.target),
+            0,
+        )
 
     def drawn(self, seeds: list[int], count: int, start: int) -> np.ndarray:
         """Uniform within ±√(3 / inputs): outputs keep the spread of inputs."""
-        draws = [uniform(key(seed, Purpose.NOVELTY), start + np.arange(count)) * 2 - 1 for seed in seeds]
-        scale = np.concatenate([np.full((into + 1) * out, np.sqrt(3 / into)) for into, out in pairwise(self.sizes.tolist())])
+        draws = [
+            uniform(key(seed, Purpose.NOVELTY), start + np.arange(count)) * 2 - 1 for seed in seeds
+        ]
+        scale = np.concatenate(
+            [
+                np.full((into + 1) * out, np.sqrt(3 / into))
+                for into, out in pairwise(self.sizes.tolist())
+            ]
+        )
         return (np.array(draws) * scale).astype(np.float32)
 
     def train(self, z: np.ndarray) -> np.ndarray:
@@ -82,17 +101,34 @@ class Novelty:
             loss = (mlp_of(flat, self.sizes, TANH, state) - asked).square().mean()
             loss.backward()
             assert flat.grad is not None
-            adam(torch.from_numpy(self.predictor[m]), flat.grad, torch.from_numpy(self.mean[m]), torch.from_numpy(self.square[m]),
-                 self.steps, LR, EPS)
+            adam(
+                torch.from_numpy(self.predictor[m]),
+                flat.grad,
+                torch.from_numpy(self.mean[m]),
+                torch.from_numpy(self.square[m]),
+                self.steps,
+                LR,
+                EPS,
+            )
             losses.append(float(loss.detach()))
         return np.array(losses)
 
     def state(self) -> dict[str, np.ndarray]:
         """The targets are drawn again from the seeds."""
-        return {"predictor": self.predictor, "mean": self.mean, "square": self.square, "steps": np.array(self.steps)}
+        return {
+            "predictor": self.predictor,
+            "mean": self.mean,
+            "square": self.square,
+            "steps": np.array(self.steps),
+        }
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         if state["predictor"].shape != self.predictor.shape:
-            raise ConfigError("novelty", f"was saved as {state['predictor'].shape} and is {self.predictor.shape} here.")
-        self.predictor, self.mean, self.square = (state[k].copy() for k in ("predictor", "mean", "square"))
+            raise ConfigError(
+                "novelty",
+                f"was saved as {state['predictor'].shape} and is {self.predictor.shape} here.",
+            )
+        self.predictor, self.mean, self.square = (
+            state[k].copy() for k in ("predictor", "mean", "square")
+        )
         self.steps = int(state["steps"])

@@ -1,7 +1,10 @@
-"""What a planned path is worth: a weighted sum of information, disagreement, novelty, nearness to a goal and cost of actions.
+"""What a planned path is worth: a weighted sum of information, disagreement, novelty, nearness to a
+goal and cost of actions.
 
-    information     gain of the dynamics' parameters along the path, mean over models (`ops.features`)
-    disagreement    Σ_d Var_n(z_tnd), mean over steps: models that would end up apart have something to learn there
+    information     gain of the dynamics' parameters along the path, mean over models
+    (`ops.features`)
+    disagreement    Σ_d Var_n(z_tnd), mean over steps: models that would end up apart have something
+    to learn there
     novelty         of the path's states (`ops.novelty`), mean over steps and models
     goal            −‖z_t − goal‖², mean over steps and models
     cost            −a², mean over steps and numbers of an action
@@ -18,7 +21,13 @@ from tenfold.core.errors import ConfigError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.config import Planner
-from tenfold.domains.dynamics.features import FeatureInformation, diagonal_gain, full_gain, random_known, weights_gain_reference
+from tenfold.domains.dynamics.features import (
+    FeatureInformation,
+    diagonal_gain,
+    full_gain,
+    random_known,
+    weights_gain_reference,
+)
 from tenfold.domains.dynamics.information import CRITERIA
 from tenfold.domains.dynamics.novelty import Novelty, novelty, novelty_reference
 from tenfold.domains.dynamics.paths import Drift, path, path_examples, paths_reference
@@ -43,34 +52,63 @@ def novelty_weight(settings: Planner) -> float:
     return settings.novelty_weight or float(settings.policy == "rnd")
 
 
-def objective_of(settings: Planner, size: int, models: int, novelty: Novelty | None = None) -> Objective:
-    """As the settings ask. `novelty` is needed where it has a weight; its arrays are looked at, not copied."""
+def objective_of(
+    settings: Planner, size: int, models: int, novelty: Novelty | None = None
+) -> Objective:
+    """As the settings ask. `novelty` is needed where it has a weight; its arrays are looked at, not
+    copied."""
     policy, strange = settings.policy, novelty_weight(settings)
     information = settings.information_weight or float(policy == "active")
     apart = settings.disagreement_weight or float(policy == "disagreement")
     nearness = settings.goal_weight or float(policy == "goal")
     if nearness and len(settings.goal) != size:
-        raise ConfigError("planner.goal", f"= {list(settings.goal)} has {len(settings.goal)} numbers where the hidden state has "
-                          f"{size}: give one for each.")
+        raise ConfigError(
+            "planner.goal",
+            f"= {list(settings.goal)} has {len(settings.goal)} numbers where the hidden state has "
+            f"{size}: give one for each.",
+        )
     if apart and models < 2:
-        raise ConfigError("planner.policy", "or its weights: disagreement needs models that can disagree: set "
-                          "model.ensemble to 2 or more.")
+        raise ConfigError(
+            "planner.policy",
+            "or its weights: disagreement needs models that can disagree: set "
+            "model.ensemble to 2 or more.",
+        )
     if strange and novelty is None:
-        raise ConfigError("planner.policy", "or its weights: novelty needs the networks of ops.novelty.")
+        raise ConfigError(
+            "planner.policy", "or its weights: novelty needs the networks of ops.novelty."
+        )
     empty = np.zeros((0, 0), np.float32)
-    return Objective(information, apart, strange, nearness, settings.action_cost, CRITERIA[settings.optimality],
-                     np.array(settings.goal or [0.0] * size, np.float32), novelty.target if novelty else empty,
-                     novelty.predictor if novelty else empty, novelty.sizes if novelty else np.zeros(0, np.int64))
+    return Objective(
+        information,
+        apart,
+        strange,
+        nearness,
+        settings.action_cost,
+        CRITERIA[settings.optimality],
+        np.array(settings.goal or [0.0] * size, np.float32),
+        novelty.target if novelty else empty,
+        novelty.predictor if novelty else empty,
+        novelty.sizes if novelty else np.zeros(0, np.int64),
+    )
 
 
 def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    weights = [(1, 0, 0, 0, 0), (0, 1, 0, 0, 0), (0, 0, 1, 0, 0), (0, 0, 0, 1, 0), (1, 1, 1, 1, 1), (1, 0, 0, 0.3, 0.1)]
+    weights = [
+        (1, 0, 0, 0, 0),
+        (0, 1, 0, 0, 0),
+        (0, 0, 1, 0, 0),
+        (0, 0, 0, 1, 0),
+        (1, 1, 1, 1, 1),
+        (1, 0, 0, 0.3, 0.1),
+    ]
     for k, (drift, start, actions) in enumerate(path_examples(rng, dtype)):
         members, size = start.shape
         new = Novelty(list(range(members)), size)
         gain, apart, strange, near, cost = (float(w) for w in weights[k])
         place = rng.normal(size=(members, size)).astype(np.float32)
-        objective = Objective(gain, apart, strange, near, cost, k % 2, place, new.target, new.predictor, new.sizes)
+        objective = Objective(
+            gain, apart, strange, near, cost, k % 2, place, new.target, new.predictor, new.sizes
+        )
         yield objective, drift, random_known(rng, drift, drift.weight.shape[1] == 3), start, actions
 
 
@@ -83,26 +121,45 @@ def worth_reference(objective, drift, known, start, actions):
         new = [0.0] * len(after)
         if objective.novelty:
             networks = objective.target[m], objective.predictor[m], objective.sizes
-            new = [float(novelty_reference(*networks, z.T.astype(np.float32)).mean()) for z in after]
+            new = [
+                float(novelty_reference(*networks, z.T.astype(np.float32)).mean()) for z in after
+            ]
         gain = [0.0] * len(after)
         if objective.information:
-            gain = [weights_gain_reference(drift, known, m, n, phi[m, n, :, :, b], slope[m, n, :, :, :, b], objective.criterion)
-                    for n in range(len(after))]
-        found[m, b] = (objective.information * np.mean(gain) + objective.disagreement * after.var(0).sum(-1).mean()
-                       + objective.novelty * np.mean(new)
-                       - objective.goal * np.square(after - objective.place[m]).sum(-1).mean()
-                       - objective.cost * np.square(actions[m, b]).mean())
+            gain = [
+                weights_gain_reference(
+                    drift,
+                    known,
+                    m,
+                    n,
+                    phi[m, n, :, :, b],
+                    slope[m, n, :, :, :, b],
+                    objective.criterion,
+                )
+                for n in range(len(after))
+            ]
+        found[m, b] = (
+            objective.information * np.mean(gain)
+            + objective.disagreement * after.var(0).sum(-1).mean()
+            + objective.novelty * np.mean(new)
+            - objective.goal * np.square(after - objective.place[m]).sum(-1).mean()
+            - objective.cost * np.square(actions[m, b]).mean()
+        )
     return found
 
 
 @pair(worth_reference, worth_examples, rtol=3e-4, atol=2e-5)
 @kernel
 def worth(objective, drift, known, start, actions):
-    """What actions [M, B, H, A] from states [M, D] are worth, [M, B]. `known` is `FeatureInformation.known()`."""
+    """What actions [M, B, H, A] from states [M, D] are worth, [M, B]. `known` is
+    `FeatureInformation.known()`."""
     members, samples, horizon, controls = actions.shape
     models, size, count = drift.weight.shape[1:]
     state = np.empty((models, horizon + 1, size, samples), np.float32)
-    phi, slope = np.empty((horizon, count, samples), np.float32), np.empty((horizon, size, size, samples), np.float32)
+    phi, slope = (
+        np.empty((horizon, count, samples), np.float32),
+        np.empty((horizon, size, size, samples), np.float32),
+    )
     moved = np.empty((horizon, controls, samples), np.float32)
     found = np.zeros((members, samples))
     for m in range(members):
@@ -114,20 +171,34 @@ def worth(objective, drift, known, start, actions):
         for n in range(models):
             path(drift, m, n, start[m], moved, state[n], phi, slope)
             if objective.information:
-                share, variance, dt = objective.information / models, drift.variance[m, n], np.float32(drift.dt)
+                share, variance, dt = (
+                    objective.information / models,
+                    drift.variance[m, n],
+                    np.float32(drift.dt),
+                )
                 if known.ndim == 3:
-                    diagonal_gain(known[m, 0], variance, dt, phi, slope, objective.criterion, share, found[m])
+                    diagonal_gain(
+                        known[m, 0], variance, dt, phi, slope, objective.criterion, share, found[m]
+                    )
                 else:
-                    full_gain(known[m, 0], variance, dt, phi, slope, objective.criterion, share, found[m])
+                    full_gain(
+                        known[m, 0], variance, dt, phi, slope, objective.criterion, share, found[m]
+                    )
             for t in range(1, horizon + 1):
                 if objective.novelty:
-                    new = novelty(objective.target[m], objective.predictor[m], objective.sizes, state[n, t])
+                    new = novelty(
+                        objective.target[m], objective.predictor[m], objective.sizes, state[n, t]
+                    )
                     for b in range(samples):
                         found[m, b] += objective.novelty * new[b] / (models * horizon)
                 if objective.goal:
                     for d in range(size):
                         for b in range(samples):
-                            found[m, b] -= objective.goal * (state[n, t, d, b] - objective.place[m, d]) ** 2 / (models * horizon)
+                            found[m, b] -= (
+                                objective.goal
+                                * (state[n, t, d, b] - objective.place[m, d]) ** 2
+                                / (models * horizon)
+                            )
         if objective.disagreement:
             add_disagreement(state, objective.disagreement, found[m])
     return found
@@ -135,7 +206,8 @@ def worth(objective, drift, known, start, actions):
 
 @kernel
 def add_disagreement(state, weight, found):
-    """Adds weight · (mean over steps of Σ_d Var_n) of states [N, H + 1, D, B], whose first step is given, to `found` [B]."""
+    """Adds weight · (mean over steps of Σ_d Var_n) of states [N, H + 1, D, B], whose first step is
+    given, to `found` [B]."""
     models, steps, size, samples = state.shape
     for t in range(1, steps):
         for d in range(size):
@@ -149,15 +221,27 @@ def add_disagreement(state, weight, found):
 
 
 class Judge:
-    """`worth` as iCEM calls it: the objective of these settings, of this model, from these states."""
+    """`worth` as iCEM calls it: the objective of these settings, of this model, from these
+    states."""
 
-    def __init__(self, objective: Objective, drift: Drift, information: FeatureInformation, start: np.ndarray) -> None:
+    def __init__(
+        self, objective: Objective, drift: Drift, information: FeatureInformation, start: np.ndarray
+    ) -> None:
         members, _, size, count = drift.weight.shape
         known = information.known()
         if start.shape != (members, size) or known.shape[:3] != (members, 1, count):
-            raise ValueError(f"states {start.shape} and information {known.shape} do not fit dynamics {drift.weight.shape}")
-        place = np.array(np.broadcast_to(objective.place, (members, size)))  # its own: read-only arrays are compiled for again
-        self.given = objective._replace(place=place), drift, known, np.ascontiguousarray(start, np.float32)
+            raise ValueError(
+                f"states {start.shape} and information {known.shape} do not fit dynamics "
+                f"{drift.weight.shape}"
+            )
+        # its own: read-only arrays are compiled for again
+        place = np.array(np.broadcast_to(objective.place, (members, size)))
+        self.given = (
+            objective._replace(place=place),
+            drift,
+            known,
+            np.ascontiguousarray(start, np.float32),
+        )
 
     def __call__(self, actions: np.ndarray) -> np.ndarray:
         return worth(*self.given, actions)

@@ -11,7 +11,15 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.timing import Clock
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.recording import DIGEST, SAME, Recording, described, is_recording, read_recording, require_counts
+from tenfold.domains.dynamics.recording import (
+    DIGEST,
+    SAME,
+    Recording,
+    described,
+    is_recording,
+    read_recording,
+    require_counts,
+)
 from tenfold.domains.dynamics.recording_files import USUAL, Columns
 from tenfold.envs.adapter import Episode
 from tenfold.memory.replay import Replay
@@ -22,15 +30,27 @@ from tenfold.runs.folder import RunFolder, is_run
 def recorded(path: Path, dt: float | None = None, columns: Columns = USUAL) -> Recording:
     """From a file, or from what an explorer's run still has in its window."""
     if not is_run(path):
-        below = next((run for run in sorted(path.iterdir()) if is_run(run)), None) if path.is_dir() else None
+        below = (
+            next((run for run in sorted(path.iterdir()) if is_run(run)), None)
+            if path.is_dir()
+            else None
+        )
         if below:
-            raise UserError(f"{path} holds runs and is none itself: give one of them, such as {below}.")
+            raise UserError(
+                f"{path} holds runs and is none itself: give one of them, such as {below}."
+            )
         return read_recording(path, dt, columns)
     if any(columns):
-        raise UserError(f"{path} is a run, whose observations and actions are known: --observations and --actions are for files.")
+        raise UserError(
+            f"{path} is a run, whose observations and actions are known: --observations and "
+            "--actions are for files."
+        )
     recording = of_run(path)
     if dt is not None and abs(dt - recording.dt) > SAME * recording.dt:
-        raise UserError(f"{path} was recorded with {recording.dt:.9g} for a step, and --dt says {dt:.9g}: leave --dt out.")
+        raise UserError(
+            f"{path} was recorded with {recording.dt:.9g} for a step, and --dt says {dt:.9g}: "
+            "leave --dt out."
+        )
     return recording
 
 
@@ -38,17 +58,27 @@ def recalled(name: str) -> Recording:
     """The recording of a run, which must be what it was when the run began."""
     source = described(name)
     if source.digest and not source.digest.startswith(DIGEST):
-        raise UserError(f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: start it anew with "
-                        f"`tenfold fit {source.file}`.")
+        raise UserError(
+            f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: "
+            "start it anew with "
+            f"`tenfold fit {source.file}`."
+        )
     recording = recorded(Path(source.file), source.dt, source.columns)
-    if recording.sizes != (source.observations, source.actions) or source.digest not in ("", recording.digest):
-        raise UserError(f"{source.file} is no longer what this run was trained on: put it back as it was, or start a run of its "
-                        f"own with `tenfold fit {source.file}`.")
+    if recording.sizes != (source.observations, source.actions) or source.digest not in (
+        "",
+        recording.digest,
+    ):
+        raise UserError(
+            f"{source.file} is no longer what this run was trained on: put it back as it was, or "
+            "start a run of its "
+            f"own with `tenfold fit {source.file}`."
+        )
     return recording
 
 
 def held_back(name: str, judging: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Pieces y [E, T, Y] and a [E, T, A] of a run's recording that no training sees: those that choose, or those that judge."""
+    """Pieces y [E, T, Y] and a [E, T, A] of a run's recording that no training sees: those that
+    choose, or those that judge."""
     division = recalled(name).divided()
     return division.judging if judging else division.choosing
 
@@ -56,18 +86,23 @@ def held_back(name: str, judging: bool) -> tuple[np.ndarray, np.ndarray]:
 def of_run(path: Path) -> Recording:
     folder, run = RunFolder.open(path)
     if not isinstance(run.agent, Explorer):
-        raise UserError(f"{path} is a run of {run.agent.name}, which keeps no recordings of a hidden system.")
+        raise UserError(
+            f"{path} is a run of {run.agent.name}, which keeps no recordings of a hidden system."
+        )
     if is_recording(run.env):
         return recalled(run.env)
     from tenfold.domains.dynamics.learner import make_explorer, make_members
+
     agent = make_explorer(run, make_members(run))
     agent.load_state(nested_state(Checkpoints(folder, run.keep).latest()[0])["agent"])
     episodes = []
     for m in range(agent.members):
         window, rows = agent.window, agent.window.places()
         first = [k for k, row in enumerate(rows) if k == 0 or window.first[m, row]]
-        episodes += [(window.obs[m, rows[s:e]], window.action[m, rows[s:e]])
-                     for s, e in zip(first, [*first[1:], len(rows)], strict=True)]
+        episodes += [
+            (window.obs[m, rows[s:e]], window.action[m, rows[s:e]])
+            for s, e in zip(first, [*first[1:], len(rows)], strict=True)
+        ]
     episodes = [(y, a) for y, a in episodes if len(y) > 1]
     if not episodes:
         raise UserError(f"{path} has recorded nothing yet: go on with `tenfold resume {path}`.")
@@ -82,7 +117,8 @@ class OfflineAgent(ExplorerAgent):
 
 
 def offline_agent(run: Run) -> ExplorerAgent:
-    """The agent of a run on recordings, untrained; the file itself is not looked at. A plan is none of its business."""
+    """The agent of a run on recordings, untrained; the file itself is not looked at. A plan is none
+    of its business."""
     assert isinstance(run.agent, Explorer)
     source = described(run.env)
     bound = np.ones(source.actions, np.float32)
@@ -91,7 +127,8 @@ def offline_agent(run: Run) -> ExplorerAgent:
 
 
 def reached(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the largest of each action. One that is always the same could have been twice as large, or 0."""
+    """The least and the largest of each action. One that is always the same could have been twice
+    as large, or 0."""
     every = np.concatenate([a for _, a in recording.episodes])
     low, high = every.min(0), every.max(0)
     size = np.where(low == high, np.where(low == 0, 1.0, np.abs(low)), 0.0)
@@ -124,7 +161,10 @@ class Offline:
         self.division = recording.divided()
         kept = self.division.kept
         if kept.steps > run.agent.window:
-            raise ConfigError("agent.window", f"= {run.agent.window} is less than the {kept.steps:,} steps of the recordings.")
+            raise ConfigError(
+                "agent.window",
+                f"= {run.agent.window} is less than the {kept.steps:,} steps of the recordings.",
+            )
         self.agent = offline_agent(run)
         self.agent.bound(*reached(kept))
         ones = np.ones(self.agent.members, np.bool_)
@@ -134,8 +174,11 @@ class Offline:
                 self.agent.window.append(seen, done, ones if t == 0 else ~ones)
         if not self.agent.window.ready:
             longest = max(len(y) for y, _ in kept.episodes)
-            raise ConfigError("agent.length", f"= {run.agent.length} is more than the {longest} steps that the longest episode "
-                              "has left for training: make it shorter.")
+            raise ConfigError(
+                "agent.length",
+                f"= {run.agent.length} is more than the {longest} steps that the longest episode "
+                "has left for training: make it shorter.",
+            )
         self.agent.take_units(kept.steps)
         self.engine, self.engine_choice = self, "plain autograd"
         self.clock = Clock()

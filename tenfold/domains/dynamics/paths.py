@@ -1,12 +1,15 @@
-"""Paths of a dynamics model whose drift is linear in its weights: z' = z + dt·W·φ(z) + dt·B·a, with everything a planner needs.
+"""Paths of a dynamics model whose drift is linear in its weights: z' = z + dt·W·φ(z) + dt·B·a, with
+everything a planner needs.
 
-φ(z) is z itself, (z, 1), or a grid of Gaussians exp(−‖z − c‖² / 2w²), the last dimension running fastest. Then analytically
+φ(z) is z itself, (z, 1), or a grid of Gaussians exp(−‖z − c‖² / 2w²), the last dimension running
+fastest. Then analytically
 
     ∂z'/∂z = I + dt·W·φ'(z),    ∂φ_p/∂z_k = φ_p·(c_pk − z_k) / w²,    ∂z'_i/∂W_ip = dt·φ_p(z)
 
-A Gaussian on a grid is a product of one number for each dimension, and neighbours c + h on one axis have the ratio
-exp(−β(2j − 1))·exp(2βu), β = h²/2w²: two exponentials for each dimension of a state, whatever the size of the grid, each
-factor at most 1 when one starts from the nearest centre. Arrays keep the samples last, so that every inner loop is elementwise.
+A Gaussian on a grid is a product of one number for each dimension, and neighbours c + h on one axis
+have the ratio exp(−β(2j − 1))·exp(2βu), β = h²/2w²: two exponentials for each dimension of a state,
+whatever the size of the grid, each factor at most 1 when one starts from the nearest centre. Arrays
+keep the samples last, so that every inner loop is elementwise.
 """
 
 from collections.abc import Iterator
@@ -19,10 +22,12 @@ from tenfold.core.pairs import pair
 
 
 class Drift(NamedTuple):
-    """Arrays of the dynamics of M members with N models each: D numbers of state, P features, A numbers of action.
+    """Arrays of the dynamics of M members with N models each: D numbers of state, P features, A
+    numbers of action.
 
-    weight [M, N, D, P], push [M, N, D, A] (the action's matrix B), variance [M, N, D], all float32; axis [G] holds the grid's
-    evenly spaced centres, the same in each dimension, and is empty where φ is linear.
+    weight [M, N, D, P], push [M, N, D, A] (the action's matrix B), variance [M, N, D], all float32;
+    axis [G] holds the grid's evenly spaced centres, the same in each dimension, and is empty where
+    φ is linear.
     """
 
     weight: np.ndarray
@@ -55,51 +60,82 @@ def jacobian(drift: Drift, m: int, n: int, z: np.ndarray) -> np.ndarray:
     weight, size = drift.weight[m, n].astype(z.dtype), len(z)
     if not drift.axis.size:
         return np.eye(size) + drift.dt * weight[:, :size]
-    slope = features(drift, z)[:, None] * (centres(drift.axis, size) - z) / drift.width**2  # ∂φ/∂z [P, D]
+    # ∂φ/∂z [P, D]
+    slope = features(drift, z)[:, None] * (centres(drift.axis, size) - z) / drift.width**2
     return np.eye(size) + drift.dt * weight @ slope
 
 
-def random_drift(rng: np.random.Generator, members: int, models: int, size: int, grid: int, action: int = 2,
-                 constant: bool = False) -> Drift:
+def random_drift(
+    rng: np.random.Generator,
+    members: int,
+    models: int,
+    size: int,
+    grid: int,
+    action: int = 2,
+    constant: bool = False,
+) -> Drift:
     """Grid 0 is a linear drift, with a constant if asked for."""
     count = grid**size if grid else size + constant
     weight = rng.normal(size=(members, models, size, count)) * (1 if grid else 0.5)
     push = rng.normal(size=(members, models, size, action))
     axis = np.linspace(-2.5, 2.5, grid).astype(np.float32) if grid else np.zeros(0, np.float32)
-    return Drift(weight.astype(np.float32), push.astype(np.float32),
-                 rng.uniform(0.01, 0.1, (members, models, size)).astype(np.float32), axis,
-                 float(5 / (grid - 1)) if grid else 1.0, 0.1)
+    return Drift(
+        weight.astype(np.float32),
+        push.astype(np.float32),
+        rng.uniform(0.01, 0.1, (members, models, size)).astype(np.float32),
+        axis,
+        float(5 / (grid - 1)) if grid else 1.0,
+        0.1,
+    )
 
 
 def path_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """One sample and one step; odd numbers of each; grids in one to three dimensions; states far outside the grid."""
-    for members, models, samples, horizon, size, grid in ((1, 1, 1, 1, 2, 10), (2, 3, 5, 4, 2, 7), (1, 2, 7, 3, 3, 3),
-                                                          (1, 1, 3, 2, 1, 5), (2, 1, 4, 6, 2, 0), (1, 5, 33, 10, 2, 10)):
+    """One sample and one step; odd numbers of each; grids in one to three dimensions; states far
+    outside the grid."""
+    for members, models, samples, horizon, size, grid in (
+        (1, 1, 1, 1, 2, 10),
+        (2, 3, 5, 4, 2, 7),
+        (1, 2, 7, 3, 3, 3),
+        (1, 1, 3, 2, 1, 5),
+        (2, 1, 4, 6, 2, 0),
+        (1, 5, 33, 10, 2, 10),
+    ):
         drift = random_drift(rng, members, models, size, grid, constant=samples % 2 == 0)
         start = rng.normal(size=(members, size)) * (1 if horizon < 10 else 3)
-        yield drift, start.astype(dtype), rng.uniform(-1, 1, (members, samples, horizon, 2)).astype(dtype)
+        yield (
+            drift,
+            start.astype(dtype),
+            rng.uniform(-1, 1, (members, samples, horizon, 2)).astype(dtype),
+        )
 
 
 def paths_reference(drift, start, actions):
     """One model, one sample and one step after another."""
     (members, models, size, count), (_, samples, horizon, _) = drift.weight.shape, actions.shape
     state = np.zeros((members, models, horizon + 1, size, samples))
-    phi, slope = np.zeros((members, models, horizon, count, samples)), np.zeros((members, models, horizon, size, size, samples))
+    phi, slope = (
+        np.zeros((members, models, horizon, count, samples)),
+        np.zeros((members, models, horizon, size, size, samples)),
+    )
     for m, n, b in np.ndindex(members, models, samples):
         z = start[m].astype(np.float64)
         state[m, n, 0, :, b] = z
         for t in range(horizon):
             phi[m, n, t, :, b] = features(drift, z)
             slope[m, n, t, :, :, b] = jacobian(drift, m, n, z)
-            z = z + drift.dt * (drift.weight[m, n] @ phi[m, n, t, :, b] + drift.push[m, n] @ actions[m, b, t])
+            z = z + drift.dt * (
+                drift.weight[m, n] @ phi[m, n, t, :, b] + drift.push[m, n] @ actions[m, b, t]
+            )
             state[m, n, t + 1, :, b] = z
     return state, phi, slope
 
 
 @pair(paths_reference, path_examples, rtol=1e-4, atol=2e-5)
-def paths(drift: Drift, start: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """From states [M, D] along actions [M, B, H, A]: states [M, N, H + 1, D, B], features [M, N, H, P, B] and Jacobians
-    [M, N, H, D, D, B]."""
+def paths(
+    drift: Drift, start: np.ndarray, actions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """From states [M, D] along actions [M, B, H, A]: states [M, N, H + 1, D, B], features [M, N, H,
+    P, B] and Jacobians [M, N, H, D, D, B]."""
     (members, models, size, count), (_, samples, horizon, _) = drift.weight.shape, actions.shape
     state = np.empty((members, models, horizon + 1, size, samples), np.float32)
     phi = np.empty((members, models, horizon, count, samples), np.float32)
@@ -113,7 +149,8 @@ def paths(drift: Drift, start: np.ndarray, actions: np.ndarray) -> tuple[np.ndar
 
 @kernel
 def path(drift, m, n, start, actions, state, phi, slope):
-    """All samples of one model of one member. actions [H, A, B]; fills state [H + 1, D, B], phi [H, P, B], slope [H, D, D, B]."""
+    """All samples of one model of one member. actions [H, A, B]; fills state [H + 1, D, B], phi [H,
+    P, B], slope [H, D, D, B]."""
     weight, push, dt = drift.weight[m, n], drift.push[m, n], np.float32(drift.dt)
     size, count = weight.shape
     horizon, controls, samples = actions.shape
@@ -153,7 +190,8 @@ def path(drift, m, n, start, actions, state, phi, slope):
 
 @kernel
 def lifted(weight, axis):
-    """The rows W_d, then W_d·c_k for each d and k: one product with φ gives the drift and what its Jacobian needs."""
+    """The rows W_d, then W_d·c_k for each d and k: one product with φ gives the drift and what its
+    Jacobian needs."""
     size, count = weight.shape
     rows = np.empty((size + size * size, count), np.float32)
     for d in range(size):
@@ -168,7 +206,8 @@ def lifted(weight, axis):
 
 @kernel
 def gaussians(axis, width, z, bells):
-    """exp(−(z_k − c_g)² / 2w²) for every dimension, centre and sample, outwards from the nearest centre."""
+    """exp(−(z_k − c_g)² / 2w²) for every dimension, centre and sample, outwards from the nearest
+    centre."""
     grid, (size, samples) = axis.size, z.shape
     step = (axis[grid - 1] - axis[0]) / (grid - 1)
     beta = 0.5 * (step / width) ** 2
@@ -194,16 +233,18 @@ def gaussians(axis, width, z, bells):
 
 @kernel
 def outer(bells, phi):
-    """Products over dimensions, the last fastest. The dimensions so far stand at the start of φ and are spread from the end."""
+    """Products over dimensions, the last fastest. The dimensions so far stand at the start of φ and
+    are spread from the end."""
     size, grid, samples = bells.shape
-    for g in range(grid):  # for `phi[:grid] = bells[0]` Numba compiles, for seconds, the sentence about shapes that differ
+    # for `phi[:grid] = bells[0]` Numba compiles, for seconds, the sentence about shapes that differ
+    for g in range(grid):
         for b in range(samples):
             phi[g, b] = bells[0, g, b]
     done = grid
     for k in range(1, size):
         for p in range(done - 1, -1, -1):
-            for g in range(grid - 1, -1, -1):  # row p·grid + g is never one still to be read, but p = g = 0 itself, which is last
+            # row p·grid + g is never one still to be read, but p = g = 0 itself, which is last
+            for g in range(grid - 1, -1, -1):
                 for b in range(samples):
                     phi[p * grid + g, b] = phi[p, b] * bells[k, g, b]
         done *= grid
-

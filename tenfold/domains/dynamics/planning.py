@@ -1,4 +1,5 @@
-"""Choosing the next action of M members: information gathered so far, the objective of the settings, and the search."""
+"""Choosing the next action of M members: information gathered so far, the objective of the
+settings, and the search."""
 
 from typing import Any
 
@@ -19,7 +20,14 @@ NOTHING = ("random", "zero")  # policies that plan nothing
 class Planning:
     """What the planner keeps between steps; a policy that plans nothing keeps nothing."""
 
-    def __init__(self, settings: Planner, dynamics: Dynamics, seeds: list[int], low: np.ndarray, high: np.ndarray) -> None:
+    def __init__(
+        self,
+        settings: Planner,
+        dynamics: Dynamics,
+        seeds: list[int],
+        low: np.ndarray,
+        high: np.ndarray,
+    ) -> None:
         self.settings, self.dynamics = settings, dynamics
         self.idle = settings.policy in NOTHING
         self.novelty: Novelty | None = None
@@ -35,23 +43,32 @@ class Planning:
     def plan(self, z: np.ndarray) -> np.ndarray:
         """The next actions [M, A] from believed states [M, D]."""
         if self.novelty:  # its arrays change as it learns
-            self.objective = self.objective._replace(target=self.novelty.target, predictor=self.novelty.predictor)
+            self.objective = self.objective._replace(
+                target=self.novelty.target, predictor=self.novelty.predictor
+            )
         return self.search.plan(judge_of(self.objective, self.dynamics, self.information, z))
 
     def aim(self, places: list[Alignment]) -> None:
-        """The goal of the settings, which is in the coordinates that these lead to, of each member."""
+        """The goal of the settings, which is in the coordinates that these lead to, of each
+        member."""
         if not self.idle and self.objective.goal:
             goals = [place.to_learned(np.array(self.settings.goal)) for place in places]
             self.objective = self.objective._replace(place=np.stack(goals).astype(np.float32))
 
     def visit(self, z: np.ndarray, action: np.ndarray) -> None:
-        """Steps were taken from states [M, D] with actions [M, A]: what they tell is known from now on."""
+        """Steps were taken from states [M, D] with actions [M, A]: what they tell is known from now
+        on."""
         if not self.idle and self.objective.information:
             add_step(self.information, self.dynamics, z, action)
 
     def recount(self, z: np.ndarray) -> None:
-        """All steps that are remembered, from states [M, n, D] in the order of time, as the features are now."""
-        if not self.idle and self.objective.information and isinstance(self.information, FeatureInformation):
+        """All steps that are remembered, from states [M, n, D] in the order of time, as the
+        features are now."""
+        if (
+            not self.idle
+            and self.objective.information
+            and isinstance(self.information, FeatureInformation)
+        ):
             self.information.recount(drift_of(self.dynamics), z)
 
     def train(self, z: np.ndarray) -> None:
@@ -65,8 +82,20 @@ class Planning:
         parts: dict[str, Any] = {"information": self.information, "search": self.search}
         if self.novelty:
             parts["novelty"] = self.novelty
-        return {f"{part}.{name}": value for part, owner in parts.items() for name, value in owner.state().items()}
+        return {
+            f"{part}.{name}": value
+            for part, owner in parts.items()
+            for name, value in owner.state().items()
+        }
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for part in () if self.idle else ("information", "search", *(("novelty",) if self.novelty else ())):
-            getattr(self, part).load_state({k.removeprefix(f"{part}."): v for k, v in state.items() if k.startswith(f"{part}.")})
+        for part in (
+            () if self.idle else ("information", "search", *(("novelty",) if self.novelty else ()))
+        ):
+            getattr(self, part).load_state(
+                {
+                    k.removeprefix(f"{part}."): v
+                    for k, v in state.items()
+                    if k.startswith(f"{part}.")
+                }
+            )

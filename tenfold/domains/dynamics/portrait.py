@@ -1,4 +1,5 @@
-"""The picture of an identified system as arrays, `portrait.safetensors` in the run's folder; the report draws it."""
+"""The picture of an identified system as arrays, `portrait.safetensors` in the run's folder; the
+report draws it."""
 
 from pathlib import Path
 
@@ -16,14 +17,22 @@ GRID = 25  # points in each dimension
 def write_portrait(path: Path, agent: ExplorerAgent, env: str, episodes: int) -> None:
     recordings = random_recordings(env, episodes)
     judge(agent, recordings)
-    write_arrays(path / FILE, portrait(agent, recordings), {"env": env, "known": recordings.true is not None,
-                                                            "seed": agent.seeds[0], "members": agent.members})
+    write_arrays(
+        path / FILE,
+        portrait(agent, recordings),
+        {
+            "env": env,
+            "known": recordings.true is not None,
+            "seed": agent.seeds[0],
+            "members": agent.members,
+        },
+    )
 
 
 @torch.no_grad()
 def portrait(agent: ExplorerAgent, recordings: Recordings) -> dict[str, np.ndarray]:
-    """Of the first member, in true coordinates where they are known: states visited, and for systems of two numbers fields and
-    information on a grid."""
+    """Of the first member, in true coordinates where they are known: states visited, and for
+    systems of two numbers fields and information on a grid."""
     known = bool(agent.maps)
     place = agent.maps[0] if known else agent.own[0]
     visited = place.to_true(visited_states(agent))
@@ -35,7 +44,9 @@ def portrait(agent: ExplorerAgent, recordings: Recordings) -> dict[str, np.ndarr
     learned = agent.field(points, true=known).reshape(agent.members, GRID, GRID, 2)[0]
     found = {"x": axes[0], "y": axes[1], "learned": learned, "visited": visited}
     if agent.config.model.dynamics != "mlp":
-        found["information"] = information_at(agent, place.to_learned(points), place.to_learned(visited)).reshape(GRID, GRID)
+        found["information"] = information_at(
+            agent, place.to_learned(points), place.to_learned(visited)
+        ).reshape(GRID, GRID)
     if recordings.true is not None and recordings.points is not None:
         found["true"] = true_at(recordings, points).reshape(GRID, GRID, 2)
     return found
@@ -53,13 +64,19 @@ def visited_states(agent: ExplorerAgent) -> np.ndarray:
 
 
 def information_at(agent: ExplorerAgent, z: np.ndarray, visited: np.ndarray) -> np.ndarray:
-    """log₁₀ of the information that visited states give about the weights that count at states z [n, D]: the harmonic mean of
-    A_p = 1 + Σ_t (dt·φ_p(z_t))² / v, the Fisher information's diagonal, weighted by φ_p(z)²."""
+    """log₁₀ of the information that visited states give about the weights that count at states z
+    [n, D]: the harmonic mean of A_p = 1 + Σ_t (dt·φ_p(z_t))² / v, the Fisher information's
+    diagonal, weighted by φ_p(z)²."""
     dynamics = agent.online.dynamics
 
     def features(states: np.ndarray) -> np.ndarray:
-        given = torch.from_numpy(states).to(agent.online.flat).expand(agent.members, dynamics.models, *states.shape)
+        given = (
+            torch.from_numpy(states)
+            .to(agent.online.flat)
+            .expand(agent.members, dynamics.models, *states.shape)
+        )
         return dynamics.features(given)[0, 0].cpu().double().numpy()
+
     variance = float(dynamics.variance()[0, 0].mean())
     gathered = 1 + np.square(dynamics.dt * features(visited)).sum(0) / variance
     weight = np.square(features(z)) + 1e-300  # far outside the grid all features vanish

@@ -1,4 +1,5 @@
-"""Figures of an identified system: true and learned field, where it was, what it knows there, and how well it foretells."""
+"""Figures of an identified system: true and learned field, where it was, what it knows there, and
+how well it foretells."""
 
 import base64
 import contextlib
@@ -25,14 +26,20 @@ def section(path: Path, rows: list[dict[str, Any]], steps: str = "environment st
             found.append(("true and learned field", draw_fields(arrays, note)))
     if fits:
         found.append(("errors over steps, and what is foretold", draw_fits(fits, steps)))
-    images = "".join(f'<p><img alt="{words}" src="data:image/png;base64,{base64.b64encode(image).decode()}"></p>\n'
-                     for words, image in found)
+    images = "".join(
+        f'<p><img alt="{words}" src="data:image/png;base64,'
+        f'{base64.b64encode(image).decode()}"></p>\n'
+        for words, image in found
+    )
     return f"<h2>What was identified</h2>\n{images}" if images else ""
 
 
 def drawable(arrays: Arrays) -> bool:
     """Whether these are fields of two numbers on a grid, with the states that were visited."""
-    if not all(name in arrays and np.isfinite(arrays[name]).all() for name in ("x", "y", "learned", "visited")):
+    if not all(
+        name in arrays and np.isfinite(arrays[name]).all()
+        for name in ("x", "y", "learned", "visited")
+    ):
         return False
     grid = arrays["y"].size, arrays["x"].size
     shapes = {"learned": (*grid, 2), "true": (*grid, 2), "information": grid}
@@ -41,13 +48,19 @@ def drawable(arrays: Arrays) -> bool:
 
 
 def draw_fields(arrays: Arrays, note: dict[str, Any]) -> bytes:
-    """Stream plots side by side in the same colours, visited states on the learned one, and the information map."""
+    """Stream plots side by side in the same colours, visited states on the learned one, and the
+    information map."""
     from matplotlib.colors import Normalize
+
     panels = [name for name in ("true", "learned", "information") if name in arrays]
     figure = new_figure(4.2 * len(panels) + 0.6, 4.6)
     every = figure.subplots(1, len(panels), squeeze=False)[0]
     x, y = arrays["x"], arrays["y"]
-    speeds = {name: np.hypot(*np.moveaxis(arrays[name], -1, 0)) for name in panels if name != "information"}
+    speeds = {
+        name: np.hypot(*np.moveaxis(arrays[name], -1, 0))
+        for name in panels
+        if name != "information"
+    }
     fastest = max(float(speeds.get("true", speeds["learned"]).max()), 1e-9)
     for axes, name in zip(every, panels, strict=True):
         if name == "information":
@@ -55,18 +68,54 @@ def draw_fields(arrays: Arrays, note: dict[str, Any]) -> bytes:
             figure.colorbar(shown, ax=axes, label="log₁₀ of information")
         else:
             u, v = np.moveaxis(arrays[name], -1, 0)
-            lines = axes.streamplot(x, y, u, v, color=np.minimum(speeds[name], fastest), cmap="viridis",
-                                    norm=Normalize(0, fastest), density=1.1, linewidth=0.9, arrowsize=0.8).lines
+            lines = axes.streamplot(
+                x,
+                y,
+                u,
+                v,
+                color=np.minimum(speeds[name], fastest),
+                cmap="viridis",
+                norm=Normalize(0, fastest),
+                density=1.1,
+                linewidth=0.9,
+                arrowsize=0.8,
+            ).lines
             if name == "learned":  # one bar for both
                 beyond = "max" if speeds[name].max() > 1.001 * fastest else "neither"
-                figure.colorbar(lines, ax=every[:len(speeds)].tolist(), label="speed |dz/dt|", extend=beyond)
+                figure.colorbar(
+                    lines, ax=every[: len(speeds)].tolist(), label="speed |dz/dt|", extend=beyond
+                )
         if name != "true":
-            axes.plot(*arrays["visited"].T, ".", color="C3" if name == "learned" else "w", markersize=1.5, alpha=0.35)
-            axes.plot([], [], ".", color="C3" if name == "learned" else "w", markeredgecolor="0.5", markersize=6,
-                      label="visited states" if name == "learned" else "visited states (on information)")
+            axes.plot(
+                *arrays["visited"].T,
+                ".",
+                color="C3" if name == "learned" else "w",
+                markersize=1.5,
+                alpha=0.35,
+            )
+            axes.plot(
+                [],
+                [],
+                ".",
+                color="C3" if name == "learned" else "w",
+                markeredgecolor="0.5",
+                markersize=6,
+                label="visited states" if name == "learned" else "visited states (on information)",
+            )
         titles = {"true": "true field", "learned": "learned field", "information": "information"}
-        axes.set(title=titles[name], xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal", xlabel="z₁", ylabel="z₂")
-    whose = f"seed {note.get('seed', 0)}, the first of {note['members']}: " if note.get("members", 1) > 1 else ""
+        axes.set(
+            title=titles[name],
+            xlim=(x[0], x[-1]),
+            ylim=(y[0], y[-1]),
+            aspect="equal",
+            xlabel="z₁",
+            ylabel="z₂",
+        )
+    whose = (
+        f"seed {note.get('seed', 0)}, the first of {note['members']}: "
+        if note.get("members", 1) > 1
+        else ""
+    )
     where = "in true coordinates" if "true" in arrays else "in the model's own coordinates"
     figure.suptitle(f"{whose}{where}", fontsize=10)
     add_legend(figure, *every)
@@ -74,24 +123,52 @@ def draw_fields(arrays: Arrays, note: dict[str, Any]) -> bytes:
 
 
 def draw_fits(fits: list[dict[str, Any]], counted: str) -> bytes:
-    """Left the error (of the field where it is known, else 1 − R²) over steps, right R² over horizons with bands over members."""
+    """Left the error (of the field where it is known, else 1 − R²) over steps, right R² over
+    horizons with bands over members."""
     figure = new_figure(9, 4)
     left, right = figure.subplots(1, 2)
     known = "field_errors" in fits[-1]
     steps = [row["step"] for row in fits]
-    errors = np.array([row["field_errors"] if known else 1 - np.mean(row["r2s"], -1) for row in fits])
+    errors = np.array(
+        [row["field_errors"] if known else 1 - np.mean(row["r2s"], -1) for row in fits]
+    )
     left.plot(steps, errors.mean(-1), color="C0", marker=".", label="model")
     if errors.shape[1] > 1:
-        lines = left.plot(steps, errors, color="C0", alpha=0.25, linewidth=0.8, marker="." if len(steps) == 1 else None)
+        lines = left.plot(
+            steps,
+            errors,
+            color="C0",
+            alpha=0.25,
+            linewidth=0.8,
+            marker="." if len(steps) == 1 else None,
+        )
         lines[0].set_label("each seed")
-    left.set(xlabel=counted, ylabel="error of the field (1: a field of zeros)" if known else "1 − R²", ylim=(0, None))
+    left.set(
+        xlabel=counted,
+        ylabel="error of the field (1: a field of zeros)" if known else "1 − R²",
+        ylim=(0, None),
+    )
     r2 = np.array(fits[-1]["r2s"])
     ahead = np.arange(1, r2.shape[1] + 1)
     right.plot(ahead, r2.mean(0), color="C0", marker=".", label="model")
     if len(r2) > 1:
-        right.fill_between(ahead, r2.min(0), r2.max(0), color="C0", alpha=0.2, linewidth=0, label="from least to most of seeds")
+        right.fill_between(
+            ahead,
+            r2.min(0),
+            r2.max(0),
+            color="C0",
+            alpha=0.2,
+            linewidth=0,
+            label="from least to most of seeds",
+        )
     if "arx_r2" in fits[-1]:
-        right.plot(ahead, fits[-1]["arx_r2"], color="0.5", linestyle="--", label="ARX on the same data")
-    right.set(xlabel="steps ahead", ylabel="R² of observations", ylim=(max(min(0.0, float(r2.min())), -1.0), 1.02))
+        right.plot(
+            ahead, fits[-1]["arx_r2"], color="0.5", linestyle="--", label="ARX on the same data"
+        )
+    right.set(
+        xlabel="steps ahead",
+        ylabel="R² of observations",
+        ylim=(max(min(0.0, float(r2.min())), -1.0), 1.02),
+    )
     add_legend(figure, left, right)
     return as_png(figure)

@@ -1,6 +1,8 @@
-"""A user's own recordings: observations, actions and the time of a step; what is held back of them; their name in a run.
+"""A user's own recordings: observations, actions and the time of a step; what is held back of them;
+their name in a run.
 
-What cannot be trained on is refused: a gap in time, a number that is not finite, parts that do not fit one another.
+What cannot be trained on is refused: a gap in time, a number that is not finite, parts that do not
+fit one another.
 """
 
 import hashlib
@@ -16,7 +18,8 @@ from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.recording_files import USUAL, Columns, Parts, read_csv, read_npz
 
 IDENT = "tenfold/Recording-v0"
-HELD, LEAST = 20, 12  # steps of a piece that is held back; the least lets ARX see two steps and look ten ahead
+# steps of a piece that is held back; the least lets ARX see two steps and look ten ahead
+HELD, LEAST = 20, 12
 SHARE, SLACK = 0.1, 0.05  # of all steps, held back; a little more or less is as good
 EVEN = 1e-3  # how far, as a share of dt, a step may be off before it counts as a gap
 SAME = 1e-6  # how far, as a share, two values of dt may differ
@@ -27,8 +30,8 @@ Episode = tuple[np.ndarray, np.ndarray]
 
 
 class Division(NamedTuple):
-    """What is trained on, and pieces y [E, T, Y] and a [E, T, A] held back from it: those that choose the best checkpoint, and
-    those that judge it (the same where there is only one)."""
+    """What is trained on, and pieces y [E, T, Y] and a [E, T, A] held back from it: those that
+    choose the best checkpoint, and those that judge it (the same where there is only one)."""
 
     kept: "Recording"
     choosing: Episode
@@ -43,14 +46,21 @@ class Division(NamedTuple):
     def sentence(self) -> str:
         choosing, judging = (part[0].shape[0] * part[0].shape[1] for part in self[1:])
         if self.alone:
-            return f"{self.kept.steps:,} steps train, {choosing:,} are held back, so few that the same choose and judge"
-        return (f"{self.kept.steps:,} steps train, {choosing + judging:,} are held back ({choosing:,} choose the best "
-                f"checkpoint, {judging:,} are for `tenfold eval`)")
+            return (
+                f"{self.kept.steps:,} steps train, {choosing:,} are held back, so few that the "
+                "same choose and judge"
+            )
+        return (
+            f"{self.kept.steps:,} steps train, {choosing + judging:,} are held back ({choosing:,} "
+            "choose the best "
+            f"checkpoint, {judging:,} are for `tenfold eval`)"
+        )
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Episodes, each observations [T, Y] and actions [T, A], with `dt` between steps; `left_out` names what was not read."""
+    """Episodes, each observations [T, Y] and actions [T, A], with `dt` between steps; `left_out`
+    names what was not read."""
 
     episodes: tuple[Episode, ...]
     dt: float
@@ -68,39 +78,61 @@ class Recording:
     @property
     def digest(self) -> str:
         """Of all numbers, so that a run notices that its recording is another one now."""
-        found = hashlib.sha256(repr(self.dt).encode())  # of float64; those of float32 once were sha256-…
+        # of float64; those of float32 once were sha256-…
+        found = hashlib.sha256(repr(self.dt).encode())
         for part in (part for episode in self.episodes for part in episode):
             found.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
         return f"{DIGEST}{found.hexdigest()[:16]}"
 
     def divided(self) -> Division:
-        """About a tenth, in pieces of one length, is cut from the ends of episodes all over the recording; no sequence crosses a
-        cut. Every other piece judges."""
+        """About a tenth, in pieces of one length, is cut from the ends of episodes all over the
+        recording; no sequence crosses a cut. Every other piece judges."""
         lengths = [len(y) for y, _ in self.episodes]
         pieces = range(min(HELD, max(lengths)), LEAST - 1, -1)
         taken_by = {piece: pieces_taken(lengths, piece) for piece in pieces}
-        off = {piece: max(abs(sum(taken) * piece / sum(lengths) - SHARE) - SLACK, 0) for piece, taken in taken_by.items()}
-        piece = min(pieces, key=lambda piece: (off[piece], sum(taken_by[piece]) < 2), default=0)  # long, but two of them
+        off = {
+            piece: max(abs(sum(taken) * piece / sum(lengths) - SHARE) - SLACK, 0)
+            for piece, taken in taken_by.items()
+        }
+        # long, but two of them
+        piece = min(pieces, key=lambda piece: (off[piece], sum(taken_by[piece]) < 2), default=0)
         taken = taken_by.get(piece, [0] * len(lengths))
         cuts = [length - n * piece for length, n in zip(lengths, taken, strict=True)]
-        kept = [(y[:cut], a[:cut]) for (y, a), cut in zip(self.episodes, cuts, strict=True) if cut > 1]
+        kept = [
+            (y[:cut], a[:cut]) for (y, a), cut in zip(self.episodes, cuts, strict=True) if cut > 1
+        ]
         if not piece or not kept:
-            raise UserError(f"The recordings are too short to hold steps back for validation: the longest of {len(lengths)} "
-                            f"episodes has {max(lengths)}; {LEAST} are needed, and something besides to train on.")
-        y, a = (np.concatenate([episode[k][cut:] for episode, cut in zip(self.episodes, cuts, strict=True)]) for k in (0, 1))
+            raise UserError(
+                "The recordings are too short to hold steps back for validation: the longest of "
+                f"{len(lengths)} "
+                f"episodes has {max(lengths)}; {LEAST} are needed, and something besides to train "
+                "on."
+            )
+        y, a = (
+            np.concatenate(
+                [episode[k][cut:] for episode, cut in zip(self.episodes, cuts, strict=True)]
+            )
+            for k in (0, 1)
+        )
         y, a = (part.reshape(sum(taken), piece, part.shape[-1]) for part in (y, a))
         choosing, judging = (y[::2], a[::2]), (y[1::2], a[1::2])
-        division = Division(Recording(tuple(kept), self.dt), choosing, judging if len(y) > 1 else choosing)
+        division = Division(
+            Recording(tuple(kept), self.dt), choosing, judging if len(y) > 1 else choosing
+        )
         for rows, _ in division[1:]:
             if (rows == rows[:1, :1]).all():
-                raise UserError("The observations never change in the steps that are held back for validation, and nothing can "
-                                "be judged by these: give longer recordings.")
+                raise UserError(
+                    "The observations never change in the steps that are held back for "
+                    "validation, and nothing can "
+                    "be judged by these: give longer recordings."
+                )
         return division
 
 
 def pieces_taken(lengths: list[int], piece: int) -> list[int]:
-    """How many pieces each episode gives so that a share of all steps is held back: its own share as far as that goes, but of an
-    episode of several pieces half at most; what short ones owe the long ones give, the last first."""
+    """How many pieces each episode gives so that a share of all steps is held back: its own share
+    as far as that goes, but of an episode of several pieces half at most; what short ones owe the
+    long ones give, the last first."""
     most = [length // piece if length < 2 * piece else length // 2 // piece for length in lengths]
     wanted = max(round(SHARE * sum(lengths) / piece), 1)
     taken, given, passed = [0] * len(lengths), 0, 0
@@ -114,7 +146,7 @@ def pieces_taken(lengths: list[int], piece: int) -> list[int]:
     return taken
 
 
-# its name in a run ----------------------------------------------------------------------------------------------------------
+# its name in a run
 
 
 class Source(NamedTuple):
@@ -142,34 +174,50 @@ def described(name: str) -> Source:
         sizes, dt = (int(given["observations"]), int(given["actions"])), float(given["dt"])
     except ValueError:
         raise UserError(f"{name} cannot be read: start it with `tenfold fit FILE`.") from None
-    columns = (tuple(map(unquote, filter(None, given.get(part, "").split("+")))) for part in ("observed", "acted"))
+    columns = (
+        tuple(map(unquote, filter(None, given.get(part, "").split("+"))))
+        for part in ("observed", "acted")
+    )
     return Source(given["file"], *sizes, dt, given.get("digest", ""), Columns(*columns))
 
 
 def identified(path: Path, recording: Recording, columns: Columns = USUAL) -> str:
     """The id under which a run remembers its recording."""
     if set(str(path)) & set("(),="):
-        raise UserError(f"{path} has one of ( ) , = in its name, which a run's settings cannot hold: rename it.")
+        raise UserError(
+            f"{path} has one of ( ) , = in its name, which a run's settings cannot hold: rename it."
+        )
     observations, actions = recording.sizes
-    named = "".join(f", {part}={'+'.join(quote(name, safe='') for name in names)}"
-                    for part, names in zip(("observed", "acted"), columns, strict=True) if names)
-    return (f"{IDENT}(file={path.absolute()}, observations={observations}, actions={actions}, dt={recording.dt!r}, "
-            f"digest={recording.digest}{named})")
+    named = "".join(
+        f", {part}={'+'.join(quote(name, safe='') for name in names)}"
+        for part, names in zip(("observed", "acted"), columns, strict=True)
+        if names
+    )
+    return (
+        f"{IDENT}(file={path.absolute()}, observations={observations}, actions={actions}, "
+        f"dt={recording.dt!r}, "
+        f"digest={recording.digest}{named})"
+    )
 
 
-# reading --------------------------------------------------------------------------------------------------------------------
+# reading
 
 
 def read_recording(path: Path, dt: float | None = None, columns: Columns = USUAL) -> Recording:
     """From a file; `dt` where the file does not say it."""
     if path.is_dir():
-        raise UserError(f"{path} is a folder, and not one of a run: give an NPZ or a CSV file, or an explorer's run.")
+        raise UserError(
+            f"{path} is a folder, and not one of a run: give an NPZ or a CSV file, or an "
+            "explorer's run."
+        )
     if not path.is_file():
         raise UserError(f"{path} is not there: give an NPZ or a CSV file.")
     if path.suffix.lower() not in (".npz", ".csv"):
         raise UserError(f"{path} is neither NPZ nor CSV by its name: it must end in .npz or .csv.")
     try:
-        parts = read_npz(path, columns) if path.suffix.lower() == ".npz" else read_csv(path, columns)
+        parts = (
+            read_npz(path, columns) if path.suffix.lower() == ".npz" else read_csv(path, columns)
+        )
     except PermissionError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     return checked(path, parts, dt)
@@ -179,35 +227,69 @@ def checked(path: Path, parts: Parts, given: float | None = None) -> Recording:
     """Refuses what does not fit together, is not finite, never changes, or has gaps."""
     y, a = parts.y, parts.a
     if len(y) != len(a) or any(len(seen) != len(done) for seen, done in zip(y, a, strict=True)):
-        raise UserError(f"{path}: {len(y)} episodes of {[len(seen) for seen in y][:5]} observations and {len(a)} of "
-                        f"{[len(done) for done in a][:5]} actions do not fit together: every observation needs the action that "
-                        "follows it.")
+        raise UserError(
+            f"{path}: {len(y)} episodes of {[len(seen) for seen in y][:5]} observations and "
+            f"{len(a)} of "
+            f"{[len(done) for done in a][:5]} actions do not fit together: every observation "
+            "needs the action that "
+            "follows it."
+        )
     if not y or not any(map(len, y)):
         raise UserError(f"{path} has no rows.")
     if not y[0].shape[1]:
         raise UserError(f"{path}: its observations have no numbers.")
     for episode, (seen, done) in enumerate(zip(y, a, strict=True)):
         for what, part in (("observations", seen), ("actions", done)):
-            require(path, what, episode, part, ~np.isfinite(part), "is missing or not finite; fill it in or cut there")
-            require(path, what, episode, part, np.abs(part) > MOST, f"is beyond ±{MOST:g}; give it in another unit")
-    pairs = tuple((seen.astype(np.float64), done.astype(np.float64)) for seen, done in zip(y, a, strict=True))
+            require(
+                path,
+                what,
+                episode,
+                part,
+                ~np.isfinite(part),
+                "is missing or not finite; fill it in or cut there",
+            )
+            require(
+                path,
+                what,
+                episode,
+                part,
+                np.abs(part) > MOST,
+                f"is beyond ±{MOST:g}; give it in another unit",
+            )
+    pairs = tuple(
+        (seen.astype(np.float64), done.astype(np.float64)) for seen, done in zip(y, a, strict=True)
+    )
     if all((seen == pairs[0][0][:1]).all() for seen, _ in pairs):
-        raise UserError(f"{path}: none of its observations ever changes, and there is nothing to learn from.")
+        raise UserError(
+            f"{path}: none of its observations ever changes, and there is nothing to learn from."
+        )
     return Recording(pairs, step_time(path, parts, given), parts.left_out)
 
 
-def require(path: Path, what: str, episode: int, part: np.ndarray, wrong: np.ndarray, words: str) -> None:
+def require(
+    path: Path, what: str, episode: int, part: np.ndarray, wrong: np.ndarray, words: str
+) -> None:
     """Nothing wrong in a part of an episode, or a sentence that says where."""
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()
-        raise UserError(f"{path}: {what}, episode {episode}, row {row}, number {column} ({part[row, column]:g}) {words}.")
+        raise UserError(
+            f"{path}: {what}, episode {episode}, row {row}, number {column} "
+            f"({part[row, column]:g}) {words}."
+        )
 
 
 def require_counts(path: Path, recording: Recording) -> None:
     """Poisson noise is of counts."""
     for episode, (y, _) in enumerate(recording.episodes):
-        require(path, "observations", episode, y, (y < 0) | (y != np.round(y)),
-                "is no count, and agent.model.noise = poisson needs whole numbers from 0 on; use gaussian")
+        require(
+            path,
+            "observations",
+            episode,
+            y,
+            (y < 0) | (y != np.round(y)),
+            "is no count, and agent.model.noise = poisson needs whole numbers from 0 on; use "
+            "gaussian",
+        )
 
 
 def step_time(path: Path, parts: Parts, given: float | None) -> float:
@@ -215,32 +297,46 @@ def step_time(path: Path, parts: Parts, given: float | None) -> float:
     named = {"its dt": parts.dt, "--dt": given}
     for what, dt in named.items():
         if dt is not None and not 0 < dt < np.inf:
-            raise UserError(f"{path} does not say a dt above 0, but {what} is {dt:g}: put it right.")
+            raise UserError(
+                f"{path} does not say a dt above 0, but {what} is {dt:g}: put it right."
+            )
     if parts.time is not None:
         named["its time"] = even_step(path, parts.time, [len(seen) for seen in parts.y])
     said = [(what, dt) for what, dt in named.items() if dt is not None]
     for what, dt in said[1:]:
         if abs(dt - said[0][1]) > SAME * said[0][1]:
-            raise UserError(f"{path}: {said[0][0]} says {said[0][1]:.9g} for a step and {what} {dt:.9g}: leave one out, or "
-                            "put it right.")
+            raise UserError(
+                f"{path}: {said[0][0]} says {said[0][1]:.9g} for a step and {what} {dt:.9g}: "
+                "leave one out, or "
+                "put it right."
+            )
     if not said:
-        raise UserError(f"{path} does not say a dt above 0: put dt or time into the file, or give --dt.")
+        raise UserError(
+            f"{path} does not say a dt above 0: put dt or time into the file, or give --dt."
+        )
     return said[0][1]
 
 
 def even_step(path: Path, time: list[np.ndarray], lengths: list[int]) -> float | None:
     """The step of times that grow evenly in every episode; none where no episode has two."""
     if [len(moments) for moments in time] != lengths:
-        raise UserError(f"{path}: {len(lengths)} episodes of {lengths[:5]} observations and {len(time)} of "
-                        f"{[len(moments) for moments in time][:5]} times do not fit together.")
+        raise UserError(
+            f"{path}: {len(lengths)} episodes of {lengths[:5]} observations and {len(time)} of "
+            f"{[len(moments) for moments in time][:5]} times do not fit together."
+        )
     for episode, moments in enumerate(time):
         where = f"{path}: time, episode {episode},"
         if not np.isfinite(moments).all():
-            raise UserError(f"{where} row {int(np.argmin(np.isfinite(moments)))} is missing or no number.")
+            raise UserError(
+                f"{where} row {int(np.argmin(np.isfinite(moments)))} is missing or no number."
+            )
         if (np.diff(moments) <= 0).any():
             row = int(np.argmax(np.diff(moments) <= 0))
-            raise UserError(f"{where} does not grow after row {row}, from {moments[row]:g} to {moments[row + 1]:g}: sort the "
-                            "rows, or give what follows an episode number of its own.")
+            raise UserError(
+                f"{where} does not grow after row {row}, from {moments[row]:g} to "
+                f"{moments[row + 1]:g}: sort the "
+                "rows, or give what follows an episode number of its own."
+            )
     steps = np.concatenate([np.diff(moments) for moments in time])
     if not steps.size:
         return None
@@ -249,6 +345,9 @@ def even_step(path: Path, time: list[np.ndarray], lengths: list[int]) -> float |
         off = np.abs(np.diff(moments) - dt) > EVEN * dt
         if off.any():
             row = int(np.argmax(off))
-            raise UserError(f"{path}: episode {episode} has a gap after row {row}, from {moments[row]:g} to {moments[row + 1]:g} "
-                            f"where dt is {dt:g}: give what follows an episode number of its own.")
+            raise UserError(
+                f"{path}: episode {episode} has a gap after row {row}, from {moments[row]:g} to "
+                f"{moments[row + 1]:g} "
+                f"where dt is {dt:g}: give what follows an episode number of its own."
+            )
     return float(steps.mean())

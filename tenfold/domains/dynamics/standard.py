@@ -1,16 +1,20 @@
 """Standard coordinates of a latent space.
 
-Behind a decoder with weights the hidden state is known up to an affine map: put z = L·z' + c into the decoder's first layer and
-take it out of the encoder's last, and every observation is foretold as before. The bound asks only that states begin near
-N(0, I), so gradients drift there over thousands of steps from wherever the first weights had put them, and on the way states lie
-beside the grid of radial basis functions: the field had no features there and its error grew while data came in. So before
-dynamics are fitted in closed form the coordinates are chosen such that all states together have mean 0 and covariance I,
+Behind a decoder with weights the hidden state is known up to an affine map: put z = L·z' + c into
+the decoder's first layer and take it out of the encoder's last, and every observation is foretold
+as before. The bound asks only that states begin near N(0, I), so gradients drift there over
+thousands of steps from wherever the first weights had put them, and on the way states lie beside
+the grid of radial basis functions: the field had no features there and its error grew while data
+came in. So before dynamics are fitted in closed form the coordinates are chosen such that all
+states together have mean 0 and covariance I,
 
     L = (covariance of the encoder's means + mean of its variances)^½        c = mean
 
-the symmetric root, so that nothing turns. A dimension that the encoder does not use has its prior's variance 1 and stays.
+the symmetric root, so that nothing turns. A dimension that the encoder does not use has its prior's
+variance 1 and stays.
 
-Units of observations change in the same way: they are put into the decoder's last layer and taken out of the encoder's first.
+Units of observations change in the same way: they are put into the decoder's last layer and taken
+out of the encoder's first.
 """
 
 from typing import NamedTuple
@@ -40,7 +44,8 @@ class Coordinates(NamedTuple):
         return (z - self.centre) @ self.back.T
 
     def variances(self, variance: np.ndarray) -> np.ndarray:
-        """Variances [..., D] of independent numbers in the new coordinates, without the covariances that a map may bring."""
+        """Variances [..., D] of independent numbers in the new coordinates, without the covariances
+        that a map may bring."""
         return variance @ np.square(self.back).T
 
     def alignment(self, old: Alignment) -> Alignment:
@@ -49,13 +54,17 @@ class Coordinates(NamedTuple):
         if old.back is not None:
             back = self.back @ old.back
             back[:, -1] -= self.back @ self.centre
-        return Alignment(old.matrix @ self.root, old.matrix @ self.centre + old.offset, old.r2, back)
+        return Alignment(
+            old.matrix @ self.root, old.matrix @ self.centre + old.offset, old.r2, back
+        )
 
 
 def standard(mean: np.ndarray, variance: np.ndarray) -> Coordinates:
     """From the encoder's means and variances [n, D] of many states."""
     centre = mean.mean(0)
-    values, vectors = np.linalg.eigh(np.cov(mean.T, ddof=0).reshape(len(centre), -1) + np.diag(variance.mean(0)))
+    values, vectors = np.linalg.eigh(
+        np.cov(mean.T, ddof=0).reshape(len(centre), -1) + np.diag(variance.mean(0))
+    )
     scale = np.sqrt(np.maximum(values, LEAST))
     return Coordinates(vectors * scale @ vectors.T, centre, vectors / scale @ vectors.T)
 
@@ -69,15 +78,19 @@ def array(tensor: torch.Tensor) -> np.ndarray:
 
 
 @torch.no_grad()
-def move(network: LatentNetwork, belief: Belief, m: int, to: Coordinates, variance: np.ndarray) -> None:
-    """Brings member m's encoder, decoder, dynamics' noise and belief to new coordinates; `variance` [n, D] of many states. A
-    drift of fixed features has to be fitted anew. Means stay what they are to rounding; the encoder's variances follow on the
-    whole."""
+def move(
+    network: LatentNetwork, belief: Belief, m: int, to: Coordinates, variance: np.ndarray
+) -> None:
+    """Brings member m's encoder, decoder, dynamics' noise and belief to new coordinates; `variance`
+    [n, D] of many states. A drift of fixed features has to be fitted anew. Means stay what they are
+    to rounding; the encoder's variances follow on the whole."""
     size, last = network.config.latent, network.encoder.last
     put(last.weight[m, :size], to.back @ array(last.weight[m, :size]))
     put(last.bias[m, :size], to.states(array(last.bias[m, :size])))
     usual = variance.mean(0)
-    last.bias[m, size:] += torch.from_numpy(raw_of(to.variances(usual)) - raw_of(usual)).to(last.bias)
+    last.bias[m, size:] += torch.from_numpy(raw_of(to.variances(usual)) - raw_of(usual)).to(
+        last.bias
+    )
     if network.decoder.layers:
         first = network.decoder.layers[0]
         assert isinstance(first, Layer)
@@ -102,12 +115,13 @@ def move_drift(dynamics: Dynamics, m: int, to: Coordinates) -> None:
     put(push, to.back @ array(push))
 
 
-# other units of observations ----------------------------------------------------------------------------------------------
+# other units of observations
 
 
 def change(m: int, old: Channels, new: Channels) -> Coordinates:
-    """Of member m's observations: what was y inside is y' now, y = root·y' + centre. What is known of a channel that had never
-    varied is that it was where it was: there the model keeps its first weights, whatever the scale turns out to be."""
+    """Of member m's observations: what was y inside is y' now, y = root·y' + centre. What is known
+    of a channel that had never varied is that it was where it was: there the model keeps its first
+    weights, whatever the scale turns out to be."""
     before = np.where(old.varied[m], old.scale[m], new.scale[m])
     ratio = new.scale[m] / before
     return Coordinates(np.diag(ratio), (new.mean[m] - old.mean[m]) / before, np.diag(1 / ratio))
@@ -115,8 +129,9 @@ def change(m: int, old: Channels, new: Channels) -> Coordinates:
 
 @torch.no_grad()
 def restate(network: LatentNetwork, m: int, to: Coordinates, stirred: np.ndarray) -> None:
-    """Member m's encoder reads and its decoder says the same in new units of observations; `stirred` [Y] are channels that vary
-    for the first time, whose noise was that of a number that stands still."""
+    """Member m's encoder reads and its decoder says the same in new units of observations;
+    `stirred` [Y] are channels that vary for the first time, whose noise was that of a number that
+    stands still."""
     size, encoder, decoder = network.observations, network.encoder, network.decoder
     first = encoder.layers[0] if encoder.layers else encoder.into if encoder.units else encoder.last
     assert isinstance(first, Layer)

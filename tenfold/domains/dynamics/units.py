@@ -1,14 +1,17 @@
 """The units that a model of a hidden system works in, and the way there and back.
 
-A recording says the same in volts and in millivolts, in seconds and in milliseconds. First weights, priors, the learning rate and
-the grid of radial basis functions do not: they are made for numbers of about 1. So inside the agent
+A recording says the same in volts and in millivolts, in seconds and in milliseconds. First weights,
+priors, the learning rate and the grid of radial basis functions do not: they are made for numbers
+of about 1. So inside the agent
 
     observation   (y − mean) / scale        each channel's mean and deviation
-    action        (a − centre) / reach      within ±1; the centre is 0 where that is an action, else the middle of the range
+    action        (a − centre) / reach      within ±1; the centre is 0 where that is an action, else
+    the middle of the range
     time          a step takes STEP         whatever it takes outside
 
-and everything that leaves is turned back. Counts are left alone, since Poisson noise knows no other scale. The mean behind a
-loglinear decoder is above 0, so that 0 has to stay where it is: observations are divided by their root mean square only.
+and everything that leaves is turned back. Counts are left alone, since Poisson noise knows no other
+scale. The mean behind a loglinear decoder is above 0, so that 0 has to stay where it is:
+observations are divided by their root mean square only.
 """
 
 from typing import NamedTuple
@@ -18,13 +21,15 @@ import numpy as np
 from tenfold.core.errors import ConfigError
 from tenfold.domains.dynamics.config import LatentModel
 
-STEP = 0.1  # of time, inside: a first drift of about 1 then moves a state by a tenth of its deviation in a step
+# of time, inside: a first drift of about 1 then moves a state by a tenth of its deviation in a step
+STEP = 0.1
 ROUNDING = 1e-15  # of a channel's mean: what deviates by less does not vary
 GROWTH = 1.25  # times as many rows as the units were taken from, they are taken anew
 
 
 class Channels(NamedTuple):
-    """Of every member and channel, [M, Y] each: mean, scale, and whether it varied at all in what both were taken from."""
+    """Of every member and channel, [M, Y] each: mean, scale, and whether it varied at all in what
+    both were taken from."""
 
     mean: np.ndarray
     scale: np.ndarray
@@ -32,7 +37,8 @@ class Channels(NamedTuple):
 
 
 def channels_of(y: np.ndarray, centred: bool) -> Channels:
-    """From rows [M, n, Y]. A channel that never varies has the scale of its one number, or 1 where that is 0."""
+    """From rows [M, n, Y]. A channel that never varies has the scale of its one number, or 1 where
+    that is 0."""
     mean = y.mean(1)
     middle = mean if centred else np.zeros_like(mean)
     scale = np.sqrt(np.square(y - middle[:, None]).mean(1))
@@ -65,7 +71,11 @@ class Units:
 
     def take(self, y: np.ndarray, rows: int) -> Channels:
         """The channels are those of y [M, n, Y] from now on; what they were is given back."""
-        old, self.channels, self.rows = self.channels, channels_of(np.asarray(y, np.float64), self.centred), rows
+        old, self.channels, self.rows = (
+            self.channels,
+            channels_of(np.asarray(y, np.float64), self.centred),
+            rows,
+        )
         return old
 
     def bound(self, low: np.ndarray, high: np.ndarray) -> None:
@@ -77,7 +87,8 @@ class Units:
         self.reach = np.where(reach > 0, reach, 1.0)
 
     def observed(self, y: np.ndarray) -> np.ndarray:
-        """Observations [M, …, Y] as they are inside. In float64: a small difference of large numbers is one inside."""
+        """Observations [M, …, Y] as they are inside. In float64: a small difference of large
+        numbers is one inside."""
         return (y - wide(self.channels.mean, y)) / wide(self.channels.scale, y)
 
     def foretold(self, y: np.ndarray) -> np.ndarray:
@@ -103,11 +114,20 @@ class Units:
         return -np.log(self.channels.scale).sum(-1)
 
     def state(self) -> dict[str, np.ndarray]:
-        return {**self.channels._asdict(), "rows": np.array(self.rows), "low": self.low, "high": self.high}
+        return {
+            **self.channels._asdict(),
+            "rows": np.array(self.rows),
+            "low": self.low,
+            "high": self.high,
+        }
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
-        self.channels = Channels(*(np.array(state[name]).astype(own.dtype).reshape(own.shape)
-                                   for name, own in self.channels._asdict().items()))
+        self.channels = Channels(
+            *(
+                np.array(state[name]).astype(own.dtype).reshape(own.shape)
+                for name, own in self.channels._asdict().items()
+            )
+        )
         self.rows = int(state["rows"])
         self.bound(state["low"], state["high"])
 

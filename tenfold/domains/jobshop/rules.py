@@ -1,24 +1,32 @@
-"""The rules of the job shop: one head per machine, which starts one of the jobs waiting at it or idles until the next event.
+"""The rules of the job shop: one head per machine, which starts one of the jobs waiting at it or
+idles until the next event.
 
-A decision is due whenever a machine is free with a job waiting. All such machines decide at once; the heads of the others are
-absent (every option masked, the action ignored). Time then moves to the next completion of an operation at which a decision is
-due again. Idling is masked while no operation runs anywhere, so time always moves; a decision at which nothing runs therefore
-starts a job on every machine that has one waiting, and a schedule that holds one back just then cannot be played (an optimal one
-of ft06 can: the tests play it). An episode ends with the last operation: at most jobs × machines steps.
+A decision is due whenever a machine is free with a job waiting. All such machines decide at once;
+the heads of the others are absent (every option masked, the action ignored). Time then moves to the
+next completion of an operation at which a decision is due again. Idling is masked while no
+operation runs anywhere, so time always moves; a decision at which nothing runs therefore starts a
+job on every machine that has one waiting, and a schedule that holds one back just then cannot be
+played (an optimal one of ft06 can: the tests play it). An episode ends with the last operation: at
+most jobs × machines steps.
 
-The lower bound on the makespan, of which the reward is the decrease. Each operation not yet started has an earliest start: the
-end of the operation before it in its job (the running one's, or the earliest start of the one before plus its duration), or when
-its machine becomes free, or now, whichever is last. Then
+The lower bound on the makespan, of which the reward is the decrease. Each operation not yet started
+has an earliest start: the end of the operation before it in its job (the running one's, or the
+earliest start of the one before plus its duration), or when its machine becomes free, or now,
+whichever is last. Then
 
-    bound = max( over jobs:     earliest start of the last operation + its duration, or when it ended;
+    bound = max( over jobs:     earliest start of the last operation + its duration, or when it
+    ended;
                  over machines: least earliest start + the durations + least work of a job after it,
                                 of the operations that have not yet started there )
 
-No move lowers it, and at the end it is the makespan. With the largest power of two up to an eighth of the first bound as `scale`,
+No move lowers it, and at the end it is the makespan. With the largest power of two up to an eighth
+of the first bound as `scale`,
 
-    reward_t = (bound_t − bound_{t+1}) / scale,     so that     Σ reward = −(makespan − first bound) / scale     in every bit.
+    reward_t = (bound_t − bound_{t+1}) / scale,     so that     Σ reward = −(makespan − first bound)
+    / scale     in every bit.
 
-Times are divided by the first bound, durations by the longest one, so that observations are the same for any unit of time.
+Times are divided by the first bound, durations by the longest one, so that observations are the
+same for any unit of time.
 """
 
 import math
@@ -32,18 +40,26 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.domains.jobshop.schedule import Instance, lower_bound, read_instance
 
-TIME, BOUND, TABLES = 0, 1, 2  # a lane's row: the time, the bound, then the tables that `parts` shows
-MACHINE, DURATION, TAIL = 0, 1, 2  # of `routes` [3, jobs, machines]; the tail is the job's work after the operation
-PER_SHOP, PER_JOB, PER_MACHINE, PER_PLACE = 2, 6, 5, 4  # numbers in an observation; a place is a job at a machine
+# a lane's row: the time, the bound, then the tables that `parts` shows
+TIME, BOUND, TABLES = 0, 1, 2
+# of `routes` [3, jobs, machines]; the tail is the job's work after the operation
+MACHINE, DURATION, TAIL = 0, 1, 2
+# numbers in an observation; a place is a job at a machine
+PER_SHOP, PER_JOB, PER_MACHINE, PER_PLACE = 2, 6, 5, 4
 NEVER = np.int64(2**62)
 
 
 def shop_of(instance: Instance) -> tuple[np.ndarray, np.ndarray, float]:
-    """What the kernels know of an instance: routes, units (first bound, longest duration), scale of the reward."""
+    """What the kernels know of an instance: routes, units (first bound, longest duration), scale of
+    the reward."""
     ends = instance.duration.cumsum(1)
     first = lower_bound(instance)
     routes = np.stack([instance.machine, instance.duration, ends[:, -1:] - ends])
-    return routes, np.array([first, instance.duration.max()]), 2.0 ** math.floor(math.log2(first / 8))
+    return (
+        routes,
+        np.array([first, instance.duration.max()]),
+        2.0 ** math.floor(math.log2(first / 8)),
+    )
 
 
 def row_size(instance: Instance) -> int:
@@ -56,7 +72,8 @@ def scratch(instance: Instance) -> np.ndarray:
 
 
 def observation_space(instance: Instance) -> gym.spaces.Box:
-    """Something always runs, so no time exceeds all the work, which is at most machines × the bound."""
+    """Something always runs, so no time exceeds all the work, which is at most machines × the
+    bound."""
     pairs = instance.jobs * instance.machines
     size = PER_SHOP + PER_JOB * instance.jobs + PER_MACHINE * instance.machines + PER_PLACE * pairs
     return gym.spaces.Box(0, instance.machines, (size,), np.float32)
@@ -66,13 +83,14 @@ def action_space(instance: Instance) -> gym.spaces.MultiDiscrete:
     return gym.spaces.MultiDiscrete([instance.jobs + 1] * instance.machines)
 
 
-# one row ----------------------------------------------------------------------------------------------------------------
+# one row
 
 
 @kernel
 def parts(row, jobs, machines):
-    """Views: each job's next operation, when its last one ends, when each machine's last one ends, when each operation started
-    (those of job j from j · machines on: a view of two dimensions would cost more than a step)."""
+    """Views: each job's next operation, when its last one ends, when each machine's last one ends,
+    when each operation started (those of job j from j · machines on: a view of two dimensions would
+    cost more than a step)."""
     a, b, c = TABLES + jobs, TABLES + 2 * jobs, TABLES + 2 * jobs + machines
     return row[TABLES:a], row[a:b], row[b:c], row[c:]
 
@@ -86,7 +104,8 @@ def begin(row, jobs, machines, first):
 
 @kernel
 def allow(routes, row, mask):
-    """Writes the legal options [machines · (jobs + 1)]. Returns the number of jobs that wait at free machines."""
+    """Writes the legal options [machines · (jobs + 1)]. Returns the number of jobs that wait at
+    free machines."""
     _, jobs, machines = routes.shape
     following, ready, free, _ = parts(row, jobs, machines)
     time, running, waiting = row[TIME], False, 0
@@ -105,7 +124,8 @@ def allow(routes, row, mask):
 
 @kernel
 def advance(routes, row, action, mask):
-    """Starts what was chosen and moves to the next decision, whose options are left in `mask`. Returns whether there is none."""
+    """Starts what was chosen and moves to the next decision, whose options are left in `mask`.
+    Returns whether there is none."""
     _, jobs, machines = routes.shape
     following, ready, free, start = parts(row, jobs, machines)
     for m in range(machines):
@@ -131,10 +151,11 @@ def advance(routes, row, action, mask):
 def observe(routes, units, row, work, obs):
     """Writes the observation and the row's bound.
 
-    Shop: time, rise of the bound. Job: work left, operations left, until its operation ends, how long it has waited, distance of
-    its own bound from the shop's, duration of its next operation. Machine: until it is free, work left, jobs waiting, distance of
-    its own bound, whether it decides now. Place (machine by machine): whether the job waits there, how long it would then run,
-    whether it is still to come, how soon it could start.
+    Shop: time, rise of the bound. Job: work left, operations left, until its operation ends, how
+    long it has waited, distance of its own bound from the shop's, duration of its next operation.
+    Machine: until it is free, work left, jobs waiting, distance of its own bound, whether it
+    decides now. Place (machine by machine): whether the job waits there, how long it would then
+    run, whether it is still to come, how soon it could start.
     """
     _, jobs, machines = routes.shape
     following, ready, free, _ = parts(row, jobs, machines)
@@ -186,14 +207,14 @@ def observe(routes, units, row, work, obs):
         obs[o + 4] = 1 if queue[m] > 0 and free[m] <= time else 0
 
 
-# rows -------------------------------------------------------------------------------------------------------------------
+# rows
 
 
 @kernel
 def refusal(jobs, action, mask):
     """The first machine whose head is present and whose action is masked, or −1."""
     for m in range(len(action)):
-        options = mask[m * (jobs + 1):(m + 1) * (jobs + 1)]
+        options = mask[m * (jobs + 1) : (m + 1) * (jobs + 1)]
         if options.any() and not (0 <= action[m] <= jobs and options[action[m]]):
             return m
     return -1
@@ -209,20 +230,39 @@ def reset_all(routes, units, state, work, obs, mask):
 
 @kernel
 def copy_into(target, source):
-    """By a loop: for `target[:] = source` Numba compiles, for seconds, the sentence about shapes that differ."""
+    """By a loop: for `target[:] = source` Numba compiles, for seconds, the sentence about shapes
+    that differ."""
     for k in range(source.size):
         target[k] = source[k]
 
 
 @kernel
-def play_all(action, routes, units, scale, state, work, length, episode, obs, final_obs, mask, reward, terminated, ret, last,
-             last_makespan, last_state):
-    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation, last_makespan and last_state
-    its result, and obs and mask belong to the next one's first decision. The first rows of `last` [B, 3] are the episodes that
-    ended: lane, return, length.
+def play_all(
+    action,
+    routes,
+    units,
+    scale,
+    state,
+    work,
+    length,
+    episode,
+    obs,
+    final_obs,
+    mask,
+    reward,
+    terminated,
+    ret,
+    last,
+    last_makespan,
+    last_state,
+):
+    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last
+    observation, last_makespan and last_state its result, and obs and mask belong to the next one's
+    first decision. The first rows of `last` [B, 3] are the episodes that ended: lane, return,
+    length.
 
-    Returns the number of episodes that ended. A masked action of machine m in lane i is refused before any lane moves: the
-    result is then −1 − (i · machines + m).
+    Returns the number of episodes that ended. A masked action of machine m in lane i is refused
+    before any lane moves: the result is then −1 − (i · machines + m).
     """
     _, jobs, machines = routes.shape
     for i in range(len(state)):
@@ -251,7 +291,7 @@ def play_all(action, routes, units, scale, state, work, length, episode, obs, fi
     return ended
 
 
-# the pair: the shop in plain Python ---------------------------------------------------------------------------------------
+# the pair: the shop in plain Python
 
 
 def options_reference(instance: Instance, row: np.ndarray) -> list[list[int]]:
@@ -260,8 +300,13 @@ def options_reference(instance: Instance, row: np.ndarray) -> list[list[int]]:
     idle = [instance.jobs] if max(free) > row[TIME] else []
     found = []
     for m in range(instance.machines):
-        waiting = [j for j in range(instance.jobs) if following[j] < instance.machines
-                   and instance.machine[j, following[j]] == m and ready[j] <= row[TIME]]
+        waiting = [
+            j
+            for j in range(instance.jobs)
+            if following[j] < instance.machines
+            and instance.machine[j, following[j]] == m
+            and ready[j] <= row[TIME]
+        ]
         found.append(waiting + idle if waiting and free[m] <= row[TIME] else [])
     return found
 
@@ -279,29 +324,53 @@ def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
             at = earliest[j, k] + d[j][k]
     of_job = [earliest[j, M - 1] + d[j][-1] if following[j] < M else ready[j] for j in range(J)]
     there = [[(j, k) for j, k in earliest if instance.machine[j, k] == m] for m in range(M)]
-    of_machine = [min(earliest[o] for o in ops) + sum(d[j][k] for j, k in ops) + min(sum(d[j][k + 1:]) for j, k in ops)
-                  if ops else free[m] for m, ops in enumerate(there)]
+    of_machine = [
+        min(earliest[o] for o in ops)
+        + sum(d[j][k] for j, k in ops)
+        + min(sum(d[j][k + 1 :]) for j, k in ops)
+        if ops
+        else free[m]
+        for m, ops in enumerate(there)
+    ]
     row[BOUND] = bound = max(of_job + of_machine)
     waits = [[(j, k) for j, k in ops if k == following[j] and ready[j] <= time] for ops in there]
     obs = [time / unit, (bound - unit) / unit]
     for j in range(J):
-        left = d[j][following[j]:]
-        obs += [sum(left) / unit, len(left) / M, max(ready[j] - time, 0) / longest, max(time - ready[j], 0) / unit if left else 0,
-                (bound - of_job[j]) / unit, left[0] / longest if left else 0]
+        left = d[j][following[j] :]
+        obs += [
+            sum(left) / unit,
+            len(left) / M,
+            max(ready[j] - time, 0) / longest,
+            max(time - ready[j], 0) / unit if left else 0,
+            (bound - of_job[j]) / unit,
+            left[0] / longest if left else 0,
+        ]
     for m in range(M):
-        obs += [max(free[m] - time, 0) / longest, sum(d[j][k] for j, k in there[m]) / unit, len(waits[m]) / J,
-                (bound - of_machine[m]) / unit, bool(waits[m]) and free[m] <= time]
+        obs += [
+            max(free[m] - time, 0) / longest,
+            sum(d[j][k] for j, k in there[m]) / unit,
+            len(waits[m]) / J,
+            (bound - of_machine[m]) / unit,
+            bool(waits[m]) and free[m] <= time,
+        ]
     for m in range(M):
         ops = dict(there[m])
         for j in range(J):
             waiting = (j, ops.get(j)) in waits[m]
-            obs += [waiting, d[j][ops[j]] / longest if waiting else 0, j in ops,
-                    (earliest[j, ops[j]] - time) / unit if j in ops else 0]
+            obs += [
+                waiting,
+                d[j][ops[j]] / longest if waiting else 0,
+                j in ops,
+                (earliest[j, ops[j]] - time) / unit if j in ops else 0,
+            ]
     return np.array(obs, np.float32)
 
 
-def step_reference(instance: Instance, state: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
-    """One step of each lane: start what was chosen, go from event to event until a machine can choose, begin anew at the end."""
+def step_reference(
+    instance: Instance, state: np.ndarray, action: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """One step of each lane: start what was chosen, go from event to event until a machine can
+    choose, begin anew at the end."""
     results: list[list[Any]] = [[], [], [], [], []]
     for row, chosen in zip(state, action, strict=True):
         following, ready, free, start = parts.py_func(row, instance.jobs, instance.machines)
@@ -319,28 +388,48 @@ def step_reference(instance: Instance, state: np.ndarray, action: np.ndarray) ->
             if any(options_reference(instance, row)):
                 break
         obs = final = observe_reference(instance, row)
-        reward, makespan = (before - int(row[BOUND])) / shop_of(instance)[2], int(row[TIME]) if done else 0
+        reward, makespan = (
+            (before - int(row[BOUND])) / shop_of(instance)[2],
+            int(row[TIME]) if done else 0,
+        )
         if done:
             begin.py_func(row, instance.jobs, instance.machines, lower_bound(instance))
             obs = observe_reference(instance, row)
-        mask = [j in options for options in options_reference(instance, row) for j in range(instance.jobs + 1)]
-        for result, value in zip(results, (obs, final if done else np.zeros_like(final), mask, reward, makespan), strict=True):
+        mask = [
+            j in options
+            for options in options_reference(instance, row)
+            for j in range(instance.jobs + 1)
+        ]
+        for result, value in zip(
+            results,
+            (obs, final if done else np.zeros_like(final), mask, reward, makespan),
+            strict=True,
+        ):
             result.append(value)
     return state, *map(np.array, results)
 
 
 def random_playouts(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Every step of whole episodes of random legal play, idle now and then; lanes drift apart as their episodes end."""
+    """Every step of whole episodes of random legal play, idle now and then; lanes drift apart as
+    their episodes end."""
     tiny = Instance("1x1", np.array([[0]]), np.array([[3]]))
     flat = Instance("2x3", np.array([[0, 1, 2], [2, 0, 1]]), rng.integers(1, 6, (2, 3)))
     large = read_instance("ft06")
-    for instance, lanes, steps in ((tiny, 1, 3), (tiny, 2, 2), (flat, 3, 12), (large, 1, 45), (large, 3, 8)):
+    for instance, lanes, steps in (
+        (tiny, 1, 3),
+        (tiny, 2, 2),
+        (flat, 3, 12),
+        (large, 1, 45),
+        (large, 3, 8),
+    ):
         state = np.zeros((lanes, row_size(instance)), np.int64)
         for row in state:
             begin.py_func(row, instance.jobs, instance.machines, lower_bound(instance))
         for _ in range(steps):
             options = [options_reference(instance, row) for row in state]
-            action = np.array([[rng.choice(o) if o else rng.integers(-2, 99) for o in lane] for lane in options])
+            action = np.array(
+                [[rng.choice(o) if o else rng.integers(-2, 99) for o in lane] for lane in options]
+            )
             yield instance, state.copy(), action
             step_reference(instance, state, action)
 
@@ -352,10 +441,31 @@ def step_once(instance: Instance, state: np.ndarray, action: np.ndarray) -> tupl
     lanes = len(state)
     obs, final_obs = np.zeros((2, lanes, *observation_space(instance).shape), np.float32)
     mask = np.zeros((lanes, instance.machines * (instance.jobs + 1)), np.bool_)
-    (reward, ret), terminated, last = np.zeros((2, lanes)), np.zeros(lanes, np.bool_), np.zeros((lanes, 3))
+    (reward, ret), terminated, last = (
+        np.zeros((2, lanes)),
+        np.zeros(lanes, np.bool_),
+        np.zeros((lanes, 3)),
+    )
     length, episode, makespan = np.zeros((3, lanes), np.int64)
     for row, options in zip(state, mask, strict=True):
         allow(routes, row, options)
-    play_all(action, routes, units, scale, state, scratch(instance), length, episode, obs, final_obs, mask, reward, terminated,
-             ret, last, makespan, np.zeros_like(state))
+    play_all(
+        action,
+        routes,
+        units,
+        scale,
+        state,
+        scratch(instance),
+        length,
+        episode,
+        obs,
+        final_obs,
+        mask,
+        reward,
+        terminated,
+        ret,
+        last,
+        makespan,
+        np.zeros_like(state),
+    )
     return state, obs, final_obs, mask, reward, makespan

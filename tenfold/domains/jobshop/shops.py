@@ -1,5 +1,5 @@
-"""The job shop as environments: all lanes at once, or an ordinary one. `jobshop_rules` says what a step, an observation and a
-reward are."""
+"""The job shop as environments: all lanes at once, or an ordinary one. `jobshop_rules` says what a
+step, an observation and a reward are."""
 
 from pathlib import Path
 from typing import Any
@@ -25,28 +25,57 @@ from tenfold.domains.jobshop.rules import (
     scratch,
     shop_of,
 )
-from tenfold.domains.jobshop.schedule import OPTIMA, Instance, Schedule, Scheduled, gantt_figure, gantt_text, read_instance
+from tenfold.domains.jobshop.schedule import (
+    OPTIMA,
+    Instance,
+    Schedule,
+    Scheduled,
+    gantt_figure,
+    gantt_text,
+    read_instance,
+)
 from tenfold.envs.adapter import SHOP, Environments, split_name
 
 
 def with_absolute_path(name: str) -> str:
-    """The environment's name with an instance's file as an absolute path, so that it means the same file from any folder."""
+    """The environment's name with an instance's file as an absolute path, so that it means the same
+    file from any folder."""
     ident, asked = split_name(name)
     file = Path(str(asked.get("instance", ""))).absolute()
-    if ident != SHOP or set(asked) != {"instance"} or asked["instance"] in OPTIMA or not file.is_file():
+    if (
+        ident != SHOP
+        or set(asked) != {"instance"}
+        or asked["instance"] in OPTIMA
+        or not file.is_file()
+    ):
         return name
     moved = f"{ident}(instance={file})"
     if split_name(moved)[1] != {"instance": str(file)}:
-        raise EnvironmentFault(f"The instance's path {file} cannot be kept in a run's settings: move it to a folder without "
-                               "commas, quotes and brackets in its name.")
+        raise EnvironmentFault(
+            f"The instance's path {file} cannot be kept in a run's settings: move it to a folder "
+            "without "
+            "commas, quotes and brackets in its name."
+        )
     return moved
 
 
 def schedule_of(instance: Instance, row: np.ndarray) -> Schedule:
     """The operations started so far, in the order of their starts."""
-    start = parts(row, instance.jobs, instance.machines)[3].reshape(instance.jobs, instance.machines)
-    made = [Scheduled(j, k, int(instance.machine[j, k]), int(start[j, k]), int(start[j, k] + instance.duration[j, k]))
-            for j in range(instance.jobs) for k in range(instance.machines) if start[j, k] >= 0]
+    start = parts(row, instance.jobs, instance.machines)[3].reshape(
+        instance.jobs, instance.machines
+    )
+    made = [
+        Scheduled(
+            j,
+            k,
+            int(instance.machine[j, k]),
+            int(start[j, k]),
+            int(start[j, k] + instance.duration[j, k]),
+        )
+        for j in range(instance.jobs)
+        for k in range(instance.machines)
+        if start[j, k] >= 0
+    ]
     return sorted(made, key=lambda s: (s.start, s.machine))
 
 
@@ -63,18 +92,30 @@ def complaint(instance: Instance, machine: int, action: int, options: np.ndarray
 
 
 class JobShopEnvironments(Environments):
-    """All lanes of one instance, one kernel call a step; `mask` [B, machines · (jobs + 1)] are the options of the present `obs`.
+    """All lanes of one instance, one kernel call a step; `mask` [B, machines · (jobs + 1)] are the
+    options of the present `obs`.
 
-    Every episode begins alike, so seeds change nothing. `last_makespan` [B] is that of each lane's last finished episode, 0
-    before the first; `makespan` those of the episodes in `finished`.
+    Every episode begins alike, so seeds change nothing. `last_makespan` [B] is that of each lane's
+    last finished episode, 0 before the first; `makespan` those of the episodes in `finished`.
     """
 
-    def __init__(self, name: str, num_envs: int, seed: int, instance: str | Path | Instance | None = None,
-                 first: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        seed: int,
+        instance: str | Path | Instance | None = None,
+        first: int = 0,
+    ) -> None:
         asked = split_name(name)[1] if instance is None else {}
         if set(asked) - {"instance"}:
-            raise EnvironmentFault(f"{name} cannot be made: the only argument is instance, for example (instance=la01).")
-        self.instance = shop = read_instance(asked.get("instance", "ft06") if instance is None else instance)
+            raise EnvironmentFault(
+                f"{name} cannot be made: the only argument is instance, for example "
+                "(instance=la01)."
+            )
+        self.instance = shop = read_instance(
+            asked.get("instance", "ft06") if instance is None else instance
+        )
         super().__init__(name, num_envs, seed, observation_space(shop), action_space(shop), first)
         self.routes, self.units, self.scale = shop_of(shop)
         self.states = np.zeros((num_envs, row_size(shop)), np.int64)
@@ -83,11 +124,30 @@ class JobShopEnvironments(Environments):
         self.action = np.zeros((num_envs, shop.machines), np.int64)
         self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
-        self.last_makespan, self.last_states = np.zeros(num_envs, np.int64), np.zeros_like(self.states)
+        self.last_makespan, self.last_states = (
+            np.zeros(num_envs, np.int64),
+            np.zeros_like(self.states),
+        )
         # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (self.action, self.routes, self.units, self.scale, self.states, self.work, self.length, self.episode,
-                      self.obs, self.final_obs, self.options, self.reward, self.terminated, self.ret, self.last,
-                      self.last_makespan, self.last_states)
+        self.lanes = (
+            self.action,
+            self.routes,
+            self.units,
+            self.scale,
+            self.states,
+            self.work,
+            self.length,
+            self.episode,
+            self.obs,
+            self.final_obs,
+            self.options,
+            self.reward,
+            self.terminated,
+            self.ret,
+            self.last,
+            self.last_makespan,
+            self.last_states,
+        )
         reset_all(self.routes, self.units, self.states, self.work, self.obs, self.options)
 
     @property
@@ -99,10 +159,14 @@ class JobShopEnvironments(Environments):
         return schedule_of(self.instance, self.last_states[i]) if self.last_makespan[i] else []
 
     def step(self, actions: np.ndarray) -> None:
-        """One step of every environment with actions [B, machines]. A masked action is an error, and nothing has moved then."""
+        """One step of every environment with actions [B, machines]. A masked action is an error,
+        and nothing has moved then."""
         self.begin_rounds()
         if actions.shape != self.action.shape:
-            raise EnvironmentFault(f"{self.name}: {actions.shape} actions do not fit lanes and machines {self.action.shape}.")
+            raise EnvironmentFault(
+                f"{self.name}: {actions.shape} actions do not fit lanes and machines "
+                f"{self.action.shape}."
+            )
         self.action[:] = actions
         self.end_rounds(play_all(*self.lanes))
 
@@ -112,7 +176,12 @@ class JobShopEnvironments(Environments):
             self.note_ended(self.last[:ended])
         elif ended < 0:
             i, m = divmod(-1 - ended, self.instance.machines)
-            why = complaint(self.instance, m, int(self.action[i, m]), self.options[i].reshape(self.instance.machines, -1)[m])
+            why = complaint(
+                self.instance,
+                m,
+                int(self.action[i, m]),
+                self.options[i].reshape(self.instance.machines, -1)[m],
+            )
             raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
 
     def see_again(self) -> None:
@@ -122,14 +191,25 @@ class JobShopEnvironments(Environments):
             observe(self.routes, self.units, row, self.work, seen)
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"state": self.states.copy(), "length": self.length.copy(), "episode": self.episode.copy(), "ret": self.ret.copy(),
-                "obs": self.obs.copy(), "last_makespan": self.last_makespan.copy(), "last_state": self.last_states.copy(),
-                "routes": self.routes.copy()}
+        return {
+            "state": self.states.copy(),
+            "length": self.length.copy(),
+            "episode": self.episode.copy(),
+            "ret": self.ret.copy(),
+            "obs": self.obs.copy(),
+            "last_makespan": self.last_makespan.copy(),
+            "last_state": self.last_states.copy(),
+            "routes": self.routes.copy(),
+        }
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored states do not show the same observations: not an exact resume."""
+        """False where the restored states do not show the same observations: not an exact
+        resume."""
         if not np.array_equal(self.routes, state.get("routes", self.routes)):
-            raise EnvironmentFault(f"{self.name}: the instance is not the one this run was trained on: put its file back.")
+            raise EnvironmentFault(
+                f"{self.name}: the instance is not the one this run was trained on: put its file "
+                "back."
+            )
         self.states[:], self.ret[:] = state["state"], state["ret"]
         self.length[:], self.episode[:] = state["length"], state["episode"]
         self.last_makespan[:], self.last_states[:] = state["last_makespan"], state["last_state"]
@@ -138,11 +218,14 @@ class JobShopEnvironments(Environments):
 
 
 class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
-    """The job shop as an ordinary environment. `info` has the `action_mask`, and at the end the `makespan` and the `schedule`."""
+    """The job shop as an ordinary environment. `info` has the `action_mask`, and at the end the
+    `makespan` and the `schedule`."""
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
 
-    def __init__(self, instance: str | Path | Instance = "ft06", render_mode: str | None = None) -> None:
+    def __init__(
+        self, instance: str | Path | Instance = "ft06", render_mode: str | None = None
+    ) -> None:
         self.instance = shop = read_instance(instance)
         self.observation_space, self.action_space = observation_space(shop), action_space(shop)
         self.render_mode = render_mode
@@ -151,7 +234,9 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
         self.following, self.ready, _, _ = parts(self.row, shop.jobs, shop.machines)
         self.mask = np.zeros(shop.machines * (shop.jobs + 1), np.bool_)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         begin(self.row, self.instance.jobs, self.instance.machines, self.units[0])
         allow(self.routes, self.row, self.mask)
@@ -159,20 +244,30 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if not self.mask.any():
-            raise EnvironmentFault("The job shop has no decision left: call reset() to begin an episode.")
+            raise EnvironmentFault(
+                "The job shop has no decision left: call reset() to begin an episode."
+            )
         chosen = np.asarray(action, np.int64)
         if chosen.shape != self.action_space.shape:
-            raise EnvironmentFault(f"{self.instance.name} needs one action for each of its {self.instance.machines} machines, "
-                                   f"and got {action}.")
+            raise EnvironmentFault(
+                f"{self.instance.name} needs one action for each of its {self.instance.machines} "
+                "machines, "
+                f"and got {action}."
+            )
         m = refusal(self.instance.jobs, chosen, self.mask)
         if m >= 0:
             options = self.mask.reshape(self.instance.machines, -1)[m]
-            raise EnvironmentFault(f"{self.instance.name}: {complaint(self.instance, m, int(chosen[m]), options)}")
+            raise EnvironmentFault(
+                f"{self.instance.name}: {complaint(self.instance, m, int(chosen[m]), options)}"
+            )
         before = int(self.row[BOUND])
         done = advance(self.routes, self.row, chosen, self.mask)
         obs, info = self.seen(), {"action_mask": self.mask.copy()}
         if done:
-            info |= {"makespan": int(self.row[TIME]), "schedule": schedule_of(self.instance, self.row)}
+            info |= {
+                "makespan": int(self.row[TIME]),
+                "schedule": schedule_of(self.instance, self.row),
+            }
         return obs, (before - int(self.row[BOUND])) / self.scale, done, False, info
 
     def seen(self) -> np.ndarray:
@@ -186,6 +281,7 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
         if self.render_mode != "rgb_array":
             return gantt_text(made)
         from matplotlib.backends.backend_agg import FigureCanvasAgg
+
         canvas = FigureCanvasAgg(gantt_figure(made, self.instance.name))
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3].copy()

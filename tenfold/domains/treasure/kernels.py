@@ -1,16 +1,20 @@
 """Treasure Hunt: agents in a walled grid take what they enter.
 
-A turn: the agents move one after another (`order`: always the same, or drawn anew each turn), up, down, left or right. A wall
-stops the move and costs `bump`; another agent stops it and costs nothing; a treasure is taken and earns its kind's value. Then
-each empty cell becomes a treasure with probability `spawn`, its kind drawn by the kinds' shares. An epoch begins with the agents
-on cells drawn at random and one such round of treasures, and is cut after `turns` turns: a truncation, never a termination.
+A turn: the agents move one after another (`order`: always the same, or drawn anew each turn), up,
+down, left or right. A wall stops the move and costs `bump`; another agent stops it and costs
+nothing; a treasure is taken and earns its kind's value. Then each empty cell becomes a treasure
+with probability `spawn`, its kind drawn by the kinds' shares. An epoch begins with the agents on
+cells drawn at random and one such round of treasures, and is cut after `turns` turns: a truncation,
+never a termination.
 
-An agent sees the (2r + 1)² cells around itself, as one flat row of 0 and 1: channel, row, column. The channels are wall, other
-agents, then one for each kind; an empty cell is 0 in all of them, and everything outside the grid is wall.
+An agent sees the (2r + 1)² cells around itself, as one flat row of 0 and 1: channel, row, column.
+The channels are wall, other agents, then one for each kind; an empty cell is 0 in all of them, and
+everything outside the grid is wall.
 
-All worlds live in one array of whole numbers, padded by r cells of wall, so that a window is a slice that never leaves it; an
-agent is a code in that map as well. Each random number is a function of its address (stream of the world, epoch, turn, place).
-The pair's reference knows neither codes for agents nor padding: it looks at one cell of one agent's world at a time.
+All worlds live in one array of whole numbers, padded by r cells of wall, so that a window is a
+slice that never leaves it; an agent is a code in that map as well. Each random number is a function
+of its address (stream of the world, epoch, turn, place). The pair's reference knows neither codes
+for agents nor padding: it looks at one cell of one agent's world at a time.
 """
 
 import itertools
@@ -28,19 +32,21 @@ MOVES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]])  # up, down, left, right
 RADIUS, TURNS, SHUFFLED = range(3)  # places in the rules' whole numbers
 
 
-# one world --------------------------------------------------------------------------------------------------------------
+# one world
 
 
 @kernel
 def first_draw(rule, cells, agents, episode, turn):
-    """The address of a turn's first draw: one for each agent, then two for each cell that is hit, and one that hits none."""
+    """The address of a turn's first draw: one for each agent, then two for each cell that is hit,
+    and one that hits none."""
     return (episode * (rule[TURNS] + 1) + turn) * (agents + 2 * cells + 1)
 
 
 @kernel
 def spawn(radius, gaps, shares, board, stream, counter):
-    """Each cell is hit with the same probability, and becomes a treasure if it is empty. One draw for each hit instead of one for
-    each cell: how many cells are passed over before the next one has a known distribution."""
+    """Each cell is hit with the same probability, and becomes a treasure if it is empty. One draw
+    for each hit instead of one for each cell: how many cells are passed over before the next one
+    has a known distribution."""
     width, cell = board.shape[1] - 2 * radius, -1
     while True:
         drawn = draw_uniform(stream, counter)
@@ -67,7 +73,11 @@ def spawn(radius, gaps, shares, board, stream, counter):
 def begin(rule, template, gaps, shares, board, at, stream, episode):
     """The agents on empty cells at random, then the first treasures."""
     radius, agents = rule[RADIUS], at.shape[0]
-    counter, width, free = first_draw(rule, gaps.size, agents, episode, 0), board.shape[1] - 2 * radius, 0
+    counter, width, free = (
+        first_draw(rule, gaps.size, agents, episode, 0),
+        board.shape[1] - 2 * radius,
+        0,
+    )
     for i in range(board.shape[0]):
         for j in range(board.shape[1]):
             board[i, j] = template[i, j]
@@ -130,7 +140,7 @@ def turn(rule, value, gaps, shares, board, at, stream, episode, length, action, 
     spawn(rule[RADIUS], gaps, shares, board, stream, counter + agents)
 
 
-# worlds -----------------------------------------------------------------------------------------------------------------
+# worlds
 
 
 @kernel
@@ -149,19 +159,50 @@ def begin_all(rule, template, gaps, shares, boards, at, episode, streams, obs):
 
 
 @kernel
-def play_all(action, rule, template, value, gaps, shares, boards, at, length, episode, streams, obs, final_obs, reward,
-             truncated, ret, last_ret, order):
-    """One turn of every world, SAME_STEP: where an epoch ended, final_obs has its last windows, last_ret its returns, and obs are
-    the next one's first. Returns the number of worlds that ended; an action that is none of the four is refused before anything
-    moves: the result is then −1 − lane."""
+def play_all(
+    action,
+    rule,
+    template,
+    value,
+    gaps,
+    shares,
+    boards,
+    at,
+    length,
+    episode,
+    streams,
+    obs,
+    final_obs,
+    reward,
+    truncated,
+    ret,
+    last_ret,
+    order,
+):
+    """One turn of every world, SAME_STEP: where an epoch ended, final_obs has its last windows,
+    last_ret its returns, and obs are the next one's first. Returns the number of worlds that ended;
+    an action that is none of the four is refused before anything moves: the result is then −1 −
+    lane."""
     worlds, agents, ended = len(boards), at.shape[1], 0
     for lane in range(len(action)):
         if not 0 <= action[lane] < len(MOVES):
             return -1 - lane
     for w in range(worlds):
         length[w] += 1
-        turn(rule, value, gaps, shares, boards[w], at[w], streams[w], episode[w], length[w], action[w::worlds],
-             reward[w::worlds], order)
+        turn(
+            rule,
+            value,
+            gaps,
+            shares,
+            boards[w],
+            at[w],
+            streams[w],
+            episode[w],
+            length[w],
+            action[w::worlds],
+            reward[w::worlds],
+            order,
+        )
         over = length[w] == rule[TURNS]
         for a in range(agents):
             lane = a * worlds + w
@@ -179,7 +220,7 @@ def play_all(action, rule, template, value, gaps, shares, boards, at, length, ep
     return ended
 
 
-# the pairs: cell by cell, one world and one agent at a time --------------------------------------------------------------
+# the pairs: cell by cell, one world and one agent at a time
 
 
 def cell_reference(rules: Rules, board: np.ndarray, at: np.ndarray, y: int, x: int) -> int:
@@ -198,19 +239,25 @@ def observe_reference(rules: Rules, boards: np.ndarray, at: np.ndarray) -> np.nd
         for a, (y, x) in enumerate(at[w].tolist()):
             for i in range(rules.side):
                 for j in range(rules.side):
-                    code = cell_reference(rules, board, at[w], y - rules.radius + i, x - rules.radius + j)
+                    code = cell_reference(
+                        rules, board, at[w], y - rules.radius + i, x - rules.radius + j
+                    )
                     if code != EMPTY and (i, j) != (rules.radius, rules.radius):
                         obs[a, w, code - 1, i, j] = 1
     return obs.reshape(rules.agents * len(boards), -1)
 
 
 def first_reference(rules: Rules, episode: int, turn: int) -> int:
-    return (episode * (rules.turns + 1) + turn) * (rules.agents + 2 * rules.height * rules.width + 1)
+    return (episode * (rules.turns + 1) + turn) * (
+        rules.agents + 2 * rules.height * rules.width + 1
+    )
 
 
-def spawn_reference(rules: Rules, board: np.ndarray, at: np.ndarray, stream: np.uint64, first: int) -> None:
-    """A draw u passes over as many cells as there are k with P(at most k) ≤ u; the next is hit, and its kind is the first k with
-    u' < P(one of the kinds up to k)."""
+def spawn_reference(
+    rules: Rules, board: np.ndarray, at: np.ndarray, stream: np.uint64, first: int
+) -> None:
+    """A draw u passes over as many cells as there are k with P(at most k) ≤ u; the next is hit, and
+    its kind is the first k with u' < P(one of the kinds up to k)."""
     cell = -1
     for counter in itertools.count(first, 2):
         passed, which = uniform_reference(stream, np.array([counter, counter + 1]))
@@ -219,7 +266,9 @@ def spawn_reference(rules: Rules, board: np.ndarray, at: np.ndarray, stream: np.
             return
         y, x = divmod(cell, rules.width)
         if cell_reference(rules, board, at, y, x) == EMPTY:
-            board[y + rules.radius, x + rules.radius] = FIRST + np.count_nonzero(rules.shares() <= which)
+            board[y + rules.radius, x + rules.radius] = FIRST + np.count_nonzero(
+                rules.shares() <= which
+            )
 
 
 def begin_reference(rules: Rules, stream: np.uint64, episode: int) -> tuple[np.ndarray, np.ndarray]:
@@ -232,7 +281,9 @@ def begin_reference(rules: Rules, stream: np.uint64, episode: int) -> tuple[np.n
     return board, at
 
 
-def turn_reference(rules: Rules, board: np.ndarray, at: np.ndarray, drawn: np.ndarray, action: np.ndarray) -> np.ndarray:
+def turn_reference(
+    rules: Rules, board: np.ndarray, at: np.ndarray, drawn: np.ndarray, action: np.ndarray
+) -> np.ndarray:
     """The agents' moves, each after the one before it."""
     reward, order = np.zeros(rules.agents), list(range(rules.agents))
     if rules.order == "shuffled":
@@ -251,8 +302,15 @@ def turn_reference(rules: Rules, board: np.ndarray, at: np.ndarray, drawn: np.nd
     return reward
 
 
-def step_reference(rules: Rules, boards: np.ndarray, at: np.ndarray, length: np.ndarray, episode: np.ndarray,
-                   streams: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+def step_reference(
+    rules: Rules,
+    boards: np.ndarray,
+    at: np.ndarray,
+    length: np.ndarray,
+    episode: np.ndarray,
+    streams: np.ndarray,
+    action: np.ndarray,
+) -> tuple[np.ndarray, ...]:
     """One turn, world by world. Boards come back as the kernel has them, with the agents marked."""
     worlds = len(boards)
     final = np.zeros((rules.agents * worlds, rules.channels * rules.side**2), np.uint8)
@@ -262,7 +320,9 @@ def step_reference(rules: Rules, boards: np.ndarray, at: np.ndarray, length: np.
         length[w] += 1
         first = first_reference(rules, episode[w], length[w])
         drawn = uniform_reference(streams[w], first + np.arange(rules.agents))
-        reward[:, w] = turn_reference(rules, board, at[w], drawn, action.reshape(rules.agents, worlds)[:, w])
+        reward[:, w] = turn_reference(
+            rules, board, at[w], drawn, action.reshape(rules.agents, worlds)[:, w]
+        )
         spawn_reference(rules, board, at[w], streams[w], first + rules.agents)
         if over[w]:
             final[w::worlds] = observe_reference(rules, board[None], at[w][None])
@@ -276,31 +336,69 @@ def step_reference(rules: Rules, boards: np.ndarray, at: np.ndarray, length: np.
 
 
 def random_worlds(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """Worlds in the middle of an epoch and at its last turn: crowded, empty, odd shapes, inner walls, both orders."""
+    """Worlds in the middle of an epoch and at its last turn: crowded, empty, odd shapes, inner
+    walls, both orders."""
     gem, bone = Kind("gem", 10, 2.0), Kind("bone", -10, 0.5)
-    for rules, worlds in ((Rules(), 2), (Rules(10, 10, kinds=(gem,), spawn=0.02, agents=5, turns=50), 5),
-                          (Rules(4, 7, kinds=(gem, bone), spawn=0.4, agents=6, turns=3, radius=3, order="fixed"), 3),
-                          (Rules(5, 5, spawn=1.0, agents=9, turns=2, radius=1), 1),
-                          (Rules(9, 6, kinds=(gem,), spawn=0.0, agents=1, turns=9, walls=((2, 2), (3, 2), (0, 0))), 4)):
-        streams = np.array([key(int(rng.integers(2**62)), Purpose.EPISODE, w) for w in range(worlds)])
+    for rules, worlds in (
+        (Rules(), 2),
+        (Rules(10, 10, kinds=(gem,), spawn=0.02, agents=5, turns=50), 5),
+        (Rules(4, 7, kinds=(gem, bone), spawn=0.4, agents=6, turns=3, radius=3, order="fixed"), 3),
+        (Rules(5, 5, spawn=1.0, agents=9, turns=2, radius=1), 1),
+        (
+            Rules(9, 6, kinds=(gem,), spawn=0.0, agents=1, turns=9, walls=((2, 2), (3, 2), (0, 0))),
+            4,
+        ),
+    ):
+        streams = np.array(
+            [key(int(rng.integers(2**62)), Purpose.EPISODE, w) for w in range(worlds)]
+        )
         episode, length = rng.integers(1000, size=worlds), rng.choice([0, rules.turns - 1], worlds)
         began = [begin_reference(rules, *each) for each in zip(streams, episode, strict=True)]
         boards, at = np.stack([b for b, _ in began]), np.stack([a for _, a in began])
         for board, places in zip(boards, at + rules.radius, strict=True):
             board[places[:, 0], places[:, 1]] = AGENT
-        yield rules, boards, at, length, episode, streams, rng.integers(4, size=rules.agents * worlds)
+        yield (
+            rules,
+            boards,
+            at,
+            length,
+            episode,
+            streams,
+            rng.integers(4, size=rules.agents * worlds),
+        )
 
 
 @pair(step_reference, random_worlds, dtypes=("int64",), name="envs.treasure.play_all")
-def step_once(rules: Rules, boards: np.ndarray, at: np.ndarray, length: np.ndarray, episode: np.ndarray, streams: np.ndarray,
-              action: np.ndarray) -> tuple[np.ndarray, ...]:
+def step_once(
+    rules: Rules,
+    boards: np.ndarray,
+    at: np.ndarray,
+    length: np.ndarray,
+    episode: np.ndarray,
+    streams: np.ndarray,
+    action: np.ndarray,
+) -> tuple[np.ndarray, ...]:
     """`play_all` with fresh arrays for its results."""
     lanes = rules.agents * len(boards)
     obs, final = np.zeros((2, lanes, rules.channels * rules.side**2), np.uint8)
     reward, ret, last_ret = np.zeros((3, lanes))
     truncated = np.zeros(lanes, np.bool_)
-    play_all(action, *rules.tables(), boards, at, length, episode, streams, obs, final, reward, truncated, ret, last_ret,
-             np.zeros(rules.agents, np.int64))
+    play_all(
+        action,
+        *rules.tables(),
+        boards,
+        at,
+        length,
+        episode,
+        streams,
+        obs,
+        final,
+        reward,
+        truncated,
+        ret,
+        last_ret,
+        np.zeros(rules.agents, np.int64),
+    )
     return boards, at, length, episode, obs, final, reward, truncated
 
 

@@ -1,8 +1,9 @@
 """Two yardsticks for gridworlds: moving at random, and a script that sees what a learner sees.
 
-The script finds the shortest path to every treasure in its window that is worth something, around walls, bones and other agents,
-and takes the first step to the one with the most value per step. Where another agent in sight is nearer to a treasure, that one
-counts less. Where it sees none it walks straight on, and turns to a side before a wall fills its window.
+The script finds the shortest path to every treasure in its window that is worth something, around
+walls, bones and other agents, and takes the first step to the one with the most value per step.
+Where another agent in sight is nearer to a treasure, that one counts less. Where it sees none it
+walks straight on, and turns to a side before a wall fills its window.
 """
 
 import numpy as np
@@ -31,7 +32,8 @@ def read_window(row, side, codes):
 
 @kernel
 def find_paths(codes, side, value, distance, step, queue):
-    """Shortest ways from the centre over cells that cost nothing: their lengths (0: none) and their first steps."""
+    """Shortest ways from the centre over cells that cost nothing: their lengths (0: none) and their
+    first steps."""
     area = side * side
     for c in range(area):
         distance[c], step[c] = 0, -1
@@ -73,11 +75,13 @@ def best_treasure(codes, side, value, distance):
 
 @kernel
 def wander(codes, side, value, heading, draw):
-    """The move with the least to lose and the farthest view: straight on where all are alike, else the side that `draw` picks."""
+    """The move with the least to lose and the farthest view: straight on where all are alike, else
+    the side that `draw` picks."""
     centre, best, chosen = side // 2, -np.inf, 0
     for m in range(4):
         ahead = codes[(centre + MOVES[m, 0]) * side + centre + MOVES[m, 1]]
-        worth = value[ahead] - (1.0 if ahead == AGENT else 0.0)  # standing before somebody gains nothing
+        # standing before somebody gains nothing
+        worth = value[ahead] - (1.0 if ahead == AGENT else 0.0)
         if side > 3 and codes[(centre + 2 * MOVES[m, 0]) * side + centre + 2 * MOVES[m, 1]] == WALL:
             worth -= 0.5  # half of what comes into view there is wall
         if m // 2 != heading // 2:
@@ -102,7 +106,9 @@ def script_all(obs, side, value, heading, stream, counter, action):
         if goal >= 0:
             action[lane] = step[goal]
         else:
-            action[lane] = wander(codes, side, value, heading[lane], draw_uniform(stream, counter * len(obs) + lane))
+            action[lane] = wander(
+                codes, side, value, heading[lane], draw_uniform(stream, counter * len(obs) + lane)
+            )
         heading[lane] = action[lane]
 
 
@@ -132,12 +138,16 @@ class Scripted:
         return self.action
 
 
-def mean_return(policy: type[RandomWalk] | type[Scripted], world: str | Rules, epochs: int, seed: int = 0) -> float:
+def mean_return(
+    policy: type[RandomWalk] | type[Scripted], world: str | Rules, epochs: int, seed: int = 0
+) -> float:
     """Mean return of an agent in an epoch, over exactly `epochs` epochs."""
     rules = world if isinstance(world, Rules) else rules_of(world)
     total = done = 0
     while done < epochs:
-        worlds = TreasureWorlds(str(world), min(TOGETHER, epochs - done), seed, first=done, rules=rules)
+        worlds = TreasureWorlds(
+            str(world), min(TOGETHER, epochs - done), seed, first=done, rules=rules
+        )
         player = policy(rules, worlds.num_envs, seed + done)
         for _ in range(rules.turns):
             worlds.step(player.act(worlds.obs))
@@ -148,10 +158,14 @@ def mean_return(policy: type[RandomWalk] | type[Scripted], world: str | Rules, e
 
 def yardsticks(world: str | Rules, epochs: int = 1000, seed: int = 0) -> dict[str, float]:
     """Mean return of an agent in an epoch of both."""
-    return {"random": mean_return(RandomWalk, world, epochs, seed), "scripted": mean_return(Scripted, world, epochs, seed)}
+    return {
+        "random": mean_return(RandomWalk, world, epochs, seed),
+        "scripted": mean_return(Scripted, world, epochs, seed),
+    }
 
 
 if __name__ == "__main__":
     import sys
+
     for name in sys.argv[1:] or RULES:
         print(name, {player: round(mean, 1) for player, mean in yardsticks(name).items()})

@@ -1,4 +1,5 @@
-"""Gridworlds as data: kinds of treasure, the rules of a world, and the names of those that are known."""
+"""Gridworlds as data: kinds of treasure, the rules of a world, and the names of those that are
+known."""
 
 import contextlib
 import importlib
@@ -24,7 +25,8 @@ def require_number(what: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of treasure: what it earns, how often it appears beside the others, and how it is drawn."""
+    """A kind of treasure: what it earns, how often it appears beside the others, and how it is
+    drawn."""
 
     name: str
     value: float
@@ -33,7 +35,10 @@ class Kind:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name[:1].isalpha() or "+" in self.name:
-            raise EnvironmentFault(f"A treasure's name = {self.name!r} cannot be: it begins with a letter, and has no + in it.")
+            raise EnvironmentFault(
+                f"A treasure's name = {self.name!r} cannot be: it begins with a letter, and has "
+                "no + in it."
+            )
         for name in ("value", "share"):
             require_number(f"{self.name}'s {name}", getattr(self, name))
 
@@ -49,7 +54,8 @@ BONE = Kind("bone", -10, colour=(192, 57, 43))
 
 @dataclass(frozen=True)
 class Rules:
-    """A gridworld as data. `height` and `width` include the border walls; `walls` are further ones, (row, column)."""
+    """A gridworld as data. `height` and `width` include the border walls; `walls` are further ones,
+    (row, column)."""
 
     height: int = 21
     width: int = 21
@@ -63,25 +69,61 @@ class Rules:
     walls: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        for name, least in (("height", 3), ("width", 3), ("agents", 1), ("turns", 1), ("radius", 1)):
+        for name, least in (
+            ("height", 3),
+            ("width", 3),
+            ("agents", 1),
+            ("turns", 1),
+            ("radius", 1),
+        ):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
-                raise EnvironmentFault(f"A gridworld's {name} = {value} cannot be: it must be a whole number, {least} or more.")
+                raise EnvironmentFault(
+                    f"A gridworld's {name} = {value} cannot be: it must be a whole number, "
+                    f"{least} or more."
+                )
         if not 0 <= self.spawn <= 1:
-            raise EnvironmentFault(f"A gridworld's spawn = {self.spawn} cannot be: it is a probability, 0 to 1.")
+            raise EnvironmentFault(
+                f"A gridworld's spawn = {self.spawn} cannot be: it is a probability, 0 to 1."
+            )
         if self.order not in ("fixed", "shuffled"):
-            raise EnvironmentFault(f"A gridworld's order = {self.order} cannot be: it is fixed or shuffled.")
+            raise EnvironmentFault(
+                f"A gridworld's order = {self.order} cannot be: it is fixed or shuffled."
+            )
         require_number("A gridworld's bump", self.bump)
-        if not all(isinstance(k, Kind) for k in self.kinds) or len({k.name for k in self.kinds}) < len(self.kinds):
-            raise EnvironmentFault(f"A gridworld's kinds are Kind objects, none with the name of another: see {self.kinds}.")
-        if not self.kinds or min(k.share for k in self.kinds) < 0 or sum(k.share for k in self.kinds) <= 0:
-            raise EnvironmentFault("A gridworld needs a kind of treasure, and shares that are not negative and not all 0.")
-        if any(len(cell) != 2 or not all(isinstance(at, int | np.integer) for at in cell) for cell in self.walls):
-            raise EnvironmentFault(f"A gridworld's walls are pairs of whole numbers, (row, column): see {self.walls}.")
+        if not all(isinstance(k, Kind) for k in self.kinds) or len(
+            {k.name for k in self.kinds}
+        ) < len(self.kinds):
+            raise EnvironmentFault(
+                "A gridworld's kinds are Kind objects, none with the name of another: see "
+                f"{self.kinds}."
+            )
+        if (
+            not self.kinds
+            or min(k.share for k in self.kinds) < 0
+            or sum(k.share for k in self.kinds) <= 0
+        ):
+            raise EnvironmentFault(
+                "A gridworld needs a kind of treasure, and shares that are not negative and not "
+                "all 0."
+            )
+        if any(
+            len(cell) != 2 or not all(isinstance(at, int | np.integer) for at in cell)
+            for cell in self.walls
+        ):
+            raise EnvironmentFault(
+                f"A gridworld's walls are pairs of whole numbers, (row, column): see {self.walls}."
+            )
         if any(not (0 <= y < self.height and 0 <= x < self.width) for y, x in self.walls):
-            raise EnvironmentFault(f"A gridworld of {self.height} x {self.width} cells has a wall outside: see {self.walls}.")
+            raise EnvironmentFault(
+                f"A gridworld of {self.height} x {self.width} cells has a wall outside: see "
+                f"{self.walls}."
+            )
         if np.count_nonzero(self.board() == EMPTY) < self.agents:
-            raise EnvironmentFault(f"A gridworld of {self.height} x {self.width} cells has no room for {self.agents} agents.")
+            raise EnvironmentFault(
+                f"A gridworld of {self.height} x {self.width} cells has no room for {self.agents} "
+                "agents."
+            )
 
     @property
     def side(self) -> int:
@@ -99,15 +141,18 @@ class Rules:
 
     def board(self) -> np.ndarray:
         """The padded map with nothing but walls in it."""
-        board = np.full((self.height + 2 * self.radius, self.width + 2 * self.radius), WALL, np.int8)
-        inner = board[self.radius:-self.radius, self.radius:-self.radius]
+        board = np.full(
+            (self.height + 2 * self.radius, self.width + 2 * self.radius), WALL, np.int8
+        )
+        inner = board[self.radius : -self.radius, self.radius : -self.radius]
         inner[1:-1, 1:-1] = EMPTY
         for y, x in self.walls:
             inner[y, x] = WALL
         return board
 
     def gaps(self) -> np.ndarray:
-        """Of the cells in their order: the probability that at most k of them are passed over before one is hit."""
+        """Of the cells in their order: the probability that at most k of them are passed over
+        before one is hit."""
         return 1 - (1 - self.spawn) ** np.arange(1, self.height * self.width + 1)
 
     def shares(self) -> np.ndarray:
@@ -116,18 +161,28 @@ class Rules:
         return share / share[-1]
 
     def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What the kernels take: whole numbers, the empty map, what entering a code earns, gaps and shares."""
+        """What the kernels take: whole numbers, the empty map, what entering a code earns, gaps and
+        shares."""
         value = np.array([0.0, self.bump, 0.0, *(k.value for k in self.kinds)])
-        return np.array([self.radius, self.turns, self.order == "shuffled"]), self.board(), value, self.gaps(), self.shares()
+        return (
+            np.array([self.radius, self.turns, self.order == "shuffled"]),
+            self.board(),
+            value,
+            self.gaps(),
+            self.shares(),
+        )
 
 
-RULES = {"tenfold/Treasure-v0": Rules(),
-         "tenfold/TreasureSmall-v0": Rules(10, 10, kinds=(GEM,), spawn=0.02, agents=5, turns=50)}
+RULES = {
+    "tenfold/Treasure-v0": Rules(),
+    "tenfold/TreasureSmall-v0": Rules(10, 10, kinds=(GEM,), spawn=0.02, agents=5, turns=50),
+}
 SHIPPED = frozenset(RULES)
 
 
 def is_gridworld(name: str) -> bool:
-    """Whether these are rules by name; `module:name` imports the module first, which may `register` some."""
+    """Whether these are rules by name; `module:name` imports the module first, which may `register`
+    some."""
     ident = split_name(name)[0]
     module, _, own = ident.rpartition(":")
     if module and own not in RULES:
@@ -137,14 +192,18 @@ def is_gridworld(name: str) -> bool:
 
 
 def register(name: str, rules: Rules) -> None:
-    """Makes own rules known under a name, to be used wherever an environment's name is; names that mean something are refused."""
+    """Makes own rules known under a name, to be used wherever an environment's name is; names that
+    mean something are refused."""
     if name in SHIPPED or name in gym.registry:
-        raise EnvironmentFault(f"{name} is an environment already: register your gridworld under a name of its own.")
+        raise EnvironmentFault(
+            f"{name} is an environment already: register your gridworld under a name of its own."
+        )
     RULES[name] = rules
 
 
 def rules_of(name: str) -> Rules:
-    """The rules of a name with arguments in call notation; `kinds` picks from the world's own: kinds=gem+bone."""
+    """The rules of a name with arguments in call notation; `kinds` picks from the world's own:
+    kinds=gem+bone."""
     ident, changes = split_name(name)
     if not is_gridworld(name):
         near = get_close_matches(ident, RULES, 3, 0.5) or list(RULES)
@@ -154,11 +213,17 @@ def rules_of(name: str) -> Rules:
     for given in changes:
         if given not in known:
             near = get_close_matches(given, known, 1, 0.5) or known
-            raise EnvironmentFault(f"{name} cannot be made: {given} is no rule of a gridworld; perhaps {', '.join(near)}.")
+            raise EnvironmentFault(
+                f"{name} cannot be made: {given} is no rule of a gridworld; perhaps "
+                f"{', '.join(near)}."
+            )
     if "kinds" in changes:
         own, wanted = {k.name: k for k in rules.kinds}, str(changes["kinds"]).split("+")
         for kind in wanted:
             if kind not in own:
-                raise EnvironmentFault(f"{name} cannot be made: its kinds are {', '.join(own)}, and {kind} is none of them.")
+                raise EnvironmentFault(
+                    f"{name} cannot be made: its kinds are {', '.join(own)}, and {kind} is none "
+                    "of them."
+                )
         changes["kinds"] = tuple(own[kind] for kind in wanted)
     return replace(rules, **changes)

@@ -14,7 +14,8 @@ LABELS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def picture_text(rules: Rules, board: np.ndarray, at: np.ndarray) -> str:
-    """`#` walls, `.` empty cells, the first letter of a treasure's kind, and agents by number (A to Z from the tenth on)."""
+    """`#` walls, `.` empty cells, the first letter of a treasure's kind, and agents by number (A to
+    Z from the tenth on)."""
     signs = {EMPTY: ".", WALL: "#"} | {FIRST + k: kind.letter for k, kind in enumerate(rules.kinds)}
     rows = [[signs.get(code, "?") for code in row] for row in inner(rules, board).tolist()]
     for a, (y, x) in enumerate(at.tolist()):
@@ -23,8 +24,8 @@ def picture_text(rules: Rules, board: np.ndarray, at: np.ndarray) -> str:
 
 
 def picture(rules: Rules, board: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """RGB [height · CELL, width · CELL, 3]: treasures are squares in their kind's colour, agents dark discs with a pale
-    centre that grows with their number."""
+    """RGB [height · CELL, width · CELL, 3]: treasures are squares in their kind's colour, agents
+    dark discs with a pale centre that grows with their number."""
     colours = np.array([GROUND, STONE, GROUND, *(k.colour for k in rules.kinds)], np.uint8)
     codes = np.kron(inner(rules, board), np.ones((CELL, CELL), np.int8))
     image = colours[codes]
@@ -34,7 +35,7 @@ def picture(rules: Rules, board: np.ndarray, at: np.ndarray) -> np.ndarray:
     image[frame] = GROUND
     distance = np.hypot(*np.meshgrid(edge - (CELL - 1) / 2, edge - (CELL - 1) / 2))
     for a, (y, x) in enumerate(at.tolist()):
-        cell = image[y * CELL:(y + 1) * CELL, x * CELL:(x + 1) * CELL]
+        cell = image[y * CELL : (y + 1) * CELL, x * CELL : (x + 1) * CELL]
         cell[distance < CELL * 0.45] = WALKER
         cell[distance < CELL * 0.36 * a / max(rules.agents, 1)] = GROUND
     return image
@@ -42,12 +43,13 @@ def picture(rules: Rules, board: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 def inner(rules: Rules, board: np.ndarray) -> np.ndarray:
     """The board without its padding."""
-    return board[rules.radius:-rules.radius, rules.radius:-rules.radius]
+    return board[rules.radius : -rules.radius, rules.radius : -rules.radius]
 
 
 def save_pictures(images: Sequence[np.ndarray], path: str | Path, seconds: float = 0.15) -> None:
     """One image as PNG, any number as GIF."""
     from PIL import Image  # comes with matplotlib
+
     path = Path(path)
     if path.suffix == ".png" and len(images) == 1:
         Image.fromarray(images[0]).save(path)
@@ -55,4 +57,7 @@ def save_pictures(images: Sequence[np.ndarray], path: str | Path, seconds: float
         first, *more = [Image.fromarray(image) for image in images]
         first.save(path, save_all=True, append_images=more, duration=int(seconds * 1000), loop=0)
     else:
-        raise UserError(f"{len(images)} pictures cannot be written to {path}: one fits a .png, one or more a .gif.")
+        raise UserError(
+            f"{len(images)} pictures cannot be written to {path}: one fits a .png, one or more a "
+            ".gif."
+        )

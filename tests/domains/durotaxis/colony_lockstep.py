@@ -17,17 +17,23 @@ NAME = "tenfold/Durotaxis-v0"
 Policy = Callable[[DurotaxisEnvironments, int], np.ndarray]
 
 
-def both(arguments: str | Setting, number: int, seed: int = 0, device: str = "cpu", **more: Any
-         ) -> tuple[DurotaxisEnvironments, TorchColonies]:
+def both(
+    arguments: str | Setting, number: int, seed: int = 0, device: str = "cpu", **more: Any
+) -> tuple[DurotaxisEnvironments, TorchColonies]:
     name = f"{NAME}({arguments})" if isinstance(arguments, str) else NAME
     setting = None if isinstance(arguments, str) else arguments
-    return DurotaxisEnvironments(name, number, seed, setting=setting), TorchColonies(setting or name, number, seed, device, **more)
+    return DurotaxisEnvironments(name, number, seed, setting=setting), TorchColonies(
+        setting or name, number, seed, device, **more
+    )
 
 
 def legal(envs: DurotaxisEnvironments, actions: np.ndarray) -> np.ndarray:
     if envs.mask is not None:
         nodes = envs.setting.max_nodes
-        actions[:, :nodes] = [legal_choices(mask, row) for mask, row in zip(envs.mask, actions[:, :nodes], strict=True)]
+        actions[:, :nodes] = [
+            legal_choices(mask, row)
+            for mask, row in zip(envs.mask, actions[:, :nodes], strict=True)
+        ]
     return actions
 
 
@@ -35,13 +41,18 @@ def varied(envs: DurotaxisEnvironments, seed: int = 1) -> Policy:
     """Near the stationary size; now and then nothing or everything is deleted."""
     name = f"{NAME}(mode={envs.setting.mode}, max_nodes={envs.setting.max_nodes}, init_nodes=1)"
     columns = envs.action.shape[1] if envs.setting.learn == "all" else 1
-    return lambda envs, step: some_actions(np.random.default_rng((seed, step)), name, 1, envs.num_envs)[0, :, :columns]
+    return lambda envs, step: some_actions(
+        np.random.default_rng((seed, step)), name, 1, envs.num_envs
+    )[0, :, :columns]
 
 
 def steered(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
-    """The follower with an unsteady hand: nodes on one straight line leave the corners of the hull to rounding."""
+    """The follower with an unsteady hand: nodes on one straight line leave the corners of the hull
+    to rounding."""
     actions = follower_policy(envs, step)
-    actions[:, 4] = actions[:, 4].clip(-0.4, 0.4) + np.random.default_rng(step).uniform(-0.1, 0.1, envs.num_envs)
+    actions[:, 4] = actions[:, 4].clip(-0.4, 0.4) + np.random.default_rng(step).uniform(
+        -0.1, 0.1, envs.num_envs
+    )
     return actions
 
 
@@ -52,7 +63,9 @@ def step_both(envs: DurotaxisEnvironments, colonies: TorchColonies, actions: np.
     assert_same(envs, colonies)
 
 
-def play_both(envs: DurotaxisEnvironments, colonies: TorchColonies, policy: Policy, steps: int) -> dict[int, int]:
+def play_both(
+    envs: DurotaxisEnvironments, colonies: TorchColonies, policy: Policy, steps: int
+) -> dict[int, int]:
     """How often each ending was seen."""
     assert_same(envs, colonies)
     seen: dict[int, int] = {}
@@ -73,8 +86,11 @@ def assert_same(envs: DurotaxisEnvironments, colonies: TorchColonies) -> None:
     np.testing.assert_array_equal(s.streams.view(np.uint64), c.streams)
     np.testing.assert_array_equal(colonies.episode.cpu(), envs.episode)
     there = np.arange(c.x.shape[1]) < c.nodes[:, None]
-    for what, found, expected in (("id", colonies.ids.cpu().numpy(), c.ident), ("parent", colonies.parents.cpu().numpy(), c.parent),
-                                  ("age", s.whole[AGE], c.age)):
+    for what, found, expected in (
+        ("id", colonies.ids.cpu().numpy(), c.ident),
+        ("parent", colonies.parents.cpu().numpy(), c.parent),
+        ("age", s.whole[AGE], c.age),
+    ):
         np.testing.assert_array_equal(found[there], expected[there], err_msg=what)
     numbers = (c.x, c.y, c.stiff, c.gx, c.gy, *np.moveaxis(c.born, -1, 0))
     for found, expected in zip(s.numbers, numbers, strict=True):
@@ -82,18 +98,26 @@ def assert_same(envs: DurotaxisEnvironments, colonies: TorchColonies) -> None:
     np.testing.assert_allclose(s.ground, c.ground, rtol=1e-12)
     np.testing.assert_allclose(s.centre, c.centre, rtol=1e-12)
     for what in ("terminated", "truncated", "ending"):
-        np.testing.assert_array_equal(getattr(colonies, what).cpu(), getattr(envs, what), err_msg=what)
+        np.testing.assert_array_equal(
+            getattr(colonies, what).cpu(), getattr(envs, what), err_msg=what
+        )
     for what in ("obs", "components", "reward", "ret"):
         found, expected = getattr(colonies, what).cpu().numpy(), getattr(envs, what)
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6, err_msg=what)
     ended = envs.ending > 0
-    np.testing.assert_allclose(colonies.final_obs.cpu().numpy()[ended], envs.final_obs[ended], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        colonies.final_obs.cpu().numpy()[ended], envs.final_obs[ended], rtol=1e-6, atol=1e-6
+    )
     assert (colonies.mask is None) == (envs.mask is None)
     if colonies.mask is not None:
         np.testing.assert_array_equal(colonies.mask.cpu(), envs.mask)
     for found, expected in zip(colonies.finished, envs.finished, strict=True):
-        assert (found.env, found.length, found.success) == (expected.env, expected.length, expected.success)
+        assert (found.env, found.length, found.success) == (
+            expected.env,
+            expected.length,
+            expected.success,
+        )
         assert abs(found.ret - expected.ret) < 1e-6
 
 
@@ -104,7 +128,19 @@ def put(envs: DurotaxisEnvironments, colonies: TorchColonies) -> None:
     for i, n in enumerate(c.nodes):
         slot = {int(ident): j for j, ident in enumerate(c.ident[i, :n])}
         up[i, :n] = [slot.get(int(parent), -1) for parent in c.parent[i, :n]]
-    values = (np.stack((c.x, c.y, c.stiff, c.gx, c.gy, *np.moveaxis(c.born, -1, 0))), np.stack((c.ident, c.age, up)), c.nodes,
-              c.following, c.step, c.passed, c.retreat, c.centre, c.streams.view(np.int64), c.ground)
-    colonies.state = State(*(torch.from_numpy(np.array(value)).to(colonies.device) for value in values))
+    values = (
+        np.stack((c.x, c.y, c.stiff, c.gx, c.gy, *np.moveaxis(c.born, -1, 0))),
+        np.stack((c.ident, c.age, up)),
+        c.nodes,
+        c.following,
+        c.step,
+        c.passed,
+        c.retreat,
+        c.centre,
+        c.streams.view(np.int64),
+        c.ground,
+    )
+    colonies.state = State(
+        *(torch.from_numpy(np.array(value)).to(colonies.device) for value in values)
+    )
     colonies.mask = colonies.options()

@@ -1,4 +1,5 @@
-"""Durotaxis: the compiled step against one node at a time, and what a colony does, is shown and earns."""
+"""Durotaxis: the compiled step against one node at a time, and what a colony does, is shown and
+earns."""
 
 import math
 
@@ -6,7 +7,13 @@ import numpy as np
 import pytest
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.domains.durotaxis.baselines import constant_policy, follower_policy, idle_policy, play, random_policy
+from tenfold.domains.durotaxis.baselines import (
+    constant_policy,
+    follower_policy,
+    idle_policy,
+    play,
+    random_policy,
+)
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments, show_all
 from tenfold.domains.durotaxis.features import (
     EDGE,
@@ -19,7 +26,18 @@ from tenfold.domains.durotaxis.features import (
     observe_reference,
 )
 from tenfold.domains.durotaxis.reference import Colony, play_compiled, play_reference, some_actions
-from tenfold.domains.durotaxis.setting import COMPONENTS, DELETE, HIGH, LOW, REST, SPAWN, WEIGHTS, Component, Ending, read_setting
+from tenfold.domains.durotaxis.setting import (
+    COMPONENTS,
+    DELETE,
+    HIGH,
+    LOW,
+    REST,
+    SPAWN,
+    WEIGHTS,
+    Component,
+    Ending,
+    read_setting,
+)
 from tenfold.envs.adapter import make_environments
 
 NAME = "tenfold/Durotaxis-v0"
@@ -42,7 +60,9 @@ def place(envs: DurotaxisEnvironments, x: list[float], y: list[float], parent: l
 
 def tree(envs: DurotaxisEnvironments, i: int = 0) -> dict[int, int]:
     n = envs.colonies.nodes[i]
-    return dict(zip(envs.colonies.ident[i, :n].tolist(), envs.colonies.parent[i, :n].tolist(), strict=True))
+    return dict(
+        zip(envs.colonies.ident[i, :n].tolist(), envs.colonies.parent[i, :n].tolist(), strict=True)
+    )
 
 
 def is_one_tree(parents: dict[int, int]) -> bool:
@@ -52,24 +72,36 @@ def is_one_tree(parents: dict[int, int]) -> bool:
                 return True
             node = parents[node]
         return False
+
     return list(parents.values()).count(-1) == 1 and all(map(reaches_root, parents))
 
 
-# the step ---------------------------------------------------------------------------------------------------------------
+# the step
 
 
-@pytest.mark.parametrize(("arguments", "steps", "number"), [
-    ("substrate=linear", 120, 8), ("substrate=exponential, rounding=floor", 120, 8), ("substrate=bend, max_nodes=60", 120, 8),
-    ("substrate=random, size=250x60, init_nodes=1, max_nodes=20, max_steps=9", 120, 8),
-    ("mode=nodes, substrate=bend, max_nodes=40", 80, 8)])
-def test_compiled_colonies_step_like_one_node_at_a_time(arguments: str, steps: int, number: int) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "steps", "number"),
+    [
+        ("substrate=linear", 120, 8),
+        ("substrate=exponential, rounding=floor", 120, 8),
+        ("substrate=bend, max_nodes=60", 120, 8),
+        ("substrate=random, size=250x60, init_nodes=1, max_nodes=20, max_steps=9", 120, 8),
+        ("mode=nodes, substrate=bend, max_nodes=40", 80, 8),
+    ],
+)
+def test_compiled_colonies_step_like_one_node_at_a_time(
+    arguments: str, steps: int, number: int
+) -> None:
     name = f"{NAME}({arguments})"
     actions = some_actions(np.random.default_rng(1), name, steps, number).astype(np.float32)
     compiled, reference = play_compiled(name, 3, actions), play_reference(name, 3, actions)
-    for what, found, expected in zip(("obs", "final_obs", "components", "ending", "tree"), compiled, reference, strict=True):
+    for what, found, expected in zip(
+        ("obs", "final_obs", "components", "ending", "tree"), compiled, reference, strict=True
+    ):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6, err_msg=what)
     endings = set(np.unique(compiled[3]).tolist())
-    assert endings >= {int(Ending.NONE), int(Ending.EXTINCT)}  # the actions delete everything now and then
+    # the actions delete everything now and then
+    assert endings >= {int(Ending.NONE), int(Ending.EXTINCT)}
     assert np.any(actions[..., 0] == 0)
 
 
@@ -85,7 +117,9 @@ def test_ties_in_x_are_broken_by_id_as_one_node_at_a_time(mode: str) -> None:
                 node.x = envs.colonies.x[0, j] = 20.0 * round(node.x / 20)
             action = some_actions(rng, name, 1, 1)[0]
             if mode == "nodes":
-                action[0, :30] = np.where((n == 1) & (action[0, :30] == DELETE), REST, action[0, :30])
+                action[0, :30] = np.where(
+                    (n == 1) & (action[0, :30] == DELETE), REST, action[0, :30]
+                )
             _, ending = colony.step(action[0].astype(np.float32).astype(np.float64).tolist())
             envs.step(action.astype(np.float32))
             if ending:
@@ -107,7 +141,9 @@ def test_the_graph_is_always_one_tree() -> None:
     assert seen > 100  # colonies whose first root is gone
 
 
-def test_children_of_deleted_nodes_attach_to_the_parent_and_the_left_most_inherits_the_root() -> None:
+def test_children_of_deleted_nodes_attach_to_the_parent_and_the_left_most_inherits_the_root() -> (
+    None
+):
     envs = colonies("mode=nodes, max_nodes=6")
     place(envs, [10, 40, 30, 20, 50, 60], [200] * 6, [-1, 0, 0, 0, 1, 1])
     action = np.zeros((1, 30))
@@ -165,7 +201,10 @@ def test_a_colony_alone_draws_what_it_draws_among_others() -> None:
 
 def test_saved_and_restored_colonies_go_on_as_if_never_stopped() -> None:
     for mode in ("ratio", "nodes"):
-        first, second = colonies(f"mode={mode}, substrate=random", 6, 1), colonies(f"mode={mode}, substrate=random", 6, 2)
+        first, second = (
+            colonies(f"mode={mode}, substrate=random", 6, 1),
+            colonies(f"mode={mode}, substrate=random", 6, 2),
+        )
         act = random_policy(3, 0.1)
         for step in range(40):
             first.step(act(first, step))
@@ -175,68 +214,88 @@ def test_saved_and_restored_colonies_go_on_as_if_never_stopped() -> None:
             for envs in (first, second):
                 envs.step(act(envs, step))
             for what in ("obs", "reward", "final_obs", "components", "ending", "ret"):
-                np.testing.assert_array_equal(getattr(first, what)[first.ending > 0], getattr(second, what)[first.ending > 0])
+                np.testing.assert_array_equal(
+                    getattr(first, what)[first.ending > 0], getattr(second, what)[first.ending > 0]
+                )
             np.testing.assert_array_equal(first.obs, second.obs)
             assert first.finished == second.finished
 
 
-# what is seen -----------------------------------------------------------------------------------------------------------
+# what is seen
 
 
 def test_features_worked_out_by_hand() -> None:
     envs = colonies("max_nodes=10")
     place(envs, [60, 90, 90, 120], [200, 200, 240, 200], [-1, 0, 1, 1])
     row, (nodes, links, edges, _) = envs.obs[0], graph_size(10).starts
-    seen = row[nodes:nodes + 4 * NODE].reshape(4, NODE)
+    seen = row[nodes : nodes + 4 * NODE].reshape(4, NODE)
     assert row[:2].tolist() == [4, 3]
     np.testing.assert_allclose(seen[:, NodeFeature.X], [0.1, 0.15, 0.15, 0.2], rtol=1e-6)
     np.testing.assert_allclose(seen[:, NodeFeature.Y], [0, 0, 0.2, 0], atol=1e-6)
-    np.testing.assert_allclose(seen[:, NodeFeature.INTENSITY], np.log1p([4, 5.5, 5.5, 7]) / 2, rtol=1e-6)
+    np.testing.assert_allclose(
+        seen[:, NodeFeature.INTENSITY], np.log1p([4, 5.5, 5.5, 7]) / 2, rtol=1e-6
+    )
     assert seen[:, NodeFeature.IN_DEGREE].tolist() == [0, 1, 1, 1]
     assert seen[:, NodeFeature.OUT_DEGREE].tolist() == [0.25, 0.5, 0, 0]
-    np.testing.assert_allclose(seen[:, NodeFeature.CLOSENESS], [3 / 5, 1, 3 / 5, 3 / 5], rtol=1e-6)  # 1 + 2 + 2 edges
-    np.testing.assert_allclose(seen[:, NodeFeature.CENTROID_DISTANCE], np.array([math.hypot(30, 10), 10, 30, math.hypot(30, 10)]) / 50,
-                               rtol=1e-6)
+    # 1 + 2 + 2 edges
+    np.testing.assert_allclose(seen[:, NodeFeature.CLOSENESS], [3 / 5, 1, 3 / 5, 3 / 5], rtol=1e-6)
+    np.testing.assert_allclose(
+        seen[:, NodeFeature.CENTROID_DISTANCE],
+        np.array([math.hypot(30, 10), 10, 30, math.hypot(30, 10)]) / 50,
+        rtol=1e-6,
+    )
     assert seen[:, NodeFeature.HULL].tolist() == [1, 0, 1, 1]  # node 1 lies on an edge of the hull
     assert seen[:, NodeFeature.NEW].tolist() == [1, 1, 1, 1]
-    assert row[links:links + 6].tolist() == [0, 1, 1, 2, 1, 3]
-    shown = row[edges:edges + 3 * EDGE].reshape(3, EDGE)
+    assert row[links : links + 6].tolist() == [0, 1, 1, 2, 1, 3]
+    shown = row[edges : edges + 3 * EDGE].reshape(3, EDGE)
     np.testing.assert_allclose(shown[:, EdgeFeature.LENGTH], [2, 40 / 15, 2], rtol=1e-6)
     np.testing.assert_allclose(shown[:, EdgeFeature.COSINE], [1, 0, 1], atol=1e-6)
     np.testing.assert_allclose(shown[:, EdgeFeature.SINE], [0, 1, 0], atol=1e-6)
-    whole = row[2:2 + GRAPH]
+    whole = row[2 : 2 + GRAPH]
     assert whole[GraphFeature.HULL_AREA] == pytest.approx(60 * 40 / 2 / 2500)
     assert whole[GraphFeature.LEAVES] == 0.5
     assert whole[GraphFeature.MEAN_OUT_DEGREE] == pytest.approx(1.5 / 4)
     assert whole[GraphFeature.GOAL_DISTANCE] == pytest.approx((594 - 120) / 600)
-    assert not row[nodes + 4 * NODE:links].any() and not row[edges + 3 * EDGE:].any()
+    assert not row[nodes + 4 * NODE : links].any() and not row[edges + 3 * EDGE :].any()
 
 
 def test_the_gradient_points_to_the_ridge() -> None:
     envs = colonies("substrate=bend, init_nodes=40", 8)
     nodes, c = graph_size(100).starts[0], envs.colonies
-    seen = envs.obs[:, nodes:nodes + 40 * NODE].reshape(8, 40, NODE)
+    seen = envs.obs[:, nodes : nodes + 40 * NODE].reshape(8, 40, NODE)
     ridge = np.take_along_axis(c.ridge, c.x[:, :40].astype(int), 1)
     off = np.floor(c.y[:, :40]) - ridge
-    assert np.all(np.sign(seen[..., NodeFeature.GY])[np.abs(off) > 1] == -np.sign(off)[np.abs(off) > 1])
+    assert np.all(
+        np.sign(seen[..., NodeFeature.GY])[np.abs(off) > 1] == -np.sign(off)[np.abs(off) > 1]
+    )
 
 
 def test_features_of_degenerate_colonies_equal_the_naive_loops() -> None:
     envs = colonies("max_nodes=12")
-    for x, y in (([50], [200]), ([50, 50], [200, 200]), ([50] * 5, [200] * 5), ([50, 60, 70, 80], [200] * 4),
-                 ([50, 50, 50, 60, 60, 60], [100, 110, 120, 100, 110, 120])):
+    for x, y in (
+        ([50], [200]),
+        ([50, 50], [200, 200]),
+        ([50] * 5, [200] * 5),
+        ([50, 60, 70, 80], [200] * 4),
+        ([50, 50, 50, 60, 60, 60], [100, 110, 120, 100, 110, 120]),
+    ):
         place(envs, x, y, [-1, *range(len(x) - 1)])
         colony = Colony(envs.setting, 0)
         c = envs.colonies
         colony.nodes, colony.following = [], 0
         for j in range(len(x)):
             colony.add(j - 1, x[j], y[j])
-            colony.nodes[j].stiff, colony.nodes[j].gradient = c.stiff[0, j], (c.gx[0, j], c.gy[0, j])
-        np.testing.assert_allclose(envs.obs[0], observe_reference(envs.setting, colony.nodes), rtol=1e-6, atol=1e-7)
+            colony.nodes[j].stiff, colony.nodes[j].gradient = (
+                c.stiff[0, j],
+                (c.gx[0, j], c.gy[0, j]),
+            )
+        np.testing.assert_allclose(
+            envs.obs[0], observe_reference(envs.setting, colony.nodes), rtol=1e-6, atol=1e-7
+        )
         assert np.isfinite(envs.obs).all()
 
 
-# what is earned, and how it ends ----------------------------------------------------------------------------------------
+# what is earned, and how it ends
 
 
 def test_no_component_is_constantly_zero_over_random_steps() -> None:
@@ -276,15 +335,23 @@ def test_components_worked_out_by_hand() -> None:
     assert part[Component.SPAWN_QUALITY] == pytest.approx(gain / (1 + gain))
     assert part[Component.DELETE_QUALITY] == 1
     assert part[Component.EDGE_ALIGNMENT] == pytest.approx(1)
-    assert part[[Component.BOUNDARY, Component.GOAL, Component.TERMINATION, Component.MILESTONES]].tolist() == [0, 0, 0, 0]
+    assert part[
+        [Component.BOUNDARY, Component.GOAL, Component.TERMINATION, Component.MILESTONES]
+    ].tolist() == [0, 0, 0, 0]
     assert part[Component.SURVIVAL] == 1
-    assert envs.component_weights[Component.DISTANCE] == 2 and envs.component_weights[Component.GOAL] == 0
+    assert (
+        envs.component_weights[Component.DISTANCE] == 2
+        and envs.component_weights[Component.GOAL] == 0
+    )
     assert envs.component_weights[Component.SURVIVAL] == WEIGHTS["survival"]
 
 
 def test_no_deletion_is_good_or_bad_where_all_ground_is_the_same() -> None:
     """In floating point the sum of n equal numbers, divided by n, may be another."""
-    envs, intensities = colonies("init_nodes=20", 200), np.random.default_rng(0).uniform(0.5, 1, 200)
+    envs, intensities = (
+        colonies("init_nodes=20", 200),
+        np.random.default_rng(0).uniform(0.5, 1, 200),
+    )
     assert any(sum([value] * n) / n != value for value in intensities for n in range(3, 20))
     envs.colonies.stiff[:] = intensities[:, None]
     envs.colonies.nodes[:] = 3 + np.arange(200) % 17
@@ -301,9 +368,13 @@ def test_each_milestone_is_paid_once() -> None:
 
 
 def test_extinction_overgrowth_goal_retreat_and_time_each_end_an_episode() -> None:
-    cases = [("", constant_policy([1.0, *FAR[1:]]), Ending.EXTINCT), ("", constant_policy([0.0, *FAR[1:]]), Ending.OVERGROWN),
-             ("", constant_policy(FAR), Ending.GOAL), ("max_steps=3", constant_policy(FAR), Ending.TIME),
-             ("mode=nodes, init_nodes=50, max_nodes=60", delete_right_most, Ending.RETREAT)]
+    cases = [
+        ("", constant_policy([1.0, *FAR[1:]]), Ending.EXTINCT),
+        ("", constant_policy([0.0, *FAR[1:]]), Ending.OVERGROWN),
+        ("", constant_policy(FAR), Ending.GOAL),
+        ("max_steps=3", constant_policy(FAR), Ending.TIME),
+        ("mode=nodes, init_nodes=50, max_nodes=60", delete_right_most, Ending.RETREAT),
+    ]
     for arguments, policy, ending in cases:
         envs = colonies(arguments, 3)
         for step in range(100):
@@ -324,7 +395,7 @@ def test_extinction_overgrowth_goal_retreat_and_time_each_end_an_episode() -> No
 
 def delete_right_most(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
     action = np.zeros((envs.num_envs, envs.action.shape[1]))
-    action[:, :envs.setting.max_nodes] = REST
+    action[:, : envs.setting.max_nodes] = REST
     for i, n in enumerate(envs.colonies.nodes):
         action[i, int(np.argmax(envs.colonies.x[i, :n]))] = DELETE
     return action
@@ -336,14 +407,21 @@ def test_the_true_last_observation_is_kept_and_the_next_episode_is_another() -> 
     envs.step(np.tile(FAR, (2, 1)))
     envs.step(np.tile(FAR, (2, 1)))
     assert envs.truncated.all() and envs.episode.tolist() == [1, 1]
-    assert (envs.final_obs[:, 2 + GraphFeature.CENTROID_X] > first[:, 2 + GraphFeature.CENTROID_X]).all()
+    assert (
+        envs.final_obs[:, 2 + GraphFeature.CENTROID_X] > first[:, 2 + GraphFeature.CENTROID_X]
+    ).all()
     assert (envs.obs[:, 0] == 5).all() and not np.array_equal(envs.obs, first)
 
 
 def test_steering_pays_and_idling_does_not() -> None:
-    """The reward's scale: reaching the goal earns more than staying, discounted by 0.99 ten times more."""
+    """The reward's scale: reaching the goal earns more than staying, discounted by 0.99 ten times
+    more."""
     scores = {}
-    for name, policy in (("follower", follower_policy), ("idle", idle_policy), ("fixed", constant_policy(FAR))):
+    for name, policy in (
+        ("follower", follower_policy),
+        ("idle", idle_policy),
+        ("fixed", constant_policy(FAR)),
+    ):
         scores[name] = play(colonies("substrate=bend, max_steps=500", 64, 7), policy, 64)
     assert scores["follower"].success > 0.95 and 30 < (scores["follower"].steps or 0) < 45
     assert scores["fixed"].success < 0.4
@@ -355,24 +433,32 @@ def test_steering_pays_and_idling_does_not() -> None:
 def test_both_modes_let_the_follower_reach_the_goal() -> None:
     for mode in ("ratio", "nodes"):
         for substrate in ("linear", "exponential"):
-            score = play(colonies(f"mode={mode}, substrate={substrate}", 32, 3), follower_policy, 32)
+            score = play(
+                colonies(f"mode={mode}, substrate={substrate}", 32, 3), follower_policy, 32
+            )
             assert score.success == 1 and 33 < (score.steps or 0) < 39
 
 
-# what is refused --------------------------------------------------------------------------------------------------------
+# what is refused
 
 
-def test_masks_say_what_a_node_may_choose_and_a_masked_choice_is_refused_before_anything_moves() -> None:
+def test_masks_say_what_a_node_may_choose_and_a_masked_choice_is_refused_before_anything_moves() -> (
+    None
+):
     envs = colonies("mode=nodes, init_nodes=1, max_nodes=3")
     assert envs.mask is not None
-    assert envs.mask[0].tolist() == [True, True, False] + [False] * 6  # the last node is not deleted; no nodes in the other rows
+    # the last node is not deleted; no nodes in the other rows
+    assert envs.mask[0].tolist() == [True, True, False] + [False] * 6
     full = colonies("mode=nodes, init_nodes=3, max_nodes=3")
     assert full.mask is not None
     assert full.mask[0].reshape(3, 3).tolist() == [[False, True, True]] * 3
     before = envs.obs.copy()
     action = np.zeros((1, 15))
     action[0, 0] = DELETE
-    with pytest.raises(EnvironmentFault, match="environment 0, episode 0, step 1: node 0 may not choose delete: its options are spawn, rest"):
+    with pytest.raises(
+        EnvironmentFault,
+        match="environment 0, episode 0, step 1: node 0 may not choose delete: its options are spawn, rest",
+    ):
         envs.step(action)
     np.testing.assert_array_equal(envs.obs, before)
 
@@ -382,9 +468,13 @@ def test_numbers_outside_their_ranges_are_clipped_and_what_is_no_number_is_refus
     one.step(np.tile([-3.0, 99.0, 0.0, 9.0, 2.0], (2, 1)))
     other.step(np.tile([0.0, 15.0, 0.5, 0.5, HIGH[4]], (2, 1)))
     np.testing.assert_array_equal(one.obs, other.obs)
-    with pytest.raises(EnvironmentFault, match="environment 1, episode 0, step 2: the action is not a number"):
+    with pytest.raises(
+        EnvironmentFault, match="environment 1, episode 0, step 2: the action is not a number"
+    ):
         one.step(np.array([FAR, [np.nan, *FAR[1:]]]))
-    with pytest.raises(EnvironmentFault, match=r"actions of the shape \(2, 4\) do not fit \(2, 5\)"):
+    with pytest.raises(
+        EnvironmentFault, match=r"actions of the shape \(2, 4\) do not fit \(2, 5\)"
+    ):
         one.step(np.zeros((2, 4)))
 
 
@@ -396,17 +486,40 @@ def test_a_curriculum_learns_delete_ratio_alone() -> None:
     np.testing.assert_allclose(envs.obs, full.obs, atol=1e-6)
 
 
-@pytest.mark.parametrize(("arguments", "why"), [
-    ("size=0x400", "0 x 400 has no room"), ("size=wide", "two whole numbers"), ("substrate=cliff", "no substrate cliff: take linear"),
-    ("slope=1e9", "overflows: at x = 600"), ("substrate=exponential, slope=2", "overflows at x = 600: take a slope under 1.16667"),
-    ("intercept=-1", "not positive everywhere"), ("init_nodes=7, max_nodes=6", "init_nodes=7 begins with more than max_nodes=6"),
-    ("size=150x100", "goal at x = 148.5 cannot be reached: with a margin of 2 nodes come no further than 148"),
-    ("margin=20", "goal at x = 594 cannot be reached"), ("size=300x4", "leaves no room"), ("init_nodes=0", "init_nodes must be a whole number of at least 1 and at most 10,000, and not 0"),
-    ("mode=all", "no mode=all: take ratio or nodes"), ("rounding=up", "no rounding=up"), ("learn=gamma", "no learn=gamma"),
-    ("mode=nodes, learn=delete_ratio", "is for mode=ratio"), ("w_gaol=1", "no reward component gaol, the nearest is goal"),
-    ("w_goal=much", "w_goal must be a finite number"), ("max_node=3", "no setting max_node: the nearest is max_nodes"),
-    ("target=0", "target=0 must be positive"), ("gamma=99", "gamma=99 is not within 0.5 and 15"), ("soft=-1", "soft=-1 not negative"),
-    ("substrate=random, slope=1", "draws its own slope"), ("substrate=nowhere.npy", "There is no file nowhere.npy")])
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("size=0x400", "0 x 400 has no room"),
+        ("size=wide", "two whole numbers"),
+        ("substrate=cliff", "no substrate cliff: take linear"),
+        ("slope=1e9", "overflows: at x = 600"),
+        ("substrate=exponential, slope=2", "overflows at x = 600: take a slope under 1.16667"),
+        ("intercept=-1", "not positive everywhere"),
+        ("init_nodes=7, max_nodes=6", "init_nodes=7 begins with more than max_nodes=6"),
+        (
+            "size=150x100",
+            "goal at x = 148.5 cannot be reached: with a margin of 2 nodes come no further than 148",
+        ),
+        ("margin=20", "goal at x = 594 cannot be reached"),
+        ("size=300x4", "leaves no room"),
+        (
+            "init_nodes=0",
+            "init_nodes must be a whole number of at least 1 and at most 10,000, and not 0",
+        ),
+        ("mode=all", "no mode=all: take ratio or nodes"),
+        ("rounding=up", "no rounding=up"),
+        ("learn=gamma", "no learn=gamma"),
+        ("mode=nodes, learn=delete_ratio", "is for mode=ratio"),
+        ("w_gaol=1", "no reward component gaol, the nearest is goal"),
+        ("w_goal=much", "w_goal must be a finite number"),
+        ("max_node=3", "no setting max_node: the nearest is max_nodes"),
+        ("target=0", "target=0 must be positive"),
+        ("gamma=99", "gamma=99 is not within 0.5 and 15"),
+        ("soft=-1", "soft=-1 not negative"),
+        ("substrate=random, slope=1", "draws its own slope"),
+        ("substrate=nowhere.npy", "There is no file nowhere.npy"),
+    ],
+)
 def test_impossible_worlds_are_refused_with_the_reason(arguments: str, why: str) -> None:
     with pytest.raises(EnvironmentFault, match=why):
         make_environments(f"{NAME}({arguments})", 1, 0, "scalar", policy=True)

@@ -19,4 +19,6 @@ def test_the_same_nodes_as_a_stable_sort_for_every_k() -> None:
         for _ in range(20):
             x, ident = rng.integers(size, size=size) * 0.5, rng.permutation(size * 2)[:size]
             for k in range(size + 1):
-                np.testing.assert_array_equal(k_smallest(x, ident, k), k_smallest_reference(x, ident, k))
+                np.testing.assert_array_equal(
+                    k_smallest(x, ident, k), k_smallest_reference(x, ident, k)
+                )

@@ -18,15 +18,20 @@ def oscillator(rng: np.random.Generator, count: int, length: int) -> tuple[np.nd
 def test_a_linear_system_is_recovered_and_foretold_exactly() -> None:
     y, a = oscillator(np.random.default_rng(0), 4, 30)
     model = fit_arx(y, a, lags=2)
-    assert model.weight[0] == pytest.approx([1.6, 0.5, -0.8, 0.0, 0.1])  # y and a one step ago, then two; the constant
-    assert model.k_step_r2(*oscillator(np.random.default_rng(1), 4, 30), 5) == pytest.approx(np.ones(5))
+    # y and a one step ago, then two; the constant
+    assert model.weight[0] == pytest.approx([1.6, 0.5, -0.8, 0.0, 0.1])
+    assert model.k_step_r2(*oscillator(np.random.default_rng(1), 4, 30), 5) == pytest.approx(
+        np.ones(5)
+    )
     assert (fit_arx(y, a, lags=1).k_step_r2(y, a, 5) < 0.99).all()  # one lag cannot
 
 
 def test_predictions_are_fed_back_by_hand() -> None:
     """y_t = 2·y_{t−1} + a_{t−1}: from 1 under actions 0, 1, 0: 2, 5, 10."""
     model = ARX(np.array([[2.0, 1.0, 0.0]]), 1)
-    found = model.forecast(np.array([[[1.0]]]), np.array([[[9.0]]]), np.array([[[0.0], [1.0], [0.0]]]))
+    found = model.forecast(
+        np.array([[[1.0]]]), np.array([[[9.0]]]), np.array([[[0.0], [1.0], [0.0]]])
+    )
     assert found[0, :, 0].tolist() == [2, 5, 10]
 
 

@@ -14,8 +14,11 @@ NAME = "tenfold/LimitCycle-v0(observe=identity, scale=0.1, process_noise=0.05, l
 
 
 def exact_model() -> LatentNetwork:
-    """The limit cycle itself on a fine grid, an encoder that says what it sees, with the true variances."""
-    network = LatentNetwork(2, 2, LatentModel(hidden=(), decoder="identity", grid=21, span=2.5), 0.1).initialise([0])
+    """The limit cycle itself on a fine grid, an encoder that says what it sees, with the true
+    variances."""
+    network = LatentNetwork(
+        2, 2, LatentModel(hidden=(), decoder="identity", grid=21, span=2.5), 0.1
+    ).initialise([0])
     dynamics = network.dynamics
     axis = torch.linspace(-1.6, 1.6, 41, dtype=torch.float64)
     z = torch.cartesian_prod(axis, axis)
@@ -61,9 +64,13 @@ def test_without_correction_the_same_model_loses_the_state() -> None:
 
 
 def test_two_gaussians_are_fused_by_their_precisions() -> None:
-    mean, variance = fuse(torch.tensor([0.0]), torch.tensor([1.0]), torch.tensor([3.0]), torch.tensor([0.5]))
+    mean, variance = fuse(
+        torch.tensor([0.0]), torch.tensor([1.0]), torch.tensor([3.0]), torch.tensor([0.5])
+    )
     assert mean.item() == pytest.approx(2.0) and variance.item() == pytest.approx(1 / 3)
-    certain, none = fuse(torch.tensor([1.5]), torch.tensor([0.0]), torch.tensor([3.0]), torch.tensor([0.5]))
+    certain, none = fuse(
+        torch.tensor([1.5]), torch.tensor([0.0]), torch.tensor([3.0]), torch.tensor([0.5])
+    )
     assert (certain.item(), none.item()) == (1.5, 0.0)
 
 

@@ -1,4 +1,5 @@
-"""The agent that identifies a hidden system: resume, members, what trains when, and what the evaluation says."""
+"""The agent that identifies a hidden system: resume, members, what trains when, and what the
+evaluation says."""
 
 import numpy as np
 import pytest
@@ -12,14 +13,33 @@ from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.learner import Exploring
 from tenfold.domains.dynamics.model_metrics import Recordings, judge, random_recordings
 
-SMALL = {"window": 60, "length": 6, "batch_size": 3, "every": 3, "learning_starts": 12, "first_updates": 2}
+SMALL = {
+    "window": 60,
+    "length": 6,
+    "batch_size": 3,
+    "every": 3,
+    "learning_starts": 12,
+    "first_updates": 2,
+}
 
 
 def small(policy: str = "active", model: dict[str, object] | None = None, **more: object) -> Run:
     settings = {"hidden": (), "samples": 2, "grid": 4, "ensemble": 2} | (model or {})
-    planner = Planner(policy=policy, samples=6, iterations=2, elites=3, horizon=3, goal=(0.5, 0.5) if policy == "goal" else ())  # type: ignore[arg-type]
+    planner = Planner(
+        policy=policy,
+        samples=6,
+        iterations=2,
+        elites=3,
+        horizon=3,
+        goal=(0.5, 0.5) if policy == "goal" else (),
+    )  # type: ignore[arg-type]
     env = "tenfold/LimitCycle-v0(size=5, limit=25)"
-    return Run(**({"env": env, "agent": Explorer(model=LatentModel(**settings), planner=planner, **SMALL)} | more))  # type: ignore[arg-type]
+    return Run(
+        **(
+            {"env": env, "agent": Explorer(model=LatentModel(**settings), planner=planner, **SMALL)}
+            | more
+        )
+    )  # type: ignore[arg-type]
 
 
 def played(run: Run, rounds: int) -> Exploring:
@@ -34,16 +54,26 @@ def test_a_resumed_run_goes_on_as_if_it_had_never_stopped(policy: str) -> None:
     run = small(policy, members=2)
     whole, stopped = played(run, 40), played(run, 23)
     resumed = Exploring(run)
-    saved = {part: {name: value.clone() if isinstance(value, torch.Tensor) else np.array(value) for name, value in values.items()}
-             for part, values in stopped.state().items()}
+    saved = {
+        part: {
+            name: value.clone() if isinstance(value, torch.Tensor) else np.array(value)
+            for name, value in values.items()
+        }
+        for part, values in stopped.state().items()
+    }
     assert resumed.load_state(saved)
     for _ in range(17):
         resumed.round()
     for part, values in whole.state().items():
         for name, value in values.items():
-            assert np.array_equal(np.asarray(value.detach() if isinstance(value, torch.Tensor) else value),
-                                  np.asarray(resumed.state()[part][name].detach() if isinstance(value, torch.Tensor)
-                                             else resumed.state()[part][name])), (part, name)
+            assert np.array_equal(
+                np.asarray(value.detach() if isinstance(value, torch.Tensor) else value),
+                np.asarray(
+                    resumed.state()[part][name].detach()
+                    if isinstance(value, torch.Tensor)
+                    else resumed.state()[part][name]
+                ),
+            ), (part, name)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
@@ -55,7 +85,10 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
 # a gru of another width than whole vectors: see docs/dynamics.md
 @pytest.mark.parametrize("model", [{}, {"encoder": "gru", "hidden": (6,)}, {"dynamics": "linear"}])
 def test_a_member_gets_what_its_seed_gets_alone(model: dict[str, object]) -> None:
-    together, alone = played(small(model=model, members=3, seed=7), 30), played(small(model=model, seed=8), 30)
+    together, alone = (
+        played(small(model=model, members=3, seed=7), 30),
+        played(small(model=model, seed=8), 30),
+    )
     assert np.array_equal(together.agent.window.action[1], alone.agent.window.action[0])
     assert np.array_equal(together.envs.obs[1], alone.envs.obs[0])
     flats = together.agent.online.flat[1], alone.agent.online.flat[0]
@@ -64,20 +97,35 @@ def test_a_member_gets_what_its_seed_gets_alone(model: dict[str, object]) -> Non
 
 def test_there_is_one_encoder_call_for_an_observation_and_training_when_it_is_due() -> None:
     place = played(small(), 30)
-    assert place.agent.belief.encoded == 32  # the first one and thirty more, and one again when the units became known
+    # the first one and thirty more, and one again when the units became known
+    assert place.agent.belief.encoded == 32
     # steps 12, 15, 18, 21, 24, 27, 30, and two more at the first
-    assert place.agent.updates == 7 + 2 and [place.agent.due(step) for step in (11, 12, 13, 15)] == [0, 1, 0, 1]
+    assert place.agent.updates == 7 + 2 and [
+        place.agent.due(step) for step in (11, 12, 13, 15)
+    ] == [0, 1, 0, 1]
     assert [played(small(), 12).agent.updates, played(small(), 14).agent.updates] == [3, 3]
 
 
 def test_policies_act_as_they_say() -> None:
     zero, random = played(small("zero"), 30), played(small("random"), 30)
-    assert np.abs(zero.agent.window.action[0, :12]).max() > 0 and np.abs(zero.agent.window.action[0, 12:30]).max() == 0
-    assert np.array_equal(random.agent.window.action[0, :12], zero.agent.window.action[0, :12])  # until learning starts
+    assert (
+        np.abs(zero.agent.window.action[0, :12]).max() > 0
+        and np.abs(zero.agent.window.action[0, 12:30]).max() == 0
+    )
+    # until learning starts
+    assert np.array_equal(random.agent.window.action[0, :12], zero.agent.window.action[0, :12])
     drawn = np.array([random.agent.random_action(step)[0] for step in range(400)])
-    assert drawn.min() > -1 and drawn.max() < 1 and np.abs(drawn.mean(0)).max() < 0.1 and drawn.std() == pytest.approx(0.577, abs=0.03)
+    assert (
+        drawn.min() > -1
+        and drawn.max() < 1
+        and np.abs(drawn.mean(0)).max() < 0.1
+        and drawn.std() == pytest.approx(0.577, abs=0.03)
+    )
     active = played(small("active"), 40)
-    assert np.abs(active.agent.window.action).max() <= 1 and active.agent.planning.information.known().max() > 1
+    assert (
+        np.abs(active.agent.window.action).max() <= 1
+        and active.agent.planning.information.known().max() > 1
+    )
 
 
 def test_mlp_dynamics_can_be_planned_with() -> None:
@@ -86,7 +134,8 @@ def test_mlp_dynamics_can_be_planned_with() -> None:
 
 
 def exact(network: ExplorerAgent) -> None:
-    """Makes drift and encoder of an agent with decoder identity those of dz/dt = (0.3 − y, 0.1 + x), seen as it is."""
+    """Makes drift and encoder of an agent with decoder identity those of dz/dt = (0.3 − y, 0.1 +
+    x), seen as it is."""
     with torch.no_grad():
         network.online.dynamics.weight.copy_(torch.tensor([[0.0, -1.0, 0.3], [1.0, 0.0, 0.1]]))
         network.online.encoder.last.weight.zero_()
@@ -95,7 +144,11 @@ def exact(network: ExplorerAgent) -> None:
 
 
 def linear_agent() -> ExplorerAgent:
-    config = Explorer(model=LatentModel(hidden=(), decoder="identity", dynamics="linear"), planner=Planner(policy="random"), **SMALL)
+    config = Explorer(
+        model=LatentModel(hidden=(), decoder="identity", dynamics="linear"),
+        planner=Planner(policy="random"),
+        **SMALL,
+    )
     agent = ExplorerAgent(config, 2, -np.ones(2), np.ones(2), 0.1)
     exact(agent)
     return agent
@@ -107,7 +160,9 @@ def test_the_field_can_be_asked_in_learned_and_in_other_coordinates() -> None:
     assert agent.field(z) == pytest.approx(np.array([[-1.7, 1.1], [1.3, 0.1]]), abs=1e-6)
     agent.maps = [Alignment(np.array([[2.0, 0.0], [0.0, -1.0]]), np.array([1.0, 0.0]), 1.0)]
     # x = (2 z_1 + 1, −z_2): at x = (3, −2) z is (1, 2) again, and velocities are scaled alike
-    assert agent.field(np.array([[3.0, -2.0]]), true=True) == pytest.approx(np.array([[-3.4, -1.1]]), abs=1e-6)
+    assert agent.field(np.array([[3.0, -2.0]]), true=True) == pytest.approx(
+        np.array([[-3.4, -1.1]]), abs=1e-6
+    )
     with pytest.raises(ValueError, match="do not fit: give"):
         agent.field(np.zeros((3, 5)))
 
@@ -117,28 +172,61 @@ def test_the_error_of_the_field_is_weighted_by_where_the_system_is() -> None:
     points = np.array([[1.0, 0.0], [0.0, 1.0]])
     true = agent.field(points) + np.array([[0.0, 0.0], [3.0, 4.0]])
     y = np.random.default_rng(0).normal(size=(4, 15, 2)).astype(np.float32)
-    seen = Recordings(y, np.zeros((4, 15, 2), np.float32), y.astype(np.float64), points, true, np.array([3.0, 1.0]))
+    seen = Recordings(
+        y,
+        np.zeros((4, 15, 2), np.float32),
+        y.astype(np.float64),
+        points,
+        true,
+        np.array([3.0, 1.0]),
+    )
     found = judge(agent, seen, arx=False)
     assert found.field_error is not None
     size = 3 * np.square(true[0]).sum() + np.square(true[1]).sum()
-    assert found.field_error[0] == pytest.approx(np.sqrt(25 / size)) and found.score == pytest.approx(1 - 25 / size)
+    assert found.field_error[0] == pytest.approx(
+        np.sqrt(25 / size)
+    ) and found.score == pytest.approx(1 - 25 / size)
 
 
 def test_recordings_are_the_same_for_all_seeds_and_others_for_the_last_judgement() -> None:
     from tenfold.core.random import Purpose
+
     name = "tenfold/VanDerPol-v0(size=4)"
-    one, same, other = random_recordings(name, 6), random_recordings(name, 6), random_recordings(name, 6, Purpose.EVALUATE, 0)
+    one, same, other = (
+        random_recordings(name, 6),
+        random_recordings(name, 6),
+        random_recordings(name, 6, Purpose.EVALUATE, 0),
+    )
     assert np.array_equal(one.y, same.y) and not np.array_equal(one.y, other.y)
-    assert one.latent is not None and one.weight is not None and one.weight.sum() == one.latent[..., 0].size
-    assert np.array_equal(one.a[:, 0], one.a[:, 9]) and not np.array_equal(one.a[:, 9], one.a[:, 10])  # pushes that last
+    assert (
+        one.latent is not None
+        and one.weight is not None
+        and one.weight.sum() == one.latent[..., 0].size
+    )
+    # pushes that last
+    assert np.array_equal(one.a[:, 0], one.a[:, 9]) and not np.array_equal(
+        one.a[:, 9], one.a[:, 10]
+    )
 
 
 @pytest.mark.slow
 def test_training_brings_the_field_nearer() -> None:
-    settings = {"lr": 1e-2, "window": 1000, "learning_starts": 200, "first_updates": 400, "every": 10}
-    run = Run(env="tenfold/LimitCycle-v0(observe=identity, scale=0.02)", members=2,
-              agent=Explorer(model=LatentModel(hidden=(), samples=1, decoder="identity", grid=8), planner=Planner(policy="random"),
-                             **settings))  # type: ignore[arg-type]
+    settings = {
+        "lr": 1e-2,
+        "window": 1000,
+        "learning_starts": 200,
+        "first_updates": 400,
+        "every": 10,
+    }
+    run = Run(
+        env="tenfold/LimitCycle-v0(observe=identity, scale=0.02)",
+        members=2,
+        agent=Explorer(
+            model=LatentModel(hidden=(), samples=1, decoder="identity", grid=8),
+            planner=Planner(policy="random"),
+            **settings,
+        ),
+    )  # type: ignore[arg-type]
     place, recordings = Exploring(run), random_recordings(run.env, 32)
     before = judge(place.agent, recordings).field_error
     for _ in range(300):
@@ -148,24 +236,41 @@ def test_training_brings_the_field_nearer() -> None:
     assert before.min() > 0.8 and after.field_error.max() < 0.5 and after.r2[:, 0].min() > 0.9
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"planner": {"elites": 9, "samples": 4}}, "elites = 9 is more than samples = 4"),
-    ({"planner": {"horizon": 0}}, "horizon = 0 is out of range"),
-    ({"model": {"decoder": "identity"}}, "identity needs observations of latent = 2 numbers, and they have 5"),
-    ({"planner": {"policy": "goal"}}, r"planner\.goal"),
-    ({"planner": {"policy": "disagreement"}, "model": {"ensemble": 1}}, "disagreement needs models that can disagree"),
-    ({"length": 30, "window": 40}, r"agent\.length = 30 does not fit: episodes of .* have 25 steps"),
-    ({"length": 20, "window": 10}, r"agent\.length = 20 is more than agent\.window = 10"),
-])
-def test_settings_that_do_not_fit_are_refused_in_a_sentence(change: dict[str, object], words: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"planner": {"elites": 9, "samples": 4}}, "elites = 9 is more than samples = 4"),
+        ({"planner": {"horizon": 0}}, "horizon = 0 is out of range"),
+        (
+            {"model": {"decoder": "identity"}},
+            "identity needs observations of latent = 2 numbers, and they have 5",
+        ),
+        ({"planner": {"policy": "goal"}}, r"planner\.goal"),
+        (
+            {"planner": {"policy": "disagreement"}, "model": {"ensemble": 1}},
+            "disagreement needs models that can disagree",
+        ),
+        (
+            {"length": 30, "window": 40},
+            r"agent\.length = 30 does not fit: episodes of .* have 25 steps",
+        ),
+        ({"length": 20, "window": 10}, r"agent\.length = 20 is more than agent\.window = 10"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_in_a_sentence(
+    change: dict[str, object], words: str
+) -> None:
     with pytest.raises(UserError, match=words):
         agent = Explorer.of(change)
         Exploring(Run(env="tenfold/LimitCycle-v0(size=5, limit=25)", agent=agent))
 
 
 def test_an_explorer_is_refused_where_others_settings_are_given_and_the_other_way_round() -> None:
-    for change, words in (({"num_envs": 4}, "num_envs = 4 is not for agent explorer"), ({"engine": "fused"}, "engine = fused cannot"),
-                          ({"env": "CartPole-v1"}, "does not fit agent explorer")):
+    for change, words in (
+        ({"num_envs": 4}, "num_envs = 4 is not for agent explorer"),
+        ({"engine": "fused"}, "engine = fused cannot"),
+        ({"env": "CartPole-v1"}, "does not fit agent explorer"),
+    ):
         with pytest.raises(ConfigError, match=words):
             Exploring(small(**change))
     with pytest.raises(ConfigError, match="members = 3 is for agent explorer"):
@@ -174,7 +279,9 @@ def test_an_explorer_is_refused_where_others_settings_are_given_and_the_other_wa
 
 def test_an_observation_of_another_size_is_refused() -> None:
     agent = linear_agent()
-    with pytest.raises(UserError, match="observations have 3 numbers a step, and the model was made for 2"):
+    with pytest.raises(
+        UserError, match="observations have 3 numbers a step, and the model was made for 2"
+    ):
         agent.fit(np.zeros((1, 10, 3)), np.zeros((1, 10, 2)), 1)
 
 

@@ -18,17 +18,24 @@ def field_at(name: str, x: float, y: float, **constants: float) -> list[float]:
     return Lanes(Field(name, **constants), [(0, 0)]).velocity(np.array([[x, y]]))[0].tolist()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "x", "y", "expected"), [
-    ("limit-cycle", 2.0, 1.0, (2 * (1 - 5) - 1, 1 * (1 - 5) + 2)),
-    ("double-limit-cycle", 3.0, 4.0, (3 * (1 - 5) - 4 * (2 - 5), 4 * (1 - 5) + 3 * (2 - 5))),
-    ("van-der-pol", 2.0, 3.0, (3.0, (1 - 4) * 3 - 2)),
-    ("duffing", 2.0, 1.0, (1.0, 0.1 * 1 - 2 * (-0.1 + 0.1 * 4))),
-    ("snowman", 3.0, 1.0, (2 * (1 - 5) + 1, 1 * (1 - 5) - 2)),  # far right: the cycle around (1, 0), turning the other way
-    ("snowman", -3.0, 1.0, (-2 * (1 - 5) - 1, 1 * (1 - 5) - 2)),
-    # between the centres: half of (1(1 - 2) - 1, (1 - 2) + 1) and half of (-1(1 - 2) + 1, (1 - 2) + 1)
-    ("snowman", 0.0, 1.0, (0.0, 0.0)),
-])
-def test_fields_follow_their_equations(name: str, x: float, y: float, expected: tuple[float, float]) -> None:
+@pytest.mark.parametrize(
+    ("name", "x", "y", "expected"),
+    [
+        ("limit-cycle", 2.0, 1.0, (2 * (1 - 5) - 1, 1 * (1 - 5) + 2)),
+        ("double-limit-cycle", 3.0, 4.0, (3 * (1 - 5) - 4 * (2 - 5), 4 * (1 - 5) + 3 * (2 - 5))),
+        ("van-der-pol", 2.0, 3.0, (3.0, (1 - 4) * 3 - 2)),
+        ("duffing", 2.0, 1.0, (1.0, 0.1 * 1 - 2 * (-0.1 + 0.1 * 4))),
+        # far right: the cycle around (1, 0), turning the other way
+        ("snowman", 3.0, 1.0, (2 * (1 - 5) + 1, 1 * (1 - 5) - 2)),
+        ("snowman", -3.0, 1.0, (-2 * (1 - 5) - 1, 1 * (1 - 5) - 2)),
+        # between the centres: half of (1(1 - 2) - 1, (1 - 2) + 1) and half of (-1(1 - 2) + 1, (1 -
+        # 2) + 1)
+        ("snowman", 0.0, 1.0, (0.0, 0.0)),
+    ],
+)
+def test_fields_follow_their_equations(
+    name: str, x: float, y: float, expected: tuple[float, float]
+) -> None:
     assert field_at(name, x, y) == pytest.approx(expected, abs=1e-9)
 
 
@@ -39,12 +46,17 @@ def test_the_multi_attractor_lies_between_its_knots_and_pulls_inward() -> None:
     x, y = -2 + 10.5 * step, -2 + 20 * step
     expected = 0.5 * (table[10, 20] + table[11, 20]) - 0.1 * np.array([x, y]) * math.hypot(x, y)
     assert field_at("multi-attractor", x, y) == pytest.approx(expected.tolist())
-    assert field_at("multi-attractor", 30.0, 0.0)[0] == pytest.approx(table[39, 19:21, 0].mean() - 0.1 * 900)  # the edge holds
+    # the edge holds
+    assert field_at("multi-attractor", 30.0, 0.0)[0] == pytest.approx(
+        table[39, 19:21, 0].mean() - 0.1 * 900
+    )
 
 
 def test_a_cart_at_rest_under_a_hanging_pole_stays_and_a_push_accelerates_it() -> None:
     lanes = Lanes(Field("ring-cart-pole", process_noise=None), [(0, 0)])
-    assert lanes.velocity(np.array([[0.3, 0.0, np.pi, 0.0]]))[0] == pytest.approx([0, 0, 0, 0], abs=1e-9)
+    assert lanes.velocity(np.array([[0.3, 0.0, np.pi, 0.0]]))[0] == pytest.approx(
+        [0, 0, 0, 0], abs=1e-9
+    )
     force = 10 / 1.1
     bend = force / (0.5 * (4 / 3 - 0.1 / 1.1))  # hanging: the cosine is -1
     pushed = lanes.velocity(np.array([[0.0, 0.0, np.pi, 0.0]]), np.array([[1.0]]))[0]
@@ -60,12 +72,17 @@ def test_a_step_adds_drift_action_and_noise_of_its_own_address() -> None:
         noise = fill_normal(key(5, Purpose.PROCESS, i), 0, np.empty(2))
         x, y = before[i]
         drift = np.array([y, (1 - x * x) * y - x])
-        assert envs.latent[i] == pytest.approx(before[i] + (drift + action) * 0.1 + math.sqrt(0.04 * 0.1) * noise)
+        assert envs.latent[i] == pytest.approx(
+            before[i] + (drift + action) * 0.1 + math.sqrt(0.04 * 0.1) * noise
+        )
     assert envs.obs == pytest.approx(envs.latent.astype(np.float32))
 
 
 def test_a_longer_step_is_several_inner_ones_with_the_same_action() -> None:
-    long, short = (FieldEnvironments(f"tenfold/Duffing-v0(every={every}, noise=none)", 1, 3) for every in (4, 1))
+    long, short = (
+        FieldEnvironments(f"tenfold/Duffing-v0(every={every}, noise=none)", 1, 3)
+        for every in (4, 1)
+    )
     assert Field.named("tenfold/Duffing-v0(every=4)").step_time == pytest.approx(0.4)
     action = np.array([[0.3, -0.2]])
     for _ in range(3):
@@ -86,7 +103,10 @@ def test_observations_are_their_mean_and_noise() -> None:
         expected = 2 * np.exp(z @ first.T) if observe == "loglinear" else z @ first.T + rest[0]
         expected = np.tanh(expected) @ rest[1].T + rest[2] if observe == "mlp" else expected
         assert seen == pytest.approx(expected, rel=1e-6)
-    counting = Lanes(Field(observe="loglinear", noise="poisson", size=3, rate=4.0), [(seed, 0) for seed in range(4000)])
+    counting = Lanes(
+        Field(observe="loglinear", noise="poisson", size=3, rate=4.0),
+        [(seed, 0) for seed in range(4000)],
+    )
     counts = np.zeros((4000, 3), np.float32)
     counting.z[:] = 0.0
     counting.observe(counts)
@@ -113,7 +133,11 @@ def test_one_environment_plays_what_a_lane_plays_and_shows_the_hidden_state() ->
         action = np.array([0.1 * step, -0.5], np.float32)
         obs, reward, terminated, truncated, info = env.step(action)
         envs.step(action[None])
-        assert (reward, terminated, truncated) == (0.0, False, (step + 1) % 5 == 0) and envs.truncated[0] == truncated
+        assert (reward, terminated, truncated) == (
+            0.0,
+            False,
+            (step + 1) % 5 == 0,
+        ) and envs.truncated[0] == truncated
         if truncated:
             assert np.array_equal(obs, envs.final_obs[0]) and envs.finished[0].length == 5
             obs, info = env.reset()
@@ -133,24 +157,41 @@ def test_lanes_given_seeds_play_what_each_seed_plays_alone_and_can_be_restored()
     assert np.array_equal(together.obs, again.obs) and together.length == again.length == [4, 4, 4]
 
 
-@pytest.mark.parametrize(("name", "words"), [
-    ("tenfold/Field-v0(field=limit-cicle)", "limit-cicle is not one of .*did you mean limit-cycle"),
-    ("tenfold/LimitCycle-v0(scale=0)", "scale = 0 is out of range: it must be above 0"),
-    ("tenfold/LimitCycle-v0(process_noise=-0.1)", "process_noise = -0.1 is out of range"),
-    ("tenfold/LimitCycle-v0(observe=identity, size=7)", "size = 7 does not fit: observe = identity shows the 2 numbers"),
-    ("tenfold/LimitCycle-v0(noise=poisson)", "poisson needs means above 0"),
-    ("tenfold/LimitCycle-v0(sise=7)", "no argument sise .did you mean size"),
-    ("tenfold/LimitCycle-v0(dt=fast)", "dt = fast is out of range"),
-    ("tenfold/LimitCycle-v0(limit=2.5)", "limit = 2.5 is not a whole number"),
-    ("tenfold/LimitCycle-v0(scale=none)", "scale = none is out of range: it must be above 0"),
-    ("tenfold/LimitCycle-v0(dt=none)", "dt = none is out of range"), ("tenfold/LimitCycle-v0(edge=none)", "edge = none is out"),
-    ("tenfold/LimitCycle-v0(world=none)", "world = none is not a whole number"),
-    ("tenfold/LimitCycle-v0(world=-1)", "world = -1 is not a whole number from 0 on"),
-    ("tenfold/LimitCycle-v0(every=true)", "every = True is out of range"),
-    ("tenfold/LimitCycle-v0(alpha=abc)", "alpha = abc is not a number"), ("tenfold/VanDerPol-v0(w=abc)", "w = abc is not a number"),
-    ("tenfold/LimitCycle-v0(mu=2)", "mu = 2 is no constant of limit-cycle, which has alpha, w, d"),
-    ("tenfold/RingCartPole-v0(alpha=2)", "alpha = 2 is no constant of ring-cart-pole, which has none"),
-])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "tenfold/Field-v0(field=limit-cicle)",
+            "limit-cicle is not one of .*did you mean limit-cycle",
+        ),
+        ("tenfold/LimitCycle-v0(scale=0)", "scale = 0 is out of range: it must be above 0"),
+        ("tenfold/LimitCycle-v0(process_noise=-0.1)", "process_noise = -0.1 is out of range"),
+        (
+            "tenfold/LimitCycle-v0(observe=identity, size=7)",
+            "size = 7 does not fit: observe = identity shows the 2 numbers",
+        ),
+        ("tenfold/LimitCycle-v0(noise=poisson)", "poisson needs means above 0"),
+        ("tenfold/LimitCycle-v0(sise=7)", "no argument sise .did you mean size"),
+        ("tenfold/LimitCycle-v0(dt=fast)", "dt = fast is out of range"),
+        ("tenfold/LimitCycle-v0(limit=2.5)", "limit = 2.5 is not a whole number"),
+        ("tenfold/LimitCycle-v0(scale=none)", "scale = none is out of range: it must be above 0"),
+        ("tenfold/LimitCycle-v0(dt=none)", "dt = none is out of range"),
+        ("tenfold/LimitCycle-v0(edge=none)", "edge = none is out"),
+        ("tenfold/LimitCycle-v0(world=none)", "world = none is not a whole number"),
+        ("tenfold/LimitCycle-v0(world=-1)", "world = -1 is not a whole number from 0 on"),
+        ("tenfold/LimitCycle-v0(every=true)", "every = True is out of range"),
+        ("tenfold/LimitCycle-v0(alpha=abc)", "alpha = abc is not a number"),
+        ("tenfold/VanDerPol-v0(w=abc)", "w = abc is not a number"),
+        (
+            "tenfold/LimitCycle-v0(mu=2)",
+            "mu = 2 is no constant of limit-cycle, which has alpha, w, d",
+        ),
+        (
+            "tenfold/RingCartPole-v0(alpha=2)",
+            "alpha = 2 is no constant of ring-cart-pole, which has none",
+        ),
+    ],
+)
 def test_what_cannot_be_is_refused_in_a_sentence(name: str, words: str) -> None:
     for make in (make_env, lambda n: make_environments(n, 1, 0, "scalar", True)):
         with pytest.raises(UserError, match=words):
@@ -185,14 +226,27 @@ def test_each_field_has_the_constants_that_move_it() -> None:
         for place, name in enumerate(CONSTANTS):
             before = lanes.velocity(states)
             lanes.constants[place] += 0.5
-            assert (np.abs(lanes.velocity(states) - before).max() > 1e-6) == (name in own), (field, name)
+            assert (np.abs(lanes.velocity(states) - before).max() > 1e-6) == (name in own), (
+                field,
+                name,
+            )
 
 
 def test_an_episode_is_over_where_a_state_passes_the_edge() -> None:
-    """Every step is one of the field: no state is held back at a wall, and the last observation is of beyond the edge."""
+    """Every step is one of the field: no state is held back at a wall, and the last observation is
+    of beyond the edge."""
     name = "tenfold/Duffing-v0(edge=2, limit=400, process_noise=none, observe=identity, noise=none)"
-    envs, env = FieldEnvironments(name, 1, 0), gym.make("tenfold/Duffing-v0", edge=2, limit=400, process_noise=None,
-                                                        observe="identity", noise="none")
+    envs, env = (
+        FieldEnvironments(name, 1, 0),
+        gym.make(
+            "tenfold/Duffing-v0",
+            edge=2,
+            limit=400,
+            process_noise=None,
+            observe="identity",
+            noise="none",
+        ),
+    )
     obs, _ = env.reset(seed=0)
     ended = 0
     for _ in range(100):
@@ -210,7 +264,9 @@ def test_an_episode_is_over_where_a_state_passes_the_edge() -> None:
     assert ended > 2
     with pytest.raises(UserError, match="edge = 0 is out of range"):
         Field("duffing", edge=0)
-    with pytest.raises(UserError, match=r"start = 0\.5 does not fit: episodes end beyond edge = 0\.3"):
+    with pytest.raises(
+        UserError, match=r"start = 0\.5 does not fit: episodes end beyond edge = 0\.3"
+    ):
         Field("duffing", edge=0.3)
 
 

@@ -1,4 +1,5 @@
-"""Training a latent model: every parameter moves, exact resume, members as alone, and the field of a limit cycle is found."""
+"""Training a latent model: every parameter moves, exact resume, members as alone, and the field of
+a limit cycle is found."""
 
 import copy
 from typing import Any
@@ -15,8 +16,12 @@ from tenfold.domains.dynamics.fitting import Training, beta_at, fit
 from tenfold.domains.dynamics.forecast import forecast, k_step_r2
 from tenfold.domains.dynamics.latent import LatentNetwork
 
-KINDS = [{}, {"encoder": "gru", "mask": 0.3}, {"dynamics": "mlp", "decoder": "mlp", "ensemble": 3, "beta": "linear"},
-         {"dynamics": "linear", "decoder": "loglinear", "noise": "poisson", "beta": "cyclic"}]
+KINDS = [
+    {},
+    {"encoder": "gru", "mask": 0.3},
+    {"dynamics": "mlp", "decoder": "mlp", "ensemble": 3, "beta": "linear"},
+    {"dynamics": "linear", "decoder": "loglinear", "noise": "poisson", "beta": "cyclic"},
+]
 
 
 def made(seeds: list[int], **model: Any) -> tuple[LatentNetwork, Training]:
@@ -38,11 +43,19 @@ def test_two_steps_in_a_row_change_every_parameter(model: dict[str, Any]) -> Non
     for _ in range(2):
         before = network.flat.clone()
         fit(network, training, y, a, 1, batch=6, length=8)
-        unmoved = [name for (name, p), old in zip(network.named_parameters(), before.split(
-            [p.numel() // 2 for p in network.parameters()], 1), strict=True) if (p.view(2, -1) == old).all(1).any()]
+        unmoved = [
+            name
+            for (name, p), old in zip(
+                network.named_parameters(),
+                before.split([p.numel() // 2 for p in network.parameters()], 1),
+                strict=True,
+            )
+            if (p.view(2, -1) == old).all(1).any()
+        ]
         assert not unmoved
         moved = (network.flat != before).float().mean()
-        assert moved > (0.9 if network.dynamics.kind == "rbf" else 0.999)  # a few basis functions lie too far out
+        # a few basis functions lie too far out
+        assert moved > (0.9 if network.dynamics.kind == "rbf" else 0.999)
 
 
 @pytest.mark.parametrize("model", KINDS, ids=str)
@@ -54,7 +67,8 @@ def test_a_member_learns_what_its_seed_alone_learns(model: dict[str, Any]) -> No
         alone, own = made([seed], **model)
         fit(alone, own, y, a, 5, batch=3, length=8)
         assert torch.allclose(alone.flat[0], together.flat[i], rtol=1e-3, atol=2e-5)
-        if together.config.encoder == "mlp":  # a gru's sums over so few units are ordered by the number of members
+        # a gru's sums over so few units are ordered by the number of members
+        if together.config.encoder == "mlp":
             assert torch.equal(alone.flat[0], together.flat[i])
 
 
@@ -82,17 +96,28 @@ def test_draws_differ_from_step_to_step_and_between_members() -> None:
 def test_beta_schedules_by_hand() -> None:
     def at(kind: str, *updates: int) -> list[float]:
         return [beta_at(LatentModel(beta=kind, beta_steps=10), u) for u in updates]  # type: ignore[arg-type]
+
     assert at("none", 1, 100) == [1.0, 1.0]
     assert at("linear", 1, 5, 10, 11) == [0.1, 0.5, 1.0, 1.0]
     assert at("cyclic", 1, 5, 8, 10, 11, 15) == [0.2, 1.0, 1.0, 1.0, 0.2, 1.0]
     assert at("warm-up", 1, 10, 11) == [0.0, 0.0, 1.0]
 
 
-@pytest.mark.parametrize(("change", "sentence"), [
-    (lambda y, a: (y[..., :4], a), "The observations have 4 numbers a step, and the model was made for 5"),
-    (lambda y, a: (y, a[..., :1]), "The actions have 1 numbers a step, and the model was made for 2"),
-    (lambda y, a: (y.where(y < 1, torch.nan), a), "The observations contain NaN or infinity"),
-    (lambda y, a: (y, a[:, :-1]), "6 sequences of 12 steps and the actions 6 of 11")])
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            lambda y, a: (y[..., :4], a),
+            "The observations have 4 numbers a step, and the model was made for 5",
+        ),
+        (
+            lambda y, a: (y, a[..., :1]),
+            "The actions have 1 numbers a step, and the model was made for 2",
+        ),
+        (lambda y, a: (y.where(y < 1, torch.nan), a), "The observations contain NaN or infinity"),
+        (lambda y, a: (y, a[:, :-1]), "6 sequences of 12 steps and the actions 6 of 11"),
+    ],
+)
 def test_sequences_that_do_not_fit_are_told(change, sentence: str) -> None:
     network, training = made([0])
     with pytest.raises(UserError, match=sentence):
@@ -112,14 +137,18 @@ def test_a_forecast_is_the_dynamics_applied_again_and_again() -> None:
 
 
 def test_foretelling_the_mean_explains_nothing_and_the_truth_everything() -> None:
-    """Decoder identity with no drift and no actions stays where it is: of a sequence 0, 1, 2, 3, … R² follows by hand."""
-    network = LatentNetwork(1, 1, LatentModel(latent=1, dynamics="linear", decoder="identity", hidden=()), 0.1).initialise([0])
+    """Decoder identity with no drift and no actions stays where it is: of a sequence 0, 1, 2, 3, …
+    R² follows by hand."""
+    network = LatentNetwork(
+        1, 1, LatentModel(latent=1, dynamics="linear", decoder="identity", hidden=()), 0.1
+    ).initialise([0])
     with torch.no_grad():
         network.dynamics.weight.zero_()
         network.encoder.last.weight.copy_(torch.tensor([[[1.0], [0.0]]]))
         network.encoder.last.bias.zero_()
     y, a = torch.arange(5.0).view(1, 1, 5, 1), torch.zeros(1, 1, 5, 1)
-    # one step: 0, 1, 2 for 1, 2, 3; two steps: 0, 1, 2 for 2, 3, 4; the mean of all that follows is 2.5
+    # one step: 0, 1, 2 for 1, 2, 3; two steps: 0, 1, 2 for 2, 3, 4; the mean of all that follows is
+    # 2.5
     found = k_step_r2(network, y, a, 2)
     assert found[0].tolist() == pytest.approx([1 - 3 / 2.75, 1 - 12 / 2.75])
     with torch.no_grad():
@@ -127,45 +156,82 @@ def test_foretelling_the_mean_explains_nothing_and_the_truth_everything() -> Non
     assert k_step_r2(network, y, a, 2)[0].tolist() == pytest.approx([1, 1])
 
 
-# learning -----------------------------------------------------------------------------------------------------------------
+# learning
 
 
 def limit_cycle(x: np.ndarray) -> np.ndarray:
     return x * (1 - np.square(x).sum(-1, keepdims=True)) + np.stack((-x[..., 1], x[..., 0]), -1)
 
 
-def rollouts(rng: np.random.Generator, read: np.ndarray, count: int, length: int) -> tuple[np.ndarray, ...]:
+def rollouts(
+    rng: np.random.Generator, read: np.ndarray, count: int, length: int
+) -> tuple[np.ndarray, ...]:
     """Hidden states, actions and observations under random actions, dt = 0.1, Q = 0.05."""
-    x, states, actions = rng.uniform(-1.5, 1.5, (count, 2)), [], rng.uniform(-1, 1, (count, length, 2))
+    x, states, actions = (
+        rng.uniform(-1.5, 1.5, (count, 2)),
+        [],
+        rng.uniform(-1, 1, (count, length, 2)),
+    )
     for t in range(length):
         states.append(x)
-        x = x + 0.1 * (limit_cycle(x) + actions[:, t]) + np.sqrt(0.05 * 0.1) * rng.normal(size=x.shape)
+        x = (
+            x
+            + 0.1 * (limit_cycle(x) + actions[:, t])
+            + np.sqrt(0.05 * 0.1) * rng.normal(size=x.shape)
+        )
     found = np.stack(states, 1)
     return found, actions, found @ read.T + 0.1 * rng.normal(size=(count, length, len(read)))
 
 
 def learned(updates: int) -> dict[str, float]:
-    """Fits a model to 64 rollouts that are observed linearly in 20 dimensions, and measures it on others."""
+    """Fits a model to 64 rollouts that are observed linearly in 20 dimensions, and measures it on
+    others."""
     rng = np.random.default_rng(0)
     read = rng.normal(size=(20, 2))
     (_, a, y), (x, a_new, y_new) = rollouts(rng, read, 64, 100), rollouts(rng, read, 32, 100)
     network = LatentNetwork(20, 2, LatentModel(samples=2), 0.1).initialise([1])
-    bounds = fit(network, Training(network, [1]), torch.from_numpy(y), torch.from_numpy(a), updates, 16, 20, 1e-2)
+    bounds = fit(
+        network,
+        Training(network, [1]),
+        torch.from_numpy(y),
+        torch.from_numpy(a),
+        updates,
+        16,
+        20,
+        1e-2,
+    )
     seen, pushed = (torch.from_numpy(part).float()[None] for part in (y_new, a_new))
     with torch.no_grad():
-        z = network.posterior(seen.transpose(1, 2))[0][0].transpose(0, 1).reshape(-1, 2).double().numpy()
+        z = (
+            network.posterior(seen.transpose(1, 2))[0][0]
+            .transpose(0, 1)
+            .reshape(-1, 2)
+            .double()
+            .numpy()
+        )
         affine = align(z, x.reshape(-1, 2))
 
         def field(at: np.ndarray) -> np.ndarray:
-            return network.dynamics.drift(torch.from_numpy(at).float()[None, None])[0, 0].double().numpy()
+            return (
+                network.dynamics.drift(torch.from_numpy(at).float()[None, None])[0, 0]
+                .double()
+                .numpy()
+            )
+
         found = affine.field(field, x.reshape(-1, 2))  # at visited states: weighted by occupancy
         ahead = float(k_step_r2(network, seen, pushed, 10)[0, 9])
-    return {"alignment": affine.r2, "error": field_error(found, limit_cycle(x.reshape(-1, 2))), "ten_steps": ahead,
-            "arx": float(fit_arx(y, a).k_step_r2(y_new, a_new, 10)[9]), "gain": float(bounds[-20:].mean() - bounds[:20].mean())}
+    return {
+        "alignment": affine.r2,
+        "error": field_error(found, limit_cycle(x.reshape(-1, 2))),
+        "ten_steps": ahead,
+        "arx": float(fit_arx(y, a).k_step_r2(y_new, a_new, 10)[9]),
+        "gain": float(bounds[-20:].mean() - bounds[:20].mean()),
+    }
 
 
 def test_the_field_of_a_limit_cycle_is_found_from_linear_observations() -> None:
-    """Up to an affine map, which is fitted to states and never to fields; a field of zeros has error 1."""
+    """Up to an affine map, which is fitted to states and never to fields; a field of zeros has
+    error 1."""
     found = learned(400)
     assert found["gain"] > 10 and found["alignment"] > 0.99, found
     assert found["error"] < 0.4, found

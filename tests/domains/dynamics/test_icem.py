@@ -19,9 +19,19 @@ def test_samples_have_the_spectrum_asked_for(colour: float) -> None:
     horizon, samples = 32, 4000
     tried = np.empty((1, samples, horizon, 1), np.float32)
     still = np.zeros((1, horizon, 1), np.float32)
-    candidates(streams_of([3]), 0, colouring(horizon, colour), still, still + 1, np.full(1, -9.0, np.float32),
-               np.full(1, 9.0, np.float32), tried)
-    power = np.square(np.abs(np.fft.rfft(tried[0, :, :, 0].astype(np.float64), axis=-1))).mean(0)[1:-1]
+    candidates(
+        streams_of([3]),
+        0,
+        colouring(horizon, colour),
+        still,
+        still + 1,
+        np.full(1, -9.0, np.float32),
+        np.full(1, 9.0, np.float32),
+        tried,
+    )
+    power = np.square(np.abs(np.fft.rfft(tried[0, :, :, 0].astype(np.float64), axis=-1))).mean(0)[
+        1:-1
+    ]
     falls = np.polyfit(np.log(np.arange(1, 1 + power.size)), np.log(power), 1)[0]
     assert falls == pytest.approx(-colour, abs=0.05)
     np.testing.assert_allclose(tried.var(1).ravel(), 1, atol=0.12)
@@ -55,25 +65,47 @@ def test_the_best_are_kept_and_the_mean_moves_to_them_by_hand() -> None:
 def linear_problem() -> tuple[Drift, np.ndarray, np.ndarray]:
     """z' = z + 0.1·(−z + a); from 0 to a goal that five steps can nearly reach."""
     weight = np.array([[-1, 0, 0], [0, -1, 0]], np.float32)[None, None]
-    drift = Drift(weight, np.eye(2, dtype=np.float32)[None, None], np.ones((1, 1, 2), np.float32), np.zeros(0, np.float32), 1.0, 0.1)
+    drift = Drift(
+        weight,
+        np.eye(2, dtype=np.float32)[None, None],
+        np.ones((1, 1, 2), np.float32),
+        np.zeros(0, np.float32),
+        1.0,
+        0.1,
+    )
     return drift, np.zeros((1, 2), np.float32), np.array([0.08, -0.05])
 
 
 def test_a_plan_finds_the_optimum_of_a_known_problem() -> None:
-    """Mean squared distance to the goal plus cost is a quadratic form of the actions: its least value is a linear system's."""
+    """Mean squared distance to the goal plus cost is a quadratic form of the actions: its least
+    value is a linear system's."""
     drift, start, goal = linear_problem()
     horizon, cost = 5, 0.001
-    settings = Planner(policy="goal", goal=tuple(goal), action_cost=cost, horizon=horizon, samples=256, elites=32, iterations=30,
-                       colour=0.0)
-    shift = np.array([[0.1 * 0.9 ** (t - s) if s <= t else 0 for s in range(horizon)] for t in range(horizon)])
+    settings = Planner(
+        policy="goal",
+        goal=tuple(goal),
+        action_cost=cost,
+        horizon=horizon,
+        samples=256,
+        elites=32,
+        iterations=30,
+        colour=0.0,
+    )
+    shift = np.array(
+        [[0.1 * 0.9 ** (t - s) if s <= t else 0 for s in range(horizon)] for t in range(horizon)]
+    )
     form = shift.T @ shift / horizon + cost / (2 * horizon) * np.eye(horizon)
-    best = np.stack([np.linalg.solve(form, shift.T @ np.full(horizon, g) / horizon) for g in goal], -1)
+    best = np.stack(
+        [np.linalg.solve(form, shift.T @ np.full(horizon, g) / horizon) for g in goal], -1
+    )
     assert np.abs(best).max() < 1  # the box does not bind
     search = Icem(settings, streams_of([0]), *BOX)
     judge = Judge(objective_of(settings, 2, 1), drift, FeatureInformation(1, 3), start)
     action = search.plan(judge)
     np.testing.assert_allclose(action[0], best[0], atol=0.1)
-    reached = judge(np.concatenate([search.tried[:, -1:], best[None, None].astype(np.float32)], 1))[0]
+    reached = judge(np.concatenate([search.tried[:, -1:], best[None, None].astype(np.float32)], 1))[
+        0
+    ]
     assert reached[1] - reached[0] < 1e-4  # of the best possible
 
 
@@ -87,7 +119,9 @@ def test_an_information_seeker_goes_where_it_has_not_been(matrix: str) -> None:
         for y in np.linspace(-2.5, 2.5, 21):
             information.add_step(drift, np.array([[x, y]]))
     settings = Planner(horizon=10)
-    action = Icem(settings, streams_of([0]), *BOX).plan(Judge(objective_of(settings, 2, 1), drift, information, np.zeros((1, 2), np.float32)))
+    action = Icem(settings, streams_of([0]), *BOX).plan(
+        Judge(objective_of(settings, 2, 1), drift, information, np.zeros((1, 2), np.float32))
+    )
     assert action[0, 0] > 0.5
 
 
@@ -95,7 +129,9 @@ def planned(search: Icem, judge: Judge, count: int) -> np.ndarray:
     return np.stack([search.plan(judge) for _ in range(count)])
 
 
-def informed(members: int, models: int = 2, grid: int = 5) -> tuple[Drift, FeatureInformation, np.ndarray]:
+def informed(
+    members: int, models: int = 2, grid: int = 5
+) -> tuple[Drift, FeatureInformation, np.ndarray]:
     rng = np.random.default_rng(4)
     drift = random_drift(rng, members, models, 2, grid)
     information = FeatureInformation(members, grid**2)
@@ -104,8 +140,17 @@ def informed(members: int, models: int = 2, grid: int = 5) -> tuple[Drift, Featu
     return drift, information, rng.normal(size=(members, 2)).astype(np.float32)
 
 
-@pytest.mark.parametrize("shape", [{"horizon": 1}, {"samples": 8, "elites": 8}, {"keep": 0.0}, {"keep": 1.0}, {"samples": 1, "elites": 1},
-                                   {"iterations": 1}])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"horizon": 1},
+        {"samples": 8, "elites": 8},
+        {"keep": 0.0},
+        {"keep": 1.0},
+        {"samples": 1, "elites": 1},
+        {"iterations": 1},
+    ],
+)
 def test_plans_repeat_and_go_on_from_their_saved_state(shape: dict[str, int]) -> None:
     settings = Planner(**({"horizon": 4, "iterations": 3} | shape))  # type: ignore[arg-type]
     drift, information, start = informed(2)
@@ -121,22 +166,40 @@ def test_plans_repeat_and_go_on_from_their_saved_state(shape: dict[str, int]) ->
 def test_a_member_plans_what_it_plans_alone() -> None:
     settings = Planner(horizon=5, iterations=3)
     drift, information, start = informed(3)
-    together = planned(Icem(settings, streams_of([7, 8, 9]), *BOX), Judge(objective_of(settings, 2, 2), drift, information, start), 3)
+    together = planned(
+        Icem(settings, streams_of([7, 8, 9]), *BOX),
+        Judge(objective_of(settings, 2, 2), drift, information, start),
+        3,
+    )
     for m in range(3):
-        alone = drift._replace(**{name: getattr(drift, name)[m:m + 1] for name in ("weight", "push", "variance")})
+        alone = drift._replace(
+            **{name: getattr(drift, name)[m : m + 1] for name in ("weight", "push", "variance")}
+        )
         known = FeatureInformation(1, 25)
-        known.load_state({"gathered": information.gathered[m:m + 1], "inverse": information.inverse[m:m + 1], "steps": np.array(5)})
-        judge = Judge(objective_of(settings, 2, 2), alone, known, start[m:m + 1])
-        np.testing.assert_array_equal(planned(Icem(settings, streams_of([7 + m]), *BOX), judge, 3)[:, 0], together[:, m])
+        known.load_state(
+            {
+                "gathered": information.gathered[m : m + 1],
+                "inverse": information.inverse[m : m + 1],
+                "steps": np.array(5),
+            }
+        )
+        judge = Judge(objective_of(settings, 2, 2), alone, known, start[m : m + 1])
+        np.testing.assert_array_equal(
+            planned(Icem(settings, streams_of([7 + m]), *BOX), judge, 3)[:, 0], together[:, m]
+        )
 
 
 def test_a_foreign_state_is_refused() -> None:
     with pytest.raises(ConfigError, match="members, horizon, elites and keep"):
-        Icem(Planner(horizon=3), streams_of([0]), *BOX).load_state(Icem(Planner(), streams_of([0]), *BOX).state())
+        Icem(Planner(horizon=3), streams_of([0]), *BOX).load_state(
+            Icem(Planner(), streams_of([0]), *BOX).state()
+        )
 
 
 def test_objectives_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"planner.goal = \[1.0\] has 1 numbers where the hidden state has 2"):
+    with pytest.raises(
+        ConfigError, match=r"planner.goal = \[1.0\] has 1 numbers where the hidden state has 2"
+    ):
         objective_of(Planner(policy="goal", goal=(1.0,)), 2, 1)
     with pytest.raises(ConfigError, match="ensemble to 2 or more"):
         objective_of(Planner(policy="disagreement"), 2, 1)
@@ -153,12 +216,25 @@ def test_weights_add_up() -> None:
     new = Novelty([0], 2)
 
     def worth(**settings: object) -> np.ndarray:
-        return Judge(objective_of(Planner(**settings), 2, 2, new), drift, information, start)(actions)  # type: ignore[arg-type]
+        return Judge(objective_of(Planner(**settings), 2, 2, new), drift, information, start)(
+            actions
+        )  # type: ignore[arg-type]
+
     both = worth(goal=(1.0, 0.5), goal_weight=0.3, action_cost=2.0)
-    np.testing.assert_allclose(both, worth() + 0.3 * worth(policy="goal", goal=(1.0, 0.5)) - 2 * np.square(actions).mean((2, 3)), rtol=1e-6)
+    np.testing.assert_allclose(
+        both,
+        worth() + 0.3 * worth(policy="goal", goal=(1.0, 0.5)) - 2 * np.square(actions).mean((2, 3)),
+        rtol=1e-6,
+    )
     three = worth(policy="disagreement", information_weight=0.2, novelty_weight=3.0)
-    np.testing.assert_allclose(three, worth(policy="disagreement") + 0.2 * worth() + 3 * worth(policy="rnd"), rtol=1e-5)
-    np.testing.assert_allclose(worth(policy="disagreement", disagreement_weight=0.5), 0.5 * worth(policy="disagreement"), rtol=1e-6)
+    np.testing.assert_allclose(
+        three, worth(policy="disagreement") + 0.2 * worth() + 3 * worth(policy="rnd"), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        worth(policy="disagreement", disagreement_weight=0.5),
+        0.5 * worth(policy="disagreement"),
+        rtol=1e-6,
+    )
 
 
 def test_novelty_falls_where_the_predictor_was_trained_and_goes_on_from_its_state() -> None:
@@ -172,9 +248,15 @@ def test_novelty_falls_where_the_predictor_was_trained_and_goes_on_from_its_stat
     np.testing.assert_array_equal(new.train(seen), again.train(seen))
     assert (new.train(seen) < 0.1 * first).all()
     far = np.concatenate([seen[:, :1], seen[:, :1] + 3], 1)
-    assert np.square(new.target - Novelty([0], 2).target)[0].max() == 0  # a member's target is its seed's own
+    # a member's target is its seed's own
+    assert np.square(new.target - Novelty([0], 2).target)[0].max() == 0
     settings = Planner(policy="rnd", horizon=1)
     drift, information, _ = informed(2)
     still = drift._replace(weight=drift.weight * 0, push=drift.push * 0)
-    old, there = (Judge(objective_of(settings, 2, 2, new), still, information, far[:, k])(np.zeros((2, 1, 1, 2), np.float32)) for k in (0, 1))
+    old, there = (
+        Judge(objective_of(settings, 2, 2, new), still, information, far[:, k])(
+            np.zeros((2, 1, 1, 2), np.float32)
+        )
+        for k in (0, 1)
+    )
     assert (there > 10 * old).all()

@@ -1,12 +1,32 @@
-"""Fisher information of the dynamics' parameters: against numerical derivatives, determinants and inverses."""
+"""Fisher information of the dynamics' parameters: against numerical derivatives, determinants and
+inverses."""
 
 import numpy as np
 import pytest
 
 from tenfold.core.errors import ConfigError
-from tenfold.domains.dynamics.features import FeatureInformation, gains, known_of_weights, random_known, sensitivities_reference
-from tenfold.domains.dynamics.information import A_OPTIMAL, D_OPTIMAL, Information, gain_reference, updated_inverse
-from tenfold.domains.dynamics.paths import Drift, features, jacobian, paths, paths_reference, random_drift
+from tenfold.domains.dynamics.features import (
+    FeatureInformation,
+    gains,
+    known_of_weights,
+    random_known,
+    sensitivities_reference,
+)
+from tenfold.domains.dynamics.information import (
+    A_OPTIMAL,
+    D_OPTIMAL,
+    Information,
+    gain_reference,
+    updated_inverse,
+)
+from tenfold.domains.dynamics.paths import (
+    Drift,
+    features,
+    jacobian,
+    paths,
+    paths_reference,
+    random_drift,
+)
 
 
 def small(grid: int, size: int = 2, horizon: int = 6) -> tuple[Drift, np.ndarray, np.ndarray]:
@@ -29,57 +49,102 @@ def test_jacobians_and_sensitivities_are_the_finite_differences(grid: int) -> No
     drift, start, actions = small(grid)
     weight, tiny = drift.weight[0, 0].astype(np.float64), 1e-6
     at = start[0]
-    numeric = np.stack([(states(drift, weight, start + tiny * e, actions)[0] - states(drift, weight, start - tiny * e, actions)[0])
-                        / (2 * tiny) for e in np.eye(2)], -1)
+    numeric = np.stack(
+        [
+            (
+                states(drift, weight, start + tiny * e, actions)[0]
+                - states(drift, weight, start - tiny * e, actions)[0]
+            )
+            / (2 * tiny)
+            for e in np.eye(2)
+        ],
+        -1,
+    )
     np.testing.assert_allclose(jacobian(drift, 0, 0, at), numeric, rtol=1e-6, atol=1e-8)
     _, phi, slope = paths_reference(drift, start, actions)
     found = sensitivities_reference(drift, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
     for q in range(weight.size):
         step = np.zeros(weight.size)
         step[q] = tiny
-        there, back = (states(drift, weight + sign * step.reshape(weight.shape), start, actions) for sign in (1, -1))
-        np.testing.assert_allclose(found[:, :, q], (there - back) / (2 * tiny), rtol=1e-6, atol=1e-8)
+        there, back = (
+            states(drift, weight + sign * step.reshape(weight.shape), start, actions)
+            for sign in (1, -1)
+        )
+        np.testing.assert_allclose(
+            found[:, :, q], (there - back) / (2 * tiny), rtol=1e-6, atol=1e-8
+        )
 
 
 @pytest.mark.parametrize("grid", [0, 3])
 def test_information_is_minus_the_hessian_of_the_log_likelihood(grid: int) -> None:
     """Where the observed path is the predicted one, the Hessian has no other term."""
     drift, start, actions = small(grid, horizon=4)
-    weight, variance = drift.weight[0, 0].astype(np.float64), drift.variance[0, 0].astype(np.float64)
+    weight, variance = (
+        drift.weight[0, 0].astype(np.float64),
+        drift.variance[0, 0].astype(np.float64),
+    )
     seen = states(drift, weight, start, actions)
 
     def log_likelihood(theta: np.ndarray) -> float:
-        return float(-0.5 * (np.square(states(drift, theta.reshape(weight.shape), start, actions) - seen) / variance).sum())
+        return float(
+            -0.5
+            * (
+                np.square(states(drift, theta.reshape(weight.shape), start, actions) - seen)
+                / variance
+            ).sum()
+        )
+
     _, phi, slope = paths_reference(drift, start, actions)
     s = sensitivities_reference(drift, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
     found = np.einsum("tdi,d,tdj->ij", s, 1 / variance, s)
     h, theta, count = 1e-3, weight.ravel(), weight.size
     for i, j in np.ndindex(count, count):
         e, f = h * np.eye(count)[i], h * np.eye(count)[j]
-        numeric = (log_likelihood(theta + e + f) - log_likelihood(theta + e - f) - log_likelihood(theta - e + f)
-                   + log_likelihood(theta - e - f)) / (4 * h * h)
+        numeric = (
+            log_likelihood(theta + e + f)
+            - log_likelihood(theta + e - f)
+            - log_likelihood(theta - e + f)
+            + log_likelihood(theta - e - f)
+        ) / (4 * h * h)
         assert -numeric == pytest.approx(found[i, j], rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize("criterion", [D_OPTIMAL, A_OPTIMAL])
 @pytest.mark.parametrize("full", [False, True])
-def test_the_worth_of_a_path_is_that_of_whole_determinants_and_inverses(criterion: int, full: bool) -> None:
+def test_the_worth_of_a_path_is_that_of_whole_determinants_and_inverses(
+    criterion: int, full: bool
+) -> None:
     drift, start, actions = small(5, horizon=10)
     known = random_known(np.random.default_rng(0), drift, full)
     _, phi, slope = paths_reference(drift, start, actions)
     s = sensitivities_reference(drift, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
-    assert gains(drift, known, start.astype(np.float32), actions.astype(np.float32), criterion)[0, 0] == pytest.approx(
-        gain_reference(known_of_weights(drift, known, 0, 0), s, drift.variance[0, 0], criterion), rel=1e-4)
+    assert gains(drift, known, start.astype(np.float32), actions.astype(np.float32), criterion)[
+        0, 0
+    ] == pytest.approx(
+        gain_reference(known_of_weights(drift, known, 0, 0), s, drift.variance[0, 0], criterion),
+        rel=1e-4,
+    )
 
 
 def test_one_step_of_a_linear_model_is_worth_what_is_worked_out_by_hand() -> None:
-    """z' = z + dt·w·z: S = dt·z, U = (dt·z)²/v = 0.04/0.1 = 0.4; A = F·dt²/v = 0.1·F. F = 10: D is log 1.4, A is 1 − 1/1.4."""
-    drift = Drift(np.zeros((1, 1, 1, 1), np.float32), np.zeros((1, 1, 1, 1), np.float32), np.full((1, 1, 1), 0.1, np.float32),
-                  np.zeros(0, np.float32), 1.0, 0.1)
+    """z' = z + dt·w·z: S = dt·z, U = (dt·z)²/v = 0.04/0.1 = 0.4; A = F·dt²/v = 0.1·F. F = 10: D is
+    log 1.4, A is 1 − 1/1.4."""
+    drift = Drift(
+        np.zeros((1, 1, 1, 1), np.float32),
+        np.zeros((1, 1, 1, 1), np.float32),
+        np.full((1, 1, 1), 0.1, np.float32),
+        np.zeros(0, np.float32),
+        1.0,
+        0.1,
+    )
     start, actions = np.full((1, 1), 2, np.float32), np.zeros((1, 1, 1, 1), np.float32)
     for known in (np.full((1, 1, 1), 10.0), np.full((1, 1, 1, 1), 0.1)):
-        assert gains(drift, known, start, actions, D_OPTIMAL)[0, 0] == pytest.approx(np.log(1.4), rel=1e-6)
-        assert gains(drift, known, start, actions, A_OPTIMAL)[0, 0] == pytest.approx(1 - 1 / 1.4, rel=1e-6)
+        assert gains(drift, known, start, actions, D_OPTIMAL)[0, 0] == pytest.approx(
+            np.log(1.4), rel=1e-6
+        )
+        assert gains(drift, known, start, actions, A_OPTIMAL)[0, 0] == pytest.approx(
+            1 - 1 / 1.4, rel=1e-6
+        )
 
 
 def test_what_is_gathered_fades_and_the_prior_stays() -> None:
@@ -111,11 +176,18 @@ def test_a_direction_never_seen_keeps_its_prior_though_everything_fades() -> Non
 
 @pytest.mark.parametrize("forget", [0.999, 0.9, 0.5, 0.1, 1e-6])
 @pytest.mark.parametrize("grid", [3, 8])
-def test_the_kept_inverse_stays_positive_and_right_however_fast_it_fades(forget: float, grid: int) -> None:
-    """A round restores each coordinate once; a prior never falls below a tenth of itself before that, or below `forget`."""
+def test_the_kept_inverse_stays_positive_and_right_however_fast_it_fades(
+    forget: float, grid: int
+) -> None:
+    """A round restores each coordinate once; a prior never falls below a tenth of itself before
+    that, or below `forget`."""
     rng, count = np.random.default_rng(4), grid**2
     drift = random_drift(rng, 1, 1, 2, grid)
-    information, plain, z = FeatureInformation(1, count, "full", forget), 0.1 * np.eye(count), np.zeros((1, 2))
+    information, plain, z = (
+        FeatureInformation(1, count, "full", forget),
+        0.1 * np.eye(count),
+        np.zeros((1, 2)),
+    )
     whole = -(-count // information.turn)
     assert forget**whole >= 0.1 or whole == 1
     assert (information.turn == 1) == (forget**count >= 0.1)
@@ -123,10 +195,12 @@ def test_the_kept_inverse_stays_positive_and_right_however_fast_it_fades(forget:
         z = 0.98 * z + 0.2 * rng.normal(size=(1, 2))
         information.add_step(drift, z)
         plain = forget * plain + np.outer(features(drift, z[0]), features(drift, z[0]))
-        own = np.arange(count)[step % whole * information.turn:][:information.turn]
+        own = np.arange(count)[step % whole * information.turn :][: information.turn]
         plain[own, own] += 0.1 * (1 - forget**whole)
     kept = information.known()[0, 0]
-    assert np.linalg.eigvalsh(kept)[0] > 0 and kept.diagonal().max() <= 1.0001 / (0.1 * min(0.1, forget) if whole > 1 else 0.1 * (1 - forget))
+    assert np.linalg.eigvalsh(kept)[0] > 0 and kept.diagonal().max() <= 1.0001 / (
+        0.1 * min(0.1, forget) if whole > 1 else 0.1 * (1 - forget)
+    )
     np.testing.assert_allclose(kept, np.linalg.inv(plain), rtol=1e-6, atol=1e-8)
 
 
@@ -138,18 +212,27 @@ def test_a_visit_adds_the_products_of_its_features() -> None:
         information.add_step(drift, z)
         for m in range(2):
             whole = 0.5 * np.eye(16) + np.outer(features(drift, z[m]), features(drift, z[m]))
-            np.testing.assert_allclose(information.known()[m, 0], np.diag(whole) if matrix == "diagonal" else np.linalg.inv(whole), rtol=1e-6)
+            np.testing.assert_allclose(
+                information.known()[m, 0],
+                np.diag(whole) if matrix == "diagonal" else np.linalg.inv(whole),
+                rtol=1e-6,
+            )
 
 
 def test_information_of_features_is_that_of_their_weights() -> None:
     """`Information` of W, fed with S = dt·φ ⊗ I and the prior's unit dt²/V, is dt²·V⁻¹ ⊗ F."""
     rng = np.random.default_rng(7)
     drift = random_drift(rng, 1, 1, 2, 3)._replace(variance=np.full((1, 1, 2), 0.02, np.float32))
-    weights, visits = Information(1, 1, 18, "full", 1.0, prior=0.1 * 0.1**2 / 0.02), FeatureInformation(1, 9, "full", 1.0)
+    weights, visits = (
+        Information(1, 1, 18, "full", 1.0, prior=0.1 * 0.1**2 / 0.02),
+        FeatureInformation(1, 9, "full", 1.0),
+    )
     for z in rng.normal(size=(5, 1, 2)):
         visits.add_step(drift, z)
         weights.add(np.kron(np.eye(2), 0.1 * features(drift, z)[0])[None, None], drift.variance)
-    np.testing.assert_allclose(weights.known()[0, 0], known_of_weights(drift, visits.known(), 0, 0), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(
+        weights.known()[0, 0], known_of_weights(drift, visits.known(), 0, 0), rtol=1e-5, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("matrix", ["diagonal", "full"])
@@ -171,19 +254,29 @@ def test_information_goes_on_from_its_saved_state(matrix: str) -> None:
 
 def test_a_member_is_worth_what_it_is_worth_alone() -> None:
     rng = np.random.default_rng(6)
-    drift, actions = random_drift(rng, 3, 2, 2, 6), rng.uniform(-1, 1, (3, 9, 5, 2)).astype(np.float32)
+    drift, actions = (
+        random_drift(rng, 3, 2, 2, 6),
+        rng.uniform(-1, 1, (3, 9, 5, 2)).astype(np.float32),
+    )
     start = rng.normal(size=(3, 2)).astype(np.float32)
     for full in (False, True):
         known = random_known(rng, drift, full)
         together = gains(drift, known, start, actions, D_OPTIMAL)
         for m in range(3):
-            alone = drift._replace(**{name: getattr(drift, name)[m:m + 1] for name in ("weight", "push", "variance")})
-            np.testing.assert_array_equal(gains(alone, known[m:m + 1], start[m:m + 1], actions[m:m + 1], D_OPTIMAL)[0], together[m])
+            alone = drift._replace(
+                **{name: getattr(drift, name)[m : m + 1] for name in ("weight", "push", "variance")}
+            )
+            np.testing.assert_array_equal(
+                gains(alone, known[m : m + 1], start[m : m + 1], actions[m : m + 1], D_OPTIMAL)[0],
+                together[m],
+            )
 
 
 def test_states_far_outside_the_grid_have_no_features_and_stay_finite() -> None:
     drift = random_drift(np.random.default_rng(0), 1, 1, 2, 10)
-    state, phi, slope = paths(drift, np.array([[1e6, -1e6]], np.float32), np.zeros((1, 2, 2, 2), np.float32))
+    state, phi, slope = paths(
+        drift, np.array([[1e6, -1e6]], np.float32), np.zeros((1, 2, 2, 2), np.float32)
+    )
     assert np.isfinite(state).all() and not phi.any()
     np.testing.assert_array_equal(slope[0, 0, 0, :, :, 0], np.eye(2))
 

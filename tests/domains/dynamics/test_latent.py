@@ -1,4 +1,5 @@
-"""The latent model's parts: Jacobians, ensembles, decoders, the carried state, members, and that nothing learned is kept."""
+"""The latent model's parts: Jacobians, ensembles, decoders, the carried state, members, and that
+nothing learned is kept."""
 
 import copy
 import math
@@ -17,23 +18,40 @@ from tenfold.domains.dynamics.latent import LatentNetwork
 KINDS = ("linear", "mlp", "rbf")
 
 
-def network(members: int = 1, observations: int = 5, seeds: list[int] | None = None, **model: Any) -> LatentNetwork:
+def network(
+    members: int = 1, observations: int = 5, seeds: list[int] | None = None, **model: Any
+) -> LatentNetwork:
     settings = {"hidden": (8,), "grid": 5} | model
-    return LatentNetwork(observations, 2, LatentModel(**settings), 0.1, members).initialise(seeds or list(range(members)))
+    return LatentNetwork(observations, 2, LatentModel(**settings), 0.1, members).initialise(
+        seeds or list(range(members))
+    )
 
 
-def batch_for(net: LatentNetwork, batch: int, length: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def batch_for(
+    net: LatentNetwork, batch: int, length: int, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
+
     def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(net.members, *shape, generator=generator, dtype=torch.float64).to(net.flat.dtype)
-    return normal(batch, length, net.observations), normal(batch, length, 2), normal(*draws_shape(net, batch, length))
+        return torch.randn(net.members, *shape, generator=generator, dtype=torch.float64).to(
+            net.flat.dtype
+        )
+
+    return (
+        normal(batch, length, net.observations),
+        normal(batch, length, 2),
+        normal(*draws_shape(net, batch, length)),
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("latent", [1, 2, 3])
 def test_jacobians_are_finite_differences(kind: str, latent: int) -> None:
     net = network(2, dynamics=kind, latent=latent, ensemble=3).double()
-    z, a = torch.randn(2, 3, 4, latent, dtype=torch.float64), torch.randn(2, 3, 4, 2, dtype=torch.float64)
+    z, a = (
+        torch.randn(2, 3, 4, latent, dtype=torch.float64),
+        torch.randn(2, 3, 4, 2, dtype=torch.float64),
+    )
     with torch.no_grad():
         found = net.dynamics.jacobian(z, a)
         for d in range(latent):
@@ -49,10 +67,16 @@ def test_drift_is_weight_times_features(kind: str) -> None:
     net = network(2, dynamics=kind, ensemble=3).double()
     z = torch.randn(2, 3, 4, 2, dtype=torch.float64)
     features = net.dynamics.features(z)
-    assert torch.allclose(torch.einsum("mndp,mnbp->mnbd", net.dynamics.weight, features), net.dynamics.drift(z), atol=1e-12)
+    assert torch.allclose(
+        torch.einsum("mndp,mnbp->mnbd", net.dynamics.weight, features),
+        net.dynamics.drift(z),
+        atol=1e-12,
+    )
     if kind == "rbf":  # each centre's own feature is 1 there
         at_centres = net.dynamics.features(net.dynamics.centres.expand(2, 3, -1, -1))
-        assert torch.allclose(at_centres.diagonal(dim1=-2, dim2=-1), torch.ones(25, dtype=torch.float64))
+        assert torch.allclose(
+            at_centres.diagonal(dim1=-2, dim2=-1), torch.ones(25, dtype=torch.float64)
+        )
 
 
 def test_a_step_by_hand() -> None:
@@ -76,9 +100,15 @@ def test_a_stacked_model_is_what_it_would_be_alone(kind: str) -> None:
         for n in range(3):
             alone = network(1, dynamics=kind, ensemble=1)
             with torch.no_grad():
-                for own, all_of_them in zip(alone.dynamics.parameters(), stacked.dynamics.parameters(), strict=True):
-                    own.copy_(all_of_them[m:m + 1, n:n + 1])
-            for found, expected in zip(together, alone.dynamics(z[m:m + 1, n:n + 1], a[m:m + 1, n:n + 1]), strict=True):
+                for own, all_of_them in zip(
+                    alone.dynamics.parameters(), stacked.dynamics.parameters(), strict=True
+                ):
+                    own.copy_(all_of_them[m : m + 1, n : n + 1])
+            for found, expected in zip(
+                together,
+                alone.dynamics(z[m : m + 1, n : n + 1], a[m : m + 1, n : n + 1]),
+                strict=True,
+            ):
                 assert torch.allclose(found[m, n], expected[0, 0], rtol=1e-6, atol=1e-6)
 
 
@@ -106,13 +136,17 @@ def test_likelihood_is_that_of_torchs_distributions(decoder: str, noise: str) ->
         expected = distributions.Poisson(mean).log_prob(y)
     else:
         assert net.decoder.raw_variance is not None
-        expected = distributions.Normal(mean, positive(net.decoder.raw_variance)[:, None].sqrt()).log_prob(y)
+        expected = distributions.Normal(
+            mean, positive(net.decoder.raw_variance)[:, None].sqrt()
+        ).log_prob(y)
     assert torch.allclose(net.log_likelihood(y, z), expected.sum(-1), rtol=1e-4, atol=1e-5)
     if decoder == "identity" and noise == "gaussian":
         assert torch.equal(mean, z)
     if decoder == "loglinear":
         layer = net.decoder.layers[0]
-        assert torch.allclose(mean.log(), z @ layer.weight.transpose(1, 2) + layer.bias[:, None], atol=1e-5)  # type: ignore[operator,index]
+        assert torch.allclose(
+            mean.log(), z @ layer.weight.transpose(1, 2) + layer.bias[:, None], atol=1e-5
+        )  # type: ignore[operator,index]
 
 
 def test_a_carried_state_is_the_whole_window_read_again() -> None:
@@ -125,7 +159,9 @@ def test_a_carried_state_is_the_whole_window_read_again() -> None:
     for t in range(7):
         found, spread, state = net.encode(y[:, :, t], state)
         assert len(calls) == t + 1  # one call for each new observation
-        assert torch.allclose(found, mean[:, t], atol=1e-6) and torch.allclose(spread, variance[:, t], atol=1e-6)
+        assert torch.allclose(found, mean[:, t], atol=1e-6) and torch.allclose(
+            spread, variance[:, t], atol=1e-6
+        )
     assert state is not None and last is not None and torch.allclose(state, last, atol=1e-6)
     assert not torch.allclose(net.encode(y[:, :, 6])[0], mean[:, 6], atol=1e-3)  # the past matters
 
@@ -133,7 +169,10 @@ def test_a_carried_state_is_the_whole_window_read_again() -> None:
 def test_the_gated_unit_is_torchs() -> None:
     net = network(encoder="gru", hidden=(4,))
     own, theirs = net.encoder, torch.nn.GRU(5, 4)
-    parameters: list[Any] = [(theirs.weight_ih_l0, theirs.bias_ih_l0, own.into), (theirs.weight_hh_l0, theirs.bias_hh_l0, own.again)]
+    parameters: list[Any] = [
+        (theirs.weight_ih_l0, theirs.bias_ih_l0, own.into),
+        (theirs.weight_hh_l0, theirs.bias_hh_l0, own.again),
+    ]
     with torch.no_grad():
         for weight, bias, layer in parameters:
             weight.copy_(layer.weight[0])
@@ -141,10 +180,21 @@ def test_the_gated_unit_is_torchs() -> None:
     y = torch.randn(1, 6, 3, 5)
     found, last = own.recur(own.into(y.flatten(1, 2)).view(1, 6, 3, -1), None, None)
     expected, state = theirs(y[0])
-    assert torch.allclose(found.view(6, 3, 4), expected, atol=1e-6) and torch.allclose(last, state, atol=1e-6)
+    assert torch.allclose(found.view(6, 3, 4), expected, atol=1e-6) and torch.allclose(
+        last, state, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize("model", [{}, {"encoder": "gru"}, {"dynamics": "mlp", "decoder": "mlp", "ensemble": 3}, {"dynamics": "linear", "mask": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [
+        {},
+        {"encoder": "gru"},
+        {"dynamics": "mlp", "decoder": "mlp", "ensemble": 3},
+        {"dynamics": "linear", "mask": 0.5},
+    ],
+    ids=str,
+)
 def test_member_i_is_what_it_would_be_alone(model: dict[str, Any]) -> None:
     stacked = network(3, seeds=[4, 5, 6], **model)
     y, a, normal = batch_for(stacked, 4, 6)
@@ -153,7 +203,7 @@ def test_member_i_is_what_it_would_be_alone(model: dict[str, Any]) -> None:
     for i in range(3):
         alone = network(1, seeds=[4 + i], **model)
         assert torch.equal(alone.flat[0], stacked.flat[i])
-        bound = elbo(alone, y[i:i + 1], a[i:i + 1], normal[i:i + 1])
+        bound = elbo(alone, y[i : i + 1], a[i : i + 1], normal[i : i + 1])
         bound.sum().backward()
         assert torch.allclose(bound[0], together[i], rtol=1e-5)
         assert torch.allclose(alone.flat_grad[0], stacked.flat_grad[i], rtol=1e-3, atol=1e-4)
@@ -164,13 +214,26 @@ def test_all_parameters_are_views_of_one_buffer_after_any_change() -> None:
         assert sum(p.numel() for p in net.parameters()) == net.flat.numel()
         for p in net.parameters():
             assert p.untyped_storage().data_ptr() == net.flat.untyped_storage().data_ptr()
-            assert p.grad is not None and p.grad.untyped_storage().data_ptr() == net.flat_grad.untyped_storage().data_ptr()
+            assert (
+                p.grad is not None
+                and p.grad.untyped_storage().data_ptr()
+                == net.flat_grad.untyped_storage().data_ptr()
+            )
         assert net.dynamics.centres.dtype == net.flat.dtype
 
 
-@pytest.mark.parametrize("model", [{}, {"dynamics": "mlp", "encoder": "gru", "ensemble": 2}, {"dynamics": "linear", "noise": "poisson"}], ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [
+        {},
+        {"dynamics": "mlp", "encoder": "gru", "ensemble": 2},
+        {"dynamics": "linear", "noise": "poisson"},
+    ],
+    ids=str,
+)
 def test_nothing_derived_from_a_parameter_is_kept(model: dict[str, Any]) -> None:
-    """Poison: after one call of everything the parameters become NaN, and so must every result; restored, all is as before."""
+    """Poison: after one call of everything the parameters become NaN, and so must every result;
+    restored, all is as before."""
     net = network(2, **model)
     y, a, normal = batch_for(net, 3, 6)
     y = y.abs().round()
@@ -180,8 +243,18 @@ def test_nothing_derived_from_a_parameter_is_kept(model: dict[str, Any]) -> None
         mean, variance, _ = net.encode(y[:, :, 0])
         step, spread = net.dynamics(z[:, None].expand(many), a[:, None, :, 0].expand(many))
         jacobian = net.dynamics.jacobian(z[:, None].expand(many), a[:, None, :, 0].expand(many))
-        return [mean, variance, step, spread, jacobian, *net.dynamics.predict(z, a[:, :, 0]), net.decode(z),
-                net.log_likelihood(y[:, :, 0], z), elbo(net, y, a, normal)]
+        return [
+            mean,
+            variance,
+            step,
+            spread,
+            jacobian,
+            *net.dynamics.predict(z, a[:, :, 0]),
+            net.decode(z),
+            net.log_likelihood(y[:, :, 0], z),
+            elbo(net, y, a, normal),
+        ]
+
     with torch.no_grad():
         before, kept = everything(), net.flat.clone()
         net.flat.fill_(math.nan)
@@ -197,16 +270,35 @@ def test_hidden_observations_do_not_reach_the_encoder() -> None:
     other = y.transpose(1, 2) + (1 - seen).unsqueeze(-1) * 100
     mean, _, _ = net.posterior(y.transpose(1, 2), seen)
     assert torch.equal(net.posterior(other, seen)[0], mean)
-    assert not torch.equal(net.posterior(y.transpose(1, 2))[0][:, 1, 0], mean[:, 1, 0])  # zeros that are hidden are not zeros seen
-    assert torch.equal(net.posterior(torch.zeros(1, 1, 1, 5), torch.zeros(1, 1, 1))[0][0, 0, 0], mean[0, 1, 0])
+    # zeros that are hidden are not zeros seen
+    assert not torch.equal(net.posterior(y.transpose(1, 2))[0][:, 1, 0], mean[:, 1, 0])
+    assert torch.equal(
+        net.posterior(torch.zeros(1, 1, 1, 5), torch.zeros(1, 1, 1))[0][0, 0, 0], mean[0, 1, 0]
+    )
 
 
-@pytest.mark.parametrize(("build", "sentence"), [
-    (lambda: network(decoder="identity"), "model.decoder = identity needs observations of latent = 2 numbers, and they have 5"),
-    (lambda: network(latent=6, grid=10), "model.grid = 10 in 6 dimensions makes 1,000,000 centres: use 10,000 at most, or dynamics mlp"),
-    (lambda: network(encoder="gru", hidden=()), "model.hidden is empty, and encoder gru needs a width"),
-    (lambda: LatentNetwork(3, 1, LatentModel(), 0.0), "dt = 0.0 is not positive"),
-    (lambda: network().encode(torch.zeros(1, 1, 4)), "observation has 4 numbers, and the model was made for 5")])
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (
+            lambda: network(decoder="identity"),
+            "model.decoder = identity needs observations of latent = 2 numbers, and they have 5",
+        ),
+        (
+            lambda: network(latent=6, grid=10),
+            "model.grid = 10 in 6 dimensions makes 1,000,000 centres: use 10,000 at most, or dynamics mlp",
+        ),
+        (
+            lambda: network(encoder="gru", hidden=()),
+            "model.hidden is empty, and encoder gru needs a width",
+        ),
+        (lambda: LatentNetwork(3, 1, LatentModel(), 0.0), "dt = 0.0 is not positive"),
+        (
+            lambda: network().encode(torch.zeros(1, 1, 4)),
+            "observation has 4 numbers, and the model was made for 5",
+        ),
+    ],
+)
 def test_what_does_not_fit_is_told(build, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence.replace("(", r"\(")):
         build()

@@ -1,4 +1,5 @@
-"""Planning with torch modules: Jacobians, information, and the choice between arrays and networks."""
+"""Planning with torch modules: Jacobians, information, and the choice between arrays and
+networks."""
 
 from types import SimpleNamespace
 
@@ -37,13 +38,26 @@ def test_slopes_are_the_finite_differences() -> None:
     rng = np.random.default_rng(1)
     z, a = (torch.from_numpy(rng.normal(size=(2, 3, 4, 2))) for _ in range(2))
     by_state, by_parameter = slopes(dynamics, z, a)
-    assert by_state.shape == (2, 3, 4, 2, 2) and by_parameter.shape == (2, 3, 4, 2, parameter_count(dynamics)) == (2, 3, 4, 2, 24)
+    assert by_state.shape == (2, 3, 4, 2, 2) and by_parameter.shape == (
+        2,
+        3,
+        4,
+        2,
+        parameter_count(dynamics),
+    ) == (2, 3, 4, 2, 24)
     about, rest = ({k: p[1, 2] for k, p in group.items()} for group in parameters_of(dynamics))
     flat, tiny = torch.cat([p.flatten() for p in about.values()]), 1e-6
 
     def mean(theta: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         parts = theta.split([p.numel() for p in about.values()])
-        return mean_of_one(dynamics, {k: part.view_as(p) for (k, p), part in zip(about.items(), parts, strict=True)}, rest, state, a[1, 2, 3])
+        return mean_of_one(
+            dynamics,
+            {k: part.view_as(p) for (k, p), part in zip(about.items(), parts, strict=True)},
+            rest,
+            state,
+            a[1, 2, 3],
+        )
+
     for q, e in enumerate(torch.eye(24, dtype=torch.float64) * tiny):
         numeric = (mean(flat + e, z[1, 2, 3]) - mean(flat - e, z[1, 2, 3])) / (2 * tiny)
         torch.testing.assert_close(by_parameter[1, 2, 3, :, q], numeric, rtol=1e-6, atol=1e-8)
@@ -54,16 +68,24 @@ def test_slopes_are_the_finite_differences() -> None:
 
 def test_slopes_that_a_module_brings_along_are_those_of_autograd() -> None:
     """In the same order: what is known of parameters is kept by it."""
-    dynamics = LatentNetwork(5, 2, LatentModel(dynamics="mlp", hidden=(4, 3), ensemble=3), 0.1, 2).initialise([0, 1]).dynamics
+    dynamics = (
+        LatentNetwork(5, 2, LatentModel(dynamics="mlp", hidden=(4, 3), ensemble=3), 0.1, 2)
+        .initialise([0, 1])
+        .dynamics
+    )
     z, a = torch.randn(2, 2, 3, 4, 2, generator=torch.Generator().manual_seed(0))
     found = slopes(dynamics, z, a)
     about, rest = parameters_of(dynamics)
     for m, n, b in np.ndindex(2, 3, 4):
         own, other = ({k: p[m, n] for k, p in group.items()} for group in (about, rest))
-        by_parameter, by_state = torch.func.jacrev(lambda p, s, other=other, act=a[m, n, b]: mean_of_one(dynamics, p, other, s, act),
-                                                   argnums=(0, 1))(own, z[m, n, b])
+        by_parameter, by_state = torch.func.jacrev(
+            lambda p, s, other=other, act=a[m, n, b]: mean_of_one(dynamics, p, other, s, act),
+            argnums=(0, 1),
+        )(own, z[m, n, b])
         torch.testing.assert_close(found[0][m, n, b], by_state)
-        torch.testing.assert_close(found[1][m, n, b], torch.cat([j.flatten(1) for j in by_parameter.values()], 1))
+        torch.testing.assert_close(
+            found[1][m, n, b], torch.cat([j.flatten(1) for j in by_parameter.values()], 1)
+        )
 
 
 def test_an_observed_step_of_a_network_adds_the_square_of_its_slopes() -> None:
@@ -86,34 +108,59 @@ def test_a_network_plans_and_a_member_plans_what_it_plans_alone(policy: str) -> 
     def actions(dynamics: SmallNetwork, seeds: list[int], start: np.ndarray) -> np.ndarray:
         information = information_of(dynamics, "full", 0.99)
         add_step(information, dynamics, start, np.zeros((len(seeds), 2)))
-        judge = judge_of(objective_of(settings, 2, 3, Novelty(seeds, 2)), dynamics, information, start)
+        judge = judge_of(
+            objective_of(settings, 2, 3, Novelty(seeds, 2)), dynamics, information, start
+        )
         assert isinstance(judge, NetworkJudge)
         search = Icem(settings, streams_of(seeds), -np.ones(2), np.ones(2))
         return np.stack([search.plan(judge) for _ in range(2)])
+
     together = actions(dynamics, [5, 6], start)
     assert (np.abs(together) <= 1).all() and together.any()
     for m in range(2):
         alone = network(members=1)
         with torch.no_grad():
             for own, whole in zip(alone.parameters(), dynamics.parameters(), strict=True):
-                own.copy_(whole[m:m + 1])
-        np.testing.assert_allclose(actions(alone, [5 + m], start[m:m + 1])[:, 0], together[:, m], atol=1e-5)
+                own.copy_(whole[m : m + 1])
+        np.testing.assert_allclose(
+            actions(alone, [5 + m], start[m : m + 1])[:, 0], together[:, m], atol=1e-5
+        )
 
 
 def test_dynamics_on_features_are_planned_by_their_arrays() -> None:
     drift = random_drift(np.random.default_rng(0), 2, 3, 2, 4)
-    module = SimpleNamespace(kind="rbf", weight=torch.from_numpy(drift.weight), action_weight=torch.from_numpy(drift.push), dt=0.1,
-                             variance=lambda: torch.from_numpy(drift.variance)[:, :, None], axis=torch.from_numpy(drift.axis), width=drift.width)
+    module = SimpleNamespace(
+        kind="rbf",
+        weight=torch.from_numpy(drift.weight),
+        action_weight=torch.from_numpy(drift.push),
+        dt=0.1,
+        variance=lambda: torch.from_numpy(drift.variance)[:, :, None],
+        axis=torch.from_numpy(drift.axis),
+        width=drift.width,
+    )
     for found, expected in zip(drift_of(module), drift, strict=True):
         np.testing.assert_array_equal(found, expected)
     information = information_of(module, "full", 0.99)
-    assert isinstance(information, FeatureInformation) and information.known().shape == (2, 1, 16, 16)
+    assert isinstance(information, FeatureInformation) and information.known().shape == (
+        2,
+        1,
+        16,
+        16,
+    )
     assert not isinstance(information_of(network(), "full", 0.99), FeatureInformation)
-    assert isinstance(judge_of(objective_of(Planner(), 2, 3), module, information, np.zeros((2, 2), np.float32)), Judge)
+    assert isinstance(
+        judge_of(objective_of(Planner(), 2, 3), module, information, np.zeros((2, 2), np.float32)),
+        Judge,
+    )
 
 
 def test_information_that_does_not_fit_the_dynamics_is_refused() -> None:
     drift = random_drift(np.random.default_rng(0), 1, 1, 2, 4)
     with pytest.raises(ValueError, match="do not fit dynamics"):
-        Judge(objective_of(Planner(), 2, 1), drift, FeatureInformation(1, 9), np.zeros((1, 2), np.float32))
+        Judge(
+            objective_of(Planner(), 2, 1),
+            drift,
+            FeatureInformation(1, 9),
+            np.zeros((1, 2), np.float32),
+        )
     assert Information(1, 1, 3).known().shape == (1, 1, 3)

@@ -9,7 +9,9 @@ from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.window import Window
 
 
-def filled(capacity: int, length: int, rows: int, episode: int, seeds: tuple[int, ...] = (0,)) -> Window:
+def filled(
+    capacity: int, length: int, rows: int, episode: int, seeds: tuple[int, ...] = (0,)
+) -> Window:
     """Row r shows r, and is followed by action -r; episodes have `episode` rows."""
     window = Window(list(seeds), capacity, length, 1, 1)
     for row in range(rows):
@@ -27,9 +29,12 @@ def draw(window: Window, batch: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_sequences_are_whole_and_all_of_them_are_drawn_equally_often() -> None:
     window = filled(capacity=10, length=3, rows=25, episode=7)
-    # rows 15 … 24 are alive; episodes begin at 14 and 21: sequences end at 17, 18, 19, 20 and 23, 24
+    # rows 15 … 24 are alive; episodes begin at 14 and 21: sequences end at 17, 18, 19, 20 and 23,
+    # 24
     drawn, acts = draw(window, 6000)
-    assert np.array_equal(drawn, -acts) and np.array_equal(np.diff(drawn[0], axis=-1), np.ones((6000, 2)))
+    assert np.array_equal(drawn, -acts) and np.array_equal(
+        np.diff(drawn[0], axis=-1), np.ones((6000, 2))
+    )
     ends, counts = np.unique(drawn[0, :, -1], return_counts=True)
     assert ends.tolist() == [17, 18, 19, 20, 23, 24] and counts.min() > 900 and counts.max() < 1100
 
@@ -50,7 +55,10 @@ def test_nothing_can_be_drawn_before_a_sequence_is_whole() -> None:
 
 
 def test_a_window_too_large_for_memory_names_the_setting_that_explorers_have() -> None:
-    with pytest.raises(UserError, match=r"The window of latest steps needs [0-9,]+ bytes and .* are free: lower agent\.window\."):
+    with pytest.raises(
+        UserError,
+        match=r"The window of latest steps needs [0-9,]+ bytes and .* are free: lower agent\.window\.",
+    ):
         Window([0], 10**12, 20, 2, 1)
 
 

@@ -26,18 +26,49 @@ from tenfold.domains.jobshop.schedule import (
 from tenfold.domains.jobshop.shops import JobShopEnv, JobShopEnvironments
 from tenfold.envs.adapter import make_env
 
-# both jobs need machine 0 first. Job 0 first: 0-3 and 3-5, then 3-5 and 5-9. Job 1 first: 0-2 and 2-6, then 2-5 and 6-8.
+# both jobs need machine 0 first. Job 0 first: 0-3 and 3-5, then 3-5 and 5-9. Job 1 first: 0-2 and
+# 2-6, then 2-5 and 6-8.
 FLOW = Instance("flow", np.array([[0, 1], [0, 1]]), np.array([[3, 2], [2, 4]]))
-# job 1 is longer on both machines. Job 0 first: 0-3 and 3-5, then 3-7 and 7-11. Job 1 first: 0-4 and 4-8, then 4-7 and 8-10.
+# job 1 is longer on both machines. Job 0 first: 0-3 and 3-5, then 3-7 and 7-11. Job 1 first: 0-4
+# and 4-8, then 4-7 and 8-10.
 LONG = Instance("long", np.array([[0, 1], [0, 1]]), np.array([[3, 2], [4, 4]]))
 # job 0 keeps machine 0 for long, while machine 1 could wait
 WAIT = Instance("wait", np.array([[0, 1], [1, 0], [1, 0]]), np.array([[5, 1], [1, 3], [2, 1]]))
 # an optimal schedule of ft06, which idles on two machines at the third decision
-BEST_FT06 = [(0, 1, 0, 0, 0, 0), (0, 0, 2, 0, 0, 0), (0, 0, 6, 6, 0, 0), (0, 3, 1, 2, 0, 0), (0, 0, 0, 0, 0, 2), (3, 5, 4, 0, 1, 0),
-             (0, 0, 0, 5, 0, 0), (2, 0, 0, 0, 0, 5), (0, 4, 3, 0, 0, 0), (0, 0, 0, 0, 4, 0), (5, 2, 0, 3, 0, 1), (0, 0, 0, 0, 2, 0),
-             (0, 0, 0, 0, 3, 0), (1, 0, 0, 0, 0, 0), (0, 0, 0, 0, 0, 4), (0, 0, 0, 0, 5, 0), (0, 0, 0, 0, 0, 3), (4, 0, 5, 1, 0, 0),
-             (0, 0, 0, 4, 0, 0)]
-PARTS = ("obs", "mask", "reward", "terminated", "truncated", "states", "length", "episode", "ret", "last_makespan", "last_states")
+BEST_FT06 = [
+    (0, 1, 0, 0, 0, 0),
+    (0, 0, 2, 0, 0, 0),
+    (0, 0, 6, 6, 0, 0),
+    (0, 3, 1, 2, 0, 0),
+    (0, 0, 0, 0, 0, 2),
+    (3, 5, 4, 0, 1, 0),
+    (0, 0, 0, 5, 0, 0),
+    (2, 0, 0, 0, 0, 5),
+    (0, 4, 3, 0, 0, 0),
+    (0, 0, 0, 0, 4, 0),
+    (5, 2, 0, 3, 0, 1),
+    (0, 0, 0, 0, 2, 0),
+    (0, 0, 0, 0, 3, 0),
+    (1, 0, 0, 0, 0, 0),
+    (0, 0, 0, 0, 0, 4),
+    (0, 0, 0, 0, 5, 0),
+    (0, 0, 0, 0, 0, 3),
+    (4, 0, 5, 1, 0, 0),
+    (0, 0, 0, 4, 0, 0),
+]
+PARTS = (
+    "obs",
+    "mask",
+    "reward",
+    "terminated",
+    "truncated",
+    "states",
+    "length",
+    "episode",
+    "ret",
+    "last_makespan",
+    "last_states",
+)
 
 
 @st.composite
@@ -49,23 +80,29 @@ def instances(draw: st.DrawFn) -> Instance:
 
 
 def random_actions(rng: np.random.Generator, mask: np.ndarray, heads: int) -> np.ndarray:
-    """Legal options of the present heads; absent ones get anything, options that do not exist included."""
+    """Legal options of the present heads; absent ones get anything, options that do not exist
+    included."""
     options = mask.reshape(-1, heads, mask.shape[-1] // heads)
     chosen = np.argmax(rng.random(options.shape) * options, -1)
-    return np.where(options.any(-1), chosen, rng.integers(-3, 99, chosen.shape)).reshape(*mask.shape[:-1], heads)
+    return np.where(options.any(-1), chosen, rng.integers(-3, 99, chosen.shape)).reshape(
+        *mask.shape[:-1], heads
+    )
 
 
 def options_of(env: JobShopEnv, info: dict) -> list[list[int]]:
-    return [np.flatnonzero(o).tolist() for o in info["action_mask"].reshape(env.instance.machines, -1)]
+    return [
+        np.flatnonzero(o).tolist() for o in info["action_mask"].reshape(env.instance.machines, -1)
+    ]
 
 
-# by hand ----------------------------------------------------------------------------------------------------------------
+# by hand
 
 
 def test_the_better_order_of_two_jobs_step_by_step() -> None:
     env = JobShopEnv(FLOW)
     obs, info = env.reset(seed=3)
-    # machine 1: its work 6 cannot begin before 2, when job 1 could be there. Machine 0: 5 and then at least 2. Jobs: 5 and 6
+    # machine 1: its work 6 cannot begin before 2, when job 1 could be there. Machine 0: 5 and then
+    # at least 2. Jobs: 5 and 6
     assert lower_bound(FLOW) == env.row[BOUND] == 8 and env.scale == 1
     assert options_of(env, info) == [[0, 1], []]
     assert obs.shape == (2 + 6 * 2 + 5 * 2 + 4 * 4,) == env.observation_space.shape
@@ -73,7 +110,8 @@ def test_the_better_order_of_two_jobs_step_by_step() -> None:
     assert (reward, done, cut, env.row[0]) == (0, False, False, 2)
     assert options_of(env, info) == [[0], [1]]  # nothing runs at 2, so neither may idle
     obs, reward, done, _, info = env.step([0, 1])
-    assert (reward, done, env.row[0]) == (0, False, 6)  # at 5 job 0 finds machine 1 busy: nothing to decide
+    # at 5 job 0 finds machine 1 busy: nothing to decide
+    assert (reward, done, env.row[0]) == (0, False, 6)
     assert options_of(env, info) == [[], [0]]
     obs, reward, done, _, info = env.step([77, 0])
     assert (reward, done, info["makespan"]) == (0, True, 8) and not info["action_mask"].any()
@@ -89,25 +127,41 @@ def test_the_worse_order_pays_when_the_bound_rises() -> None:
     assert env.step([1, 0])[1] == 0
     _, reward, done, _, info = env.step([0, 1])
     assert (reward, done, info["makespan"]) == (0, True, 9)
-    assert sorted(info["schedule"]) == [(0, 0, 0, 0, 3), (0, 1, 1, 3, 5), (1, 0, 0, 3, 5), (1, 1, 1, 5, 9)]
+    assert sorted(info["schedule"]) == [
+        (0, 0, 0, 0, 3),
+        (0, 1, 1, 3, 5),
+        (1, 0, 0, 3, 5),
+        (1, 1, 1, 5, 9),
+    ]
 
 
 def test_every_number_of_an_observation_by_hand() -> None:
-    """WAIT at time 1, after machine 0 began job 0 (until 5) and machine 1 job 1 (until 1). The first bound is 9:
-    machine 0 has 5 + 3 + 1 = 9 to do; the longest duration is 5."""
+    """WAIT at time 1, after machine 0 began job 0 (until 5) and machine 1 job 1 (until 1). The
+    first bound is 9: machine 0 has 5 + 3 + 1 = 9 to do; the longest duration is 5."""
     env = JobShopEnv(WAIT)
     env.reset()
     obs, _, _, _, info = env.step([0, 1])
     assert options_of(env, info) == [[], [2, 3]] and env.row[:2].tolist() == [1, 9]
-    # earliest starts: job 0 on machine 1 at 5; job 1 on machine 0 at 5; job 2 on machine 1 at 1, on machine 0 at 5
+    # earliest starts: job 0 on machine 1 at 5; job 1 on machine 0 at 5; job 2 on machine 1 at 1, on
+    # machine 0 at 5
     shop = [1 / 9, 0]
-    jobs = [[1 / 9, 1 / 2, 4 / 5, 0, 3 / 9, 1 / 5],  # ends at 6
-            [3 / 9, 1 / 2, 0, 0, 1 / 9, 3 / 5],  # joined the queue now, ends at 8
-            [3 / 9, 1, 0, 1 / 9, 3 / 9, 2 / 5]]  # has waited since 0, ends at 6
-    machines = [[4 / 5, 4 / 9, 1 / 3, 0, 0],  # 5 + 4 + 0 = 9
-                [0, 3 / 9, 1 / 3, (9 - 4) / 9, 1]]  # 1 + 3 + 0 = 4
-    places = [[0, 0, 0, 0], [1, 3 / 5, 1, 4 / 9], [0, 0, 1, 4 / 9],
-              [0, 0, 1, 4 / 9], [0, 0, 0, 0], [1, 2 / 5, 1, 0]]
+    jobs = [
+        [1 / 9, 1 / 2, 4 / 5, 0, 3 / 9, 1 / 5],  # ends at 6
+        [3 / 9, 1 / 2, 0, 0, 1 / 9, 3 / 5],  # joined the queue now, ends at 8
+        [3 / 9, 1, 0, 1 / 9, 3 / 9, 2 / 5],
+    ]  # has waited since 0, ends at 6
+    machines = [
+        [4 / 5, 4 / 9, 1 / 3, 0, 0],  # 5 + 4 + 0 = 9
+        [0, 3 / 9, 1 / 3, (9 - 4) / 9, 1],
+    ]  # 1 + 3 + 0 = 4
+    places = [
+        [0, 0, 0, 0],
+        [1, 3 / 5, 1, 4 / 9],
+        [0, 0, 1, 4 / 9],
+        [0, 0, 1, 4 / 9],
+        [0, 0, 0, 0],
+        [1, 2 / 5, 1, 0],
+    ]
     assert obs == pytest.approx(np.concatenate([shop, *jobs, *machines, *places]), abs=1e-7)
 
 
@@ -116,40 +170,73 @@ def test_idling_waits_for_the_next_completion_and_is_masked_when_nothing_runs() 
     _, info = env.reset()
     assert options_of(env, info) == [[0], [1, 2]]  # nothing runs at the start
     info = env.step([0, 1])[-1]
-    assert options_of(env, info) == [[], [2, 3]]  # machine 0 runs, with job 1 waiting at it: an absent head
+    # machine 0 runs, with job 1 waiting at it: an absent head
+    assert options_of(env, info) == [[], [2, 3]]
     info = env.step([0, 3])[-1]
     assert env.row[0] == 5 and options_of(env, info) == [[1], [0, 2]]
     for m, action in ((0, [3, 0]), (1, [1, 3])):
-        with pytest.raises(EnvironmentFault, match=f"machine {m} was told to idle while nothing runs"):
+        with pytest.raises(
+            EnvironmentFault, match=f"machine {m} was told to idle while nothing runs"
+        ):
             env.step(action)
 
 
-@pytest.mark.parametrize(("instance", "rule", "makespan"), [
-    (FLOW, "SPT", 8), (FLOW, "MWKR", 8), (FLOW, "FIFO", 9), (LONG, "SPT", 11), (LONG, "MWKR", 10), (LONG, "FIFO", 11)])
+@pytest.mark.parametrize(
+    ("instance", "rule", "makespan"),
+    [
+        (FLOW, "SPT", 8),
+        (FLOW, "MWKR", 8),
+        (FLOW, "FIFO", 9),
+        (LONG, "SPT", 11),
+        (LONG, "MWKR", 10),
+        (LONG, "FIFO", 11),
+    ],
+)
 def test_dispatching_rules_by_hand(instance: Instance, rule: str, makespan: int) -> None:
     assert check_schedule(instance, dispatch(instance, rule)) == makespan
 
 
 def test_first_in_first_out_serves_the_earlier_arrival() -> None:
     # machine 2 is reached by job 1 at 1, by job 0 at 2, and kept by job 2 until 3
-    crossing = Instance("crossing", np.array([[0, 2, 1], [1, 2, 0], [2, 0, 1]]), np.array([[2, 1, 1], [1, 9, 1], [3, 1, 1]]))
+    crossing = Instance(
+        "crossing",
+        np.array([[0, 2, 1], [1, 2, 0], [2, 0, 1]]),
+        np.array([[2, 1, 1], [1, 9, 1], [3, 1, 1]]),
+    )
     starts = {(s.job, s.operation): s.start for s in dispatch(crossing, "FIFO")}
     assert starts[1, 1] == 3 and starts[0, 1] == 12
     assert {(s.job, s.operation): s.start for s in dispatch(crossing, "SPT")}[0, 1] == 3
 
 
-# the instances ----------------------------------------------------------------------------------------------------------
+# the instances
 
 
-@pytest.mark.parametrize(("name", "shape", "best", "bound", "found"), [
-    ("ft06", (6, 6), 55, 52, (88, 61, 65)), ("la01", (10, 5), 666, 666, (751, 735, 772)), ("ft10", (10, 10), 930, 796, (1074, 1108, 1184))])
-def test_shipped_instances_their_optimum_and_the_rules(name: str, shape: tuple, best: int, bound: int, found: tuple) -> None:
+@pytest.mark.parametrize(
+    ("name", "shape", "best", "bound", "found"),
+    [
+        ("ft06", (6, 6), 55, 52, (88, 61, 65)),
+        ("la01", (10, 5), 666, 666, (751, 735, 772)),
+        ("ft10", (10, 10), 930, 796, (1074, 1108, 1184)),
+    ],
+)
+def test_shipped_instances_their_optimum_and_the_rules(
+    name: str, shape: tuple, best: int, bound: int, found: tuple
+) -> None:
     instance = read_instance(name)
-    assert (instance.jobs, instance.machines) == shape and optimum(name) == best and optimum("mine") is None
+    assert (
+        (instance.jobs, instance.machines) == shape
+        and optimum(name) == best
+        and optimum("mine") is None
+    )
     assert lower_bound(instance) == bound <= best
-    assert tuple(check_schedule(instance, dispatch(name, rule)) for rule in ("SPT", "MWKR", "FIFO")) == found
+    assert (
+        tuple(check_schedule(instance, dispatch(name, rule)) for rule in ("SPT", "MWKR", "FIFO"))
+        == found
+    )
     assert dispatch(name, "random", 1) == dispatch(name, "random", 1) != dispatch(name, "random", 2)
-    assert all(check_schedule(instance, dispatch(name, "random", seed)) >= best for seed in range(5))
+    assert all(
+        check_schedule(instance, dispatch(name, "random", seed)) >= best for seed in range(5)
+    )
 
 
 def test_the_optimum_of_ft06_can_be_played() -> None:
@@ -160,12 +247,18 @@ def test_the_optimum_of_ft06_can_be_played() -> None:
         assert not done
         _, reward, done, _, info = env.step(np.array(action))
         total += float(reward)
-    assert done and info["makespan"] == check_schedule(read_instance("ft06"), info["schedule"]) == 55
+    assert (
+        done and info["makespan"] == check_schedule(read_instance("ft06"), info["schedule"]) == 55
+    )
     assert total == -(55 - 52) / 4
 
 
 def test_random_play_of_ft06_never_beats_the_optimum() -> None:
-    envs, rng, spans = JobShopEnvironments("tenfold/JobShop-v0", 16, 0), np.random.default_rng(0), []
+    envs, rng, spans = (
+        JobShopEnvironments("tenfold/JobShop-v0", 16, 0),
+        np.random.default_rng(0),
+        [],
+    )
     for _ in range(600):
         envs.step(random_actions(rng, envs.mask, 6))
         assert envs.makespan.tolist() == [envs.last_makespan[e.env] for e in envs.finished]
@@ -176,12 +269,14 @@ def test_random_play_of_ft06_never_beats_the_optimum() -> None:
     assert len(spans) > 300 and min(spans) >= 55 and np.mean(spans) == pytest.approx(80, abs=3)
 
 
-# any instance -----------------------------------------------------------------------------------------------------------
+# any instance
 
 
 @settings(max_examples=60, deadline=None)
 @given(instances(), st.integers(0, 2**32))
-def test_whatever_is_played_is_feasible_and_pays_the_rise_of_the_bound(instance: Instance, seed: int) -> None:
+def test_whatever_is_played_is_feasible_and_pays_the_rise_of_the_bound(
+    instance: Instance, seed: int
+) -> None:
     env, rng = JobShopEnv(instance), np.random.default_rng(seed)
     obs, info = env.reset()
     first, bounds, times, rewards, done = int(env.row[BOUND]), [0], [-1], [], False
@@ -190,10 +285,16 @@ def test_whatever_is_played_is_feasible_and_pays_the_rise_of_the_bound(instance:
         options = info["action_mask"].reshape(instance.machines, -1)
         assert options[:, :-1].any() and (options[:, :-1].any(1) >= options[:, -1]).all()
         assert options[:, :-1].sum(0).max() <= 1  # a job waits at one machine only
-        assert env.row[0] > times[-1] and env.row[BOUND] >= bounds[-1] and env.observation_space.contains(obs)
+        assert (
+            env.row[0] > times[-1]
+            and env.row[BOUND] >= bounds[-1]
+            and env.observation_space.contains(obs)
+        )
         times.append(int(env.row[0]))
         bounds.append(int(env.row[BOUND]))
-        obs, reward, done, _, info = env.step(random_actions(rng, info["action_mask"], instance.machines))
+        obs, reward, done, _, info = env.step(
+            random_actions(rng, info["action_mask"], instance.machines)
+        )
         rewards.append(reward)
     makespan = check_schedule(instance, info["schedule"])
     assert info["makespan"] == makespan == env.row[BOUND] == max(s.end for s in info["schedule"])
@@ -205,53 +306,82 @@ def test_whatever_is_played_is_feasible_and_pays_the_rise_of_the_bound(instance:
 
 @settings(max_examples=15, deadline=None)
 @given(instances(), st.integers(0, 2**32))
-def test_lanes_the_single_environment_and_the_reference_play_the_same(instance: Instance, seed: int) -> None:
+def test_lanes_the_single_environment_and_the_reference_play_the_same(
+    instance: Instance, seed: int
+) -> None:
     lanes, rng = 3, np.random.default_rng(seed)
-    envs, singles = JobShopEnvironments("shop", lanes, 5, instance), [JobShopEnv(instance) for _ in range(lanes)]
+    envs, singles = (
+        JobShopEnvironments("shop", lanes, 5, instance),
+        [JobShopEnv(instance) for _ in range(lanes)],
+    )
     for i, one in enumerate(singles):
         obs, info = one.reset(seed=i)
-        assert np.array_equal(obs, envs.obs[i]) and np.array_equal(info["action_mask"], envs.mask[i])
+        assert np.array_equal(obs, envs.obs[i]) and np.array_equal(
+            info["action_mask"], envs.mask[i]
+        )
     returns, lengths = np.zeros(lanes), np.zeros(lanes, int)
     for _ in range(12):
         actions = random_actions(rng, envs.mask, instance.machines)
         before = envs.states.copy()
         expected = step_reference(instance, before.copy(), actions)
-        assert all(np.array_equal(f, e) for f, e in zip(step_once(instance, before, actions), expected, strict=True))
+        assert all(
+            np.array_equal(f, e)
+            for f, e in zip(step_once(instance, before, actions), expected, strict=True)
+        )
         envs.step(actions)
         assert np.array_equal(envs.states, expected[0]) and not envs.truncated.any()
         finished = {e.env: e for e in envs.finished}
         for i, one in enumerate(singles):
             obs, reward, done, cut, info = one.step(actions[i])
             returns[i], lengths[i] = returns[i] + reward, lengths[i] + 1
-            assert (reward, done, cut, i in finished) == (envs.reward[i], envs.terminated[i], False, done)
+            assert (reward, done, cut, i in finished) == (
+                envs.reward[i],
+                envs.terminated[i],
+                False,
+                done,
+            )
             if done:
-                assert np.array_equal(obs, envs.final_obs[i]) and info["schedule"] == envs.schedule(i)
-                assert (finished[i].ret, finished[i].length, envs.last_makespan[i]) == (returns[i], lengths[i], info["makespan"])
+                assert np.array_equal(obs, envs.final_obs[i]) and info["schedule"] == envs.schedule(
+                    i
+                )
+                assert (finished[i].ret, finished[i].length, envs.last_makespan[i]) == (
+                    returns[i],
+                    lengths[i],
+                    info["makespan"],
+                )
                 returns[i] = lengths[i] = 0
                 obs, info = one.reset()
-            assert np.array_equal(obs, envs.obs[i]) and np.array_equal(info["action_mask"], envs.mask[i])
+            assert np.array_equal(obs, envs.obs[i]) and np.array_equal(
+                info["action_mask"], envs.mask[i]
+            )
             assert (envs.ret[i], envs.length[i]) == (returns[i], lengths[i])
 
 
-# the adapter ------------------------------------------------------------------------------------------------------------
+# the adapter
 
 
 def test_restoring_goes_on_to_the_last_bit() -> None:
     rng = np.random.default_rng(1)
-    first, second = (JobShopEnvironments("tenfold/JobShop-v0(instance=la01)", 3, 11) for _ in range(2))
+    first, second = (
+        JobShopEnvironments("tenfold/JobShop-v0(instance=la01)", 3, 11) for _ in range(2)
+    )
     for _ in range(70):  # past an episode's end, and in the middle of one
         first.step(random_actions(rng, first.mask, 5))
     assert first.last_makespan.min() > 0 and first.length.min() > 0
     kept = first.state()
     copied = {k: v.copy() for k, v in kept.items()}
     first.step(random_actions(rng, first.mask, 5))
-    assert all(np.array_equal(kept[k], copied[k]) for k in kept)  # what was saved is not what is stepped
+    # what was saved is not what is stepped
+    assert all(np.array_equal(kept[k], copied[k]) for k in kept)
     assert first.restore(kept) and second.restore(kept) and second.exact_resume
     for _ in range(80):
         actions = random_actions(rng, first.mask, 5)
         for envs in (first, second):
             envs.step(actions)
-        assert all(np.array_equal(getattr(first, part), getattr(second, part)) for part in PARTS) and first.finished == second.finished
+        assert (
+            all(np.array_equal(getattr(first, part), getattr(second, part)) for part in PARTS)
+            and first.finished == second.finished
+        )
         assert np.array_equal(first.final_obs[first.terminated], second.final_obs[first.terminated])
     assert not second.restore(kept | {"obs": kept["obs"] + np.float32(0.01)})
 
@@ -260,15 +390,27 @@ def test_a_masked_action_names_the_machine_and_moves_nothing() -> None:
     envs = JobShopEnvironments("tenfold/JobShop-v0", 2, 0)
     good = np.array([[0, 1, 0, 0, 0, 0]] * 2)
     before = envs.states.copy()
-    for machine, action, why in ((1, 0, "told to start job 0, which does not wait there: its options are job 1, job 3, job 5"),
-                                 (2, 6, "told to idle while nothing runs"), (2, 9, "given 9, which is none of the options 0 to 6"),
-                                 (1, -1, "given -1")):
+    for machine, action, why in (
+        (
+            1,
+            0,
+            "told to start job 0, which does not wait there: its options are job 1, job 3, job 5",
+        ),
+        (2, 6, "told to idle while nothing runs"),
+        (2, 9, "given 9, which is none of the options 0 to 6"),
+        (1, -1, "given -1"),
+    ):
         bad = good.copy()
         bad[1, machine] = action
-        with pytest.raises(EnvironmentFault, match=f"JobShop-v0, environment 1, episode 0, step 1: machine {machine} was {why}"):
+        with pytest.raises(
+            EnvironmentFault,
+            match=f"JobShop-v0, environment 1, episode 0, step 1: machine {machine} was {why}",
+        ):
             envs.step(bad)
         assert np.array_equal(envs.states, before)
-    with pytest.raises(EnvironmentFault, match=r"\(6,\) actions do not fit lanes and machines \(2, 6\)"):
+    with pytest.raises(
+        EnvironmentFault, match=r"\(6,\) actions do not fit lanes and machines \(2, 6\)"
+    ):
         envs.step(good[0])
     envs.step(good)
     single = JobShopEnv("ft06")
@@ -294,26 +436,44 @@ def test_the_registered_environment_keeps_gymnasiums_rules() -> None:
         JobShopEnvironments("tenfold/JobShop-v0(size=3)", 1, 0)
 
 
-# files ------------------------------------------------------------------------------------------------------------------
+# files
 
 
 def test_an_instance_is_read_from_a_file_with_comments(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("# two jobs\n\n2 2  # jobs, machines\n0 3 1 2\n 0\t2 1 4\n\n")
     read = read_instance(path)
-    assert read.name == "mine" and (read.machine == FLOW.machine).all() and (read.duration == FLOW.duration).all()
+    assert (
+        read.name == "mine"
+        and (read.machine == FLOW.machine).all()
+        and (read.duration == FLOW.duration).all()
+    )
     assert JobShopEnvironments(f"tenfold/JobShop-v0(instance={path})", 1, 0).instance.jobs == 2
 
 
-@pytest.mark.parametrize(("text", "complaint"), [
-    ("", "is empty"), ("# nothing\n", "is empty"), ("2\n0 1\n", "line 1: the first line must be two numbers from 1"),
-    ("0 2\n", "line 1: the first line"), ("2 2\n0 3 1 2\n", "line 2: the file ends after 1 of 2 jobs"),
-    ("1 2\n0 3 1 2\n0 3 1 2\n", "line 3: there are more lines than the 1 jobs"),
-    ("1 2\n\n0 3 1\n", r"line 3 \(job 0\): 3 numbers, where 2 machines need 4"), ("1 2\n0 3 2 2\n", r"line 2 \(job 0\): there is no machine 2; they count from 0 to 1"),
-    ("1 2\n0 3 -1 2\n", "there is no machine -1"), ("1 2\n0 3 0 2\n", "visits machine 0 twice"), ("1 2\n0 3 1 0\n", "duration on machine 1 is 0"),
-    ("1 2\n0 3 1 x\n", "line 2: x is not a whole number"), ("1 1\n0 2.5\n", "line 2: 2.5 is not"), ("1 1\n0 99999999999999999999999\n", "must be from 1 to"),
-    (b"\xff\xfe\x00", "is not a text file")])
-def test_a_bad_file_is_one_sentence_with_its_line(tmp_path: Path, text: str | bytes, complaint: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "is empty"),
+        ("# nothing\n", "is empty"),
+        ("2\n0 1\n", "line 1: the first line must be two numbers from 1"),
+        ("0 2\n", "line 1: the first line"),
+        ("2 2\n0 3 1 2\n", "line 2: the file ends after 1 of 2 jobs"),
+        ("1 2\n0 3 1 2\n0 3 1 2\n", "line 3: there are more lines than the 1 jobs"),
+        ("1 2\n\n0 3 1\n", r"line 3 \(job 0\): 3 numbers, where 2 machines need 4"),
+        ("1 2\n0 3 2 2\n", r"line 2 \(job 0\): there is no machine 2; they count from 0 to 1"),
+        ("1 2\n0 3 -1 2\n", "there is no machine -1"),
+        ("1 2\n0 3 0 2\n", "visits machine 0 twice"),
+        ("1 2\n0 3 1 0\n", "duration on machine 1 is 0"),
+        ("1 2\n0 3 1 x\n", "line 2: x is not a whole number"),
+        ("1 1\n0 2.5\n", "line 2: 2.5 is not"),
+        ("1 1\n0 99999999999999999999999\n", "must be from 1 to"),
+        (b"\xff\xfe\x00", "is not a text file"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_with_its_line(
+    tmp_path: Path, text: str | bytes, complaint: str
+) -> None:
     path = tmp_path / "bad.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(EnvironmentFault, match=complaint) as raised:
@@ -328,39 +488,86 @@ def test_an_instance_that_is_not_there_or_makes_no_sense(tmp_path: Path) -> None
         make_env("tenfold/JobShop-v0(instance=ft07)")
     with pytest.raises(EnvironmentFault, match="cannot be read"):
         read_instance(tmp_path)
-    for machine, duration, complaint in (([[0, 0]], [[1, 1]], "each of the 2 machines once"), ([[0, 1]], [[1, 0]], "from 1"), ([[0, 1]], [[1]], "differ")):
+    for machine, duration, complaint in (
+        ([[0, 0]], [[1, 1]], "each of the 2 machines once"),
+        ([[0, 1]], [[1, 0]], "from 1"),
+        ([[0, 1]], [[1]], "differ"),
+    ):
         with pytest.raises(EnvironmentFault, match=complaint):
             Instance("made", np.array(machine), np.array(duration))
 
 
-# schedules --------------------------------------------------------------------------------------------------------------
+# schedules
 
-GOOD = [Scheduled(1, 0, 0, 0, 2), Scheduled(0, 0, 0, 2, 5), Scheduled(1, 1, 1, 2, 6), Scheduled(0, 1, 1, 6, 8)]
+GOOD = [
+    Scheduled(1, 0, 0, 0, 2),
+    Scheduled(0, 0, 0, 2, 5),
+    Scheduled(1, 1, 1, 2, 6),
+    Scheduled(0, 1, 1, 6, 8),
+]
 
 
-@pytest.mark.parametrize(("place", "change", "complaint"), [
-    (0, None, "operation 0 of job 1 is missing"), (1, {"machine": 1}, "operation 0 of job 0 runs on machine 1, and needs machine 0"),
-    (1, {"end": 6}, "takes 4 from 2 to 6, and its duration is 3"), (0, {"start": -1, "end": 1}, "starts at -1, before time 0"),
-    (1, {"start": 1, "end": 4}, "On machine 0 the operation 0 of job 0 starts at 1, while the operation 0 of job 1 runs until 2"),
-    (3, {"start": 4, "end": 6}, "operation 1 of job 0 starts at 4, before the job's operation 0 ends at 5"),
-    (3, {"start": 5, "end": 7}, "On machine 1 the operation 1 of job 0 starts at 5, while the operation 1 of job 1 runs until 6"),
-    (3, {"operation": 2}, "no operation 2 of job 0"), (3, {"job": 2}, "no operation 1 of job 2"), (0, {"job": 0, "end": 3}, "operation 0 of job 0 is scheduled twice")])
-def test_the_checker_names_the_first_violation(place: int, change: dict | None, complaint: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "change", "complaint"),
+    [
+        (0, None, "operation 0 of job 1 is missing"),
+        (1, {"machine": 1}, "operation 0 of job 0 runs on machine 1, and needs machine 0"),
+        (1, {"end": 6}, "takes 4 from 2 to 6, and its duration is 3"),
+        (0, {"start": -1, "end": 1}, "starts at -1, before time 0"),
+        (
+            1,
+            {"start": 1, "end": 4},
+            "On machine 0 the operation 0 of job 0 starts at 1, while the operation 0 of job 1 runs until 2",
+        ),
+        (
+            3,
+            {"start": 4, "end": 6},
+            "operation 1 of job 0 starts at 4, before the job's operation 0 ends at 5",
+        ),
+        (
+            3,
+            {"start": 5, "end": 7},
+            "On machine 1 the operation 1 of job 0 starts at 5, while the operation 1 of job 1 runs until 6",
+        ),
+        (3, {"operation": 2}, "no operation 2 of job 0"),
+        (3, {"job": 2}, "no operation 1 of job 2"),
+        (0, {"job": 0, "end": 3}, "operation 0 of job 0 is scheduled twice"),
+    ],
+)
+def test_the_checker_names_the_first_violation(
+    place: int, change: dict | None, complaint: str
+) -> None:
     assert check_schedule(FLOW, GOOD) == 8
-    bad = GOOD[:place] + ([] if change is None else [GOOD[place]._replace(**change)]) + GOOD[place + 1:]
+    bad = (
+        GOOD[:place]
+        + ([] if change is None else [GOOD[place]._replace(**change)])
+        + GOOD[place + 1 :]
+    )
     with pytest.raises(Infeasible, match=complaint):
         check_schedule(FLOW, bad)
 
 
 @settings(max_examples=40, deadline=None)
 @given(instances(), st.integers(0, 10**6), st.integers(-5, 5).filter(bool))
-def test_the_checker_agrees_with_a_count_of_every_moment(instance: Instance, which: int, shift: int) -> None:
+def test_the_checker_agrees_with_a_count_of_every_moment(
+    instance: Instance, which: int, shift: int
+) -> None:
     """One operation is moved, and the floor is looked at in each unit of time."""
     schedule = dispatch(instance, "random", which)
     s = schedule.pop(which % len(schedule))
     schedule.append(s._replace(start=s.start + shift, end=s.end + shift))
-    cells = [(kind, number, t) for x in schedule for t in range(x.start, x.end) for kind, number in (("machine", x.machine), ("job", x.job))]
-    ordered = all(x.operation < y.operation or x.start > y.start for x in schedule for y in schedule if x.job == y.job and x is not y)
+    cells = [
+        (kind, number, t)
+        for x in schedule
+        for t in range(x.start, x.end)
+        for kind, number in (("machine", x.machine), ("job", x.job))
+    ]
+    ordered = all(
+        x.operation < y.operation or x.start > y.start
+        for x in schedule
+        for y in schedule
+        if x.job == y.job and x is not y
+    )
     if len(set(cells)) == len(cells) and ordered and s.start + shift >= 0:
         assert check_schedule(instance, schedule) == max(x.end for x in schedule)
     else:
@@ -372,7 +579,8 @@ def test_the_checker_agrees_with_a_count_of_every_moment(instance: Instance, whi
 def test_gantt_charts(tmp_path: Path) -> None:
     chart = "machine 0 |11000···|\nmachine 1 |··111100|\n          0       8"
     assert gantt_text(GOOD, 20) == chart
-    assert gantt_text(GOOD, 30).splitlines()[0] == "machine 0 |1111000000······|"  # two letters for a unit of time
+    # two letters for a unit of time
+    assert gantt_text(GOOD, 30).splitlines()[0] == "machine 0 |1111000000······|"
     assert all(len(line) <= 60 for line in gantt_text(dispatch("ft10", "SPT"), 60).splitlines())
     gantt_png(dispatch("ft10", "SPT"), tmp_path / "chart.png", "ft10 by SPT")
     assert (tmp_path / "chart.png").read_bytes()[:4] == b"\x89PNG"
@@ -380,7 +588,9 @@ def test_gantt_charts(tmp_path: Path) -> None:
     env.reset()
     empty = env.render()
     env.step(np.array(BEST_FT06[0]))
-    assert empty.shape[2] == 3 and empty.dtype == np.uint8 and not np.array_equal(env.render(), empty)
+    assert (
+        empty.shape[2] == 3 and empty.dtype == np.uint8 and not np.array_equal(env.render(), empty)
+    )
     words = JobShopEnv(FLOW, render_mode="ansi")
     words.reset()
     assert words.render() == "nothing is scheduled yet"
