@@ -1,0 +1,1 @@
+"""Run folders: settings, checkpoints, metrics, pictures and pages."""
