@@ -22,12 +22,12 @@ from peers.usual_actors import Player, System
 from peers.usual_iqn import Learner, Setting, loss_of
 
 from tenfold.actors.actor import Actor
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.algorithms.dqn.learner import Serial
 from tenfold.algorithms.dqn.team import Team
 from tenfold.cli.measure import interleave, timed_row
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose
+from tenfold.core.system import set_threads
 from tenfold.core.timing import Clock
 from tenfold.memory.weights import Weights
 

@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.cli.measure import bench_modules, pair_row, write
 from tenfold.core.pairs import all_pairs
+from tenfold.core.system import set_threads
 
 HERE = Path(__file__).parent
 SCRIPTS = ("adapter", "timers", "startup")

@@ -198,8 +198,7 @@ def main() -> None:
             rows[row["who"], row["agent"], row["env"], row["seed"], row["flags"]] = row
             print(
                 f"{row['who']:8} {row['agent']} {row['env']:26} seed {row['seed']}: "
-                f"{row['return']:9.1f}, "
-                f"{row['seconds']:.0f} s {row['flags']}",
+                f"{row['return']:9.1f}, {row['seconds']:.0f} s {row['flags']}",
                 flush=True,
             )
             listed = list(rows.values())

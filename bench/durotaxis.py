@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.cli.measure import FOLDER, write
 from tenfold.core.errors import UserError
+from tenfold.core.system import set_threads
 from tenfold.domains.durotaxis.baselines import constant_policy, follower_policy, play
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
 from tenfold.domains.durotaxis.evaluation import STEADY, Deployment, is_colony

@@ -64,8 +64,8 @@ def main() -> None:
                 )
                 print(
                     f"{substrate:12} {mode:6} {label:34} success {score.success:6.1%}  steps "
-                    f"{score.steps or 0:6.1f}  "
-                    f"return {score.ret:6.2f}  discounted {score.discounted:6.2f}",
+                    f"{score.steps or 0:6.1f}  return {score.ret:6.2f}  discounted "
+                    f"{score.discounted:6.2f}",
                     flush=True,
                 )
     write("durotaxis-baselines", rows)

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from usual_explorer import UsualExplorer
 
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.cli.measure import row, timed_row
 from tenfold.config.run import named
+from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.config import Explorer, LatentModel

@@ -24,8 +24,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from tenfold.algorithms.dqn.fused import set_threads  # noqa: E402
 from tenfold.config.run import named  # noqa: E402
+from tenfold.core.system import set_threads  # noqa: E402
 from tenfold.domains.dynamics.learner import Exploring  # noqa: E402
 from tenfold.domains.dynamics.model_metrics import judge, random_recordings  # noqa: E402
 from tenfold.runs.folder import machine_card, versions  # noqa: E402
@@ -306,9 +306,8 @@ def main() -> None:
                 write(folder, arguments.out, setting)
                 print(
                     f"{found['field']:20} {found['policy']:13} from seed {found['first']}, step "
-                    f"{found['steps'][-1]:6,}  error "
-                    f"{np.mean(found['errors'][-1]):.3f}  {found['seconds']:.0f} s "
-                    f"({found['busy_seconds']:.0f} s busy)  after "
+                    f"{found['steps'][-1]:6,}  error {np.mean(found['errors'][-1]):.3f}  "
+                    f"{found['seconds']:.0f} s ({found['busy_seconds']:.0f} s busy)  after "
                     f"{time.monotonic() - began:.0f} s",
                     flush=True,
                 )
@@ -320,8 +319,7 @@ def main() -> None:
         )
         print(
             f"{row['field']:20} {row['policy']:13} {row['step']:6,}  error {shown(row['error'])}  "
-            "R² 5 ahead "
-            f"{row['r2']['5'][0]:.3f}{beside}"
+            f"R² 5 ahead {row['r2']['5'][0]:.3f}{beside}"
         )
 
 

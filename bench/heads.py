@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.distributions import Categorical, Normal
 
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.cli.measure import row
+from tenfold.core.system import set_threads
 from tenfold.ops.drawing import linear_sample_numba
 from tenfold.ops.gaussian import entropy, kl
 from tenfold.ops.heads import MaskedHeads

@@ -11,10 +11,10 @@ from typing import Any
 from actors import begun, meters, per_second
 from heavy_environment import spins_for
 
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.algorithms.dqn.learner import Serial
 from tenfold.cli.measure import interleave
 from tenfold.config.run import Run
+from tenfold.core.system import set_threads
 
 HEAVY, COSTS = 1_000, (50, 100, 200, 300, 500, 1_000, 2_000)  # microseconds of a step
 TURN, TURNS = 0.7, 7  # seconds of steps, turns of each

@@ -113,8 +113,8 @@ def main() -> None:
             verdict = "solved" if row["solved"] else "NOT SOLVED"
             print(
                 f"{row['case']:26} seed {row['seed']}: {row['mean_return']:8.2f} (bar "
-                f"{row['bar']}, random "
-                f"{row['random_mean_return']:.2f}) {row['seconds']:.0f} s {verdict}",
+                f"{row['bar']}, random {row['random_mean_return']:.2f}) {row['seconds']:.0f} s "
+                f"{verdict}",
                 flush=True,
             )
     if arguments.cases == ";".join(CASES | SHOWN):

@@ -14,8 +14,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.cli.measure import row
+from tenfold.core.system import set_threads
 from tenfold.ops.moments import CLIP, EPSILON, RunningNorm
 from tenfold.ops.observations import FlattenPlan, stacked
 

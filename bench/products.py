@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tenfold.algorithms.dqn.fused import set_threads, zeros
 from tenfold.cli.measure import row
+from tenfold.core.system import set_threads
+from tenfold.engines.fusing import zeros
 from tenfold.ops.products import NEXT, NO_FLOOR, SAME, by_blas, by_tiles, turn
 from tenfold.ops.tiles import at
 

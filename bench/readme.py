@@ -38,18 +38,17 @@ def published() -> str:
         return ""
     lines = [
         "| command | frames, seeds | mean of the last 100 training episodes | interquartile mean, "
-        "95 % interval | lowest, "
-        "highest seed | SLM-Lab: DQN, double + prioritised | bar, goal | minutes | SB3's minutes |",
+        "95 % interval | lowest, highest seed | SLM-Lab: DQN, double + prioritised | bar, goal | "
+        "minutes | SB3's minutes |",
         "|---" * 9 + "|",
     ]
     for r in results("published")["rows"]:
         low, high = r["interval"]
         lines.append(
             f"| `{r['command']}` | {r['steps']:,}, {r['seeds']} | {r['mean']:.1f} | "
-            f"{r['iqm']:.1f}, {low:.1f} to "
-            f"{high:.1f} | {r['min']:.1f}, {r['max']:.1f} | {r['slm_dqn']:g}, "
-            f"{r['slm_ddqn_per']:g} "
-            f"| {r['bar']:g}, {r['goal']:g} | {r['minutes']:.1f} | {r['sb3_minutes']:.0f} |"
+            f"{r['iqm']:.1f}, {low:.1f} to {high:.1f} | {r['min']:.1f}, {r['max']:.1f} | "
+            f"{r['slm_dqn']:g}, {r['slm_ddqn_per']:g} | {r['bar']:g}, {r['goal']:g} | "
+            f"{r['minutes']:.1f} | {r['sb3_minutes']:.0f} |"
         )
     return "\n".join(lines)
 
@@ -60,8 +59,7 @@ def defaults() -> str:
         return ""
     lines = [
         "| command | seeds | tenfold: interquartile mean, 95 % interval | Stable-Baselines3 | "
-        "intervals overlap, "
-        "or ours is above |",
+        "intervals overlap, or ours is above |",
         "|---" * 5 + "|",
     ]
     for r in results("defaults")["table"]:
@@ -73,8 +71,7 @@ def defaults() -> str:
             ]
             lines.append(
                 f"| `tenfold train {r['agent']} --env {r['env']} --steps {r['steps'] // 1000}k` | "
-                f"{ours['seeds']} | "
-                f"{' | '.join(told)} | {'yes' if r['at_least'] else 'NO'} |"
+                f"{ours['seeds']} | {' | '.join(told)} | {'yes' if r['at_least'] else 'NO'} |"
             )
     return "\n".join(lines)
 
@@ -95,14 +92,12 @@ def policies() -> str:
             published, bar = ("" if r[k] is None else f"{r[k]:g}" for k in ("slm_ppo", "bar"))
             lines.append(
                 f"| `{r['command']}` | {r['steps']:,} | {r['iqm']:.1f}, {low:.1f} to {high:.1f} | "
-                f"{r['min']:.1f}, "
-                f"{r['max']:.1f} | {published} | {bar} | {r['minutes']:.1f} |"
+                f"{r['min']:.1f}, {r['max']:.1f} | {published} | {bar} | {r['minutes']:.1f} |"
             )
     lines += [
         "",
         "| command | best of 64 samples, by seed | greedy | untrained, best of 64 | SPT, MWKR, "
-        "FIFO, random (best of "
-        "64) | optimum | minutes |",
+        "FIFO, random (best of 64) | optimum | minutes |",
         "|---" * 7 + "|",
     ]
     for r in rows:
@@ -125,16 +120,15 @@ def worlds() -> str:
         return ""
     lines = [
         "| command | steps | mean return of an agent, by seed | random | scripted | closed of the "
-        "gap between (least) | bar "
-        "| minutes |",
+        "gap between (least) | bar | minutes |",
         "|---" * 8 + "|",
     ]
     for r in results("worlds")["rows"]:
         returns = ", ".join(f"{value:.1f}" for value in r["returns"])
         lines.append(
             f"| `{r['command']}` | {r['steps']:,} | {returns} | {r['random']:.1f} | "
-            f"{r['scripted']:.1f} | "
-            f"{r['closed']:.0%} ({r['least_closed']:.0%}) | {r['bar']:.0%} | {r['minutes']:.1f} |"
+            f"{r['scripted']:.1f} | {r['closed']:.0%} ({r['least_closed']:.0%}) | {r['bar']:.0%} | "
+            f"{r['minutes']:.1f} |"
         )
     return "\n".join(lines)
 
@@ -160,8 +154,7 @@ def colonies() -> str:
     before = " untrained, by seed |" if untrained else ""
     lines = [
         f"| trained on, mode | tried on | successes by seed | steps to the goal by seed |{before} "
-        "constant action "
-        "| follower |",
+        "constant action | follower |",
         "|---" * (7 if untrained else 6) + "|",
     ]
     for kind, own in learned.items():
@@ -174,8 +167,8 @@ def colonies() -> str:
             cells = f"{'; '.join(by_seed(untrained[kind])) if kind in untrained else ''} | {cells}"
         down = ", deletions rounded down" if kind[3] == "floor" else ""
         lines.append(
-            f"| {kind[0]}, {kind[1]} | {kind[2]} ({kind[4]}{down}) | {success} | {steps} | "
-            f"{cells} |"
+            f"| {kind[0]}, {kind[1]} | {kind[2]} ({kind[4]}{down}) | {success} | {steps} | {cells} "
+            "|"
         )
     return "\n".join(lines)
 
@@ -195,9 +188,8 @@ def fields() -> str:
     rows = results("fields")["rows"]
     policies = list(dict.fromkeys(r["policy"] for r in rows))
     lines = [
-        f"| field | steps | {' | '.join(policies)} | random − active | R² of observations 1, 5, "
-        "10 ahead (active) "
-        "| the same of ARX on these data |",
+        f"| field | steps | {' | '.join(policies)} | random − active | R² of observations 1, 5, 10 "
+        "ahead (active) | the same of ARX on these data |",
         "|---" * (5 + len(policies)) + "|",
     ]
     for field, step in sorted({(r["field"], r["step"]) for r in rows}):
@@ -306,8 +298,7 @@ def speed() -> str:
             )
             lines.append(
                 f"| {title} | {setting} | {r['baseline']}: {amount(r, 'baseline')} | "
-                f"{r['candidate']}: "
-                f"{amount(r, 'candidate')} | **{r['ratio']:g}** | {equal} |"
+                f"{r['candidate']}: {amount(r, 'candidate')} | **{r['ratio']:g}** | {equal} |"
             )
     return "\n".join(lines)
 
@@ -326,16 +317,15 @@ def bench() -> str:
         s = r["setting"]
         lines.append(
             f"| adapter, {s['env']} × {s['num_envs']}: a step over the environment itself | "
-            f"{r['overhead_us']:.2f} µs "
-            f"({r['adapter_us']:.2f} against {r['environment_us']:.2f}; Gymnasium's SyncVectorEnv "
-            f"{r['sync_vector_us']:.2f}) | {r['bar_us']:g} µs |"
+            f"{r['overhead_us']:.2f} µs ({r['adapter_us']:.2f} against {r['environment_us']:.2f}; "
+            f"Gymnasium's SyncVectorEnv {r['sync_vector_us']:.2f}) | {r['bar_us']:g} µs |"
         )
     for r in startup["rows"]:
         lines.append(f"| {r['name']} | {r['seconds']:.2f} s | {r['bar']:g} s |")
     for r in timers["rows"]:
         lines.append(
-            f"| timers that are always on, {r['setting']['engine']} engine | {r['share']:.1%} of "
-            "a round | 1 % |"
+            f"| timers that are always on, {r['setting']['engine']} engine | {r['share']:.1%} of a "
+            "round | 1 % |"
         )
     m = adapter["machine"]
     return "\n".join(

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.cli.measure import row
+from tenfold.core.system import set_threads
 from tenfold.ops.returns import (
     gae,
     lambda_returns,

@@ -17,8 +17,8 @@ import torch
 from ring_writer import row_of, write_rows
 from torch import nn
 
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.cli.measure import interleave, row, timed_row
+from tenfold.core.system import set_threads
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import Signal
 from tenfold.memory.weights import Weights

@@ -7,10 +7,10 @@ round (the difference of two would drown in noise).
 
 from collections.abc import Callable
 
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.algorithms.dqn.learner import RARELY, Serial
 from tenfold.cli.measure import interleave, write
 from tenfold.config.run import Run
+from tenfold.core.system import set_threads
 from tenfold.core.timing import EVERY, Clock
 
 ROUNDS = 610

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from eager_dqn import EagerDQN
 
-from tenfold.algorithms.dqn.fused import WEIGHT, FusedEngine, set_threads
+from tenfold.algorithms.dqn.fused import WEIGHT, FusedEngine
 from tenfold.algorithms.dqn.learner import Serial
 from tenfold.cli.measure import row
 from tenfold.config.run import Run
+from tenfold.core.system import set_threads
 from tenfold.core.timing import Clock
 from tenfold.memory.replay import gather
 

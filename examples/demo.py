@@ -34,15 +34,14 @@ def main(run: ten.Run = RUN, out: str = "runs/demo", stretch: dict[str, int] = S
     score = ten.evaluate(result, episodes=100, checkpoint="best")
     print(
         f"{run.env}: mean return {score.mean_return:.1f} of 100 episodes by the best policy, "
-        f"trained in {result.seconds:.1f} s "
-        f"(500 is the most there is, 475 counts as solved)"
+        f"trained in {result.seconds:.1f} s (500 is the most there is, 475 counts as solved)"
     )
     plain, fused = (steps_per_second(run, engine, steps) for engine, steps in stretch.items())
     agent = run.agent
     print(
         f"the same training, {agent.updates} updates of {agent.batch_size} a step: plain engine "
-        f"{plain:,.0f} steps/s, "
-        f"fused engine {fused:,.0f} steps/s, {fused / plain:.1f} times as fast"
+        f"{plain:,.0f} steps/s, fused engine {fused:,.0f} steps/s, {fused / plain:.1f} times as "
+        "fast"
     )
     print(f"report: {result.path / 'report.html'}")
 

@@ -50,8 +50,7 @@ __version__ = "0.1.0"
 # where the public names live
 PUBLIC = {
     "config.run": "DQN PPO Boltzmann Epsilon Exponential Hard Implicit Linear Net Noisy PolicyNet "
-    "Polyak Prioritized Quantile Run "
-    "Uniform named",
+    "Polyak Prioritized Quantile Run Uniform named",
     "core.graph_spaces": "BoundedGraph Gated",
     "domains.dynamics.compare": "compare",
     "domains.dynamics.config": "Explorer LatentModel Planner",

@@ -158,7 +158,7 @@ def test_a_profile_measures_the_engines_that_can_run_it(
         measured.append(engine)
         return Profile(engine, 1, 1.0, [("env", 0, 1)])
 
-    monkeypatch.setattr("tenfold.training.loop.profiling.profile_run", measure)
+    monkeypatch.setattr("tenfold.training.profiling.profile_run", measure)
     assert (
         main(["profile", what, *flags, "--trace", str(tmp_path / "t.json")]) == 0
         and measured == engines
@@ -168,7 +168,7 @@ def test_a_profile_measures_the_engines_that_can_run_it(
 def test_an_engine_that_does_not_fit_is_refused_before_any_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tenfold.training.loop.profiling.profile_run", None)
+    monkeypatch.setattr("tenfold.training.profiling.profile_run", None)
     assert (
         main(
             [
@@ -218,11 +218,9 @@ def test_a_result_that_cannot_be_written_is_refused_before_anything_is_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(
-        "tenfold.training.loop.profiling.profile_run", lambda *_: pytest.fail("it was measured")
+        "tenfold.training.profiling.profile_run", lambda *_: pytest.fail("it was measured")
     )
-    monkeypatch.setattr(
-        "tenfold.cli.main.measure.run_all", lambda *_: pytest.fail("it was measured")
-    )
+    monkeypatch.setattr("tenfold.cli.measure.run_all", lambda *_: pytest.fail("it was measured"))
     assert main([*command, str(tmp_path / file)]) == 2
     assert f"{command[-1]} {tmp_path / file} cannot be written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -220,8 +220,8 @@ def test_a_pipe_cuts_no_names(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    assert main(["check", "ops.random.fill_uniform"]) == 0
-    assert "ops.random.fill_uniform " in capsys.readouterr().out
+    assert main(["check", "core.random.fill_uniform"]) == 0
+    assert "core.random.fill_uniform " in capsys.readouterr().out
 
 
 def test_version_and_help(tenfold) -> None:

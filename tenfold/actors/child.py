@@ -8,9 +8,9 @@ from time import perf_counter
 from typing import Any
 
 from tenfold.actors.actor import WAIT, Actor, Agent, make_agent
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
+from tenfold.core.system import set_threads
 from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import Segment, Signal

@@ -35,8 +35,8 @@ def make_crew(run: Run) -> tuple[Crew | None, str]:
         return Crew(run), f"{run.actors} actors in this process: there is one core"
     seconds = round_seconds(run)
     words = (
-        f"an actor's round takes {1e6 * seconds:,.0f} us, and processes pay from "
-        f"{1e6 * PAYS:,.0f} us on"
+        f"an actor's round takes {1e6 * seconds:,.0f} us, and processes pay from {1e6 * PAYS:,.0f} "
+        "us on"
     )
     if seconds < PAYS:
         return Crew(run), f"{run.actors} actors in this process: {words}"

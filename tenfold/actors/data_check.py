@@ -44,9 +44,8 @@ def judged(obs: np.ndarray, reward: np.ndarray, terminal: np.ndarray, actions: s
         return "first batch: no rows"
     words = (
         f"first batch: {len(obs):,} rows; observations {obs.min():.4g} to {obs.max():.4g}, "
-        f"deviation {obs.std():.4g}; "
-        f"rewards {reward.min():.4g} to {reward.max():.4g}; {np.mean(terminal):.1%} terminal; "
-        f"{actions}"
+        f"deviation {obs.std():.4g}; rewards {reward.min():.4g} to {reward.max():.4g}; "
+        f"{np.mean(terminal):.1%} terminal; {actions}"
     )
     if not np.isfinite(obs).all() or not np.isfinite(reward).all():
         raise UserError(
@@ -55,7 +54,6 @@ def judged(obs: np.ndarray, reward: np.ndarray, terminal: np.ndarray, actions: s
     if len(obs) > 1 and (obs == obs[0]).all():
         raise UserError(
             f"All observations of the first {len(obs):,} steps are identical ({words}): the "
-            "environment shows "
-            "nothing to learn from, or its observations do not arrive."
+            "environment shows nothing to learn from, or its observations do not arrive."
         )
     return words

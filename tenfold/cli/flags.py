@@ -107,8 +107,8 @@ def add_settings(
         if everything
         else f"settings of agent {run.agent.name}"
         if run
-        else f"settings of every agent (`{parser.prog} dqn --help`, or that of a preset or a "
-        "file, shows an agent's own)"
+        else f"settings of every agent (`{parser.prog} dqn --help`, or that of a preset or a file, "
+        "shows an agent's own)"
     )
     group = parser.add_argument_group(title)
     for leaf in leaves_of(Run):

@@ -155,9 +155,8 @@ def parser(given: Sequence[str] = ()) -> Parser:
         help="learn hidden dynamics from recordings: NPZ, CSV, or an explorer's run",
         allow_abbrev=False,
         description="Trains a model of hidden dynamics on recordings. NPZ: arrays observations, "
-        "actions, and dt or time. CSV: "
-        "columns y0, y1, …, a0, a1, …, optionally time and episode (or trial). Recordings without "
-        "actions will do.",
+        "actions, and dt or time. CSV: columns y0, y1, …, a0, a1, …, optionally time "
+        "and episode (or trial). Recordings without actions will do.",
     )
     fit.add_argument(
         "file",
@@ -204,8 +203,7 @@ def parser(given: Sequence[str] = ()) -> Parser:
         help="run policies of an explorer with the same seeds: one table, one figure",
         allow_abbrev=False,
         description="Runs every policy with the same seeds, all seeds of a policy stacked in one "
-        "process; the same command again "
-        "goes on where it stopped.",
+        "process; the same command again goes on where it stopped.",
     )
     compare.add_argument("what", metavar="WHAT", help="a preset such as limit-cycle, or FILE.yaml")
     compare.add_argument(
@@ -392,8 +390,7 @@ def seeds_named(text: str) -> tuple[int, ...]:
     if not found or len(found[: MOST_SEEDS + 1]) > MOST_SEEDS or min(found) < 0:
         raise UserError(
             f"--seeds {text} cannot be read: write a number (8 means 0 to 7), a range (3..6) or a "
-            "list (1,5,9), "
-            f"of at most {MOST_SEEDS:,}."
+            f"list (1,5,9), of at most {MOST_SEEDS:,}."
         )
     return tuple(found)
 
@@ -463,8 +460,7 @@ def finish(result: Any) -> int:
     if result.unsaved:
         print(
             f"tenfold: the end of the run could not be saved: {result.unsaved}; free some space "
-            "and `tenfold resume "
-            f"{result.path}` goes on from the last checkpoint.",
+            f"and `tenfold resume {result.path}` goes on from the last checkpoint.",
             file=sys.stderr,
         )
         return 2
@@ -504,7 +500,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         whole_number(arguments.episodes, "--episodes", 1, 10**6),
     )
     seed = whole_number(arguments.seed, "--seed", 0)
-    from tenfold.algorithms.dqn.fused import set_threads
+    from tenfold.core.system import set_threads
     from tenfold.domains.durotaxis.evaluation import Deployment
     from tenfold.evaluation.evaluate import evaluate as judged
     from tenfold.evaluation.evaluate import (
@@ -658,8 +654,8 @@ def check(arguments: argparse.Namespace) -> int:
     ]
     if not chosen:
         raise UserError(
-            f"No fast path has {' or '.join(arguments.names)} in its name: `tenfold check` "
-            "without a name shows all."
+            f"No fast path has {' or '.join(arguments.names)} in its name: `tenfold check` without "
+            "a name shows all."
         )
     for tested in chosen:
         verdict = check_pair(tested)
@@ -680,8 +676,8 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    from tenfold.algorithms.dqn.fused import set_threads
     from tenfold.cli.measure import as_json, choose, run_all, show_rows
+    from tenfold.core.system import set_threads
     from tenfold.runs.files import for_writing
 
     chosen = choose(arguments.names, arguments.peers)

@@ -51,23 +51,20 @@ def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
             raise ConfigError(
                 path,
                 "cannot change on resume, since what was saved was made with it: start a run of "
-                "its own. "
-                f"What can change: {', '.join(CHANGEABLE)}.",
+                f"its own. What can change: {', '.join(CHANGEABLE)}.",
             )
     new = Run.of(merge(to_mapping(run), change))
     if new.actors == 1 and (new.where == "processes") != (run.where == "processes"):
         raise ConfigError(
             "where",
             f"= {new.where} cannot be on resume: one actor's state in a process of its own is not "
-            "what it "
-            f"is here; leave it at {run.where}.",
+            f"what it is here; leave it at {run.where}.",
         )
     if new.steps > run.steps and new.agent.lr == run.agent.lr and (end := idle_from(new)):
         raise ConfigError(
             "agent.lr",
             f"= {show(new.agent.lr)} ended at 0 at step {end:,}: nothing would be learned from "
-            "there "
-            f"to step {new.steps:,}; give --agent.lr a number or a schedule that goes on.",
+            f"there to step {new.steps:,}; give --agent.lr a number or a schedule that goes on.",
         )
     return new
 
@@ -127,8 +124,7 @@ def constant_from(before: Run, run: Run) -> str:
         return ""
     return (
         f"agent.lr = {show(lr)} ends at step {lr.steps:,} and stays at {lr.end:g} to step "
-        f"{run.steps:,}: --agent.lr sets "
-        "another."
+        f"{run.steps:,}: --agent.lr sets another."
     )
 
 
@@ -141,8 +137,7 @@ def changes(before: Mapping[str, Any], run: Run, file: Path) -> dict[str, list[s
             raise ConfigError(
                 path,
                 f"in {file} is not what the checkpoint was trained with: put it back, or start a "
-                "run of its "
-                f"own. What can change: {', '.join(CHANGEABLE)}.",
+                f"run of its own. What can change: {', '.join(CHANGEABLE)}.",
             )
         found[path] = [show(value_of(before, path)), show(value_of(now, path))]
     return found

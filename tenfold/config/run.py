@@ -232,8 +232,8 @@ class DQN(Config):
         if self.batch_size * self.accumulate > self.capacity:
             raise ConfigError(
                 "batch_size",
-                f"= {self.batch_size} x accumulate = {self.accumulate} is more than "
-                f"capacity = {self.capacity}: a batch must fit into the replay memory.",
+                f"= {self.batch_size} x accumulate = {self.accumulate} is more than capacity = "
+                f"{self.capacity}: a batch must fit into the replay memory.",
             )
         if self.n_step + self.frames + 1 > self.capacity:
             raise ConfigError(
@@ -431,8 +431,7 @@ class Run(Config):
             raise ConfigError(
                 "env",
                 f"= {self.env} is one object, and {several} needs several environments: give a "
-                "function "
-                "that makes one, such as env=lambda: MyEnv().",
+                "function that makes one, such as env=lambda: MyEnv().",
             )
         if self.eval_policy == "sampled" and not isinstance(self.agent, PPO):
             raise ConfigError(
@@ -448,8 +447,7 @@ class Run(Config):
                     raise ConfigError(
                         name,
                         f"= {value} is not for agent explorer, which runs one experiment for each "
-                        "member: "
-                        f"leave it at {usual}.",
+                        f"member: leave it at {usual}.",
                     )
             if self.engine not in ("auto", "plain"):
                 raise ConfigError(
@@ -465,8 +463,8 @@ class Run(Config):
                 raise ConfigError(
                     "agent.minibatches",
                     f"= {self.agent.minibatches} is more than the {self.agent.horizon} x "
-                    f"{self.num_envs * self.actors} steps of a learning phase: raise "
-                    "agent.horizon or num_envs.",
+                    f"{self.num_envs * self.actors} steps of a learning phase: raise agent.horizon "
+                    "or num_envs.",
                 )
             return
         rows = self.agent.capacity // (self.num_envs * self.actors)
@@ -514,7 +512,7 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
         raise ConfigError(
             "",
             f"{what} is no preset, agent or YAML file{nearest(what, [*AGENTS, *presets()])}: "
-            "agents are "
-            f"{', '.join(AGENTS)}, presets {', '.join(presets())}; a file ends in .yaml.",
+            f"agents are {', '.join(AGENTS)}, presets {', '.join(presets())}; a file ends in "
+            ".yaml.",
         )
     return Run.of(merge(base, change or {}))

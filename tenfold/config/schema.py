@@ -232,8 +232,8 @@ def convert_group(value: Any, groups: Mapping[str, type[Config]], key: str) -> C
         if owners and name not in owners and not known_here(groups[name], word):
             raise ConfigError(
                 f"{key}.{raw}",
-                f"= {show(given)} is not a setting of {name}, which this run trains: "
-                f"it belongs to {', '.join(owners)}.",
+                f"= {show(given)} is not a setting of {name}, which this run trains: it belongs to "
+                f"{', '.join(owners)}.",
             )
     try:
         return groups[name].of(value)

@@ -49,8 +49,7 @@ THEIRS = {
     "agent.every": "train_freq train_frequency training_frequency",
     "agent.updates": "gradient_steps training_iter training_batch_iter training_intensity",
     "agent.target": "tau polyak polyak_coef target_update_interval target_network_frequency "
-    "target_network_update_freq "
-    "update_frequency update_type",
+    "target_network_update_freq update_frequency update_type",
     "agent.double": "double_q double_dqn",
     "agent.dueling": "dueling_dqn",
     "agent.n_step": "n_steps n_step_return multi_step",
@@ -58,8 +57,8 @@ THEIRS = {
     "agent.replay": "prioritized_replay prioritized_replay_alpha prioritized_replay_beta",
     "agent.distribution": "n_quantiles num_quantiles num_atoms n_atoms",
     "agent.explore": "exploration_fraction exploration_initial_eps exploration_final_eps "
-    "exploration_config epsilon start_e "
-    "end_e epsilon_timesteps initial_epsilon final_epsilon explore_var_spec action_policy noisy",
+    "exploration_config epsilon start_e end_e epsilon_timesteps initial_epsilon "
+    "final_epsilon explore_var_spec action_policy noisy",
 }
 # how a value is written that is not a number of theirs
 SUCH_AS = {
@@ -77,8 +76,7 @@ NONE_HERE = {
     "RUN/tensorboard hold all there is",
     "norm_reward normalize_reward vec_normalize": "rewards are not normalised; "
     "--agent.reward-scale multiplies them by a "
-    "number "
-    "(ppo)",
+    "number (ppo)",
     "verbose": "the progress line is always shown; --quiet leaves it out",
     "policy policy_type": "the network follows from the observations; --agent.net.hidden 64,64 "
     "sets its layers",

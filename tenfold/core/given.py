@@ -87,8 +87,7 @@ def refuse_twice(name: str, env: Any) -> None:
     if env in made[name]:
         raise EnvironmentFault(
             f"{name}: the function gave the same environment twice; it must make a new one "
-            "whenever it is "
-            "called."
+            "whenever it is called."
         )
     made[name].add(env)
 

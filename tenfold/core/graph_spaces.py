@@ -163,8 +163,7 @@ def check_parts(size: GraphSize, nodes: np.ndarray, links: np.ndarray, edges: np
         raise ObservationError(
             "",
             f"is a graph of {e} edges whose edge_links have the shape {links.shape}: each edge "
-            "needs a "
-            "source and a target.",
+            "needs a source and a target.",
         )
     links = links.reshape(e, 2)
     astray = ((links < 0) | (links >= n) | (links != np.floor(links))).any(1)

@@ -112,8 +112,7 @@ class ObsLayout:
             raise ObservationError(
                 "",
                 f"is of type {obs.dtype}, and its space promises whole numbers ({self.dtype}), to "
-                "which "
-                "it would be cut off: let it be of that type, or change the space.",
+                "which it would be cut off: let it be of that type, or change the space.",
             )
         return obs
 
@@ -219,13 +218,12 @@ def observation_layout(space: gym.Space[Any], name: str) -> ObsLayout:
     if isinstance(space, spaces.Graph):
         raise EnvironmentFault(
             f"{name} has graphs of any size as observations: give their space as "
-            "tenfold.BoundedGraph, "
-            "which says how many nodes and edges there are at most."
+            "tenfold.BoundedGraph, which says how many nodes and edges there are at most."
         )
     raise EnvironmentFault(
-        f"{name} has observations of type {type(space).__name__}, which tenfold cannot read: "
-        "wrap the environment so that it gives a Box, Discrete, MultiDiscrete, MultiBinary, Tuple "
-        "or Dict."
+        f"{name} has observations of type {type(space).__name__}, which tenfold cannot read: wrap "
+        "the environment so that it gives a Box, Discrete, MultiDiscrete, MultiBinary, Tuple or "
+        "Dict."
     )
 
 
@@ -379,9 +377,8 @@ def policy_actions(space: gym.Space[Any], name: str) -> PolicyActions:
         return PolicyActions(space, sizes, starts, low, high, parts, gates_of(parts, name))
     raise EnvironmentFault(
         f"{name} has actions of type {type(space).__name__} ({space}), which ppo cannot choose: "
-        "wrap the "
-        "environment so that they are Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or "
-        "Tuple of these."
+        "wrap the environment so that they are Discrete, MultiDiscrete, MultiBinary, Box, or a "
+        "Dict or Tuple of these."
     )
 
 
@@ -403,9 +400,8 @@ def gates_of(parts: tuple[PolicyActions, ...], name: str) -> tuple[int, ...]:
         ]
         if not fitting:
             raise EnvironmentFault(
-                f"{name} has Gated numbers in {rows} rows, and beside them no {rows} components "
-                "of one size "
-                f"that could choose option {option}."
+                f"{name} has Gated numbers in {rows} rows, and beside them no {rows} components of "
+                f"one size that could choose option {option}."
             )
         at, size = fitting[0]
         gates += np.repeat(at + size * np.arange(rows) + option, len(part.low) // rows).tolist()

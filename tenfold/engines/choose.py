@@ -45,8 +45,8 @@ def check_wish(run: Run, obstacle: str) -> None:
     if run.verify and (run.engine == "plain" or (obstacle and run.engine == "auto")):
         raise ConfigError(
             "verify",
-            f"= {run.verify} has nothing to compare: the engine is plain, the reference itself"
-            f"{', since ' + obstacle if obstacle else ''}; leave verify at 0.",
+            f"= {run.verify} has nothing to compare: the engine is plain, the reference "
+            f"itself{', since ' + obstacle if obstacle else ''}; leave verify at 0.",
         )
 
 
@@ -61,8 +61,7 @@ def choose_policy_engine(
         raise ConfigError(
             "engine",
             "= compiled does not fit: every batch of graphs has another number of nodes, and "
-            "would be "
-            "compiled anew; use plain or auto.",
+            "would be compiled anew; use plain or auto.",
         )
     if run.engine == "compiled":
         # here: it loads much of torch that no other engine needs

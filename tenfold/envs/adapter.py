@@ -97,9 +97,8 @@ def own_env(name: str, **more: Any) -> gym.Env[Any, Any]:
     env = take(name, **more)
     if not isinstance(env, gym.Env):
         raise EnvironmentFault(
-            f"{name} is a {type(env).__module__}.{type(env).__name__} and no gymnasium.Env: "
-            "derive it from "
-            "that class, or wrap it (an environment of the old gym in shimmy's "
+            f"{name} is a {type(env).__module__}.{type(env).__name__} and no gymnasium.Env: derive "
+            "it from that class, or wrap it (an environment of the old gym in shimmy's "
             "GymV21CompatibilityV0)."
         )
     if is_object(name):
@@ -249,9 +248,8 @@ def is_old_style(what: str, error: Exception) -> bool:
 def old_style(place: str) -> EnvironmentFault:
     return EnvironmentFault(
         f"{place}: this is an environment in the style of Gym before 0.26 (reset returns the "
-        "observation "
-        "alone, or step four values): let reset(seed=…) return (obs, info) and step (obs, reward, "
-        "terminated, truncated, info), or wrap it in shimmy's GymV21CompatibilityV0."
+        "observation alone, or step four values): let reset(seed=…) return (obs, info) and step "
+        "(obs, reward, terminated, truncated, info), or wrap it in shimmy's GymV21CompatibilityV0."
     )
 
 
@@ -281,8 +279,8 @@ def require_possible(actions: np.ndarray, space: Any, place: str) -> None:
         possible &= (actions >= 0) & (actions < space.nvec)
     if not possible.all():
         raise CheckpointError(
-            f"{place}: the checkpoint holds action {actions[~possible][0]}, which {space} does "
-            "not have."
+            f"{place}: the checkpoint holds action {actions[~possible][0]}, which {space} does not "
+            "have."
         )
 
 
@@ -596,9 +594,8 @@ class ScalarEnvironments(Environments):
             raise EnvironmentFault(f"{self.place(i)}: {error}") from None
         if self.layout.graph and not last and not self.rows[i][0]:
             raise EnvironmentFault(
-                f"{self.place(i)}: the observation is a graph without nodes, and only an "
-                "episode's last one "
-                "may be: end the episode, or give at least one node."
+                f"{self.place(i)}: the observation is a graph without nodes, and only an episode's "
+                "last one may be: end the episode, or give at least one node."
             )
 
     def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
@@ -614,8 +611,7 @@ class ScalarEnvironments(Environments):
         if self.masked != (found is not None):
             raise EnvironmentFault(
                 f"{self.name} gives an action mask with some observations and none with others: "
-                "give it in "
-                "the info of every reset and every step, or in the observation."
+                "give it in the info of every reset and every step, or in the observation."
             )
         if self.mask is not None:
             self.mask[i] = found
@@ -695,8 +691,8 @@ class NativeEnvironments(Environments):
         self.mode = self.env.metadata.get("autoreset_mode")
         if self.mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
             raise EnvironmentFault(
-                f"{name}'s vector class does not reset by itself ({self.mode}): leave vectorize "
-                "at scalar."
+                f"{name}'s vector class does not reset by itself ({self.mode}): leave vectorize at "
+                "scalar."
             )
         self.begin()
 
@@ -830,7 +826,6 @@ def make_environments(
         if masked or MASK in native.info or policy_actions(native.action_space, name).parts:
             raise EnvironmentFault(
                 f"{name} has masked or mixed actions, which its own vector class cannot be given: "
-                "leave "
-                "vectorize at scalar."
+                "leave vectorize at scalar."
             )
     return native

@@ -201,8 +201,7 @@ def make_parallel(name: str) -> Any:
         if not hasattr(home, maker or "parallel_env"):
             raise EnvironmentFault(
                 f"{name} cannot be made: the module {module} has no {maker or 'parallel_env'}; "
-                "write "
-                "pettingzoo/module, or pettingzoo/module:name_of_a_class."
+                "write pettingzoo/module, or pettingzoo/module:name_of_a_class."
             )
         return getattr(home, maker or "parallel_env")(**arguments)
 
@@ -230,9 +229,8 @@ def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:
         ):
             if own != common:
                 raise EnvironmentFault(
-                    f"{name}: {agents[0]} has {what} {common} and {agent} {own}; agents that "
-                    "share lanes need "
-                    "equal spaces: pad them, for example with supersuit."
+                    f"{name}: {agents[0]} has {what} {common} and {agent} {own}; agents that share "
+                    "lanes need equal spaces: pad them, for example with supersuit."
                 )
     return spaces[agents[0]]
 
@@ -313,8 +311,7 @@ class ParallelWorlds(Worlds):
             if self.masked != (found is not None):
                 raise EnvironmentFault(
                     f"{self.place(lane)}: {agent} gives an action mask with some observations and "
-                    "none with "
-                    "others: give it with every reset and every step."
+                    "none with others: give it with every reset and every step."
                 )
             if self.mask is not None:
                 self.mask[lane] = found

@@ -54,8 +54,7 @@ def evaluate(
     if not isinstance(substrate, str | Path):
         raise UserError(
             "substrate must be a name (linear, exponential, random, bend) or an .npy file's: save "
-            "an array with "
-            "numpy.save first."
+            "an array with numpy.save first."
         )
     there = Deployment(
         str(substrate or ""),
@@ -182,20 +181,17 @@ def evaluations(result: Result) -> str:
 def tell(found: dict[str, Any]) -> None:
     print(
         f"{found['env']}, checkpoint {found['checkpoint']} (step {found['step']:,}), "
-        f"{found['episodes']} episodes, "
-        f"{found['policy']}"
+        f"{found['episodes']} episodes, {found['policy']}"
     )
     print(
         f"  trained  {found['mean_return']:10.2f} ± {found['std_return']:.2f}   (least "
-        f"{min(found['returns']):.2f}, "
-        f"most {max(found['returns']):.2f})"
+        f"{min(found['returns']):.2f}, most {max(found['returns']):.2f})"
     )
     print(f"  random   {found['random_mean_return']:10.2f} ± {found['random_std_return']:.2f}")
     if "cut" in found:
         print(
             f"  Note: {found['cut']} of {found['episodes']} episodes had not ended after "
-            f"{max(found['lengths']):,} steps and "
-            "were cut there (episode_limit)."
+            f"{max(found['lengths']):,} steps and were cut there (episode_limit)."
         )
     if "scripted_mean_return" in found:
         print(f"  scripted {found['scripted_mean_return']:10.2f}")
@@ -212,9 +208,9 @@ def tell(found: dict[str, Any]) -> None:
             else ""
         )
         print(
-            f"  Note: the best checkpoint (step {found['best']['step']:,}) was clearly better "
-            "when it was evaluated: "
-            f"{found['best']['mean_return']:.2f}{told}. --checkpoint best plays it."
+            f"  Note: the best checkpoint (step {found['best']['step']:,}) was clearly better when "
+            f"it was evaluated: {found['best']['mean_return']:.2f}{told}. --checkpoint best plays "
+            "it."
         )
     if "video" in found:
         print(f"  video    {found['video']} ({found['frames']} frames)")
@@ -272,9 +268,8 @@ def tell_seeds(found: dict[str, Any]) -> None:
         str(seed) for seed, member in zip(seeds, members, strict=True) if "best" in member
     ]:
         print(
-            f"  Note: of seed{'s' * (len(better) > 1)} {', '.join(better)} the best checkpoint "
-            "was clearly better when it was "
-            "evaluated: --checkpoint best plays it."
+            f"  Note: of seed{'s' * (len(better) > 1)} {', '.join(better)} the best checkpoint was "
+            "clearly better when it was evaluated: --checkpoint best plays it."
         )
     print(f"  trained   {sentence(found)}\n  random    {first['random_mean_return']:10.2f}")
     if "yardsticks" in first:

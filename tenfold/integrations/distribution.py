@@ -23,8 +23,7 @@ def sizes_of(space: Any) -> tuple[int, ...]:
     ):
         raise ValueError(
             "MultiHeadActionMaskRLModule needs MultiDiscrete actions of one dimension that start "
-            f"at 0, not {space} "
-            "(a single head is MultiDiscrete([n]))"
+            f"at 0, not {space} (a single head is MultiDiscrete([n]))"
         )
     return tuple(int(n) for n in space.nvec)
 

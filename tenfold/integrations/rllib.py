@@ -81,8 +81,8 @@ class HeadsModel(Config):
                 known = ", ".join(f.name for f in fields(cls))
                 raise ConfigError(
                     f"model_config.{name}",
-                    f"= {value} means nothing to this module, whose networks are fully "
-                    f"connected: it reads {known}.",
+                    f"= {value} means nothing to this module, whose networks are fully connected: "
+                    f"it reads {known}.",
                 )
         try:
             return cls.of(own | {"on_empty": str(own.get("on_empty", "raise"))})

@@ -59,8 +59,7 @@ class Handshake:
         if not self.welcome[name].until(lambda: words[line + PARENT] == expected, timeout):
             raise UserError(
                 f"{name} waited {timeout:g} s for the parent's answer at start-up: the parent is "
-                "gone, or does not "
-                "share its memory."
+                "gone, or does not share its memory."
             )
 
     def wait(self, timeout: float, processes: Mapping[str, BaseProcess] | None = None) -> None:
@@ -91,8 +90,7 @@ class Handshake:
             if left <= 0:
                 raise UserError(
                     f"{', '.join(missing)} did not answer within {timeout:g} s at start-up: its "
-                    "memory is not the "
-                    "parent's, or it is stuck."
+                    "memory is not the parent's, or it is stuck."
                 )
             sentinels = [processes[name].sentinel for name in missing] if processes else []
             wait_for([self.answered.fd, *sentinels], left)

@@ -193,14 +193,12 @@ class Ring:
             if not isinstance(value, ARRAYS):
                 raise RowError(
                     f"{name} is a {type(value).__name__}, and the ring's schema says an array, "
-                    f"{dtype} of shape "
-                    f"{shape}."
+                    f"{dtype} of shape {shape}."
                 )
             if value.shape != shape or value.dtype != dtype:
                 raise RowError(
                     f"{name} is {value.dtype} of shape {value.shape}, and the ring's schema says "
-                    f"{dtype} of shape "
-                    f"{shape}: nothing is converted or broadcast."
+                    f"{dtype} of shape {shape}: nothing is converted or broadcast."
                 )
 
     # the consumer
@@ -245,10 +243,8 @@ class Ring:
         if found != tail + 1:
             raise TornRow(
                 f"Row {tail} of a ring of {self.rows} was overwritten while it was read (its slot "
-                "says "
-                f"{'being written' if found == WRITING else found}, not {tail + 1}): two "
-                "producers write to it, "
-                "or release() came without a row."
+                f"says {'being written' if found == WRITING else found}, not {tail + 1}): two "
+                "producers write to it, or release() came without a row."
             )
 
     def _verify(self, row: Row) -> None:

@@ -46,8 +46,7 @@ def check_ordering() -> None:
     if platform.machine() not in ORDERED:
         raise UserError(
             "Actors and learner over shared memory rely on the store order of x86-64, and this "
-            "machine is a "
-            f"{platform.machine()}: run them in one process (serial)."
+            f"machine is a {platform.machine()}: run them in one process (serial)."
         )
 
 
@@ -212,8 +211,7 @@ def handle_of(fd: int, what: str) -> Any:
     if get_spawning_popen() is None:
         raise RuntimeError(
             f"{what} is shared memory, never a value: hand it to a child in the arguments of its "
-            "Process "
-            "(start method spawn) instead of pickling or copying it."
+            "Process (start method spawn) instead of pickling or copying it."
         )
     if fd < 0:
         raise ValueError(f"{what} was closed before it was handed to a child.")
@@ -229,8 +227,8 @@ def check_room(size: int, purpose: str) -> None:
     if size > free:
         raise UserError(
             f"Shared memory for {purpose} would take {size / GIGABYTE:.2f} GB and "
-            f"{free / GIGABYTE:.2f} GB is free "
-            f"{whose}: take fewer or smaller rows, or fewer actors."
+            f"{free / GIGABYTE:.2f} GB is free {whose}: take fewer or smaller rows, or fewer "
+            "actors."
         )
 
 

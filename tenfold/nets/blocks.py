@@ -312,14 +312,14 @@ def fit_encoder(net: NetConfig, layout: ObsLayout) -> NetConfig:
         if len(layout.net_shape) != 3:
             raise ConfigError(
                 "agent.net.encoder",
-                f"= {wanted} needs images, and the observations have shape {layout.shape}: "
-                "use auto or mlp.",
+                f"= {wanted} needs images, and the observations have shape {layout.shape}: use "
+                "auto or mlp.",
             )
         least = NATURE_SIDE if encoder == "nature" else 3
         if min(layout.net_shape[1:]) < least:
             raise ConfigError(
                 "agent.net.encoder",
-                f"= {wanted} needs images of at least {least} x {least}, and the observations "
-                f"have shape {layout.shape}: use auto, small or mlp.",
+                f"= {wanted} needs images of at least {least} x {least}, and the observations have "
+                f"shape {layout.shape}: use auto, small or mlp.",
             )
     return replace(net, encoder=encoder)

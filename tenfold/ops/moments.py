@@ -286,6 +286,6 @@ def check_out(out: np.ndarray, size: int, rows: int | None = None) -> None:
     fits = out.ndim == 2 and out.shape[1] == size and (rows is None or len(out) == rows)
     if not fits or out.dtype != np.float32 or not out.flags.c_contiguous:
         raise ValueError(
-            f"out must be C-contiguous float32 [{'B' if rows is None else rows}, {size}]: "
-            f"it is {out.dtype} {list(out.shape)}"
+            f"out must be C-contiguous float32 [{'B' if rows is None else rows}, {size}]: it is "
+            f"{out.dtype} {list(out.shape)}"
         )

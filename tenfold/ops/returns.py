@@ -270,15 +270,13 @@ def check_shapes(arrays: Any) -> None:
     ):
         raise ValueError(
             "discount must be [T], [T, B] or [M, T, B] and reward the same or with components at "
-            "the end, "
-            f"none of them empty: they are {list(lead)} and {list(full)}"
+            f"the end, none of them empty: they are {list(lead)} and {list(full)}"
         )
     for name, array, shape in zip(names, arrays, (full, lead, full, full, lead), strict=True):
         if tuple(array.shape) != shape:
             raise ValueError(
                 f"{name} is {list(array.shape)} and must be {list(shape)}, with reward "
-                f"{list(full)} and "
-                f"discount {list(lead)}"
+                f"{list(full)} and discount {list(lead)}"
             )
 
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from tenfold.algorithms.dqn.team_replay import TeamReplay
 from tenfold.core.errors import CheckpointError
 from tenfold.memory.replay import Replay
-from tenfold.algorithms.dqn.team_replay import TeamReplay
 from tenfold.runs.files import Arrays, read_arrays, replace_file, write_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.schema import NOTE, POLICY, Schema
@@ -41,22 +41,32 @@ class Place(Protocol):
 
 def flat_state(state: dict[str, dict[str, Any]]) -> Arrays:
     """Nested parts as one mapping of arrays with dotted names."""
-    return {f"{part}.{name}": value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-            for part, values in state.items() for name, value in values.items()}
+    return {
+        f"{part}.{name}": value.detach().cpu().numpy()
+        if isinstance(value, torch.Tensor)
+        else np.asarray(value)
+        for part, values in state.items()
+        for name, value in values.items()
+    }
 
 
 def nested_state(arrays: Arrays) -> dict[str, dict[str, Any]]:
     state: dict[str, dict[str, Any]] = {}
     for dotted, array in arrays.items():
         part, name = dotted.split(".", 1)
-        state.setdefault(part, {})[name] = torch.from_numpy(array) if part in ("agent", "engine") else array
+        state.setdefault(part, {})[name] = (
+            torch.from_numpy(array) if part in ("agent", "engine") else array
+        )
     return state
 
 
 def checkpoint_steps(path: Path) -> list[int]:
     """Of the checkpoints in a run's folder, in order."""
-    return sorted(int(p.stem[len("step-"):]) for p in RunFolder(path).checkpoints.glob("step-*.safetensors")
-                  if re.fullmatch(r"step-[0-9]{12}", p.stem))
+    return sorted(
+        int(p.stem[len("step-") :])
+        for p in RunFolder(path).checkpoints.glob("step-*.safetensors")
+        if re.fullmatch(r"step-[0-9]{12}", p.stem)
+    )
 
 
 def require_weights(path: Path, arrays: Arrays) -> None:
@@ -65,9 +75,11 @@ def require_weights(path: Path, arrays: Arrays) -> None:
         raise CheckpointError(f"{path} is damaged: it holds no weights of an agent (agent.online).")
     for name, array in arrays.items():
         if name.startswith(WEIGHTS) and not np.isfinite(array).all():
-            raise CheckpointError(f"{path} is damaged: its weights are not finite ({name} has "
-                                  f"{array.ravel()[np.argmin(np.isfinite(array))]} at place "
-                                  f"{np.argmin(np.isfinite(array))}).")
+            raise CheckpointError(
+                f"{path} is damaged: its weights are not finite ({name} has "
+                f"{array.ravel()[np.argmin(np.isfinite(array))]} at place "
+                f"{np.argmin(np.isfinite(array))})."
+            )
 
 
 def set_aside(path: Path) -> None:
@@ -95,25 +107,38 @@ class Checkpoints:
             oldest = heads - place.replay.lane_rows + 1
             alive = [link for link in chain if (np.array(link["heads"]) >= oldest).any()]
             chain = [*alive, self.save_rows(place.step, place.replay, heads)]
-        write_arrays(self.path(place.step), flat_state(place.state()),
-                     {"run": self.folder.id, "step": place.step, "rows": chain, **note})
+        write_arrays(
+            self.path(place.step),
+            flat_state(place.state()),
+            {"run": self.folder.id, "step": place.step, "rows": chain, **note},
+        )
         self.heads, self.chain, self.saved = heads, chain, place.step
         (self.folder.checkpoints / BEFORE).unlink(missing_ok=True)
         self.prune()
 
-    def save_rows(self, step: int, replay: Replay | TeamReplay, heads: np.ndarray) -> dict[str, Any]:
+    def save_rows(
+        self, step: int, replay: Replay | TeamReplay, heads: np.ndarray
+    ) -> dict[str, Any]:
         """The rows written since the last checkpoint, in a file of their own."""
         rows = self.folder.rows / f"rows-{step:012d}.safetensors"
         since = np.zeros_like(heads) if self.heads is None else self.heads
         about = {"run": self.folder.id, "heads": heads.tolist()}
         rows.parent.mkdir(exist_ok=True)  # who deletes the rows to save space may go on
-        return {"file": rows.name, "digest": write_arrays(rows, replay.written(since), about), "heads": heads.tolist()}
+        return {
+            "file": rows.name,
+            "digest": write_arrays(rows, replay.written(since), about),
+            "heads": heads.tolist(),
+        }
 
     def save_best(self, policy_state: dict[str, Any], step: int, score: float) -> None:
         best, before = (self.folder.checkpoints / name for name in (BEST, BEFORE))
         if best.exists() and not before.exists():
             replace_file(before, best.read_bytes())
-        write_arrays(best, flat_state({"agent": policy_state}), {"run": self.folder.id, "step": step, "score": score})
+        write_arrays(
+            best,
+            flat_state({"agent": policy_state}),
+            {"run": self.folder.id, "step": step, "score": score},
+        )
 
     def forget_best_after(self, step: int) -> None:
         """A run goes on from `step`: a best policy of a later one, of before it was killed, is not
@@ -134,10 +159,10 @@ class Checkpoints:
         for left in [*self.folder.checkpoints.glob(".*.tmp"), *self.folder.rows.glob(".*.tmp")]:
             left.unlink(missing_ok=True)
         steps = self.steps()
-        for step in steps[:-self.keep]:
+        for step in steps[: -self.keep]:
             self.path(step).unlink(missing_ok=True)
         needed = {link["file"] for link in self.chain}
-        for step in steps[-self.keep:-1]:
+        for step in steps[-self.keep : -1]:
             try:
                 needed |= {link["file"] for link in read_arrays(self.path(step))[1]["rows"]}
             except CheckpointError:
@@ -152,7 +177,9 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self.folder.checkpoints / f"step-{step:012d}.safetensors"
 
-    def read_state(self, path: Path, schema: Schema, step: int | None = None) -> tuple[Arrays, dict[str, Any]]:
+    def read_state(
+        self, path: Path, schema: Schema, step: int | None = None
+    ) -> tuple[Arrays, dict[str, Any]]:
         arrays, note = read_arrays(path, schema=schema)
         if note["run"] != self.folder.id or step not in (None, note["step"]):
             raise CheckpointError(f"{path} belongs to another run or another step.")
@@ -163,7 +190,9 @@ class Checkpoints:
         """State, replay rows in order, and note of one checkpoint; CheckpointError if any part is
         not whole."""
         arrays, note = self.read_state(self.path(step), NOTE, step)
-        rows = [read_arrays(self.folder.rows / link["file"], link["digest"])[0] for link in note["rows"]]
+        rows = [
+            read_arrays(self.folder.rows / link["file"], link["digest"])[0] for link in note["rows"]
+        ]
         return arrays, rows, note
 
     def latest(self) -> tuple[Arrays, list[Arrays] | None, dict[str, Any], list[str]]:
@@ -193,13 +222,20 @@ class Checkpoints:
             with contextlib.suppress(CheckpointError):
                 arrays, note = self.read_state(self.path(step), NOTE, step)
                 lost = complaints[0].split(" It was")[0]
-                return arrays, None, note, [f"{lost} The replay memory starts empty, so this "
-                                            "resume is not exact."]
+                return (
+                    arrays,
+                    None,
+                    note,
+                    [f"{lost} The replay memory starts empty, so this resume is not exact."],
+                )
         if complaints:
-            raise CheckpointError(f"No checkpoint of {self.folder.path} is whole: "
-                                  f"{complaints[0].split(' It was')[0]}")
-        raise CheckpointError(f"{self.folder.path} has no checkpoint yet: start it again with "
-                              "`tenfold train` and --overwrite.")
+            raise CheckpointError(
+                f"No checkpoint of {self.folder.path} is whole: {complaints[0].split(' It was')[0]}"
+            )
+        raise CheckpointError(
+            f"{self.folder.path} has no checkpoint yet: start it again with `tenfold train` and "
+            "--overwrite."
+        )
 
     def policy(self, which: str) -> tuple[dict[str, torch.Tensor], int]:
         """The agent's state of `best` (what acting needs), `last` or a step, and the step it was
@@ -208,8 +244,9 @@ class Checkpoints:
         if which == "best":
             path = self.folder.checkpoints / BEST
             if not path.exists():
-                raise CheckpointError(f"{self.folder.path} has no best checkpoint, since no "
-                                      "evaluation ran: use last.")
+                raise CheckpointError(
+                    f"{self.folder.path} has no best checkpoint, since no evaluation ran: use last."
+                )
         elif which == "last":
             if not steps:
                 raise CheckpointError(f"{self.folder.path} has no checkpoint yet.")
@@ -217,8 +254,10 @@ class Checkpoints:
         elif which.isascii() and which.isdigit() and int(which) in steps:
             path = self.path(int(which))
         else:
-            raise CheckpointError(f"--checkpoint {which} is not there: choose best, last or one "
-                                  f"of {', '.join(map(str, steps))}.")
+            raise CheckpointError(
+                f"--checkpoint {which} is not there: choose best, last or one of "
+                f"{', '.join(map(str, steps))}."
+            )
         return self.read_policy(path)
 
     def read_policy(self, path: Path) -> tuple[dict[str, torch.Tensor], int]:

@@ -62,14 +62,18 @@ def digest(arrays: Arrays, note: str) -> str:
 
 def write_arrays(path: Path, arrays: Arrays, note: dict[str, Any]) -> str:
     """Returns the digest."""
-    arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    arrays = {
+        name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()
+    }
     text = json.dumps(note, sort_keys=True)
     found = digest(arrays, text)
     replace_file(path, save(arrays, {"format": FORMAT, "note": text, "digest": found}))
     return found
 
 
-def read_arrays(path: Path, expected: str | None = None, schema: Schema = ANY) -> tuple[Arrays, dict[str, Any]]:
+def read_arrays(
+    path: Path, expected: str | None = None, schema: Schema = ANY
+) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the note, or a CheckpointError: missing, foreign, torn or altered, or a note
     that is not of the schema."""
     try:
@@ -79,11 +83,13 @@ def read_arrays(path: Path, expected: str | None = None, schema: Schema = ANY) -
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing.") from None
     except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{path} is damaged or no tenfold file "
-                              f"({' '.join(str(error).split())}).") from None
+        raise CheckpointError(
+            f"{path} is damaged or no tenfold file ({' '.join(str(error).split())})."
+        ) from None
     if about.get("format") != FORMAT:
-        raise CheckpointError(f"{path} was not written by tenfold (format {about.get('format')}, "
-                              f"expected {FORMAT}).")
+        raise CheckpointError(
+            f"{path} was not written by tenfold (format {about.get('format')}, expected {FORMAT})."
+        )
     found = digest(arrays, about.get("note", ""))
     if found != about.get("digest") or expected not in (None, found):
         raise CheckpointError(f"{path} is damaged: its contents do not match their checksum.")

@@ -13,13 +13,13 @@ from typing import Any, Self
 
 import yaml
 
+from tenfold.config.run import Run
 from tenfold.config.schema import read_yaml, to_mapping
 from tenfold.core.errors import UserError
-from tenfold.runs.lock import Claim, claimed_below
 from tenfold.runs.files import replace_file
+from tenfold.runs.lock import Claim, claimed_below
 from tenfold.runs.names import Numbered, Target, install, settled
 from tenfold.runs.schema import RUN, parsed, read_json
-from tenfold.config.run import Run
 
 PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
 KIND, SEEDS_KIND, COMPARE_KIND = "tenfold-run", "tenfold-seeds", "tenfold-compare"
@@ -31,11 +31,19 @@ def machine_card() -> dict[str, Any]:
     memory = 0
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+        model = next(
+            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+            model,
+        )
     if hasattr(os, "sysconf"):
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {"cpu": model, "cores": os.cpu_count(), "memory_gb": round(memory / 2**30, 1), "system": platform.platform(),
-            "python": platform.python_version()}
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
 
 
 def versions() -> dict[str, str]:
@@ -79,8 +87,14 @@ class RunFolder:
     def create(cls, target: Target, run: Run, overwrite: bool = False) -> "RunFolder":
         """A new folder; one that exists is refused, or removed if it is a run and `overwrite` says
         so."""
-        about = {"kind": KIND, "id": uuid.uuid4().hex, "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                 "command": sys.argv, "versions": versions(), "machine": machine_card()}
+        about = {
+            "kind": KIND,
+            "id": uuid.uuid4().hex,
+            "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "command": sys.argv,
+            "versions": versions(),
+            "machine": machine_card(),
+        }
 
         def fill(made: Path) -> None:
             folder = cls(made)
@@ -89,6 +103,7 @@ class RunFolder:
                 part.mkdir()
             write_settings(made, run)
             folder.write_about()
+
         require_place(target, overwrite)
         path, claim = install(target, fill)
         folder = cls(path)
@@ -105,13 +120,16 @@ class RunFolder:
             raise UserError(f"{path} does not exist: `tenfold list` shows the runs below runs/.")
         if is_compare(path):
             runs = " or ".join(map(str, sorted(runs_below(path))))
-            raise UserError(f"{path} is a comparison of runs: name one of them, {runs}; the same "
-                            "`tenfold compare` goes on.")
+            raise UserError(
+                f"{path} is a comparison of runs: name one of them, {runs}; the same `tenfold "
+                "compare` goes on."
+            )
         if not is_run(path):
             raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
         folder = cls(path)
-        folder.about = read_json(path / "run.json", RUN, "put back what was there when the run "
-                                                         "was trained")
+        folder.about = read_json(
+            path / "run.json", RUN, "put back what was there when the run was trained"
+        )
         if not (path / "config.yaml").is_file():
             raise UserError(f"{path} has lost its config.yaml and cannot be read.")
         return folder, Run.of(read_yaml(path / "config.yaml"))
@@ -125,19 +143,21 @@ def require_place(target: Target, overwrite: bool) -> None:
         return
     path = target
     if Path.cwd().is_relative_to(path.resolve()):
-        raise UserError(f"{path} is the folder you are in, or holds it: name a folder of the "
-                        "run's own with --out, such as "
-                        f"{path / 'run'}.")
+        raise UserError(
+            f"{path} is the folder you are in, or holds it: name a folder of the run's own with "
+            f"--out, such as {path / 'run'}."
+        )
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (is_run(path) or is_seeds(path)):
-        raise UserError(f"{path} exists and is not a tenfold run: choose another folder with "
-                        "--out.")
+        raise UserError(
+            f"{path} exists and is not a tenfold run: choose another folder with --out."
+        )
     if not overwrite:
-        raise UserError(f"{path} holds a run already: continue it with `tenfold resume {path}`, "
-                        "replace it with "
-                        "--overwrite (in Python overwrite=True), or choose another folder with "
-                        "--out.")
+        raise UserError(
+            f"{path} holds a run already: continue it with `tenfold resume {path}`, replace it "
+            "with --overwrite (in Python overwrite=True), or choose another folder with --out."
+        )
     with claimed_below(path):
         """Nobody else is there."""
 
@@ -172,9 +192,15 @@ def is_kind(path: Path, kind: str) -> bool:
 
 def runs_below(path: Path) -> list[Path]:
     """Runs in a folder, the one written to last in front."""
-    found = [p.parent for p in path.glob("**/run.json") if is_run(p.parent)] if path.is_dir() else []
+    found = (
+        [p.parent for p in path.glob("**/run.json") if is_run(p.parent)] if path.is_dir() else []
+    )
     return sorted(found, key=last_written, reverse=True)
 
 
 def last_written(path: Path) -> float:
-    return max(f.stat().st_mtime for f in (path / "run.json", path / "metrics.jsonl", path / "checkpoints") if f.exists())
+    return max(
+        f.stat().st_mtime
+        for f in (path / "run.json", path / "metrics.jsonl", path / "checkpoints")
+        if f.exists()
+    )

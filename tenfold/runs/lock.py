@@ -34,8 +34,9 @@ class Claim:
             taken = False
         if taken:
             self.let_go()
-            raise UserError(f"{folder} is being trained by another process: wait until that ends, "
-                            "or stop it.")
+            raise UserError(
+                f"{folder} is being trained by another process: wait until that ends, or stop it."
+            )
 
     def __enter__(self) -> Self:
         return self

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tenfold.envs.adapter import Episode
 from tenfold.core.errors import UserError
+from tenfold.envs.adapter import Episode
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.schema import ROWS, misfit, parsed
 
@@ -40,8 +40,12 @@ def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
     """Members and horizons of a row of kind fit, and whether the field is known; empty where its
     parts contradict each other."""
     members, ahead, known = len(fit["r2s"]), len(fit["r2"]), "field_error" in fit
-    whole = (members and {ahead} == {len(own) for own in (*fit["r2s"], fit.get("arx_r2", fit["r2"]))}
-             and members == len(fit["elbos"]) == len(fit.get("field_errors", fit["elbos"])) and known == ("field_errors" in fit))
+    whole = (
+        members
+        and {ahead} == {len(own) for own in (*fit["r2s"], fit.get("arx_r2", fit["r2"]))}
+        and members == len(fit["elbos"]) == len(fit.get("field_errors", fit["elbos"]))
+        and known == ("field_errors" in fit)
+    )
     return (members, ahead, known) if whole else ()
 
 
@@ -63,13 +67,17 @@ def rank(row: dict[str, Any]) -> Rank:
     """By what the best of a run's evaluations is chosen: the share of successes, then what it has
     most of. Where the environment tells only of successes, an evaluation without any counts as one
     with none."""
-    return row.get("success_rate", 0.0), row["score"] if row["kind"] == "fit" else row.get("merit", row["mean_return"])
+    return row.get("success_rate", 0.0), row["score"] if row["kind"] == "fit" else row.get(
+        "merit", row["mean_return"]
+    )
 
 
 class Metrics:
     """Appends rows; remembers what the display shows."""
 
-    def __init__(self, folder: RunFolder, keep_bytes: int = 0, step: int = 0, best: Rank = WORST) -> None:
+    def __init__(
+        self, folder: RunFolder, keep_bytes: int = 0, step: int = 0, best: Rank = WORST
+    ) -> None:
         """On resume `keep_bytes` is the file's size at the checkpoint, rows after it are dropped;
         `best` is the best so far."""
         self.path = folder.metrics
@@ -86,7 +94,9 @@ class Metrics:
         try:
             size = self.path.stat().st_size if self.path.exists() else 0
             if size < keep_bytes:
-                self.complaint = f"{self.path} has lost rows that were written before the checkpoint"
+                self.complaint = (
+                    f"{self.path} has lost rows that were written before the checkpoint"
+                )
             elif size > keep_bytes:
                 os.truncate(self.path, keep_bytes)
         except OSError as error:
@@ -95,9 +105,12 @@ class Metrics:
             self.remember(row)
         # here: it costs a moment and only training needs it
         from torch.utils.tensorboard import SummaryWriter
+
         self.board: Any = None
         try:
-            self.board = SummaryWriter(str(folder.tensorboard), purge_step=step + 1 if step else None)
+            self.board = SummaryWriter(
+                str(folder.tensorboard), purge_step=step + 1 if step else None
+            )
         except OSError as error:
             self.complaint = f"{folder.tensorboard} cannot be written ({error.strerror or error})"
 
@@ -128,8 +141,17 @@ class Metrics:
     def episode(self, step: int, episode: Episode) -> None:
         each = {"each": list(episode.each)} if episode.each else {}  # of several agents
         told = {} if episode.success is None else {"success": episode.success}
-        self.add({"kind": "episode", "step": step, "env": episode.env, "return": episode.ret, "length": episode.length, **each,
-                  **told})
+        self.add(
+            {
+                "kind": "episode",
+                "step": step,
+                "env": episode.env,
+                "return": episode.ret,
+                "length": episode.length,
+                **each,
+                **told,
+            }
+        )
 
     def add(self, row: dict[str, Any]) -> None:
         self.remember(row)
@@ -141,7 +163,10 @@ class Metrics:
                     if isinstance(value, int | float) and name != "step":
                         self.board.add_scalar(f"{row['kind']}/{name}", value, row["step"])
             except OSError as error:
-                self.complaint, self.board = f"TensorBoard's file cannot be written ({error.strerror or error})", None
+                self.complaint, self.board = (
+                    f"TensorBoard's file cannot be written ({error.strerror or error})",
+                    None,
+                )
 
     def flush(self) -> int:
         """Writes what waits; returns the file's size."""

@@ -121,4 +121,6 @@ def settled(path: Path) -> Path:
         return path
     found = path.resolve()
     here = Path.cwd()
-    return found.relative_to(here) if not path.is_absolute() and found.is_relative_to(here) else found
+    return (
+        found.relative_to(here) if not path.is_absolute() and found.is_relative_to(here) else found
+    )

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.runs.metrics import WINDOW
 from tenfold.runs.figures import new_figure
+from tenfold.runs.metrics import WINDOW
 
 TITLE = 95  # characters of a title's line on a figure 9 inches wide
 # steps, middle, and the band from low to high
@@ -25,7 +25,9 @@ def returns_figure(rows: list[dict[str, Any]], title: str, policy: str = "greedy
     so."""
     losses = loss_columns(rows)
     figure = new_figure(9, 6 if losses else 4)
-    panels = figure.subplots(1 + bool(losses), 1, sharex=True, height_ratios=(2, 1)[:1 + bool(losses)], squeeze=False)[:, 0]
+    panels = figure.subplots(
+        1 + bool(losses), 1, sharex=True, height_ratios=(2, 1)[: 1 + bool(losses)], squeeze=False
+    )[:, 0]
     above = panels[0]
     episodes = [(r["step"], r["return"]) for r in rows if r["kind"] == "episode"]
     if episodes:
@@ -35,11 +37,20 @@ def returns_figure(rows: list[dict[str, Any]], title: str, policy: str = "greedy
         first = np.maximum(np.arange(1, len(returned) + 1) - WINDOW, 0)
         mean = (total[1:] - total[first]) / (np.arange(1, len(returned) + 1) - first)
         above.plot(step, mean, color="C0", label=f"mean of {WINDOW} training episodes")
-    evaluated = [(r["step"], r["mean_return"], r["std_return"]) for r in rows if r["kind"] == "eval"]
+    evaluated = [
+        (r["step"], r["mean_return"], r["std_return"]) for r in rows if r["kind"] == "eval"
+    ]
     if evaluated:
         step, mean, deviation = np.array(evaluated).T
-        above.errorbar(step, mean, deviation, color="C3", marker="o", capsize=3,
-                       label=f"evaluation ({policy}, ± one deviation)")
+        above.errorbar(
+            step,
+            mean,
+            deviation,
+            color="C3",
+            marker="o",
+            capsize=3,
+            label=f"evaluation ({policy}, ± one deviation)",
+        )
     above.set_ylabel("return")
     entitle(above, title)
     if above.get_legend_handles_labels()[0]:
@@ -54,7 +65,11 @@ def loss_columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """Steps and the two curves of the lower panel: loss and Q of Q-learning, or the two losses of a
     policy with values."""
     for names in (("loss", "q"), ("value_loss", "policy_loss")):
-        found = [[r["step"], *(r[name] for name in names)] for r in rows if r["kind"] == "train" and all(n in r for n in names)]
+        found = [
+            [r["step"], *(r[name] for name in names)]
+            for r in rows
+            if r["kind"] == "train" and all(n in r for n in names)
+        ]
         if found:
             return dict(zip(("step", *names), np.array(found, np.float64).T, strict=True))
     return {}
@@ -67,12 +82,21 @@ def plot_losses(axes: Any, losses: dict[str, np.ndarray]) -> None:
     axes.set_ylabel(name.replace("_", " "), color="C1")
     beside = axes.twinx()
     beside.plot(step, right, color="C2")
-    beside.set_ylabel("mean Q of actions taken" if other == "q" else other.replace("_", " "), color="C2")
+    beside.set_ylabel(
+        "mean Q of actions taken" if other == "q" else other.replace("_", " "), color="C2"
+    )
 
 
 def part_names(rows: list[dict[str, Any]]) -> list[str]:
     """Columns of rewards by component and of the action's numbers."""
-    last = next((row for row in reversed(rows) if row["kind"] == "train" and any(n.startswith(PARTS) for n in row)), {})
+    last = next(
+        (
+            row
+            for row in reversed(rows)
+            if row["kind"] == "train" and any(n.startswith(PARTS) for n in row)
+        ),
+        {},
+    )
     return [name for name in last if name.startswith(PARTS) and not name.endswith("/std")]
 
 
@@ -87,6 +111,7 @@ def course_of(rows: list[dict[str, Any]], name: str) -> Course:
 def parts_figure(courses: dict[str, Course], band: str) -> Any:
     """A panel for each reward component, without its weight, and for each number of the action."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
+
     lines = -(-len(courses) // 3)
     figure = new_figure(10, 1.7 * lines + 0.4)
     for place, (name, (step, middle, low, high)) in enumerate(courses.items()):

@@ -38,7 +38,12 @@ def is_number(value: Any) -> bool:
 
 
 def is_name(value: Any) -> bool:
-    return isinstance(value, str) and value not in ("", ".", "..") and os.path.basename(value) == value and "\0" not in value
+    return (
+        isinstance(value, str)
+        and value not in ("", ".", "..")
+        and os.path.basename(value) == value
+        and "\0" not in value
+    )
 
 
 NUMBER = Kind("a finite number", is_number)
@@ -49,8 +54,12 @@ SHARE = Kind("a number from 0 to 1", lambda value: is_number(value) and 0 <= val
 TEXT = Kind("text", lambda value: isinstance(value, str))
 NAME = Kind("a file's name without a folder", is_name)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-PAIR = Kind("two words, the old and the new",
-            lambda value: isinstance(value, list) and len(value) == 2 and all(isinstance(word, str) for word in value))
+PAIR = Kind(
+    "two words, the old and the new",
+    lambda value: (
+        isinstance(value, list) and len(value) == 2 and all(isinstance(word, str) for word in value)
+    ),
+)
 ANY = Kind("anything", lambda value: True)
 
 
@@ -59,8 +68,10 @@ def maybe(kind: Kind) -> Kind:
 
 
 def filled(kind: Kind) -> Kind:
-    return Kind(f"a list, not empty, each {kind.words}",
-                lambda value: isinstance(value, list) and bool(value) and all(map(kind.fits, value)))
+    return Kind(
+        f"a list, not empty, each {kind.words}",
+        lambda value: isinstance(value, list) and bool(value) and all(map(kind.fits, value)),
+    )
 
 
 def misfit(value: Any, schema: Schema, key: str = "") -> str:
@@ -73,7 +84,10 @@ def misfit(value: Any, schema: Schema, key: str = "") -> str:
     if isinstance(schema, list):
         if not isinstance(value, list):
             return f"{key or 'it'} is {shown(value)} and must be a list"
-        return next(filter(None, (misfit(each, schema[0], f"{key}[{i}]") for i, each in enumerate(value))), "")
+        return next(
+            filter(None, (misfit(each, schema[0], f"{key}[{i}]") for i, each in enumerate(value))),
+            "",
+        )
     if not isinstance(value, dict):
         return f"{key or 'it'} is {shown(value)} and must be a table of keys and values"
     named = {name.removesuffix("?"): kind for name, kind in schema.items() if name is not ...}
@@ -83,7 +97,11 @@ def misfit(value: Any, schema: Schema, key: str = "") -> str:
         if name in value and (found := misfit(value[name], kind, f"{key}{'.' * bool(key)}{name}")):
             return found
     rest = schema.get(..., ANY)
-    others = (misfit(own, rest, f"{key}{'.' * bool(key)}{name}") for name, own in value.items() if name not in named)
+    others = (
+        misfit(own, rest, f"{key}{'.' * bool(key)}{name}")
+        for name, own in value.items()
+        if name not in named
+    )
     return next(filter(None, others), "")
 
 
@@ -103,8 +121,12 @@ def parsed(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
     levels = [value]
     for _ in range(DEPTH):
-        levels = [own for level in levels if isinstance(level, dict | list) for own in
-                  (level.values() if isinstance(level, dict) else level)]
+        levels = [
+            own
+            for level in levels
+            if isinstance(level, dict | list)
+            for own in (level.values() if isinstance(level, dict) else level)
+        ]
         if not levels:
             return value
     raise ValueError("it is nested too deeply")
@@ -127,32 +149,92 @@ def read_json(path: Path, schema: Schema, advice: str) -> Any:
 # the files
 
 MACHINE: Schema = {"versions": {...: TEXT}, "machine": {}}
-RUN: Schema = {"kind": TEXT, "id": TEXT, **MACHINE, "sessions?": [
-    {"from_step": WHOLE, "engine": TEXT, "device": TEXT, "where": TEXT, "verify?": TEXT,
-     "changed?": {...: PAIR}}]}
+RUN: Schema = {
+    "kind": TEXT,
+    "id": TEXT,
+    **MACHINE,
+    "sessions?": [
+        {
+            "from_step": WHOLE,
+            "engine": TEXT,
+            "device": TEXT,
+            "where": TEXT,
+            "verify?": TEXT,
+            "changed?": {...: PAIR},
+        }
+    ],
+}
 SEEDS: Schema = {"kind": TEXT, "seeds": filled(WHOLE), **MACHINE, "changes?": {}}
 COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}
 
 # notes of checkpoints: `run` and `step` in all of them, the rest in those that a run goes on from
 POLICY: Schema = {"run": TEXT, "step": WHOLE}
-NOTE: Schema = {**POLICY, "rows": [{"file": NAME, "digest": TEXT, "heads": filled(WHOLE)}], "metrics_bytes": WHOLE,
-                "seconds": POSITIVE, "best": maybe(NUMBER), "best_success?": NUMBER, "reached?": WHOLE,
-                "owes_evaluation": FLAG, "settings": {}}
+NOTE: Schema = {
+    **POLICY,
+    "rows": [{"file": NAME, "digest": TEXT, "heads": filled(WHOLE)}],
+    "metrics_bytes": WHOLE,
+    "seconds": POSITIVE,
+    "best": maybe(NUMBER),
+    "best_success?": NUMBER,
+    "reached?": WHOLE,
+    "owes_evaluation": FLAG,
+    "settings": {},
+}
 PORTRAIT: Schema = {"members?": WHOLE, "seed?": WHOLE}
 
 # rows of metrics, by kind
 ROWS: dict[str, Schema] = {
     "episode": {"step": WHOLE, "return": NUMBER, "length": WHOLE, "success?": FLAG},
-    "train": {"step": WHOLE, "updates": WHOLE, ...: NUMBER, "kind": TEXT,
-              "timing": {"steps_per_second?": NUMBER, "shares?": {...: NUMBER}}},
-    "eval": {"step": WHOLE, "episodes": COUNT, "mean_return": NUMBER, "std_return": POSITIVE, "kind": TEXT,
-             "success_rate?": SHARE, "steps_to_goal?": maybe(NUMBER), ...: NUMBER},
-    "fit": {"step": WHOLE, "score": NUMBER, "elbo": NUMBER, "elbos": filled(NUMBER), "field_error?": NUMBER,
-            "field_errors?": filled(NUMBER), "r2": filled(NUMBER), "r2s": [filled(NUMBER)], "arx_r2?": filled(NUMBER)}}
+    "train": {
+        "step": WHOLE,
+        "updates": WHOLE,
+        ...: NUMBER,
+        "kind": TEXT,
+        "timing": {"steps_per_second?": NUMBER, "shares?": {...: NUMBER}},
+    },
+    "eval": {
+        "step": WHOLE,
+        "episodes": COUNT,
+        "mean_return": NUMBER,
+        "std_return": POSITIVE,
+        "kind": TEXT,
+        "success_rate?": SHARE,
+        "steps_to_goal?": maybe(NUMBER),
+        ...: NUMBER,
+    },
+    "fit": {
+        "step": WHOLE,
+        "score": NUMBER,
+        "elbo": NUMBER,
+        "elbos": filled(NUMBER),
+        "field_error?": NUMBER,
+        "field_errors?": filled(NUMBER),
+        "r2": filled(NUMBER),
+        "r2s": [filled(NUMBER)],
+        "arx_r2?": filled(NUMBER),
+    },
+}
 
 # what `tenfold eval` leaves for the report
-MAKESPANS: Schema = {"samples": WHOLE, "best_makespan": NUMBER, "greedy_makespan": NUMBER, "optimum": maybe(NUMBER),
-                     "untrained_best_makespan": NUMBER, "rules": {...: NUMBER}}
-SUCCESSES: dict[Any, Schema] = {"success_rate": NUMBER, "episodes": WHOLE, "steps_to_goal": maybe(NUMBER)}
-EPISODES: Schema = {**SUCCESSES, "where": TEXT, "step": WHOLE, "seed": WHOLE, "policy": TEXT, "rounding": TEXT,
-                    "yardsticks": {...: SUCCESSES}}
+MAKESPANS: Schema = {
+    "samples": WHOLE,
+    "best_makespan": NUMBER,
+    "greedy_makespan": NUMBER,
+    "optimum": maybe(NUMBER),
+    "untrained_best_makespan": NUMBER,
+    "rules": {...: NUMBER},
+}
+SUCCESSES: dict[Any, Schema] = {
+    "success_rate": NUMBER,
+    "episodes": WHOLE,
+    "steps_to_goal": maybe(NUMBER),
+}
+EPISODES: Schema = {
+    **SUCCESSES,
+    "where": TEXT,
+    "step": WHOLE,
+    "seed": WHOLE,
+    "policy": TEXT,
+    "rounding": TEXT,
+    "yardsticks": {...: SUCCESSES},
+}

@@ -15,7 +15,6 @@ import torch
 
 from tenfold.actors.actor import make_agent
 from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.fused import set_threads
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.config.changes import (
     changed_run,
@@ -39,6 +38,7 @@ from tenfold.core.given import is_object, lend
 from tenfold.core.processes import Interrupt, refuse_in_child
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import discrete_actions, observation_layout, policy_actions
+from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.shortfall import shortfall
 from tenfold.envs.adapter import (
@@ -159,8 +159,7 @@ def go_on(folder: RunFolder, run: Run, quiet: bool, refused: list[str]) -> Resul
     if note["step"] >= run.steps and not note["owes_evaluation"]:
         raise Finished(
             f"{folder.path} is finished at step {note['step']:,}: give a larger --steps to go on, "
-            "or look at it with "
-            f"`tenfold eval {folder.path}`."
+            f"or look at it with `tenfold eval {folder.path}`."
         )
     prepare(run)
     with ready(run, quiet) as place, Interrupt() as interrupt:
@@ -174,8 +173,8 @@ def go_on(folder: RunFolder, run: Run, quiet: bool, refused: list[str]) -> Resul
         checkpoints.forget_best_after(note["step"])
         if not put_back(place, checkpoints, arrays, rows, note):
             complaints.append(
-                f"{run.env} could not be restored exactly: its episodes begin anew and this "
-                "resume is not exact."
+                f"{run.env} could not be restored exactly: its episodes begin anew and this resume "
+                "is not exact."
             )
         complaints += [
             f"{package} was {old} when this run began and is {new} now: numbers may differ in "
@@ -334,8 +333,7 @@ def carry_out(
         recorder.try_to("write the report", lambda: write_report(folder, run))
     display.say(
         f"step {place.step:,} after {clock_face(seconds)} ({display.rate(place.step):,.0f} "
-        "steps/s); "
-        f"time: {place.clock.sentence()}"
+        f"steps/s); time: {place.clock.sentence()}"
     )
     returns = metrics.returns
     return Result(
@@ -535,8 +533,7 @@ class Recorder:
         if score.cut or score.episodes < run.eval_episodes:
             self.notice(
                 f"an evaluation takes at most {run.evaluation_steps:,} steps (--eval-steps): this "
-                "one played "
-                f"{score.episodes} of {run.eval_episodes} episodes"
+                f"one played {score.episodes} of {run.eval_episodes} episodes"
                 + f", {score.cut} of them cut"
                 * (score.cut > 0)
             )
@@ -602,8 +599,8 @@ class Recorder:
     def diverged(self) -> UserError:
         return UserError(
             f"The loss is no longer finite at step {self.place.step:,}: lower agent.lr or set "
-            "agent.clip_norm; the "
-            f"last checkpoint in {self.checkpoints.folder.path} is from before this."
+            f"agent.clip_norm; the last checkpoint in {self.checkpoints.folder.path} is from "
+            "before this."
         )
 
     def remark(self) -> None:
@@ -650,9 +647,8 @@ def borrowed(place: Place) -> Iterator[None]:
     if not place.envs.restore(left):
         raise EnvironmentFault(
             f"{place.run.env} is one object, which evaluations borrow, and its episode could not "
-            "be repeated "
-            "afterwards: give a function that makes one, such as env=lambda: MyEnv(), or set "
-            "eval_every to 0."
+            "be repeated afterwards: give a function that makes one, such as env=lambda: MyEnv(), "
+            "or set eval_every to 0."
         )
 
 
@@ -678,8 +674,8 @@ def load(
     if state["online"].shape != agent.online.flat.shape:
         raise CheckpointError(
             f"The checkpoint of {path} holds {state['online'].numel():,} parameters and its "
-            "settings ask for "
-            f"{agent.online.flat.numel():,}: config.yaml was changed after training."
+            f"settings ask for {agent.online.flat.numel():,}: config.yaml was changed after "
+            "training."
         )
     learned = isinstance(run.agent, Explorer)
     if not learned and {name for name in state if name.startswith("norm_")} != set(
@@ -687,16 +683,14 @@ def load(
     ) - {"online"}:
         raise CheckpointError(
             f"The checkpoint of {path} and its settings disagree about normalize_obs: config.yaml "
-            "was changed "
-            "after training."
+            "was changed after training."
         )
     try:
         agent.load_state(state if learned else {name: state[name] for name in agent.policy_state()})
     except (LookupError, ValueError, TypeError, RuntimeError) as error:
         raise CheckpointError(
             f"The checkpoint of {path} holds something else than its settings ask for "
-            f"({type(error).__name__}: "
-            f"{' '.join(str(error).split())})."
+            f"({type(error).__name__}: {' '.join(str(error).split())})."
         ) from None
     return agent
 

@@ -84,8 +84,7 @@ def learning(run: Run, engine: str, by_stage: bool = False, quiet: bool = False)
             if place.step >= run.steps:
                 raise UserError(
                     f"There is no update in {run.steps:,} steps of this run, so nothing to "
-                    "profile: lower "
-                    "agent.learning_starts (of ppo agent.horizon), or raise steps."
+                    "profile: lower agent.learning_starts (of ppo agent.horizon), or raise steps."
                 )
             place.round()
         yield place
@@ -160,8 +159,8 @@ def show_profiles(profiles: list[Profile]) -> None:
     for other in profiles[1:]:
         print(
             f"{other.engine} takes {first.us_per_step / other.us_per_step:.1f} times less than "
-            f"{first.engine} a step, stages "
-            "timed one by one; in a run a round of the fused engine is one call."
+            f"{first.engine} a step, stages timed one by one; in a run a round of the fused engine "
+            "is one call."
         )
 
 
@@ -173,6 +172,6 @@ def verdict(profiles: list[Profile]) -> str:
     share = spent / fastest.seconds
     return (
         f"With the {fastest.engine} engine the largest cost is {what}: {share:.0%} of "
-        f"{fastest.us_per_step:.1f} µs a step; "
-        f"were it free, a run would be {1 / max(1 - share, 1e-9):.1f} times as fast."
+        f"{fastest.us_per_step:.1f} µs a step; were it free, a run would be "
+        f"{1 / max(1 - share, 1e-9):.1f} times as fast."
     )

@@ -113,8 +113,7 @@ def carry_out(folder: SeedsFolder, jobs: int, quiet: bool) -> SeedsResult:
     )
     display.say(
         f"{folder.run.agent.name} on {folder.run.env}, seeds {', '.join(map(str, folder.seeds))}, "
-        f"{workers} at a time "
-        f"-> {folder.path}"
+        f"{workers} at a time -> {folder.path}"
     )
     tasks = [
         (to_mapping(folder.run_of(seed)), str(folder.member(seed)), folder.changes)
@@ -133,8 +132,7 @@ def carry_out(folder: SeedsFolder, jobs: int, quiet: bool) -> SeedsResult:
     for number, error in pool.errors.items():
         raise UserError(
             f"Seed {folder.seeds[number]}: {error.rstrip('.')}. `tenfold resume {folder.path}` "
-            "goes on from the last "
-            "checkpoints."
+            "goes on from the last checkpoints."
         )
     if not stopped:
         write_seeds_report(folder)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.lockstep import Mismatch
 from tenfold.algorithms.ppo.agent import GRAD, ONLINE, PPOAgent
 from tenfold.algorithms.ppo.fused import FusedPPO
 from tenfold.algorithms.ppo.learner import OnPolicy
@@ -19,6 +18,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose, key
 from tenfold.core.spaces import observation_layout, policy_actions
+from tenfold.engines.lockstep import Mismatch
 from tenfold.ops.policy import draw_action, log_probability
 
 SMALL = {"horizon": 16, "epochs": 2, "minibatches": 3, "net": {"hidden": [8, 7]}}

@@ -11,6 +11,7 @@ import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.config.changes import changed_run, constant_from, cut_short, never_learns
 from tenfold.config.run import Run, named
+from tenfold.config.schema import read_yaml
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.seeds import SeedsFolder
@@ -56,7 +57,7 @@ def test_settings_that_can_change_do_and_are_written_down(
         "0",
     ]
     assert "agent.lr 0.0005 → 0" in (path / "report.html").read_text()
-    run = Run.of(ten.config.read_yaml(path / "config.yaml"))
+    run = Run.of(read_yaml(path / "config.yaml"))
     assert (run.agent.lr, run.steps, run.log_every, run.eval_every, run.keep) == (0, 650, 10, 0, 1)
 
 

@@ -22,8 +22,21 @@ def finished(tmp_path: Path, small_run) -> Path:
     return tmp_path / "run"
 
 
-def test_a_run_that_trains_is_neither_resumed_nor_replaced_and_is_free_once_its_process_is_killed(begin, tmp_path: Path, small_run) -> None:
-    settings = ["--steps", "10M", "--agent.learning-starts", "100", "--agent.capacity", "5k", "--eval-every", "0", "--log-every", "100"]
+def test_a_run_that_trains_is_neither_resumed_nor_replaced_and_is_free_once_its_process_is_killed(
+    begin, tmp_path: Path, small_run
+) -> None:
+    settings = [
+        "--steps",
+        "10M",
+        "--agent.learning-starts",
+        "100",
+        "--agent.capacity",
+        "5k",
+        "--eval-every",
+        "0",
+        "--log-every",
+        "100",
+    ]
     process = begin("train", "dqn", *settings, "--out", "run", "--quiet")
     run, deadline = tmp_path / "run", time.monotonic() + 120
     while not (run / "metrics.jsonl").exists():
@@ -34,7 +47,9 @@ def test_a_run_that_trains_is_neither_resumed_nor_replaced_and_is_free_once_its_
         resume(run, quiet=True)
     with pytest.raises(UserError, match=WORDS):
         train(small_run(), run, overwrite=True, quiet=True)
-    assert (run / "run.json").read_text() == identity and [p.name for p in tmp_path.iterdir()] == ["run"]
+    assert (run / "run.json").read_text() == identity and [p.name for p in tmp_path.iterdir()] == [
+        "run"
+    ]
     assert main(["report", str(run)]) == 0 and load(run)  # looking is not writing
     assert process.poll() is None
     process.send_signal(signal.SIGKILL)
@@ -50,20 +65,26 @@ def test_a_finished_run_is_free_and_one_claimed_is_refused(finished: Path) -> No
     assert resume(finished, 800, quiet=True).step == 800
 
 
-def test_a_folder_replaced_while_it_was_being_claimed_counts_as_taken(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_replaced_while_it_was_being_claimed_counts_as_taken(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import fcntl
+
     real = fcntl.flock
 
     def replaced(handle: int, how: int) -> None:
         real(handle, how)
         (finished / LOCK).unlink()
         (finished / LOCK).touch()
+
     monkeypatch.setattr(fcntl, "flock", replaced)
     with pytest.raises(UserError, match=WORDS):
         Claim(finished)
 
 
-def test_many_seeds_are_kept_together_and_each_by_itself(finished: Path, small_run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_seeds_are_kept_together_and_each_by_itself(
+    finished: Path, small_run, capsys: pytest.CaptureFixture[str]
+) -> None:
     many = finished.parent / "many"
     folder = SeedsFolder.create(many, small_run(), (0, 1))
     assert main(["resume", str(many)]) == 2 and WORDS in capsys.readouterr().err

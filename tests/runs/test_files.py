@@ -11,8 +11,13 @@ from safetensors.numpy import save_file
 from tenfold.core.errors import CheckpointError
 from tenfold.runs.files import read_arrays, write_arrays
 
-ARRAYS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "scalar": np.array(7), "none": np.zeros((0, 4), np.uint8),
-          "flags": np.array([True, False]), "strided": np.arange(10)[::2]}
+ARRAYS = {
+    "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "scalar": np.array(7),
+    "none": np.zeros((0, 4), np.uint8),
+    "flags": np.array([True, False]),
+    "strided": np.arange(10)[::2],
+}
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -20,13 +25,18 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     found, note = read_arrays(tmp_path / "x")
     assert note == {"step": 3}
     for name, array in ARRAYS.items():
-        assert found[name].dtype == array.dtype and found[name].shape == array.shape and np.array_equal(found[name], array)
+        assert (
+            found[name].dtype == array.dtype
+            and found[name].shape == array.shape
+            and np.array_equal(found[name], array)
+        )
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_flipped_bit_and_any_cut_is_refused(data: st.DataObject) -> None:
     import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x"
         write_arrays(path, ARRAYS, {"step": 3})

@@ -269,8 +269,8 @@ class DQNAgent:
             if name not in state or state[name].shape != own.shape:
                 raise UserError(
                     f"The saved {name} parameters have shape "
-                    f"{tuple(state[name].shape) if name in state else None}, "
-                    f"and this agent's have {tuple(own.shape)}."
+                    f"{tuple(state[name].shape) if name in state else None}, and this agent's have "
+                    f"{tuple(own.shape)}."
                 )
             own.copy_(state[name])
         if "updates" in state:

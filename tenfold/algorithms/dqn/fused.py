@@ -12,7 +12,6 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors
 from tenfold.algorithms.dqn.plain import PlainEngine
@@ -24,6 +23,7 @@ from tenfold.core.schedules import as_numbers, schedule_at
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.tables import B1, D1, F1, F2, F3, I1, U1, W1, Y1, opener, table_of
 from tenfold.core.timing import Clock
+from tenfold.engines.fusing import PATIENCE, turn_rows, zeros
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.control_tasks import play_all
@@ -39,8 +39,6 @@ from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.mlp import ACTIVATIONS, mlp_backward, mlp_forward
 from tenfold.ops.qlearning import td_gradient, value_of
 
-# seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
-PATIENCE = 0.05
 # parts of a round, to be added up
 STORE, UPDATE, ACT = 1, 2, 4
 # typed: Numba compiles a function once more for each literal number it is called with
@@ -74,16 +72,6 @@ HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
     ACTIONS,
 ) = range(20)
 LR, EXPLORE, BETA, RULES = np.int64(20), np.int64(24), np.int64(28), 32  # typed, as above
-
-
-def set_threads(count: int) -> None:
-    """Threads of PyTorch, and of the BLAS inside compiled code, which is SciPy's and has a pool of
-    its own."""
-    torch.set_num_threads(count)
-    import scipy.linalg.blas  # noqa: F401  it must be loaded to be told
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(count, "blas")
 
 
 class Arrays(NamedTuple):
@@ -223,15 +211,6 @@ def mean_size(error):
     for b in range(error.size):
         total += abs(error[b])
     return total / np.float32(error.size)
-
-
-@kernel
-def turn_rows(rows, scale, inputs):
-    """Rows [B, features] as the network takes them, [features, B], scaled (1/255 for images)."""
-    factor = np.float32(scale)
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            inputs[j, i] = rows[i, j] * factor
 
 
 @kernel
@@ -493,15 +472,6 @@ class FusedEngine(PlainEngine):
     def load_state(self, state: Tensors) -> None:
         super().load_state(state)
         self.chosen = False
-
-
-def zeros(*shape: int) -> np.ndarray:
-    """Zeros that begin with a line of the cache, 64 bytes: a vector that crosses two of them takes
-    twice as long to load."""
-    size = int(np.prod(shape))
-    room = np.zeros(size + 16, np.float32)
-    first = -room.ctypes.data % 64 // 4
-    return room[first : first + size].reshape(shape)
 
 
 def rules(agent: DQNAgent) -> np.ndarray:

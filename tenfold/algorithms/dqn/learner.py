@@ -240,8 +240,8 @@ class Serial:
         action, options = rows["action"], self.agent.actions.n
         if (wrong := (action < 0) | (action >= options)).any():
             raise CheckpointError(
-                f"the replay memory holds action {action[wrong][0]}, and there are {options}, "
-                "from 0 on."
+                f"the replay memory holds action {action[wrong][0]}, and there are {options}, from "
+                "0 on."
             )
         self.replay.load_rows(rows)
 

@@ -3,21 +3,15 @@ and compared."""
 
 import copy
 from pathlib import Path
-from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET, DQNAgent
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Prioritized, Uniform, value_at
-from tenfold.core.errors import UserError
 from tenfold.core.timing import Clock
-
-
-class Mismatch(UserError):
-    """A fast engine did not do what the plain one does."""
+from tenfold.engines.lockstep import refuse
 
 
 class Lockstep:
@@ -120,35 +114,9 @@ class Lockstep:
             else ""
         )
         return (
-            f"verified: {self.compared:,} updates repeated by the plain engine, largest "
-            "difference of a parameter "
-            f"{self.largest:.1e}{ties}"
+            f"verified: {self.compared:,} updates repeated by the plain engine, largest difference "
+            f"of a parameter {self.largest:.1e}{ties}"
         )
-
-
-def refuse(
-    folder: Path,
-    batch: dict[str, np.ndarray],
-    before: torch.Tensor,
-    fast: Any,
-    plain: Any,
-    excess: float,
-    where: str,
-) -> NoReturn:
-    """Ends the run, with the batch and both agents' results saved."""
-    path = folder / f"mismatch-{fast.updates}.safetensors"
-    save_file(
-        batch
-        | {"before": before.numpy(), "fast": fast.block.numpy(), "plain": plain.block.numpy()},
-        path,
-    )
-    raise Mismatch(
-        f"Update {fast.updates} of the fast engine is not the plain one's: the {where} differ "
-        f"{excess:.3g} times more "
-        f"than allowed. The batch and both results are in {path}; please report it, and go on "
-        "with `tenfold resume "
-        "RUN --engine plain`."
-    )
 
 
 def distance(one: DQNAgent, other: DQNAgent, row: int) -> float:

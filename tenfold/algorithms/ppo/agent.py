@@ -133,8 +133,8 @@ class PPOAgent(PolicyLearning):
         if actions.gates and config.on_empty != "absent":
             raise ConfigError(
                 "agent.on_empty",
-                "= raise does not fit: this environment has choices that may be absent; set "
-                "it to absent.",
+                "= raise does not fit: this environment has choices that may be absent; set it to "
+                "absent.",
             )
         if config.squash and not actions.low:
             raise ConfigError(

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tenfold.algorithms.dqn.fused import PATIENCE, turn_rows, zeros
 from tenfold.algorithms.ppo.agent import GRAD, MEAN, ONLINE, SQUARE, PPOAgent, Tensors
 from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.config.run import PPO
@@ -23,6 +22,7 @@ from tenfold.core.schedules import as_numbers, schedule_at
 from tenfold.core.spaces import policy_actions
 from tenfold.core.tables import B1, B2, B3, D1, F1, F2, F3, I1, I2, I3, U1, opener, table_of
 from tenfold.core.timing import Clock
+from tenfold.engines.fusing import PATIENCE, turn_rows, zeros
 from tenfold.envs.adapter import Environments, make_environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.control_tasks import play_all

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tenfold.algorithms.dqn.lockstep import refuse
 from tenfold.algorithms.ppo.agent import GRAD, ONLINE, PPOAgent
 from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.config.run import value_at
 from tenfold.core.timing import Clock
+from tenfold.engines.lockstep import refuse
 
 
 class PolicyLockstep:
@@ -83,7 +83,6 @@ class PolicyLockstep:
 
     def sentence(self) -> str:
         return (
-            f"verified: {self.compared:,} updates repeated by the plain engine, largest "
-            "difference of a parameter "
-            f"{self.largest:.1e}"
+            f"verified: {self.compared:,} updates repeated by the plain engine, largest difference "
+            f"of a parameter {self.largest:.1e}"
         )

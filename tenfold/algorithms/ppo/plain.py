@@ -68,8 +68,7 @@ class PlainPPO:
             row, component = np.argwhere(~there)[0].tolist()
             raise EnvironmentFault(
                 f"{self.envs.name}, environment {row}: component {component} of the action has no "
-                "allowed "
-                "option; mend the mask, or set agent.on_empty to absent."
+                "allowed option; mend the mask, or set agent.on_empty to absent."
             )
 
     def store(self) -> None:

@@ -64,8 +64,7 @@ def flat_actions(action: Any, colonies: int) -> np.ndarray:
     except (KeyError, TypeError, ValueError):
         raise EnvironmentFault(
             f"{COLONY}: an action is numbers as its action_space has them, in mode nodes a dict "
-            "with choice "
-            f"and spawn, and not {shown(action)}."
+            f"with choice and spawn, and not {shown(action)}."
         ) from None
 
 

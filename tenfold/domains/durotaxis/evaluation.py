@@ -69,8 +69,7 @@ class Deployment:
         if not is_colony(trained_in):
             raise UserError(
                 "--substrate, --size, --nodes and --deterministic are for colonies, and this run "
-                "is on "
-                f"{trained_in}."
+                f"is on {trained_in}."
             )
         arguments = split_name(trained_in)[1]
         if self.substrate:  # its own slope and intercept, not those of the one trained on

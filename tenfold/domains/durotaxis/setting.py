@@ -251,10 +251,8 @@ class Setting:
             least = round(margin_x / (1 - GOAL))
             raise EnvironmentFault(
                 f"The goal at x = {GOAL * width:g} cannot be reached: with a margin of "
-                f"{margin_x:g} nodes "
-                f"come no further than {width - margin_x:g}; make the substrate at least {least} "
-                "wide, or "
-                "give a smaller margin."
+                f"{margin_x:g} nodes come no further than {width - margin_x:g}; make the substrate "
+                f"at least {least} wide, or give a smaller margin."
             )
 
     @property
@@ -302,7 +300,7 @@ def read_weights(given: Any, asked: Mapping[str, Any]) -> dict[str, float]:
     weight, false none."""
     if given is not None and not isinstance(given, Mapping):
         raise EnvironmentFault(
-            f"weights must be a dict of the components' weights, such as {{'goal': 2}}, and not "
+            "weights must be a dict of the components' weights, such as {'goal': 2}, and not "
             f"{shown(given)}."
         )
     found = {}
@@ -314,8 +312,7 @@ def read_weights(given: Any, asked: Mapping[str, Any]) -> dict[str, float]:
             near = (get_close_matches(str(name), WEIGHTS, 1, 0.0) or [""])[0]
             raise EnvironmentFault(
                 f"Durotaxis has no reward component {shown(name)}, the nearest is {near}: there "
-                "are "
-                f"{', '.join(WEIGHTS)}."
+                f"are {', '.join(WEIGHTS)}."
             )
         found[name] = value = (
             WEIGHTS[name] * value if is_truth(value) else read_real(f"The weight w_{name}", value)
@@ -357,7 +354,6 @@ def with_absolute_path(name: str) -> str:
     if split_name(moved)[1] != wanted:
         raise EnvironmentFault(
             f"The substrate's path {file} cannot be kept in a run's settings: move it to a folder "
-            "without "
-            "commas, quotes and brackets in its name."
+            "without commas, quotes and brackets in its name."
         )
     return moved

@@ -136,9 +136,8 @@ def make_substrate(
 
 def unknown_substrate(substrate: Any) -> EnvironmentFault:
     return EnvironmentFault(
-        f"There is no substrate {shown(substrate)}: take {', '.join(KINDS)}, an .npy file, or "
-        "from Python an "
-        "array or a function."
+        f"There is no substrate {shown(substrate)}: take {', '.join(KINDS)}, an .npy file, or from "
+        "Python an array or a function."
     )
 
 
@@ -185,14 +184,12 @@ def evaluated(function: Callable[..., Any], size: tuple[int, int]) -> np.ndarray
     except Exception as error:  # a user's own code
         raise EnvironmentFault(
             f"The substrate's function raised {type(error).__name__}: "
-            f"{shown(error, 300).rstrip('.')}; it is "
-            "called with two arrays x and y."
+            f"{shown(error, 300).rstrip('.')}; it is called with two arrays x and y."
         ) from error
     if values.shape not in ((), (height, width)):
         raise EnvironmentFault(
             f"The substrate's function returned the shape {values.shape}, and {(height, width)}, "
-            "that of its "
-            "x and y, is needed."
+            "that of its x and y, is needed."
         )
     return np.broadcast_to(values, (height, width))
 
@@ -201,16 +198,14 @@ def grid_substrate(grid: np.ndarray, size: Any, what: str = "array") -> Substrat
     if grid.ndim != 2 or grid.dtype.kind not in "fiu":
         raise EnvironmentFault(
             f"A substrate's {what} has real numbers in two dimensions [height, width], and this "
-            "one has the "
-            f"shape {grid.shape} and the type {grid.dtype}."
+            f"one has the shape {grid.shape} and the type {grid.dtype}."
         )
     height, width = grid.shape
     width, height = read_size((width, height) if size is None else size)
     if grid.shape != (height, width):
         raise EnvironmentFault(
             f"The substrate's {what} has the shape {grid.shape}, and a size of {width} x {height} "
-            "needs "
-            f"{(height, width)}."
+            f"needs {(height, width)}."
         )
     values = np.array(grid, np.float64, order="C")  # a copy: the user may go on with theirs
     if not np.isfinite(values).all() or values.min() < 0 or values.max() > LARGEST:

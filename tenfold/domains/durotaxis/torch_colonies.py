@@ -81,8 +81,8 @@ class TorchColonies:
         self.num_envs, self.device, self.first = num_envs, torch.device(device), first
         if graph and self.device.type != "cuda":
             raise EnvironmentFault(
-                f"Colonies in torch: a graph is recorded on CUDA, and this is {self.device}: "
-                "leave graph out."
+                f"Colonies in torch: a graph is recorded on CUDA, and this is {self.device}: leave "
+                "graph out."
             )
         self.wants_graph = graph
         self.rules, self.size = self.setting.rules, graph_size(self.setting.max_nodes)
@@ -238,9 +238,8 @@ class TorchColonies:
         if refused:
             raise EnvironmentFault(
                 f"Colonies in torch: {len(refused)} of {self.num_envs}, the first is colony "
-                f"{refused[0]}, "
-                "were told what is no number or what a node may not choose: take what `mask` "
-                "allows."
+                f"{refused[0]}, were told what is no number or what a node may not choose: take "
+                "what `mask` allows."
             )
 
     @property

@@ -58,8 +58,8 @@ def require_matrix(config: Explorer, dynamics: Dynamics) -> None:
     except UserError:
         raise ConfigError(
             "agent.planner.matrix",
-            f"= full keeps {count} matrices of {parameters:,} x {parameters:,} numbers, "
-            "more than memory holds: set it to diagonal, or make the dynamics smaller.",
+            f"= full keeps {count} matrices of {parameters:,} x {parameters:,} numbers, more than "
+            "memory holds: set it to diagonal, or make the dynamics smaller.",
         ) from None
 
 
@@ -195,8 +195,7 @@ class ExplorerAgent:
         if self.config.model.noise == "poisson" and np.min(y) < 0:
             raise UserError(
                 "agent.model.noise = poisson is for counts, and an observation has "
-                f"{np.min(y):.6g}, which is below "
-                "0: use gaussian."
+                f"{np.min(y):.6g}, which is below 0: use gaussian."
             )
 
     def choose(self, step: int) -> np.ndarray:
@@ -218,8 +217,7 @@ class ExplorerAgent:
         if not np.isfinite(believed).all():
             raise UserError(
                 f"The belief is no longer finite{when}: lower agent.lr, or keep the states of the "
-                "environment within "
-                "bounds."
+                "environment within bounds."
             )
         return np.clip(self.units.chosen(self.planning.plan(believed)), self.low, self.high).astype(
             np.float32
@@ -398,9 +396,8 @@ class ExplorerAgent:
         if true and not self.maps:
             raise UserError(
                 "The map from the model's coordinates to the environment's own is not known: "
-                "there is one only where "
-                "the hidden state is known and the run was evaluated; leave true=True out for the "
-                "model's own."
+                "there is one only where the hidden state is known and the run was evaluated; "
+                "leave true=True out for the model's own."
             )
         z, places = np.asarray(z, np.float64), self.maps if true else self.own
         size = places[0].matrix.shape[0]
@@ -524,8 +521,7 @@ class ExplorerAgent:
         if not part("units"):
             raise CheckpointError(
                 "The checkpoint does not say the units of what was observed: it is of an earlier "
-                "version of "
-                "tenfold, and its model cannot be read in this one. Train it anew."
+                "version of tenfold, and its model cannot be read in this one. Train it anew."
             )
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))

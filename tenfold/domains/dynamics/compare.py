@@ -72,8 +72,7 @@ def compare(
     if not isinstance(run.agent, Explorer):
         raise UserError(
             f"compare runs policies of agent explorer, and this is {run.agent.name}: choose a "
-            "preset such as "
-            "limit-cycle."
+            "preset such as limit-cycle."
         )
     for policy in policies:
         if policy not in POLICIES:
@@ -112,9 +111,8 @@ def own_folder(target: Target, run: Run, overwrite: bool) -> Target:
             )
         if not overwrite and (changed := other_than(target, run)):
             raise UserError(
-                f"{target} holds a comparison with another {changed}: replace it with "
-                "--overwrite, or choose "
-                "another folder with --out."
+                f"{target} holds a comparison with another {changed}: replace it with --overwrite, "
+                "or choose another folder with --out."
             )
     return target
 

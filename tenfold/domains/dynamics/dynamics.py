@@ -240,8 +240,7 @@ class Dynamics(nn.Module):
             raise ConfigError(
                 "model.grid",
                 f"= {config.grid} in {latent} dimensions makes {config.grid**latent:,} centres: "
-                "use "
-                f"{MOST_CENTRES:,} at most, or dynamics mlp.",
+                f"use {MOST_CENTRES:,} at most, or dynamics mlp.",
             )
         axis = torch.linspace(-config.span, config.span, config.grid)
         # neighbours at one width: their sum is flat to 1 %

@@ -195,7 +195,6 @@ def as_sequences(
     if y.shape[:3] != a.shape[:3] or y.shape[2] < 2:
         raise UserError(
             f"The observations are {y.shape[1]} sequences of {y.shape[2]} steps and the actions "
-            f"{a.shape[1]} of "
-            f"{a.shape[2]}: both need the same numbers, and two steps or more."
+            f"{a.shape[1]} of {a.shape[2]}: both need the same numbers, and two steps or more."
         )
     return y, a

@@ -52,8 +52,8 @@ class Icem:
         if not (np.isfinite(self.low) & np.isfinite(self.high) & (self.low < self.high)).all():
             raise ConfigError(
                 "",
-                f"Actions from {low} to {high} cannot be searched: every bound must be finite, "
-                "low below high.",
+                f"Actions from {low} to {high} cannot be searched: every bound must be finite, low "
+                "below high.",
             )
         self.kept = ceil(settings.keep * settings.elites)
         self.noise = colouring(settings.horizon, settings.colour)
@@ -111,9 +111,8 @@ class Icem:
             if state[name].shape != getattr(self, name).shape:
                 raise ConfigError(
                     "planner",
-                    f"has {name} of {getattr(self, name).shape} here and {state[name].shape} "
-                    "where it "
-                    "was saved: members, horizon, elites and keep must be the same.",
+                    f"has {name} of {getattr(self, name).shape} here and {state[name].shape} where "
+                    "it was saved: members, horizon, elites and keep must be the same.",
                 )
         self.mean, self.elites, self.plans = (
             state["mean"].copy(),

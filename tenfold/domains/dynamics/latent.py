@@ -103,8 +103,8 @@ class Decoder(nn.Module):
         if self.kind == "identity" and outputs != config.latent:
             raise ConfigError(
                 "model.decoder",
-                f"= identity needs observations of latent = {config.latent} numbers, and they "
-                f"have {outputs}: use linear, loglinear or mlp.",
+                f"= identity needs observations of latent = {config.latent} numbers, and they have "
+                f"{outputs}: use linear, loglinear or mlp.",
             )
         hidden = config.hidden if self.kind == "mlp" else ()
         widths = () if self.kind == "identity" else (config.latent, *hidden, outputs)

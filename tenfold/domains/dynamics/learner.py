@@ -33,8 +33,7 @@ def make_members(run: Run) -> Environments:
         raise ConfigError(
             "env",
             f"= {run.env} does not fit agent explorer, which takes observations and actions of "
-            "real numbers "
-            "(Box, one dimension).",
+            "real numbers (Box, one dimension).",
         )
     envs.keys = [key(seed, Purpose.EPISODE) for seed in seeds]
     for i in range(len(seeds)):
@@ -167,8 +166,7 @@ class Exploring:
         if self.step == self.late and not agent.ready and not agent.updates:
             self.remarks.append(
                 "nothing was trained yet: no episode has lasted agent.length = "
-                f"{self.config.length} steps; "
-                "make it shorter"
+                f"{self.config.length} steps; make it shorter"
             )
         clock.lap("update")
         return []  # without reward there is nothing to tell of an episode

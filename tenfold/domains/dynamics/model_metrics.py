@@ -122,8 +122,7 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
             if not np.isfinite(seen).all():
                 raise EnvironmentFault(
                     f"{name}, recording {e}: an observation is not finite; mend the environment, "
-                    "or clip "
-                    "what it returns."
+                    "or clip what it returns."
                 )
             rows.append(seen)
             actions.append(taken)

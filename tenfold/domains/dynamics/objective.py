@@ -70,8 +70,8 @@ def objective_of(
     if apart and models < 2:
         raise ConfigError(
             "planner.policy",
-            "or its weights: disagreement needs models that can disagree: set "
-            "model.ensemble to 2 or more.",
+            "or its weights: disagreement needs models that can disagree: set model.ensemble to 2 "
+            "or more.",
         )
     if strange and novelty is None:
         raise ConfigError(

@@ -60,8 +60,7 @@ def recalled(name: str) -> Recording:
     if source.digest and not source.digest.startswith(DIGEST):
         raise UserError(
             f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: "
-            "start it anew with "
-            f"`tenfold fit {source.file}`."
+            f"start it anew with `tenfold fit {source.file}`."
         )
     recording = recorded(Path(source.file), source.dt, source.columns)
     if recording.sizes != (source.observations, source.actions) or source.digest not in (
@@ -70,8 +69,7 @@ def recalled(name: str) -> Recording:
     ):
         raise UserError(
             f"{source.file} is no longer what this run was trained on: put it back as it was, or "
-            "start a run of its "
-            f"own with `tenfold fit {source.file}`."
+            f"start a run of its own with `tenfold fit {source.file}`."
         )
     return recording
 

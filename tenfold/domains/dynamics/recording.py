@@ -52,8 +52,7 @@ class Division(NamedTuple):
             )
         return (
             f"{self.kept.steps:,} steps train, {choosing + judging:,} are held back ({choosing:,} "
-            "choose the best "
-            f"checkpoint, {judging:,} are for `tenfold eval`)"
+            f"choose the best checkpoint, {judging:,} are for `tenfold eval`)"
         )
 
 
@@ -104,9 +103,8 @@ class Recording:
         if not piece or not kept:
             raise UserError(
                 "The recordings are too short to hold steps back for validation: the longest of "
-                f"{len(lengths)} "
-                f"episodes has {max(lengths)}; {LEAST} are needed, and something besides to train "
-                "on."
+                f"{len(lengths)} episodes has {max(lengths)}; {LEAST} are needed, and something "
+                "besides to train on."
             )
         y, a = (
             np.concatenate(
@@ -123,8 +121,7 @@ class Recording:
             if (rows == rows[:1, :1]).all():
                 raise UserError(
                     "The observations never change in the steps that are held back for "
-                    "validation, and nothing can "
-                    "be judged by these: give longer recordings."
+                    "validation, and nothing can be judged by these: give longer recordings."
                 )
         return division
 
@@ -195,8 +192,7 @@ def identified(path: Path, recording: Recording, columns: Columns = USUAL) -> st
     )
     return (
         f"{IDENT}(file={path.absolute()}, observations={observations}, actions={actions}, "
-        f"dt={recording.dt!r}, "
-        f"digest={recording.digest}{named})"
+        f"dt={recording.dt!r}, digest={recording.digest}{named})"
     )
 
 
@@ -229,10 +225,8 @@ def checked(path: Path, parts: Parts, given: float | None = None) -> Recording:
     if len(y) != len(a) or any(len(seen) != len(done) for seen, done in zip(y, a, strict=True)):
         raise UserError(
             f"{path}: {len(y)} episodes of {[len(seen) for seen in y][:5]} observations and "
-            f"{len(a)} of "
-            f"{[len(done) for done in a][:5]} actions do not fit together: every observation "
-            "needs the action that "
-            "follows it."
+            f"{len(a)} of {[len(done) for done in a][:5]} actions do not fit together: every "
+            "observation needs the action that follows it."
         )
     if not y or not any(map(len, y)):
         raise UserError(f"{path} has no rows.")
@@ -306,9 +300,8 @@ def step_time(path: Path, parts: Parts, given: float | None) -> float:
     for what, dt in said[1:]:
         if abs(dt - said[0][1]) > SAME * said[0][1]:
             raise UserError(
-                f"{path}: {said[0][0]} says {said[0][1]:.9g} for a step and {what} {dt:.9g}: "
-                "leave one out, or "
-                "put it right."
+                f"{path}: {said[0][0]} says {said[0][1]:.9g} for a step and {what} {dt:.9g}: leave "
+                "one out, or put it right."
             )
     if not said:
         raise UserError(
@@ -334,8 +327,8 @@ def even_step(path: Path, time: list[np.ndarray], lengths: list[int]) -> float |
             row = int(np.argmax(np.diff(moments) <= 0))
             raise UserError(
                 f"{where} does not grow after row {row}, from {moments[row]:g} to "
-                f"{moments[row + 1]:g}: sort the "
-                "rows, or give what follows an episode number of its own."
+                f"{moments[row + 1]:g}: sort the rows, or give what follows an episode number of "
+                "its own."
             )
     steps = np.concatenate([np.diff(moments) for moments in time])
     if not steps.size:
@@ -347,7 +340,7 @@ def even_step(path: Path, time: list[np.ndarray], lengths: list[int]) -> float |
             row = int(np.argmax(off))
             raise UserError(
                 f"{path}: episode {episode} has a gap after row {row}, from {moments[row]:g} to "
-                f"{moments[row + 1]:g} "
-                f"where dt is {dt:g}: give what follows an episode number of its own."
+                f"{moments[row + 1]:g} where dt is {dt:g}: give what follows an episode number of "
+                "its own."
             )
     return float(steps.mean())

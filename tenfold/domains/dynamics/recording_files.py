@@ -84,8 +84,7 @@ def by_episode(path: Path, ids: list[Any], timed: bool) -> list[np.ndarray]:
         if again is not None and not timed:
             raise UserError(
                 f"{path}: episode {own} goes on at row {again} after another episode: give every "
-                "episode a name of "
-                "its own, or the rows a time."
+                "episode a name of its own, or the rows a time."
             )
     return [np.array(places) for places in rows.values()]
 
@@ -152,9 +151,9 @@ def parts_of(
         ids = names_of(path, file, which, len(seen))
         if not len(seen) == len(done) == (len(seen) if time is None else time.size):
             raise UserError(
-                f"{path}: {len(seen)} rows of observations, {len(done)} of actions"
-                f"{'' if time is None else f' and {time.size} of time'} do not fit the {len(ids)} "
-                f"of {which}."
+                f"{path}: {len(seen)} rows of observations, {len(done)} of "
+                f"actions{'' if time is None else f' and {time.size} of time'} do not fit the "
+                f"{len(ids)} of {which}."
             )
         groups = by_episode(path, ids, time is not None)
         times = None if time is None else [time.ravel()[rows] for rows in groups]
@@ -210,9 +209,8 @@ def array_of(path: Path, file: Any, name: str) -> np.ndarray:
         if "Object arrays" in str(error):
             raise UserError(
                 f"{path}: {name} holds Python objects, as NumPy saves episodes of different "
-                "length: give them as "
-                "rows, observations [N, numbers] and actions [N, numbers] with an array episode "
-                "[N]."
+                "length: give them as rows, observations [N, numbers] and actions [N, numbers] "
+                "with an array episode [N]."
             ) from None
         raise UserError(
             f"{path}: {name} cannot be read ({' '.join(str(error).split())})."
@@ -229,8 +227,7 @@ def names_of(path: Path, file: Any, which: str, rows: int) -> list[Any]:
     ):
         raise UserError(
             f"{path}: {which} has the shape {array.shape} of {array.dtype}; it must name the "
-            "episode of each of the "
-            f"{rows} rows, by numbers or text."
+            f"episode of each of the {rows} rows, by numbers or text."
         )
     return array.tolist()
 
@@ -270,9 +267,8 @@ def read_csv(path: Path, columns: Columns = USUAL) -> Parts:
     if left_out and not any(columns):
         raise UserError(
             f"{path} has columns that are none of y0, y1, …, a0, a1, …, time and episode: "
-            f"{listed(left_out)}. "
-            "Remove them, or say which to take: --observations and --actions take a list, or what "
-            "names begin with."
+            f"{listed(left_out)}. Remove them, or say which to take: --observations and --actions "
+            "take a list, or what names begin with."
         )
     for line, row in lines:
         if len(row) != len(head):

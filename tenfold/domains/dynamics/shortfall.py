@@ -21,10 +21,7 @@ def shortfall(row: dict[str, Any]) -> str:
         return ""
     return (
         f"The model foretells worse than {PLAIN[best]} (R² {own:.3f} against {others[best]:.3f}, "
-        "mean of 1 to "
-        f"{len(row['r2'])} steps ahead): do not rely on it. Try more steps or data, a hidden "
-        "state of more numbers "
-        "(agent.model.latent), agent.model.encoder=gru where one observation does not tell the "
-        "state, or "
-        "agent.model.dynamics=linear."
+        f"mean of 1 to {len(row['r2'])} steps ahead): do not rely on it. Try more steps or data, a "
+        "hidden state of more numbers (agent.model.latent), agent.model.encoder=gru where one "
+        "observation does not tell the state, or agent.model.dynamics=linear."
     )

@@ -38,8 +38,8 @@ def judge(run: Run, agent: Agent, seed: int, path: Path) -> dict[str, Any]:
         played = play(run.env, player, policy, count, seed, limit=run.episode_limit)
         if any("schedule" not in info for info in played.infos):
             raise UserError(
-                f"A schedule was cut off after episode_limit = {run.episode_limit} steps: raise "
-                "it in config.yaml."
+                f"A schedule was cut off after episode_limit = {run.episode_limit} steps: raise it "
+                "in config.yaml."
             )
         return min(
             (

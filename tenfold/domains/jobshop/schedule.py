@@ -157,8 +157,8 @@ def job_row(path: Path, line: int, words: list[str], job: int, machines: int) ->
     row, place = whole_numbers(path, line, words), f"{path}, line {line} (job {job})"
     if len(row) != 2 * machines:
         raise EnvironmentFault(
-            f"{place}: {len(row)} numbers, where {machines} machines need {2 * machines}, "
-            "a machine and a duration for each operation."
+            f"{place}: {len(row)} numbers, where {machines} machines need {2 * machines}, a "
+            "machine and a duration for each operation."
         )
     seen: set[int] = set()
     for machine, duration in zip(row[::2], row[1::2], strict=True):
@@ -281,9 +281,9 @@ def check_schedule(instance: Instance, schedule: Iterable[tuple[int, int, int, i
                 raise Infeasible(f"The operation {operation} of job {job} is missing.")
             if operation and found[job, operation][0] < found[job, operation - 1][1]:
                 raise Infeasible(
-                    f"The operation {operation} of job {job} starts at "
-                    f"{found[job, operation][0]}, before the job's "
-                    f"operation {operation - 1} ends at {found[job, operation - 1][1]}."
+                    f"The operation {operation} of job {job} starts at {found[job, operation][0]}, "
+                    f"before the job's operation {operation - 1} ends at "
+                    f"{found[job, operation - 1][1]}."
                 )
     for machine, runs in enumerate(on_machine):
         runs.sort()

@@ -53,8 +53,7 @@ def with_absolute_path(name: str) -> str:
     if split_name(moved)[1] != {"instance": str(file)}:
         raise EnvironmentFault(
             f"The instance's path {file} cannot be kept in a run's settings: move it to a folder "
-            "without "
-            "commas, quotes and brackets in its name."
+            "without commas, quotes and brackets in its name."
         )
     return moved
 
@@ -251,8 +250,7 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
         if chosen.shape != self.action_space.shape:
             raise EnvironmentFault(
                 f"{self.instance.name} needs one action for each of its {self.instance.machines} "
-                "machines, "
-                f"and got {action}."
+                f"machines, and got {action}."
             )
         m = refusal(self.instance.jobs, chosen, self.mask)
         if m >= 0:

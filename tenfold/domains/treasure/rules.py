@@ -36,8 +36,8 @@ class Kind:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name[:1].isalpha() or "+" in self.name:
             raise EnvironmentFault(
-                f"A treasure's name = {self.name!r} cannot be: it begins with a letter, and has "
-                "no + in it."
+                f"A treasure's name = {self.name!r} cannot be: it begins with a letter, and has no "
+                "+ in it."
             )
         for name in ("value", "share"):
             require_number(f"{self.name}'s {name}", getattr(self, name))
@@ -79,8 +79,8 @@ class Rules:
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise EnvironmentFault(
-                    f"A gridworld's {name} = {value} cannot be: it must be a whole number, "
-                    f"{least} or more."
+                    f"A gridworld's {name} = {value} cannot be: it must be a whole number, {least} "
+                    "or more."
                 )
         if not 0 <= self.spawn <= 1:
             raise EnvironmentFault(
@@ -222,8 +222,8 @@ def rules_of(name: str) -> Rules:
         for kind in wanted:
             if kind not in own:
                 raise EnvironmentFault(
-                    f"{name} cannot be made: its kinds are {', '.join(own)}, and {kind} is none "
-                    "of them."
+                    f"{name} cannot be made: its kinds are {', '.join(own)}, and {kind} is none of "
+                    "them."
                 )
         changes["kinds"] = tuple(own[kind] for kind in wanted)
     return replace(rules, **changes)

@@ -537,7 +537,7 @@ def test_an_explorers_run_with_a_short_last_episode_is_trained_on_whole(tmp_path
 def test_a_fit_speaks_of_gradient_steps_and_of_what_can_be_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenfold.training.loop.display.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("tenfold.training.display.LINE_SECONDS", 0.0)
     run = tmp_path / "run"
     assert (
         main(
