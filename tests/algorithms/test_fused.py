@@ -15,7 +15,8 @@ from tenfold.algorithms.dqn import fused
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
 from tenfold.algorithms.dqn.fused import FusedEngine, fused_round
 from tenfold.algorithms.dqn.learner import Serial
-from tenfold.algorithms.dqn.lockstep import Lockstep, Mismatch, errors_apart, sums_off
+from tenfold.algorithms.dqn.lockstep import Lockstep, errors_apart, sums_off
+from tenfold.engines.lockstep import Mismatch
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Prioritized, Run
 from tenfold.core.errors import ConfigError
