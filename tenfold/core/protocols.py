@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state
     from tenfold.core.spaces import ObsLayout
     from tenfold.core.timing import Clock
     from tenfold.envs.adapter import Environments, Episode
-    from tenfold.evaluation.player import Score
-    from tenfold.runs.folder import RunFolder
     from tenfold.runs.page import Section
 
 Arrays = dict[str, Any]  # by name: NumPy arrays or tensors
@@ -182,26 +180,62 @@ class Algorithm(Protocol):
     def make_evaluator(self, run: "Run") -> Evaluator: ...
 
 
-class Domain(Protocol):
+class Domain:
     """One field of work: which environments are its own, and what is worth saying about runs in
-    them."""
+    them. The methods below are those of an environment that nobody knows more about; a domain
+    overrides what it has more to say to. `presets/*.yaml` beside it are presets."""
 
-    name: str
+    name = ""
 
-    def owns(self, env: str) -> bool: ...
-    # environments for `tenfold list` beyond those that Gymnasium knows
-    def ids(self) -> list[str]: ...
-    def resolve_paths(self, env: str) -> str: ...  # the same name, meaning the same from any folder
+    def owns(self, env: str) -> bool:
+        """Whether an environment's name, with its arguments, is one of this domain's."""
+        return False
+
+    def ids(self) -> list[str]:
+        """Its environments, beyond those that Gymnasium knows, for `tenfold list`."""
+        return []
+
+    def resolve_paths(self, env: str) -> str:
+        """The same name, meaning the same from any folder."""
+        return env
+
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int
-    ) -> "Environments | None": ...
-    def add_flags(self, parser: "argparse.ArgumentParser") -> None: ...  # of `tenfold eval`
-    def evaluate(
-        self, folder: "RunFolder", run: "Run", agent: Any, score: "Score", options: dict[str, Any]
-    ) -> dict[str, Any]: ...
-    def lines(self, found: dict[str, Any]) -> list[str]: ...  # of that, for a terminal
-    # of a run's page
-    def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]": ...
+    ) -> "Environments | None":
+        """All of them behind one adapter; None: they are stepped one by one."""
+        return None
+
+    def add_flags(self, parser: "argparse.ArgumentParser") -> None:
+        """Flags of `tenfold eval` that only this domain knows."""
+
+    def deploy(self, env: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Where a trained policy is tried: the environment's name there, and settings of the run
+        that are others there (`eval_policy`). `options` are what its flags were given."""
+        return env, {}
+
+    def evaluate(self, trial: Any) -> dict[str, Any]:
+        """What `tenfold eval` finds beyond returns; also written into the run's folder."""
+        return {}
+
+    def lines(self, found: dict[str, Any]) -> list[str]:
+        """That of one run, for a terminal."""
+        return []
+
+    def lines_of_seeds(self, members: dict[int, dict[str, Any]]) -> list[str]:
+        """That of many seeds, for a terminal."""
+        return []
+
+    def member_words(self, found: dict[str, Any]) -> str:
+        """Of one seed among many, behind its return."""
+        return ""
+
+    def picture(self, envs: "Environments") -> np.ndarray | None:
+        """A frame of a film [H, W, 3], where the environments are not drawn one by one."""
+        return None
+
+    def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]":
+        """Of a run's page."""
+        return []
 
 
 class Callback(Protocol):
