@@ -1,6 +1,7 @@
 """Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out,
 processes that start at once, and the slowest files."""
 
+import ast
 import fcntl
 import gc
 import multiprocessing
@@ -31,18 +32,28 @@ torch.set_num_threads(1)
 gc.disable()  # until all tests are imported
 
 
+def kernel_sources(package: Path) -> set[Path]:
+    """Files with kernels, and those whose constants kernels are compiled with."""
+    files = {path for path in package.rglob("*.py") if "kernel" in path.read_text()}
+    for path in tuple(files):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and any(name.name.isupper() for name in node.names):
+                module = package.parent / f"{(node.module or '').replace('.', '/')}.py"
+                files |= {module} if module.is_file() else set()
+    return files
+
+
 def forget_stale_kernels() -> None:
     """Numba's cache does not notice an edit in a function of another file: what is older than any
-    source goes."""
+    source of kernels goes."""
     package = Path(tenfold.__file__).parent
-    newest = max(source.stat().st_mtime for source in package.rglob("*.py"))
+    newest = max(source.stat().st_mtime for source in kernel_sources(package))
     for kernel in package.rglob("__pycache__/*.nb[ic]"):
         with suppress(FileNotFoundError):  # another run of the tests forgets them too
             if kernel.stat().st_mtime < newest:
                 kernel.unlink()
 
 
-# workers start after this, and must not take kernels from one another
 if "PYTEST_XDIST_WORKER" not in os.environ:
     forget_stale_kernels()
 

@@ -16,12 +16,12 @@ from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
 from tenfold.algorithms.dqn.fused import FusedEngine, fused_round
 from tenfold.algorithms.dqn.learner import Serial
 from tenfold.algorithms.dqn.lockstep import Lockstep, errors_apart, sums_off
-from tenfold.engines.lockstep import Mismatch
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Prioritized, Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.timing import Clock
 from tenfold.engines.choose import choose_engine
+from tenfold.engines.lockstep import Mismatch
 from tenfold.ops.sumtree import make_tree, put
 from tenfold.training.loop import resume, train
 
