@@ -34,13 +34,15 @@ gc.disable()  # until all tests are imported
 
 def kernel_sources(package: Path) -> set[Path]:
     """Files with kernels, and those whose constants kernels are compiled with."""
-    files = {path for path in package.rglob("*.py") if "kernel" in path.read_text()}
+    files = {path for path in package.rglob("*.py") if "@kernel" in path.read_text()}
     for path in tuple(files):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and any(name.name.isupper() for name in node.names):
+            if isinstance(node, ast.ImportFrom) and any(
+                name.name.isupper() and name.name not in ("DQN", "PPO") for name in node.names
+            ):
                 module = package.parent / f"{(node.module or '').replace('.', '/')}.py"
                 files |= {module} if module.is_file() else set()
-    return files
+    return files | {package / "core" / "kernels.py", package / "ops" / "tiles.py"}
 
 
 def forget_stale_kernels() -> None:
