@@ -28,7 +28,7 @@ from tenfold.evaluation.player import judged_by
 from tenfold.evaluation.player import play as play_agent
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import read_rows
-from tenfold.training.loop import agent_of, load
+from tenfold.training.learners import agent_of, load
 
 EPISODES, SCRIPTED, SEED = 200, 512, 10_000
 Row = dict[str, Any]

@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 
 from tenfold.config.run import named  # noqa: E402
 from tenfold.core.system import set_threads  # noqa: E402
-from tenfold.domains.dynamics.learner import Exploring  # noqa: E402
+from tenfold.domains.dynamics.learner import ExplorerLearner  # noqa: E402
 from tenfold.domains.dynamics.model_metrics import judge, random_recordings  # noqa: E402
 from tenfold.runs.folder import machine_card, versions  # noqa: E402
 
@@ -56,7 +56,7 @@ def part(
         field,
         {"seed": first, "members": seeds, "steps": steps, "agent": {"planner": {"policy": policy}}},
     )
-    place = Exploring(run)
+    place = ExplorerLearner(run)
     recordings = random_recordings(run.env, RECORDINGS)
     found: dict[str, Any] = {"field": field, "policy": policy, "first": first, "seeds": seeds}
     found |= {name: [] for name in ("steps", "errors", "r2", "arx_r2", "elbo")}
@@ -289,7 +289,7 @@ def main() -> None:
     }
     # compiles once, here
     for policy, field in {policy: field for field, policy, _, _ in wanted}.items():
-        Exploring(named(field, {"agent": {"planner": {"policy": policy}}})).warm_up()
+        ExplorerLearner(named(field, {"agent": {"planner": {"policy": policy}}})).warm_up()
     print(
         f"{len(wanted)} parts, {arguments.jobs} at a time; compiled after "
         f"{time.monotonic() - began:.0f} s",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.cli.measure import row, timed_row
 from tenfold.config.run import PolicyNet, named
 from tenfold.core.graph_spaces import GraphSize
@@ -134,8 +134,8 @@ def advantages() -> list[dict[str, Any]]:
     return rows
 
 
-def place(seed: int = 0) -> OnPolicy:
-    return OnPolicy(named("durotaxis-bend", {"seed": seed, "agent": {"epochs": 1}}))
+def place(seed: int = 0) -> PPOLearner:
+    return PPOLearner(named("durotaxis-bend", {"seed": seed, "agent": {"epochs": 1}}))
 
 
 def end_to_end() -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ import time
 from tenfold.cli.measure import interleave, write
 
 FIRST_STEP = """
-from tenfold.training.learners import make_place
+from tenfold.training.learners import make_learner
 from tenfold.config.run import Run
-place = make_place(Run.of({{"env": "{}", "agent": {{"name": "{}"}}, "num_envs": 1}}))
+place = make_learner(Run.of({{"env": "{}", "agent": {{"name": "{}"}}, "num_envs": 1}}))
 place.engine.warm_up()
 place.round(1)
 assert place.step == 1

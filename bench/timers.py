@@ -7,7 +7,7 @@ round (the difference of two would drown in noise).
 
 from collections.abc import Callable
 
-from tenfold.algorithms.dqn.learner import RARELY, Serial
+from tenfold.algorithms.dqn.learner import RARELY, QLearner
 from tenfold.cli.measure import interleave, write
 from tenfold.config.run import Run
 from tenfold.core.system import set_threads
@@ -23,7 +23,7 @@ AGENT = {
 }
 
 
-def rounds_of(place: Serial) -> Callable[[], int]:
+def rounds_of(place: QLearner) -> Callable[[], int]:
     def rounds() -> int:
         before = place.rounds
         while place.rounds < before + ROUNDS:
@@ -33,14 +33,14 @@ def rounds_of(place: Serial) -> Callable[[], int]:
     return rounds
 
 
-def place_of(engine: str, every: int) -> Serial:
-    place = Serial(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": AGENT}))
+def place_of(engine: str, every: int) -> QLearner:
+    place = QLearner(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": AGENT}))
     place.timed_every = every
     return place
 
 
 def laps_only() -> int:
-    """The clock's part of `places.serial.Serial.round` and of the plain engine."""
+    """The clock's part of `places.serial.QLearner.round` and of the plain engine."""
     clock = Clock()
     for count in range(ROUNDS):
         timed = count % EVERY == EVERY - 1

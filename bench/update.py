@@ -14,7 +14,7 @@ import torch
 from eager_dqn import EagerDQN
 
 from tenfold.algorithms.dqn.fused import WEIGHT, FusedEngine
-from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.cli.measure import row
 from tenfold.config.run import Run
 from tenfold.core.system import set_threads
@@ -34,7 +34,7 @@ FILLED, LR = 10_000, 1e-3
 CHECKED, TOLERANCE = 20, 1e-4
 
 
-def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, Any]) -> Serial:
+def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, Any]) -> QLearner:
     """A place whose memory holds transitions of random play."""
     agent = {
         "lr": LR,
@@ -49,13 +49,13 @@ def ready(engine: str, batch: int, hidden: tuple[int, ...], options: dict[str, A
         "learning_starts": FILLED,
         **options,
     }
-    place = Serial(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": agent}))
+    place = QLearner(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": agent}))
     while place.step < FILLED:
         place.round(FILLED)
     return place
 
 
-def batch_of(place: Serial) -> dict[str, np.ndarray]:
+def batch_of(place: QLearner) -> dict[str, np.ndarray]:
     """The batch drawn last, as arrays of its own."""
     r, b = place.replay, place.replay.batch
     gather(
@@ -85,7 +85,7 @@ def batch_of(place: Serial) -> dict[str, np.ndarray]:
     }
 
 
-def eager_like(place: Serial) -> EagerDQN:
+def eager_like(place: QLearner) -> EagerDQN:
     config = place.agent.config
     eager = EagerDQN(
         place.envs.layout.size,
@@ -140,7 +140,7 @@ def updates_in_one_call() -> list[dict[str, Any]]:
     for count in (2, 4, 8, 64):
         together, singly = ready("fused", 32, (64, 64), {}), ready("fused", 32, (64, 64), {})
 
-        def calls(place: Serial = singly, count: int = count) -> None:
+        def calls(place: QLearner = singly, count: int = count) -> None:
             for _ in range(count):
                 place.engine.update(1, FILLED, clock)
 

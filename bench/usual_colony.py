@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.config.run import value_at
 from tenfold.core.random import Purpose, fill_normal
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
@@ -32,7 +32,7 @@ def graph_of(row: np.ndarray, agent: PPOAgent) -> Graphs:
 class UsualColonies:
     """The parts of a run of ours, used one graph at a time."""
 
-    def __init__(self, place: OnPolicy) -> None:
+    def __init__(self, place: PPOLearner) -> None:
         assert isinstance(place.envs, DurotaxisEnvironments)
         self.agent, self.envs, self.config = place.agent, place.envs, place.agent.config
         self.online: Any = place.agent.online

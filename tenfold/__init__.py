@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tenfold.domains.dynamics.config import Planner as Planner
     from tenfold.domains.dynamics.fit import fit as fit
     from tenfold.evaluation.evaluate import evaluate as evaluate
-    from tenfold.training.loop import load as load
+    from tenfold.training.learners import load as load
     from tenfold.training.loop import resume as resume
     from tenfold.training.loop import train as train
     from tenfold.training.seeds import resume_seeds as resume_seeds
@@ -56,7 +56,8 @@ PUBLIC = {
     "domains.dynamics.config": "Explorer LatentModel Planner",
     "domains.dynamics.fit": "fit",
     "evaluation.evaluate": "evaluate",
-    "training.loop": "load resume train",
+    "training.learners": "load",
+    "training.loop": "resume train",
     "training.seeds": "resume_seeds train_seeds",
 }
 HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()}

@@ -13,7 +13,7 @@ from tenfold.config.run import PPO, Run
 from tenfold.envs.adapter import make_env
 from tenfold.evaluation.player import greedy
 from tenfold.evaluation.video import film_env
-from tenfold.training.loop import agent_of
+from tenfold.training.learners import agent_of
 
 HERE = Path(__file__).parent.parent
 

@@ -2,29 +2,20 @@
 process and in another."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.fused import FusedActing
-from tenfold.algorithms.dqn.team import Team
-from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.config.run import DQN, PPO, Run
-from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.config.run import Run
 from tenfold.core.processes import within
-from tenfold.core.spaces import discrete_actions, policy_actions
-from tenfold.domains.dynamics.config import Explorer
-from tenfold.engines.choose import why_not_fused
+from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import Environments, Episode, make_environments
-from tenfold.memory.frames import Seen
 
 if TYPE_CHECKING:  # a run in one process needs no ring
     from tenfold.memory.ring import Row, Schema
 
-Agent = DQNAgent | PPOAgent
 # what a step leaves in an adapter's arrays
 STEP = ("reward", "terminated", "truncated", "skipped", "obs", "final_obs")
 ACT, ENV, WAIT = range(3)  # places in `seconds`
@@ -32,83 +23,30 @@ ACT, ENV, WAIT = range(3)  # places in `seconds`
 MAKING = 15.0
 
 
-def make_agent(run: Run, envs: Environments) -> Agent:
-    """The agent of a run in these environments, untrained: one, or one for each agent of a
-    world."""
-    device = "cpu" if run.device == "auto" else run.device
-    assert not isinstance(run.agent, Explorer)  # whose place makes it
-    if isinstance(run.agent, PPO):
-        return PPOAgent(
-            run.agent,
-            envs.layout,
-            policy_actions(envs.action_space, run.env),
-            run.seed,
-            device,
-            len(envs.component_names),
-        )
-    assert isinstance(run.agent, DQN)
-    actions = discrete_actions(envs.action_space, run.env)
-    if envs.unread_mask and not run.agent.ignore_mask:
-        raise EnvironmentFault(
-            f"{run.env} offers an action mask, which agent dqn cannot use: train ppo, or set "
-            "agent.ignore_mask where an action that is masked does no harm."
-        )
-    if run.share and envs.agents == 1:
-        raise ConfigError(
-            "share", f"= true is for worlds of several agents, and {run.env} has one: leave it out."
-        )
-    if envs.agents > 1 and not run.share:
-        return Team(run.agent, envs.layout, actions, run.seed, envs.agents, device)
-    return DQNAgent(run.agent, envs.layout, actions, run.seed, device)
-
-
 class Actor:
-    """Actor number `index`: `num_envs` environments, what it sees of them, and draws of its own."""
+    """Actor number `index`: `num_envs` environments, and how the run's algorithm acts in them."""
 
     def __init__(self, run: Run, index: int) -> None:
         self.run, self.index, self.first = run, index, index * run.num_envs
+        self.algorithm = algorithm(run.agent.name)
         self.envs = make_environments(
-            run.env, run.num_envs, run.seed, run.vectorize, isinstance(run.agent, PPO), self.first
+            run.env, run.num_envs, run.seed, run.vectorize, self.algorithm.reads_masks, self.first
         )
-        self.seen = Seen(run.agent.frames if isinstance(run.agent, DQN) else 1, self.envs)
         self.rounds = 0
         self.seconds = np.zeros(3)
 
-    def follow(self, agent: Agent) -> None:
-        """Acts by this agent's networks from now on."""
+    def follow(self, agent: Any) -> None:
+        """Acts by this agent's networks from now on, by draws of its own."""
         self.agent = agent.for_actor(self.index)
-        if isinstance(self.agent, DQNAgent):
-            compiled = (
-                self.agent.members == 1
-                and self.run.engine != "plain"
-                and not why_not_fused(self.agent)
-            )
-            self.explore = (
-                FusedActing(self.agent, self.envs.num_envs) if compiled else self.agent.explore
-            )
+        self.acting = self.algorithm.make_acting(self.run, self.agent, self.envs)
 
     def schema(self) -> "Schema":
         """A row: one step of all its environments."""
-        envs = self.envs
+        envs, lanes = self.envs, self.envs.num_envs
         fields: dict[str, Any] = {
             name: (getattr(envs, name).shape, getattr(envs, name).dtype) for name in STEP
         }
-        lanes = envs.num_envs
-        if isinstance(self.run.agent, PPO):
-            actions = policy_actions(envs.action_space, self.run.env)
-            parts = len(envs.component_names)
-            fields |= {
-                "chosen": ((lanes, len(actions.sizes)), np.int64),
-                "real": ((lanes, len(actions.low)), np.float32),
-                "log_p": ((lanes,), np.float32),
-                "value": ((lanes, 1 + parts) if parts else (lanes,), np.float32),
-            }
-            if parts:
-                fields["components"] = ((lanes, parts), np.float32)
-            if envs.mask is not None:
-                fields["mask"] = (envs.mask.shape, np.bool_)
-        else:
-            fields["action"] = ((lanes,), np.int64)
+        fields |= self.algorithm.row_fields(self.run, envs)
         # returns of lanes and lengths of worlds whose episode ended, else 0; whether it was a
         # success, -1 where nobody says; version acted by; seconds spent so far
         return fields | {
@@ -123,14 +61,7 @@ class Actor:
     def advance(self, step: int, row: "Row", version: int = 0) -> None:
         """Chooses actions, steps, and writes down what came of it. `step` sets the schedules."""
         start, envs = perf_counter(), self.envs
-        if isinstance(self.agent, PPOAgent):
-            found = self.agent.explore(self.agent.normalised(envs.obs), envs.mask, self.rounds)
-            for name, value in zip(("chosen", "real", "log_p", "value"), found, strict=True):
-                row[name][...] = value
-            action = self.agent.for_env(row["chosen"], row["real"])
-        else:
-            row["action"][:] = self.explore(self.seen.rows, step, self.rounds)
-            action = row["action"] + self.agent.actions.start
+        action = self.acting.act(row, step, self.rounds)
         chosen = perf_counter()
         envs.step(action)
         for name in STEP:
@@ -145,7 +76,7 @@ class Actor:
             row["ret"][episode.env :: envs.worlds] = episode.each or episode.ret
             row["length"][episode.env] = episode.length
             row["success"][episode.env] = -1 if episode.success is None else episode.success
-        self.seen.step()
+        self.acting.stepped()
         self.rounds += 1
         end = perf_counter()
         self.seconds[ACT] += chosen - start
@@ -156,7 +87,7 @@ class Actor:
         """What `restore` needs."""
         return (
             {f"envs.{name}": value for name, value in self.envs.state().items()}
-            | {f"frames.{name}": value for name, value in self.seen.state().items()}
+            | {f"frames.{name}": value for name, value in self.acting.state().items()}
             | {"rounds": np.array(self.rounds)}
         )
 
@@ -164,7 +95,7 @@ class Actor:
         """False where the environments could not be restored exactly."""
         self.rounds = int(state["rounds"])
         exact = self.envs.restore(part_of(state, "envs."))
-        self.seen.restore(part_of(state, "frames."), exact)
+        self.acting.restore(part_of(state, "frames."), exact)
         return exact
 
 
@@ -184,17 +115,21 @@ def part_of(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 
 @dataclass
 class Part:
-    """What an actor brought: a row, or (`begins`) the first observations of one that started
-    anew."""
+    """What an actor brought: a row; nothing, where the row is in its place already; or (`begins`)
+    the first observations of an actor that started anew."""
 
     actor: int
     first: int  # of its worlds, among all of the run
     row: "Row"
     begins: bool = False
+    finished: list[Episode] = field(default_factory=list)  # where there is no row to tell of them
 
 
 def episodes(part: Part, agents: int) -> Iterator[Episode]:
-    """Those that ended in a row."""
+    """Those that ended with what an actor brought."""
+    yield from part.finished
+    if part.begins or not part.row:
+        return
     row, worlds = part.row, len(part.row["length"])
     for w in np.flatnonzero(row["length"]).tolist():
         each, success = row["ret"][w::worlds].tolist(), int(row["success"][w])

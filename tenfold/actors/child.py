@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from time import perf_counter
 from typing import Any
 
-from tenfold.actors.actor import WAIT, Actor, Agent, make_agent
+from tenfold.actors.actor import WAIT, Actor
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.system import set_threads
@@ -73,16 +73,15 @@ def act_for_learner(
         set_threads(1)
         actor = Actor(run, link.index)
         actor.rounds = rounds
-        agent = make_agent(Run.of(settings | {"device": "cpu"}), actor.envs)
+        agent = actor.algorithm.make_agent(Run.of(settings | {"device": "cpu"}), actor.envs.spec)
         actor.follow(agent)
         talk.send(("begin", actor.envs.obs, actor.envs.mask))
         link.handshake.answer(link.name, START_UP)
         serve(actor, agent, link, weights, talk)
     except UserError as error:
         talk.send(("error", str(error), ""))
-    except (
-        BaseException
-    ) as error:  # whatever an environment raises is told to the learner, which tells the person
+    except BaseException as error:
+        # whatever an environment raises is told to the learner, which tells the person
         words = " ".join("".join(traceback.format_exception_only(error)).split())
         talk.send(("error", words, traceback.format_exc()))
     if actor:
@@ -90,7 +89,7 @@ def act_for_learner(
             actor.envs.close()
 
 
-def serve(actor: Actor, agent: Agent, link: Link, weights: Weights, talk: Connection) -> None:
+def serve(actor: Actor, agent: Any, link: Link, weights: Weights, talk: Connection) -> None:
     """Rounds as the learner lets them happen, and answers between them."""
     newest, words, answered = agent.published(), link.words, 0
     while True:

@@ -7,8 +7,8 @@ from time import perf_counter
 
 import numpy as np
 
-from tenfold.actors.actor import make_agent, sample_actor
-from tenfold.actors.inline import Crew
+from tenfold.actors.actor import sample_actor
+from tenfold.actors.pools import Direct, Inline
 from tenfold.config.run import Run
 from tenfold.core.processes import within
 
@@ -19,40 +19,38 @@ LOOK = 0.3  # seconds for finding out
 COMPILING = 60.0
 
 
-def make_crew(run: Run) -> tuple[Crew | None, str]:
-    """The run's actors, and one sentence about where they are; None: a single one, which the place
-    itself is."""
+def make_pool(run: Run) -> tuple[Direct | Inline, str]:
+    """The run's actors, and one sentence about where they are, if there are several."""
     if run.where == "processes":
-        return in_processes(
-            run
-        ), f"{run.actors} actor{'s' * (run.actors > 1)} in processes, as asked"
+        many = "s" * (run.actors > 1)
+        return in_processes(run), f"{run.actors} actor{many} in processes, as asked"
     if run.actors == 1:
-        return None, ""
+        return Direct(run), ""
     if run.where == "serial":
-        return Crew(run), f"{run.actors} actors in this process, as asked"
+        return Inline(run), f"{run.actors} actors in this process, as asked"
     cores = len(os.sched_getaffinity(0))
     if cores == 1:
-        return Crew(run), f"{run.actors} actors in this process: there is one core"
+        return Inline(run), f"{run.actors} actors in this process: there is one core"
     seconds = round_seconds(run)
     words = (
         f"an actor's round takes {1e6 * seconds:,.0f} us, and processes pay from {1e6 * PAYS:,.0f} "
         "us on"
     )
     if seconds < PAYS:
-        return Crew(run), f"{run.actors} actors in this process: {words}"
+        return Inline(run), f"{run.actors} actors in this process: {words}"
     return in_processes(run), f"{run.actors} actors in processes: {words}"
 
 
-def in_processes(run: Run) -> Crew:
-    from tenfold.actors.processes import ProcessCrew  # here: a serial run needs none of it
+def in_processes(run: Run) -> Inline:
+    from tenfold.actors.processes import Processes  # here: a serial run needs none of it
 
-    return ProcessCrew(run)
+    return Processes(run)
 
 
 def round_seconds(run: Run) -> float:
     """The median time in which an actor chooses actions and steps its environments."""
     actor = sample_actor(run)
-    actor.follow(make_agent(replace(run, device="cpu"), actor.envs))
+    actor.follow(actor.algorithm.make_agent(replace(run, device="cpu"), actor.envs.spec))
     row = {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
     found: list[float] = []
     end = perf_counter() + LOOK

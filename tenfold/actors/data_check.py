@@ -1,8 +1,9 @@
 """A look at the data before the first update: what is wrong there no loss will show."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from tenfold.algorithms.dqn.team_replay import TeamReplay
 from tenfold.core.errors import UserError
 from tenfold.memory.replay import TERMINATED, Replay
 from tenfold.memory.rollout import Rollout
@@ -10,9 +11,8 @@ from tenfold.memory.rollout import Rollout
 ROWS = 10_000  # looked at, at most
 
 
-def first_look(replay: Replay | TeamReplay) -> str:
+def first_look(parts: Sequence[Replay]) -> str:
     """One sentence about the rows that can be drawn; rows that cannot be right are an error."""
-    parts = replay.each if isinstance(replay, TeamReplay) else [replay]
     places = [np.flatnonzero(part.ready)[: ROWS // len(parts)] for part in parts]
     obs, reward, action, kind = (
         np.concatenate(

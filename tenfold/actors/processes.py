@@ -12,7 +12,7 @@ The rate is limited on both sides: the learner runs exactly the updates that are
 has taken, and an actor waits that is `ahead` + 1 rows ahead of the learner's last row of the
 slowest actor. So no policy that acts is older than 2 (A − 1)(ahead + 1) + ahead versions, with A
 actors. With `ahead` = 0 actors step only when they are let, after the learner has published: then
-everything happens in the order in which `Crew` does it, and the numbers are the same bit for bit.
+everything happens in the order in which `Inline` does it, and the numbers are the same bit for bit.
 Children die with their parent; memory and bells have no names, so nothing is left behind whoever is
 killed.
 """
@@ -27,13 +27,15 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import MAKING, Agent, Gathered, Part, part_of, sample_actor
+from tenfold.actors.actor import MAKING, Gathered, Part, part_of, sample_actor
 from tenfold.actors.child import ASK, LET, START_UP, STEP, STOP, Link, act_for_learner
-from tenfold.actors.inline import Crew
-from tenfold.config.run import PPO, Run
+from tenfold.actors.pools import Explore, Inline
+from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ActorFault, UserError
 from tenfold.core.processes import enter, how_it_ended, require_guard, spawning
+from tenfold.core.registry import algorithm
+from tenfold.core.timing import Clock
 from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import LINE, Segment, Signal, wait_for
@@ -53,7 +55,7 @@ class Lost(Exception):
         self.how, self.trace = how, trace
 
 
-class ProcessCrew(Crew):
+class Processes(Inline):
     """Starts actors, takes their rows, watches over them."""
 
     def __init__(self, run: Run) -> None:
@@ -63,9 +65,10 @@ class ProcessCrew(Crew):
         self.envs, self.schema = Gathered(probe.envs, run.actors), probe.schema()
         self.worlds = probe.envs.worlds
         probe.envs.close()
-        self.spent, self.ages, self.words = np.zeros((run.actors, 3)), [], []
-        self.policy = isinstance(run.agent, PPO)
-        self.together = self.policy or run.ahead == 0  # a round is a row of every actor
+        self.spent, self.ages, self.notices = np.zeros((run.actors, 3)), [], []
+        # rows of all actors make one row of a rollout
+        self.rollouts = algorithm(run.agent.name).on_policy
+        self.together = self.rollouts or run.ahead == 0  # a round is a row of every actor
         self.context = multiprocessing.get_context("spawn")
         self.links: list[Link] = []
         self.processes: list[Any] = [None] * run.actors
@@ -80,11 +83,11 @@ class ProcessCrew(Crew):
 
     # processes
 
-    def follow(self, agent: Agent) -> None:
+    def follow(self, agent: Any, explore: Explore) -> None:
         atexit.register(self.kill)  # before multiprocessing's own, which would wait for them
         try:
             self.weights = Weights(agent.published().shape)
-            self.publish(agent, 0)
+            self.weights.publish(agent.published(), 0)
             for index in range(self.run.actors):
                 name = f"actor {index}"
                 link = Link(
@@ -157,7 +160,7 @@ class ProcessCrew(Crew):
         while link.ring.available():  # rows it had finished are good
             row = link.ring.peek(0)
             assert row is not None
-            if not self.policy:  # whose rollouts must fit together
+            if not self.rollouts:  # which must fit together
                 self.began.append(Part(index, first, {k: v.copy() for k, v in row.items()}))
             link.ring.release()
         while True:
@@ -172,7 +175,7 @@ class ProcessCrew(Crew):
                 raise ActorFault(
                     f"Actor {index} {fault.how.rstrip('.')}{times}: the run stops.", fault.trace
                 )
-            self.words.append(f"actor {index} {fault.how.rstrip('.')}; another takes its place")
+            self.notices.append(f"actor {index} {fault.how.rstrip('.')}; another takes its place")
             link.handshake.renew(link.name)
             self.start(link)
             try:
@@ -225,7 +228,7 @@ class ProcessCrew(Crew):
 
     # rows
 
-    def collect(self, step: int, left: int) -> Iterator[Part]:
+    def parts(self, step: int, left: int) -> Iterator[Part]:
         """Rows as they come: one of every actor where all go together, otherwise whatever is
         there."""
         slowest = min(link.taken for link in self.links)
@@ -287,7 +290,7 @@ class ProcessCrew(Crew):
         it."""
         for link in self.links:
             if self.processes[link.index].exitcode is not None:
-                self.replace(link, self.obituary(link))
+                self.replace(link, self.exit_reason(link))
         for link in missing:
             if link.taken >= link.words[LET]:  # it waits for the others
                 self.heard[link.index] = monotonic()
@@ -305,7 +308,7 @@ class ProcessCrew(Crew):
 
     # words
 
-    def obituary(self, link: Link) -> Lost:
+    def exit_reason(self, link: Link) -> Lost:
         """What an actor that ended said last, or else how it ended."""
         process, talk = self.processes[link.index], self.talks[link.index]
         with contextlib.suppress(EOFError, OSError):
@@ -344,7 +347,7 @@ class ProcessCrew(Crew):
             if said[0] == kind:
                 return said
             if said[0] == "error":
-                raise Lost(f"stopped: {said[1]}", said[2]) if said[1:] else self.obituary(link)
+                raise Lost(f"stopped: {said[1]}", said[2]) if said[1:] else self.exit_reason(link)
         raise self.too_slow(deed, seconds)
 
     def hear_all(
@@ -381,27 +384,31 @@ class ProcessCrew(Crew):
         self.states: list[dict[str, np.ndarray]] = [state for _, state in self.rest("state")]
         yield from self.taken(self.run.ahead + 1)
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> dict[str, dict[str, np.ndarray]]:
         """After `settle`."""
-        return {
+        found = {
             f"{index}.{name}": value
             for index, state in enumerate(self.states)
             for name, value in state.items()
         }
+        return {"envs": found}
 
-    def restore(self, state: dict[str, np.ndarray], agent: Agent, step: int) -> bool:
-        self.publish(agent, step)
+    def restore(self, state: dict[str, dict[str, np.ndarray]], agent: Any, step: int) -> bool:
+        self.weights.publish(agent.published(), step)
+        saved = state["envs"]
         answers = self.hear_all(
             "restored",
             max(START_UP, self.run.patience),
             f"restored {self.run.env}",
-            lambda index: (part_of(state, f"{index}."),),
+            lambda index: (part_of(saved, f"{index}."),),
         )
         self.began.clear()
         for link, (_, _, obs, mask) in zip(self.links, answers, strict=True):
-            link.base = int(state[f"{link.index}.rounds"])
+            link.base = int(saved[f"{link.index}.rounds"])
             self.see(link.index * self.worlds, obs, mask)
         return all(exact for _, exact, _, _ in answers)
 
-    def publish(self, agent: Agent, step: int) -> None:
+    def publish(self, agent: Any, step: int, clock: Clock) -> None:
+        clock.start()
         self.weights.publish(agent.published(), step)
+        clock.lap("publish")

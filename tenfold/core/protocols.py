@@ -116,6 +116,11 @@ class Description:
     memory: str
     where: str = ""  # of actors
 
+    @property
+    def name(self) -> str:
+        """Of the engine, without the reasons."""
+        return self.engine.split(",")[0].split()[0]
+
 
 class Learner(Protocol):
     """One run under way: everything that a round needs and a checkpoint holds."""
@@ -125,7 +130,12 @@ class Learner(Protocol):
     step: int  # environment steps so far
     clock: "Clock"
     notices: list[str]  # for the person, about what happened
+    tells_episodes: bool  # whether episodes of it have returns
 
+    @property
+    def warnings(self) -> list[str]: ...  # what a person must not miss
+    @property
+    def lockstep(self) -> Any: ...  # what verifies updates, where a run asks for it
     @property
     def description(self) -> Description: ...
     @property
@@ -137,6 +147,7 @@ class Learner(Protocol):
     def round(self, until: int | None = None) -> "list[Episode]": ...
     def settle(self) -> "list[Episode]": ...  # before the state is saved
     def statistics(self) -> dict[str, float]: ...  # of updates and actors, since the last call
+    def set_lr(self, lr: Any) -> None: ...
     def time_every_round(self) -> None: ...  # for a profile
     def state(self) -> State: ...
     def load_rows(self, rows: dict[str, np.ndarray]) -> None: ...

@@ -23,7 +23,8 @@ def found(what: str) -> tuple[Any, ...]:
     everything: list[Any] = []
     for room in ("tenfold.algorithms", "tenfold.domains"):
         for module in pkgutil.iter_modules(import_module(room).__path__, f"{room}."):
-            everything += getattr(import_module(module.name), what, ())
+            if module.ispkg:
+                everything += getattr(import_module(module.name), what, ())
     everything += [entry.load() for entry in entry_points(group=f"tenfold.{what.lower()}")]
     return tuple(everything)
 

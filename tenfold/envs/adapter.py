@@ -31,6 +31,7 @@ from tenfold.core.errors import CheckpointError, EnvironmentFault, ObservationEr
 from tenfold.core.given import OWN, is_object, refuse_twice, take
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
+from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, draw_bits, key
 from tenfold.core.spaces import PolicyActions, observation_layout, policy_actions
 from tenfold.ops.observations import FlattenPlan
@@ -335,6 +336,20 @@ class Environments:
         # [B, options], True where allowed, of the observations acted on next
         self.mask: np.ndarray | None = None
         self.fallible = self.layout.dtype.kind == "f"  # whole numbers are always finite
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What these environments are like."""
+        return EnvSpec(
+            self.name,
+            self.layout,
+            self.action_space,
+            self.agents,
+            self.mask is not None,
+            self.unread_mask,
+            self.component_names,
+            exact_resume=self.exact_resume,
+        )
 
     def step(self, actions: np.ndarray) -> None:
         """One step of every environment with actions [B], in the environment's own numbers."""

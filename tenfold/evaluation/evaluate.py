@@ -22,7 +22,8 @@ from tenfold.runs.files import replace_file
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import rank, read_rows
 from tenfold.runs.seeds import SeedsFolder, latest_row, left_out, sentence, together
-from tenfold.training.loop import Result, agent_of, load
+from tenfold.training.learners import agent_of, load
+from tenfold.training.loop import Result
 
 if TYPE_CHECKING:  # only explorers need it
     from tenfold.domains.dynamics.model_metrics import Verdict

@@ -123,6 +123,11 @@ class Replay:
             )
         )
 
+    @property
+    def each(self) -> "list[Replay]":
+        """The memories it is made of: itself."""
+        return [self]
+
     def use(self, batch: Batch) -> None:
         """Batches are written into these arrays from now on."""
         self.batch = batch

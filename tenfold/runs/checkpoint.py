@@ -11,14 +11,12 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
-from tenfold.algorithms.dqn.team_replay import TeamReplay
 from tenfold.core.errors import CheckpointError
-from tenfold.memory.replay import Replay
 from tenfold.runs.files import Arrays, read_arrays, replace_file, write_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.schema import NOTE, POLICY, Schema
@@ -26,17 +24,6 @@ from tenfold.runs.schema import NOTE, POLICY, Schema
 # the latter as of the last checkpoint, where it is another
 BEST, BEFORE = "best.safetensors", "best-before.safetensors"
 WEIGHTS = ("agent.online", "agent.target", "agent.norm_")
-
-
-class Place(Protocol):
-    """What is saved: a place where a run happens."""
-
-    step: int
-
-    @property
-    def replay(self) -> Replay | TeamReplay | None: ...
-
-    def state(self) -> dict[str, dict[str, Any]]: ...
 
 
 def flat_state(state: dict[str, dict[str, Any]]) -> Arrays:
@@ -97,28 +84,26 @@ class Checkpoints:
     chain: list[dict[str, Any]] = field(default_factory=list)
     saved: int | None = None  # the step whose state is on disk
 
-    def save(self, place: Place, note: dict[str, Any]) -> None:
+    def save(self, learner: Any, note: dict[str, Any]) -> None:
         """Raises OSError when the disk refuses; then the previous checkpoint is as it was."""
-        if self.saved == place.step:
+        if self.saved == learner.step:
             return
         chain, heads = self.chain, self.heads
-        if place.replay and (heads is None or not np.array_equal(place.replay.head, heads)):
-            heads = place.replay.head.copy()
-            oldest = heads - place.replay.lane_rows + 1
+        if learner.rows and (heads is None or not np.array_equal(learner.rows.head, heads)):
+            heads = learner.rows.head.copy()
+            oldest = heads - learner.rows.lane_rows + 1
             alive = [link for link in chain if (np.array(link["heads"]) >= oldest).any()]
-            chain = [*alive, self.save_rows(place.step, place.replay, heads)]
+            chain = [*alive, self.save_rows(learner.step, learner.rows, heads)]
         write_arrays(
-            self.path(place.step),
-            flat_state(place.state()),
-            {"run": self.folder.id, "step": place.step, "rows": chain, **note},
+            self.path(learner.step),
+            flat_state(learner.state()),
+            {"run": self.folder.id, "step": learner.step, "rows": chain, **note},
         )
-        self.heads, self.chain, self.saved = heads, chain, place.step
+        self.heads, self.chain, self.saved = heads, chain, learner.step
         (self.folder.checkpoints / BEFORE).unlink(missing_ok=True)
         self.prune()
 
-    def save_rows(
-        self, step: int, replay: Replay | TeamReplay, heads: np.ndarray
-    ) -> dict[str, Any]:
+    def save_rows(self, step: int, replay: Any, heads: np.ndarray) -> dict[str, Any]:
         """The rows written since the last checkpoint, in a file of their own."""
         rows = self.folder.rows / f"rows-{step:012d}.safetensors"
         since = np.zeros_like(heads) if self.heads is None else self.heads

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,7 @@ class Metrics:
         # the evaluation that was best, since this run or its resume began
         self.best_row: dict[str, Any] = {}
         self.complaint = ""
+        self.sinks: list[Callable[[dict[str, Any]], None]] = []  # the user's: get every row
         try:
             size = self.path.stat().st_size if self.path.exists() else 0
             if size < keep_bytes:
@@ -155,6 +156,8 @@ class Metrics:
 
     def add(self, row: dict[str, Any]) -> None:
         self.remember(row)
+        for sink in self.sinks:
+            sink(row)
         self.waiting.append(json.dumps(row))
         # TensorBoard takes 50 µs a number: means at intervals must do
         if self.board is not None and row["kind"] != "episode":

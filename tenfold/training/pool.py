@@ -88,7 +88,7 @@ class Pool:
 
     def __init__(self, work: Work, tasks: Sequence[tuple[Any, ...]]) -> None:
         self.work, self.count, self.tasks = work, len(tasks), iter(enumerate(tasks))
-        self.crew: list[Worker] = []
+        self.pool: list[Worker] = []
         self.errors: dict[int, str] = {}
         self.done, self.stopping = 0, False
 
@@ -98,19 +98,19 @@ class Pool:
         with Interrupt(self.stop) as interrupt:
             try:
                 for number in range(min(workers, self.count)):
-                    self.crew.append(Worker(number, self.work))
-                    self.give_next(self.crew[-1])
+                    self.pool.append(Worker(number, self.work))
+                    self.give_next(self.pool[-1])
                 if self.stopping:
                     self.stop()  # it may have come while one of them was starting
                 while busy := {
-                    worker.talk: worker for worker in self.crew if worker.task is not None
+                    worker.talk: worker for worker in self.pool if worker.task is not None
                 }:
                     for talk in wait(list(busy), POLL):
                         self.hear(busy[talk])  # type: ignore[index]
                     look(self.done)
             finally:
-                while self.crew:
-                    self.crew.pop().end()
+                while self.pool:
+                    self.pool.pop().end()
         return interrupt.signal
 
     def give_next(self, worker: Worker) -> None:
@@ -133,5 +133,5 @@ class Pool:
     def stop(self) -> None:
         """Also as a signal's handler, between any two lines."""
         self.stopping = True
-        for worker in self.crew:
+        for worker in self.pool:
             worker.tell_to_stop()

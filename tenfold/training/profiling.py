@@ -14,8 +14,9 @@ from rich.table import Table
 
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
+from tenfold.core.protocols import Learner
 from tenfold.core.timing import Clock
-from tenfold.training.learners import Place, make_place
+from tenfold.training.learners import make_learner
 from tenfold.training.loop import prepare, warm_up
 
 MOST_EVENTS = 50_000  # of a trace; more and no browser opens it
@@ -65,52 +66,54 @@ def engines_for(run: Run, asked: str | None) -> list[str]:
     wanted = [engine.strip() for engine in asked.split(",")] if asked else ["plain", "auto"]
     found = []
     for engine in wanted:
-        with closing(make_place(replace(run, engine=engine))) as place:
-            found.append(place.engine_name)
+        with closing(make_learner(replace(run, engine=engine))) as learner:
+            found.append(learner.description.name)
     return list(dict.fromkeys(found))
 
 
 @contextmanager
-def learning(run: Run, engine: str, by_stage: bool = False, quiet: bool = False) -> Iterator[Place]:
-    """The place of a run whose learning has started; `by_stage`: every round is timed, stage by
+def learning(
+    run: Run, engine: str, by_stage: bool = False, quiet: bool = False
+) -> Iterator[Learner]:
+    """The learner of a run whose learning has started; `by_stage`: every round is timed, stage by
     stage."""
     run = replace(run, engine=engine)
     prepare(run)
-    with closing(make_place(run)) as place:
+    with closing(make_learner(run)) as learner:
         if by_stage:
-            place.time_every_round()
-        warm_up(place, quiet)
-        while place.agent.updates == 0:
-            if place.step >= run.steps:
+            learner.time_every_round()
+        warm_up(learner, quiet)
+        while learner.agent.updates == 0:
+            if learner.step >= run.steps:
                 raise UserError(
                     f"There is no update in {run.steps:,} steps of this run, so nothing to "
                     "profile: lower agent.learning_starts (of ppo agent.horizon), or raise steps."
                 )
-            place.round()
-        yield place
+            learner.round()
+        yield learner
 
 
-def stretch(place: Place, steps: int) -> tuple[int, float]:
+def stretch(learner: Learner, steps: int) -> tuple[int, float]:
     """Trains for `steps` environment steps; how many they were, and the seconds they took."""
-    first, start = place.step, perf_counter_ns()
-    while place.step < first + steps:
-        place.round(first + steps)
-    return place.step - first, (perf_counter_ns() - start) / 1e9
+    first, start = learner.step, perf_counter_ns()
+    while learner.step < first + steps:
+        learner.round(first + steps)
+    return learner.step - first, (perf_counter_ns() - start) / 1e9
 
 
 def steps_per_second(run: Run, engine: str, steps: int) -> float:
     """The rate of a short stretch of training, past the start of learning."""
-    with learning(run, engine) as place:
-        done, seconds = stretch(place, steps)
+    with learning(run, engine) as learner:
+        done, seconds = stretch(learner, steps)
     return done / seconds
 
 
 def profile_run(run: Run, engine: str, steps: int, quiet: bool = False) -> Profile:
     """Times `steps` environment steps by stage, past the start of learning."""
-    with learning(run, engine, by_stage=True, quiet=quiet) as place:
-        clock = place.clock = EventClock()
-        done, seconds = stretch(place, steps)
-    return Profile(place.engine_name, done, seconds, clock.laps)
+    with learning(run, engine, by_stage=True, quiet=quiet) as learner:
+        clock = learner.clock = EventClock()
+        done, seconds = stretch(learner, steps)
+    return Profile(learner.description.name, done, seconds, clock.laps)
 
 
 def write_trace(profiles: list[Profile], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint into the place that goes on from it."""
+"""A checkpoint into the learner that goes on from it."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.errors import CheckpointError, EnvironmentFault, UserError
+from tenfold.core.protocols import Learner
 from tenfold.runs.checkpoint import Checkpoints, nested_state
 from tenfold.runs.files import Arrays
-from tenfold.training.learners import Place
 
 
 class Unfit(CheckpointError):
@@ -20,20 +20,20 @@ class Unfit(CheckpointError):
 
 
 def put_back(
-    place: Place,
+    learner: Learner,
     checkpoints: Checkpoints,
     arrays: Arrays,
     rows: list[Arrays] | None,
     note: dict[str, Any],
 ) -> bool:
-    """A checkpoint into the place. False where the environments could not be restored exactly;
+    """A checkpoint into the learner. False where the environments could not be restored exactly;
     Unfit where it is none of this run's, whatever its digest says."""
     path = checkpoints.path(note["step"])
     try:
         for piece in rows or []:
-            place.load_rows(piece)  # type: ignore[union-attr]  (a place that has none holds none)
-        exact = place.load_state(nested_state(arrays), with_replay=rows is not None)
-        wrong = place.step != note["step"] or (
+            learner.load_rows(piece)
+        exact = learner.load_state(nested_state(arrays), with_rows=rows is not None)
+        wrong = learner.step != note["step"] or (
             checkpoints.heads is not None
             and not np.array_equal(checkpoints.heads, arrays["replay.head"].ravel())
         )

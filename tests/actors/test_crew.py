@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from tenfold.actors import choose
-from tenfold.actors.processes import ProcessCrew
-from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.actors.pools import Direct
+from tenfold.actors.processes import Processes
+from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.training.learners import Place, make_place
+from tenfold.core.protocols import Learner
+from tenfold.training.learners import make_learner
 
 DQN = {
     "name": "dqn",
@@ -61,15 +63,15 @@ CASES = {
 
 
 @contextmanager
-def playing(case: dict, **more: object) -> Iterator[Place]:
-    place = make_place(Run.of(case | {"actors": 2, "seed": 3, "steps": 10_000} | more))
+def playing(case: dict, **more: object) -> Iterator[Learner]:
+    place = make_learner(Run.of(case | {"actors": 2, "seed": 3, "steps": 10_000} | more))
     try:
         yield place
     finally:
         place.close()
 
 
-def play(place: Place, steps: int) -> None:
+def play(place: Learner, steps: int) -> None:
     while place.step < steps:
         place.round(steps)
 
@@ -90,7 +92,7 @@ def test_synchronous_processes_equal_the_serial_run_bit_for_bit(case: str) -> No
         playing(CASES[case], where="serial", **ends) as serial,
         playing(CASES[case], where="processes", ahead=ahead, **ends) as processes,
     ):
-        assert isinstance(processes.crew, ProcessCrew)
+        assert isinstance(processes.pool, Processes)
         for place in (serial, processes):
             play(place, 200)
             place.settle()
@@ -104,20 +106,20 @@ def test_synchronous_processes_equal_the_serial_run_bit_for_bit(case: str) -> No
         assert np.array_equal(serial.envs.obs, processes.envs.obs)
         if case == "colony's policy":
             assert (
-                isinstance(processes, OnPolicy)
+                isinstance(processes, PPOLearner)
                 and processes.rollout.rewards[..., 1:].any(axis=(0, 1)).sum() > 4
             )
-        if serial.replay and processes.replay:
-            for name, value in serial.replay.state().items():
-                assert np.array_equal(value, processes.replay.state()[name]), name
+        if serial.rows and processes.rows:
+            for name, value in serial.rows.state().items():
+                assert np.array_equal(value, processes.rows.state()[name]), name
 
 
 def test_actors_have_environments_and_draws_of_their_own() -> None:
     with playing(CASES["dqn"], where="serial") as place:
         first = place.envs.obs.copy()
         assert len({tuple(row) for row in first.tolist()}) == 4
-        assert place.crew
-        agents = [actor.agent for actor in place.crew.actors]
+        assert place.pool
+        agents = [actor.agent for actor in place.pool.actors]
         draws = [agent.random_actions(0, 50).tolist() for agent in agents]
         assert draws[0] != draws[1]
     with playing(CASES["dqn"], num_envs=4, actors=1) as alone:
@@ -139,9 +141,9 @@ def test_a_run_moves_from_one_process_to_several_and_back(case: str) -> None:
     for where, until in (("serial", 120), ("processes", 200), ("serial", 300)):
         with playing(CASES[case], where=where, ahead=0, **wide) as place:
             if state:
-                if place.replay:
+                if place.rows:
                     assert rows
-                    place.replay.load_rows(rows)
+                    place.rows.load_rows(rows)
                 assert place.load_state(state)
             play(place, until * longer)
             place.settle()
@@ -152,7 +154,7 @@ def test_a_run_moves_from_one_process_to_several_and_back(case: str) -> None:
                 }
                 for part, values in place.state().items()
             }
-            rows = place.replay.written(np.zeros_like(place.replay.head)) if place.replay else None
+            rows = place.rows.written(np.zeros_like(place.rows.head)) if place.rows else None
     assert torch.equal(place.agent.block, expected)
 
 
@@ -165,8 +167,8 @@ def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
         while place.step < 600:
             finished += place.round()
         finished += place.settle()
-        assert place.crew
-        report = place.crew.report()
+        assert place.pool
+        report = place.pool.report()
         assert sum(episode.length for episode in finished) <= place.step
         assert len(finished) > 4 and {episode.env for episode in finished} == {0, 1, 2, 3}
         # a policy learns when all rows are there
@@ -174,8 +176,8 @@ def test_asynchronous_actors_deliver_every_row_once(case: str) -> None:
         assert 0 < report["actors_env"] < 1
         state = place.state()
         assert int(state["envs"]["0.rounds"]) + int(state["envs"]["1.rounds"]) == place.step / 2
-        if place.replay:
-            assert place.replay.rows == place.step if place.step < 300 else place.replay.rows > 300
+        if place.rows:
+            assert place.rows.rows == place.step if place.step < 300 else place.rows.rows > 300
         play(place, 800)  # and it goes on, to its end and no further
         assert place.settle() == [] and place.step == 800
 
@@ -194,14 +196,14 @@ def test_one_network_for_a_single_agent_is_refused() -> None:
     with pytest.raises(
         ConfigError, match="share = true is for worlds of several agents, and CartPole-v1 has one"
     ):
-        make_place(Run.of(CASES["dqn"] | {"share": True}))
+        make_learner(Run.of(CASES["dqn"] | {"share": True}))
 
 
 def test_auto_measures_a_round_and_takes_one_process_where_processes_would_lose(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with playing(CASES["compiled task, prioritised"]) as place:
-        assert not isinstance(place.crew, ProcessCrew) and place.crew
+        assert not isinstance(place.pool, Processes) and place.pool
         assert re.fullmatch(
             r"2 actors in this process: an actor's round takes \d+ us, and processes pay from 300 us on",
             place.where,
@@ -209,8 +211,8 @@ def test_auto_measures_a_round_and_takes_one_process_where_processes_would_lose(
     monkeypatch.setattr(choose, "PAYS", 1e-9)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     with playing(CASES["compiled task, prioritised"]) as place:
-        assert isinstance(place.crew, ProcessCrew) and place.where.startswith(
+        assert isinstance(place.pool, Processes) and place.where.startswith(
             "2 actors in processes: an actor's round takes"
         )
     with playing(CASES["compiled task, prioritised"], actors=1) as place:
-        assert place.crew is None and place.where == ""
+        assert isinstance(place.pool, Direct) and place.where == ""

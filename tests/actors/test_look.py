@@ -6,7 +6,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete, Tuple
 
 from tenfold.actors.data_check import first_rollout
-from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.config.run import PPO, Run
 from tenfold.core.errors import UserError
 from tenfold.core.spaces import ObsLayout, policy_actions
@@ -67,14 +67,14 @@ def test_a_policys_learner_looks_once_before_its_first_update(
             "agent": AGENT,
         }
     )
-    place = OnPolicy(run)
+    place = PPOLearner(run)
     for _ in range(8):
         place.round()
-    assert place.agent.updates == 2 and len(place.remarks) == 1
-    assert place.remarks[0].startswith("first batch: 8 rows; observations -") and place.remarks[
+    assert place.agent.updates == 2 and len(place.notices) == 1
+    assert place.notices[0].startswith("first batch: 8 rows; observations -") and place.notices[
         0
     ].endswith("2 distinct actions")
-    blind = OnPolicy(run)
+    blind = PPOLearner(run)
     monkeypatch.setattr(type(blind.envs), "put", lambda *given: None)  # observations do not arrive
     blind.envs.obs[...] = 0
     with pytest.raises(UserError, match="identical"):

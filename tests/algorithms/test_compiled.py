@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tenfold.algorithms.dqn.compiled import CompiledEngine
-from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 
@@ -56,10 +56,10 @@ def test_an_update_equals_the_plain_engines(
         "target": "polyak(0.1)",
         "lr": "linear(1e-3, 1e-4, 300)",
     }
-    place = Serial(
+    place = QLearner(
         Run.of({"env": "tenfold/Catch-v0", "engine": "compiled", "verify": 1, "agent": agent})
     )
-    assert isinstance(place.engine, CompiledEngine) and "torch.compile" in place.engine_choice
+    assert isinstance(place.engine, CompiledEngine) and "torch.compile" in place.description.engine
     while place.agent.updates < 60:
         place.round()
     assert place.lockstep is not None
@@ -71,4 +71,4 @@ def test_an_update_equals_the_plain_engines(
 def test_without_a_compiler_it_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(ConfigError, match=r"C\+\+ compiler"):
-        Serial(Run.of({"engine": "compiled"}))
+        QLearner(Run.of({"engine": "compiled"}))

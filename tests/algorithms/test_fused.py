@@ -13,14 +13,14 @@ from numba.core.runtime import _nrt_python, rtsys
 
 from tenfold.algorithms.dqn import fused
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
+from tenfold.algorithms.dqn.engines import choose_engine
 from tenfold.algorithms.dqn.fused import FusedEngine, fused_round
-from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.lockstep import Lockstep, errors_apart, sums_off
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Prioritized, Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.timing import Clock
-from tenfold.engines.choose import choose_engine
 from tenfold.engines.lockstep import Mismatch
 from tenfold.ops.sumtree import make_tree, put
 from tenfold.training.loop import resume, train
@@ -54,7 +54,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def place(option: dict[str, Any] | None = None, **run: Any) -> Serial:
+def place(option: dict[str, Any] | None = None, **run: Any) -> QLearner:
     settings = {
         "batch_size": 16,
         "learning_starts": 200,
@@ -62,10 +62,10 @@ def place(option: dict[str, Any] | None = None, **run: Any) -> Serial:
         "target": "hard(10)",
         "net": {"hidden": [32, 32]},
     }
-    return Serial(Run.of({"agent": settings | (option or {}), **run}))
+    return QLearner(Run.of({"agent": settings | (option or {}), **run}))
 
 
-def filled(option: dict[str, Any] | None = None, **run: Any) -> Serial:
+def filled(option: dict[str, Any] | None = None, **run: Any) -> QLearner:
     """With transitions in the memory and no update yet."""
     found = place(option, **run)
     while found.step < 200:
@@ -271,7 +271,7 @@ def test_plain_and_fused_runs_begin_alike_and_drift_no_faster_than_plain_from_th
 
 
 def test_images_and_other_whole_numbers_are_scaled_as_the_network_does() -> None:
-    p = Serial(
+    p = QLearner(
         Run.of(
             {
                 "env": "tenfold/Catch-v0",
@@ -406,9 +406,11 @@ def test_a_run_can_change_its_engine_when_it_is_resumed(tmp_path: Path) -> None:
 )
 def test_auto_falls_back_aloud_and_fused_refuses(option: dict[str, Any], why: str) -> None:
     env = "tenfold/Catch-v0" if "net" in option else "CartPole-v1"
-    p = Serial(Run.of({"env": env, "agent": option | {"capacity": 500}}))
+    p = QLearner(Run.of({"env": env, "agent": option | {"capacity": 500}}))
     assert (
-        type(p.engine) is PlainEngine and why in p.engine_choice and "not fused" in p.engine_choice
+        type(p.engine) is PlainEngine
+        and why in p.description.engine
+        and "not fused" in p.description.engine
     )
     with pytest.raises(ConfigError, match=why):
         choose_engine(replace(p.run, engine="fused"), p.agent, p.replay, p.envs)

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 import tenfold as ten
 from tenfold.algorithms.ppo.agent import PPOAgent, graph_outputs
-from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.cli.main import main
 from tenfold.config.run import PPO, PolicyNet, Run
 from tenfold.config.schema import read_yaml
@@ -292,7 +292,7 @@ def test_nodes_choose_without_a_mask_as_if_all_of_those_there_may(tmp_path: Path
                 "net": {"hidden": [16, 16], "activation": "relu"},
             },
         }
-        place = OnPolicy(Run.of(settings))
+        place = PPOLearner(Run.of(settings))
         while place.agent.updates < 4:
             place.round()
         blocks.append(place.agent.block.clone())
@@ -301,7 +301,7 @@ def test_nodes_choose_without_a_mask_as_if_all_of_those_there_may(tmp_path: Path
 
 def test_the_compiled_engine_refuses_graphs() -> None:
     with pytest.raises(ConfigError, match="every batch of graphs has another number of nodes"):
-        OnPolicy(
+        PPOLearner(
             Run.of(
                 {
                     "env": "Sprouts-v0",
@@ -346,7 +346,7 @@ def test_gates_are_the_places_of_the_options_they_hang_on() -> None:
     assert graph_outputs(actions, 2).numbers == ((1, False), (2, True))
 
 
-def place_of(env: str, **agent: object) -> OnPolicy:
+def place_of(env: str, **agent: object) -> PPOLearner:
     settings = {
         "env": env,
         "num_envs": 6,
@@ -360,7 +360,7 @@ def place_of(env: str, **agent: object) -> OnPolicy:
             **agent,
         },
     }
-    return OnPolicy(Run.of(settings))
+    return PPOLearner(Run.of(settings))
 
 
 @pytest.mark.parametrize("mode", ["ratio", "nodes"])

@@ -11,7 +11,7 @@ import torch
 import tenfold as ten
 from tenfold.algorithms.dqn import learner as serial
 from tenfold.algorithms.dqn import placed
-from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.placed import Placed, balance, update_seconds
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team
@@ -85,7 +85,7 @@ def test_an_update_is_measured_for_every_form_of_agent() -> None:
         {"distribution": "implicit", "frames": 3},
         {"replay": "uniform", "frames": 1, "n_step": 1},
     ):
-        team = Serial(world(agent=agent)).agent
+        team = QLearner(world(agent=agent)).agent
         assert isinstance(team, Team) and 0 < update_seconds(team, "cpu") < 1
 
 
@@ -96,9 +96,9 @@ def test_an_update_is_measured_for_every_form_of_agent() -> None:
 def test_two_places_learn_what_one_does_bit_for_bit(
     more: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two = Serial(world(**more))
+    two = QLearner(world(**more))
     monkeypatch.setattr(serial, "several_devices", list)
-    one = Serial(world(**more))
+    one = QLearner(world(**more))
     assert isinstance(two.engine, Placed) and type(one.engine) is Apart
     assert two.engine.devices == ["cpu", "cpu", "cpu:0", "cpu", "cpu"]  # done at 1, 2 | 2, 3, 4 ms
     for place in (one, two):
@@ -119,7 +119,7 @@ def test_two_places_learn_what_one_does_bit_for_bit(
 
 @pytest.mark.usefixtures("two_places")
 def test_all_devices_have_work_before_any_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Serial(world(agent={"learning_starts": 10**6}))
+    place = QLearner(world(agent={"learning_starts": 10**6}))
     while place.step < 60:
         place.round()
     happened: list[str] = []
@@ -167,13 +167,13 @@ def test_nothing_is_placed_where_the_cpu_is_done_first_or_something_else_was_ask
     seconds = {"cpu": 1e-3, "a": 4e-3, "b": 4e-3}
     monkeypatch.setattr(serial, "several_devices", lambda: ["a", "b"])
     monkeypatch.setattr(placed, "update_seconds", lambda team, device, kind=None: seconds[device])
-    small = Serial(world())
+    small = QLearner(world())
     assert type(small.engine) is Apart
-    assert small.engine_choice.endswith(
+    assert small.description.engine.endswith(
         "as asked; here an update of all takes 5 ms, over 2 devices 12 ms"
     )
     monkeypatch.setattr(
         choose, "place_agents", lambda *given, **more: pytest.fail("agents were placed")
     )
     for more in ({"device": "cpu"}, {"stack": "together"}, {"share": True}):
-        Serial(world(**more))
+        QLearner(world(**more))

@@ -13,7 +13,7 @@ from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.cli.main import main
 from tenfold.domains.jobshop.schedule import check_schedule, read_instance
 from tenfold.evaluation.player import Stage, sampling
-from tenfold.training.loop import agent_of
+from tenfold.training.learners import agent_of
 
 SMALL = [
     "--agent.horizon",

@@ -12,7 +12,7 @@ import torch
 
 from tenfold.algorithms.ppo.agent import GRAD, ONLINE, PPOAgent
 from tenfold.algorithms.ppo.fused import FusedPPO
-from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
@@ -30,8 +30,8 @@ def place(
     verify: int = 0,
     num_envs: int = 3,
     **agent: object,
-) -> OnPolicy:
-    return OnPolicy(
+) -> PPOLearner:
+    return PPOLearner(
         Run.of(
             {
                 "env": env,
@@ -46,7 +46,7 @@ def place(
     )
 
 
-def filled(p: OnPolicy) -> OnPolicy:
+def filled(p: PPOLearner) -> PPOLearner:
     while p.rollout.left:
         p.envs.step(p.engine.explore(p.step, p.rounds))
         p.engine.store()
@@ -186,7 +186,7 @@ def test_masked_actions_are_never_taken_and_absent_heads_do_not_learn() -> None:
 
 def test_counterfactual_baselines_give_each_component_its_own_advantage() -> None:
     p = filled(place("tenfold/Assign-v0", "auto", baseline="counterfactual"))
-    assert "not fused: the baseline is counterfactual" in p.engine_choice
+    assert "not fused: the baseline is counterfactual" in p.description.engine
     p.engine.finish()
     advantage = p.engine.each["advantage"]
     assert advantage.shape == (48, 10) and advantage.std(dim=1).min() > 0
@@ -292,7 +292,7 @@ def test_every_kind_of_action_at_once_trains_plays_and_resumes(engine: str) -> N
 
 def test_images_are_read_by_convolutions_in_the_plain_engine() -> None:
     p = place("tenfold/Catch-v0", "auto")
-    assert "not fused: the network has convolutions (small)" in p.engine_choice
+    assert "not fused: the network has convolutions (small)" in p.description.engine
     while p.agent.updates < 6:
         p.round()
     assert p.agent.act(p.envs.obs).shape == (3,)
@@ -338,9 +338,9 @@ def test_an_unfit_wish_for_fused_is_refused() -> None:
     with pytest.raises(
         ConfigError, match="engine = fused does not fit: the network has convolutions"
     ):
-        OnPolicy(replace(p.run, env="tenfold/Catch-v0", engine="fused"))
+        PPOLearner(replace(p.run, env="tenfold/Catch-v0", engine="fused"))
     with pytest.raises(ConfigError, match="verify = 3 has nothing to compare"):
-        OnPolicy(replace(p.run, engine="plain", verify=3))
+        PPOLearner(replace(p.run, engine="plain", verify=3))
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_rows_that_are_no_transition_alone_teach_nothing() -> None:
     """NEXT_STEP vector classes insert rows whose action is ignored; a minibatch of only these
     leaves the parameters whole."""
     for engine in ("plain", "fused"):
-        p = OnPolicy(
+        p = PPOLearner(
             Run.of(
                 {
                     "env": "CartPole-v1",

@@ -10,11 +10,11 @@ import torch
 
 import tenfold as ten
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET
-from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team
 from tenfold.algorithms.dqn.team_replay import TeamReplay
-from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
@@ -57,8 +57,8 @@ def world(env: str = "tenfold/TreasureSmall-v0", num_envs: int = 2, **more: obje
     )
 
 
-def played(run: Run, steps: int) -> Serial:
-    place = Serial(run)
+def played(run: Run, steps: int) -> QLearner:
+    place = QLearner(run)
     while place.step < steps:
         place.round()
     return place
@@ -145,27 +145,27 @@ def test_the_target_is_renewed_once_every_so_many_updates(stack: str) -> None:
 
 
 def test_the_engine_is_chosen_by_what_fits_and_said_aloud() -> None:
-    fused = Serial(world())
+    fused = QLearner(world())
     assert (
         isinstance(fused.engine, Apart)
-        and fused.engine_choice == "fused, 5 agents one after another: a compiled call each"
+        and fused.description.engine == "fused, 5 agents one after another: a compiled call each"
     )
-    implicit = Serial(world(agent=IMPLICIT))
+    implicit = QLearner(world(agent=IMPLICIT))
     assert (
         type(implicit.engine) is PlainEngine
-        and "5 agents in one call, faster than one after another" in implicit.engine_choice
+        and "5 agents in one call, faster than one after another" in implicit.description.engine
     )
     # 64 * 3 * 512 * 512 > 30M
-    wide = Serial(world(agent=IMPLICIT | {"net": {"hidden": [512, 512]}, "batch_size": 64}))
+    wide = QLearner(world(agent=IMPLICIT | {"net": {"hidden": [512, 512]}, "batch_size": 64}))
     assert (
         isinstance(wide.engine, Apart)
-        and "faster than together when layers are large" in wide.engine_choice
+        and "faster than together when layers are large" in wide.description.engine
     )
     for bad in ({"engine": "compiled"}, {"verify": 5}):
         with pytest.raises(
             ConfigError, match=f"{next(iter(bad))} = .* is for a single agent, and .* has 5"
         ):
-            Serial(world(**bad))
+            QLearner(world(**bad))
 
 
 def test_fused_agents_do_what_plain_ones_do() -> None:
@@ -227,7 +227,7 @@ def test_agents_may_share_one_network() -> None:
     assert not isinstance(place.agent, Team) and place.agent.updates == 16
     # the rows of all are its own; 200 steps end four epochs in two worlds
     assert place.replay.rows == 5 * 200
-    policy = OnPolicy(
+    policy = PPOLearner(
         Run.of(
             {
                 "env": "tenfold/TreasureSmall-v0",

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.learner import Serial
-from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.config.run import DQN, Net, Run
 from tenfold.core.random import Purpose, bits, bits_torch, key, normal_torch, uniform, uniform_torch
 from tenfold.nets.blocks import QNetwork
@@ -63,7 +63,7 @@ def test_updates_on_the_gpu_equal_the_cpus(option: dict[str, object]) -> None:
     run."""
     agent = DQN(learning_starts=10**6, capacity=500, net=Net(hidden=(32, 32)), **option)  # type: ignore[arg-type]
     cpu, gpu = (
-        Serial(Run(agent=agent, device=device, engine="plain")) for device in ("cpu", "cuda")
+        QLearner(Run(agent=agent, device=device, engine="plain")) for device in ("cpu", "cuda")
     )
     for place in (cpu, gpu):
         while place.step < 200:
@@ -83,7 +83,7 @@ def test_updates_on_the_gpu_equal_the_cpus(option: dict[str, object]) -> None:
 
 
 def test_a_run_on_the_gpu_trains_and_acts() -> None:
-    place = Serial(
+    place = QLearner(
         Run(agent=DQN(learning_starts=100, every=4, net=Net(hidden=(32,))), device="cuda")
     )
     start = place.agent.online.flat.clone()
@@ -113,7 +113,7 @@ def test_policy_updates_on_the_gpu_equal_the_cpus(env: str, option: dict[str, ob
         "net": {"hidden": [32, 32]},
     }
     cpu, gpu = (
-        OnPolicy(
+        PPOLearner(
             Run.of(
                 {
                     "env": env,
@@ -153,7 +153,7 @@ def test_policy_updates_on_the_gpu_equal_the_cpus(env: str, option: dict[str, ob
 @pytest.mark.parametrize("env", ["tenfold/CartPole-v1", "tenfold/Pendulum-v1", "tenfold/Assign-v0"])
 def test_a_policy_on_the_gpu_trains_and_acts(env: str) -> None:
     agent = {"name": "ppo", "horizon": 16, "net": {"hidden": [32]}}
-    place = OnPolicy(Run.of({"env": env, "num_envs": 4, "device": "cuda", "agent": agent}))
+    place = PPOLearner(Run.of({"env": env, "num_envs": 4, "device": "cuda", "agent": agent}))
     start = place.agent.online.flat.clone()
     while place.step < 500:
         place.round()

@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tenfold.algorithms.dqn.learner import Serial
-from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
@@ -375,20 +375,20 @@ def test_q_learning_and_ppo_train_on_lanes_of_agents(env: str, engine: str) -> N
         "net": {"hidden": [16]},
     }
     ppo = {"name": "ppo", "horizon": 16, "minibatches": 2, "epochs": 2, "net": {"hidden": [16]}}
-    for agent, place in ((dqn, Serial), (ppo, OnPolicy)):
+    for agent, place in ((dqn, QLearner), (ppo, PPOLearner)):
         run = Run.of({"env": env, "num_envs": 2, "engine": engine, "agent": agent})
         running, finished = place(run), []
         begun = running.agent.online.flat.detach().clone()
         while running.step < 600:
             finished += running.round(600)
         assert (
-            running.engine_name == engine
+            running.description.name == engine
             and finished
             and {len(e.each) for e in finished} == {running.envs.agents}
         )
         assert not np.array_equal(begun, running.agent.online.flat.detach())
         kept, again = running.state(), place(run)
-        if isinstance(running, Serial) and isinstance(again, Serial):
+        if isinstance(running, QLearner) and isinstance(again, QLearner):
             again.replay.load_rows(running.replay.written(np.zeros_like(running.replay.head)))
         assert again.load_state(kept)
         for _ in range(40):

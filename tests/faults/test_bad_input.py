@@ -316,7 +316,7 @@ def test_the_best_score_survives_lost_metrics(
 
     (finished / "metrics.jsonl").unlink()
     best = (finished / "checkpoints" / "best.safetensors").read_bytes()
-    monkeypatch.setattr("tenfold.training.loop.play", lambda *a, **k: Score([0.0], [1]))
+    monkeypatch.setattr("tenfold.evaluation.evaluator.play", lambda *a, **k: Score([0.0], [1]))
     resume(finished, 800, quiet=True)
     assert (finished / "checkpoints" / "best.safetensors").read_bytes() == best
 
@@ -411,7 +411,8 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
     import threading
 
     from tenfold.evaluation.player import greedy, play
-    from tenfold.training.loop import load, resume, train
+    from tenfold.training.learners import load
+    from tenfold.training.loop import resume, train
 
     run = small_run(
         {"learning_starts": 10_000},
@@ -436,7 +437,7 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         return play(*arguments, **named)
 
-    monkeypatch.setattr("tenfold.training.loop.play", interrupted)
+    monkeypatch.setattr("tenfold.evaluation.evaluator.play", interrupted)
     result = train(forever, tmp_path / "heard", quiet=True)
     assert (result.interrupted, result.step) == (signal.SIGINT, 100)
     config = tmp_path / "heard" / "config.yaml"
@@ -454,18 +455,19 @@ def test_an_evaluation_cut_short_by_ctrl_c_is_made_up_for_on_resume(
     import os
     import signal
 
+    from tenfold.evaluation import evaluator
     from tenfold.runs.metrics import read_rows
     from tenfold.training import loop as training
 
     training.train(small_run(), tmp_path / "straight", quiet=True)
-    play = training.play
+    play = evaluator.play
 
     def interrupted(*arguments, **named):
         os.kill(os.getpid(), signal.SIGINT)
         return play(*arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "play", interrupted)
+        patch.setattr(evaluator, "play", interrupted)
         result = training.train(small_run(), tmp_path / "cut", quiet=True)
         assert (result.interrupted, result.step) == (signal.SIGINT, 200)
     training.resume(tmp_path / "cut", quiet=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault, UserError
@@ -18,7 +18,7 @@ from tenfold.domains.dynamics.model_metrics import random_recordings
 from tenfold.evaluation.player import greedy, play
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import RunFolder
-from tenfold.training.loop import agent_of
+from tenfold.training.learners import agent_of
 
 
 class Mute(Exception):
@@ -104,7 +104,7 @@ gym.register("Mistaken-v0", Mistaken)
 )
 def test_what_an_environment_raises_is_named_with_its_place(what: str, said: str) -> None:
     with pytest.raises(EnvironmentFault, match=said):
-        place = Serial(Run(env=f"Mistaken-v0(what={what})"))
+        place = QLearner(Run(env=f"Mistaken-v0(what={what})"))
         for _ in range(5):
             place.round()
 
@@ -164,18 +164,18 @@ def test_an_observation_that_would_be_read_as_another_is_refused(
     space: Any, seen: Any, said: str
 ) -> None:
     with pytest.raises(EnvironmentFault, match=said):
-        Serial(Run(env=lambda: Telling(space, seen)))  # type: ignore[arg-type]
+        QLearner(Run(env=lambda: Telling(space, seen)))  # type: ignore[arg-type]
 
 
 def test_a_number_alone_is_an_observation() -> None:
-    place = Serial(Run(env=lambda: Telling(gym.spaces.Box(-1, 1, ()), np.float32(0.5))))  # type: ignore[arg-type]
+    place = QLearner(Run(env=lambda: Telling(gym.spaces.Box(-1, 1, ()), np.float32(0.5))))  # type: ignore[arg-type]
     place.round()
     assert place.envs.obs.tolist() == [[0.5]]
 
 
 def test_an_environment_without_actions_is_refused() -> None:
     with pytest.raises(EnvironmentFault, match="has no action_space: set it"):
-        Serial(Run(env=lambda: Telling(actions=None)))  # type: ignore[arg-type]
+        QLearner(Run(env=lambda: Telling(actions=None)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -226,11 +226,11 @@ def test_a_mask_in_the_observation_is_refused_by_an_agent_that_cannot_use_it() -
     with pytest.raises(
         EnvironmentFault, match="Masked-v0 offers an action mask, which agent dqn cannot use"
     ):
-        Serial(Run(env="Masked-v0"))
+        QLearner(Run(env="Masked-v0"))
 
 
 def test_a_mask_that_does_no_harm_can_be_ignored() -> None:
-    assert Serial(Run(env="Taxi-v3", agent=ten.DQN(ignore_mask=True))).envs.num_envs == 1
+    assert QLearner(Run(env="Taxi-v3", agent=ten.DQN(ignore_mask=True))).envs.num_envs == 1
 
 
 def test_from_the_command_line_it_is_one_sentence(

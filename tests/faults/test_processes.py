@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from tenfold.actors import actor, processes
-from tenfold.actors.processes import RESTARTS, ProcessCrew
+from tenfold.actors.processes import RESTARTS, Processes
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core import processes as watch
@@ -30,7 +30,7 @@ from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import Metrics, read_rows
 from tenfold.training import loop as training
-from tenfold.training.learners import make_place
+from tenfold.training.learners import make_learner
 
 COMMON = [
     "--actors",
@@ -203,21 +203,21 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def whenever(
-    monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[ProcessCrew, int], object]
+    monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[Processes, int], object]
 ) -> None:
     """Calls `act` with the crew and a count from 1 before every `log` or `save` of the run."""
     real, calls = getattr(training.Recorder, what), []
 
     def hooked(self: training.Recorder) -> object:
         calls.append(self)
-        assert isinstance(self.place.crew, ProcessCrew)
-        act(self.place.crew, len(calls))
+        assert isinstance(self.learner.pool, Processes)
+        act(self.learner.pool, len(calls))
         return real(self)
 
     monkeypatch.setattr(training.Recorder, what, hooked)
 
 
-def strike(crew: ProcessCrew, index: int) -> None:
+def strike(crew: Processes, index: int) -> None:
     os.kill(crew.processes[index].pid, signal.SIGKILL)
 
 
@@ -277,15 +277,15 @@ def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(
     """One dies at work; then one dies while a checkpoint is made, and of Q-learning's its successor
     while it starts."""
     started = []
-    real = ProcessCrew.start
+    real = Processes.start
 
-    def start(self: ProcessCrew, link: Any) -> None:
+    def start(self: Processes, link: Any) -> None:
         real(self, link)
         started.append(link.index)
         if kind != "ppo" and started.count(0) == 2:
             strike(self, 0)
 
-    monkeypatch.setattr(ProcessCrew, "start", start)
+    monkeypatch.setattr(Processes, "start", start)
     whenever(monkeypatch, "log", lambda crew, count: count == 2 and strike(crew, 1))
     whenever(monkeypatch, "save", lambda crew, count: count == 3 and strike(crew, 0))
     assert main([*KINDS[kind], *SHORT, "--on-death", "restart"]) == 0
@@ -306,14 +306,14 @@ def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(
 def test_an_actor_that_dies_again_and_again_ends_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real, started = ProcessCrew.start, []
+    real, started = Processes.start, []
 
-    def start(self: ProcessCrew, link: Any) -> None:
+    def start(self: Processes, link: Any) -> None:
         real(self, link)
         started.append(link.index)
         strike(self, 0)
 
-    monkeypatch.setattr(ProcessCrew, "start", start)
+    monkeypatch.setattr(Processes, "start", start)
     assert main([*DQN, *LONG, "--actors", "1", "--on-death", "restart", "--quiet"]) == 2
     assert (
         capsys.readouterr().err
@@ -385,7 +385,7 @@ def test_an_environment_that_hangs_before_any_actor_starts_is_named(
     where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(actor, "MAKING", 0.5)
-    monkeypatch.setattr(ProcessCrew, "start", lambda *given: pytest.fail("a child was started"))
+    monkeypatch.setattr(Processes, "start", lambda *given: pytest.fail("a child was started"))
     assert (
         main(
             [
@@ -439,7 +439,7 @@ def test_an_actor_that_hangs_while_a_checkpoint_is_made_is_named(
 
 
 def test_an_actors_first_step_has_time_to_load_kernels() -> None:
-    crew = ProcessCrew.__new__(ProcessCrew)
+    crew = Processes.__new__(Processes)
     crew.run, crew.warm = Run(patience=4.0), {1}
     assert [crew.patience(SimpleNamespace(index=index)) for index in (0, 1)] == [actor.MAKING, 4.0]  # type: ignore[arg-type]
 
@@ -474,7 +474,7 @@ def test_too_little_shared_memory_is_said_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(shared, "room", lambda: (30_000_000, "in this container"))
-    monkeypatch.setattr(ProcessCrew, "start", lambda *given: pytest.fail("a child was started"))
+    monkeypatch.setattr(Processes, "start", lambda *given: pytest.fail("a child was started"))
     assert main([*DQN, *LONG, "--ahead", "200k", "--quiet"]) == 2
     said = capsys.readouterr().err
     assert (
@@ -510,7 +510,7 @@ def test_a_full_disk_for_metrics_does_not_stop_actors(
 
 
 def test_whoever_waits_uses_no_processor() -> None:
-    place = make_place(
+    place = make_learner(
         Run.of(
             {
                 "env": "trouble:Trouble-v0(flaw=slow)",
@@ -523,14 +523,14 @@ def test_whoever_waits_uses_no_processor() -> None:
         )
     )
     try:
-        assert isinstance(place.crew, ProcessCrew)
+        assert isinstance(place.pool, Processes)
         for _ in range(10):
             place.round()
         start, used = time.monotonic(), time.process_time()
         while time.monotonic() < start + 2:  # the environment takes 50 ms a step
             place.round()
         assert (time.process_time() - used) / (time.monotonic() - start) < 0.02
-        stat = Path(f"/proc/{place.crew.processes[0].pid}/stat")
+        stat = Path(f"/proc/{place.pool.processes[0].pid}/stat")
         time.sleep(0.3)  # until the actor is as far ahead as it may be
 
         def ticks() -> int:

@@ -15,7 +15,7 @@ import pytest
 from tenfold.cli.main import finish, finish_seeds, main, stopped
 from tenfold.config.run import Run
 from tenfold.core.processes import Interrupt
-from tenfold.domains.dynamics.learner import Exploring
+from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.training import loop as training
 from tenfold.training.pool import Pool
 
@@ -101,7 +101,7 @@ def test_an_explorer_that_is_stopped_before_its_first_step_has_nothing_to_draw(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        Exploring, "round", lambda place, until: signal.raise_signal(signal.SIGINT) or []
+        ExplorerLearner, "round", lambda place, until: signal.raise_signal(signal.SIGINT) or []
     )
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

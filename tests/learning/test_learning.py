@@ -90,13 +90,13 @@ def test_a_policy_gets_better_in_seconds(
 def test_experiments_that_are_chosen_identify_a_limit_cycle_sooner_than_random_ones() -> None:
     """Four seeds to 2,000 steps; bench/results/fields.json has 0.066 and 0.122 for eight others."""
     from tenfold.config.run import named
-    from tenfold.domains.dynamics.learner import Exploring
+    from tenfold.domains.dynamics.learner import ExplorerLearner
     from tenfold.domains.dynamics.model_metrics import judge, random_recordings
 
     errors = {}
     for policy in ("active", "random"):
         run = named("limit-cycle", {"members": 4, "agent": {"planner": {"policy": policy}}})
-        place, recordings = Exploring(run), random_recordings(run.env, 128)
+        place, recordings = ExplorerLearner(run), random_recordings(run.env, 128)
         for step in (1_000, 2_000):
             while place.step < step:
                 place.round()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.config.run import DQN, Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.spaces import ObsLayout
@@ -125,8 +125,8 @@ SMALL = {
 def test_training_with_frames_resumes_as_if_never_stopped(env: str) -> None:
     """Catch has images: frames become channels."""
 
-    def place() -> Serial:
-        return Serial(Run.of({"env": env, "num_envs": 2, "agent": SMALL}))
+    def place() -> QLearner:
+        return QLearner(Run.of({"env": env, "num_envs": 2, "agent": SMALL}))
 
     whole = place()
     while whole.step < 70:
@@ -150,7 +150,7 @@ def test_training_with_frames_resumes_as_if_never_stopped(env: str) -> None:
 
 
 def test_an_agent_with_frames_acts_on_them() -> None:
-    agent = Serial(Run.of({"env": "CartPole-v1", "agent": SMALL})).agent
+    agent = QLearner(Run.of({"env": "CartPole-v1", "agent": SMALL})).agent
     rows = np.random.default_rng(0).normal(size=(5, 3, 4)).astype(np.float32)
     assert (
         agent.act(rows).tolist()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.config.run import DQN, Net, Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.spaces import DiscreteActions, ObsLayout
@@ -131,11 +131,11 @@ def test_the_learned_quantile_function_of_a_two_valued_reward_is_right() -> None
 
 def test_fused_refuses_implicit_quantiles_and_auto_says_why_it_is_plain() -> None:
     agent = {"distribution": "implicit"}
-    assert Serial(Run.of({"agent": agent})).engine_choice.startswith(
+    assert QLearner(Run.of({"agent": agent})).description.engine.startswith(
         "plain, not fused: the quantiles are implicit;"
     )
     with pytest.raises(
         ConfigError,
         match="engine = fused does not fit: the quantiles are implicit; use plain or auto",
     ):
-        Serial(Run.of({"agent": agent, "engine": "fused"}))
+        QLearner(Run.of({"agent": agent, "engine": "fused"}))

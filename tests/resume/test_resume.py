@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tenfold.actors.inline import Crew
-from tenfold.algorithms.dqn.learner import Serial
+from tenfold.actors.pools import Inline
+from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.config.run import Run
 from tenfold.evaluation.player import Score
 from tenfold.runs.checkpoint import Checkpoints, flat_state
@@ -71,7 +71,7 @@ def whole(path: Path) -> tuple[str, list[dict[str, object]]]:
     folder, run = RunFolder.open(path)
     arrays, rows, note, complaints = Checkpoints(folder, run.keep).latest()
     assert complaints == [] and note["step"] == run.steps
-    replay = Serial(run).replay
+    replay = QLearner(run).replay
     for piece in rows:
         replay.load_rows(piece)
     contents = arrays | {
@@ -92,14 +92,14 @@ def whole(path: Path) -> tuple[str, list[dict[str, object]]]:
 def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends at `step` without a word, as after kill -9: nothing is saved that was not
     saved before."""
-    original = Serial.round
+    original = QLearner.round
 
-    def round_or_die(self: Serial, until: int | None = None):
+    def round_or_die(self: QLearner, until: int | None = None):
         if self.step >= step:
             raise SystemExit("killed")
         return original(self, until)
 
-    monkeypatch.setattr(Serial, "round", round_or_die)
+    monkeypatch.setattr(QLearner, "round", round_or_die)
 
 
 @pytest.mark.parametrize(
@@ -238,14 +238,14 @@ def test_replay_rows_are_saved_once_and_old_files_are_removed(
 def test_the_state_covers_everything_that_changes(small_run: Callable[..., Run]) -> None:
     """Two rounds of a restored place equal two rounds of the original, in every array of the
     state."""
-    first = Serial(small_run({"replay": "prioritized", "n_step": 3}))
+    first = QLearner(small_run({"replay": "prioritized", "n_step": 3}))
     while first.step < 300:
         first.round()
     state = {
         part: {k: (v.clone() if hasattr(v, "clone") else np.array(v)) for k, v in values.items()}
         for part, values in first.state().items()
     }
-    second = Serial(first.run)
+    second = QLearner(first.run)
     second.replay.load_rows(first.replay.written(np.zeros_like(first.replay.head)))
     assert second.load_state(state)
     for _ in range(50):
@@ -261,9 +261,9 @@ def test_what_is_due_when_actors_are_ahead_at_a_checkpoint_is_done_and_not_lost_
     """Actors that always have a row ready when a checkpoint is made, as in processes of their own:
     rows at 200, a checkpoint of 202, with the log of 201 and the update of 202 still due."""
     monkeypatch.setattr(
-        Crew,
+        Inline,
         "settle",
-        lambda crew: crew.collect(0, 1) if 0 < crew.actors[0].rounds < 240 else iter(()),
+        lambda crew: crew.parts(0, 1) if 0 < crew.actors[0].rounds < 240 else iter(()),
     )
     run = small_run(
         {"every": 2},
@@ -336,7 +336,7 @@ def test_the_best_is_the_most_successful_where_an_environment_tells_only_of_succ
             Score([99.0], [5], [{}]),
         ]
     )
-    monkeypatch.setattr("tenfold.training.loop.play", lambda *_: next(told))
+    monkeypatch.setattr("tenfold.evaluation.evaluator.play", lambda *_: next(told))
     run = small_run(
         {"learning_starts": 10_000},
         engine="plain",

@@ -11,7 +11,8 @@ from tenfold.core.errors import UserError
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.lock import LOCK, Claim
 from tenfold.runs.seeds import SeedsFolder
-from tenfold.training.loop import load, resume, train
+from tenfold.training.learners import load
+from tenfold.training.loop import resume, train
 
 WORDS = "is being trained by another process"
 

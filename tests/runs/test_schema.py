@@ -31,7 +31,8 @@ from tenfold.runs.report import write_report
 from tenfold.runs.schema import NOTE, NUMBER, ROWS, RUN, WHOLE, misfit, parsed, read_json
 from tenfold.runs.seeds import SeedsFolder, about_run, about_seeds, summarise, write_seeds_report
 from tenfold.training import loop as training
-from tenfold.training.loop import load, resume
+from tenfold.training.learners import load
+from tenfold.training.loop import resume
 
 DRAWS = int(os.environ.get("TENFOLD_DRAWS", "24"))
 DEEP: Any = []
@@ -175,10 +176,10 @@ def folders(finished_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*parts: Any) -> None:
-        parts[3].close()  # the metrics
+        parts[1].close()  # the metrics
         raise Read
 
-    monkeypatch.setattr(training, "carry_out", read)
+    monkeypatch.setattr(training.Session, "carry_out", read)
     monkeypatch.setattr(training, "warm_up", lambda *_: None)
 
 
@@ -460,7 +461,9 @@ def test_an_impossible_stored_action_is_refused_by_name_and_the_checkpoint_befor
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(
-        training, "carry_out", lambda *found: (said.extend(found[-1]), found[3].close())
+        training.Session,
+        "carry_out",
+        lambda *found: (said.extend(found[3]), found[1].close()),
     )
     last = finished / "checkpoints" / "step-000000000600.safetensors"
     alter(last, **{"envs.actions": lambda actions: actions.fill(7)})

@@ -1,29 +1,75 @@
-"""Q-learning."""
+"""Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, noisy.
+
+Read `config` (what can be set), `agent` (acting and the loss), `learner` (one round), `plain` (one
+update), `fused` (a whole round in one compiled call), `team` (a network for each agent of a world).
+"""
 
 from typing import TYPE_CHECKING, Any
 
 from tenfold.config.run import DQN
+from tenfold.core.errors import ConfigError, EnvironmentFault
 
 if TYPE_CHECKING:
+    from tenfold.algorithms.dqn.acting import QActing
+    from tenfold.algorithms.dqn.agent import DQNAgent
     from tenfold.config.run import Run
     from tenfold.core.protocols import EnvSpec, Evaluator, Learner
+    from tenfold.envs.adapter import Environments
 
 
 class QLearning:
-    """DQN and its relatives."""
+    """DQN and its relatives, in environments with one discrete action."""
 
     name = "dqn"
     config = DQN
     reads_masks = False
+    on_policy = False
 
-    def make_agent(self, run: "Run", spec: "EnvSpec") -> Any:
-        raise NotImplementedError
+    def make_agent(self, run: "Run", spec: "EnvSpec") -> "DQNAgent":
+        """One, or one for each agent of a world."""
+        from tenfold.algorithms.dqn.agent import DQNAgent
+        from tenfold.algorithms.dqn.team import Team
+        from tenfold.core.spaces import discrete_actions
+
+        settings: Any = run.agent
+        device = "cpu" if run.device == "auto" else run.device
+        actions = discrete_actions(spec.action_space, run.env)
+        if spec.unread_mask and not settings.ignore_mask:
+            raise EnvironmentFault(
+                f"{run.env} offers an action mask, which agent dqn cannot use: train ppo, or set "
+                "agent.ignore_mask where an action that is masked does no harm."
+            )
+        if run.share and spec.agents == 1:
+            raise ConfigError(
+                "share",
+                f"= true is for worlds of several agents, and {run.env} has one: leave it out.",
+            )
+        if spec.agents > 1 and not run.share:
+            return Team(settings, spec.layout, actions, run.seed, spec.agents, device)
+        return DQNAgent(settings, spec.layout, actions, run.seed, device)
 
     def make_learner(self, run: "Run") -> "Learner":
-        raise NotImplementedError
+        from tenfold.algorithms.dqn.learner import QLearner
+
+        return QLearner(run)
 
     def make_evaluator(self, run: "Run") -> "Evaluator":
-        raise NotImplementedError
+        from tenfold.evaluation.evaluator import EpisodeEvaluator
+
+        return EpisodeEvaluator(run)
+
+    def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
+        """What an actor adds to a row."""
+        return {"action": ((envs.num_envs,), "int64")}
+
+    def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "QActing":
+        from tenfold.algorithms.dqn.acting import QActing
+
+        return QActing(run, agent, envs)
+
+    def parameter_copies(self, settings: Any) -> int:
+        """Networks of the settings' size that an agent has, noise on their weights included."""
+        return 1 + (type(settings.explore).__name__ == "Noisy")
 
 
 ALGORITHMS = (QLearning(),)

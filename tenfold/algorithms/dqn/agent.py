@@ -78,6 +78,10 @@ class DQNAgent:
     def updates(self) -> int:
         return int(self.count[0])
 
+    @property
+    def frames(self) -> int:
+        return self.config.frames
+
     # acting
 
     def values(self, rows: np.ndarray, noise: torch.Tensor | None = None) -> np.ndarray:
@@ -257,9 +261,16 @@ class DQNAgent:
             "updates": torch.tensor(self.updates),
         }
 
+    def set_lr(self, lr: Any) -> None:
+        self.config = replace(self.config, lr=lr)
+
     def policy_state(self) -> Tensors:
         """What acting needs."""
         return {"online": self.online.flat}
+
+    def load_policy(self, state: Tensors) -> None:
+        """What acting needs, of a checkpoint that may hold more."""
+        self.load_state({name: state[name] for name in self.policy_state()})
 
     def load_state(self, state: Tensors) -> None:
         """All of `state()`, or the part that acting needs."""

@@ -469,6 +469,9 @@ class FusedEngine(PlainEngine):
     def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
         return fused_rounds(most, *envs.given, *self.given)
 
+    def set_lr(self, lr: Any) -> None:
+        self.arrays.rule[LR : LR + 4] = as_numbers(lr)
+
     def load_state(self, state: Tensors) -> None:
         super().load_state(state)
         self.chosen = False

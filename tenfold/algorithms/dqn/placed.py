@@ -94,7 +94,6 @@ class Placed(Apart):
     def __init__(
         self, team: Team, replay: TeamReplay, envs: Environments, devices: list[str]
     ) -> None:
-        self.devices = devices
         team.away = [
             DQNAgent(team.config, team.layout, team.actions, home.seed, device, home.member)
             for home, device in zip(team.agents, devices, strict=True)
@@ -102,6 +101,7 @@ class Placed(Apart):
         for home, away in zip(team.agents, team.away, strict=True):
             away.count = home.count
         super().__init__(team, replay, envs, PlainEngine)
+        self.devices = devices
         # an agent waits for the one before it on its device: the first agents of all devices come
         # first, then the second
         turns = [devices[:m].count(device) for m, device in enumerate(devices)]

@@ -1,6 +1,8 @@
 """The reference engine: eager PyTorch autograd, one update after another. Any network, any
 device."""
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -34,6 +36,11 @@ class PlainEngine:
         # of the statistics, and the number of updates; they stay on the device until they are
         # logged
         self.sums = torch.zeros(len(STATISTICS) + 1, device=agent.device)
+
+    @property
+    def devices(self) -> list[str]:
+        """Where learning happens."""
+        return [str(self.agent.device)]
 
     def look(self, seen: np.ndarray) -> None:
         """Acts on these arrays from now on: the last frames instead of the environments'
@@ -114,6 +121,9 @@ class PlainEngine:
             self.sums[0] += loss.detach() / agent.members
             self.sums[1] += q * (size / effective)
         return torch.cat(errors, -1)
+
+    def set_lr(self, lr: Any) -> None:
+        """The agent's settings say it."""
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call."""

@@ -96,6 +96,11 @@ class Team(DQNAgent):
         own.agents = [agent.for_actor(actor) for agent in self.agents]
         return own
 
+    def set_lr(self, lr: Any) -> None:
+        super().set_lr(lr)
+        for agent in (*self.agents, *self.away):
+            agent.set_lr(lr)
+
     def draw_noise(self, purpose: Purpose, count: int) -> torch.Tensor | None:
         drawn = [agent.draw_noise(purpose, count) for agent in self.agents]
         return None if drawn[0] is None else torch.stack(drawn)  # type: ignore[arg-type]
@@ -140,6 +145,7 @@ class Apart:
         self, team: Team, replay: TeamReplay, envs: Environments, kind: type[PlainEngine]
     ) -> None:
         self.agent, self.replay = team, replay
+        self.devices = [str(team.device)]  # where learning happens
         self.engines = [
             kind(agent, own, lanes_of(envs, m))
             for m, (agent, own) in enumerate(
@@ -160,6 +166,10 @@ class Apart:
     def update(self, count: int, step: int, clock: Clock) -> None:
         for engine in self.engines:
             engine.update(count, step, clock)
+
+    def set_lr(self, lr: Any) -> None:
+        for engine in self.engines:
+            engine.set_lr(lr)
 
     def statistics(self) -> dict[str, float]:
         each = [engine.statistics() for engine in self.engines]

@@ -1,29 +1,74 @@
-"""Proximal policy optimisation."""
+"""Proximal policy optimisation: discrete, masked, continuous and mixed actions, graphs.
+
+Read `config` (what can be set), `agent` (acting), `learner` (one round), `plain` (a learning
+phase), `fused` (the same in one compiled call).
+"""
 
 from typing import TYPE_CHECKING, Any
 
 from tenfold.config.run import PPO
 
 if TYPE_CHECKING:
+    from tenfold.algorithms.ppo.acting import PPOActing
+    from tenfold.algorithms.ppo.agent import PPOAgent
     from tenfold.config.run import Run
     from tenfold.core.protocols import EnvSpec, Evaluator, Learner
+    from tenfold.envs.adapter import Environments
 
 
 class PolicyOptimisation:
-    """PPO for any kind of action."""
+    """PPO, in environments with any kind of action."""
 
     name = "ppo"
     config = PPO
     reads_masks = True
+    on_policy = True
 
-    def make_agent(self, run: "Run", spec: "EnvSpec") -> Any:
-        raise NotImplementedError
+    def make_agent(self, run: "Run", spec: "EnvSpec") -> "PPOAgent":
+        from tenfold.algorithms.ppo.agent import PPOAgent
+        from tenfold.core.spaces import policy_actions
+
+        settings: Any = run.agent
+        actions = policy_actions(spec.action_space, run.env)
+        device = "cpu" if run.device == "auto" else run.device
+        return PPOAgent(settings, spec.layout, actions, run.seed, device, len(spec.component_names))
 
     def make_learner(self, run: "Run") -> "Learner":
-        raise NotImplementedError
+        from tenfold.algorithms.ppo.learner import PPOLearner
+
+        return PPOLearner(run)
 
     def make_evaluator(self, run: "Run") -> "Evaluator":
-        raise NotImplementedError
+        from tenfold.evaluation.evaluator import EpisodeEvaluator
+
+        return EpisodeEvaluator(run)
+
+    def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
+        """What an actor adds to a row."""
+        from tenfold.core.spaces import policy_actions
+
+        actions, lanes = policy_actions(envs.action_space, run.env), envs.num_envs
+        parts = len(envs.component_names)
+        fields: dict[str, Any] = {
+            "chosen": ((lanes, len(actions.sizes)), "int64"),
+            "real": ((lanes, len(actions.low)), "float32"),
+            "log_p": ((lanes,), "float32"),
+            "value": ((lanes, 1 + parts) if parts else (lanes,), "float32"),
+        }
+        if parts:
+            fields["components"] = ((lanes, parts), "float32")
+        if envs.mask is not None:
+            fields["mask"] = (envs.mask.shape, "bool")
+        return fields
+
+    def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "PPOActing":
+        from tenfold.algorithms.ppo.acting import PPOActing
+
+        return PPOActing(agent, envs)
+
+    def parameter_copies(self, settings: Any) -> int:
+        """Networks of the settings' size that an agent has."""
+        return 2 + (settings.baseline == "counterfactual")
 
 
 ALGORITHMS = (PolicyOptimisation(),)

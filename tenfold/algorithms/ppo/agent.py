@@ -16,7 +16,7 @@ import torch
 
 from tenfold.config.run import PPO
 from tenfold.config.schema import show
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import CheckpointError, ConfigError, UserError
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.memory.graphs import pack
@@ -62,6 +62,8 @@ def graph_outputs(actions: PolicyActions, nodes: int) -> GraphOutputs:
 class PPOAgent(PolicyLearning):
     """Policy and value network, Adam's moments, the count of updates, the observations' running
     mean and deviation."""
+
+    frames = 1  # observations that the network sees together
 
     def __init__(
         self,
@@ -398,6 +400,9 @@ class PPOAgent(PolicyLearning):
             else {}
         )
 
+    def set_lr(self, lr: Any) -> None:
+        self.config = replace(self.config, lr=lr)
+
     def policy_state(self) -> Tensors:
         """What acting needs."""
         return {
@@ -405,6 +410,16 @@ class PPOAgent(PolicyLearning):
             for name, value in self.state().items()
             if name == "online" or name.startswith("norm_")
         }
+
+    def load_policy(self, state: Tensors) -> None:
+        """What acting needs, of a checkpoint that may hold more."""
+        own = set(self.policy_state())
+        if {name for name in state if name.startswith("norm_")} != own - {"online"}:
+            raise CheckpointError(
+                "and its settings disagree about normalize_obs: config.yaml was changed after "
+                "training."
+            )
+        self.load_state({name: state[name] for name in own})
 
     def load_state(self, state: Tensors) -> None:
         """All of `state()`, or the part that acting needs."""

@@ -580,6 +580,9 @@ class FusedPPO(PlainPPO):
         )
         return fused_ppo_rounds(most, *bounds, *envs.given, *self.given)
 
+    def set_lr(self, lr: Any) -> None:
+        self.arrays.rule[LR : LR + 4] = as_numbers(lr)
+
     def load_state(self, state: Tensors) -> None:
         super().load_state(state)
         self.chosen = False

@@ -1,178 +1,126 @@
-"""Actor and learner of a policy in one process: fill a rollout, learn from it, forget it."""
+"""Rounds of PPO: fill a rollout with what the actors bring, learn from it, forget it."""
 
 from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import episodes, make_agent
-from tenfold.actors.choose import make_crew
+from tenfold.actors.actor import Part, episodes
 from tenfold.actors.data_check import first_rollout
-from tenfold.actors.inline import Crew
+from tenfold.algorithms.learner import ActorLearner
 from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.algorithms.ppo.engines import choose_engine
 from tenfold.algorithms.ppo.fused import FusedPPO
 from tenfold.algorithms.ppo.lockstep import PolicyLockstep
-from tenfold.config.run import PPO, Run
+from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError
-from tenfold.core.timing import EVERY, Clock
-from tenfold.engines.choose import choose_policy_engine
-from tenfold.envs.adapter import Episode, make_environments
-from tenfold.memory.replay import Replay
+from tenfold.core.protocols import State
+from tenfold.envs.adapter import Episode
 from tenfold.memory.rollout import Rollout
 
 # rounds between timed ones where the fused engine runs: a timed round costs several times a whole
 # one
 RARELY = 499
+ACTED, STEPPED = (
+    ("chosen", "real", "log_p", "value"),
+    ("reward", "terminated", "truncated", "skipped", "final_obs"),
+)
 
 
-class OnPolicy:
-    """Environments, agent, rollout and engine of one run, and the counters that make it go on where
-    it stopped."""
+class PPOLearner(ActorLearner):
+    """Actors, agent, rollout and engine of one run."""
 
-    replay: Replay | None = None  # nothing outlives a learning phase
+    agent: PPOAgent
 
     def __init__(self, run: Run) -> None:
-        assert isinstance(run.agent, PPO)
-        self.run = run
-        self.crew, self.where = make_crew(run)
-        self.envs = (
-            self.crew.envs
-            if self.crew
-            else make_environments(run.env, run.num_envs, run.seed, run.vectorize, True)
-        )
-        agent = make_agent(run, self.envs)
-        assert isinstance(agent, PPOAgent)
-        self.agent = agent
+        super().__init__(run)
+        envs, settings = self.envs, run.agent
         self.rollout = Rollout(
-            run.agent,
-            self.envs.layout,
-            agent.actions,
-            self.envs.num_envs,
-            self.envs.mask is not None,
-            self.envs.component_weights,
+            settings,  # type: ignore[arg-type]
+            envs.layout,
+            self.agent.actions,
+            envs.num_envs,
+            envs.mask is not None,
+            envs.component_weights,
         )
-        self.engine, self.engine_choice = choose_policy_engine(
-            run, self.agent, self.rollout, self.envs
-        )
-        alone = self.envs.agents == 1 and not self.crew
-        self.fused = (
-            self.engine if isinstance(self.engine, FusedPPO) and alone and not run.verify else None
-        )
-        self.timed_every = EVERY
-        if self.fused:
-            self.timed_every = RARELY
-        self.lockstep = PolicyLockstep(self.engine, run.verify) if run.verify else None
-        self.clock = Clock()
-        self.step = self.rounds = 0
-        self.remarks: list[str] = []  # for the person, about what happened
-        if self.crew:
-            self.crew.follow(agent)
-
-    @property
-    def engine_name(self) -> str:
-        return self.engine_choice.split(",")[0]
-
-    @property
-    def device(self) -> str:
-        return str(self.agent.device)
+        self.engine, self.engine_choice = choose_engine(run, self.agent, self.rollout, envs)
+        alone = envs.agents == 1 and self.pool.direct
+        if isinstance(self.engine, FusedPPO) and alone and not run.verify:
+            self.fused, self.timed_every = self.engine, RARELY
+        if run.verify:
+            self.lockstep = PolicyLockstep(self.engine, run.verify)
+        self.pool.follow(self.agent, self.engine.explore)
 
     @property
     def memory(self) -> str:
         steps = f"{len(self.rollout.obs):,} x {self.envs.num_envs:,}"
         return f"rollouts of {steps} steps take {self.rollout.bytes / 2**20:,.1f} MiB"
 
-    def time_every_round(self) -> None:
-        """For a profile: by stages, one call after another, each timed."""
-        self.timed_every = 1
-        self.fused = None
-
-    def round(self, until: int | None = None) -> list[Episode]:
+    def round(self, until: int | None = None, most: int | None = None) -> list[Episode]:
         """Act, step, store, and learn when the rollout is full. Returns the episodes that ended.
 
         The fused engine goes on to the next end of an episode or timed round, not beyond step
-        `until`.
+        `until`. `most`: rounds that actors may play until the learner says more.
         """
-        if self.crew:
-            return self.crew_round(self.crew)
-        envs, clock, every = self.envs, self.clock, self.timed_every
-        # rounds until the next timed one; the first may compile kernels
-        wait = (EVERY - 1 - self.rounds) % every
-        timed = wait == 0
+        wait, rollout, clock = self.until_timed(), self.rollout, self.clock
         # the last row's round ends with learning, and that is timed whole
-        left = self.rollout.left - 1
-        if self.fused and not timed and left:
-            most = wait if until is None else min(wait, -((self.step - until) // envs.num_envs))
-            self.step, self.rounds = self.fused.run(self.step, self.rounds, min(most, left))
-            return envs.finished
-        if timed:
+        if self.fused and wait and rollout.left > 1:
+            return self.run_fused(min(wait, rollout.left - 1), until)
+        scale = 0 if wait else self.timed_every
+        if scale:
             clock.start()
-        action = self.engine.explore(self.step, self.rounds)
-        if timed:
-            clock.lap("act", every)
-        envs.step(action)
-        if timed:
-            clock.lap("env", every)
-        self.engine.store()
-        if timed:
-            clock.lap("store", every)
-        self.count_step()
-        if not self.rollout.left:
-            (self.lockstep or self.engine).update(self.step, clock)
-        return envs.finished
-
-    def count_step(self) -> None:
-        envs = self.envs
-        self.step += (
-            envs.worlds if envs.agents > 1 else envs.num_envs - int(np.count_nonzero(envs.skipped))
-        )
-        self.rounds += 1
-
-    def crew_round(self, crew: Crew, most: int | None = None) -> list[Episode]:
-        """One row of every actor into the rollout; when it is full learns, and lets actors know.
-        `most`: rounds that actors may play until the learner says more."""
-        envs, rollout, clock = crew.envs, self.rollout, self.clock
-        clock.start()
-        t, finished = int(rollout.count[0]), []
-        rollout.obs[t] = self.agent.normalised(envs.obs)
-        if envs.mask is not None:
-            rollout.mask[t] = envs.mask
-        again = False
-        # the running statistics learn from every row, and the next one is acted on by them
-        left = (
-            1
-            if self.agent.norm
-            else min(rollout.left, crew.rounds_until(self.step, self.next_save()))
-        )
-        for part in crew.collect(self.step, min(left, most or left)):
-            if part.begins:
-                again = True
-                continue
-            clock.lap("wait")
-            worlds = len(part.row["length"])
-            for name in ("chosen", "real", "log_p", "value"):
-                own = envs.lanes(getattr(rollout, name)[t], part.first, worlds)
-                own[...] = part.row[name].reshape(own.shape)
-            more = ("components",) if envs.component_names else ()
-            for name in ("reward", "terminated", "truncated", "skipped", "final_obs", *more):
-                envs.put(part.first, name, part.row[name])
-            finished += episodes(part, envs.agents)
-            clock.lap("store")
+        finished, again = [], False
+        self.begin_row()
+        left = self.rounds_left()
+        for part in self.pool.collect(
+            self.step, self.rounds, min(left, most or left), clock, scale
+        ):
+            again = again or part.begins
+            if part.row and not part.begins:
+                self.take(part)
+                clock.lap("store")
+            finished += episodes(part, self.envs.agents)
         # an actor was replaced: its episodes go on nowhere, and the others' rows have lost their
         # company
         if again:
             rollout.count[0] = 0
             return finished
         self.engine.store()
-        clock.lap("store")
-        self.count_step()
+        if scale:
+            clock.lap("store", scale)
+        self.step += self.steps_of(self.envs.skipped, self.envs.worlds)
+        self.rounds += 1
         if not rollout.left:
-            if not self.agent.updates:
-                self.remarks.append(first_rollout(rollout))
+            if not self.pool.direct and not self.agent.updates:
+                self.notices.append(first_rollout(rollout))
             (self.lockstep or self.engine).update(self.step, clock)
-            clock.start()
         if self.agent.norm or rollout.left == len(rollout.obs):
-            crew.publish(self.agent, self.step)
-            clock.lap("publish")
+            self.pool.publish(self.agent, self.step, clock)
         return finished
+
+    def begin_row(self) -> None:
+        """What actors elsewhere act on, into the rollout's current row; the learner's own engine
+        writes it itself."""
+        if not self.pool.direct:
+            t = int(self.rollout.count[0])
+            self.rollout.obs[t] = self.agent.normalised(self.envs.obs)
+            if self.envs.mask is not None:
+                self.rollout.mask[t] = self.envs.mask
+
+    def take(self, part: Part) -> None:
+        """What an actor brought, into the rollout's current row and the latest step of all."""
+        envs: Any = self.envs
+        t, worlds = int(self.rollout.count[0]), len(part.row["length"])
+        for name in ACTED:
+            own = envs.lanes(getattr(self.rollout, name)[t], part.first, worlds)
+            own[...] = part.row[name].reshape(own.shape)
+        for name in (*STEPPED, *(("components",) if envs.component_names else ())):
+            envs.put(part.first, name, part.row[name])
+
+    def rounds_left(self) -> int:
+        """Rounds that actors may play by the networks they have."""
+        if self.agent.norm:  # it learns from every row, and the next one is acted on by it
+            return 1
+        return min(self.rollout.left, self.pool.rounds_until(self.step, self.next_save()))
 
     def next_save(self) -> int:
         """The step up to which actors may go: there nobody is to be ahead of the others, so that
@@ -183,27 +131,24 @@ class OnPolicy:
     def settle(self) -> list[Episode]:
         """Before the state is saved: goes on until all actors have come as far as the furthest."""
         finished: list[Episode] = []
-        if self.crew:
-            # more than once only where an actor was replaced meanwhile
-            while ahead := self.crew.hold():
-                for left in range(ahead, 0, -1):
-                    finished += self.crew_round(self.crew, left)
-            if any(part.begins for part in self.crew.settle()):
-                self.rollout.count[0] = 0
+        while ahead := self.pool.hold():  # more than once only where an actor was replaced
+            for left in range(ahead, 0, -1):
+                finished += self.round(most=left)
+        if any(part.begins for part in self.pool.settle()):
+            self.rollout.count[0] = 0
         return finished
 
-    def state(self) -> dict[str, dict[str, Any]]:
+    def state(self) -> State:
         """Everything that decides what comes next, by part."""
-        counters = {"step": np.array(self.step), "rounds": np.array(self.rounds)}
         return {
             "agent": self.agent.state(),
             "engine": self.engine.state(),
             "rollout": self.rollout.state(),
-            "envs": (self.crew or self.envs).state(),
-            "serial": counters,
+            "serial": self.counters(),
+            **self.pool.state(),
         }
 
-    def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
+    def load_state(self, state: State, with_rows: bool = True) -> bool:
         """Restores `state`. False where the environments could not be restored exactly."""
         self.agent.load_state(state["agent"])
         self.engine.load_state(state["engine"])
@@ -213,12 +158,8 @@ class OnPolicy:
                 f"the rollout holds option {chosen[wrong][0]} of an action, which does not have it."
             )
         self.rollout.load_state(state["rollout"])
-        self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
-        crew, saved = self.crew, state["envs"]
-        exact = crew.restore(saved, self.agent, self.step) if crew else self.envs.restore(saved)
+        self.load_counters(state)
+        exact = self.pool.restore(state, self.agent, self.step)
         if not exact:
             self.rollout.count[0] = 0  # its last episodes go on nowhere
         return exact
-
-    def close(self) -> None:
-        (self.crew or self.envs).close()

@@ -1,6 +1,8 @@
 """The reference engine of policy gradients: eager PyTorch autograd, one minibatch after another.
 Any network, any device."""
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -157,6 +159,9 @@ class PlainPPO:
         for name in ("advantage", "log_p"):
             batch[name] = batch[name] if name in self.each else batch[name][:, None]
         return batch | {"obs": self.agent.to_net(batch["obs"])}
+
+    def set_lr(self, lr: Any) -> None:
+        """The agent's settings say it."""
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call."""

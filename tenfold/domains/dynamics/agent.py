@@ -510,6 +510,10 @@ class ExplorerAgent:
             | {"seen": self.seen, "begins": self.begins, "sums": self.sums}
         )
 
+    def load_policy(self, state: dict[str, Any]) -> None:
+        """What questions need, of a checkpoint that may hold more."""
+        self.load_state(state)
+
     def load_state(self, state: dict[str, Any]) -> None:
         """All of `state`, or only what `policy_state` gives."""
 

@@ -5,16 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.inline import Crew
 from tenfold.config.run import Run
-from tenfold.core.errors import ConfigError
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.protocols import Description, State
 from tenfold.core.random import Purpose, key
 from tenfold.core.timing import Clock
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.fields import FieldEnvironments, is_field
 from tenfold.envs.adapter import Environments, Episode, ScalarEnvironments
-from tenfold.memory.replay import Replay
 
 
 def make_members(run: Run) -> Environments:
@@ -72,13 +71,12 @@ def make_explorer(run: Run, envs: Environments) -> ExplorerAgent:
     return ExplorerAgent(run.agent, envs.layout.shape[0], low, high, dt, run.seeds, device)
 
 
-class Exploring:
+class ExplorerLearner:
     """Environments and agent of one run, and the counters that make it go on where it stopped."""
 
-    replay: Replay | None = None  # the window is part of the agent's state
-    crew: Crew | None = None
+    rows = None  # the window is part of the agent's state
     lockstep = None
-    where = ""
+    tells_episodes = False
 
     def __init__(self, run: Run) -> None:
         assert isinstance(run.agent, Explorer)
@@ -103,30 +101,30 @@ class Exploring:
         self.agent = make_explorer(run, self.envs)
         # the agent's actions are flat
         self.action_shape = (self.agent.members, *(self.envs.action_space.shape or ()))
-        self.engine, self.engine_choice = self, "plain autograd; plans compiled"
         self.clock = Clock()
         self.step = 0
         # by when there should be something to train on
         self.late = max(run.agent.learning_starts, 5 * run.agent.length)
-        self.remarks: list[str] = []
+        self.notices: list[str] = []
+        self.warnings: list[str] = []
         if time_of(self.envs) is None:
-            self.remarks.append(
+            self.notices.append(
                 f"{run.env} has no attribute dt or tau: the time of a step counts as 1"
             )
         self.agent.observe(self.envs.obs, np.ones(self.agent.members, np.bool_))
 
     @property
-    def engine_name(self) -> str:
-        return "plain"
-
-    @property
-    def device(self) -> str:
-        return str(self.agent.device)
-
-    @property
-    def memory(self) -> str:
+    def description(self) -> Description:
         together = f"; {self.agent.members} seeds together" if self.agent.members > 1 else ""
-        return f"a window of {self.config.window:,} steps{together}"
+        memory = f"a window of {self.config.window:,} steps{together}"
+        return Description("plain autograd; plans compiled", str(self.agent.device), memory)
+
+    @property
+    def exact_resume(self) -> bool:
+        return self.envs.exact_resume
+
+    def set_lr(self, lr: Any) -> None:
+        raise UserError("The learning rate of an explorer is fixed: set agent.lr beforehand.")
 
     def time_every_round(self) -> None:
         """Every round is timed as it is."""
@@ -164,7 +162,7 @@ class Exploring:
         if agent.refit_due(self.step):
             agent.refit()
         if self.step == self.late and not agent.ready and not agent.updates:
-            self.remarks.append(
+            self.notices.append(
                 "nothing was trained yet: no episode has lasted agent.length = "
                 f"{self.config.length} steps; make it shorter"
             )
@@ -174,7 +172,7 @@ class Exploring:
     def settle(self) -> list[Episode]:
         return []
 
-    def state(self) -> dict[str, dict[str, Any]]:
+    def state(self) -> State:
         """Everything that decides what comes next, by part."""
         return {
             "agent": self.agent.state(),
@@ -182,7 +180,10 @@ class Exploring:
             "serial": {"step": np.array(self.step)},
         }
 
-    def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        """It has none."""
+
+    def load_state(self, state: State, with_rows: bool = True) -> bool:
         """Restores `state`. False where the environments could not be restored exactly."""
         self.agent.load_state(state["agent"])
         self.step = int(state["serial"]["step"])

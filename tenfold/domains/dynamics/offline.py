@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.inline import Crew
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.protocols import Description, State
 from tenfold.core.timing import Clock
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
@@ -22,7 +22,6 @@ from tenfold.domains.dynamics.recording import (
 )
 from tenfold.domains.dynamics.recording_files import USUAL, Columns
 from tenfold.envs.adapter import Episode
-from tenfold.memory.replay import Replay
 from tenfold.runs.checkpoint import Checkpoints, nested_state
 from tenfold.runs.folder import RunFolder, is_run
 
@@ -133,26 +132,17 @@ def reached(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
     return low - size, high + size
 
 
-class NoEnvironments:
-    """Where there is nothing to step."""
-
-    exact_resume = True
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class Offline:
+class RecordingLearner:
     """The recordings in the agent's window, and gradient steps on them."""
 
-    replay: Replay | None = None
-    crew: Crew | None = None
+    rows = None
     lockstep = None
-    where = ""
+    tells_episodes = False
+    exact_resume = True
 
     def __init__(self, run: Run) -> None:
         assert isinstance(run.agent, Explorer)
-        self.run, self.envs = run, NoEnvironments()
+        self.run = run
         recording = recalled(run.env)
         if run.agent.model.noise == "poisson":
             require_counts(Path(described(run.env).file), recording)
@@ -178,22 +168,17 @@ class Offline:
                 "has left for training: make it shorter.",
             )
         self.agent.take_units(kept.steps)
-        self.engine, self.engine_choice = self, "plain autograd"
         self.clock = Clock()
         self.step = 0
-        self.remarks: list[str] = []
+        self.notices: list[str] = []
+        self.warnings: list[str] = []
 
     @property
-    def engine_name(self) -> str:
-        return "plain"
+    def description(self) -> Description:
+        return Description("plain autograd", str(self.agent.device), self.division.sentence)
 
-    @property
-    def device(self) -> str:
-        return str(self.agent.device)
-
-    @property
-    def memory(self) -> str:
-        return self.division.sentence
+    def set_lr(self, lr: Any) -> None:
+        raise UserError("The learning rate of an explorer is fixed: set agent.lr beforehand.")
 
     def time_every_round(self) -> None:
         """Every round is timed as it is."""
@@ -217,10 +202,13 @@ class Offline:
     def settle(self) -> list[Episode]:
         return []
 
-    def state(self) -> dict[str, dict[str, Any]]:
+    def state(self) -> State:
         return {"agent": self.agent.state(), "serial": {"step": np.array(self.step)}}
 
-    def load_state(self, state: dict[str, dict[str, Any]], with_replay: bool = True) -> bool:
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        """It has none."""
+
+    def load_state(self, state: State, with_rows: bool = True) -> bool:
         self.agent.load_state(state["agent"])
         self.step = int(state["serial"]["step"])
         return True

@@ -19,7 +19,7 @@ from tenfold.domains.jobshop.schedule import (
 )
 from tenfold.envs.adapter import SHOP, split_name
 from tenfold.evaluation.player import Agent, Policy, greedy, play, sampling
-from tenfold.training.loop import agent_of
+from tenfold.training.learners import agent_of
 
 SAMPLES = 64  # schedules drawn from a policy, of which the best counts
 

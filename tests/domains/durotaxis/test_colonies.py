@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.algorithms.ppo.learner import OnPolicy
+from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.cli.main import finish_seeds, main
 from tenfold.core.errors import UserError
 from tenfold.domains.durotaxis.evaluation import (
@@ -30,7 +30,7 @@ from tenfold.evaluation.player import Score
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.report import evaluation
 from tenfold.runs.seeds import SeedsFolder, summarise, write_seeds_report
-from tenfold.training.loop import agent_of
+from tenfold.training.learners import agent_of
 
 TINY = [
     "--num-envs",
@@ -158,7 +158,7 @@ def test_the_untrained_yardstick_is_the_runs_first_network_on_the_same_episodes(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = RunFolder.open(run)[1]
-    first = OnPolicy(settings).agent
+    first = PPOLearner(settings).agent
     assert np.array_equal(
         agent_of(settings).online.flat.detach().numpy(), first.online.flat.detach().numpy()
     )

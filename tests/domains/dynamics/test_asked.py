@@ -19,7 +19,7 @@ from tenfold.domains.dynamics.alignment import Alignment, align
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.fields import Field, Lanes
 from tenfold.domains.dynamics.forecast import k_step_r2
-from tenfold.domains.dynamics.learner import Exploring
+from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.domains.dynamics.model_metrics import axis_over, judge, random_recordings
 from tenfold.domains.dynamics.portrait_section import draw_fields
 from tenfold.envs.adapter import make_env
@@ -57,8 +57,8 @@ def small(
     return Run(**(usual | more))
 
 
-def played(run: Run, rounds: int) -> Exploring:
-    place = Exploring(run)
+def played(run: Run, rounds: int) -> ExplorerLearner:
+    place = ExplorerLearner(run)
     for _ in range(rounds):
         place.round()
     return place
@@ -230,7 +230,7 @@ def test_a_loaded_explorer_acts_as_it_would_have_gone_on(tmp_path: Path) -> None
     further training."""
     run = small(agent={"every": 1_000, "first_updates": 5}, steps=25, eval_every=0)
     result = ten.train(run, tmp_path / "run", quiet=True)
-    place = Exploring(run)
+    place = ExplorerLearner(run)
     for _ in range(25):
         place.round()
     env = make_env(ENV)
@@ -303,7 +303,7 @@ def test_first_updates_happen_as_soon_as_there_is_a_sequence_though_learning_sta
     assert [played(run, rounds).agent.updates for rounds in (9, 10, 12)] == [0, 7, 8]
     actions = played(run, 10).agent.window.action[0, :10]
     assert np.array_equal(
-        actions, np.array([Exploring(run).agent.random_action(step)[0] for step in range(10)])
+        actions, np.array([ExplorerLearner(run).agent.random_action(step)[0] for step in range(10)])
     )
 
 
@@ -375,26 +375,26 @@ def test_actions_of_two_dimensions_reach_the_environment_in_their_shape() -> Non
         and place.agent.window.action.shape[-1] == 4
         and place.agent.updates > 0
     )
-    assert not place.remarks and judge(place.agent, random_recordings("Spin-v0", 3)).r2.shape == (
+    assert not place.notices and judge(place.agent, random_recordings("Spin-v0", 3)).r2.shape == (
         1,
         10,
     )
 
 
 def test_a_run_says_when_the_time_of_a_step_is_not_known_and_when_nothing_can_be_trained() -> None:
-    place = Exploring(small(env="Spin-v0(limit=4)", policy="random"))
-    assert place.agent.dt == 1.0 and place.remarks == [
+    place = ExplorerLearner(small(env="Spin-v0(limit=4)", policy="random"))
+    assert place.agent.dt == 1.0 and place.notices == [
         "Spin-v0(limit=4) has no attribute dt or tau: the time of a step counts as 1"
     ]
     for _ in range(30):
         place.round()
     assert (
         place.agent.updates == 0
-        and "no episode has lasted agent.length = 6 steps" in place.remarks[1]
-        and len(place.remarks) == 2
+        and "no episode has lasted agent.length = 6 steps" in place.notices[1]
+        and len(place.notices) == 2
     )
     with pytest.raises(ConfigError, match="says that a step takes -1"):
-        Exploring(small(env="Spin-v0(dt=-1)"))
+        ExplorerLearner(small(env="Spin-v0(dt=-1)"))
 
 
 def test_episodes_of_one_step_are_refused_in_a_sentence() -> None:
@@ -414,7 +414,7 @@ def test_counts_below_zero_are_refused_by_name() -> None:
         ConfigError,
         match=r"agent\.model\.noise = poisson is for counts, and observations of .* can be below 0",
     ):
-        Exploring(small({"noise": "poisson", "decoder": "loglinear"}))
+        ExplorerLearner(small({"noise": "poisson", "decoder": "loglinear"}))
     counts = "tenfold/LimitCycle-v0(size=5, limit=25, observe=loglinear, noise=poisson)"
     assert (
         played(small({"noise": "poisson", "decoder": "loglinear"}, env=counts), 20).agent.updates
@@ -453,11 +453,11 @@ def test_matrices_that_no_memory_holds_are_refused_with_what_to_do() -> None:
         ConfigError,
         match=r"agent\.planner\.matrix = full keeps 2 matrices of 4,2.* set it to diagonal",
     ):
-        Exploring(run)
+        ExplorerLearner(run)
     assert isinstance(run.agent, Explorer)
     quiet = replace(run.agent, planner=replace(run.agent.planner, policy="random"))
     # nothing is planned: no matrix is needed
-    assert Exploring(replace(run, agent=quiet)).agent.planning.idle
+    assert ExplorerLearner(replace(run, agent=quiet)).agent.planning.idle
 
 
 @pytest.mark.usefixtures("pictures")

@@ -10,7 +10,7 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.alignment import Alignment
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
-from tenfold.domains.dynamics.learner import Exploring
+from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.domains.dynamics.model_metrics import Recordings, judge, random_recordings
 
 SMALL = {
@@ -42,8 +42,8 @@ def small(policy: str = "active", model: dict[str, object] | None = None, **more
     )  # type: ignore[arg-type]
 
 
-def played(run: Run, rounds: int) -> Exploring:
-    place = Exploring(run)
+def played(run: Run, rounds: int) -> ExplorerLearner:
+    place = ExplorerLearner(run)
     for _ in range(rounds):
         place.round()
     return place
@@ -53,7 +53,7 @@ def played(run: Run, rounds: int) -> Exploring:
 def test_a_resumed_run_goes_on_as_if_it_had_never_stopped(policy: str) -> None:
     run = small(policy, members=2)
     whole, stopped = played(run, 40), played(run, 23)
-    resumed = Exploring(run)
+    resumed = ExplorerLearner(run)
     saved = {
         part: {
             name: value.clone() if isinstance(value, torch.Tensor) else np.array(value)
@@ -227,7 +227,7 @@ def test_training_brings_the_field_nearer() -> None:
             **settings,
         ),
     )  # type: ignore[arg-type]
-    place, recordings = Exploring(run), random_recordings(run.env, 32)
+    place, recordings = ExplorerLearner(run), random_recordings(run.env, 32)
     before = judge(place.agent, recordings).field_error
     for _ in range(300):
         place.round()
@@ -262,7 +262,7 @@ def test_settings_that_do_not_fit_are_refused_in_a_sentence(
 ) -> None:
     with pytest.raises(UserError, match=words):
         agent = Explorer.of(change)
-        Exploring(Run(env="tenfold/LimitCycle-v0(size=5, limit=25)", agent=agent))
+        ExplorerLearner(Run(env="tenfold/LimitCycle-v0(size=5, limit=25)", agent=agent))
 
 
 def test_an_explorer_is_refused_where_others_settings_are_given_and_the_other_way_round() -> None:
@@ -272,7 +272,7 @@ def test_an_explorer_is_refused_where_others_settings_are_given_and_the_other_wa
         ({"env": "CartPole-v1"}, "does not fit agent explorer"),
     ):
         with pytest.raises(ConfigError, match=words):
-            Exploring(small(**change))
+            ExplorerLearner(small(**change))
     with pytest.raises(ConfigError, match="members = 3 is for agent explorer"):
         Run(members=3)
 

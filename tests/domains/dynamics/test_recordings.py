@@ -13,7 +13,7 @@ from tenfold.config.run import Run, named
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics.model_metrics import random_recordings
-from tenfold.domains.dynamics.offline import Offline
+from tenfold.domains.dynamics.offline import RecordingLearner
 from tenfold.domains.dynamics.recording import Recording, described, read_recording
 from tenfold.domains.dynamics.recording_files import Columns
 
@@ -119,7 +119,7 @@ def test_no_training_sequence_crosses_a_cut(tmp_path: Path) -> None:
         actions=np.zeros((400, 1)),
     )
     ten.fit(file, tmp_path / "run", settings=TINY, quiet=True)
-    place = Offline(run_of(tmp_path / "run"))
+    place = RecordingLearner(run_of(tmp_path / "run"))
     y, a = np.zeros((1, 500, 10, 2)), np.zeros((1, 500, 10, 1))
     place.agent.window.sample(y, a)
     assert (np.diff(y, axis=2) == 1).all() and y.max() < 360
@@ -531,7 +531,7 @@ def test_an_explorers_run_with_a_short_last_episode_is_trained_on_whole(tmp_path
     explored = ten.train(named("explorer", small), tmp_path / "explored", quiet=True)
     run = ten.fit(explored.path, tmp_path / "run", settings={"steps": 2}, quiet=True)
     # sequences of 20 fit; the rest is 15 steps
-    assert [len(y) for y, _ in Offline(run.run).division.kept.episodes] == [85, 5]
+    assert [len(y) for y, _ in RecordingLearner(run.run).division.kept.episodes] == [85, 5]
 
 
 def test_a_fit_speaks_of_gradient_steps_and_of_what_can_be_done(
@@ -588,7 +588,7 @@ def test_dynamics_are_fitted_to_recordings_in_closed_form(tmp_path: Path) -> Non
             "agent": {"length": 10, "refit": 5, "learning_starts": 0, "lr": 1e-3},
         },
     )
-    place = Offline(run.run)
+    place = RecordingLearner(run.run)
     moved = []
     for _ in range(6):
         before = place.agent.online.dynamics.weight.detach().clone()

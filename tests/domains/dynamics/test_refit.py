@@ -10,7 +10,7 @@ from tenfold.domains.dynamics.alignment import Alignment, align
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.features import FeatureInformation
-from tenfold.domains.dynamics.learner import Exploring
+from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.domains.dynamics.networks import drift_of
 from tenfold.domains.dynamics.refit import refit
 from tenfold.domains.dynamics.standard import standard
@@ -175,13 +175,15 @@ MODELS = {
 }
 
 
-def explored(model: dict[str, object], steps: int, members: int = 2, **agent: object) -> Exploring:
+def explored(
+    model: dict[str, object], steps: int, members: int = 2, **agent: object
+) -> ExplorerLearner:
     settings = Explorer(
         model=LatentModel(**({"samples": 1, "ensemble": 2} | model)),  # type: ignore[arg-type]
         planner=Planner(samples=4, iterations=1, elites=2),
         **({"learning_starts": 40, "first_updates": 30, "every": 2, "lr": 1e-2} | agent),
     )  # type: ignore[arg-type]
-    place = Exploring(
+    place = ExplorerLearner(
         Run(
             env="tenfold/LimitCycle-v0(scale=0.05, size=7, limit=30)",
             seed=1,
@@ -224,7 +226,7 @@ def test_coordinates_that_are_observed_are_not_free() -> None:
         learning_starts=30,
         refit=30,
     )
-    place = Exploring(Run(env="tenfold/LimitCycle-v0(observe=identity)", agent=settings))
+    place = ExplorerLearner(Run(env="tenfold/LimitCycle-v0(observe=identity)", agent=settings))
     while place.step < 29:
         place.round()
     before = place.agent.online.encoder.last.weight.clone()

@@ -15,9 +15,9 @@ from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.arx import repeated_r2
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
-from tenfold.domains.dynamics.learner import Exploring
+from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.domains.dynamics.model_metrics import Verdict, judge, random_recordings
-from tenfold.domains.dynamics.offline import Offline, offline_agent, reached, recalled
+from tenfold.domains.dynamics.offline import RecordingLearner, offline_agent, reached, recalled
 from tenfold.domains.dynamics.recording import Recording, identified, read_recording
 from tenfold.domains.dynamics.shortfall import shortfall
 from tenfold.domains.dynamics.units import STEP, Units, channels_of
@@ -59,7 +59,7 @@ def fitted(
         refit=5,
         lr=1e-2,
     )
-    place = Offline(
+    place = RecordingLearner(
         Run(env=identified(path / "data.npz", read_recording(path / "data.npz")), agent=settings)
     )
     for _ in range(12):
@@ -237,12 +237,12 @@ def explored(
     members: int = 1,
     policy: Any = "active",
     **model: Any,
-) -> Exploring:
+) -> ExplorerLearner:
     planner = Planner(policy=policy, samples=6, iterations=2, elites=3, horizon=3, action_cost=0.1)
     settings = Explorer(
         model=LatentModel(**(MODEL | model)), planner=planner, **(AGENT | (agent or {}))
     )
-    place = Exploring(Run(env=env, agent=settings, members=members))
+    place = ExplorerLearner(Run(env=env, agent=settings, members=members))
     for _ in range(steps):
         place.round()
     return place

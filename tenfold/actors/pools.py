@@ -1,0 +1,181 @@
+"""The actors of a run in this process, as the learner sees them.
+
+`Direct`: one actor that acts by the learner's own engine, and nothing is copied. `Inline`: several,
+one after another, each with draws of its own: the reference of `actors.processes`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tenfold.actors.actor import ACT, ENV, WAIT, Actor, Gathered, Part, part_of
+from tenfold.config.run import Run
+from tenfold.core.registry import algorithm
+from tenfold.core.timing import Clock
+from tenfold.envs.adapter import make_environments
+from tenfold.memory.frames import Seen
+
+Explore = Callable[[int, int], np.ndarray]  # step, rounds -> the environments' actions
+
+
+class Direct:
+    """The learner's own environments, stepped by the learner's own engine."""
+
+    direct = True
+
+    def __init__(self, run: Run) -> None:
+        reads_masks = algorithm(run.agent.name).reads_masks
+        self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize, reads_masks)
+        self.notices: list[str] = []
+
+    def follow(self, agent: Any, explore: Explore) -> np.ndarray:
+        """Begins: `explore` gives actions for the rows that are returned, of every round anew."""
+        self.explore = explore
+        self.seen = Seen(agent.frames, self.envs)
+        return self.seen.rows
+
+    def collect(
+        self, step: int, rounds: int, left: int, clock: Clock, scale: int
+    ) -> Iterator[Part]:
+        """One step of all environments; its row is what they and the engine hold already. Timed
+        where `scale` is not 0."""
+        action = self.explore(step, rounds)
+        if scale:
+            clock.lap("act", scale)
+        self.envs.step(action)
+        if scale:
+            clock.lap("env", scale)
+        yield Part(0, 0, {}, finished=self.envs.finished)
+        self.seen.step()
+
+    def rounds_until(self, step: int, end: int) -> int:
+        return 1
+
+    def hold(self) -> int:
+        return 0
+
+    def settle(self) -> Iterator[Part]:
+        return iter(())
+
+    def publish(self, agent: Any, step: int, clock: Clock) -> None:
+        """It acts by the learner's own networks."""
+
+    def report(self) -> dict[str, float]:
+        return {}
+
+    def state(self) -> dict[str, dict[str, np.ndarray]]:
+        return {"envs": self.envs.state(), "frames": self.seen.state()}
+
+    def restore(self, state: dict[str, dict[str, np.ndarray]], agent: Any, step: int) -> bool:
+        exact = self.envs.restore(state["envs"])
+        self.seen.restore(state.get("frames", {}), exact)
+        return exact
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+class Inline:
+    """Actors that act when the learner asks, all of them once a round."""
+
+    direct = False
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.notices: list[str] = []  # about actors that were lost and replaced
+        self.actors = [Actor(run, index) for index in range(run.actors)]
+        self.envs = Gathered(self.actors[0].envs, run.actors)
+        self.rows = [
+            {name: np.zeros(shape, dtype) for name, (shape, dtype) in actor.schema().items()}
+            for actor in self.actors
+        ]
+        self.spent = np.zeros((run.actors, 3))  # seconds of each actor, by ACT, ENV and WAIT
+        # of the rows since the last report, in versions and seconds
+        self.ages: list[tuple[int, float]] = []
+
+    def follow(self, agent: Any, explore: Explore) -> None:
+        """Begins, with this agent's networks."""
+        for actor in self.actors:
+            actor.follow(agent)
+        self.see_first()
+
+    def see_first(self) -> None:
+        for actor in self.actors:
+            self.see(actor.first, actor.envs.obs, actor.envs.mask)
+
+    def see(self, first: int, obs: np.ndarray, mask: np.ndarray | None) -> None:
+        """What will be acted on next."""
+        self.envs.put(first, "obs", obs)
+        if mask is not None:
+            self.envs.put(first, "mask", mask)
+
+    def collect(
+        self, step: int, rounds: int, left: int, clock: Clock, scale: int
+    ) -> Iterator[Part]:
+        """A row of every actor. `left`: rounds that may be played until the learner publishes
+        again, or the run ends."""
+        for part in self.parts(step, left):
+            clock.lap("wait")
+            yield part
+
+    def parts(self, step: int, left: int) -> Iterator[Part]:
+        for actor, row in zip(self.actors, self.rows, strict=True):
+            actor.advance(step, row)
+            self.spent[actor.index] = actor.seconds
+            self.see(actor.first, row["obs"], row.get("mask"))
+            yield Part(actor.index, actor.first, row)
+
+    def rounds_until(self, step: int, end: int) -> int:
+        """Rounds that all actors play from one step to another, at least one."""
+        return max(-((step - end) // self.envs.worlds), 1)
+
+    def hold(self) -> int:
+        """Brings actors to rest where they are, and says how many rounds the furthest is ahead."""
+        return 0
+
+    def settle(self) -> Iterator[Part]:
+        """Brings actors to rest; what they were ahead by comes out."""
+        return iter(())
+
+    def publish(self, agent: Any, step: int, clock: Clock) -> None:
+        """Actors act by what the agent has learned now: here by its own networks."""
+        clock.start()
+        clock.lap("publish")
+
+    def report(self) -> dict[str, float]:
+        """For the metrics: where actors' time goes, and how old the policies were that acted since
+        the last report."""
+        total = float(self.spent.sum()) or 1.0
+        shares = {
+            f"actors_{name}": float(self.spent[:, place].sum()) / total
+            for place, name in ((ACT, "act"), (ENV, "env"), (WAIT, "wait"))
+        }
+        if not self.ages:
+            return shares
+        versions, seconds = np.array(self.ages).T
+        self.ages.clear()
+        return shares | {
+            "policy_age": float(versions.mean()),
+            "policy_age_most": float(versions.max()),
+            "policy_age_seconds": float(seconds.mean()),
+        }
+
+    def state(self) -> dict[str, dict[str, np.ndarray]]:
+        found = {
+            f"{actor.index}.{name}": value
+            for actor in self.actors
+            for name, value in actor.state().items()
+        }
+        return {"envs": found}
+
+    def restore(self, state: dict[str, dict[str, np.ndarray]], agent: Any, step: int) -> bool:
+        """Goes on with what the agent has learned by `step`. False where environments could not be
+        restored exactly."""
+        exact = [actor.restore(part_of(state["envs"], f"{actor.index}.")) for actor in self.actors]
+        self.see_first()
+        return all(exact)
+
+    def close(self) -> None:
+        for actor in self.actors:
+            actor.envs.close()

@@ -1,0 +1,104 @@
+"""What learners that are fed by actors share: the pool of actors, the agent, the counters that make
+a run go on where it stopped. They know nothing of processes."""
+
+from typing import Any
+
+import numpy as np
+
+from tenfold.actors.choose import make_pool
+from tenfold.config.run import Run
+from tenfold.core.protocols import Description, State
+from tenfold.core.registry import algorithm
+from tenfold.core.timing import EVERY, Clock
+from tenfold.envs.adapter import Episode
+
+
+class ActorLearner:
+    """Actors, agent, memory and engine of one run. A subclass makes memory and engine, and says
+    what becomes of a row."""
+
+    agent: Any
+    engine: Any
+    engine_choice: str  # its name, then why it was chosen
+    fused: Any = None  # the engine, where it runs whole rounds by itself
+    tells_episodes = True  # they have returns
+    lockstep: Any = None  # repeats updates by the plain engine, where a run asks for it
+    rows: Any = None  # a replay memory whose rows a checkpoint appends to
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.pool, self.where = make_pool(run)
+        self.envs = self.pool.envs
+        self.agent = algorithm(run.agent.name).make_agent(run, self.envs.spec)
+        self.timed_every = EVERY if self.pool.direct else 1
+        self.clock = Clock()
+        self.step = self.rounds = 0
+        self.notices: list[str] = []  # for the person, about what happened
+
+    @property
+    def device(self) -> str:
+        """Where learning happens."""
+        return str(self.agent.device)
+
+    @property
+    def memory(self) -> str:
+        """What the memory takes, in words."""
+        raise NotImplementedError
+
+    @property
+    def description(self) -> Description:
+        return Description(self.engine_choice, self.device, self.memory, self.where)
+
+    @property
+    def exact_resume(self) -> bool:
+        return self.envs.exact_resume
+
+    def warm_up(self) -> None:
+        self.engine.warm_up()
+
+    def statistics(self) -> dict[str, float]:
+        return self.engine.statistics() | self.pool.report()
+
+    @property
+    def warnings(self) -> list[str]:
+        """About actors that were lost and replaced."""
+        return self.pool.notices
+
+    def set_lr(self, lr: Any) -> None:
+        """Another learning rate, a number or a schedule, from the next update on."""
+        self.agent.set_lr(lr)
+        self.engine.set_lr(lr)
+
+    def time_every_round(self) -> None:
+        """For a profile: by stages, one call after another, each timed."""
+        self.timed_every = 1
+        self.fused = None
+
+    def until_timed(self) -> int:
+        """Rounds until the next timed one; the first may compile kernels."""
+        return (EVERY - 1 - self.rounds) % self.timed_every
+
+    def run_fused(self, most: int, until: int | None) -> list[Episode]:
+        """Whole rounds by the engine itself: to the next end of an episode, at most `most`, not
+        beyond step `until`."""
+        if until is not None:
+            most = min(most, -((self.step - until) // self.envs.num_envs))
+        self.step, self.rounds = self.fused.run(self.step, self.rounds, most)
+        return self.envs.finished
+
+    def steps_of(self, skipped: np.ndarray, worlds: int) -> int:
+        """Environment steps of a row: one of each world, or of each lane that moved."""
+        return worlds if self.envs.agents > 1 else worlds - int(np.count_nonzero(skipped))
+
+    def counters(self) -> dict[str, np.ndarray]:
+        return {"step": np.array(self.step), "rounds": np.array(self.rounds)}
+
+    def load_counters(self, state: State) -> None:
+        self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
+
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        """Rows of a replay memory, where the algorithm has one."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.pool.close()

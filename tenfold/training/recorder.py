@@ -1,0 +1,236 @@
+"""What happens at intervals of a run: log, evaluate, save; and what a person is told meanwhile."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tenfold.config.run import Run, value_at
+from tenfold.config.schema import to_mapping
+from tenfold.core.errors import UserError
+from tenfold.core.processes import Interrupt
+from tenfold.core.protocols import Evaluated, Learner
+from tenfold.core.registry import algorithm
+from tenfold.envs.adapter import split_name, time_limit
+from tenfold.runs.checkpoint import Checkpoints
+from tenfold.runs.folder import write_settings
+from tenfold.runs.metrics import Metrics, rank
+from tenfold.training.display import Display
+
+# steps of an environment without a time limit after which its first episode may have no end
+ENDLESS = 5_000
+
+
+class Recorder:
+    """One run under way, as callbacks see it: `learner`, `run`, `step`; `stop()`, `evaluate()`,
+    `set_lr(…)`."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        checkpoints: Checkpoints,
+        metrics: Metrics,
+        display: Display,
+        interrupt: Interrupt,
+        note: dict[str, Any],
+        callbacks: Sequence[Any] = (),
+    ) -> None:
+        self.learner, self.checkpoints, self.metrics = learner, checkpoints, metrics
+        self.display, self.interrupt, self.callbacks = display, interrupt, callbacks
+        self.evaluator = algorithm(learner.run.agent.name).make_evaluator(learner.run)
+        self.seconds_before = note.get("seconds", 0.0)
+        self.noticed = self.stopping = False
+        self.logged = learner.step
+        # what was due up to this step is done; a save may end beyond it
+        self.reached = note.get("reached", learner.step)
+        # interrupted in one: it is made up for on resume
+        self.owes_evaluation = note.get("owes_evaluation", False)
+        metrics.sinks = [sink for one in callbacks if (sink := getattr(one, "on_row", None))]
+
+    @property
+    def run(self) -> Run:
+        return self.learner.run
+
+    @property
+    def step(self) -> int:
+        return self.learner.step
+
+    def seconds(self) -> float:
+        return self.seconds_before + self.display.seconds()
+
+    # the user's
+
+    def call(self, moment: str, *given: Any) -> None:
+        """Callbacks that have something to say to a moment, such as on_log."""
+        for callback in self.callbacks:
+            if action := getattr(callback, moment, None):
+                action(self, *given)
+
+    def stop(self) -> None:
+        """The run ends after this round, saved as at its end; it can be resumed."""
+        self.stopping = True
+
+    def set_lr(self, lr: Any) -> None:
+        """A number or a schedule, from the next update on; written into the run's settings."""
+        learner = self.learner
+        learner.run = replace(self.run, agent=replace(self.run.agent, lr=lr))
+        learner.set_lr(learner.run.agent.lr)
+        path = self.checkpoints.folder.path
+        self.try_to("write the settings", lambda: write_settings(path, learner.run))
+
+    # at intervals
+
+    def log(self) -> None:
+        learner = self.learner
+        self.logged = learner.step
+        exploring = learner.agent.exploring(learner.step)
+        statistics = learner.statistics()
+        if not all(map(math.isfinite, statistics.values())):
+            raise self.diverged()
+        timing = {
+            "seconds": self.seconds(),
+            "steps_per_second": self.display.rate(learner.step),
+            "shares": learner.clock.shares(),
+        }
+        row = {
+            "kind": "train",
+            "step": learner.step,
+            "updates": learner.agent.updates,
+            **self.metrics.recent(),
+            "lr": value_at(self.run.agent.lr, learner.step),
+            **exploring,
+            **statistics,
+            "timing": timing,
+        }
+        self.call("on_log", row)
+        self.metrics.add(row)
+        self.metrics.flush()
+        self.complain()
+        self.notice_endless()
+        self.display.update(learner.step, self.metrics, learner.clock, exploring)
+
+    def evaluate(self) -> None:
+        clock = self.learner.clock
+        clock.start()
+        self.refuse_divergence()
+        lengths = list(self.metrics.lengths)
+        found = self.evaluator.evaluate(self.learner, lengths, lambda: bool(self.interrupt.signal))
+        self.owes_evaluation = found is None
+        if found:
+            self.note(found)
+        clock.lap("evaluate")
+
+    def final(self) -> Evaluated | None:
+        """What the end of a run is judged by, unless it has been judged already."""
+        self.learner.clock.start()
+        found = self.evaluator.final(self.learner)
+        self.learner.clock.lap("evaluate")
+        return found
+
+    def note(self, found: Evaluated) -> None:
+        """An evaluation's row; the best so far is saved."""
+        self.refuse_divergence()  # before such a policy counts as the best
+        self.call("on_evaluate", found.row)
+        best = rank(found.row) > self.metrics.best
+        self.metrics.add(found.row)
+        if found.warning:
+            self.display.say(f"Warning: {found.warning}", always=True)
+        if found.notice:
+            self.notice(found.notice)
+        if best:
+            state, step = self.learner.agent.policy_state(), self.step
+            self.try_to(
+                "save the best policy",
+                lambda: self.checkpoints.save_best(state, step, found.score),
+            )
+
+    def save(self) -> str:
+        """A checkpoint. A disk that refuses does not end the run: the previous one stays, and the
+        next attempt may succeed. Networks that diverged are never saved."""
+        learner = self.learner
+        self.refuse_divergence()
+        learner.clock.start()
+        self.reached = learner.step
+        for episode in learner.settle():
+            self.metrics.episode(learner.step, episode)
+        self.tell()
+        note = {
+            "metrics_bytes": self.metrics.flush(),
+            "seconds": self.seconds(),
+            "best": self.metrics.best_or_none(),
+            "best_success": self.metrics.best[0],
+            "owes_evaluation": self.owes_evaluation,
+            "reached": self.reached,
+            "settings": to_mapping(learner.run),
+        }
+        failed = self.metrics.complaint if self.metrics.waiting else ""
+        failed = failed or self.try_to(
+            "save a checkpoint", lambda: self.checkpoints.save(learner, note)
+        )
+        self.complain()
+        self.call("on_checkpoint")
+        learner.clock.lap("save")
+        return failed
+
+    # words
+
+    def notice_endless(self) -> None:
+        """Of an environment without a time limit whose episodes do not end."""
+        run = self.run
+        each = self.step // (run.num_envs * run.actors)
+        if each < ENDLESS or self.metrics.episodes or not self.learner.tells_episodes:
+            return
+        if not time_limit(run.env):
+            example = f"{split_name(run.env)[0]}(max_episode_steps=1000)"
+            self.notice(
+                f"no episode of {run.env} has ended in {each:,} steps, and it has no time limit: "
+                "there are no returns to show, and evaluations are cut; give it one, such as --env "
+                f'"{example}"'
+            )
+
+    def notice(self, words: str) -> None:
+        """About episodes that are long or have no end, once."""
+        if not self.noticed:
+            self.display.say(f"Note: {words}.")
+        self.noticed = True
+
+    def refuse_divergence(self) -> None:
+        if not bool(torch.isfinite(self.learner.agent.online.flat).all()):
+            raise self.diverged()
+
+    def diverged(self) -> UserError:
+        return UserError(
+            f"The loss is no longer finite at step {self.step:,}: lower agent.lr or set "
+            f"agent.clip_norm; the last checkpoint in {self.checkpoints.folder.path} is from "
+            "before this."
+        )
+
+    def tell(self) -> None:
+        """Says what happened that a person may want to know, and what one must not miss."""
+        for words in self.learner.notices:
+            self.display.say(f"step {self.step:,}: {words}")
+        self.learner.notices.clear()
+        for words in self.learner.warnings:
+            self.display.say(
+                f"Warning: at step {self.step:,} {words}; training goes on.", always=True
+            )
+        self.learner.warnings.clear()
+
+    def try_to(self, what: str, action: Callable[[], Any]) -> str:
+        try:
+            action()
+        except OSError as error:
+            reason = f"cannot {what} at step {self.step:,} ({error.strerror or error})"
+            self.display.say(
+                f"Warning: {reason}; training goes on, and what was saved before is untouched.",
+                always=True,
+            )
+            return reason
+        return ""
+
+    def complain(self) -> None:
+        if self.metrics.complaint:
+            self.display.say(f"Warning: {self.metrics.complaint}; training goes on.", always=True)
+            self.metrics.complaint = ""
