@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tenfold as ten
+from tenfold.algorithms.dqn import engines as choose
 from tenfold.algorithms.dqn import learner as serial
 from tenfold.algorithms.dqn import placed
 from tenfold.algorithms.dqn.learner import QLearner
@@ -17,7 +18,6 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team
 from tenfold.config.run import Run
 from tenfold.config.schema import to_mapping
-from tenfold.engines import choose
 
 AGENT = {
     "name": "dqn",

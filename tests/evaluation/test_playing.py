@@ -153,7 +153,7 @@ def test_an_environment_whose_episodes_never_end_gets_one_notice(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("tenfold.training.loop.ENDLESS", 150)
+    monkeypatch.setattr("tenfold.training.recorder.ENDLESS", 150)
     train(small_run({"learning_starts": 10_000}, env=ENDLESS, eval_every=300), tmp_path / "run")
     notes = re.findall("Note: (.*)", capsys.readouterr().err)
     assert notes[0].startswith("this run ends at step 600, before it learns")
