@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 import pytest
 
 import tenfold as ten
-from tenfold.config.run import AGENTS, named
+from tenfold.config.agent import AgentConfig
+from tenfold.config.run import named
 from tenfold.config.schema import Config, Count, follows, leaves_of, show, to_mapping
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", AgentConfig.kinds())
 def test_every_way_in_has_the_same_defaults(agent, tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text(f"agent: {{name: {agent}}}\n")
-    expected = ten.Run(agent=AGENTS[agent]())
+    expected = ten.Run(agent=AgentConfig.kind(agent)())
     assert named(agent) == expected
     assert named(str(file)) == expected
     assert ten.Run.of({"agent": {"name": agent}}) == expected

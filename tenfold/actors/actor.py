@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenfold.algorithms.dqn.agent import DQNAgent
+from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.fused import FusedActing
 from tenfold.algorithms.dqn.team import Team
 from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.config.run import DQN, PPO, Run
+from tenfold.algorithms.ppo.config import PPO
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.processes import within
 from tenfold.core.spaces import discrete_actions, policy_actions

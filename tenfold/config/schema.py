@@ -19,12 +19,24 @@ from functools import cache
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import yaml
 
 from tenfold.config.synonyms import ANSWERS, OURS, SUCH_AS
-from tenfold.core.errors import ConfigError
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.registry import OWN, own
 
 LARGEST = 2**63 - 1  # of any number in the settings: what an int64 holds
 MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9}
@@ -60,8 +72,15 @@ Positive = Annotated[float, Limits(0, above=True)]
 NotNegative = Annotated[float, Limits(0)]
 
 
+class Decided:
+    """A default that other settings decide, when the settings are made."""
+
+    def of(self, config: "Config") -> Any:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Follows:
+class Follows(Decided):
     """A default that another setting decides: `values` by what the setting at `path` is,
     `otherwise` for all others."""
 
@@ -70,14 +89,16 @@ class Follows:
     otherwise: Any
 
     def __str__(self) -> str:
-        cases = [
-            f"{show(value)} where {self.path} is {show(case)}"
-            for case, value in self.values.items()
-        ]
-        return ", ".join([*cases, f"else {show(self.otherwise)}"])
+        return told_cases(self.path, self.values, self.otherwise)
 
     def of(self, config: "Config") -> Any:
         return self.values.get(attrgetter(self.path)(config), self.otherwise)
+
+
+def told_cases(path: str, values: Mapping[Any, Any], otherwise: Any) -> str:
+    """4 where place is north, else 2."""
+    cases = [f"{show(value)} where {path} is {show(case)}" for case, value in values.items()]
+    return ", ".join([*cases, f"else {show(otherwise)}"])
 
 
 def follows(path: str, values: Mapping[Any, Any], otherwise: Any) -> Any:
@@ -86,10 +107,11 @@ def follows(path: str, values: Mapping[Any, Any], otherwise: Any) -> Any:
     return field(default=Follows(path, types.MappingProxyType(values), otherwise))
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Config:
     """A group of settings. Every value is converted and judged on construction, wherever it came
-    from."""
+    from. A class that derives from it is a frozen dataclass, with or without the decorator."""
 
     def __new__(cls, *positional: Any, **named: Any) -> Self:
         """Refuses a keyword that is no field, before the dataclass's own TypeError does, and says
@@ -101,11 +123,11 @@ class Config:
 
     def __post_init__(self) -> None:
         def decided(name: str) -> bool:
-            return not isinstance(getattr(self, name), Follows)
+            return not isinstance(getattr(self, name), Decided)
 
         for name, hint in sorted(hints(type(self)).items(), key=lambda one: not decided(one[0])):
             value = getattr(self, name)
-            value = value.of(self) if isinstance(value, Follows) else value
+            value = value.of(self) if isinstance(value, Decided) else value
             object.__setattr__(self, name, convert(value, hint, name))
         self.check()
 
@@ -131,13 +153,63 @@ class Option(Config):
     """A choice with parameters. Its notation is its lower-case class name, called:
     `hard(every=500)`."""
 
+    from_module: ClassVar[bool] = False  # its notation is a function's name instead, module:name
+
+    @classmethod
+    def notation(cls) -> str:
+        """How it is written, for errors and help."""
+        names = ", ".join(f.name for f in fields(cls))
+        return f"{cls.__name__.lower()}({names})" if names else cls.__name__.lower()
+
+    @classmethod
+    def called(cls, word: str, positional: list[str], named: dict[str, str]) -> Self:
+        """Made of the call `word(positional, named)`."""
+        names = [f.name for f in fields(cls)]
+        if len(positional) > len(names):
+            raise ConfigError(
+                "",
+                f"takes at most {len(names)} values ({', '.join(names)}), not {len(positional)}.",
+            )
+        given = dict(zip(names, positional, strict=False))
+        twice = [name for name in named if name in given]
+        if twice:
+            raise ConfigError(twice[0], "is given twice.")
+        given |= named
+        missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in given]
+        if missing:
+            raise ConfigError(missing[0], "is missing.")
+        return cls.of(given)
+
     def __str__(self) -> str:
         given = ", ".join(f"{f.name}={show(getattr(self, f.name))}" for f in fields(self))
         return f"{type(self).__name__.lower()}({given})" if given else type(self).__name__.lower()
 
 
+@dataclass(frozen=True)
+class Family(Config):
+    """A group of settings of which there are several kinds, told apart by `name`."""
+
+    usual: ClassVar[str] = ""  # the kind where no name is given
+
+    name: str = ""
+    """which kind"""
+
+    @classmethod
+    def kinds(cls) -> "Mapping[str, type[Family]]":
+        """Those that are known, by their names."""
+        raise NotImplementedError
+
+    @classmethod
+    def kind(cls, name: str) -> "type[Family]":
+        """A kind by its name, also one that is not known before; raises UserError."""
+        raise NotImplementedError
+
+
 @cache
 def hints(cls: type) -> dict[str, Any]:
+    """Types of the fields, by their names."""
+    if "__dataclass_fields__" not in vars(cls):
+        dataclass(frozen=True)(cls)
     found = get_type_hints(cls, include_extras=True)
     return {f.name: found[f.name] for f in fields(cls)}
 
@@ -149,7 +221,11 @@ def docs(cls: type) -> dict[str, str]:
     for base in reversed(cls.__mro__[:-1]):
         if base is Config or base is Option:
             continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
+        try:
+            source = inspect.getsource(base)
+        except (OSError, TypeError):  # typed into a console
+            continue
+        body = ast.parse(textwrap.dedent(source)).body[0].body  # type: ignore[attr-defined]
         for node, after in pairwise(body):
             if (
                 isinstance(node, ast.AnnAssign)
@@ -180,8 +256,7 @@ def convert(value: Any, hint: Any, key: str) -> Any:
             f"{', '.join(map(str, arguments))}{nearest(value, arguments)}.",
         )
     if origin in (Union, types.UnionType):
-        groups = groups_of(hint)
-        return convert_group(value, groups, key) if groups else convert_union(value, arguments, key)
+        return convert_union(value, arguments, key)
     if origin is tuple:
         if isinstance(value, str):
             value = [part for part in value.strip("[]() ").split(",") if part.strip()]
@@ -190,55 +265,71 @@ def convert(value: Any, hint: Any, key: str) -> Any:
         return tuple(convert(item, arguments[0], key) for item in value)
     if isinstance(hint, type) and issubclass(hint, Option):
         return convert_union(value, (hint,), key)
+    if isinstance(hint, type) and issubclass(hint, Family):
+        return convert_kind(value, hint, key)
     if isinstance(hint, type) and issubclass(hint, Config):
-        return convert_group(value, {"": hint}, key)
+        return convert_group(value, hint, key)
     return convert_scalar(value, hint, key)
 
 
-def groups_of(hint: Any) -> dict[str, type[Config]]:
-    """The groups a union of groups chooses from, by their `name`; the first is the default. Empty
-    for any other type."""
-    found = [
-        c
-        for c in get_args(hint)
-        if isinstance(c, type) and issubclass(c, Config) and not issubclass(c, Option)
-    ]
-    return {
-        default_of(next(f for f in fields(group) if f.name == "name")): group for group in found
-    }
-
-
-def convert_group(value: Any, groups: Mapping[str, type[Config]], key: str) -> Config:
-    """A group of settings; of several that which its key `name` says."""
-    if isinstance(value, tuple(groups.values())):
+def convert_group(value: Any, group: type[Config], key: str) -> Config:
+    """A group of settings."""
+    if isinstance(value, group):
         return value
-    first = next(iter(groups))
     if not isinstance(value, Mapping):
-        hint = (
-            f": write {key}: {{name: {value}}}"
-            if isinstance(value, str) and value in groups
-            else ""
-        )
+        raise ConfigError(key, f"= {show(value)} is not a group of settings.")
+    try:
+        return group.of(value)
+    except ConfigError as error:
+        raise error.within(key) from None
+
+
+def convert_kind(value: Any, family: type[Family], key: str) -> Config:
+    """A group of settings of the kind that its `name` says."""
+    if isinstance(value, family):
+        group = kind_named(value.name, family, key)
+        if type(value) is not group:
+            raise ConfigError(
+                f"{key}.name",
+                f"= {value.name} has settings of its own, {group.__name__}, and these are "
+                f"{type(value).__name__}.",
+            )
+        return value
+    if not isinstance(value, Mapping):
+        known = isinstance(value, str) and value in family.kinds()
+        hint = f": write {key}: {{name: {value}}}" if known else ""
         raise ConfigError(key, f"= {show(value)} is not a group of settings{hint}.")
-    name = str(value.get("name", first)) if first else ""
-    if name not in groups:
-        raise ConfigError(
-            f"{key}.name",
-            f"= {name} is not one of {', '.join(groups)}{nearest(name, tuple(groups))}.",
-        )
+    name = str(value.get("name", family.usual))
+    group = kind_named(name, family, key)
     for raw, given in value.items():
         word = str(raw).replace("-", "_")
-        owners = [other for other, group in groups.items() if word in hints(group)]
-        if owners and name not in owners and not known_here(groups[name], word):
+        owners = [other for other, kind in family.kinds().items() if word in hints(kind)]
+        if owners and word not in hints(group) and not known_here(group, word):
             raise ConfigError(
                 f"{key}.{raw}",
                 f"= {show(given)} is not a setting of {name}, which this run trains: it belongs to "
                 f"{', '.join(owners)}.",
             )
+    return convert_group({"name": name, **value}, group, key)
+
+
+def kind_named(name: str, family: type[Family], key: str) -> type[Family]:
+    if not name:
+        raise ConfigError(
+            f"{key}.name", "is missing: say whose settings these are, such as my_module:Mine."
+        )
+    if name not in family.kinds() and ":" not in name:
+        raise ConfigError(
+            f"{key}.name",
+            f"= {name} is not one of {', '.join(family.kinds())}"
+            f"{nearest(name, tuple(family.kinds()))}; one of your own is written module:Name.",
+        )
     try:
-        return groups[name].of(value)
-    except ConfigError as error:
-        raise error.within(key) from None
+        return family.kind(name)
+    except ConfigError:
+        raise
+    except UserError as error:
+        raise ConfigError(f"{key}.name", f"= {error}") from None
 
 
 def convert_scalar(value: Any, hint: type, key: str) -> Any:
@@ -275,44 +366,47 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
         value = None
     if value is None and type(None) in choices:
         return None
-    options = {
-        c.__name__.lower(): c for c in choices if isinstance(c, type) and issubclass(c, Option)
-    }
-    if isinstance(value, tuple(options.values())):
+    kinds = [c for c in choices if isinstance(c, type) and issubclass(c, Option)]
+    if isinstance(value, tuple(kinds)):
         return value
+    options = {c.__name__.lower(): c for c in kinds if not c.from_module}
+    custom = next((c for c in kinds if c.from_module), None)
+    if custom and callable(value):
+        value = importable(value, key)
     allowed = " or ".join(describe(c) for c in choices)
     if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
         name, positional, named = parse_call(value, key)
-        if name in options:
-            return call_option(options[name], positional, named, key)
+        option = custom if ":" in name else options.get(name)
+        if option:
+            return call_option(option, name, positional, named, key)
         raise ConfigError(key, f"= {show(value)} is not {allowed}{nearest(name, tuple(options))}.")
-    plain = [c for c in choices if c is not type(None) and c not in options.values()]
+    plain = [c for c in choices if c is not type(None) and c not in kinds]
     if len(plain) == 1 and value is not None:
         return convert(value, plain[0], key)
     raise ConfigError(key, f"= {show(value)} is not {allowed}.")
 
 
 def call_option(
-    option: type[Option], positional: list[str], named: dict[str, str], key: str
+    option: type[Option], word: str, positional: list[str], named: dict[str, str], key: str
 ) -> Option:
-    names = [f.name for f in fields(option)]
-    label = f"{key}, {option.__name__.lower()}"
-    if len(positional) > len(names):
-        raise ConfigError(
-            label, f"takes at most {len(names)} values ({', '.join(names)}), not {len(positional)}."
-        )
     try:
-        given = dict(zip(names, positional, strict=False))
-        twice = [name for name in named if name in given]
-        if twice:
-            raise ConfigError(twice[0], "is given twice.")
-        given |= named
-        missing = [f.name for f in fields(option) if f.default is MISSING and f.name not in given]
-        if missing:
-            raise ConfigError(missing[0], "is missing.")
-        return option.of(given)
+        return option.called(word, positional, named)
     except ConfigError as error:
+        label = f"{key}, {word}"
         raise error.within(label) from None
+
+
+def importable(function: Any, key: str) -> str:
+    """The name of a function, module:name, by which other processes find it too."""
+    module = getattr(function, "__module__", "")
+    name = f"{module}:{getattr(function, '__qualname__', '')}"
+    if module == "__main__" or not OWN.fullmatch(name) or own(name) is not function:
+        raise ConfigError(
+            key,
+            f"= {function!r:.60} cannot be written into the run's settings: put the function into "
+            "a module of its own and write my_module:its_name.",
+        )
+    return name
 
 
 def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]]:
@@ -375,8 +469,7 @@ def describe(hint: Any) -> str:
     if hint is type(None):
         return "none"
     if isinstance(hint, type) and issubclass(hint, Option):
-        names = ", ".join(f.name for f in fields(hint))
-        return f"{hint.__name__.lower()}({names})" if names else hint.__name__.lower()
+        return hint.notation()
     words = {
         int: "a whole number such as 32, 300k or 1.5M",
         float: "a number such as 0.99 or 1e-3",
@@ -466,8 +559,6 @@ def show(value: Any) -> str:
     """A value as a person would type it."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    if isinstance(value, str | Option):
-        return str(value)
     if isinstance(value, tuple):
         return ",".join(map(show, value))
     return (
@@ -490,19 +581,21 @@ class Leaf:
 
 
 def leaves_of(cls: type[Config], prefix: str = "") -> Iterator[Leaf]:
+    types = hints(cls)
     for f in fields(cls):
-        hint = hints(cls)[f.name]
-        if groups_of(hint):
-            yield from leaves_of_groups(groups_of(hint), f"{prefix}{f.name}.")
+        hint = types[f.name]
+        if isinstance(hint, type) and issubclass(hint, Family):
+            yield from leaves_of_kinds(hint, f"{prefix}{f.name}.")
         elif isinstance(hint, type) and issubclass(hint, Config) and not issubclass(hint, Option):
             yield from leaves_of(hint, f"{prefix}{f.name}.")
         else:
             yield Leaf(prefix + f.name, hint, default_of(f), docs(cls).get(f.name, ""))
 
 
-def leaves_of_groups(groups: Mapping[str, type[Config]], prefix: str) -> Iterator[Leaf]:
-    """The settings of all groups, each once; the help says whose it is, where it is not
+def leaves_of_kinds(family: type[Family], prefix: str) -> Iterator[Leaf]:
+    """The settings of all kinds, each once; the help says whose it is, where it is not
     everyone's."""
+    groups = family.kinds()
     found: dict[str, dict[str, Leaf]] = {}
     for name, group in groups.items():
         for leaf in leaves_of(group, prefix):
@@ -510,7 +603,7 @@ def leaves_of_groups(groups: Mapping[str, type[Config]], prefix: str) -> Iterato
     for path, owners in found.items():
         first = next(iter(owners.values()))
         if path == f"{prefix}name":
-            yield Leaf(path, Literal[tuple(groups)], first.default, first.help)  # type: ignore[valid-type]
+            yield Leaf(path, Literal[tuple(groups)], family.usual, docs(family)["name"])  # type: ignore[valid-type]
             continue
         whose = "" if len(owners) == len(groups) else f"{', '.join(owners)}: "
         other = "".join(

@@ -1,6 +1,7 @@
 """Which engine runs, and why not another."""
 
 from tenfold.algorithms.dqn.agent import DQNAgent
+from tenfold.algorithms.dqn.config import Implicit, Noisy
 from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.placed import Placed, place_agents
 from tenfold.algorithms.dqn.plain import PlainEngine
@@ -9,7 +10,8 @@ from tenfold.algorithms.dqn.team_replay import TeamReplay
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.fused import FusedPPO
 from tenfold.algorithms.ppo.plain import PlainPPO
-from tenfold.config.run import Implicit, Noisy, Run
+from tenfold.config.run import Run
+from tenfold.config.schedules import custom_schedule
 from tenfold.core.errors import ConfigError
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
@@ -24,6 +26,8 @@ def why_not_fused(agent: DQNAgent | PPOAgent) -> str:
         return "the network reads graphs"
     if agent.config.net.encoder != "mlp":
         return f"the network has convolutions ({agent.config.net.encoder})"
+    if setting := custom_schedule(agent.config):
+        return f"{setting} is a schedule of one's own"
     if isinstance(agent, PPOAgent):
         if agent.config.baseline == "counterfactual":
             return "the baseline is counterfactual"

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Union
 
 from tenfold.algorithms.dqn.learner import Serial
+from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.learner import OnPolicy
-from tenfold.config.run import PPO, Run
+from tenfold.config.run import Run
 from tenfold.domains.dynamics.config import Explorer
 
 if TYPE_CHECKING:  # other agents need none of its parts

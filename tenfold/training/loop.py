@@ -15,7 +15,9 @@ import torch
 
 from tenfold.actors.actor import make_agent
 from tenfold.algorithms.dqn.agent import DQNAgent
+from tenfold.algorithms.dqn.config import Noisy
 from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.algorithms.ppo.config import PPO
 from tenfold.config.changes import (
     changed_run,
     changes,
@@ -25,7 +27,8 @@ from tenfold.config.changes import (
     never_learns,
     told_changes,
 )
-from tenfold.config.run import PPO, Noisy, Run, value_at
+from tenfold.config.run import Run
+from tenfold.config.schedules import value_at
 from tenfold.config.schema import merge, show, to_mapping
 from tenfold.core.errors import (
     ActorFault,

@@ -13,11 +13,12 @@ from numba.core.runtime import _nrt_python, rtsys
 
 from tenfold.algorithms.dqn import fused
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
+from tenfold.algorithms.dqn.config import Prioritized
 from tenfold.algorithms.dqn.fused import FusedEngine, fused_round
 from tenfold.algorithms.dqn.learner import Serial
 from tenfold.algorithms.dqn.lockstep import Lockstep, errors_apart, sums_off
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.config.run import Prioritized, Run
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.timing import Clock
 from tenfold.engines.choose import choose_engine

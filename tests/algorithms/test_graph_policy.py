@@ -14,9 +14,11 @@ from gymnasium import spaces
 
 import tenfold as ten
 from tenfold.algorithms.ppo.agent import PPOAgent, graph_outputs
+from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.learner import OnPolicy
 from tenfold.cli.main import main
-from tenfold.config.run import PPO, PolicyNet, Run
+from tenfold.config.nets import PolicyNet
+from tenfold.config.run import Run
 from tenfold.config.schema import read_yaml
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph

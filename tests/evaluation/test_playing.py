@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.config.run import DQN, Net, Run, named, presets
+from tenfold.algorithms.dqn.config import DQN
+from tenfold.config.nets import Net
+from tenfold.config.run import Run, named, presets
 from tenfold.config.schema import to_mapping
 from tenfold.core.spaces import discrete_actions, observation_layout
 from tenfold.envs.adapter import time_limit

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tenfold.config.run import DQN
+from tenfold.algorithms.dqn.config import DQN
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run

@@ -11,13 +11,14 @@ from tenfold.actors.choose import make_crew
 from tenfold.actors.data_check import first_look
 from tenfold.actors.inline import Crew
 from tenfold.algorithms.dqn.agent import DQNAgent
+from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.lockstep import Lockstep
 from tenfold.algorithms.dqn.placed import Placed, several_devices
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Team
 from tenfold.algorithms.dqn.team_replay import TeamReplay
-from tenfold.config.run import DQN, Run
+from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError
 from tenfold.core.timing import EVERY, Clock
 from tenfold.engines.choose import choose_engine, choose_team_engine

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tenfold.config.run import PPO
+from tenfold.algorithms.ppo.config import PPO
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run

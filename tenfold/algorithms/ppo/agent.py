@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.run import PPO
+from tenfold.algorithms.ppo.config import PPO
 from tenfold.config.schema import show
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key

@@ -9,9 +9,10 @@ from tenfold.actors.choose import make_crew
 from tenfold.actors.data_check import first_rollout
 from tenfold.actors.inline import Crew
 from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.fused import FusedPPO
 from tenfold.algorithms.ppo.lockstep import PolicyLockstep
-from tenfold.config.run import PPO, Run
+from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError
 from tenfold.core.timing import EVERY, Clock
 from tenfold.engines.choose import choose_policy_engine
