@@ -63,6 +63,8 @@ class PPOAgent(PolicyLearning):
     """Policy and value network, Adam's moments, the count of updates, the observations' running
     mean and deviation."""
 
+    config: PPO
+
     def __init__(
         self,
         config: PPO,
