@@ -11,9 +11,9 @@ import tenfold as ten
 from tenfold.cli.main import main, parser, settings_given
 from tenfold.config.agent import AgentConfig
 from tenfold.config.changes import changed_run, changes, cut_short, never_learns
+from tenfold.config.mappings import read_yaml, to_mapping
 from tenfold.config.run import Run, named
 from tenfold.config.schedules import Custom, Exponential, Linear, custom_schedule, value_at
-from tenfold.config.schema import read_yaml, to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.schedules import as_numbers, schedule_at_reference
 

@@ -31,8 +31,8 @@ from tenfold.actors.actor import MAKING, Agent, Gathered, Part, part_of, sample_
 from tenfold.actors.child import ASK, LET, START_UP, STEP, STOP, Link, act_for_learner
 from tenfold.actors.inline import Crew
 from tenfold.algorithms.ppo.config import PPO
+from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
-from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ActorFault, UserError
 from tenfold.core.processes import enter, how_it_ended, require_guard, spawning
 from tenfold.memory.handshake import Handshake

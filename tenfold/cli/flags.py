@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, NoReturn
 
+from tenfold.config.leaves import Leaf, called_here, leaves_of
+from tenfold.config.mappings import nested
+from tenfold.config.notation import nearest, show
 from tenfold.config.run import Run, named
-from tenfold.config.schema import Leaf, called_here, describe, leaves_of, nearest, nested, show
+from tenfold.config.schema import describe
 from tenfold.config.synonyms import ANSWERS
 from tenfold.core.errors import UserError
 

@@ -14,8 +14,10 @@ from typing import Any
 from tenfold import __version__
 from tenfold.cli.flags import Parser, add_setting, add_settings, leaves_for, settings_given
 from tenfold.config.changes import CHANGEABLE
+from tenfold.config.leaves import leaves_of
+from tenfold.config.mappings import read_yaml
 from tenfold.config.run import ENGINES, Run, named, presets
-from tenfold.config.schema import Limits, convert_scalar, leaves_of, read_yaml
+from tenfold.config.schema import Limits, convert_scalar
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithms
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tenfold.config.schema import Config, Decided, Family, told_cases
+from tenfold.config.family import Family
+from tenfold.config.notation import show
+from tenfold.config.schema import Config, Decided
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithm, algorithms
 
@@ -78,4 +80,5 @@ class ByAgent(Decided):
     def __str__(self) -> str:
         defaults = {name: kind.run_defaults for name, kind in AgentConfig.kinds().items()}
         values = {n: own[self.setting] for n, own in defaults.items() if self.setting in own}
-        return told_cases("agent.name", values, self.otherwise)
+        cases = [f"{show(value)} where agent.name is {name}" for name, value in values.items()]
+        return ", ".join([*cases, f"else {show(self.otherwise)}"])

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tenfold.config.mappings import differing, merge, nested, to_mapping
+from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.config.schedules import Exponential, Linear
-from tenfold.config.schema import differing, merge, nested, show, to_mapping
 from tenfold.core.errors import ConfigError
 
 CHANGEABLE = (

@@ -9,17 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tenfold.config.agent import AgentConfig, ByAgent
-from tenfold.config.schema import (
-    Config,
-    Count,
-    Decided,
-    Limits,
-    Positive,
-    Whole,
-    merge,
-    nearest,
-    read_yaml,
-)
+from tenfold.config.mappings import merge, read_yaml
+from tenfold.config.notation import nearest
+from tenfold.config.schema import Config, Count, Decided, Limits, Positive, Whole
 from tenfold.core.errors import ConfigError
 from tenfold.core.given import is_object, name_of
 from tenfold.core.registry import OWN, domains

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from tenfold.config.schema import Config, Count, NotNegative, Option, Positive, show
+from tenfold.config.notation import show
+from tenfold.config.schema import Config, Count, NotNegative, Option, Positive
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import OWN, own
 

@@ -9,16 +9,12 @@ the same sentence. Choices with parameters are small dataclasses (`Option`), wri
 import ast
 import inspect
 import math
-import re
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
-from difflib import get_close_matches
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from itertools import pairwise
-from operator import attrgetter
-from pathlib import Path
 from typing import (
     Annotated,
     Any,
@@ -32,15 +28,11 @@ from typing import (
     get_type_hints,
 )
 
-import yaml
-
-from tenfold.config.synonyms import ANSWERS, OURS, SUCH_AS
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.config.notation import NUMBER, nearest, parse_call, parse_number, show
+from tenfold.core.errors import ConfigError
 from tenfold.core.registry import OWN, own
 
 LARGEST = 2**63 - 1  # of any number in the settings: what an int64 holds
-MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9}
-NUMBER = re.compile(r"[+-]?(\d[\d_]*)?\.?\d*([eE][+-]?\d+)?[kMG]?")
 
 
 @dataclass(frozen=True)
@@ -79,34 +71,6 @@ class Decided:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Follows(Decided):
-    """A default that another setting decides: `values` by what the setting at `path` is,
-    `otherwise` for all others."""
-
-    path: str
-    values: Mapping[Any, Any]
-    otherwise: Any
-
-    def __str__(self) -> str:
-        return told_cases(self.path, self.values, self.otherwise)
-
-    def of(self, config: "Config") -> Any:
-        return self.values.get(attrgetter(self.path)(config), self.otherwise)
-
-
-def told_cases(path: str, values: Mapping[Any, Any], otherwise: Any) -> str:
-    """4 where place is north, else 2."""
-    cases = [f"{show(value)} where {path} is {show(case)}" for case, value in values.items()]
-    return ", ".join([*cases, f"else {show(otherwise)}"])
-
-
-def follows(path: str, values: Mapping[Any, Any], otherwise: Any) -> Any:
-    """`Follows` as the default of a field of any type: a config that was made holds the value,
-    never this."""
-    return field(default=Follows(path, types.MappingProxyType(values), otherwise))
-
-
 @dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Config:
@@ -118,6 +82,8 @@ class Config:
         what it may be called here."""
         for name, value in named.items():
             if name not in hints(cls):
+                from tenfold.config.leaves import known_as  # here: it reads this module
+
                 raise ConfigError(name, f"= {show(value)} is not a setting{known_as(cls, name)}.")
         return super().__new__(cls)
 
@@ -146,6 +112,18 @@ class Config:
                 "is given twice, with - and with _.",
             )
         return cls(**given)
+
+    @classmethod
+    def converted(cls, value: Any, key: str) -> Self:
+        """A value of the setting `key`, which is such a group."""
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise ConfigError(key, f"= {show(value)} is not a group of settings.")
+        try:
+            return cls.of(value)
+        except ConfigError as error:
+            raise error.within(key) from None
 
 
 @dataclass(frozen=True)
@@ -183,26 +161,6 @@ class Option(Config):
     def __str__(self) -> str:
         given = ", ".join(f"{f.name}={show(getattr(self, f.name))}" for f in fields(self))
         return f"{type(self).__name__.lower()}({given})" if given else type(self).__name__.lower()
-
-
-@dataclass(frozen=True)
-class Family(Config):
-    """A group of settings of which there are several kinds, told apart by `name`."""
-
-    usual: ClassVar[str] = ""  # the kind where no name is given
-
-    name: str = ""
-    """which kind"""
-
-    @classmethod
-    def kinds(cls) -> "Mapping[str, type[Family]]":
-        """Those that are known, by their names."""
-        raise NotImplementedError
-
-    @classmethod
-    def kind(cls, name: str) -> "type[Family]":
-        """A kind by its name, also one that is not known before; raises UserError."""
-        raise NotImplementedError
 
 
 @cache
@@ -265,71 +223,9 @@ def convert(value: Any, hint: Any, key: str) -> Any:
         return tuple(convert(item, arguments[0], key) for item in value)
     if isinstance(hint, type) and issubclass(hint, Option):
         return convert_union(value, (hint,), key)
-    if isinstance(hint, type) and issubclass(hint, Family):
-        return convert_kind(value, hint, key)
     if isinstance(hint, type) and issubclass(hint, Config):
-        return convert_group(value, hint, key)
+        return hint.converted(value, key)
     return convert_scalar(value, hint, key)
-
-
-def convert_group(value: Any, group: type[Config], key: str) -> Config:
-    """A group of settings."""
-    if isinstance(value, group):
-        return value
-    if not isinstance(value, Mapping):
-        raise ConfigError(key, f"= {show(value)} is not a group of settings.")
-    try:
-        return group.of(value)
-    except ConfigError as error:
-        raise error.within(key) from None
-
-
-def convert_kind(value: Any, family: type[Family], key: str) -> Config:
-    """A group of settings of the kind that its `name` says."""
-    if isinstance(value, family):
-        group = kind_named(value.name, family, key)
-        if type(value) is not group:
-            raise ConfigError(
-                f"{key}.name",
-                f"= {value.name} has settings of its own, {group.__name__}, and these are "
-                f"{type(value).__name__}.",
-            )
-        return value
-    if not isinstance(value, Mapping):
-        known = isinstance(value, str) and value in family.kinds()
-        hint = f": write {key}: {{name: {value}}}" if known else ""
-        raise ConfigError(key, f"= {show(value)} is not a group of settings{hint}.")
-    name = str(value.get("name", family.usual))
-    group = kind_named(name, family, key)
-    for raw, given in value.items():
-        word = str(raw).replace("-", "_")
-        owners = [other for other, kind in family.kinds().items() if word in hints(kind)]
-        if owners and word not in hints(group) and not known_here(group, word):
-            raise ConfigError(
-                f"{key}.{raw}",
-                f"= {show(given)} is not a setting of {name}, which this run trains: it belongs to "
-                f"{', '.join(owners)}.",
-            )
-    return convert_group({"name": name, **value}, group, key)
-
-
-def kind_named(name: str, family: type[Family], key: str) -> type[Family]:
-    if not name:
-        raise ConfigError(
-            f"{key}.name", "is missing: say whose settings these are, such as my_module:Mine."
-        )
-    if name not in family.kinds() and ":" not in name:
-        raise ConfigError(
-            f"{key}.name",
-            f"= {name} is not one of {', '.join(family.kinds())}"
-            f"{nearest(name, tuple(family.kinds()))}; one of your own is written module:Name.",
-        )
-    try:
-        return family.kind(name)
-    except ConfigError:
-        raise
-    except UserError as error:
-        raise ConfigError(f"{key}.name", f"= {error}") from None
 
 
 def convert_scalar(value: Any, hint: type, key: str) -> Any:
@@ -409,52 +305,6 @@ def importable(function: Any, key: str) -> str:
     return name
 
 
-def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]]:
-    """`name(a, b(c), k=d)` -> ("name", ["a", "b(c)"], {"k": "d"}). No expression is ever
-    evaluated."""
-    match = re.fullmatch(r"\s*([^()]*?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
-    if match is None or text.count("(") != text.count(")"):
-        raise ConfigError(
-            key,
-            f"= {show(text)} cannot be read: write it as a name or a call, such as name(1, key=2).",
-        )
-    name, inside = match.group(1), match.group(2) or ""
-    parts, depth, start = [], 0, 0
-    for place, letter in enumerate(inside + ","):
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            parts.append(inside[start:place].strip())
-            start = place + 1
-    positional, named = [], {}
-    for part in filter(None, parts):
-        word = re.match(r"(\w+)\s*=\s*(.*)", part, re.DOTALL)
-        if word and word.group(1) in named:
-            raise ConfigError(key, f"= {show(text)}: {word.group(1)} is given twice.")
-        if word:
-            named[word.group(1)] = word.group(2)
-        else:
-            positional.append(part)
-    return name, positional, named
-
-
-def parse_number(text: str) -> int | float | None:
-    """300k, 1.5M, 1e-3, 1_000 as numbers; None where the text is not one."""
-    text = text.strip()
-    if not text or not NUMBER.fullmatch(text):
-        return None
-    scale = MULTIPLES.get(text[-1], 1)
-    digits = text[:-1] if scale > 1 else text
-    try:
-        number = float(digits)
-        if scale == 1 and re.fullmatch(r"[+-]?[\d_]+", digits):
-            return int(digits)
-    except ValueError:  # 1__0, or more digits than Python reads
-        return None
-    scaled = number * scale
-    whole = math.isfinite(scaled) and scale > 1 and abs(scaled - round(scaled)) < 1e-6
-    return round(scaled) if whole else scaled
-
-
 def describe(hint: Any) -> str:
     """What a field accepts, in words for an error and for help."""
     origin, arguments = get_origin(hint), get_args(hint)
@@ -476,195 +326,3 @@ def describe(hint: Any) -> str:
         bool: "true or false",
     }
     return words.get(hint, "text")
-
-
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted names ("agent.lr") as groups within groups."""
-    found: dict[str, Any] = {}
-    for path, value in settings.items():
-        *groups, name = str(path).split(".")
-        level: Any = found
-        for group in groups:
-            level = level.setdefault(group, {})
-            if not isinstance(level, dict):
-                raise ConfigError(
-                    str(path),
-                    f"cannot stand beside {group}: {show(level)}, which is no group of settings.",
-                )
-        if not isinstance(value, Mapping):
-            level[name] = value
-        elif isinstance(level.setdefault(name, {}), dict):
-            level[name] |= nested(value)
-        else:
-            raise ConfigError(
-                name, f"= {show(level[name])} is given twice, once as a group of settings."
-            )
-    return found
-
-
-def nearest(word: object, known: tuple[object, ...] | list[str]) -> str:
-    spelled = {str(own).lower().lstrip("-"): str(own) for own in known}
-    found = get_close_matches(str(word).lower().lstrip("-"), spelled, 1, 0.6)
-    return f" (did you mean {spelled[found[0]]}?)" if found else ""
-
-
-def known_as(cls: type[Config], word: str) -> str:
-    """Which setting a word means that is none here."""
-    if found := known_here(cls, word):
-        return found
-    if word in OURS:  # one of another group, or of another agent
-        return f": tenfold calls it {' or '.join(OURS[word])}"
-    if word in ANSWERS:
-        return f": {ANSWERS[word]}"
-    return nearest_setting(cls, word)
-
-
-def known_here(cls: type[Config], word: str) -> str:
-    return called_here({leaf.path: leaf for leaf in leaves_of(cls)}, word)
-
-
-def called_here(leaves: "Mapping[str, Leaf]", word: str) -> str:
-    """Our name for another library's word, with what it means; "" where no leaf is that. `leaves`
-    are by what a person writes."""
-    found = [
-        (written, leaf, ours)
-        for ours in OURS.get(word, ())
-        for written, leaf in leaves.items()
-        if ours == leaf.path or ours.endswith(f".{leaf.path}")
-    ]
-    told = [
-        f"{written} ({leaf.help}{f', such as {SUCH_AS[ours]}' if ours in SUCH_AS else ''})"
-        for written, leaf, ours in found
-    ]
-    return f": tenfold calls it {' or '.join(told)}" if told else ""
-
-
-def nearest_setting(cls: type[Config], name: str) -> str:
-    """The nearest key here or in a group below, with what it accepts."""
-    leaves = {leaf.path.split(".")[-1]: leaf for leaf in leaves_of(cls)} | {
-        leaf.path: leaf for leaf in leaves_of(cls)
-    }
-    found = get_close_matches(name, [*leaves, *(f.name for f in fields(cls))], 1, 0.5)
-    if not found:
-        return ""
-    leaf = leaves.get(found[0])
-    return (
-        f": the nearest is {leaf.path}, {describe(leaf.hint)}"
-        if leaf
-        else f": the nearest is {found[0]}, a group of settings"
-    )
-
-
-def show(value: Any) -> str:
-    """A value as a person would type it."""
-    if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    if isinstance(value, tuple):
-        return ",".join(map(show, value))
-    return (
-        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """One setting that is not a group: its dotted path, type, default and help."""
-
-    path: str
-    hint: Any
-    default: Any
-    help: str
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.path.replace("_", "-")
-
-
-def leaves_of(cls: type[Config], prefix: str = "") -> Iterator[Leaf]:
-    types = hints(cls)
-    for f in fields(cls):
-        hint = types[f.name]
-        if isinstance(hint, type) and issubclass(hint, Family):
-            yield from leaves_of_kinds(hint, f"{prefix}{f.name}.")
-        elif isinstance(hint, type) and issubclass(hint, Config) and not issubclass(hint, Option):
-            yield from leaves_of(hint, f"{prefix}{f.name}.")
-        else:
-            yield Leaf(prefix + f.name, hint, default_of(f), docs(cls).get(f.name, ""))
-
-
-def leaves_of_kinds(family: type[Family], prefix: str) -> Iterator[Leaf]:
-    """The settings of all kinds, each once; the help says whose it is, where it is not
-    everyone's."""
-    groups = family.kinds()
-    found: dict[str, dict[str, Leaf]] = {}
-    for name, group in groups.items():
-        for leaf in leaves_of(group, prefix):
-            found.setdefault(leaf.path, {})[name] = leaf
-    for path, owners in found.items():
-        first = next(iter(owners.values()))
-        if path == f"{prefix}name":
-            yield Leaf(path, Literal[tuple(groups)], family.usual, docs(family)["name"])  # type: ignore[valid-type]
-            continue
-        whose = "" if len(owners) == len(groups) else f"{', '.join(owners)}: "
-        other = "".join(
-            f"; {name}: default {show(leaf.default)}"
-            for name, leaf in owners.items()
-            if leaf.default != first.default
-        )
-        yield Leaf(path, first.hint, first.default, f"{whose}{first.help}{other}")
-
-
-def default_of(f: Field[Any]) -> Any:
-    return f.default_factory() if f.default_factory is not MISSING else f.default
-
-
-def to_mapping(config: Config) -> dict[str, Any]:
-    """Plain values for YAML and JSON; `type(config).of(to_mapping(config)) == config`."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Option):
-            return str(value)
-        if isinstance(value, Config):
-            return to_mapping(value)
-        return list(value) if isinstance(value, tuple) else value
-
-    return {f.name: plain(getattr(config, f.name)) for f in fields(config)}
-
-
-def differing(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Dotted names of the values in which two nested mappings differ."""
-    found = []
-    for key in one.keys() | other.keys():
-        a, b = one.get(key), other.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += differing(a, b, f"{prefix}{key}.")
-        elif a != b:
-            found.append(prefix + key)
-    return sorted(found)
-
-
-def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `change`, group by group."""
-    merged = dict(base)
-    for key, value in change.items():
-        below = merged.get(key)
-        merged[key] = (
-            merge(below, value)
-            if isinstance(below, Mapping) and isinstance(value, Mapping)
-            else value
-        )
-    return merged
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        loaded = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
-        raise ConfigError(
-            "", f"{path} cannot be read as YAML: {' '.join(str(error).split())}."
-        ) from None
-    if not isinstance(loaded or {}, dict):
-        raise ConfigError(
-            "", f"{path} must hold settings as `key: value` lines, not {show(loaded)}."
-        )
-    return nested(loaded or {})

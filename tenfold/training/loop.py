@@ -27,9 +27,10 @@ from tenfold.config.changes import (
     never_learns,
     told_changes,
 )
+from tenfold.config.mappings import merge, to_mapping
+from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.config.schedules import value_at
-from tenfold.config.schema import merge, show, to_mapping
 from tenfold.core.errors import (
     ActorFault,
     CheckpointError,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tenfold.config.agent import AgentConfig
 from tenfold.config.nets import Net
+from tenfold.config.notation import show
 from tenfold.config.schedules import Linear, Schedule, exceeds
-from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole, show
+from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.ppo.config import PPO
-from tenfold.config.schema import show
+from tenfold.config.notation import show
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
