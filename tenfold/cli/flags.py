@@ -125,7 +125,7 @@ def add_setting(group: Any, leaf: Leaf, run: Run | None = None, hidden: bool = F
     """A flag for one setting. Its value stays text: `convert` judges it, as it does for YAML. Help
     tells what `run` has instead of the default."""
     here = leaf.default if run is None or hidden else reduce(getattr, leaf.path.split("."), run)
-    told = f"default {show(leaf.default)}" + (
+    told = f"default {show(leaf.default) or 'empty'}" + (
         f", here {show(here)}" if here != leaf.default else ""
     )
     text = f"{leaf.help} [{describe(leaf.hint)}; {told}]".replace("%", "%%")

@@ -25,7 +25,7 @@ class Net(Config):
     """the function between layers"""
     module: str = ""
     """a network of one's own, module:Class, in place of the layers above (engines plain and
-    compiled); none where this is empty"""
+    compiled)"""
 
     def check(self) -> None:
         if self.module and not OWN.fullmatch(self.module):
