@@ -12,7 +12,8 @@ import torch
 
 from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.cli.measure import row, timed_row
-from tenfold.config.run import PolicyNet, named
+from tenfold.config.nets import PolicyNet
+from tenfold.config.run import named
 from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.random import Purpose
 from tenfold.memory.graphs import pack

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from rates import HERE, THEIRS, TURNS
 
+from tenfold.algorithms.dqn.config import DQN, Prioritized
 from tenfold.cli.measure import interleave, repeated, row, timed_row
-from tenfold.config.run import DQN, Prioritized
 from tenfold.core.spaces import ObsLayout
 from tenfold.memory.replay import (
     Replay,

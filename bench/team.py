@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team, products
 from tenfold.algorithms.dqn.team_replay import TeamReplay
 from tenfold.cli.measure import interleave, repeated, row, timed_row
-from tenfold.config.run import DQN
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.core.system import set_threads
 from tenfold.core.timing import Clock

@@ -14,23 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenfold import ops as ops
-    from tenfold.config.run import DQN as DQN
-    from tenfold.config.run import PPO as PPO
-    from tenfold.config.run import Boltzmann as Boltzmann
-    from tenfold.config.run import Epsilon as Epsilon
-    from tenfold.config.run import Exponential as Exponential
-    from tenfold.config.run import Hard as Hard
-    from tenfold.config.run import Implicit as Implicit
-    from tenfold.config.run import Linear as Linear
-    from tenfold.config.run import Net as Net
-    from tenfold.config.run import Noisy as Noisy
-    from tenfold.config.run import PolicyNet as PolicyNet
-    from tenfold.config.run import Polyak as Polyak
-    from tenfold.config.run import Prioritized as Prioritized
-    from tenfold.config.run import Quantile as Quantile
+    from tenfold.algorithms.dqn.config import DQN as DQN
+    from tenfold.algorithms.dqn.config import Boltzmann as Boltzmann
+    from tenfold.algorithms.dqn.config import Epsilon as Epsilon
+    from tenfold.algorithms.dqn.config import Hard as Hard
+    from tenfold.algorithms.dqn.config import Implicit as Implicit
+    from tenfold.algorithms.dqn.config import Noisy as Noisy
+    from tenfold.algorithms.dqn.config import Polyak as Polyak
+    from tenfold.algorithms.dqn.config import Prioritized as Prioritized
+    from tenfold.algorithms.dqn.config import Quantile as Quantile
+    from tenfold.algorithms.dqn.config import Uniform as Uniform
+    from tenfold.algorithms.ppo.config import PPO as PPO
+    from tenfold.config.agent import AgentConfig as AgentConfig
+    from tenfold.config.nets import Net as Net
+    from tenfold.config.nets import PolicyNet as PolicyNet
     from tenfold.config.run import Run as Run
-    from tenfold.config.run import Uniform as Uniform
     from tenfold.config.run import named as named
+    from tenfold.config.schedules import Custom as Custom
+    from tenfold.config.schedules import Exponential as Exponential
+    from tenfold.config.schedules import Linear as Linear
+    from tenfold.config.schedules import Schedule as Schedule
     from tenfold.core.graph_spaces import BoundedGraph as BoundedGraph
     from tenfold.core.graph_spaces import Gated as Gated
     from tenfold.domains.dynamics.compare import compare as compare
@@ -49,8 +52,13 @@ __version__ = "0.1.0"
 
 # where the public names live
 PUBLIC = {
-    "config.run": "DQN PPO Boltzmann Epsilon Exponential Hard Implicit Linear Net Noisy PolicyNet "
-    "Polyak Prioritized Quantile Run Uniform named",
+    "algorithms.dqn.config": "DQN Boltzmann Epsilon Hard Implicit Noisy Polyak Prioritized "
+    "Quantile Uniform",
+    "algorithms.ppo.config": "PPO",
+    "config.agent": "AgentConfig",
+    "config.nets": "Net PolicyNet",
+    "config.run": "Run named",
+    "config.schedules": "Custom Exponential Linear Schedule",
     "core.graph_spaces": "BoundedGraph Gated",
     "domains.dynamics.compare": "compare",
     "domains.dynamics.config": "Explorer LatentModel Planner",

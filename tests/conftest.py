@@ -24,8 +24,10 @@ from numba.core.dispatcher import Dispatcher
 from unpainted import DRAW, STREAMS
 
 import tenfold
+from tenfold.algorithms.dqn.config import DQN
 from tenfold.cli.main import main
-from tenfold.config.run import DQN, Net, Run
+from tenfold.config.nets import Net
+from tenfold.config.run import Run
 from tenfold.training.loop import train
 
 torch.set_num_threads(1)

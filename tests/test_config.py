@@ -7,24 +7,25 @@ import pytest
 import torch
 import yaml
 
-from tenfold.cli.main import parser, settings_given
-from tenfold.config.run import (
-    AGENTS,
+from tenfold.algorithms.dqn.config import (
     DQN,
-    PPO,
     Epsilon,
     Hard,
     Implicit,
-    Linear,
-    Net,
     Polyak,
     Prioritized,
     Quantile,
-    Run,
-    named,
-    presets,
 )
-from tenfold.config.schema import Config, leaves_of, parse_call, parse_number, read_yaml, to_mapping
+from tenfold.algorithms.ppo.config import PPO
+from tenfold.cli.main import parser, settings_given
+from tenfold.config.agent import AgentConfig
+from tenfold.config.leaves import leaves_of
+from tenfold.config.mappings import read_yaml, to_mapping
+from tenfold.config.nets import Net
+from tenfold.config.notation import parse_call, parse_number
+from tenfold.config.run import Run, named, presets
+from tenfold.config.schedules import Linear
+from tenfold.config.schema import Config
 from tenfold.config.synonyms import OURS, SUCH_AS, THEIRS
 from tenfold.core.errors import ConfigError
 
@@ -55,7 +56,10 @@ def test_yaml_and_back_gives_the_same_settings() -> None:
 @pytest.mark.parametrize("name", presets())
 def test_presets_are_valid_and_are_differences_from_the_defaults(name: str) -> None:
     run = named(name)
-    given, default = read_yaml(presets()[name]), to_mapping(Run(agent=AGENTS[run.agent.name]()))
+    given, default = (
+        read_yaml(presets()[name]),
+        to_mapping(Run(agent=AgentConfig.kind(run.agent.name)())),
+    )
     assert set(given) <= set(default) and set(given["agent"]) <= set(default["agent"])
     assert set(given["agent"]) < set(default["agent"])
 
@@ -345,7 +349,7 @@ def test_names_of_other_libraries_are_answered_with_ours(
 def test_every_name_that_is_answered_is_a_setting_and_every_word_is_none() -> None:
     paths = {leaf.path for leaf in leaves_of(Run)}
     assert set(THEIRS) <= paths and set(SUCH_AS) <= set(THEIRS)
-    for agent in (*AGENTS.values(), Run):
+    for agent in (*AgentConfig.kinds().values(), Run):
         own = {leaf.path for leaf in leaves_of(agent, "" if agent is Run else "agent.")}
         assert {word for word, ours in OURS.items() if own & set(ours)} & {
             leaf.path for leaf in leaves_of(agent)

@@ -1,19 +1,23 @@
 """One default for each setting, whatever the way in."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 import tenfold as ten
-from tenfold.config.run import AGENTS, named
-from tenfold.config.schema import Config, Count, follows, leaves_of, show, to_mapping
+from tenfold.config.agent import AgentConfig
+from tenfold.config.leaves import leaves_of
+from tenfold.config.mappings import to_mapping
+from tenfold.config.notation import show
+from tenfold.config.run import named
+from tenfold.config.schema import Config, Count, Decided
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", AgentConfig.kinds())
 def test_every_way_in_has_the_same_defaults(agent, tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text(f"agent: {{name: {agent}}}\n")
-    expected = ten.Run(agent=AGENTS[agent]())
+    expected = ten.Run(agent=AgentConfig.kind(agent)())
     assert named(agent) == expected
     assert named(str(file)) == expected
     assert ten.Run.of({"agent": {"name": agent}}) == expected
@@ -29,9 +33,17 @@ def test_steps_follow_the_agent_and_the_help_says_so():
     assert told["env"] == "tenfold/LimitCycle-v0 where agent.name is explorer, else CartPole-v1"
 
 
+class ByPlace(Decided):
+    def of(self, config):
+        return 4 if config.place == "north" else 2
+
+    def __str__(self):
+        return "4 where place is north, else 2"
+
+
 @dataclass(frozen=True)
 class Heat(Config):
-    rounds: Count = follows("place", {"north": 4}, 2)
+    rounds: Count = field(default=ByPlace())  # type: ignore[assignment]
     """how often"""
     place: str = "south"
     """where"""

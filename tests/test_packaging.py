@@ -9,7 +9,8 @@ import pytest
 
 import tenfold as ten
 from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.config.run import PPO, Run
+from tenfold.algorithms.ppo.config import PPO
+from tenfold.config.run import Run
 from tenfold.envs.adapter import make_env
 from tenfold.evaluation.player import greedy
 from tenfold.evaluation.video import film_env

@@ -30,8 +30,8 @@ import numpy as np
 from tenfold.actors.actor import MAKING, Gathered, Part, part_of, sample_actor
 from tenfold.actors.child import ASK, LET, START_UP, STEP, STOP, Link, act_for_learner
 from tenfold.actors.pools import Explore, Inline
+from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
-from tenfold.config.schema import to_mapping
 from tenfold.core.errors import ActorFault, UserError
 from tenfold.core.processes import enter, how_it_ended, require_guard, spawning
 from tenfold.core.registry import algorithm

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, NoReturn
 
+from tenfold.config.leaves import Leaf, called_here, leaves_of
+from tenfold.config.mappings import nested
+from tenfold.config.notation import nearest, show
 from tenfold.config.run import Run, named
-from tenfold.config.schema import Leaf, called_here, describe, leaves_of, nearest, nested, show
+from tenfold.config.schema import describe
 from tenfold.config.synonyms import ANSWERS
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.config import Explorer
 
 SETTINGS = ("train", "profile")  # commands that take every setting of a run
 ALL = "--help-all"
@@ -89,11 +91,6 @@ def leaves_for(run: Run | None) -> list[Leaf]:
     ]
 
 
-def explorer_leaves() -> list[Leaf]:
-    """The settings of a run of an explorer."""
-    return leaves_for(Run(agent=Explorer()))
-
-
 def add_settings(
     parser: argparse.ArgumentParser, given: Sequence[str], without: Iterable[str] = ()
 ) -> None:
@@ -111,7 +108,8 @@ def add_settings(
         "shows an agent's own)"
     )
     group = parser.add_argument_group(title)
-    for leaf in leaves_of(Run):
+    # those of an algorithm of one's own are among its own only
+    for leaf in ({leaf.path: leaf for leaf in leaves_of(Run)} | own).values():
         if leaf.path not in without:
             unasked = (
                 run is None
@@ -127,7 +125,7 @@ def add_setting(group: Any, leaf: Leaf, run: Run | None = None, hidden: bool = F
     """A flag for one setting. Its value stays text: `convert` judges it, as it does for YAML. Help
     tells what `run` has instead of the default."""
     here = leaf.default if run is None or hidden else reduce(getattr, leaf.path.split("."), run)
-    told = f"default {show(leaf.default)}" + (
+    told = f"default {show(leaf.default) or 'empty'}" + (
         f", here {show(here)}" if here != leaf.default else ""
     )
     text = f"{leaf.help} [{describe(leaf.hint)}; {told}]".replace("%", "%%")
@@ -144,10 +142,11 @@ def add_setting(group: Any, leaf: Leaf, run: Run | None = None, hidden: bool = F
 
 def settings_given(arguments: argparse.Namespace) -> dict[str, Any]:
     """The flags that were given, as nested settings."""
+    known = {leaf.path for leaf in leaves_of(Run)}
     return nested(
         {
-            leaf.path: vars(arguments)[leaf.path]
-            for leaf in leaves_of(Run)
-            if leaf.path in vars(arguments)
+            path: value
+            for path, value in vars(arguments).items()
+            if path in known or path.startswith("agent.")
         }
     )

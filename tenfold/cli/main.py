@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tenfold import __version__
-from tenfold.cli.flags import Parser, add_setting, add_settings, explorer_leaves, settings_given
+from tenfold.cli.flags import Parser, add_setting, add_settings, leaves_for, settings_given
 from tenfold.config.changes import CHANGEABLE
-from tenfold.config.run import AGENTS, ENGINES, Run, named, presets
-from tenfold.config.schema import Limits, convert_scalar, leaves_of, read_yaml
+from tenfold.config.leaves import leaves_of
+from tenfold.config.mappings import read_yaml
+from tenfold.config.run import ENGINES, Run, named, presets
+from tenfold.config.schema import Limits, convert_scalar
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.registry import algorithms
 
 NAMED = 8  # runs that are named one by one
 # by the disk: a person's affair
@@ -74,7 +77,8 @@ def parser(given: Sequence[str] = ()) -> Parser:
     train.add_argument(
         "what",
         metavar="WHAT",
-        help=f"a preset ({', '.join(presets())}), an agent ({', '.join(AGENTS)}) or FILE.yaml",
+        help=f"a preset ({', '.join(presets())}), an agent ({', '.join(algorithms())}, or your own "
+        "as module:Name) or FILE.yaml",
     )
     train.add_argument(
         "--out",
@@ -191,7 +195,7 @@ def parser(given: Sequence[str] = ()) -> Parser:
         help="gradient steps between looks (500)",
     )
     group = fit.add_argument_group("settings")
-    for leaf in explorer_leaves():
+    for leaf in leaves_for(named("explorer")):
         if (
             leaf.path not in ("env", "steps", "eval_every", *OF_ENVIRONMENTS)
             and ".planner." not in leaf.path
@@ -231,7 +235,7 @@ def parser(given: Sequence[str] = ()) -> Parser:
         "--json", action="store_true", help="print one JSON object instead of the table"
     )
     group = compare.add_argument_group("settings")
-    for leaf in explorer_leaves():
+    for leaf in leaves_for(named("explorer")):
         if leaf.path not in ("members", "agent.planner.policy"):
             add_setting(group, leaf)
 
@@ -371,7 +375,9 @@ def run_name(what: str, run: Run) -> str:
     """What the folder of a run is called that was not told where to go."""
     from tenfold.runs.names import named_after
 
-    return f"{what}-{named_after(run.env)}" if what in AGENTS else Path(what).stem
+    if what == run.agent.name:  # of one's own: without its module
+        return f"{what.rpartition(':')[2]}-{named_after(run.env)}"
+    return Path(what).stem
 
 
 def seeds_named(text: str) -> tuple[int, ...]:
@@ -734,8 +740,8 @@ def show_list(arguments: argparse.Namespace) -> int:
         )
         print(f"  {name:20} {about}")
     print("agents")
-    for name, agent in AGENTS.items():
-        print(f"  {name:20} {(agent.__doc__ or '').splitlines()[0]}")
+    for name, algorithm in algorithms().items():
+        print(f"  {name:20} {(algorithm.config.__doc__ or '').splitlines()[0]}")
     print("engines")
     for name, about in ENGINES.items():
         print(f"  {name:20} {about}")

@@ -234,7 +234,7 @@ def bench_modules() -> Iterator[Any]:
 
 
 def choose(names: list[str], peers: bool) -> dict[str, Benchmark]:
-    from tenfold.config.schema import nearest
+    from tenfold.config.notation import nearest
 
     known = benchmarks(peers)
     if not names:

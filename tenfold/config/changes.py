@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.run import DQN, PPO, Exponential, Linear, Run
-from tenfold.config.schema import differing, merge, nested, show, to_mapping
+from tenfold.config.mappings import differing, merge, nested, to_mapping
+from tenfold.config.notation import show
+from tenfold.config.run import Run
+from tenfold.config.schedules import Exponential, Linear
 from tenfold.core.errors import ConfigError
 
 CHANGEABLE = (
@@ -60,31 +62,34 @@ def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
             f"= {new.where} cannot be on resume: one actor's state in a process of its own is not "
             f"what it is here; leave it at {run.where}.",
         )
-    if new.steps > run.steps and new.agent.lr == run.agent.lr and (end := idle_from(new)):
+    lr = ending_lr(new)
+    if new.steps > run.steps and lr == ending_lr(run) and (end := idle_from(new)):
         raise ConfigError(
             "agent.lr",
-            f"= {show(new.agent.lr)} ended at 0 at step {end:,}: nothing would be learned from "
+            f"= {show(lr)} ended at 0 at step {end:,}: nothing would be learned from "
             f"there to step {new.steps:,}; give --agent.lr a number or a schedule that goes on.",
         )
     return new
 
 
+def ending_lr(run: Run) -> Linear | Exponential | None:
+    """The learning rate, where the agent has one that changes up to a step and then no more."""
+    lr = getattr(run.agent, "lr", None)
+    return lr if isinstance(lr, Linear | Exponential) else None
+
+
 def idle_from(run: Run) -> int | None:
     """The step from which on nothing is learned before the run ends, since the learning rate is
     0."""
-    lr = run.agent.lr
-    return (
-        lr.steps
-        if isinstance(lr, Linear | Exponential) and lr.end == 0 and lr.steps < run.steps
-        else None
-    )
+    lr = ending_lr(run)
+    return lr.steps if lr and lr.end == 0 and lr.steps < run.steps else None
 
 
 def cut_short(run: Run) -> str:
     """A sentence where a run ends before the schedule of its learning rate does: most often a
     preset with fewer steps."""
-    lr = run.agent.lr
-    if not isinstance(lr, Linear | Exponential) or lr.steps <= run.steps:
+    lr = ending_lr(run)
+    if lr is None or lr.steps <= run.steps:
         return ""
     return (
         f"agent.lr = {show(lr)} is made for {lr.steps:,} steps, and this run ends at {run.steps:,}."
@@ -93,34 +98,17 @@ def cut_short(run: Run) -> str:
 
 def never_learns(run: Run) -> str:
     """A sentence where a run ends before it learns for the first time."""
-    if isinstance(run.agent, PPO):
-        first, why = (
-            run.agent.horizon * run.num_envs * run.actors,
-            f"a rollout of agent.horizon = {run.agent.horizon:,}",
-        )
-    elif isinstance(run.agent, DQN):
-        first, why = (
-            run.agent.learning_starts + 1,
-            f"agent.learning_starts = {run.agent.learning_starts:,}",
-        )
-    else:
+    first = run.agent.first_update(run)
+    if first is None or run.steps >= first[0]:
         return ""
-    return (
-        f"this run ends at step {run.steps:,}, before it learns: {why} comes first."
-        if run.steps < first
-        else ""
-    )
+    return f"this run ends at step {run.steps:,}, before it learns: {first[1]} comes first."
 
 
 def constant_from(before: Run, run: Run) -> str:
     """A sentence where a run goes on, further than it was meant to, with what its learning rate's
     schedule ended at."""
-    lr = run.agent.lr
-    if (
-        not isinstance(lr, Linear | Exponential)
-        or run.steps <= max(before.steps, lr.steps)
-        or lr != before.agent.lr
-    ):
+    lr = ending_lr(run)
+    if lr is None or run.steps <= max(before.steps, lr.steps) or lr != ending_lr(before):
         return ""
     return (
         f"agent.lr = {show(lr)} ends at step {lr.steps:,} and stays at {lr.end:g} to step "
@@ -131,7 +119,8 @@ def constant_from(before: Run, run: Run) -> str:
 def changes(before: Mapping[str, Any], run: Run, file: Path) -> dict[str, list[str]]:
     """What differs from the settings a checkpoint was saved with, as old and new value; refused
     where that cannot be."""
-    now, found = to_mapping(run), {}
+    # a setting that was not there yet has its default
+    now, before, found = to_mapping(run), to_mapping(Run.of(before)), {}
     for path in differing(now, before):
         if path not in CHANGEABLE:
             raise ConfigError(

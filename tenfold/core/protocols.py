@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state them
     import argparse
 
+    import numpy as np
+
+    from tenfold.config.agent import AgentConfig
     from tenfold.config.run import Run
-    from tenfold.config.schema import Config
     from tenfold.core.spaces import ObsLayout
     from tenfold.core.timing import Clock
     from tenfold.envs.adapter import Environments, Episode
@@ -28,7 +28,7 @@ Arrays = dict[str, Any]  # by name: NumPy arrays or tensors
 State = dict[str, Arrays]  # by part
 # encoded rows [B, …], masks [B, options] or None, episodes [B], steps [B] -> the environments'
 # actions
-Policy = Callable[[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray], np.ndarray]
+Policy = Callable[["np.ndarray", "np.ndarray | None", "np.ndarray", "np.ndarray"], "np.ndarray"]
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class ActorPool(Protocol):
     # brings actors to rest; what they were ahead by comes out
     def settle(self) -> Iterator[Any]: ...
     def report(self) -> dict[str, float]: ...  # for the metrics
-    def state(self) -> dict[str, np.ndarray]: ...
-    def restore(self, state: dict[str, np.ndarray], agent: Any, step: int) -> bool: ...
+    def state(self) -> "dict[str, np.ndarray]": ...
+    def restore(self, state: "dict[str, np.ndarray]", agent: Any, step: int) -> bool: ...
     def close(self) -> None: ...
 
 
@@ -150,7 +150,7 @@ class Learner(Protocol):
     def set_lr(self, lr: Any) -> None: ...
     def time_every_round(self) -> None: ...  # for a profile
     def state(self) -> State: ...
-    def load_rows(self, rows: dict[str, np.ndarray]) -> None: ...
+    def load_rows(self, rows: "dict[str, np.ndarray]") -> None: ...
     # False: not an exact resume
     def load_state(self, state: State, with_rows: bool = True) -> bool: ...
     def close(self) -> None: ...
@@ -182,7 +182,7 @@ class Algorithm(Protocol):
     """A way to learn: its settings, what it fits, and how its parts are made."""
 
     name: str
-    config: "type[Config]"
+    config: "type[AgentConfig]"
     reads_masks: bool  # environments are asked for masks, and may have any kind of action
 
     # raises UserError with one sentence where the spec does not fit
@@ -240,7 +240,7 @@ class Domain:
         """Of one seed among many, behind its return."""
         return ""
 
-    def picture(self, envs: "Environments") -> np.ndarray | None:
+    def picture(self, envs: "Environments") -> "np.ndarray | None":
         """A frame of a film [H, W, 3], where the environments are not drawn one by one."""
         return None
 

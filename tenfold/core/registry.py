@@ -6,7 +6,8 @@ of a folder's `__init__`, which imports nothing heavy.
 """
 
 import pkgutil
-from functools import cache
+import re
+from functools import cache, reduce
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -15,6 +16,23 @@ from tenfold.core.errors import UserError
 from tenfold.core.protocols import Domain
 
 NOBODYS = Domain()  # of environments that no domain owns
+OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")  # how one's own is written: module:Name
+
+
+def own(name: str) -> Any:
+    """What `module:Name` means: the module is imported, since whoever writes its name asks for
+    it."""
+    if not OWN.fullmatch(name):
+        raise UserError(f"{name} is not written as module:Name.")
+    module, _, inside = name.partition(":")
+    try:
+        home = import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{name}: the module {error.name} cannot be imported from here.") from None
+    try:
+        return reduce(getattr, inside.split("."), home)
+    except AttributeError:
+        raise UserError(f"{name}: the module {module} has no {inside}.") from None
 
 
 @cache
@@ -38,15 +56,12 @@ def algorithm(name: str) -> Any:
     known = algorithms()
     if name in known:
         return known[name]
-    module, colon, own = name.partition(":")
-    if not colon:
-        raise UserError(f"There is no algorithm {name}: there are {', '.join(known)}.")
-    try:
-        return getattr(import_module(module), own)
-    except ModuleNotFoundError as error:
-        raise UserError(f"{name}: the module {error.name} cannot be imported from here.") from None
-    except AttributeError:
-        raise UserError(f"{name}: the module {module} has no {own}.") from None
+    if ":" not in name:
+        raise UserError(
+            f"There is no algorithm {name}: there are {', '.join(known)}, and one of your own as "
+            "module:Name."
+        )
+    return own(name)
 
 
 def domains() -> tuple[Domain, ...]:

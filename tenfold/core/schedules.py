@@ -6,34 +6,39 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.run import Exponential, Linear, Schedule, value_at
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 
+KINDS = ("constant", "linear", "exponential")
 CONSTANT, LINEAR, EXPONENTIAL = range(3)
 
 
-def as_numbers(schedule: Schedule) -> tuple[float, float, float, float]:
-    if isinstance(schedule, Linear | Exponential):
-        kind = LINEAR if isinstance(schedule, Linear) else EXPONENTIAL
-        return kind, schedule.start, schedule.end, schedule.steps
-    return CONSTANT, schedule, schedule, 1
+def as_numbers(schedule: Any) -> tuple[float, float, float, float]:
+    """Of a number, or of a schedule with `kind`, `start`, `end` and `steps` (tenfold.Linear,
+    tenfold.Exponential)."""
+    if isinstance(schedule, int | float):
+        return CONSTANT, schedule, schedule, 1
+    return KINDS.index(schedule.kind), schedule.start, schedule.end, schedule.steps
 
 
 def schedule_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for schedule in (0.25, Linear(1.0, 0.1, 100), Exponential(1.0, 0.01, 300)):
+    for numbers in (
+        (CONSTANT, 0.25, 0.25, 1),
+        (LINEAR, 1.0, 0.1, 100),
+        (EXPONENTIAL, 1.0, 0.01, 300),
+    ):
         for step in (0, 1, 57, 100, 10**9):
-            yield np.array((7, *as_numbers(schedule))), 1, step
+            yield np.array((7, *numbers)), 1, step
 
 
 def schedule_at_reference(numbers, place, step):
     kind, start, end, steps = numbers[place : place + 4]
-    schedule = (
-        start
-        if kind == CONSTANT
-        else (Linear if kind == LINEAR else Exponential)(start, end, int(steps))
-    )
-    return value_at(schedule, step)
+    if kind == CONSTANT:
+        return start
+    done = min(step / steps, 1.0)
+    if kind == LINEAR:
+        return start + (end - start) * done
+    return start * math.exp(math.log(end / start) * done)
 
 
 @pair(schedule_at_reference, schedule_examples, rtol=1e-15)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tenfold.config.run import Run
+from tenfold.config.schedules import custom_schedule
 from tenfold.core.errors import ConfigError
 
 
@@ -14,7 +15,10 @@ def why_not_fused(agent: Any) -> str:
         return f"the networks are on {agent.device.type}"
     if encoder == "graph":
         return "the network reads graphs"
-    return "" if encoder == "mlp" else f"the network has convolutions ({encoder})"
+    if encoder != "mlp":
+        return f"the network has convolutions ({encoder})"
+    setting = custom_schedule(agent.config)
+    return f"{setting} is a schedule of one's own" if setting else ""
 
 
 def require_engine(run: Run, obstacle: str) -> None:

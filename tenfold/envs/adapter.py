@@ -26,7 +26,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import OrderEnforcing
 
 import tenfold.envs  # noqa: F401  (registers ours)
-from tenfold.config.schema import parse_call, parse_number
+from tenfold.config.notation import parse_call, parse_number
 from tenfold.core.errors import CheckpointError, EnvironmentFault, ObservationError, UserError
 from tenfold.core.given import OWN, is_object, refuse_twice, take
 from tenfold.core.kernels import kernel

@@ -21,11 +21,10 @@ k − 1 oldest rows, whose frames are gone, are not ready.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tenfold.config.run import DQN, Prioritized
 from tenfold.core.errors import UserError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
@@ -36,6 +35,25 @@ from tenfold.ops.sumtree import find_into, make_tree, put, put_one, sum_above
 PENDING, STEP, TERMINATED, TRUNCATED, FINAL = range(5)
 ATTEMPTS = 64  # draws for one item before it walks on to the next ready row instead
 ROW_BYTES = 4 + 4 + 1 + 1  # action, reward, kind, ready
+
+
+class ReplaySettings(Protocol):
+    """What a replay memory needs to know of its agent's settings."""
+
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def n_step(self) -> int: ...
+    @property
+    def gamma(self) -> float: ...
+    @property
+    def frames(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def accumulate(self) -> int: ...
+    @property
+    def priorities(self) -> Any: ...  # alpha, beta and eps of prioritised replay; None: uniform
 
 
 @dataclass(frozen=True)
@@ -52,14 +70,10 @@ class Batch:
     weight: np.ndarray
 
 
-def replay_bytes(config: DQN, layout: ObsLayout, num_envs: int) -> int:
+def replay_bytes(config: ReplaySettings, layout: ObsLayout, num_envs: int) -> int:
     """Memory the replay will take, batches aside."""
     rows = config.capacity // num_envs * num_envs
-    tree = (
-        make_tree(1).itemsize * 2 * (1 << (rows - 1).bit_length())
-        if isinstance(config.replay, Prioritized)
-        else 0
-    )
+    tree = make_tree(1).itemsize * 2 * (1 << (rows - 1).bit_length()) if config.priorities else 0
     return rows * (layout.size * layout.dtype.itemsize + ROW_BYTES) + tree
 
 
@@ -82,7 +96,7 @@ class Replay:
     """Rows of all environments, allocated once. Uniform or prioritised, by the agent's settings."""
 
     def __init__(
-        self, config: DQN, layout: ObsLayout, num_envs: int, seed: int, member: int = 0
+        self, config: ReplaySettings, layout: ObsLayout, num_envs: int, seed: int, member: int = 0
     ) -> None:
         """`member`: which agent of a world."""
         require_memory(replay_bytes(config, layout, num_envs))
@@ -103,7 +117,7 @@ class Replay:
         self.head = np.zeros(num_envs, np.int64)
         self.start = np.zeros(num_envs, np.int64)  # head at the start of the current episode
         self.count = np.zeros(2, np.int64)  # ready rows, batches drawn so far
-        self.priorities = config.replay if isinstance(config.replay, Prioritized) else None
+        self.priorities = config.priorities
         self.tree = make_tree(rows if self.priorities else 0)
         self.top = np.ones(1)  # the largest priority so far, given to new rows
         self.stream = key(seed, Purpose.REPLAY, member)
@@ -373,6 +387,16 @@ def add_rows(
         head[lane] = h
 
 
+class ExampleSettings(NamedTuple):
+    capacity: int
+    n_step: int
+    frames: int
+    gamma: float = 0.9
+    batch_size: int = 33
+    accumulate: int = 1
+    priorities: None = None
+
+
 def stored_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Memories filled with short random episodes: before and after the ring wraps, one lane and
     three, n = 1, 3, 7, frames."""
@@ -386,7 +410,7 @@ def stored_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
     ):
         layout = ObsLayout((2,), np.dtype(dtype), (2,), 1.0)
         memory = Replay(
-            DQN(batch_size=33, capacity=capacity, n_step=n_step, frames=frames, gamma=0.9),
+            ExampleSettings(capacity, n_step, frames),
             layout,
             lanes,
             int(rng.integers(99)),

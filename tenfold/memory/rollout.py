@@ -9,11 +9,10 @@ final one. Rows that are no transition (NEXT_STEP autoreset) have weight 0.
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from tenfold.config.run import PPO
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import ObsLayout, PolicyActions
@@ -37,12 +36,32 @@ SAVED = (
 )
 
 
+class RolloutSettings(Protocol):
+    """What a rollout needs to know of its agent's settings."""
+
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def gamma(self) -> float: ...
+    @property
+    def lam(self) -> float: ...
+    @property
+    def reward_scale(self) -> float: ...
+    @property
+    def normalize_obs(self) -> bool: ...
+    @property
+    def normalize_advantage(self) -> bool: ...
+    @property
+    def advantage_of(self) -> str: ...  # components or total
+    def parts(self, rows: int) -> int: ...  # minibatches of an epoch over so many steps
+
+
 class Rollout:
     """T steps of B environments; `count` of them are there."""
 
     def __init__(
         self,
-        config: PPO,
+        config: RolloutSettings,
         layout: ObsLayout,
         actions: PolicyActions,
         num_envs: int,

@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tenfold.config.run import DQN, Implicit, Net, Noisy, Quantile
+from tenfold.config.nets import Net
 from tenfold.core.errors import ConfigError
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
@@ -185,6 +185,21 @@ class Layer(nn.Module):
         return linear(x, weight, bias)
 
 
+class QSettings(Protocol):
+    """What a Q-network needs to know of its agent's settings."""
+
+    @property
+    def net(self) -> Net: ...
+    @property
+    def dueling(self) -> bool: ...
+    @property
+    def atoms(self) -> int: ...
+    @property
+    def implicit(self) -> Any: ...  # settings of implicit quantiles, or None
+    @property
+    def sigma(self) -> float: ...  # scale of noise on the weights; 0: none
+
+
 class QNetwork(FlatModule):
     """Observation [..., B, *shape] -> action values [..., B, A, N].
 
@@ -200,17 +215,15 @@ class QNetwork(FlatModule):
         self,
         obs_shape: tuple[int, ...],
         actions: int,
-        config: DQN,
+        config: QSettings,
         scale: float = 1.0,
         members: int | None = None,
     ) -> None:
         super().__init__()
         self.members, self.actions, self.scale = members, actions, scale
-        self.atoms = config.distribution.n if isinstance(config.distribution, Quantile) else 1
-        self.implicit = config.distribution if isinstance(config.distribution, Implicit) else None
+        self.atoms, self.implicit = config.atoms, config.implicit
         self.dueling = config.dueling
         self.activation = ACTIVATIONS[config.net.activation]
-        sigma = config.explore.sigma if isinstance(config.explore, Noisy) else 0.0
         self.image = len(obs_shape) == 3
         convolutions, width = [], math.prod(obs_shape)
         if self.image:
@@ -223,7 +236,7 @@ class QNetwork(FlatModule):
         # of the fully connected layers
         self.sizes = (width, *config.net.hidden, (actions + self.dueling) * self.atoms)
         self.layers = nn.ModuleList(
-            Layer(i, o, members, stride=0, sigma=sigma) for i, o in pairwise(self.sizes)
+            Layer(i, o, members, stride=0, sigma=config.sigma) for i, o in pairwise(self.sizes)
         )
         self.noise_size = sum(layer.noise_size for layer in self.layers)  # type: ignore[misc]
         # the layer whose input the embedding multiplies

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tenfold.config.run import Net
+from tenfold.config.nets import Net
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.nets.blocks import ACTIVATIONS, CONVOLUTIONS, Layer
 from tenfold.nets.flat import FlatModule

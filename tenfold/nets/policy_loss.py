@@ -1,11 +1,10 @@
 """What a policy learns from a minibatch: its loss, and how far it has moved from the policy that
 acted. Any mixture of discrete, masked and continuous actions has one joint log-probability."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from tenfold.config.run import PPO
 from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy import PolicyNetwork
@@ -17,10 +16,25 @@ from tenfold.ops.segments import segment_sum
 Tensors = dict[str, torch.Tensor]
 
 
+class LossSettings(Protocol):
+    """What the loss needs to know of its agent's settings."""
+
+    @property
+    def clip(self) -> float: ...
+    @property
+    def value_clip(self) -> float | None: ...
+    @property
+    def value_weight(self) -> float: ...
+    @property
+    def entropy(self) -> float: ...
+    @property
+    def squash(self) -> bool: ...
+
+
 class PolicyLearning:
     """The half of an agent that learns; `PPOAgent` makes what it works with."""
 
-    config: PPO
+    config: Any  # with what LossSettings says
     layout: ObsLayout
     actions: PolicyActions
     online: PolicyNetwork | GraphNetwork
@@ -33,7 +47,7 @@ class PolicyLearning:
     def loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
         """(loss of a minibatch, [policy loss, value loss, entropy, KL divergence, share of clipped
         ratios]), weighted means."""
-        config = self.config
+        config: LossSettings = self.config
         weight = batch["weight"] / batch["weight"].sum().clamp(min=1)
         change, entropy, kl, value = (
             self.compare_nodes(self.by_node, batch) if self.by_node else self.compare(batch)

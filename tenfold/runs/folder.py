@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import yaml
 
+from tenfold.config.mappings import read_yaml, to_mapping
 from tenfold.config.run import Run
-from tenfold.config.schema import read_yaml, to_mapping
 from tenfold.core.errors import UserError
 from tenfold.runs.files import replace_file
 from tenfold.runs.lock import Claim, claimed_below

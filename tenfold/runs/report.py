@@ -10,8 +10,8 @@ import numpy as np
 import yaml
 
 from tenfold.config.changes import told_changes
+from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
-from tenfold.config.schema import to_mapping
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.portrait_section import section
 from tenfold.domains.dynamics.recording import is_recording

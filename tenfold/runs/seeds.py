@@ -14,8 +14,8 @@ import numpy as np
 import yaml
 
 from tenfold.config.changes import changed_run
+from tenfold.config.mappings import merge, read_yaml, to_mapping
 from tenfold.config.run import Run
-from tenfold.config.schema import merge, read_yaml, to_mapping
 from tenfold.core.errors import UserError
 from tenfold.envs.adapter import anchored
 from tenfold.runs.figures import as_png, new_figure

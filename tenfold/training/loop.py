@@ -20,8 +20,9 @@ from tenfold.config.changes import (
     never_learns,
     told_changes,
 )
+from tenfold.config.mappings import merge
+from tenfold.config.notation import show
 from tenfold.config.run import Run
-from tenfold.config.schema import merge, show
 from tenfold.core.errors import ActorFault, ConfigError, EnvironmentFault, UserError
 from tenfold.core.given import lend
 from tenfold.core.processes import Interrupt, refuse_in_child

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from tenfold.config.run import Run, value_at
-from tenfold.config.schema import to_mapping
+from tenfold.config.mappings import to_mapping
+from tenfold.config.run import Run
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import UserError
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Evaluated, Learner
@@ -54,6 +55,15 @@ class Recorder:
         return self.learner.run
 
     @property
+    def settings(self) -> Any:
+        """The algorithm's."""
+        return self.run.agent
+
+    @property
+    def has_lr(self) -> bool:
+        return hasattr(self.settings, "lr")
+
+    @property
     def step(self) -> int:
         return self.learner.step
 
@@ -74,9 +84,9 @@ class Recorder:
 
     def set_lr(self, lr: Any) -> None:
         """A number or a schedule, from the next update on; written into the run's settings."""
-        learner = self.learner
-        learner.run = replace(self.run, agent=replace(self.run.agent, lr=lr))
-        learner.set_lr(learner.run.agent.lr)
+        learner, settings = self.learner, replace(self.settings, lr=lr)
+        learner.run = replace(self.run, agent=settings)
+        learner.set_lr(settings.lr)
         path = self.checkpoints.folder.path
         self.try_to("write the settings", lambda: write_settings(path, learner.run))
 
@@ -99,7 +109,7 @@ class Recorder:
             "step": learner.step,
             "updates": learner.agent.updates,
             **self.metrics.recent(),
-            "lr": value_at(self.run.agent.lr, learner.step),
+            **({"lr": value_at(self.settings.lr, learner.step)} if self.has_lr else {}),
             **exploring,
             **statistics,
             "timing": timing,

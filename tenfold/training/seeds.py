@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.changes import changed_run
+from tenfold.config.mappings import merge, to_mapping
 from tenfold.config.run import Run
-from tenfold.config.schema import merge, to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard

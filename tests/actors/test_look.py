@@ -6,8 +6,9 @@ import pytest
 from gymnasium.spaces import Box, Discrete, Tuple
 
 from tenfold.actors.data_check import first_rollout
+from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.learner import PPOLearner
-from tenfold.config.run import PPO, Run
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.spaces import ObsLayout, policy_actions
 from tenfold.memory.rollout import Rollout

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.config.run import DQN, Exponential, Linear, Net, value_at
+from tenfold.algorithms.dqn.config import DQN
+from tenfold.config.nets import Net
+from tenfold.config.schedules import Exponential, Linear, value_at
 from tenfold.core.errors import UserError
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.nets.blocks import QNetwork

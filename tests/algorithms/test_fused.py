@@ -13,12 +13,13 @@ from numba.core.runtime import _nrt_python, rtsys
 
 from tenfold.algorithms.dqn import fused
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
+from tenfold.algorithms.dqn.config import Prioritized
 from tenfold.algorithms.dqn.engines import choose_engine
 from tenfold.algorithms.dqn.fused import FusedEngine, fused_round
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.lockstep import Lockstep, errors_apart, sums_off
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.config.run import Prioritized, Run
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.timing import Clock
 from tenfold.engines.lockstep import Mismatch

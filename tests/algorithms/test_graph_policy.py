@@ -14,10 +14,12 @@ from gymnasium import spaces
 
 import tenfold as ten
 from tenfold.algorithms.ppo.agent import PPOAgent, graph_outputs
+from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.cli.main import main
-from tenfold.config.run import PPO, PolicyNet, Run
-from tenfold.config.schema import read_yaml
+from tenfold.config.mappings import read_yaml
+from tenfold.config.nets import PolicyNet
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph
 from tenfold.core.spaces import observation_layout, policy_actions

@@ -16,8 +16,8 @@ from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.placed import Placed, balance, update_seconds
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Team
+from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
-from tenfold.config.schema import to_mapping
 
 AGENT = {
     "name": "dqn",

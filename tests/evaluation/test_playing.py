@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.config.run import DQN, Net, Run, named, presets
-from tenfold.config.schema import to_mapping
+from tenfold.algorithms.dqn.config import DQN
+from tenfold.config.mappings import to_mapping
+from tenfold.config.nets import Net
+from tenfold.config.run import Run, named, presets
 from tenfold.core.spaces import discrete_actions, observation_layout
 from tenfold.envs.adapter import time_limit
 from tenfold.evaluation.player import Allowance, Rota, play

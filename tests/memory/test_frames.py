@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.config.run import DQN, Run
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.spaces import ObsLayout
 from tenfold.evaluation.player import greedy, play

@@ -5,7 +5,8 @@ import copy
 import pytest
 import torch
 
-from tenfold.config.run import DQN, Net
+from tenfold.algorithms.dqn.config import DQN
+from tenfold.config.nets import Net
 from tenfold.nets.blocks import QNetwork
 
 

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenfold.cli.main import main
+from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
-from tenfold.config.schema import to_mapping
 from tenfold.core.errors import CheckpointError, UserError
 from tenfold.domains.dynamics.compare import policies_in
 from tenfold.domains.dynamics.offline import of_run

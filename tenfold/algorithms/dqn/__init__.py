@@ -6,7 +6,7 @@ update), `fused` (a whole round in one compiled call), `team` (a network for eac
 
 from typing import TYPE_CHECKING, Any
 
-from tenfold.config.run import DQN
+from tenfold.algorithms.dqn.config import DQN
 from tenfold.core.errors import ConfigError, EnvironmentFault
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.run import DQN, Boltzmann, Epsilon, Implicit, value_at
+from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import DiscreteActions, ObsLayout

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad_and_value
 
 from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.config.run import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError
 from tenfold.core.random import Purpose
 from tenfold.core.timing import Clock

@@ -1,12 +1,13 @@
 """Which engine runs Q-learning, and why not another."""
 
 from tenfold.algorithms.dqn.agent import DQNAgent
+from tenfold.algorithms.dqn.config import Implicit, Noisy
 from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.placed import Placed, place_agents
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import STACKED_PRODUCTS, Apart, Team, products
 from tenfold.algorithms.dqn.team_replay import TeamReplay
-from tenfold.config.run import Implicit, Noisy, Run
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.engines import choose
 from tenfold.envs.adapter import Environments

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors
+from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Hard, Prioritized
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.config.run import DQN, Boltzmann, Epsilon, Hard, Prioritized
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_uniform

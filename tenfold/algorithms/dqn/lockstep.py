@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET, DQNAgent
+from tenfold.algorithms.dqn.config import Prioritized, Uniform
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.config.run import Prioritized, Uniform, value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.timing import Clock
 from tenfold.engines.lockstep import refuse
 

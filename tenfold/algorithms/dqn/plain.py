@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.dqn.agent import DQNAgent, Tensors
-from tenfold.config.run import Hard, value_at
+from tenfold.algorithms.dqn.config import Hard
+from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose
 from tenfold.core.timing import Clock
 from tenfold.envs.adapter import Environments

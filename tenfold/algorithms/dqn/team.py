@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors
+from tenfold.algorithms.dqn.config import DQN, Implicit
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team_replay import TeamReplay
-from tenfold.config.run import DQN, Implicit
 from tenfold.core.errors import UserError
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.run import DQN
+from tenfold.algorithms.dqn.config import DQN
 from tenfold.core.spaces import ObsLayout
 from tenfold.memory.replay import Batch, Replay, replay_bytes, require_memory
 

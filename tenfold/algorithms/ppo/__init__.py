@@ -6,7 +6,7 @@ phase), `fused` (the same in one compiled call).
 
 from typing import TYPE_CHECKING, Any
 
-from tenfold.config.run import PPO
+from tenfold.algorithms.ppo.config import PPO
 
 if TYPE_CHECKING:
     from tenfold.algorithms.ppo.acting import PPOActing

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.config.run import PPO
-from tenfold.config.schema import show
+from tenfold.algorithms.ppo.config import PPO
+from tenfold.config.notation import show
 from tenfold.core.errors import CheckpointError, ConfigError, UserError
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
@@ -63,6 +63,7 @@ class PPOAgent(PolicyLearning):
     """Policy and value network, Adam's moments, the count of updates, the observations' running
     mean and deviation."""
 
+    config: PPO
     frames = 1  # observations that the network sees together
 
     def __init__(

@@ -11,7 +11,7 @@ from torch.func import functional_call, grad_and_value
 
 from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
 from tenfold.algorithms.ppo.plain import PlainPPO
-from tenfold.config.run import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError
 from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import Rollout

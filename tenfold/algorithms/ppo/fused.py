@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenfold.algorithms.ppo.agent import GRAD, MEAN, ONLINE, SQUARE, PPOAgent, Tensors
+from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.plain import PlainPPO
-from tenfold.config.run import PPO
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose

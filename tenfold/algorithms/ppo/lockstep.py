@@ -8,7 +8,7 @@ import torch
 
 from tenfold.algorithms.ppo.agent import GRAD, ONLINE, PPOAgent
 from tenfold.algorithms.ppo.plain import PlainPPO
-from tenfold.config.run import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.timing import Clock
 from tenfold.engines.lockstep import refuse
 

@@ -8,7 +8,7 @@ import torch
 
 from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
 from tenfold.algorithms.ppo.components import PartsRecord
-from tenfold.config.run import value_at
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose
 from tenfold.core.timing import Clock

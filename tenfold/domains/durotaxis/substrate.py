@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.schema import parse_number
+from tenfold.config.notation import parse_number
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform

@@ -11,8 +11,9 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
+from tenfold.config.mappings import differing, read_yaml, to_mapping
+from tenfold.config.notation import nearest
 from tenfold.config.run import Run
-from tenfold.config.schema import differing, nearest, read_yaml, to_mapping
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.compare_page import write_figure, write_page
 from tenfold.domains.dynamics.config import Explorer, Planner

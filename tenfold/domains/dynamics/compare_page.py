@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
-from tenfold.config.schema import to_mapping
 from tenfold.runs.figures import add_legend, as_png, new_figure
 from tenfold.runs.files import replace_file
 from tenfold.runs.report import STYLE, table

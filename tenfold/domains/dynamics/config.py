@@ -1,10 +1,15 @@
 """Settings of the agent that learns latent dynamics by experiments of its own choice."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from tenfold.config.agent import AgentConfig
 from tenfold.config.schema import Config, Count, Limits, NotNegative, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tenfold.config.run import Run
 
 
 @dataclass(frozen=True)
@@ -100,9 +105,16 @@ class Planner(Config):
 
 
 @dataclass(frozen=True)
-class Explorer(Config):
+class Explorer(AgentConfig):
     """Active learning of latent dynamics: plan an experiment, act, correct the belief, train the
     model."""
+
+    run_defaults: ClassVar[Mapping[str, Any]] = {
+        "env": "tenfold/LimitCycle-v0",
+        "steps": 10_000,
+        "eval_every": 1_000,
+    }
+    needs_several_envs: ClassVar[bool] = True  # of each member, and of its evaluations
 
     name: Literal["explorer"] = "explorer"
     """which agent"""
@@ -131,3 +143,20 @@ class Explorer(Config):
     closed form to all that the window holds; 0: gradients only"""
     clip_norm: Positive | None = 10.0
     """longest gradient (Euclidean norm over all parameters), or none"""
+
+    def check_run(self, run: "Run") -> None:
+        for name, value, usual in (
+            ("num_envs", run.num_envs, 1),
+            ("actors", run.actors, 1),
+            ("verify", run.verify, 0),
+        ):
+            if value != usual:
+                raise ConfigError(
+                    name,
+                    f"= {value} is not for agent explorer, which runs one experiment for each "
+                    f"member: leave it at {usual}.",
+                )
+        if run.engine not in ("auto", "plain"):
+            raise ConfigError(
+                "engine", f"= {run.engine} cannot train agent explorer: leave it at auto."
+            )

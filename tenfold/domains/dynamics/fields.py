@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tenfold.config.schema import nearest
+from tenfold.config.notation import nearest
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.random import Purpose, fill_normal, key, uniform
 from tenfold.domains.dynamics import field_rules as rules

@@ -6,8 +6,9 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from tenfold.config.mappings import merge
+from tenfold.config.notation import show
 from tenfold.config.run import Run, named
-from tenfold.config.schema import merge, show
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.offline import recalled, recorded

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from tenfold.config.schema import parse_call
+from tenfold.config.notation import parse_call
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.recording_files import USUAL, Columns, Parts, read_csv, read_npz
 

@@ -273,7 +273,10 @@ def test_an_explorer_is_refused_where_others_settings_are_given_and_the_other_wa
     ):
         with pytest.raises(ConfigError, match=words):
             ExplorerLearner(small(**change))
-    with pytest.raises(ConfigError, match="members = 3 is for agent explorer"):
+    with pytest.raises(
+        ConfigError,
+        match="members = 3 is for algorithms that train several seeds as one stack, which dqn",
+    ):
         Run(members=3)
 
 

@@ -1,0 +1,202 @@
+"""Settings of Q-learning.
+
+No torch here, so that help and errors appear at once.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tenfold.config.agent import AgentConfig
+from tenfold.config.nets import Net
+from tenfold.config.notation import show
+from tenfold.config.schedules import Linear, Schedule, exceeds
+from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
+from tenfold.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tenfold.config.run import Run
+
+
+@dataclass(frozen=True)
+class Hard(Option):
+    """The target network is a copy of the online one, renewed every `every` gradient updates."""
+
+    every: Count = 500
+
+
+@dataclass(frozen=True)
+class Polyak(Option):
+    """The target network moves by `tau` of the difference after every gradient update."""
+
+    tau: Annotated[float, Limits(0, 1, above=True)] = 0.005
+
+
+@dataclass(frozen=True)
+class Uniform(Option):
+    """Every stored transition is equally likely."""
+
+
+@dataclass(frozen=True)
+class Prioritized(Option):
+    """P(i) ~ (|TD error| + eps)^alpha, corrected by importance weights (N P(i))^-beta."""
+
+    alpha: Share = 0.6
+    beta: Schedule = Linear(0.4, 1.0, 50_000)
+    eps: Positive = 1e-6
+
+    def check(self) -> None:
+        if exceeds(self.beta, 1):
+            raise ConfigError(
+                "beta", f"= {show(self.beta)} is out of range: it must stay between 0 and 1."
+            )
+
+
+@dataclass(frozen=True)
+class Quantile(Option):
+    """The return's distribution as `n` equally likely values (QR-DQN)."""
+
+    n: Annotated[int, Limits(1, 4096)] = 32
+
+
+@dataclass(frozen=True)
+class Implicit(Option):
+    """The return's quantile function itself, asked at fractions drawn anew for every item (IQN):
+    `samples` of s, `target_samples` of s'. A fraction enters the network as `cosines` cosines;
+    acting takes the mean over `acting` fixed fractions, evenly spaced, so that the greedy policy is
+    deterministic."""
+
+    samples: Annotated[int, Limits(1, 4096)] = 12
+    target_samples: Annotated[int, Limits(1, 4096)] = 12
+    cosines: Annotated[int, Limits(1, 4096)] = 64
+    acting: Annotated[int, Limits(1, 4096)] = 32
+
+
+@dataclass(frozen=True)
+class Epsilon(Option):
+    """A random action with the scheduled probability, otherwise the best one."""
+
+    schedule: Schedule = Linear(1.0, 0.05, 10_000)
+
+    def check(self) -> None:
+        if exceeds(self.schedule, 1):
+            raise ConfigError(
+                "schedule",
+                f"= {show(self.schedule)} is out of range: a probability lies between 0 and 1.",
+            )
+
+
+@dataclass(frozen=True)
+class Boltzmann(Option):
+    """An action with probability ~ exp(Q / temperature)."""
+
+    temperature: Schedule = Linear(1.0, 0.05, 10_000)
+
+
+@dataclass(frozen=True)
+class Noisy(Option):
+    """Factorised Gaussian noise on every weight, its scale learned; the greedy policy uses the
+    means. Before learning starts actions are drawn uniformly."""
+
+    sigma: Positive = 0.5
+
+
+@dataclass(frozen=True)
+class DQN(AgentConfig):
+    """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, noisy, as fields
+    of one agent."""
+
+    name: Literal["dqn"] = "dqn"
+    """which agent"""
+    gamma: Share = 0.99
+    """discount of the next step's value"""
+    lr: Schedule = 5e-4
+    """learning rate of Adam: a number, linear(start, end, steps), exponential(start, end, steps) or
+    a function of one's own"""
+    adam_eps: Positive = 1e-8
+    """Adam's denominator offset"""
+    batch_size: Count = 128
+    """transitions per micro-batch"""
+    accumulate: Count = 1
+    """micro-batches per gradient step: the effective batch is batch_size x accumulate, equal to one
+    large batch"""
+    capacity: Count = 50_000
+    """rows of replay memory; an episode of T steps takes T + 1 (its true final observation has a
+    row)"""
+    learning_starts: Whole = 1_000
+    """environment steps before the first update"""
+    every: Count = 1
+    """environment steps between rounds of updates"""
+    updates: Count = 1
+    """gradient updates per round, run as one call"""
+    target: Hard | Polyak = Polyak()
+    """bootstrap network: hard(every) or polyak(tau), counted in gradient updates"""
+    double: bool = True
+    """choose the next action by the online network and value it by the target network"""
+    dueling: bool = False
+    """value and advantages as separate outputs: Q = V + A - mean(A)"""
+    n_step: Count = 1
+    """rewards summed before bootstrapping, cut at the episode's end"""
+    frames: Annotated[int, Limits(1, 64)] = 1
+    """observations the network sees together: the current one and those before it in its episode"""
+    replay: Uniform | Prioritized = Uniform()
+    """uniform, or prioritized(alpha, beta, eps)"""
+    distribution: Quantile | Implicit | None = None
+    """none (the mean), quantile(n), or implicit(samples, target_samples, cosines, acting)"""
+    explore: Epsilon | Boltzmann | Noisy = Epsilon()
+    """epsilon(schedule), boltzmann(temperature) or noisy(sigma)"""
+    loss: Literal["mse", "huber"] = "mse"
+    """squared or Huber (kappa = 1) TD error; quantiles always use quantile Huber, but for
+    quantile(1), which is the mean"""
+    clip_norm: Positive | None = None
+    """longest gradient (Euclidean norm over all parameters), or none"""
+    ignore_mask: bool = False
+    """train where the environment offers an action mask, which dqn cannot use: masked actions are
+    chosen like any other"""
+    net: Net = field(default_factory=Net)
+    """the network"""
+
+    def check(self) -> None:
+        if self.batch_size * self.accumulate > self.capacity:
+            raise ConfigError(
+                "batch_size",
+                f"= {self.batch_size} x accumulate = {self.accumulate} is more than capacity = "
+                f"{self.capacity}: a batch must fit into the replay memory.",
+            )
+        if self.n_step + self.frames + 1 > self.capacity:
+            raise ConfigError(
+                "n_step",
+                f"= {self.n_step} does not fit: it must be at most capacity - frames - 1 = "
+                f"{self.capacity - self.frames - 1}.",
+            )
+
+    def check_run(self, run: "Run") -> None:
+        super().check_run(run)
+        rows = self.capacity // (run.num_envs * run.actors)
+        if rows < self.n_step + self.frames + 1:
+            raise ConfigError(
+                "num_envs",
+                f"= {run.num_envs} leaves {rows} rows of replay for each environment, too few for "
+                f"agent.n_step = {self.n_step}: raise agent.capacity or lower num_envs.",
+            )
+
+    def first_update(self, run: "Run") -> tuple[int, str]:
+        return self.learning_starts + 1, f"agent.learning_starts = {self.learning_starts:,}"
+
+    @property
+    def atoms(self) -> int:
+        """Values that the network has for each action."""
+        return self.distribution.n if isinstance(self.distribution, Quantile) else 1
+
+    @property
+    def implicit(self) -> Implicit | None:
+        return self.distribution if isinstance(self.distribution, Implicit) else None
+
+    @property
+    def sigma(self) -> float:
+        """Scale of the noise on weights at the start; 0: none."""
+        return self.explore.sigma if isinstance(self.explore, Noisy) else 0.0
+
+    @property
+    def priorities(self) -> Prioritized | None:
+        """How transitions are preferred; None: all alike."""
+        return self.replay if isinstance(self.replay, Prioritized) else None

@@ -1,0 +1,45 @@
+"""Settings of networks, for every algorithm.
+
+No torch here, so that help and errors appear at once.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tenfold.config.schema import Config, Count, Limits
+from tenfold.core.errors import ConfigError
+from tenfold.core.registry import OWN
+
+
+@dataclass(frozen=True)
+class Net(Config):
+    """The network between an observation and what is said of it."""
+
+    encoder: Literal["auto", "mlp", "nature", "small", "graph"] = "auto"
+    """how an observation is read: mlp, nature (three convolutions, for images from 36 x 36), small
+    (one, for tiny images), graph (attention along edges, a layer for each of `hidden`); auto picks
+    by the observation space"""
+    hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (64, 64)
+    """widths of the fully connected layers, after the convolutions if there are any"""
+    activation: Literal["relu", "tanh", "elu"] = "relu"
+    """the function between layers"""
+    module: str = ""
+    """a network of one's own, module:Class, in place of the layers above (engines plain and
+    compiled)"""
+
+    def check(self) -> None:
+        if self.module and not OWN.fullmatch(self.module):
+            raise ConfigError(
+                "module", f"= {self.module} is not written as module:Class, such as my_nets:MyNet."
+            )
+
+
+@dataclass(frozen=True)
+class PolicyNet(Net):
+    """The network of a policy, and that of its value (one body with two heads where observations
+    are graphs)."""
+
+    activation: Literal["relu", "tanh", "elu"] = "tanh"
+    """the function between layers"""
+    attention: Count = 4
+    """heads of a graph encoder's attention, each with its share of the width"""

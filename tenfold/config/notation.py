@@ -1,0 +1,74 @@
+"""How values are written: numbers as people write them, calls, and words that are nearly right."""
+
+import math
+import re
+from difflib import get_close_matches
+from typing import Any
+
+from tenfold.core.errors import ConfigError
+
+MULTIPLES = {"k": 10**3, "M": 10**6, "G": 10**9}
+NUMBER = re.compile(r"[+-]?(\d[\d_]*)?\.?\d*([eE][+-]?\d+)?[kMG]?")
+
+
+def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]]:
+    """`name(a, b(c), k=d)` -> ("name", ["a", "b(c)"], {"k": "d"}). No expression is ever
+    evaluated."""
+    match = re.fullmatch(r"\s*([^()]*?)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    if match is None or text.count("(") != text.count(")"):
+        raise ConfigError(
+            key,
+            f"= {show(text)} cannot be read: write it as a name or a call, such as name(1, key=2).",
+        )
+    name, inside = match.group(1), match.group(2) or ""
+    parts, depth, start = [], 0, 0
+    for place, letter in enumerate(inside + ","):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append(inside[start:place].strip())
+            start = place + 1
+    positional, named = [], {}
+    for part in filter(None, parts):
+        word = re.match(r"(\w+)\s*=\s*(.*)", part, re.DOTALL)
+        if word and word.group(1) in named:
+            raise ConfigError(key, f"= {show(text)}: {word.group(1)} is given twice.")
+        if word:
+            named[word.group(1)] = word.group(2)
+        else:
+            positional.append(part)
+    return name, positional, named
+
+
+def parse_number(text: str) -> int | float | None:
+    """300k, 1.5M, 1e-3, 1_000 as numbers; None where the text is not one."""
+    text = text.strip()
+    if not text or not NUMBER.fullmatch(text):
+        return None
+    scale = MULTIPLES.get(text[-1], 1)
+    digits = text[:-1] if scale > 1 else text
+    try:
+        number = float(digits)
+        if scale == 1 and re.fullmatch(r"[+-]?[\d_]+", digits):
+            return int(digits)
+    except ValueError:  # 1__0, or more digits than Python reads
+        return None
+    scaled = number * scale
+    whole = math.isfinite(scaled) and scale > 1 and abs(scaled - round(scaled)) < 1e-6
+    return round(scaled) if whole else scaled
+
+
+def show(value: Any) -> str:
+    """A value as a person would type it."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if isinstance(value, tuple):
+        return ",".join(map(show, value))
+    return (
+        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
+
+
+def nearest(word: object, known: tuple[object, ...] | list[str]) -> str:
+    spelled = {str(own).lower().lstrip("-"): str(own) for own in known}
+    found = get_close_matches(str(word).lower().lstrip("-"), spelled, 1, 0.6)
+    return f" (did you mean {spelled[found[0]]}?)" if found else ""
