@@ -7,7 +7,8 @@ import pytest
 import torch
 import yaml
 
-from tenfold.cli.main import parser, settings_given
+from tenfold.cli.flags import settings_given
+from tenfold.cli.main import parser
 from tenfold.config.run import (
     AGENTS,
     DQN,

@@ -7,15 +7,15 @@ an ENGINE. A DOMAIN knows the environments of one field of work, and what is wor
 them. CALLBACKS are the user's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state them
     import argparse
+
+    import numpy as np
 
     from tenfold.config.run import Run
     from tenfold.config.schema import Config
@@ -23,12 +23,13 @@ if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state
     from tenfold.core.timing import Clock
     from tenfold.envs.adapter import Environments, Episode
     from tenfold.runs.page import Section
+    from tenfold.runs.reporter import Reporter
 
 Arrays = dict[str, Any]  # by name: NumPy arrays or tensors
 State = dict[str, Arrays]  # by part
 # encoded rows [B, …], masks [B, options] or None, episodes [B], steps [B] -> the environments'
 # actions
-Policy = Callable[[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray], np.ndarray]
+Policy = Callable[["np.ndarray", "np.ndarray | None", "np.ndarray", "np.ndarray"], "np.ndarray"]
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ class ActorPool(Protocol):
     # brings actors to rest; what they were ahead by comes out
     def settle(self) -> Iterator[Any]: ...
     def report(self) -> dict[str, float]: ...  # for the metrics
-    def state(self) -> dict[str, np.ndarray]: ...
-    def restore(self, state: dict[str, np.ndarray], agent: Any, step: int) -> bool: ...
+    def state(self) -> "dict[str, np.ndarray]": ...
+    def restore(self, state: "dict[str, np.ndarray]", agent: Any, step: int) -> bool: ...
     def close(self) -> None: ...
 
 
@@ -139,7 +140,7 @@ class Learner(Protocol):
     def statistics(self) -> dict[str, float]: ...  # of updates and actors, since the last call
     def time_every_round(self) -> None: ...  # for a profile
     def state(self) -> State: ...
-    def load_rows(self, rows: dict[str, np.ndarray]) -> None: ...
+    def load_rows(self, rows: "dict[str, np.ndarray]") -> None: ...
     # False: not an exact resume
     def load_state(self, state: State, with_rows: bool = True) -> bool: ...
     def close(self) -> None: ...
@@ -179,6 +180,21 @@ class Algorithm(Protocol):
     def make_learner(self, run: "Run") -> Learner: ...
     def make_evaluator(self, run: "Run") -> Evaluator: ...
 
+    def make_reporter(self) -> "Reporter | None":
+        """How its runs are described; None: as those of agents that play episodes."""
+        return None
+
+
+@dataclass(frozen=True)
+class Command:
+    """One of the command line. `add` declares it among the parsers of commands, given the words of
+    the command line (help shows what they are about); `run` carries it out and returns the exit
+    code."""
+
+    name: str
+    add: Callable[[Any, Sequence[str]], None]
+    run: "Callable[[argparse.Namespace], int]"
+
 
 class Domain:
     """One field of work: which environments are its own, and what is worth saying about runs in
@@ -205,6 +221,10 @@ class Domain:
         """All of them behind one adapter; None: they are stepped one by one."""
         return None
 
+    def commands(self) -> tuple[Command, ...]:
+        """Commands that only this domain has, beside `train`, `eval` and the others."""
+        return ()
+
     def add_flags(self, parser: "argparse.ArgumentParser") -> None:
         """Flags of `tenfold eval` that only this domain knows."""
 
@@ -229,7 +249,7 @@ class Domain:
         """Of one seed among many, behind its return."""
         return ""
 
-    def picture(self, envs: "Environments") -> np.ndarray | None:
+    def picture(self, envs: "Environments") -> "np.ndarray | None":
         """A frame of a film [H, W, 3], where the environments are not drawn one by one."""
         return None
 

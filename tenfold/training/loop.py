@@ -38,7 +38,7 @@ from tenfold.core.given import is_object, lend
 from tenfold.core.processes import Interrupt, refuse_in_child
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import discrete_actions, observation_layout, policy_actions
-from tenfold.core.system import set_threads
+from tenfold.core.system import require_memory, set_threads
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.shortfall import shortfall
 from tenfold.envs.adapter import (
@@ -54,13 +54,13 @@ from tenfold.envs.adapter import (
     time_limit,
 )
 from tenfold.evaluation.player import Allowance, Stopped, judged_by, play
-from tenfold.memory.replay import require_memory
 from tenfold.ops.mlp import parameter_count
 from tenfold.runs.checkpoint import Checkpoints, set_aside
 from tenfold.runs.folder import RunFolder, require_place, versions, write_settings
 from tenfold.runs.metrics import WORST, Metrics, rank
 from tenfold.runs.names import destination, named_after, turn_latest
 from tenfold.runs.report import write_report
+from tenfold.runs.reporter import reporter_of
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import Place, make_place
 from tenfold.training.restore import Unfit, put_back
@@ -255,9 +255,8 @@ def carry_out(
     """The loop, with what stands before and after it. `note` is the checkpoint's that the run goes
     on from."""
     run = place.run
-    display = Display(
-        f"{run.agent.name} on {run.env}, seed {run.seed}", run.steps, place.step, quiet
-    )
+    title = f"{run.agent.name} on {run.env}, seed {run.seed}"
+    display = Display(title, run.steps, place.step, quiet, reporter_of(run))
     for complaint in complaints or []:
         display.say(f"Note: {complaint}", always=True)
     onward = f", going on from step {place.step:,}" if place.step else ""

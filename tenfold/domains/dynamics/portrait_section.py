@@ -1,7 +1,6 @@
 """Figures of an identified system: true and learned field, where it was, what it knows there, and
 how well it foretells."""
 
-import base64
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -9,29 +8,27 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.errors import CheckpointError
+from tenfold.domains.dynamics.fits import fits_of
 from tenfold.runs.figures import add_legend, as_png, new_figure
 from tenfold.runs.files import Arrays, read_arrays
-from tenfold.runs.metrics import fits_of
-from tenfold.runs.schema import PORTRAIT
+from tenfold.runs.page import Section, image
+from tenfold.runs.schema import WHOLE, Schema
 
 FILE = "portrait.safetensors"
+PORTRAIT: Schema = {"members?": WHOLE, "seed?": WHOLE}  # its note
 
 
-def section(path: Path, rows: list[dict[str, Any]], steps: str = "environment steps") -> str:
-    """The part of a run's page that shows them; nothing where there is no such file."""
-    fits, found = fits_of(rows), []
+def sections(path: Path, rows: list[dict[str, Any]], steps: str) -> list[Section]:
+    """The part of a run's page that shows them; nothing where there is nothing to show. `steps`
+    says what the run counts."""
+    fits, body = fits_of(rows), ""
     with contextlib.suppress(CheckpointError):
         arrays, note = read_arrays(path / FILE, schema=PORTRAIT)
         if drawable(arrays):
-            found.append(("true and learned field", draw_fields(arrays, note)))
+            body += image(draw_fields(arrays, note), "true and learned field")
     if fits:
-        found.append(("errors over steps, and what is foretold", draw_fits(fits, steps)))
-    images = "".join(
-        f'<p><img alt="{words}" src="data:image/png;base64,'
-        f'{base64.b64encode(image).decode()}"></p>\n'
-        for words, image in found
-    )
-    return f"<h2>What was identified</h2>\n{images}" if images else ""
+        body += image(draw_fits(fits, steps), "errors over steps, and what is foretold")
+    return [Section("What was identified", body)] if body else []
 
 
 def drawable(arrays: Arrays) -> bool:
