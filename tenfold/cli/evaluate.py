@@ -30,8 +30,10 @@ def add_eval(parsers: Any, given: Sequence[str]) -> None:
         help="film an episode: .gif or .mp4 (RUN/video.gif)",
     )
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+    usual = len(evaluate._actions)
     for domain in domains():
         domain.add_flags(evaluate)
+    evaluate.set_defaults(of_domains=[action.dest for action in evaluate._actions[usual:]])
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -99,15 +101,12 @@ def evaluate_seeds(
 
 
 def deployment(arguments: argparse.Namespace) -> Any:
-    """Where a trained policy is tried."""
+    """Where a trained policy is tried, by the flags of domains."""
     from tenfold.domains.durotaxis.evaluation import Deployment
 
-    return Deployment(
-        arguments.substrate,
-        arguments.size,
-        whole_number_or_none(arguments.nodes, "--nodes", 1),
-        arguments.deterministic,
-    )
+    options = {name: getattr(arguments, name) for name in arguments.of_domains}
+    options["nodes"] = whole_number_or_none(options["nodes"], "--nodes", 1)
+    return Deployment(**options)
 
 
 def add_report(parsers: Any, given: Sequence[str]) -> None:

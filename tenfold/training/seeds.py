@@ -89,8 +89,10 @@ def resume_seeds(
 
 def many_of(folder: SeedsFolder) -> Many:
     members = [Member(f"seed {s}", folder.run_of(s), folder.member(s)) for s in folder.seeds]
+    names = ", ".join(map(str, folder.seeds))
+    title = f"{folder.run.agent.name} on {folder.run.env}, seeds {names}"
     again = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
-    return Many(folder.title, "seeds", members, folder.path, again, folder.changes)
+    return Many(title, "seeds", members, folder.path, again, folder.changes)
 
 
 def carry_out(folder: SeedsFolder, jobs: int, quiet: bool) -> SeedsResult:
