@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import tenfold as ten
+from tenfold.cli import evaluate as evaluating
+from tenfold.cli import main as cli
 from tenfold.cli.main import main
+from tenfold.core.protocols import Command, Domain
 
 QUICK = [
     "--steps",
@@ -302,6 +305,39 @@ def test_a_flag_by_another_librarys_name_is_answered_with_ours(
 ) -> None:
     assert main(["train", *given]) == 2
     assert said in capsys.readouterr().err
+
+
+class Greeting(Domain):
+    """A domain with a command and a flag of its own."""
+
+    def commands(self) -> tuple[Command, ...]:
+        def add(parsers, given) -> None:
+            parsers.add_parser("greet", help="say hello").add_argument("whom")
+
+        return (Command("greet", add, lambda arguments: print(f"hello {arguments.whom}") or 3),)
+
+    def add_flags(self, parser) -> None:
+        parser.add_argument("--loudly", action="store_true", help="of greetings")
+
+
+def test_a_domain_adds_commands_and_flags(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for room in (cli, evaluating):
+        monkeypatch.setattr(room, "domains", lambda: (Greeting(),))
+    monkeypatch.setattr(cli, "commands", cli.commands.__wrapped__)
+    assert main(["greet", "you"]) == 3 and capsys.readouterr().out == "hello you\n"
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = [
+        line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:4] == " " * 4
+    ]
+    tools = ["check", "bench", "profile", "list"]
+    assert shown == ["train", "resume", "eval", "greet", "report", *tools]
+    with pytest.raises(SystemExit):
+        main(["eval", "--help"])
+    flags = capsys.readouterr().out
+    assert "--loudly" in flags and "--substrate" not in flags
 
 
 def test_python_api(small_run, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from tenfold.algorithms.dqn.config import (
     Quantile,
 )
 from tenfold.algorithms.ppo.config import PPO
-from tenfold.cli.main import parser, settings_given
+from tenfold.cli.flags import settings_given
+from tenfold.cli.main import parser
 from tenfold.config.agent import AgentConfig
 from tenfold.config.leaves import leaves_of
 from tenfold.config.mappings import read_yaml, to_mapping

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 import tenfold as ten
-from tenfold.cli.main import main, parser, settings_given
+from tenfold.cli.flags import settings_given
+from tenfold.cli.main import main, parser
 from tenfold.config.agent import AgentConfig
 from tenfold.config.changes import changed_run, changes, cut_short, never_learns
 from tenfold.config.mappings import read_yaml, to_mapping

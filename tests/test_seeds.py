@@ -20,13 +20,9 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.seeds import (
-    SeedsFolder,
-    bootstrap_interval,
-    interquartile_mean,
-    latest_row,
-    together,
-)
+from tenfold.runs.metrics import latest_row
+from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.statistics import bootstrap_interval, interquartile_mean, together
 from tenfold.training.loop import train
 from tenfold.training.seeds import resume_seeds, train_seeds
 

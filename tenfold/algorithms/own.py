@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tenfold.config.run import Run
     from tenfold.core.protocols import Evaluator
     from tenfold.envs.adapter import Environments, Episode
+    from tenfold.runs.reporter import Reporter
 
 Metrics = Mapping[str, float | torch.Tensor]  # of a round, for the log
 ADAM_EPS = 1e-8
@@ -134,10 +135,16 @@ class Algorithm:
         return OwnLearner(run)
 
     @classmethod
-    def make_evaluator(cls, run: "Run") -> "Evaluator":
-        from tenfold.evaluation.evaluator import EpisodeEvaluator
+    def untrained(cls, run: "Run") -> None:
+        return None
 
-        return EpisodeEvaluator(run)
+    @classmethod
+    def make_evaluator(cls, run: "Run") -> "Evaluator | None":
+        return None
+
+    @classmethod
+    def make_reporter(cls) -> "Reporter | None":
+        return None
 
     @classmethod
     def row_fields(cls, run: "Run", envs: "Environments") -> dict[str, Any]:
@@ -149,7 +156,7 @@ class Algorithm:
         return OwnActing(agent, envs)
 
     @classmethod
-    def parameter_copies(cls, settings: Any) -> int:
+    def networks(cls, settings: Any) -> int:
         return 0
 
 

@@ -7,7 +7,7 @@ an ENGINE. A DOMAIN knows the environments of one field of work, and what is wor
 them. CALLBACKS are the user's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state
     from tenfold.core.timing import Clock
     from tenfold.envs.adapter import Environments, Episode
     from tenfold.runs.page import Section
+    from tenfold.runs.reporter import Reporter
 
 Arrays = dict[str, Any]  # by name: NumPy arrays or tensors
 State = dict[str, Arrays]  # by part
@@ -178,17 +179,65 @@ class Evaluator(Protocol):
     def final(self, learner: Learner) -> Evaluated | None: ...
 
 
-class Algorithm(Protocol):
-    """A way to learn: its settings, what it fits, and how its parts are made."""
+class Acting(Protocol):
+    """How an actor acts in its environments: what it sees, and what it adds to a row."""
+
+    def act(self, row: "dict[str, np.ndarray]", step: int, rounds: int) -> "np.ndarray": ...
+    def stepped(self) -> None: ...  # after a step of the environments
+    def state(self) -> "dict[str, np.ndarray]": ...
+    def restore(self, state: "dict[str, np.ndarray]", exact: bool) -> None: ...
+
+
+class Algorithm:
+    """A way to learn: its settings, and how its parts are made. What raises NotImplementedError
+    every algorithm has; the rest is as for agents that play episodes."""
+
+    name = ""
+    config: "type[AgentConfig]"
+    reads_masks = False  # environments are asked for masks, and may have any kind of action
+    on_policy = False  # rows of all actors make one row of a rollout
+
+    def make_agent(self, run: "Run", spec: EnvSpec) -> Any:
+        """Raises UserError with one sentence where the spec does not fit."""
+        raise NotImplementedError
+
+    def make_learner(self, run: "Run") -> Learner:
+        raise NotImplementedError
+
+    def untrained(self, run: "Run") -> Any:
+        """The agent of a run where no environment has to be asked for it; None: by
+        `make_agent`."""
+        return None
+
+    def make_evaluator(self, run: "Run") -> Evaluator | None:
+        """How it is judged while it trains; None: by episodes of its policy."""
+        return None
+
+    def make_reporter(self) -> "Reporter | None":
+        """How its runs are described; None: as those of agents that play episodes."""
+        return None
+
+    def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
+        """What its actors add to a row: shape and type by name."""
+        raise NotImplementedError
+
+    def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> Acting:
+        raise NotImplementedError
+
+    def networks(self, settings: Any) -> int:
+        """How many networks of the size of `settings.net.hidden` an agent has."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Command:
+    """One of the command line. `add` declares it among the parsers of commands, given the words of
+    the command line (help shows what they are about); `run` carries it out and returns the exit
+    code."""
 
     name: str
-    config: "type[AgentConfig]"
-    reads_masks: bool  # environments are asked for masks, and may have any kind of action
-
-    # raises UserError with one sentence where the spec does not fit
-    def make_agent(self, run: "Run", spec: EnvSpec) -> Any: ...
-    def make_learner(self, run: "Run") -> Learner: ...
-    def make_evaluator(self, run: "Run") -> Evaluator: ...
+    add: Callable[[Any, Sequence[str]], None]
+    run: "Callable[[argparse.Namespace], int]"
 
 
 class Domain:
@@ -215,6 +264,10 @@ class Domain:
     ) -> "Environments | None":
         """All of them behind one adapter; None: they are stepped one by one."""
         return None
+
+    def commands(self) -> tuple[Command, ...]:
+        """Commands that only this domain has, beside `train`, `eval` and the others."""
+        return ()
 
     def add_flags(self, parser: "argparse.ArgumentParser") -> None:
         """Flags of `tenfold eval` that only this domain knows."""

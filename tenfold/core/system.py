@@ -1,13 +1,86 @@
-"""The machine: how many of its threads are used."""
+"""The machine: how many of its threads are used, and what its memory can hold."""
 
-import torch
+import contextlib
+import os
+from pathlib import Path
+
+from tenfold.core.errors import UserError
 
 
 def set_threads(count: int) -> None:
     """Threads of PyTorch, and of the BLAS inside compiled code, which is SciPy's and has a pool of
     its own."""
+    import torch
+
     torch.set_num_threads(count)
     import scipy.linalg.blas  # noqa: F401  it must be loaded to be told
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(count, "blas")
+
+
+def require_memory(
+    wanted: int, what: str = "The replay memory", setting: str = "agent.capacity"
+) -> None:
+    """Refuses what memory cannot hold, and says which setting makes it smaller: the kernel would
+    end the process without a word."""
+    free, whose = room()
+    if wanted > free:
+        raise UserError(
+            f"{what} needs {wanted:,} bytes and {free:,} are free {whose}: lower {setting}."
+        )
+
+
+def room() -> tuple[int, str]:
+    """Bytes that are free, and by whose account: the machine's or the container's, whichever is
+    less."""
+    accounts = [(machine_room(), "on this machine"), (container_room(), "in this container")]
+    return min((free, whose) for free, whose in accounts if free is not None)
+
+
+def machine_room() -> int:
+    meminfo = Path("/proc/meminfo")
+    for line in meminfo.read_text().splitlines() if meminfo.exists() else []:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def container_room(
+    proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """What the control groups above this process leave (version 2 or 1); None where there is no
+    limit to read."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for line in proc.read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if number == "0":
+                top, limit, usage, reclaimable = (
+                    root,
+                    "memory.max",
+                    "memory.current",
+                    "inactive_file",
+                )
+            elif "memory" in controllers.split(","):
+                top, limit, usage, reclaimable = (
+                    root / "memory",
+                    "memory.limit_in_bytes",
+                    "memory.usage_in_bytes",
+                    "total_inactive_file",
+                )
+            else:
+                continue
+            group = top / path.lstrip("/")
+            # inside a container the path may be the host's: then only the top is there
+            for folder in {group, *group.parents, top}:
+                if folder == top or top in folder.parents:
+                    with contextlib.suppress(OSError, ValueError):
+                        most = int((folder / limit).read_text())  # "max" is no number: no limit
+                        stat = dict(
+                            s.split() for s in (folder / "memory.stat").read_text().splitlines()
+                        )
+                        found.append(
+                            most - int((folder / usage).read_text()) + int(stat.get(reclaimable, 0))
+                        )
+    return min(found, default=None)

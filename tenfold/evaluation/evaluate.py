@@ -11,7 +11,7 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose
 from tenfold.domains.durotaxis import evaluation as colonies
 from tenfold.domains.durotaxis.evaluation import Deployment, Trial
-from tenfold.domains.dynamics.shortfall import shortfall
+from tenfold.domains.dynamics.reporter import fit_lines
 from tenfold.domains.jobshop import evaluation as jobshops
 from tenfold.domains.treasure.play import yardsticks
 from tenfold.domains.treasure.rules import is_gridworld
@@ -20,8 +20,9 @@ from tenfold.evaluation.video import film
 from tenfold.runs.checkpoint import BEST, Checkpoints
 from tenfold.runs.files import replace_file
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.metrics import rank, read_rows
-from tenfold.runs.seeds import SeedsFolder, latest_row, left_out, sentence, together
+from tenfold.runs.metrics import latest_row, rank, read_rows
+from tenfold.runs.seeds import SeedsFolder, left_out
+from tenfold.runs.statistics import sentence, together
 from tenfold.training.learners import agent_of, load
 from tenfold.training.loop import Result
 
@@ -289,31 +290,6 @@ def tell_seeds(found: dict[str, Any]) -> None:
         print(f"the best, {best} by seed {own}:\n{jobshops.sentences(members[seeds.index(own)])}")
 
 
-def onward(result: Result) -> str:
-    """What can be done with a run that ended."""
-    if result.run.agent.name == "explorer":  # there is a model to ask, and no game to play
-        return (
-            f'judge it: tenfold eval {result.path}   ask it: tenfold.load("{result.path}").field(z)'
-        )
-    return f"play it: tenfold eval {result.path}"
-
-
 def tell_fit(row: dict[str, Any], where: str = "") -> None:
     """How well a model of the world fits, and on what."""
-    if where:
-        print(f"{where}:")
-    if "field_error" in row:
-        each = "  ".join(f"{error:.3f}" for error in row["field_errors"])
-        print(
-            f"error of the field: {row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"
-            + (f"; of each seed {each}" if len(row["field_errors"]) > 1 else "")
-        )
-    print(
-        f"R² of observations 1 to {len(row['r2'])} steps ahead: "
-        f"{'  '.join(f'{value:.3f}' for value in row['r2'])}"
-    )
-    if "arx_r2" in row:
-        print(f"R² of ARX on the same data: {'  '.join(f'{value:.3f}' for value in row['arx_r2'])}")
-    print(f"evidence bound: {row['elbo']:.3f} for each step")
-    if words := shortfall(row):
-        print(words)
+    print("\n".join(fit_lines(row, where)))

@@ -18,7 +18,6 @@ together from the row and those before it in its episode, for the learner and fo
 k − 1 oldest rows, whose frames are gone, are not ready.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -30,6 +29,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
 from tenfold.core.spaces import ObsLayout
+from tenfold.core.system import require_memory
 from tenfold.ops.sumtree import find_into, make_tree, put, put_one, sum_above
 
 PENDING, STEP, TERMINATED, TRUNCATED, FINAL = range(5)
@@ -75,21 +75,6 @@ def replay_bytes(config: ReplaySettings, layout: ObsLayout, num_envs: int) -> in
     rows = config.capacity // num_envs * num_envs
     tree = make_tree(1).itemsize * 2 * (1 << (rows - 1).bit_length()) if config.priorities else 0
     return rows * (layout.size * layout.dtype.itemsize + ROW_BYTES) + tree
-
-
-def require_memory(
-    wanted: int, what: str = "The replay memory", setting: str = "agent.capacity"
-) -> None:
-    """Refuses what memory cannot hold, and says which setting makes it smaller."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if os.path.exists("/proc/meminfo"):
-        with open("/proc/meminfo") as lines:
-            free = next(
-                (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")),
-                free,
-            )
-    if wanted > free:
-        raise UserError(f"{what} needs {wanted:,} bytes and {free:,} are free: lower {setting}.")
 
 
 class Replay:

@@ -16,7 +16,7 @@ import numpy as np
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import ObsLayout, PolicyActions
-from tenfold.memory.replay import require_memory
+from tenfold.core.system import require_memory
 from tenfold.ops.components import gae_components
 from tenfold.ops.returns import episode_edges, gae_into, gae_reference
 

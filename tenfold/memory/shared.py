@@ -10,7 +10,6 @@ cannot vanish under them. Never np.ndarray(buffer=…) or torch.frombuffer on it
 crash the process after `close`; torch.from_numpy of an array made here is safe.
 """
 
-import contextlib
 import fcntl
 import mmap
 import os
@@ -20,13 +19,13 @@ import time
 from collections.abc import Callable, Iterable
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
-from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from tenfold.core.errors import UserError
+from tenfold.core.system import room
 
 LINE = 64  # bytes of a cache line: what two processes write lies on different ones
 POISON = 0xFF  # NaN as a float, −1 as an integer: what was never written shows
@@ -230,57 +229,3 @@ def check_room(size: int, purpose: str) -> None:
             f"{free / GIGABYTE:.2f} GB is free {whose}: take fewer or smaller rows, or fewer "
             "actors."
         )
-
-
-def room() -> tuple[int, str]:
-    """Bytes that are free, and by whose account: the machine's or the container's, whichever is
-    less."""
-    accounts = [(machine_room(), "on this machine"), (container_room(), "in this container")]
-    return min((free, whose) for free, whose in accounts if free is not None)
-
-
-def machine_room() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def container_room(
-    proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
-) -> int | None:
-    """What the control groups above this process leave (version 2 or 1); None where there is no
-    limit to read."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for line in proc.read_text().splitlines():
-            number, controllers, path = line.split(":", 2)
-            if number == "0":
-                top, limit, usage, reclaimable = (
-                    root,
-                    "memory.max",
-                    "memory.current",
-                    "inactive_file",
-                )
-            elif "memory" in controllers.split(","):
-                top, limit, usage, reclaimable = (
-                    root / "memory",
-                    "memory.limit_in_bytes",
-                    "memory.usage_in_bytes",
-                    "total_inactive_file",
-                )
-            else:
-                continue
-            group = top / path.lstrip("/")
-            # inside a container the path may be the host's: then only the top is there
-            for folder in {group, *group.parents, top}:
-                if folder == top or top in folder.parents:
-                    with contextlib.suppress(OSError, ValueError):
-                        most = int((folder / limit).read_text())  # "max" is no number: no limit
-                        stat = dict(
-                            s.split() for s in (folder / "memory.stat").read_text().splitlines()
-                        )
-                        found.append(
-                            most - int((folder / usage).read_text()) + int(stat.get(reclaimable, 0))
-                        )
-    return min(found, default=None)

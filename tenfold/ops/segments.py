@@ -72,16 +72,6 @@ def segment_sum(x: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tenso
     return x.new_zeros(count, *x.shape[1:]).index_add_(0, index, x)
 
 
-def segment_mean_reference(x, index, count):
-    return torch.stack([own.sum(0) / max(len(own), 1) for own in members(x, index, count)])
-
-
-@pair(segment_mean_reference, segment_examples, **EQUAL)
-def segment_mean(x: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tensor:
-    sizes = torch.bincount(index, minlength=count).clamp(min=1).to(x.dtype)
-    return segment_sum(x, index, count) / sizes.view(-1, *(1,) * (x.dim() - 1))
-
-
 def segment_max_reference(x, index, count):
     return torch.stack(
         [own.amax(0) if len(own) else own.sum(0) for own in members(x, index, count)]

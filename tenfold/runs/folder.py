@@ -46,6 +46,18 @@ def machine_card() -> dict[str, Any]:
     }
 
 
+def origin(kind: str) -> dict[str, Any]:
+    """What a folder says about itself: its kind, and when, by which command and where it was
+    made."""
+    return {
+        "kind": kind,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": sys.argv,
+        "versions": versions(),
+        "machine": machine_card(),
+    }
+
+
 def versions() -> dict[str, str]:
     return {package: version_of(package) for package in PACKAGES}
 
@@ -87,14 +99,7 @@ class RunFolder:
     def create(cls, target: Target, run: Run, overwrite: bool = False) -> "RunFolder":
         """A new folder; one that exists is refused, or removed if it is a run and `overwrite` says
         so."""
-        about = {
-            "kind": KIND,
-            "id": uuid.uuid4().hex,
-            "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "command": sys.argv,
-            "versions": versions(),
-            "machine": machine_card(),
-        }
+        about = origin(KIND) | {"id": uuid.uuid4().hex}
 
         def fill(made: Path) -> None:
             folder = cls(made)
@@ -171,12 +176,12 @@ def is_run(path: Path) -> bool:
 
 
 def is_seeds(path: Path) -> bool:
-    """Whether the folder holds many seeds of one experiment (record/seeds.py)."""
+    """Whether the folder holds many seeds of one experiment (runs/seeds.py)."""
     return is_kind(path / "seeds.json", SEEDS_KIND)
 
 
 def is_compare(path: Path) -> bool:
-    """Whether the folder holds a comparison of policies (compare.py)."""
+    """Whether the folder holds several runs that are compared."""
     return is_kind(path / "compare.json", COMPARE_KIND)
 
 

@@ -1,9 +1,9 @@
 """Metrics: one JSON object a line, and the same numbers for TensorBoard.
 
-Rows are `episode`, `train`, `eval` (episodes of the greedy policy) or `fit` (how well a model of
-the world fits). What depends on the clock stands under `timing`; everything else is a function of
-the settings. A full disk does not end a run: rows wait in memory and are written when there is room
-again.
+Rows are `episode`, `train` or `eval` (episodes of the greedy policy); an algorithm may have
+evaluations of another kind (`Reporter.rows`). What depends on the clock stands under `timing`;
+everything else is a function of the settings. A full disk does not end a run: rows wait in memory
+and are written when there is room again.
 """
 
 import contextlib
@@ -11,18 +11,28 @@ import json
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tenfold.core.errors import UserError
+from tenfold.core.registry import algorithms
 from tenfold.envs.adapter import Episode
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.schema import ROWS, misfit, parsed
+from tenfold.runs.schema import ROWS, Schema, misfit, parsed
 
 Rank = tuple[float, float]
 WORST = (0.0, -math.inf)
 WINDOW = 100  # episodes in the running mean, as it is usually reported
+
+
+@cache
+def row_schemas() -> dict[str, Schema]:
+    """What a row must hold, by its kind: the usual ones, and those that algorithms add."""
+    reporters = [algorithm.make_reporter() for algorithm in algorithms().values()]
+    added = [reporter.rows for reporter in reporters if reporter]
+    return {kind: schema for rows in (ROWS, *added) for kind, schema in rows.items()}
 
 
 def row_in(line: str | bytes) -> dict[str, Any] | None:
@@ -32,27 +42,8 @@ def row_in(line: str | bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     kind = row.get("kind") if isinstance(row, dict) else None
-    fits = isinstance(kind, str) and kind in ROWS and not misfit(row, ROWS[kind])
-    return row if fits and (kind != "fit" or shape_of(row)) else None
-
-
-def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
-    """Members and horizons of a row of kind fit, and whether the field is known; empty where its
-    parts contradict each other."""
-    members, ahead, known = len(fit["r2s"]), len(fit["r2"]), "field_error" in fit
-    whole = (
-        members
-        and {ahead} == {len(own) for own in (*fit["r2s"], fit.get("arx_r2", fit["r2"]))}
-        and members == len(fit["elbos"]) == len(fit.get("field_errors", fit["elbos"]))
-        and known == ("field_errors" in fit)
-    )
-    return (members, ahead, known) if whole else ()
-
-
-def fits_of(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that say how well a model fits, of the same shape as the last of them."""
-    fits = [row for row in rows if row["kind"] == "fit"]
-    return [fit for fit in fits if shape_of(fit) == shape_of(fits[-1])]
+    schema = row_schemas().get(kind) if isinstance(kind, str) else None
+    return row if schema is not None and not misfit(row, schema) else None
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -63,13 +54,31 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
+def latest_row(path: Path, kind: str = "train") -> dict[str, Any]:
+    """The last row of this kind in a metrics file, without reading more of it than need be."""
+    taken, length = 2**15, 0
+    try:
+        with path.open("rb") as file:
+            length = os.fstat(file.fileno()).st_size
+            while True:
+                file.seek(max(length - taken, 0))
+                for line in reversed(file.read(min(taken, length)).split(b"\n")):
+                    row = row_in(line) if b'"%b"' % kind.encode() in line else None
+                    if row and row["kind"] == kind:
+                        return row
+                if taken >= length:
+                    return {}
+                taken *= 4
+    except OSError:
+        return {}
+
+
 def rank(row: dict[str, Any]) -> Rank:
     """By what the best of a run's evaluations is chosen: the share of successes, then what it has
-    most of. Where the environment tells only of successes, an evaluation without any counts as one
-    with none."""
-    return row.get("success_rate", 0.0), row["score"] if row["kind"] == "fit" else row.get(
-        "merit", row["mean_return"]
-    )
+    most of, its score or the mean return. Where the environment tells only of successes, an
+    evaluation without any counts as one with none."""
+    score = row["score"] if "score" in row else row.get("merit", row["mean_return"])
+    return row.get("success_rate", 0.0), score
 
 
 class Metrics:
@@ -124,7 +133,7 @@ class Metrics:
             self.episodes += 1
         else:
             self.latest |= {k: v for k, v in row.items() if k not in ("kind", "step")}
-        if row["kind"] in ("eval", "fit"):
+        if row["kind"] not in ("episode", "train"):  # an evaluation, of whatever kind
             if rank(row) >= self.best:
                 self.best_row = row
             self.best = max(self.best, rank(row))

@@ -2,17 +2,30 @@
 
 import re
 import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tenfold.runs.figures import new_figure
 from tenfold.runs.metrics import WINDOW
+from tenfold.runs.statistics import bootstrap_interval, interquartile_mean
 
 TITLE = 95  # characters of a title's line on a figure 9 inches wide
 # steps, middle, and the band from low to high
 Course = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 PARTS = ("reward/", "action/")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A column of the rows of one kind, over training."""
+
+    kind: str
+    column: str
+    colour: str
+    label: str
 
 
 def entitle(axes: Any, text: str) -> None:
@@ -59,6 +72,50 @@ def returns_figure(rows: list[dict[str, Any]], title: str, policy: str = "greedy
         plot_losses(panels[1], losses)
     panels[-1].set_xlabel("environment steps")
     return figure
+
+
+def seeds_figure(
+    members: list[list[dict[str, Any]]], curves: Sequence[Curve], title: str, ylabel: str
+) -> Any:
+    """Curves of several seeds, given the rows of each: every one, their interquartile mean, and its
+    95 % interval."""
+    figure = new_figure(9, 4.5)
+    axes = figure.subplots()
+    for curve in curves:
+        steps, values = values_over_steps(members, curve.kind, curve.column)
+        if steps.size:
+            axes.plot(steps, values.T, color=curve.colour, alpha=0.2, linewidth=0.8)
+            axes.plot(steps, interquartile_mean(values), color=curve.colour, label=curve.label)
+            axes.fill_between(
+                steps, *bootstrap_interval(values), color=curve.colour, alpha=0.2, linewidth=0
+            )
+    axes.set(xlabel="environment steps", ylabel=ylabel)
+    entitle(axes, title)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="best", fontsize=8)
+    return figure
+
+
+def values_over_steps(
+    members: list[list[dict[str, Any]]], kind: str, column: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Steps [T] and values [members, T] where every member has a row; members log at the same
+    steps."""
+    found = [
+        {r["step"]: r[column] for r in rows if r["kind"] == kind and column in r}
+        for rows in members
+    ]
+    steps = sorted(set.intersection(*(set(member) for member in found)))
+    return np.array(steps), np.array([[member[step] for step in steps] for member in found])
+
+
+def course_of_seeds(members: list[list[dict[str, Any]]], name: str) -> Course | None:
+    """A part's interquartile mean over seeds, with a band of its 95 % interval; None where they
+    have no step in common."""
+    steps, values = values_over_steps(members, "train", name)
+    if not steps.size:
+        return None
+    return steps, interquartile_mean(values), *bootstrap_interval(values)
 
 
 def loss_columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:

@@ -165,7 +165,6 @@ RUN: Schema = {
     ],
 }
 SEEDS: Schema = {"kind": TEXT, "seeds": filled(WHOLE), **MACHINE, "changes?": {}}
-COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}
 
 # notes of checkpoints: `run` and `step` in all of them, the rest in those that a run goes on from
 POLICY: Schema = {"run": TEXT, "step": WHOLE}
@@ -180,7 +179,6 @@ NOTE: Schema = {
     "owes_evaluation": FLAG,
     "settings": {},
 }
-PORTRAIT: Schema = {"members?": WHOLE, "seed?": WHOLE}
 
 # rows of metrics, by kind
 ROWS: dict[str, Schema] = {
@@ -202,39 +200,4 @@ ROWS: dict[str, Schema] = {
         "steps_to_goal?": maybe(NUMBER),
         ...: NUMBER,
     },
-    "fit": {
-        "step": WHOLE,
-        "score": NUMBER,
-        "elbo": NUMBER,
-        "elbos": filled(NUMBER),
-        "field_error?": NUMBER,
-        "field_errors?": filled(NUMBER),
-        "r2": filled(NUMBER),
-        "r2s": [filled(NUMBER)],
-        "arx_r2?": filled(NUMBER),
-    },
-}
-
-# what `tenfold eval` leaves for the report
-MAKESPANS: Schema = {
-    "samples": WHOLE,
-    "best_makespan": NUMBER,
-    "greedy_makespan": NUMBER,
-    "optimum": maybe(NUMBER),
-    "untrained_best_makespan": NUMBER,
-    "rules": {...: NUMBER},
-}
-SUCCESSES: dict[Any, Schema] = {
-    "success_rate": NUMBER,
-    "episodes": WHOLE,
-    "steps_to_goal": maybe(NUMBER),
-}
-EPISODES: Schema = {
-    **SUCCESSES,
-    "where": TEXT,
-    "step": WHOLE,
-    "seed": WHOLE,
-    "policy": TEXT,
-    "rounding": TEXT,
-    "yardsticks": {...: SUCCESSES},
 }

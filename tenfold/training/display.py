@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tenfold.core.timing import Clock
 from tenfold.runs.metrics import Metrics
+from tenfold.runs.reporter import USUAL, Reporter
 
 FIRST_LINE, LINE_SECONDS = 1.0, 5.0  # where there is no terminal: soon at first, then rarer
 REFRESH = 4  # a second
@@ -22,8 +23,16 @@ class Display:
     """`update` is cheap; call it at every log row. Everything goes to standard error, so that
     output can be piped."""
 
-    def __init__(self, title: str, steps: int, first_step: int, quiet: bool = False) -> None:
-        self.console, self.quiet = Console(stderr=True), quiet
+    def __init__(
+        self,
+        title: str,
+        steps: int,
+        first_step: int,
+        quiet: bool = False,
+        reporter: Reporter = USUAL,
+    ) -> None:
+        """`reporter` is that of the run's algorithm."""
+        self.console, self.quiet, self.reporter = Console(stderr=True), quiet, reporter
         self.title, self.steps, self.first = title, steps, first_step
         self.started = self.spoke = time.monotonic()
         self.pause = FIRST_LINE
@@ -78,12 +87,7 @@ class Display:
                 f"{sum(metrics.returns) / len(metrics.returns):.1f} (last {len(metrics.returns)} "
                 "episodes)"
             )
-        if "field_error" in latest:
-            found["field error"] = f"{latest['field_error']:.3f}"
-        if "r2" in latest:
-            found[f"R² {len(latest['r2'])} ahead"] = f"{latest['r2'][-1]:.3f}"
-        if "mean_return" in latest:
-            found["evaluated"] = f"{latest['mean_return']:.1f}"
+        found |= self.reporter.now(latest)
         found |= {name: f"{value:.3g}" for name, value in exploring.items()}
         if "loss" in latest:
             found["loss"] = f"{latest['loss']:.4g}"

@@ -21,8 +21,8 @@ def make_learner(run: Run) -> Learner:
 def agent_of(run: Run) -> Any:
     """The agent of a run, untrained, on the CPU."""
     chosen, run = algorithm(run.agent.name), replace(run, device="cpu")
-    if hasattr(chosen, "untrained"):  # an algorithm that knows without an environment
-        return chosen.untrained(run)
+    if (agent := chosen.untrained(run)) is not None:
+        return agent
     envs = make_environments(run.env, 1, run.seed, "scalar", chosen.reads_masks)
     envs.close()
     return chosen.make_agent(run, envs.spec)

@@ -28,15 +28,15 @@ from tenfold.core.given import lend
 from tenfold.core.processes import Interrupt, refuse_in_child
 from tenfold.core.protocols import Learner
 from tenfold.core.registry import algorithm
-from tenfold.core.system import set_threads
+from tenfold.core.system import require_memory, set_threads
 from tenfold.envs.adapter import anchored
-from tenfold.memory.replay import require_memory
 from tenfold.ops.mlp import parameter_count
 from tenfold.runs.checkpoint import Checkpoints, set_aside
 from tenfold.runs.folder import RunFolder, require_place, versions, write_settings
 from tenfold.runs.metrics import WORST, Metrics
 from tenfold.runs.names import destination, named_after, turn_latest
 from tenfold.runs.report import write_report
+from tenfold.runs.reporter import reporter_of
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import make_learner
 from tenfold.training.recorder import Recorder
@@ -178,7 +178,7 @@ def require_networks(run: Run) -> None:
     """Refuses hidden layers that memory cannot hold: the kernel would end the process without a
     word."""
     settings: Any = run.agent
-    networks = algorithm(run.agent.name).parameter_copies(settings)
+    networks = algorithm(run.agent.name).networks(settings)
     if not networks:
         return
     count = networks * parameter_count(settings.net.hidden)
@@ -238,7 +238,7 @@ class Session:
         learner, folder = self.learner, self.folder
         run = learner.run
         title = f"{run.agent.name} on {run.env}, seed {run.seed}"
-        display = Display(title, run.steps, learner.step, self.quiet)
+        display = Display(title, run.steps, learner.step, self.quiet, reporter_of(run))
         for complaint in complaints:
             display.say(f"Note: {complaint}", always=True)
         self.introduce(display, title, note)

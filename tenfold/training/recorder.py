@@ -15,6 +15,7 @@ from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Evaluated, Learner
 from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import split_name, time_limit
+from tenfold.evaluation.evaluator import EpisodeEvaluator
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import write_settings
 from tenfold.runs.metrics import Metrics, rank
@@ -40,7 +41,8 @@ class Recorder:
     ) -> None:
         self.learner, self.checkpoints, self.metrics = learner, checkpoints, metrics
         self.display, self.interrupt, self.callbacks = display, interrupt, callbacks
-        self.evaluator = algorithm(learner.run.agent.name).make_evaluator(learner.run)
+        own = algorithm(learner.run.agent.name).make_evaluator(learner.run)
+        self.evaluator: Any = own or EpisodeEvaluator(learner.run)
         self.seconds_before = note.get("seconds", 0.0)
         self.noticed = self.stopping = False
         self.logged = learner.step

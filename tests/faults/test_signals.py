@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tenfold.cli.main import finish, finish_seeds, main, stopped
+from tenfold.cli.main import main
+from tenfold.cli.train import finish, finish_seeds, stopped
 from tenfold.config.run import Run
 from tenfold.core.processes import Interrupt
 from tenfold.domains.dynamics.learner import ExplorerLearner

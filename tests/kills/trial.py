@@ -20,7 +20,7 @@ from watching import MARK, alive, children, heeds_signals, mapped, marked, share
 from tenfold.cli.main import main
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.files import Arrays
-from tenfold.runs.seeds import latest_row
+from tenfold.runs.metrics import latest_row
 
 MOMENTS = (
     "start",

@@ -14,11 +14,13 @@ import memory_children as children
 import numpy as np
 import pytest
 
+from tenfold.core import system
 from tenfold.core.errors import UserError
+from tenfold.core.system import container_room
 from tenfold.memory import shared
 from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
-from tenfold.memory.shared import Segment, Signal, container_room, wait_for
+from tenfold.memory.shared import Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
 
 SPAWN = SpawnContext()
@@ -115,7 +117,7 @@ def test_more_than_is_free_is_refused_with_both_sizes(monkeypatch: pytest.Monkey
         UserError, match=r"would take 1000\.00 GB and \d+\.\d\d GB is free on this machine"
     ):
         Segment(10**12, "a ring")
-    monkeypatch.setattr(shared, "container_room", lambda: 1_500_000)
+    monkeypatch.setattr(system, "container_room", lambda: 1_500_000)
     with pytest.raises(UserError, match=r"0\.20 GB and 0\.00 GB is free in this container"):
         Segment(200_000_000)
 

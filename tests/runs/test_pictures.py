@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
+from tenfold.config.run import Run
 from tenfold.domains.durotaxis.api import DurotaxisEnv
 from tenfold.domains.durotaxis.baselines import follower_policy
 from tenfold.domains.durotaxis.view import EDGE, GOAL, HULL, NEWBORN, NODE, TRAIL, heat_map
 from tenfold.evaluation.video import write_gif
-from tenfold.runs.plots import course_of, part_names, parts_figure, returns_figure
-from tenfold.runs.seeds import returns_figure as figure_of_seeds
+from tenfold.runs.plots import (
+    course_of,
+    part_names,
+    parts_figure,
+    returns_figure,
+    seeds_figure,
+)
+from tenfold.runs.reporter import USUAL
 
 LONG = (
     "ppo on "
@@ -91,7 +98,9 @@ def test_the_lower_panel_shows_the_losses_there_are(
     "make",
     [
         lambda: returns_figure([], LONG),
-        lambda: figure_of_seeds([[trained(1, **{"return": 1.0})]], LONG, "greedy"),
+        lambda: seeds_figure(
+            [[trained(1, **{"return": 1.0})]], USUAL.curves(Run()), LONG, "return"
+        ),
     ],
     ids=["run", "seeds"],
 )

@@ -20,8 +20,10 @@ from tenfold.cli.main import main
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError, UserError
+from tenfold.domains.durotaxis.page import sections as colony_sections
 from tenfold.domains.dynamics.compare import policies_in
 from tenfold.domains.dynamics.offline import of_run
+from tenfold.domains.jobshop.page import sections as shop_sections
 from tenfold.evaluation.evaluate import clearly_better
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import read_arrays, write_arrays
@@ -333,6 +335,8 @@ def test_whatever_a_file_holds_a_report_of_it_ends_well_or_with_a_sentence(
     file = data.draw(st.sampled_from(list(DRAWN)))
     DRAWN[file](tmp_path / "runs" / file, data)
     folder = tmp_path / "runs" / Path(file).parts[0]
+    for sections in (shop_sections, colony_sections):  # of a run in their domains
+        ends_well(lambda own=sections: own(folder))
     if folder.name == "many":
         ends_well(lambda: write_seeds_report(SeedsFolder.open(folder)))
     else:

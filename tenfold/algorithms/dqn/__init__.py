@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.core.protocols import Algorithm
 
 if TYPE_CHECKING:
     from tenfold.algorithms.dqn.acting import QActing
     from tenfold.algorithms.dqn.agent import DQNAgent
     from tenfold.config.run import Run
-    from tenfold.core.protocols import EnvSpec, Evaluator, Learner
+    from tenfold.core.protocols import EnvSpec, Learner
     from tenfold.envs.adapter import Environments
 
 
-class QLearning:
+class QLearning(Algorithm):
     """DQN and its relatives, in environments with one discrete action."""
 
     name = "dqn"
     config = DQN
-    reads_masks = False
-    on_policy = False
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "DQNAgent":
         """One, or one for each agent of a world."""
@@ -53,11 +52,6 @@ class QLearning:
 
         return QLearner(run)
 
-    def make_evaluator(self, run: "Run") -> "Evaluator":
-        from tenfold.evaluation.evaluator import EpisodeEvaluator
-
-        return EpisodeEvaluator(run)
-
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
         """What an actor adds to a row."""
         return {"action": ((envs.num_envs,), "int64")}
@@ -67,7 +61,7 @@ class QLearning:
 
         return QActing(run, agent, envs)
 
-    def parameter_copies(self, settings: Any) -> int:
+    def networks(self, settings: Any) -> int:
         """Networks of the settings' size that an agent has, noise on their weights included."""
         return 1 + (type(settings.explore).__name__ == "Noisy")
 

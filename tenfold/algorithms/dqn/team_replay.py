@@ -8,7 +8,8 @@ import numpy as np
 
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.core.spaces import ObsLayout
-from tenfold.memory.replay import Batch, Replay, replay_bytes, require_memory
+from tenfold.core.system import require_memory
+from tenfold.memory.replay import Batch, Replay, replay_bytes
 
 
 class TeamReplay:

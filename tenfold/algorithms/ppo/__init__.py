@@ -7,16 +7,17 @@ phase), `fused` (the same in one compiled call).
 from typing import TYPE_CHECKING, Any
 
 from tenfold.algorithms.ppo.config import PPO
+from tenfold.core.protocols import Algorithm
 
 if TYPE_CHECKING:
     from tenfold.algorithms.ppo.acting import PPOActing
     from tenfold.algorithms.ppo.agent import PPOAgent
     from tenfold.config.run import Run
-    from tenfold.core.protocols import EnvSpec, Evaluator, Learner
+    from tenfold.core.protocols import EnvSpec, Learner
     from tenfold.envs.adapter import Environments
 
 
-class PolicyOptimisation:
+class PolicyOptimisation(Algorithm):
     """PPO, in environments with any kind of action."""
 
     name = "ppo"
@@ -37,11 +38,6 @@ class PolicyOptimisation:
         from tenfold.algorithms.ppo.learner import PPOLearner
 
         return PPOLearner(run)
-
-    def make_evaluator(self, run: "Run") -> "Evaluator":
-        from tenfold.evaluation.evaluator import EpisodeEvaluator
-
-        return EpisodeEvaluator(run)
 
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
         """What an actor adds to a row."""
@@ -66,7 +62,7 @@ class PolicyOptimisation:
 
         return PPOActing(agent, envs)
 
-    def parameter_copies(self, settings: Any) -> int:
+    def networks(self, settings: Any) -> int:
         """Networks of the settings' size that an agent has."""
         return 2 + (settings.baseline == "counterfactual")
 

@@ -2,20 +2,21 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tenfold.core.protocols import Algorithm, Command, Domain
 from tenfold.domains.dynamics.config import Explorer
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
     from tenfold.core.protocols import Evaluator, Learner
+    from tenfold.runs.reporter import Reporter
 
 
-class ActiveLearning:
+class ActiveLearning(Algorithm):
     """The explorer: experiments chosen by what they would teach, or recordings as they are."""
 
     name = "explorer"
     config = Explorer
     reads_masks = True
-    on_policy = False
 
     def untrained(self, run: "Run") -> Any:
         from tenfold.domains.dynamics.recording import is_recording
@@ -44,9 +45,22 @@ class ActiveLearning:
 
         return ModelEvaluator(run)
 
-    def parameter_copies(self, settings: Any) -> int:
-        """Its networks are small, and not of the settings' size."""
-        return 0
+    def make_reporter(self) -> "Reporter":
+        from tenfold.domains.dynamics.reporter import FitReporter
+
+        return FitReporter()
+
+
+class Dynamics(Domain):
+    """Systems whose state is hidden."""
+
+    name = "dynamics"
+
+    def commands(self) -> tuple[Command, ...]:
+        from tenfold.domains.dynamics.commands import COMMANDS
+
+        return COMMANDS
 
 
 ALGORITHMS = (ActiveLearning(),)
+DOMAINS = (Dynamics(),)

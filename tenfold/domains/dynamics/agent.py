@@ -13,6 +13,7 @@ import torch
 
 from tenfold.core.errors import CheckpointError, ConfigError, UserError
 from tenfold.core.random import Purpose, key, uniform
+from tenfold.core.system import require_memory
 from tenfold.domains.dynamics.alignment import Alignment, identity
 from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.config import Explorer
@@ -26,7 +27,6 @@ from tenfold.domains.dynamics.refit import refit
 from tenfold.domains.dynamics.standard import change, move, restate, standard
 from tenfold.domains.dynamics.units import STEP, Units
 from tenfold.domains.dynamics.window import Window
-from tenfold.memory.replay import require_memory
 from tenfold.memory.staging import Staging
 
 STATISTICS = ("bound", "likelihood", "divergence")

@@ -4,7 +4,6 @@ recordings."""
 import itertools
 import json
 import os
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -15,28 +14,20 @@ from tenfold.config.mappings import differing, read_yaml, to_mapping
 from tenfold.config.notation import nearest
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.domains.dynamics.compare_page import write_figure, write_page
+from tenfold.domains.dynamics.compare_page import write_page
 from tenfold.domains.dynamics.config import Explorer, Planner
-from tenfold.runs.checkpoint import checkpoint_steps
+from tenfold.domains.dynamics.fits import fits_of
+from tenfold.domains.dynamics.reporter import knowledge, latest_fit
 from tenfold.runs.files import replace_file
-from tenfold.runs.folder import (
-    COMPARE_KIND,
-    is_compare,
-    is_run,
-    machine_card,
-    versions,
-    write_settings,
-)
+from tenfold.runs.folder import COMPARE_KIND, is_compare, is_run, origin, write_settings
 from tenfold.runs.lock import Claim
-from tenfold.runs.metrics import fits_of, read_rows
+from tenfold.runs.metrics import read_rows
 from tenfold.runs.names import Numbered, Target, destination, install, named_after, turn_latest
-from tenfold.runs.schema import COMPARE, read_json
-from tenfold.runs.seeds import latest_row, together
-from tenfold.training.display import Display, clock_face
-from tenfold.training.loop import prepare, ready
-from tenfold.training.pool import Pool
-from tenfold.training.seeds import train_member
+from tenfold.runs.schema import NAME, TEXT, Schema, read_json
+from tenfold.runs.statistics import together
+from tenfold.training.many import Many, Member, run_many, warm_up
 
+COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}  # in compare.json
 POLICIES = get_args(get_type_hints(Planner)["policy"])
 
 
@@ -90,10 +81,7 @@ def compare(
     target = own_folder(
         destination(out, name or f"compare-{named_after(run.env)}", overwrite), run, overwrite
     )
-    prepare(run)
-    for policy in policies:  # settings that do not fit leave nothing behind; kernels compile once
-        with ready(run_of(run, policy), quiet):
-            pass
+    warm_up([run_of(run, policy) for policy in policies], quiet)
     path, claim = open_folder(target, run, policies, overwrite)
     with claim:
         return carry_out(path, run, policies, jobs, quiet)
@@ -134,13 +122,7 @@ def open_folder(
     target: Target, run: Run, policies: tuple[str, ...], overwrite: bool
 ) -> tuple[Path, Claim]:
     """A new folder, or that of the same comparison. More policies may join one."""
-    about = {
-        "kind": COMPARE_KIND,
-        "policies": list(policies),
-        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "versions": versions(),
-        "machine": machine_card(),
-    }
+    about = origin(COMPARE_KIND) | {"policies": list(policies)}
 
     def fill(path: Path) -> None:
         write_settings(path, run)
@@ -173,67 +155,35 @@ def policies_in(path: Path) -> list[str]:
 def carry_out(
     path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet: bool
 ) -> Comparison:
-    workers = min(jobs or len(os.sched_getaffinity(0)), len(policies))
-    title = f"{', '.join(policies)} on {run.env}, {run.members} seeds"
-    display = Display(title, run.steps * len(policies), done_steps(path, policies), quiet)
-    display.say(f"{title}, {workers} at a time -> {path}")
-    change = {"steps": run.steps}
-    pool = Pool(
-        train_member,
-        [(to_mapping(run_of(run, policy)), str(path / policy), change) for policy in policies],
+    many = Many(
+        title_of(policies, run),
+        "policies",
+        [Member(f"policy {policy}", run_of(run, policy), path / policy) for policy in policies],
+        path,
+        "The same command goes on from the last checkpoints.",
+        {"steps": run.steps},
     )
-    seen = -1
-
-    def look(done: int) -> None:
-        nonlocal seen
-        # otherwise the rate would only seem to fall
-        if (now := done_steps(path, policies)) != seen:
-            seen = now
-            display.show(now, progress(path, policies))
-
-    try:
-        stopped = pool.run(workers, look)
-    finally:
-        display.close()
-    for number, error in pool.errors.items():
-        raise UserError(
-            f"Policy {policies[number]}: {error.rstrip('.')}. The same command goes on from the "
-            "last checkpoints."
-        )
+    stopped = run_many(many, jobs, quiet, lambda: progress(path, policies))
     everything = tuple(policies_in(path))  # those that were there before, too
     rows = summarise(path, everything)
     if not stopped:
         about = about_comparison(path) | {"results": rows}
         replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
-        try:
-            title = f"{', '.join(everything)} on {run.env}, {run.members} seeds"
-            write_figure(path, rows, title)
-            write_page(path, rows, run, title)
-        except ModuleNotFoundError as error:
-            display.say(f"Note: no figure, since {error.name} is not installed.", always=True)
-    display.say(
-        f"{'stopped' if stopped else f'{len(policies)} policies'} after "
-        f"{clock_face(display.seconds())}"
-    )
-    saved = {policy: steps[-1] for policy in policies if (steps := checkpoint_steps(path / policy))}
-    return Comparison(path, rows, stopped, saved)
+        write_page(path, rows, run, title_of(everything, run), about)
+    return Comparison(path, rows, stopped, many.saved)
+
+
+def title_of(policies: tuple[str, ...], run: Run) -> str:
+    return f"{', '.join(policies)} on {run.env}, {run.members} seeds"
 
 
 def progress(path: Path, policies: tuple[str, ...]) -> dict[str, str]:
     """Every policy's latest number."""
-    errors = {policy: latest_row(path / policy / "metrics.jsonl", "fit") for policy in policies}
+    rows = {policy: latest_fit(path / policy) for policy in policies}
     return {
-        policy: f"{row['field_error']:.3f}"
-        if "field_error" in row
-        else f"R² {row['r2'][-1]:.3f}"
-        if "r2" in row
-        else "–"
-        for policy, row in errors.items()
+        policy: f"{'R² ' if row and 'field_error' not in row else ''}{knowledge(row)}"
+        for policy, row in rows.items()
     }
-
-
-def done_steps(path: Path, policies: tuple[str, ...]) -> int:
-    return sum(latest_row(path / policy / "metrics.jsonl").get("step", 0) for policy in policies)
 
 
 def summarise(path: Path, policies: tuple[str, ...]) -> dict[str, dict[str, Any]]:

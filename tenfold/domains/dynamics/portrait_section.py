@@ -1,7 +1,6 @@
 """Figures of an identified system: true and learned field, where it was, what it knows there, and
 how well it foretells."""
 
-import base64
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -9,29 +8,28 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.errors import CheckpointError
+from tenfold.domains.dynamics.fits import fits_of
 from tenfold.runs.figures import add_legend, as_png, new_figure
 from tenfold.runs.files import Arrays, read_arrays
-from tenfold.runs.metrics import fits_of
-from tenfold.runs.schema import PORTRAIT
+from tenfold.runs.page import Section, image
+from tenfold.runs.schema import WHOLE, Schema
 
 FILE = "portrait.safetensors"
+PORTRAIT: Schema = {"members?": WHOLE, "seed?": WHOLE}  # its note
+PANELS = {"true": "true field", "learned": "learned field", "information": "information"}
 
 
-def section(path: Path, rows: list[dict[str, Any]], steps: str = "environment steps") -> str:
-    """The part of a run's page that shows them; nothing where there is no such file."""
-    fits, found = fits_of(rows), []
+def sections(path: Path, rows: list[dict[str, Any]], steps: str) -> list[Section]:
+    """The part of a run's page that shows them; nothing where there is nothing to show. `steps`
+    says what the run counts."""
+    fits, body = fits_of(rows), ""
     with contextlib.suppress(CheckpointError):
         arrays, note = read_arrays(path / FILE, schema=PORTRAIT)
         if drawable(arrays):
-            found.append(("true and learned field", draw_fields(arrays, note)))
+            body += image(draw_fields(arrays, note), "true and learned field")
     if fits:
-        found.append(("errors over steps, and what is foretold", draw_fits(fits, steps)))
-    images = "".join(
-        f'<p><img alt="{words}" src="data:image/png;base64,'
-        f'{base64.b64encode(image).decode()}"></p>\n'
-        for words, image in found
-    )
-    return f"<h2>What was identified</h2>\n{images}" if images else ""
+        body += image(draw_fits(fits, steps), "errors over steps, and what is foretold")
+    return [Section("What was identified", body)] if body else []
 
 
 def drawable(arrays: Arrays) -> bool:
@@ -50,76 +48,76 @@ def drawable(arrays: Arrays) -> bool:
 def draw_fields(arrays: Arrays, note: dict[str, Any]) -> bytes:
     """Stream plots side by side in the same colours, visited states on the learned one, and the
     information map."""
-    from matplotlib.colors import Normalize
-
-    panels = [name for name in ("true", "learned", "information") if name in arrays]
+    panels = [name for name in PANELS if name in arrays]
     figure = new_figure(4.2 * len(panels) + 0.6, 4.6)
     every = figure.subplots(1, len(panels), squeeze=False)[0]
     x, y = arrays["x"], arrays["y"]
-    speeds = {
-        name: np.hypot(*np.moveaxis(arrays[name], -1, 0))
-        for name in panels
-        if name != "information"
+    fields = {
+        name: np.moveaxis(arrays[name], -1, 0) for name in ("true", "learned") if name in arrays
     }
-    fastest = max(float(speeds.get("true", speeds["learned"]).max()), 1e-9)
+    fastest = max(float(np.hypot(*fields.get("true", fields["learned"])).max()), 1e-9)
     for axes, name in zip(every, panels, strict=True):
         if name == "information":
             shown = axes.pcolormesh(x, y, arrays["information"], cmap="viridis", shading="nearest")
             figure.colorbar(shown, ax=axes, label="log₁₀ of information")
         else:
-            u, v = np.moveaxis(arrays[name], -1, 0)
-            lines = axes.streamplot(
-                x,
-                y,
-                u,
-                v,
-                color=np.minimum(speeds[name], fastest),
-                cmap="viridis",
-                norm=Normalize(0, fastest),
-                density=1.1,
-                linewidth=0.9,
-                arrowsize=0.8,
-            ).lines
+            lines = draw_streams(axes, x, y, fields[name], fastest)
             if name == "learned":  # one bar for both
-                beyond = "max" if speeds[name].max() > 1.001 * fastest else "neither"
+                beyond = np.hypot(*fields[name]).max() > 1.001 * fastest
                 figure.colorbar(
-                    lines, ax=every[: len(speeds)].tolist(), label="speed |dz/dt|", extend=beyond
+                    lines,
+                    ax=every[: len(fields)].tolist(),
+                    label="speed |dz/dt|",
+                    extend="max" if beyond else "neither",
                 )
         if name != "true":
-            axes.plot(
-                *arrays["visited"].T,
-                ".",
-                color="C3" if name == "learned" else "w",
-                markersize=1.5,
-                alpha=0.35,
-            )
-            axes.plot(
-                [],
-                [],
-                ".",
-                color="C3" if name == "learned" else "w",
-                markeredgecolor="0.5",
-                markersize=6,
-                label="visited states" if name == "learned" else "visited states (on information)",
-            )
-        titles = {"true": "true field", "learned": "learned field", "information": "information"}
+            draw_visited(axes, name, arrays["visited"])
         axes.set(
-            title=titles[name],
+            title=PANELS[name],
             xlim=(x[0], x[-1]),
             ylim=(y[0], y[-1]),
             aspect="equal",
             xlabel="z₁",
             ylabel="z₂",
         )
+    figure.suptitle(whose_coordinates(arrays, note), fontsize=10)
+    add_legend(figure, *every)
+    return as_png(figure)
+
+
+def draw_streams(axes: Any, x: np.ndarray, y: np.ndarray, field: np.ndarray, fastest: float) -> Any:
+    """A field [2, y, x] as lines, coloured by its speed up to the fastest."""
+    from matplotlib.colors import Normalize
+
+    return axes.streamplot(
+        x,
+        y,
+        *field,
+        color=np.minimum(np.hypot(*field), fastest),
+        cmap="viridis",
+        norm=Normalize(0, fastest),
+        density=1.1,
+        linewidth=0.9,
+        arrowsize=0.8,
+    ).lines
+
+
+def draw_visited(axes: Any, name: str, visited: np.ndarray) -> None:
+    """States [n, 2] as dots that show on what is below them; the legend's dot is larger."""
+    colour = "C3" if name == "learned" else "w"
+    words = "visited states" if name == "learned" else "visited states (on information)"
+    axes.plot(*visited.T, ".", color=colour, markersize=1.5, alpha=0.35)
+    axes.plot([], [], ".", color=colour, markeredgecolor="0.5", markersize=6, label=words)
+
+
+def whose_coordinates(arrays: Arrays, note: dict[str, Any]) -> str:
     whose = (
         f"seed {note.get('seed', 0)}, the first of {note['members']}: "
         if note.get("members", 1) > 1
         else ""
     )
     where = "in true coordinates" if "true" in arrays else "in the model's own coordinates"
-    figure.suptitle(f"{whose}{where}", fontsize=10)
-    add_legend(figure, *every)
-    return as_png(figure)
+    return f"{whose}{where}"
 
 
 def draw_fits(fits: list[dict[str, Any]], counted: str) -> bytes:

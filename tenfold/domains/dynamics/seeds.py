@@ -6,7 +6,8 @@ import numpy as np
 
 from tenfold.domains.dynamics.shortfall import shortfall
 from tenfold.evaluation.evaluate import evaluate
-from tenfold.runs.seeds import SeedsFolder, left_out, sentence, together
+from tenfold.runs.seeds import SeedsFolder, left_out
+from tenfold.runs.statistics import sentence, together
 
 
 def judge_seeds(

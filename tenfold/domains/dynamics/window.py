@@ -15,7 +15,7 @@ from tenfold.core.errors import UserError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, draw_uniform, key, uniform_reference
-from tenfold.memory.replay import require_memory
+from tenfold.core.system import require_memory
 
 
 def append_reference(obs, action, begins, length, ring, actions, first, ends, counters):

@@ -14,7 +14,8 @@ import pytest
 
 import tenfold as ten
 from tenfold.algorithms.ppo.learner import PPOLearner
-from tenfold.cli.main import finish_seeds, main
+from tenfold.cli.main import main
+from tenfold.cli.train import finish_seeds
 from tenfold.core.errors import UserError
 from tenfold.domains.durotaxis.evaluation import (
     Deployment,
@@ -23,12 +24,12 @@ from tenfold.domains.durotaxis.evaluation import (
     paths_figure,
     pooled,
 )
+from tenfold.domains.durotaxis.page import evaluation
 from tenfold.domains.durotaxis.setting import ACTIONS, WEIGHTS
 from tenfold.domains.durotaxis.view import TRAJECTORY
 from tenfold.evaluation import video as filming
 from tenfold.evaluation.player import Score
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.report import evaluation
 from tenfold.runs.seeds import SeedsFolder, summarise, write_seeds_report
 from tenfold.training.learners import agent_of
 
@@ -133,10 +134,10 @@ def test_an_untrained_checkpoint_is_called_so_on_the_page(tmp_path: Path) -> Non
     (tmp_path / "paths.png").write_bytes(b"picture")
     shown = evaluation(tmp_path / "paths.png")
     assert (
-        "<h2>Evaluation: bend, checkpoint of step 0 (untrained), seed 5, 4 episodes</h2>" in shown
-        and "<th>trained" not in shown
+        shown.title == "Evaluation: bend, checkpoint of step 0 (untrained), seed 5, 4 episodes"
+        and "<th>trained" not in shown.body
     )
-    assert "success 100.0% of 4 episodes, 61.3 steps to the goal" in shown
+    assert "success 100.0% of 4 episodes, 61.3 steps to the goal" in shown.body
 
 
 def test_a_file_is_named_by_its_content_and_never_by_a_leading_dash(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from tenfold.domains.dynamics.compare import Comparison, compare, table_of
 from tenfold.domains.dynamics.recording import read_recording
 from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
+from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder
-from tenfold.training.seeds import progress
 
 FIELDS = (
     "limit-cycle",
@@ -127,7 +127,8 @@ def test_many_seeds_are_runs_like_any_others(
         (errors[0][-1] + errors[1][-1]) / 2
     )  # type: ignore[operator]
     assert "<th>error of the field</th>" in (tmp_path / "seeds" / "report.html").read_text()
-    shown = progress(SeedsFolder.open(tmp_path / "seeds"))
+    folder = SeedsFolder.open(tmp_path / "seeds")
+    shown = reporter_of(folder.run).progress(folder.members)
     assert shown == {"errors of the field": f"{errors[0][-1]:.3f} {errors[1][-1]:.3f}"}
     assert main(["eval", str(tmp_path / "seeds"), "--episodes", "4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

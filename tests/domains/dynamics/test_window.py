@@ -57,7 +57,7 @@ def test_nothing_can_be_drawn_before_a_sequence_is_whole() -> None:
 def test_a_window_too_large_for_memory_names_the_setting_that_explorers_have() -> None:
     with pytest.raises(
         UserError,
-        match=r"The window of latest steps needs [0-9,]+ bytes and .* are free: lower agent\.window\.",
+        match=r"The window of latest steps needs [0-9,]+ bytes and .* are free .*: lower agent\.window\.",
     ):
         Window([0], 10**12, 20, 2, 1)
 

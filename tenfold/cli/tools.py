@@ -1,0 +1,204 @@
+"""`tenfold check`, `bench`, `profile` and `list`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tenfold.cli.arguments import print_table, whole_number
+from tenfold.cli.flags import add_settings, settings_given
+from tenfold.config.mappings import read_yaml
+from tenfold.config.run import ENGINES, named, presets
+from tenfold.core.errors import UserError
+from tenfold.core.protocols import Command
+from tenfold.core.registry import algorithms
+
+
+def add_check(parsers: Any, given: Sequence[str]) -> None:
+    check = parsers.add_parser(
+        "check", help="compare every fast path with its plain reference, here", allow_abbrev=False
+    )
+    check.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="only those with one of these in their name, such as returns",
+    )
+
+
+def check(arguments: argparse.Namespace) -> int:
+    from tenfold.core.pairs import all_pairs, check_pair
+
+    chosen = [
+        tested
+        for tested in all_pairs()
+        if not arguments.names or any(name in tested.name for name in arguments.names)
+    ]
+    if not chosen:
+        raise UserError(
+            f"No fast path has {' or '.join(arguments.names)} in its name: `tenfold check` without "
+            "a name shows all."
+        )
+    verdicts = [check_pair(tested) for tested in chosen]
+    lines = [
+        [
+            verdict.name,
+            str(verdict.cases),
+            f"{verdict.difference:.2g}",
+            verdict.tolerance,
+            "[green]equal[/]" if verdict.equal else "[red]DIFFERENT[/]",
+        ]
+        for verdict in verdicts
+    ]
+    print_table(("pair", "cases", "max difference", "tolerance", "verdict"), lines)
+    equal = sum(verdict.equal for verdict in verdicts)
+    print(f"{equal} of {len(lines)} fast paths equal their references on this machine.")
+    return 0 if equal == len(lines) else 1
+
+
+def add_bench(parsers: Any, given: Sequence[str]) -> None:
+    bench = parsers.add_parser(
+        "bench",
+        help="time every fast path against its baseline, on this machine",
+        allow_abbrev=False,
+    )
+    bench.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="which (all by default); `pairs` means every registered pair",
+    )
+    bench.add_argument(
+        "--peers",
+        action="store_true",
+        help="other people's packages too (make bench-peers installs them)",
+    )
+    bench.add_argument(
+        "--json",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write the rows, with the machine card; without FILE print them instead of the table",
+    )
+    bench.add_argument("--list", action="store_true", help="show the names")
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    from tenfold.cli.measure import as_json, choose, run_all, show_rows
+    from tenfold.core.system import set_threads
+    from tenfold.runs.files import for_writing
+
+    chosen = choose(arguments.names, arguments.peers)
+    if arguments.list:
+        print("\n".join(chosen))
+        return 0
+    file = for_writing(Path(arguments.json), "--json") if arguments.json else None
+    set_threads(1)
+    rows = run_all(chosen)
+    if arguments.json == "":
+        print(as_json(rows))
+    else:
+        show_rows(rows)
+    if file:
+        file.write_text(as_json(rows) + "\n")
+    return 1 if any(row["equal"] is False for row in rows) else 0
+
+
+def add_profile(parsers: Any, given: Sequence[str]) -> None:
+    profile = parsers.add_parser(
+        "profile",
+        help="show where a run's time goes, engine by engine",
+        allow_abbrev=False,
+        usage="tenfold profile WHAT [--SETTING VALUE …]",
+    )
+    profile.add_argument(
+        "what", metavar="WHAT", help="a preset, an agent or FILE.yaml, as for train"
+    )
+    profile.add_argument(
+        "--engine",
+        dest="engines",
+        metavar="A,B",
+        help="which engines (plain, and fused where it fits)",
+    )
+    profile.add_argument(
+        "--for", dest="length", default="3k", metavar="STEPS", help="environment steps to time (3k)"
+    )
+    profile.add_argument(
+        "--trace", metavar="FILE", help="where the Chrome trace goes (profile.json)"
+    )
+    add_settings(profile, given, without=("engine",))
+
+
+def profile(arguments: argparse.Namespace) -> int:
+    from tenfold.runs.files import for_writing
+    from tenfold.training.profiling import (
+        engines_for,
+        profile_run,
+        show_profiles,
+        verdict,
+        write_trace,
+    )
+
+    run = named(arguments.what, settings_given(arguments))
+    steps = whole_number(arguments.length, "--for", 1, 10**8)
+    trace = for_writing(Path(arguments.trace or "profile.json"), "--trace")
+    profiles = [profile_run(run, engine, steps) for engine in engines_for(run, arguments.engines)]
+    show_profiles(profiles)
+    write_trace(profiles, trace)
+    print(f"{verdict(profiles)}\ntrace: {trace} (open it at chrome://tracing or ui.perfetto.dev)")
+    return 0
+
+
+def add_list(parsers: Any, given: Sequence[str]) -> None:
+    parsers.add_parser(
+        "list", help="show presets, agents, engines, environments and runs", allow_abbrev=False
+    )
+
+
+def show_list(arguments: argparse.Namespace) -> int:
+    from tenfold.envs.adapter import known_environments
+
+    print("presets")
+    for name, path in presets().items():
+        print(f"  {name:20} {about_preset(path)}")
+    print("agents")
+    for name, algorithm in algorithms().items():
+        print(f"  {name:20} {(algorithm.config.__doc__ or '').splitlines()[0]}")
+    print("engines")
+    for name, about in ENGINES.items():
+        print(f"  {name:20} {about}")
+    print("environments that are installed (ppo takes all actions, dqn one Discrete)")
+    ids = known_environments()
+    for start in range(0, len(ids), 4):
+        print("  " + "".join(f"{i:32}" for i in ids[start : start + 4]).rstrip())
+    list_runs()
+    return 0
+
+
+def about_preset(path: Path) -> str:
+    """Its first line, where that is a comment, or its environment."""
+    first = path.read_text().partition("\n")[0]
+    return first.lstrip("# ") if first.startswith("#") else str(read_yaml(path).get("env"))
+
+
+def list_runs() -> None:
+    """Those below runs/, as eval and resume take them."""
+    from tenfold.runs.folder import is_seeds, runs_below
+    from tenfold.runs.names import RUNS
+    from tenfold.runs.seeds import about_run, about_seeds
+
+    found = runs_below(RUNS)
+    if not found:
+        return
+    print("runs")
+    many = {path.parent for path in found if is_seeds(path.parent)}
+    for path in dict.fromkeys(p.parent if p.parent in many else p for p in found):
+        print(f"  {path!s:32} {about_seeds(path) if path in many else about_run(path)}")
+
+
+COMMANDS = (
+    Command("check", add_check, check),
+    Command("bench", add_bench, bench),
+    Command("profile", add_profile, profile),
+    Command("list", add_list, show_list),
+)

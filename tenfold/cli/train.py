@@ -1,0 +1,237 @@
+"""`tenfold train` and `tenfold resume`, and their last words."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tenfold.cli.arguments import add_run, chosen_run, number_of_jobs
+from tenfold.cli.flags import add_setting, add_settings, settings_given
+from tenfold.config.changes import CHANGEABLE
+from tenfold.config.leaves import leaves_of
+from tenfold.config.run import Run, named, presets
+from tenfold.core.errors import UserError
+from tenfold.core.protocols import Command
+from tenfold.core.registry import algorithms
+
+NAMED = 8  # runs that are named one by one
+MOST_SEEDS = 10_000  # of one command
+EXAMPLES = """examples:
+  tenfold train cartpole --seed 3
+  tenfold train dqn --env Acrobot-v1 --steps 100k --agent.double true --agent.n-step 3
+  tenfold train dqn --env "FrozenLake-v1(is_slippery=false)" --agent.target "polyak(0.01)"
+  tenfold train my.yaml --agent.explore "epsilon(linear(1, 0.05, 20k))"
+"""
+
+
+def add_train(parsers: Any, given: Sequence[str]) -> None:
+    train = parsers.add_parser(
+        "train",
+        help="train an agent: a preset, an agent's name or a YAML file",
+        allow_abbrev=False,
+        usage="tenfold train WHAT [--SETTING VALUE …]",
+        description="Trains an agent. Settings come from WHAT (a preset, an agent's name or a "
+        "YAML file); flags change them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EXAMPLES,
+    )
+    train.add_argument(
+        "what",
+        metavar="WHAT",
+        help=f"a preset ({', '.join(presets())}), an agent ({', '.join(algorithms())}, or your own "
+        "as module:Name) or FILE.yaml",
+    )
+    train.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="where the run is kept (a new folder: runs/WHAT, runs/WHAT-2, …)",
+    )
+    train.add_argument(
+        "--seeds",
+        metavar="N|A..B|A,B,…",
+        help="train several seeds: 8 means 0 to 7; also 3..6 or 1,5,9",
+    )
+    train.add_argument("--jobs", help="seeds trained at the same time (as many as there are cores)")
+    train.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace the run in that folder (runs/WHAT without --out)",
+    )
+    train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    add_settings(train, given)
+
+
+def train(arguments: argparse.Namespace) -> int:
+    given = settings_given(arguments)
+    if arguments.seeds is not None and "seed" in given:
+        raise UserError(
+            "--seed and --seeds exclude each other: give one seed, or say which several."
+        )
+    if arguments.seeds is None and arguments.jobs is not None:
+        raise UserError(
+            "--jobs says how many seeds are trained at the same time: give --seeds as well."
+        )
+    run, jobs = named(arguments.what, given), number_of_jobs(arguments.jobs)
+    where = {
+        "name": run_name(arguments.what, run),
+        "overwrite": arguments.overwrite,
+        "quiet": arguments.quiet,
+    }
+    if arguments.seeds is not None:
+        from tenfold.training.seeds import train_seeds
+
+        seeds = seeds_named(arguments.seeds)
+        return finish_seeds(train_seeds(run, seeds, arguments.out or "", jobs=jobs, **where))
+    from tenfold.training.loop import train as start
+
+    return finish(start(run, arguments.out or "", **where))
+
+
+def run_name(what: str, run: Run) -> str:
+    """What the folder of a run is called that was not told where to go."""
+    from tenfold.runs.names import named_after
+
+    if what == run.agent.name:  # of one's own: without its module
+        return f"{what.rpartition(':')[2]}-{named_after(run.env)}"
+    return Path(what).stem
+
+
+def seeds_named(text: str) -> tuple[int, ...]:
+    """8, 3..6 or 1,5,9."""
+    try:
+        if ".." in text:
+            first, last = (int(part) for part in text.split(".."))
+            found: Sequence[int] = range(first, last + 1)
+        elif "," in text:
+            found = tuple(int(part) for part in text.split(","))
+        else:
+            found = range(int(text))
+    except ValueError:
+        found = ()
+    # a range may have more than len can tell
+    if not found or len(found[: MOST_SEEDS + 1]) > MOST_SEEDS or min(found) < 0:
+        raise UserError(
+            f"--seeds {text} cannot be read: write a number (8 means 0 to 7), a range (3..6) or a "
+            f"list (1,5,9), of at most {MOST_SEEDS:,}."
+        )
+    return tuple(found)
+
+
+def add_resume(parsers: Any, given: Sequence[str]) -> None:
+    resume = parsers.add_parser(
+        "resume", help="go on with a run, as if it had never stopped", allow_abbrev=False
+    )
+    add_run(resume)
+    resume.add_argument("--jobs", help="of a run of many seeds: how many at the same time")
+    resume.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    group = resume.add_argument_group("settings that can change from here on")
+    for leaf in leaves_of(Run):
+        if leaf.path in CHANGEABLE:
+            add_setting(group, replace(leaf, default="as it was"))
+        else:  # known, so that it is refused by name
+            group.add_argument(
+                leaf.flag,
+                dest=leaf.path,
+                nargs="?",
+                default=argparse.SUPPRESS,
+                help=argparse.SUPPRESS,
+            )
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    path, jobs = chosen_run(arguments.run), number_of_jobs(arguments.jobs)
+    change = {"settings": settings_given(arguments), "quiet": arguments.quiet}
+    from tenfold.runs.folder import is_seeds
+
+    if is_seeds(path):
+        from tenfold.training.seeds import resume_seeds
+
+        return finish_seeds(resume_seeds(path, jobs=jobs, **change))
+    if jobs:
+        raise UserError(f"--jobs is for a run of many seeds, and {path} is none.")
+    from tenfold.training.loop import resume as go_on
+
+    return finish(go_on(path, **change))
+
+
+def finish(result: Any) -> int:
+    """The last words of a run."""
+    if result.unsaved:
+        print(
+            f"tenfold: the end of the run could not be saved: {result.unsaved}; free some space "
+            f"and `tenfold resume {result.path}` goes on from the last checkpoint.",
+            file=sys.stderr,
+        )
+        return 2
+    if result.interrupted:
+        print(
+            f"Stopped at step {result.step:,}, the last one, and saved: the run is finished. "
+            f"Results: {result.path}"
+            if result.finished
+            else f"Stopped at step {result.step:,} and saved. Go on with: tenfold resume "
+            f"{result.path}"
+        )
+        return 128 + result.interrupted
+    from tenfold.evaluation.evaluate import evaluations
+    from tenfold.runs.reporter import reporter_of
+
+    reporter = reporter_of(result.run)
+    if result.mean_return is not None:
+        print(
+            f"mean return of the last {result.episodes} training episodes: "
+            f"{result.mean_return:.2f} (exploring)"
+        )
+    if result.best_evaluation is not None:
+        lines = reporter.last_words(result.path, result.run) or [evaluations(result)]
+        print("\n".join(lines))
+    onward = reporter.onward(result.path)
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {onward}")
+    return 0
+
+
+def finish_seeds(result: Any) -> int:
+    """The last words of a run of many seeds."""
+    if result.interrupted:
+        print(f"{stopped(result.saved)} Go on with: tenfold resume {result.path}")
+        return 128 + result.interrupted
+    from tenfold.runs.reporter import reporter_of
+    from tenfold.runs.seeds import SeedsFolder, summary_sentences
+
+    reporter, folder = reporter_of(result.run), SeedsFolder.open(result.path)
+    for seed, member in result.summary["seeds"].items():
+        numbers = ", ".join(
+            f"{name.replace('_', ' ')} {reporter.numbers[name].told(value)}"
+            for name, value in member.items()
+            if name != "step" and value is not None
+        )
+        print(f"  seed {seed:<4} {numbers}")
+    for name, words in summary_sentences(reporter, result.summary).items():
+        print(f"{name.replace('_', ' '):16} {words}")
+    for seed in folder.seeds:
+        if words := reporter.warning(folder.member(seed)):
+            print(f"  seed {seed:<4} {words}")
+    print(
+        f"results: {result.path}   report: {result.path / 'report.html'}   {reporter.verb} them: "
+        f"tenfold eval {result.path}"
+    )
+    return 0
+
+
+def stopped(saved: dict[str, int]) -> str:
+    """Of several runs: where each goes on, those that have been saved."""
+    if not saved:
+        return "Stopped before anything was saved."
+    if len(saved) <= NAMED:
+        return (
+            "Stopped and saved: "
+            f"{', '.join(f'{name} at step {step:,}' for name, step in saved.items())}."
+        )
+    return (
+        f"Stopped and saved: {len(saved)} runs at steps {min(saved.values()):,} to "
+        f"{max(saved.values()):,}."
+    )
+
+
+COMMANDS = (Command("train", add_train, train), Command("resume", add_resume, resume))

@@ -1,0 +1,189 @@
+"""`tenfold fit` and `tenfold compare`."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tenfold.cli.arguments import number_of_jobs, print_table, whole_number
+from tenfold.cli.flags import add_setting, leaves_for, settings_given
+from tenfold.cli.train import finish, stopped
+from tenfold.config.leaves import Leaf
+from tenfold.config.run import Run, named
+from tenfold.config.schema import convert_scalar
+from tenfold.core.errors import UserError
+from tenfold.core.protocols import Command
+from tenfold.domains.dynamics.config import Explorer
+
+# settings that say nothing to recordings
+OF_ENVIRONMENTS = (
+    "num_envs",
+    "actors",
+    "where",
+    "ahead",
+    "on_death",
+    "patience",
+    "share",
+    "vectorize",
+    "engine",
+    "stack",
+    "verify",
+    "eval_episodes",
+    "eval_policy",
+    "eval_steps",
+    "episode_limit",
+    "agent.name",
+    "agent.window",
+    "agent.every",
+    "agent.updates",
+    "agent.learning_starts",
+    "agent.first_updates",
+)
+
+
+def settings() -> list[Leaf]:
+    """Of a run of an explorer."""
+    return leaves_for(Run(agent=Explorer()))
+
+
+def add_fit(parsers: Any, given: Sequence[str]) -> None:
+    fit = parsers.add_parser(
+        "fit",
+        help="learn hidden dynamics from recordings: NPZ, CSV, or an explorer's run",
+        allow_abbrev=False,
+        description="Trains a model of hidden dynamics on recordings. NPZ: arrays observations, "
+        "actions, and dt or time. CSV: columns y0, y1, …, a0, a1, …, optionally time "
+        "and episode (or trial). Recordings without actions will do.",
+    )
+    fit.add_argument(
+        "file",
+        metavar="FILE",
+        help="recordings that end in .npz or .csv, or the folder of an explorer's run",
+    )
+    fit.add_argument("--dt", help="time of a step, where the file does not say it")
+    for what in ("observations", "actions"):
+        fit.add_argument(
+            f"--{what}",
+            default="",
+            metavar="NAME[,…]",
+            help=f"columns (or arrays) of {what}: names, or what the columns' names begin with",
+        )
+    fit.add_argument("--seeds", help=argparse.SUPPRESS)
+    fit.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="where the run is kept (a new folder: runs/fit-FILE, runs/fit-FILE-2, …)",
+    )
+    fit.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace the run in that folder (runs/fit-FILE without --out)",
+    )
+    fit.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    add_fit_settings(fit)
+
+
+def add_fit_settings(fit: argparse.ArgumentParser) -> None:
+    fit.add_argument("--steps", default=argparse.SUPPRESS, help="gradient steps (3,000)")
+    fit.add_argument(
+        "--eval-every",
+        default=argparse.SUPPRESS,
+        dest="eval_every",
+        help="gradient steps between looks (500)",
+    )
+    group = fit.add_argument_group("settings")
+    without = ("env", "steps", "eval_every", *OF_ENVIRONMENTS)
+    for leaf in settings():
+        if leaf.path not in without and ".planner." not in leaf.path:
+            add_setting(group, leaf)
+
+
+def fit(arguments: argparse.Namespace) -> int:
+    if arguments.seeds is not None:
+        raise UserError("--seeds is not a flag of fit: --members 8 trains 8 seeds side by side.")
+    from tenfold.domains.dynamics.fit import fit as start
+
+    result = start(
+        arguments.file,
+        arguments.out or "",
+        settings=settings_given(arguments),
+        dt=None if arguments.dt is None else convert_scalar(arguments.dt, float, "--dt"),
+        observations=arguments.observations,
+        actions=arguments.actions,
+        overwrite=arguments.overwrite,
+        quiet=arguments.quiet,
+    )
+    return finish(result)
+
+
+def add_compare(parsers: Any, given: Sequence[str]) -> None:
+    compare = parsers.add_parser(
+        "compare",
+        help="run policies of an explorer with the same seeds: one table, one figure",
+        allow_abbrev=False,
+        description="Runs every policy with the same seeds, all seeds of a policy stacked in one "
+        "process; the same command again goes on where it stopped.",
+    )
+    compare.add_argument("what", metavar="WHAT", help="a preset such as limit-cycle, or FILE.yaml")
+    compare.add_argument(
+        "--policies",
+        default="active,disagreement,random,zero",
+        metavar="A,B,…",
+        help="which (active,disagreement,random,zero)",
+    )
+    compare.add_argument("--seeds", default="8", help="how many (8)")
+    compare.add_argument(
+        "--jobs", help="policies run at the same time (as many as there are cores)"
+    )
+    compare.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="where they are kept (runs/compare-WHAT; with other settings runs/compare-WHAT-2, …)",
+    )
+    compare.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace the comparison in that folder (runs/compare-WHAT without --out)",
+    )
+    compare.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    compare.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of the table"
+    )
+    group = compare.add_argument_group("settings")
+    for leaf in settings():
+        if leaf.path not in ("members", "agent.planner.policy"):
+            add_setting(group, leaf)
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    from tenfold.domains.dynamics.compare import compare as start
+    from tenfold.domains.dynamics.compare import table_of
+
+    seeds = whole_number(arguments.seeds, "--seeds", 1, 1024)
+    run = named(arguments.what, settings_given(arguments))
+    result = start(
+        run,
+        tuple(word.strip() for word in arguments.policies.split(",") if word.strip()),
+        seeds,
+        arguments.out or "",
+        name=f"compare-{Path(arguments.what).stem}",
+        jobs=number_of_jobs(arguments.jobs),
+        overwrite=arguments.overwrite,
+        quiet=arguments.quiet,
+    )
+    if result.interrupted:
+        print(f"{stopped(result.saved)} The same command goes on.")
+        return 128 + result.interrupted
+    if arguments.json:
+        found = {"path": str(result.path), "env": run.env, "seeds": seeds, "policies": result.rows}
+        print(json.dumps(found))
+        return 0
+    head, *lines = table_of(result.rows)
+    print_table(head, lines)
+    places = {"results": "compare.json", "figure": "compare.png", "report": "report.html"}
+    print("   ".join(f"{what}: {result.path / name}" for what, name in places.items()))
+    return 0
+
+
+COMMANDS = (Command("fit", add_fit, fit), Command("compare", add_compare, compare))
