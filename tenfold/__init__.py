@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tenfold import nets as nets
     from tenfold import ops as ops
     from tenfold.algorithms.dqn.config import DQN as DQN
     from tenfold.algorithms.dqn.config import Boltzmann as Boltzmann
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tenfold.algorithms.dqn.config import Prioritized as Prioritized
     from tenfold.algorithms.dqn.config import Quantile as Quantile
     from tenfold.algorithms.dqn.config import Uniform as Uniform
+    from tenfold.algorithms.own import Algorithm as Algorithm
+    from tenfold.algorithms.own import Rollout as Rollout
     from tenfold.algorithms.ppo.config import PPO as PPO
     from tenfold.config.agent import AgentConfig as AgentConfig
     from tenfold.config.nets import Net as Net
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
     from tenfold.config.schedules import Schedule as Schedule
     from tenfold.core.graph_spaces import BoundedGraph as BoundedGraph
     from tenfold.core.graph_spaces import Gated as Gated
+    from tenfold.core.protocols import Callback as Callback
+    from tenfold.core.protocols import Domain as Domain
+    from tenfold.core.protocols import EnvSpec as EnvSpec
     from tenfold.domains.dynamics.compare import compare as compare
     from tenfold.domains.dynamics.config import Explorer as Explorer
     from tenfold.domains.dynamics.config import LatentModel as LatentModel
@@ -52,6 +58,8 @@ __version__ = "0.1.0"
 
 # where the public names live
 PUBLIC = {
+    "algorithms.own": "Algorithm Rollout",
+    "core.protocols": "Callback Domain EnvSpec",
     "algorithms.dqn.config": "DQN Boltzmann Epsilon Hard Implicit Noisy Polyak Prioritized "
     "Quantile Uniform",
     "algorithms.ppo.config": "PPO",
@@ -69,7 +77,7 @@ PUBLIC = {
     "training.seeds": "resume_seeds train_seeds",
 }
 HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()}
-__all__ = sorted(["__version__", "ops", *HOMES])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted(["__version__", "nets", "ops", *HOMES])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:
@@ -77,8 +85,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ops":
-        return import_module("tenfold.ops")
+    if name in ("nets", "ops"):
+        return import_module(f"tenfold.{name}")
     if name not in HOMES:
         raise AttributeError(f"module 'tenfold' has no attribute {name!r}")
     globals()[name] = found = getattr(import_module(f"tenfold.{HOMES[name]}"), name)

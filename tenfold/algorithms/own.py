@@ -30,6 +30,7 @@ from tenfold.actors.actor import Part, episodes
 from tenfold.algorithms.learner import ActorLearner
 from tenfold.config.agent import AgentConfig
 from tenfold.config.schedules import value_at
+from tenfold.core import protocols
 from tenfold.core.errors import CheckpointError, ConfigError, UserError
 from tenfold.core.protocols import EnvSpec, Policy, State
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
@@ -39,9 +40,7 @@ from tenfold.ops.adam import adam, clip
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
-    from tenfold.core.protocols import Evaluator
     from tenfold.envs.adapter import Environments, Episode
-    from tenfold.runs.reporter import Reporter
 
 Metrics = Mapping[str, float | torch.Tensor]  # of a round, for the log
 ADAM_EPS = 1e-8
@@ -96,8 +95,6 @@ class Algorithm:
 
     config: type[AgentConfig] = AgentConfig
     horizon = 128  # steps of every environment in a rollout, where the settings have no `horizon`
-    reads_masks = False
-    on_policy = True
     spec: EnvSpec
     settings: Any
     agent: "OwnAgent"
@@ -124,40 +121,32 @@ class Algorithm:
         settings.lr."""
         return {"loss": loss.detach(), "grad_norm": self.agent.learn(loss), **more}
 
-    # what the package asks; `self` is the class here
-
     @classmethod
-    def make_agent(cls, run: "Run", spec: EnvSpec) -> "OwnAgent":
-        return OwnAgent(cls, run, spec)
+    def family(cls, name: str) -> "OwnFamily":
+        """As the package sees it, under the name module:Name."""
+        return OwnFamily(cls, name)
 
-    @classmethod
-    def make_learner(cls, run: "Run") -> "OwnLearner":
+
+class OwnFamily(protocols.Algorithm):
+    """How the parts of a run are made for an algorithm of one's own."""
+
+    on_policy = True
+
+    def __init__(self, kind: type[Algorithm], name: str) -> None:
+        self.kind, self.name, self.config = kind, name, kind.config
+
+    def make_agent(self, run: "Run", spec: EnvSpec) -> "OwnAgent":
+        return OwnAgent(self.kind, run, spec)
+
+    def make_learner(self, run: "Run") -> "OwnLearner":
         return OwnLearner(run)
 
-    @classmethod
-    def untrained(cls, run: "Run") -> None:
-        return None
-
-    @classmethod
-    def make_evaluator(cls, run: "Run") -> "Evaluator | None":
-        return None
-
-    @classmethod
-    def make_reporter(cls) -> "Reporter | None":
-        return None
-
-    @classmethod
-    def row_fields(cls, run: "Run", envs: "Environments") -> dict[str, Any]:
+    def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
         shape, dtype = action_form(envs.action_space, run.env)
         return {"action": ((envs.num_envs, *shape), dtype)}
 
-    @classmethod
-    def make_acting(cls, run: "Run", agent: "OwnAgent", envs: "Environments") -> "OwnActing":
+    def make_acting(self, run: "Run", agent: "OwnAgent", envs: "Environments") -> "OwnActing":
         return OwnActing(agent, envs)
-
-    @classmethod
-    def networks(cls, settings: Any) -> int:
-        return 0
 
 
 def action_form(space: Any, env: str) -> tuple[tuple[int, ...], str]:

@@ -46,6 +46,17 @@ class EnvSpec:
     step_time: float | None = None  # the time of a step, where the environment says it
     exact_resume: bool = True
 
+    @property
+    def options(self) -> int:
+        """How many actions there are to choose from, where one is chosen; else 0."""
+        return int(getattr(self.action_space, "n", 0))
+
+    @property
+    def numbers(self) -> int:
+        """How many real numbers an action has; 0 where it has none."""
+        low = getattr(self.action_space, "low", None)
+        return 0 if low is None else int(low.size)
+
 
 class Agent(Protocol):
     """Networks, how they act, and what they have learned. All parameters are one flat vector,
@@ -302,13 +313,30 @@ class Domain:
         return []
 
 
-class Callback(Protocol):
-    """The user's: called at moments of a run. `on_log` may add numbers to the row; any of them may
-    call `training.stop()`."""
+class Callback:
+    """The user's, called at moments of a run: `ten.train(run, callbacks=[MyCallback()])`, or
+    `tenfold train … --callback my_module:MyCallback`. Overwrite what you need.
 
-    def on_start(self, training: Any) -> None: ...
-    def on_round(self, training: Any) -> None: ...
-    def on_log(self, training: Any, row: dict[str, Any]) -> None: ...
-    def on_evaluate(self, training: Any, row: dict[str, Any]) -> None: ...
-    def on_checkpoint(self, training: Any) -> None: ...
-    def on_end(self, training: Any) -> None: ...
+    `training` is the run under way: `training.learner`, `.run`, `.step`, and what may be done with
+    it, `.stop()`, `.evaluate()`, `.save()`, `.set_lr(1e-4)`. `on_log` and `on_evaluate` may add
+    numbers to the row. `on_row` is given every row of the metrics, for a place of one's own to keep
+    them.
+    """
+
+    def on_start(self, training: Any) -> None:
+        """Before the first step, or the first after a resume."""
+
+    def on_log(self, training: Any, row: dict[str, Any]) -> None:
+        """A row of training metrics, every log_every steps."""
+
+    def on_evaluate(self, training: Any, row: dict[str, Any]) -> None:
+        """What an evaluation found, every eval_every steps."""
+
+    def on_checkpoint(self, training: Any) -> None:
+        """After a checkpoint."""
+
+    def on_row(self, row: dict[str, Any]) -> None:
+        """Every row of the metrics, episodes too."""
+
+    def on_end(self, training: Any) -> None:
+        """After the last step, when all is saved."""

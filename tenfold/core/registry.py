@@ -61,7 +61,8 @@ def algorithm(name: str) -> Any:
             f"There is no algorithm {name}: there are {', '.join(known)}, and one of your own as "
             "module:Name."
         )
-    return own(name)
+    found = own(name)
+    return found.family(name) if hasattr(found, "family") else found
 
 
 def domains() -> tuple[Domain, ...]:

@@ -5,6 +5,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tenfold.ops.choices import categorical_log_prob as categorical_log_prob
+    from tenfold.ops.choices import categorical_sample as categorical_sample
+    from tenfold.ops.choices import discounted_return as discounted_return
+    from tenfold.ops.choices import normal_sample as normal_sample
     from tenfold.ops.gaussian import Gaussian as Gaussian
     from tenfold.ops.heads import MaskedHeads as MaskedHeads
     from tenfold.ops.moments import RunningNorm as RunningNorm
@@ -14,23 +18,19 @@ if TYPE_CHECKING:
     from tenfold.ops.returns import n_step_returns as n_step_returns
 
 HOMES = {
-    "MaskedHeads": "heads",
-    "Gaussian": "gaussian",
     "FlattenPlan": "observations",
+    "Gaussian": "gaussian",
+    "MaskedHeads": "heads",
     "RunningNorm": "moments",
+    "categorical_log_prob": "choices",
+    "categorical_sample": "choices",
+    "discounted_return": "choices",
     "gae": "returns",
     "lambda_returns": "returns",
     "n_step_returns": "returns",
+    "normal_sample": "choices",
 }
-__all__ = [
-    "FlattenPlan",
-    "Gaussian",
-    "MaskedHeads",
-    "RunningNorm",
-    "gae",
-    "lambda_returns",
-    "n_step_returns",
-]
+__all__ = sorted(HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:
