@@ -2,7 +2,8 @@
 
     tenfold train reinforce:Reinforce --env CartPole-v1 --steps 100k --seeds 3
 
-Run it where this file is. Flags (--agent.lr), resume, evaluation, seeds and the report come with it.
+Run it where this file is. Flags (--agent.lr), resume, evaluation, seeds and the report come with
+it.
 """
 
 import torch

@@ -60,6 +60,7 @@ def add_train(parsers: Any, given: Sequence[str]) -> None:
         help="replace the run in that folder (runs/WHAT without --out)",
     )
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    add_callbacks(train)
     add_settings(train, given)
 
 
@@ -82,11 +83,32 @@ def train(arguments: argparse.Namespace) -> int:
     if arguments.seeds is not None:
         from tenfold.training.seeds import train_seeds
 
+        if arguments.callbacks:
+            raise UserError("--callback is for one run: leave out --seeds.")
         seeds = seeds_named(arguments.seeds)
         return finish_seeds(train_seeds(run, seeds, arguments.out or "", jobs=jobs, **where))
     from tenfold.training.loop import train as start
 
-    return finish(start(run, arguments.out or "", **where))
+    callbacks = callbacks_named(arguments.callbacks)
+    return finish(start(run, arguments.out or "", **where, callbacks=callbacks))
+
+
+def add_callbacks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--callback",
+        dest="callbacks",
+        action="append",
+        default=[],
+        metavar="MODULE:NAME",
+        help="a class of your own, called at moments of the run (tenfold.Callback); more than once",
+    )
+
+
+def callbacks_named(names: Sequence[str]) -> list[Any]:
+    """An object of each class."""
+    from tenfold.core.registry import own
+
+    return [own(name)() for name in names]
 
 
 def run_name(what: str, run: Run) -> str:
@@ -126,6 +148,7 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
     add_run(resume)
     resume.add_argument("--jobs", help="of a run of many seeds: how many at the same time")
     resume.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    add_callbacks(resume)
     group = resume.add_argument_group("settings that can change from here on")
     for leaf in leaves_of(Run):
         if leaf.path in CHANGEABLE:
@@ -153,7 +176,7 @@ def resume(arguments: argparse.Namespace) -> int:
         raise UserError(f"--jobs is for a run of many seeds, and {path} is none.")
     from tenfold.training.loop import resume as go_on
 
-    return finish(go_on(path, **change))
+    return finish(go_on(path, **change, callbacks=callbacks_named(arguments.callbacks)))
 
 
 def finish(result: Any) -> int:

@@ -17,6 +17,8 @@ def why_not_fused(agent: Any) -> str:
         return "the network reads graphs"
     if encoder != "mlp":
         return f"the network has convolutions ({encoder})"
+    if agent.config.net.module:
+        return f"the network is one's own ({agent.config.net.module})"
     setting = custom_schedule(agent.config)
     return f"{setting} is a schedule of one's own" if setting else ""
 

@@ -3,12 +3,14 @@ on one flat buffer."""
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from tenfold.config.nets import Net
+from tenfold.core.errors import ConfigError
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.nets.blocks import ACTIVATIONS, CONVOLUTIONS, Layer
 from tenfold.nets.flat import FlatModule
@@ -63,15 +65,37 @@ class PolicyNetwork(FlatModule):
     ) -> None:
         super().__init__()
         self.scale = scale
-        self.policy = Tower(shape, options + reals, net)
+        self.own = net.module
+        self.shape, self.outputs = shape, options + reals
+        self.policy: Any = self.tower(shape, options + reals, net)
         self.log_std = nn.Parameter(torch.zeros(reals))
-        self.value = Tower(shape, 1, net)
+        self.value: Any = self.tower(shape, 1, net)
+        if critic and self.own:
+            raise ConfigError(
+                "agent.net.module", "is not for counterfactual baselines: leave one of them out."
+            )
         self.critic = Tower((math.prod(shape) + options,), 1, net) if critic else None
         self.flatten()
 
+    def tower(self, shape: tuple[int, ...], outputs: int, net: Net) -> Any:
+        """Ours, or the user's."""
+        if not net.module:
+            return Tower(shape, outputs, net)
+        from tenfold.nets.own import own_network  # here: few ask for it
+
+        return own_network(net.module, shape, outputs)
+
     def initialise(self, seed: int, std: float) -> "PolicyNetwork":
         """Orthogonal weights and zero biases; a small last layer, so that the first policy is
-        nearly uniform."""
+        nearly uniform. Networks of one's own see to that themselves."""
+        if self.own:
+            from tenfold.nets.own import own_network  # here: few ask for it
+
+            self.policy = own_network(self.own, self.shape, self.outputs, seed)
+            self.value = own_network(self.own, self.shape, 1, seed, 1)
+            with torch.no_grad():
+                self.log_std.fill_(math.log(std))
+            return self.flatten()
         used, stream = 0, key(seed, Purpose.INIT)
         with torch.no_grad():
             for tower, gain in (

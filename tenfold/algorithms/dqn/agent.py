@@ -15,7 +15,7 @@ import torch
 
 from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
 from tenfold.config.schedules import value_at
-from tenfold.core.errors import UserError
+from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.nets.blocks import QNetwork, fit_encoder
@@ -64,7 +64,7 @@ class DQNAgent:
         self.keys = {purpose: key(seed, purpose, member) for purpose in Purpose}
         self.noise = np.zeros(self.online.noise_size, np.float32)
 
-    def make_network(self, members: int | None = None) -> QNetwork:
+    def make_network(self, members: int | None = None) -> Any:
         """One that sees as many frames as the settings say: side by side in a vector, as further
         channels in an image."""
         frames, shape = self.config.frames, self.layout.net_shape
@@ -73,7 +73,16 @@ class DQNAgent:
             if self.config.net.encoder == "mlp"
             else (frames * shape[0], *shape[1:])
         )
-        return QNetwork(shape, self.actions.n, self.config, self.layout.scale, members)
+        if not self.config.net.module:
+            return QNetwork(shape, self.actions.n, self.config, self.layout.scale, members)
+        if members:
+            raise ConfigError(
+                "agent.net.module",
+                "is for one network: with several agents set --share, or leave it out.",
+            )
+        from tenfold.nets.own import OwnQNetwork  # here: few ask for it
+
+        return OwnQNetwork(shape, self.actions.n, self.config, self.layout.scale)
 
     @property
     def updates(self) -> int:
