@@ -282,7 +282,7 @@ def here(
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         capsys.readouterr()
-        code = main(list(arguments))
+        code = main([str(word) for word in arguments])
         shown = capsys.readouterr()
         return subprocess.CompletedProcess(arguments, code, shown.out, shown.err)
 

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tenfold.nets.mlp import mlp as mlp
+    from tenfold.nets.perceptron import mlp as mlp
 
 __all__ = ["mlp"]
 
@@ -12,4 +12,4 @@ __all__ = ["mlp"]
 def __getattr__(name: str) -> Any:
     if name != "mlp":
         raise AttributeError(f"module 'tenfold.nets' has no attribute {name!r}")
-    return import_module("tenfold.nets.mlp").mlp
+    return import_module("tenfold.nets.perceptron").mlp

@@ -1,0 +1,198 @@
+"""What users add without editing the package: an algorithm, a network, a schedule, callbacks, a
+place for metrics, a domain. The examples are what the docs show."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tenfold as ten
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.runs.files import read_arrays
+from tenfold.runs.metrics import read_rows
+from tenfold.training.loop import resume, train
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SHORT = ["--eval-episodes", "2", "--log-every", "500", "--checkpoint-every", "1000"]
+
+
+@pytest.fixture(autouse=True)
+def beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules of one's own are found beside where one works."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+def reinforce(**more: Any) -> ten.Run:
+    settings = {"name": "reinforce:Reinforce", "horizon": 50}
+    base = {"env": "CartPole-v1", "steps": 1200, "num_envs": 2, "eval_every": 600, "log_every": 200}
+    return ten.Run.of(
+        {"agent": settings, "eval_episodes": 2, "checkpoint_every": 500} | base | more
+    )
+
+
+def last_checkpoint(path: Path) -> dict[str, np.ndarray]:
+    return read_arrays(sorted((path / "checkpoints").glob("step-*.safetensors"))[-1])[0]
+
+
+def test_an_algorithm_of_ones_own_trains_evaluates_loads_and_reports(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "own"
+    arguments = ["--env", "CartPole-v1", "--steps", "2k", "--num-envs", "4", *SHORT]
+    done = here("train", "reinforce:Reinforce", *arguments, "--agent.horizon", "100", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert (out / "report.html").is_file() and "engine plain, the algorithm's own" in done.stderr
+    rows = [row for row in read_rows(out / "metrics.jsonl") if row["kind"] == "train"]
+    assert rows[-1]["updates"] == 5 and {"loss", "grad_norm", "lr", "return"} <= set(rows[-1])
+    judged = json.loads(here("eval", out, "--episodes", "3", "--json").stdout)
+    agent = ten.load(out)
+    assert judged["episodes"] == 3 and agent.act(np.zeros(4, np.float32)) in (0, 1)
+    shown = here("train", "reinforce:Reinforce", "--help").stdout
+    assert "--agent.gamma" in shown and "discount of the next step's reward" in shown
+    assert "--agent.epochs" not in shown
+
+
+def test_its_run_resumed_is_one_that_never_stopped(tmp_path: Path) -> None:
+    train(reinforce(), tmp_path / "whole", quiet=True)
+    train(reinforce(steps=700), tmp_path / "cut", quiet=True)
+    resume(tmp_path / "cut", 1200, quiet=True)
+    one, other = (last_checkpoint(tmp_path / name) for name in ("whole", "cut"))
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    assert one["agent.updates"] == 12
+
+
+def test_its_actors_in_processes_do_what_they_do_here(tmp_path: Path) -> None:
+    for where in ("serial", "processes"):
+        run = reinforce(actors=2, where=where, ahead=0, steps=600)
+        train(run, tmp_path / where, quiet=True)
+    one, other = (last_checkpoint(tmp_path / name) for name in ("serial", "processes"))
+    assert np.array_equal(one["agent.online"], other["agent.online"])
+    assert one["agent.updates"] == 3
+
+
+def test_its_seeds_are_trained_together(here: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "seeds"
+    arguments = ["--steps", "600", "--agent.horizon", "100", "--eval-every", "0", "--quiet"]
+    done = here("train", "reinforce:Reinforce", *arguments, "--seeds", "2", "--out", out)
+    assert done.returncode == 0, done.stderr
+    one, other = (last_checkpoint(out / f"seed-{seed}")["agent.online"] for seed in (0, 1))
+    assert one.shape == other.shape and not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("def build(self, spec, config): pass", "made no networks"),
+        (
+            "def build(self, spec, config): self.net = ten.nets.mlp(4, (), 2)\n"
+            "    def act(self, obs, draw): return self.net(obs)",
+            r"gave actions of shape \(1, 2\) for 1 observations",
+        ),
+    ],
+)
+def test_a_mistake_in_it_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"mine_{abs(hash(body)) % 10**6}"
+    (tmp_path / f"{name}.py").write_text(
+        f"import tenfold as ten\nclass Mine(ten.Algorithm):\n    {body}\n"
+    )
+    with pytest.raises(UserError, match=words):
+        train(ten.Run.of({"agent": {"name": f"{name}:Mine"}}), tmp_path / "run", quiet=True)
+
+
+@pytest.mark.parametrize("agent", ["dqn", "ppo"])
+def test_a_network_of_ones_own_is_trained_in_one_flat_buffer(agent: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"name": agent, "net": {"module": "extending:Wide"}}
+    settings |= {"learning_starts": 100} if agent == "dqn" else {"horizon": 100}
+    run = ten.Run.of({"agent": settings, "steps": 600, "eval_every": 300, "eval_episodes": 1})
+    train(run, tmp_path / "run", quiet=True)
+    about = json.loads((tmp_path / "run" / "run.json").read_text())["sessions"][0]["engine"]
+    assert "the network is one's own (extending:Wide)" in about
+    loaded = ten.load(tmp_path / "run")
+    size = sum(parameter.numel() for parameter in loaded.online.parameters())
+    assert loaded.online.flat.numel() == size > 9_000
+    fresh = ten.Run.of({"agent": settings, "seed": 0})
+    from tenfold.training.learners import agent_of
+
+    assert not torch.equal(agent_of(fresh).online.flat, loaded.online.flat)
+    again = agent_of(fresh).online.flat
+    assert torch.equal(agent_of(fresh).online.flat, again)
+
+
+def test_a_network_that_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
+    for name, words in (
+        ("extending:Nothing", "has no Nothing"),
+        ("extending:warm_up", "cannot be used|does not fit"),
+        ("Wide", "is not written as module:Class"),
+    ):
+        with pytest.raises((ConfigError, UserError), match=words):
+            run = ten.Run.of({"agent": {"name": "dqn", "net": {"module": name}}})
+            train(run, tmp_path / "run", quiet=True)
+
+
+def test_callbacks_stop_a_run_add_numbers_and_keep_rows(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    done = here(
+        "train", "dqn", "--steps", "20k", "--agent.learning-starts", "10k", "--eval-every", "200",
+        "--eval-episodes", "1", "--out", out, "--quiet", "--callback", "extending:Patience",
+        "--callback", "extending:Table",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = [row for row in read_rows(out / "metrics.jsonl") if row["kind"] == "eval"]
+    assert rows[-1]["waited"] == 3 and rows[-1]["step"] < 20_000
+    lines = (out / "evaluations.csv").read_text().splitlines()
+    assert lines == [f"{row['step']},{row['mean_return']}" for row in rows]
+
+
+@pytest.mark.parametrize("engine", ["plain", "fused"])
+def test_a_callback_sets_the_learning_rate_and_a_resume_knows_it(
+    engine: str, tmp_path: Path, small_run: Callable[..., ten.Run]
+) -> None:
+    class Slower(ten.Callback):
+        def on_log(self, training: Any, row: dict[str, Any]) -> None:
+            if training.step >= 280:
+                training.set_lr(0.0)
+
+    run = small_run({"lr": 1e-2}, engine=engine, log_every=140, eval_every=0, checkpoint_every=0)
+    train(run, tmp_path / "run", quiet=True, callbacks=[Slower()])
+    train(
+        small_run({"lr": 1e-2}, engine=engine, steps=280, eval_every=0),
+        tmp_path / "short",
+        quiet=True,
+    )
+    one, other = (last_checkpoint(tmp_path / name) for name in ("run", "short"))
+    assert np.array_equal(one["agent.online"], other["agent.online"])  # nothing was learned after
+    assert one["agent.updates"] > other["agent.updates"]
+    assert ten.resume(tmp_path / "run", 700, settings={"agent.lr": 1e-3}, quiet=True).step == 700
+
+
+def test_a_schedule_of_ones_own_sets_the_rate(tmp_path: Path) -> None:
+    run = ten.Run.of(
+        {"agent": {"name": "dqn", "lr": "extending:warm_up(1e-3, 400)", "learning_starts": 50},
+         "steps": 400, "log_every": 100, "eval_every": 0}
+    )  # fmt: skip
+    train(run, tmp_path / "run", quiet=True)
+    rates = [
+        row["lr"] for row in read_rows(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "train"
+    ]
+    assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3])
+
+
+def test_the_examples_run_where_they_stand(tmp_path: Path, tenfold: Callable[..., Any]) -> None:
+    """As a user would: a copy of the file beside where the command is typed."""
+    shutil.copy(EXAMPLES / "reinforce.py", tmp_path)
+    done = tenfold(
+        "train", "reinforce:Reinforce", "--steps", "300", "--agent.horizon", "100", "--quiet"
+    )
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "runs").glob("Reinforce-*"))
