@@ -18,7 +18,8 @@ from tenfold.core.processes import within
 from tenfold.core.spaces import discrete_actions, policy_actions
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.engines.choose import why_not_fused
-from tenfold.envs.adapter import Environments, Episode, make_environments
+from tenfold.envs.adapter import Environments, Episode
+from tenfold.envs.making import make_environments
 from tenfold.memory.frames import Seen
 
 if TYPE_CHECKING:  # a run in one process needs no ring

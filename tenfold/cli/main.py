@@ -17,6 +17,7 @@ from tenfold.config.changes import CHANGEABLE
 from tenfold.config.run import AGENTS, ENGINES, Run, named, presets
 from tenfold.config.schema import Limits, convert_scalar, leaves_of, read_yaml
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.registry import domains
 
 NAMED = 8  # runs that are named one by one
 # by the disk: a person's affair
@@ -135,20 +136,8 @@ def parser(given: Sequence[str] = ()) -> Parser:
         help="film an episode: .gif or .mp4 (RUN/video.gif)",
     )
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
-    colony = evaluate.add_argument_group("colonies, tried elsewhere than they were trained")
-    colony.add_argument(
-        "--substrate",
-        default="",
-        metavar="KIND|FILE.npy",
-        help="linear, exponential, random, bend, or an array of your own",
-    )
-    colony.add_argument("--size", default="", metavar="WxH", help="such as 900x300")
-    colony.add_argument("--nodes", metavar="N", help="nodes at the start")
-    colony.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="the most probable actions, deletions rounded down",
-    )
+    for domain in domains():
+        domain.add_flags(evaluate)
 
     fit = commands.add_parser(
         "fit",
@@ -398,6 +387,7 @@ def seeds_named(text: str) -> tuple[int, ...]:
 def finish_seeds(result: Any) -> int:
     """The last words of a run of many seeds."""
     from tenfold.domains.dynamics.shortfall import shortfall
+    from tenfold.evaluation.evaluate import onward
     from tenfold.runs.seeds import FINALS, SeedsFolder, latest_rows, sentence, told
 
     if result.interrupted:
@@ -416,11 +406,8 @@ def finish_seeds(result: Any) -> int:
     for seed, row in latest_rows(SeedsFolder.open(result.path), "fit").items():
         if words := shortfall(row):
             print(f"  seed {seed:<4} {words}")
-    word = "judge" if result.run.agent.name == "explorer" else "play"
-    print(
-        f"results: {result.path}   report: {result.path / 'report.html'}   {word} them: tenfold "
-        f"eval {result.path}"
-    )
+    next_step = onward(result, many=True)
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {next_step}")
     return 0
 
 
@@ -473,23 +460,15 @@ def finish(result: Any) -> int:
             f"{result.path}"
         )
         return 128 + result.interrupted
-    from tenfold.evaluation.evaluate import evaluations, onward, tell_fit
+    from tenfold.evaluation.evaluate import conclusion, onward
 
     if result.mean_return is not None:
         print(
             f"mean return of the last {result.episodes} training episodes: "
             f"{result.mean_return:.2f} (exploring)"
         )
-    if result.best_evaluation is not None and result.run.agent.name == "explorer":
-        from tenfold.domains.dynamics.recording import is_recording
-        from tenfold.runs.seeds import latest_row
-
-        tell_fit(
-            latest_row(result.path / "metrics.jsonl", "fit"),
-            "on steps that choose the best checkpoint" if is_recording(result.run.env) else "",
-        )
-    elif result.best_evaluation is not None:
-        print(evaluations(result))
+    for line in conclusion(result):
+        print(line)
     print(f"results: {result.path}   report: {result.path / 'report.html'}   {onward(result)}")
     return 0
 
@@ -501,63 +480,15 @@ def evaluate(arguments: argparse.Namespace) -> int:
     )
     seed = whole_number(arguments.seed, "--seed", 0)
     from tenfold.core.system import set_threads
-    from tenfold.domains.durotaxis.evaluation import Deployment
-    from tenfold.evaluation.evaluate import evaluate as judged
-    from tenfold.evaluation.evaluate import (
-        is_explorer,
-        scores,
-        scores_of_seeds,
-        tell,
-        tell_fit,
-        tell_seeds,
-    )
-    from tenfold.runs.folder import RunFolder, is_seeds
-    from tenfold.runs.seeds import SeedsFolder
+    from tenfold.evaluation.evaluate import scores
 
     # so small a network gains nothing by more, and threads that wait for a busy machine cost
     # seconds
     set_threads(1)
     assert episodes is not None
-    if is_seeds(path) and (seeds := SeedsFolder.open(path)).run.agent.name == "explorer":
-        from tenfold.domains.dynamics.seeds import judge_seeds, tell_identified
-
-        found = judge_seeds(seeds, episodes, arguments.checkpoint, seed)
-        print(json.dumps(found)) if arguments.json else tell_identified(
-            found, arguments.checkpoint, episodes
-        )
-        return 0
-    if not is_seeds(path) and is_explorer(path):
-        if arguments.video is not None:
-            raise UserError(
-                "--video films a policy at play, and an explorer has a field to show: see its "
-                "report."
-            )
-        from tenfold.domains.dynamics.fit import rows_judged
-
-        verdict: Any = judged(path, episodes, arguments.checkpoint, seed)
-        words = rows_judged(RunFolder.open(path)[1].env)
-        print(json.dumps({"run": str(path), **verdict.row()})) if arguments.json else tell_fit(
-            verdict.row(), words
-        )
-        return 0
-    there = Deployment(
-        arguments.substrate,
-        arguments.size,
-        whole_number(arguments.nodes, "--nodes", 1),
-        arguments.deterministic,
-    )
-    if is_seeds(path) and arguments.video is not None:
-        folder = SeedsFolder.open(path)
-        raise UserError(
-            "--video films one agent: name a seed's folder, for example "
-            f"{folder.member(folder.seeds[0])}."
-        )
-    found = (
-        scores_of_seeds(path, arguments.checkpoint, episodes, seed, there)
-        if is_seeds(path)
-        else scores(path, arguments.checkpoint, episodes, seed, arguments.video, there)
-    )
-    print(json.dumps(found)) if arguments.json else (tell_seeds if is_seeds(path) else tell)(found)
+    options = {name: getattr(arguments, name) for domain in domains() for name in domain.flags}
+    found, lines = scores(path, arguments.checkpoint, episodes, seed, arguments.video, options)
+    print(json.dumps(found) if arguments.json else "\n".join(lines))
     return 0
 
 
@@ -720,7 +651,7 @@ def profile(arguments: argparse.Namespace) -> int:
 
 
 def show_list(arguments: argparse.Namespace) -> int:
-    from tenfold.envs.adapter import known_environments
+    from tenfold.envs.making import known_environments
     from tenfold.runs.folder import is_seeds, runs_below
     from tenfold.runs.names import RUNS
     from tenfold.runs.seeds import about_run, about_seeds

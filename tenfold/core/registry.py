@@ -52,7 +52,7 @@ def domains() -> tuple[Domain, ...]:
     return found("DOMAINS")
 
 
-@cache
 def domain_of(env: str) -> Domain:
-    """The domain that an environment belongs to."""
+    """The domain that an environment belongs to. (Asked anew each time: one may be registered at
+    any moment.)"""
     return next((domain for domain in domains() if domain.owns(env)), NOBODYS)

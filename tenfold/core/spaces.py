@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from tenfold.core.errors import EnvironmentFault, ObservationError, UserError
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize, write_graph
+from tenfold.core.random import below, uniform
 
 # a last dimension of this size, with larger sides, is read as (height, width, channels)
 IMAGE_CHANNELS = (1, 3, 4)
@@ -268,6 +269,13 @@ class DiscreteActions:
     n: int
     start: int
 
+    def random(
+        self, stream: np.uint64, address: np.ndarray, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Uniformly random actions for the environment, draw number `address` [B] of the
+        stream. Masks are not for these."""
+        return below(stream, address, self.n) + self.start
+
 
 def discrete_actions(space: gym.Space[Any], name: str) -> DiscreteActions:
     """The actions of a Q-learning agent; any other space is refused with the agent that fits."""
@@ -330,6 +338,27 @@ class PolicyActions:
             .astype(self.space.dtype)
             .reshape(-1, *self.space.shape)
         )
+
+    def random(
+        self, stream: np.uint64, address: np.ndarray, mask: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Random actions for the environment, draw number `address` [B] of the stream: every
+        allowed option equally likely, and every number within its bounds (±1 where there are
+        none)."""
+        rows, numbers = len(address), self.numbers
+        u = uniform(stream, (address[:, None] * numbers + np.arange(numbers)).ravel())
+        u, at = u.reshape(rows, -1), 0
+        chosen = np.zeros((rows, len(self.sizes)), np.int64)
+        for c, n in enumerate(self.sizes):
+            allowed = np.ones((rows, n), np.bool_) if mask is None else mask[:, at : at + n]
+            place = (u[:, c] * allowed.sum(-1)).astype(np.int64)
+            chosen[:, c] = (allowed.cumsum(-1) > place[:, None]).argmax(-1)
+            at += n
+        low, high = (
+            np.nan_to_num(bound, posinf=1, neginf=-1)
+            for bound in (np.array(self.low), np.array(self.high))
+        )
+        return self.for_env(chosen, low + (high - low) * u[:, len(self.sizes) :])
 
     def decode(self, row: np.ndarray) -> Any:
         """A mixture's action from its row."""

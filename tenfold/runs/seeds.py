@@ -17,7 +17,7 @@ from tenfold.config.changes import changed_run
 from tenfold.config.run import Run
 from tenfold.config.schema import merge, read_yaml, to_mapping
 from tenfold.core.errors import UserError
-from tenfold.envs.adapter import anchored
+from tenfold.envs.making import resolve_paths
 from tenfold.runs.figures import as_png, new_figure
 from tenfold.runs.files import replace_file
 from tenfold.runs.folder import (
@@ -83,7 +83,7 @@ class SeedsFolder:
     def create(
         cls, target: Target, run: Run, seeds: tuple[int, ...], overwrite: bool = False
     ) -> "SeedsFolder":
-        run = replace(run, env=anchored(run.env))
+        run = replace(run, env=resolve_paths(run.env))
         about = {
             "kind": SEEDS_KIND,
             "seeds": list(seeds),

@@ -39,21 +39,21 @@ from tenfold.core.processes import Interrupt, refuse_in_child
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import discrete_actions, observation_layout, policy_actions
 from tenfold.core.system import set_threads
+from tenfold.domains.durotaxis import COLONY
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.shortfall import shortfall
-from tenfold.envs.adapter import (
-    COLONY,
-    Environments,
-    MaskReader,
-    anchored,
+from tenfold.envs.adapter import Environments
+from tenfold.envs.arguments import split_name
+from tenfold.envs.faults import put_away
+from tenfold.envs.making import (
     is_multiagent,
     make_env,
     make_environments,
-    put_away,
-    split_name,
+    resolve_paths,
     time_limit,
 )
-from tenfold.evaluation.player import Allowance, Stopped, judged_by, play
+from tenfold.envs.masks import MaskReader
+from tenfold.evaluation.player import Allowance, Stopped, play
 from tenfold.memory.replay import require_memory
 from tenfold.ops.mlp import parameter_count
 from tenfold.runs.checkpoint import Checkpoints, set_aside
@@ -104,7 +104,7 @@ def train(
     runs/NAME-2, … (the name is the environment's by default)."""
     target = destination(out, name or named_after(run.env), overwrite)
     require_place(target, overwrite)  # here: before anything is compiled
-    run = replace(run, env=anchored(run.env))
+    run = replace(run, env=resolve_paths(run.env))
     prepare(run)
     # the place before the folder: settings that do not fit leave nothing behind
     with (
@@ -491,7 +491,7 @@ class Recorder:
         place, run = self.place, self.place.run
         assert isinstance(place.agent, DQNAgent | PPOAgent)
         try:
-            policy = judged_by(place.agent, run.eval_policy)
+            policy = place.agent.policy(run.eval_policy)
             length = time_limit(run.env) or math.ceil(fmean(self.metrics.lengths or [0]))
             score = play(
                 run.env,

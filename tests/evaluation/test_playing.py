@@ -13,7 +13,7 @@ from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.config.run import DQN, Net, Run, named, presets
 from tenfold.config.schema import to_mapping
 from tenfold.core.spaces import discrete_actions, observation_layout
-from tenfold.envs.adapter import time_limit
+from tenfold.envs.making import time_limit
 from tenfold.evaluation.player import Allowance, Rota, play
 from tenfold.runs.metrics import read_rows
 from tenfold.training.loop import resume, train

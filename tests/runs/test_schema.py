@@ -22,7 +22,7 @@ from tenfold.config.schema import to_mapping
 from tenfold.core.errors import CheckpointError, UserError
 from tenfold.domains.dynamics.compare import policies_in
 from tenfold.domains.dynamics.offline import of_run
-from tenfold.evaluation.evaluate import clearly_better
+from tenfold.evaluation.episodes import clearly_better
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import COMPARE_KIND, RunFolder, machine_card, versions

@@ -3,13 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 from tenfold.config.run import DQN
+from tenfold.core.protocols import Algorithm
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
     from tenfold.core.protocols import EnvSpec, Evaluator, Learner
 
 
-class QLearning:
+class QLearning(Algorithm):
     """DQN and its relatives."""
 
     name = "dqn"

@@ -21,7 +21,8 @@ from tenfold.config.run import DQN, Run
 from tenfold.core.errors import CheckpointError
 from tenfold.core.timing import EVERY, Clock
 from tenfold.engines.choose import choose_engine, choose_team_engine
-from tenfold.envs.adapter import Episode, make_environments
+from tenfold.envs.adapter import Episode
+from tenfold.envs.making import make_environments
 from tenfold.memory.frames import Seen
 from tenfold.memory.replay import Replay, replay_bytes
 

@@ -3,13 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 from tenfold.config.run import PPO
+from tenfold.core.protocols import Algorithm
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
     from tenfold.core.protocols import EnvSpec, Evaluator, Learner
 
 
-class PolicyOptimisation:
+class PolicyOptimisation(Algorithm):
     """PPO for any kind of action."""
 
     name = "ppo"

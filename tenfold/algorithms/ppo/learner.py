@@ -15,7 +15,8 @@ from tenfold.config.run import PPO, Run
 from tenfold.core.errors import CheckpointError
 from tenfold.core.timing import EVERY, Clock
 from tenfold.engines.choose import choose_policy_engine
-from tenfold.envs.adapter import Episode, make_environments
+from tenfold.envs.adapter import Episode
+from tenfold.envs.making import make_environments
 from tenfold.memory.replay import Replay
 from tenfold.memory.rollout import Rollout
 

@@ -4,14 +4,17 @@ nobody trained, every episode's way as tables and pictures."""
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tenfold.core.errors import UserError
+from tenfold.config.schema import convert_scalar
+from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose
+from tenfold.domains.durotaxis import COLONY
 from tenfold.domains.durotaxis.api import DurotaxisEnv
 from tenfold.domains.durotaxis.baselines import (
     constant_policy,
@@ -20,10 +23,16 @@ from tenfold.domains.durotaxis.baselines import (
     random_policy,
 )
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
-from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, read_setting
+from tenfold.domains.durotaxis.setting import (
+    ACTIONS,
+    COMPONENTS,
+    read_setting,
+    resolve_substrate,
+)
 from tenfold.domains.durotaxis.substrate import Ground, Kind
 from tenfold.domains.durotaxis.view import TRAJECTORY, coloured, field, write_trajectories
-from tenfold.envs.adapter import COLONY, anchored, split_name
+from tenfold.envs.arguments import join_name, split_name
+from tenfold.evaluation.episodes import Played
 from tenfold.evaluation.player import Score, episode_seeds
 from tenfold.runs.figures import as_png, new_figure
 from tenfold.runs.files import replace_file
@@ -33,10 +42,6 @@ STEADY = (0.5, 15.0, 0.5, 0.5, 0.0)
 YARDSTICK = 128  # episodes of the scripted policies
 PANELS = 6
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1000, 10_000, 100_000, 1_000_000)  # of stiffness
-
-
-def is_colony(env: str) -> bool:
-    return split_name(env)[0] == COLONY
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,23 @@ class Deployment:
                 f"--size {self.size} is not a width and a height: write both, such as 900x300."
             )
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "Deployment":
+        """From flags of `tenfold eval`, or arguments of `ten.evaluate`."""
+        substrate, size, nodes = (options.get(name) for name in ("substrate", "size", "nodes"))
+        if not isinstance(substrate, str | Path | None):
+            raise UserError(
+                "substrate must be a name (linear, exponential, random, bend) or an .npy file's: "
+                "save an array with numpy.save first."
+            )
+        if isinstance(size, tuple):
+            size = "x".join(map(str, size))
+        if nodes is not None:
+            nodes = convert_scalar(str(nodes), int, "--nodes")
+            if nodes < 1:
+                raise ConfigError("--nodes", f"= {nodes} is out of range: it must be at least 1.")
+        return cls(str(substrate or ""), size or "", nodes, bool(options.get("deterministic")))
+
     def env(self, trained_in: str) -> str:
         """The environment's name there."""
         changed = {
@@ -66,11 +88,6 @@ class Deployment:
         wanted = {name: value for name, value in changed.items() if value}
         if not wanted:
             return trained_in
-        if not is_colony(trained_in):
-            raise UserError(
-                "--substrate, --size, --nodes and --deterministic are for colonies, and this run "
-                f"is on {trained_in}."
-            )
         arguments = split_name(trained_in)[1]
         if self.substrate:  # its own slope and intercept, not those of the one trained on
             arguments = {
@@ -78,12 +95,7 @@ class Deployment:
                 for name, value in arguments.items()
                 if name not in ("slope", "intercept")
             }
-        given = ",".join(f"{name}={value}" for name, value in (arguments | wanted).items())
-        return anchored(f"{COLONY}({given})")
-
-    def policy(self, usual: str) -> str:
-        """Greedy or sampled."""
-        return "greedy" if self.deterministic else usual
+        return resolve_substrate(join_name(COLONY, arguments | wanted))
 
     @property
     def words(self) -> str:
@@ -126,6 +138,37 @@ class Trial:
         setting = read_setting(**split_name(self.env)[1])
         weights = dict(zip(COMPONENTS, setting.component_weights.tolist(), strict=True))
         return {**vars(self), "rounding": setting.rounding, "weights": weights}
+
+
+def trial_of(played: Played) -> Trial:
+    return Trial(
+        played.env,
+        Deployment.of(played.options).words,
+        played.checkpoint,
+        played.step,
+        played.seed,
+        played.episodes,
+        played.policy,
+    )
+
+
+def tables_of(played: Played) -> Path:
+    """The folder of a trial's tables and pictures."""
+    return played.path / "eval" / trial_of(played).folder
+
+
+def evaluate(played: Played) -> dict[str, Any]:
+    """Beside an untrained policy's successes, and scripted ones', which several seeds share."""
+    known = played.first.get("yardsticks", {})
+    scripted = {name: rate for name, rate in known.items() if name != "untrained"}
+    untrained = played.play(played.untrained())
+    return judge(
+        trial_of(played),
+        played.score,
+        untrained,
+        scripted or yardsticks(played.env, played.seed),
+        tables_of(played),
+    )
 
 
 def judge(
@@ -278,18 +321,25 @@ def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> An
     return figure
 
 
-def sentences(found: dict[str, Any]) -> str:
+def lines(found: dict[str, Any]) -> list[str]:
     """For a terminal."""
-    return "\n".join(
-        [
-            beside(found, found["yardsticks"]),
-            f"  ended by {shares(found['endings'])}",
-            f"  tables   {found['folder']}: trajectories.csv, episodes.json, paths.png",
-        ]
-    )
+    return [
+        *beside(found, found["yardsticks"]),
+        f"  ended by {shares(found['endings'])}",
+        f"  tables   {found['folder']}: trajectories.csv, episodes.json, paths.png",
+    ]
 
 
-def beside(found: dict[str, Any], others: dict[str, dict[str, Any]]) -> str:
+def lines_of_seeds(members: list[dict[str, Any]]) -> list[str]:
+    """All seeds' episodes together."""
+    untrained = pooled([found["yardsticks"]["untrained"] for found in members])
+    return [
+        *beside(pooled(members), members[0]["yardsticks"] | {"untrained": untrained}),
+        "  tables   " + "\n           ".join(found["folder"] for found in members),
+    ]
+
+
+def beside(found: dict[str, Any], others: dict[str, dict[str, Any]]) -> list[str]:
     """Successes of the trained policy and of those that it must be better than, and over how many
     episodes each."""
     lines = ["  reached the goal"]
@@ -298,7 +348,7 @@ def beside(found: dict[str, Any], others: dict[str, dict[str, Any]]) -> str:
         lines.append(
             f"    {name:<10}{own['success_rate']:7.1%}   {steps:<14} of {own['episodes']} episodes"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def shares(endings: dict[str, float]) -> str:

@@ -13,8 +13,14 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.durotaxis.substrate import Substrate, make_substrate
-from tenfold.envs.adapter import split_name
-from tenfold.envs.arguments import is_truth, read_real, read_whole, shown
+from tenfold.envs.arguments import (
+    is_truth,
+    read_real,
+    read_whole,
+    shown,
+    split_name,
+    with_absolute_path,
+)
 
 ACTIONS = ("delete_ratio", "gamma", "alpha", "noise", "theta")
 LOW = np.array([0.0, 0.5, 0.5, 0.05, -math.pi / 6], np.float32)
@@ -342,18 +348,9 @@ def read_setting(**asked: Any) -> Setting:
     return Setting(**asked, weights=weights)
 
 
-def with_absolute_path(name: str) -> str:
-    """The environment's name with a substrate's file as an absolute path, so that it means the same
-    file from any folder."""
-    ident, asked = split_name(name)
-    file = Path(str(asked.get("substrate", ""))).absolute()
+def resolve_substrate(name: str) -> str:
+    """The environment's name with a substrate's file as an absolute path."""
+    file = Path(str(split_name(name)[1].get("substrate", "")))
     if file.suffix != ".npy" or not file.is_file():
         return name
-    wanted = asked | {"substrate": str(file)}
-    moved = f"{ident}({', '.join(f'{name}={value}' for name, value in wanted.items())})"
-    if split_name(moved)[1] != wanted:
-        raise EnvironmentFault(
-            f"The substrate's path {file} cannot be kept in a run's settings: move it to a folder "
-            "without commas, quotes and brackets in its name."
-        )
-    return moved
+    return with_absolute_path(name, "substrate", "substrate")

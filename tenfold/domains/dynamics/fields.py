@@ -15,13 +15,11 @@ import numpy as np
 from tenfold.config.schema import nearest
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.random import Purpose, fill_normal, key, uniform
+from tenfold.domains.dynamics import FIELD, IDS
 from tenfold.domains.dynamics import field_rules as rules
-from tenfold.envs.adapter import Environments, split_name
+from tenfold.envs.adapter import Environments
+from tenfold.envs.arguments import split_name
 
-IDS = {
-    f"tenfold/{''.join(word.capitalize() for word in name.split('-'))}-v0": name
-    for name in rules.FIELDS
-}
 MODELS, NOISES = ("identity", "linear", "loglinear", "mlp"), ("none", "gaussian", "poisson")
 HIDDEN = 32  # units of the mlp that observes
 STATES, ACTIONS = {True: 4, False: 2}, {True: 1, False: 2}  # by whether it is the cart-pole
@@ -48,7 +46,7 @@ def show(value: Any) -> str:
 
 
 def is_field(name: str) -> bool:
-    return name.split("(")[0] in (*IDS, "tenfold/Field-v0")
+    return name.partition("(")[0].strip() in (*IDS, FIELD)
 
 
 @dataclass(frozen=True)
@@ -359,6 +357,10 @@ class FieldEnvironments(Environments):
         for i in range(num_envs):
             self.lanes_of.begin(i)
         self.lanes_of.observe(self.obs)
+
+    @property
+    def step_time(self) -> float:
+        return self.system.step_time
 
     @property
     def latent(self) -> np.ndarray:

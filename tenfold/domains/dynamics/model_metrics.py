@@ -22,7 +22,8 @@ from tenfold.domains.dynamics.elbo import draws_shape, elbo
 from tenfold.domains.dynamics.fields import Field, Lanes, is_field
 from tenfold.domains.dynamics.forecast import k_step_r2
 from tenfold.domains.dynamics.recording import HELD, is_recording
-from tenfold.envs.adapter import CALLERS, fault_of, make_env
+from tenfold.envs.faults import CALLERS, fault_of
+from tenfold.envs.making import make_env
 
 CALLERS.add(__file__)
 LENGTH, GRID = HELD, 25  # steps of a recording, points of the grid in each dimension

@@ -22,7 +22,7 @@ from tenfold.domains.dynamics.forecast import k_step_r2
 from tenfold.domains.dynamics.learner import Exploring
 from tenfold.domains.dynamics.model_metrics import axis_over, judge, random_recordings
 from tenfold.domains.dynamics.portrait_section import draw_fields
-from tenfold.envs.adapter import make_env
+from tenfold.envs.making import make_env
 from tenfold.runs.files import read_arrays, write_arrays
 
 ENV = "tenfold/LimitCycle-v0(size=5, limit=25)"

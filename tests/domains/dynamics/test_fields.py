@@ -11,7 +11,7 @@ from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.domains.dynamics.field_rules import CONSTANTS, FIELDS, random_vectors
 from tenfold.domains.dynamics.fields import CONSTANTS_OF, IDS, Field, FieldEnvironments, Lanes
-from tenfold.envs.adapter import make_env, make_environments
+from tenfold.envs.making import make_env, make_environments
 
 
 def field_at(name: str, x: float, y: float, **constants: float) -> list[float]:
