@@ -335,7 +335,7 @@ gym.register("Late-v0", Late)
             r"Late-v0\(what=raise\), evaluation, episode 16, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py",
         ),
         ("four", "episode 16, step 2: this is an environment in the style of Gym before 0.26"),
-        ("reward", "episode 16, step 3: what step returned cannot be used: ValueError"),
+        ("reward", "episode 16, step 2: what step returned cannot be used: ValueError"),
         ("nan", "episode 16, step 3: the reward is not finite"),
         ("inf", "episode 16, step 3: the observation is not finite"),
     ],
