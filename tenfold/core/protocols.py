@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state them
     import argparse
+
+    import numpy as np
 
     from tenfold.config.run import Run
     from tenfold.config.schema import Config
@@ -28,7 +28,9 @@ Arrays = dict[str, Any]  # by name: NumPy arrays or tensors
 State = dict[str, Arrays]  # by part
 # encoded rows [B, …], masks [B, options] or None, episodes [B], steps [B] -> the environments'
 # actions
-Policy = Callable[[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray], np.ndarray]
+Policy = Callable[
+    ["np.ndarray", "np.ndarray | None", "np.ndarray", "np.ndarray"], "np.ndarray"
+]
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,8 @@ class ActorPool(Protocol):
     # brings actors to rest; what they were ahead by comes out
     def settle(self) -> Iterator[Any]: ...
     def report(self) -> dict[str, float]: ...  # for the metrics
-    def state(self) -> dict[str, np.ndarray]: ...
-    def restore(self, state: dict[str, np.ndarray], agent: Any, step: int) -> bool: ...
+    def state(self) -> "dict[str, np.ndarray]": ...
+    def restore(self, state: "dict[str, np.ndarray]", agent: Any, step: int) -> bool: ...
     def close(self) -> None: ...
 
 
@@ -141,7 +143,7 @@ class Learner(Protocol):
     def statistics(self) -> dict[str, float]: ...  # of updates and actors, since the last call
     def time_every_round(self) -> None: ...  # for a profile
     def state(self) -> State: ...
-    def load_rows(self, rows: dict[str, np.ndarray]) -> None: ...
+    def load_rows(self, rows: "dict[str, np.ndarray]") -> None: ...
     # False: not an exact resume
     def load_state(self, state: State, with_rows: bool = True) -> bool: ...
     def close(self) -> None: ...
