@@ -28,9 +28,7 @@ Arrays = dict[str, Any]  # by name: NumPy arrays or tensors
 State = dict[str, Arrays]  # by part
 # encoded rows [B, …], masks [B, options] or None, episodes [B], steps [B] -> the environments'
 # actions
-Policy = Callable[
-    ["np.ndarray", "np.ndarray | None", "np.ndarray", "np.ndarray"], "np.ndarray"
-]
+Policy = Callable[["np.ndarray", "np.ndarray | None", "np.ndarray", "np.ndarray"], "np.ndarray"]
 
 
 @dataclass(frozen=True)

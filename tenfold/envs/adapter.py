@@ -10,7 +10,7 @@ seeding its current episode again and repeating the actions taken in it, without
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,9 +115,8 @@ class Environments:
         # [B, options], True where allowed, of the observations acted on next
         self.mask: np.ndarray | None = None
         self.fallible = self.layout.dtype.kind == "f"  # whole numbers are always finite
-        self.playing: Sequence[int] = range(num_envs)  # lanes that a step moves
-        # of each lane's last step, where the environments give one
-        self.info: list[dict[str, Any]] | None = None
+        self.playing = list(range(num_envs))  # lanes that a step moves
+        self.info: list[dict[str, Any]] = []  # of each lane's last step, where there is one
 
     @property
     def step_time(self) -> float | None:

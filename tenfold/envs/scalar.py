@@ -182,13 +182,11 @@ class ScalarEnvironments(Environments):
             self.ret,
             0,
         )
-        shape, decode, copied, infos = self.shape, self.decode, self.copied, self.info
-        assert infos is not None
+        shape, decode, copied, lanes = self.shape, self.decode, self.copied, self.playing
         try:
             # copies, since an environment may write into what it is given
-            for i, action in zip(
-                self.playing, actions.tolist() if self.discrete else actions.copy(), strict=True
-            ):
+            for k, action in enumerate(actions.tolist() if self.discrete else actions.copy()):
+                i = lanes[k]
                 taken = lengths[i]
                 if taken == self.room:
                     self.longer_episodes()
@@ -200,7 +198,7 @@ class ScalarEnvironments(Environments):
                     rows[i][...] = obs
                 else:
                     self.write(obs, i, terminated or truncated)
-                infos[i] = info
+                self.info[i] = info
                 rewards[i] = reward
                 lengths[i] = taken + 1
                 if not math.isfinite(reward):

@@ -254,7 +254,7 @@ class Found:
         """Episode e, played in world w, is over."""
         self.returns[e], self.lengths[e] = sum(each) / len(each), length
         self.each[e] = tuple(each)
-        if envs.info is not None:
+        if envs.info:
             self.infos[e] = told(envs.info[w], envs.place(w))
 
     def score(self, rota: Rota) -> Score:
