@@ -27,7 +27,7 @@ class Durotaxis(Domain):
     flags = ("substrate", "size", "nodes", "deterministic")
 
     def resolve_paths(self, env: str) -> str:
-        from tenfold.domains.durotaxis.setting import resolve_substrate
+        from tenfold.domains.durotaxis.deployment import resolve_substrate
 
         return resolve_substrate(env)
 
@@ -56,7 +56,7 @@ class Durotaxis(Domain):
         )
 
     def deploy(self, env: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        from tenfold.domains.durotaxis.evaluation import Deployment
+        from tenfold.domains.durotaxis.deployment import Deployment
 
         there = Deployment.of(options)
         return there.env(env), {"eval_policy": "greedy"} if there.deterministic else {}

@@ -74,7 +74,7 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
     seed.
 
     `info` has the reward's `components` by name and in mode nodes the `action_mask`; at the end the
-    `ending`, `success` and the `trajectory`, a table with the columns `durotaxis_view.TRAJECTORY`.
+    `ending`, `success` and the `trajectory`, a table with the columns `view.TRAJECTORY`.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}

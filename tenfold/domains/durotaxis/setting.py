@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import IntEnum
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +17,6 @@ from tenfold.envs.arguments import (
     read_real,
     read_whole,
     shown,
-    split_name,
-    with_absolute_path,
 )
 
 ACTIONS = ("delete_ratio", "gamma", "alpha", "noise", "theta")
@@ -346,11 +343,3 @@ def read_setting(**asked: Any) -> Setting:
             )[0]
             raise EnvironmentFault(f"Durotaxis has no setting {name}: the nearest is {near}.")
     return Setting(**asked, weights=weights)
-
-
-def resolve_substrate(name: str) -> str:
-    """The environment's name with a substrate's file as an absolute path."""
-    file = Path(str(split_name(name)[1].get("substrate", "")))
-    if file.suffix != ".npy" or not file.is_file():
-        return name
-    return with_absolute_path(name, "substrate", "substrate")

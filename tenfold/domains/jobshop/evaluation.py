@@ -5,13 +5,12 @@ import json
 from typing import Any
 
 from tenfold.core.errors import UserError
+from tenfold.domains.jobshop.charts import gantt_png, gantt_text
 from tenfold.domains.jobshop.schedule import (
     RULES,
     Schedule,
     check_schedule,
     dispatch,
-    gantt_png,
-    gantt_text,
     optimum,
     read_instance,
 )

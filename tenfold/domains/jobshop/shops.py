@@ -1,4 +1,4 @@
-"""The job shop as environments: all lanes at once, or an ordinary one. `jobshop_rules` says what a
+"""The job shop as environments: all lanes at once, or an ordinary one. `rules` says what a
 step, an observation and a reward are."""
 
 from pathlib import Path
@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
+from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.rules import (
     BOUND,
     TIME,
@@ -25,15 +26,7 @@ from tenfold.domains.jobshop.rules import (
     scratch,
     shop_of,
 )
-from tenfold.domains.jobshop.schedule import (
-    OPTIMA,
-    Instance,
-    Schedule,
-    Scheduled,
-    gantt_figure,
-    gantt_text,
-    read_instance,
-)
+from tenfold.domains.jobshop.schedule import OPTIMA, Instance, Schedule, Scheduled, read_instance
 from tenfold.envs.adapter import Environments
 from tenfold.envs.arguments import split_name, with_absolute_path
 

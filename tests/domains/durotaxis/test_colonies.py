@@ -16,13 +16,8 @@ import tenfold as ten
 from tenfold.algorithms.ppo.learner import OnPolicy
 from tenfold.cli.main import finish_seeds, main
 from tenfold.core.errors import UserError
-from tenfold.domains.durotaxis.evaluation import (
-    Deployment,
-    Trial,
-    mean_numbers,
-    paths_figure,
-    pooled,
-)
+from tenfold.domains.durotaxis.deployment import Deployment
+from tenfold.domains.durotaxis.evaluation import Trial, mean_numbers, paths_figure, pooled
 from tenfold.domains.durotaxis.setting import ACTIONS, WEIGHTS
 from tenfold.domains.durotaxis.view import TRAJECTORY
 from tenfold.evaluation import video as filming

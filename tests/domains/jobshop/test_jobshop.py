@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault
+from tenfold.domains.jobshop.charts import gantt_png, gantt_text
 from tenfold.domains.jobshop.rules import BOUND, step_once, step_reference
 from tenfold.domains.jobshop.schedule import (
     RULES,
@@ -17,8 +18,6 @@ from tenfold.domains.jobshop.schedule import (
     Scheduled,
     check_schedule,
     dispatch,
-    gantt_png,
-    gantt_text,
     lower_bound,
     optimum,
     read_instance,
