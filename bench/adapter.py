@@ -7,7 +7,8 @@ import gymnasium as gym
 import numpy as np
 
 from tenfold.cli.measure import turns, write
-from tenfold.envs.adapter import ScalarEnvironments, make_env
+from tenfold.envs.making import make_env
+from tenfold.envs.scalar import ScalarEnvironments
 
 STEPS = 1000  # short turns, many of them: the machine changes its pace within a second
 

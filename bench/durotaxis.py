@@ -19,12 +19,13 @@ from typing import Any
 
 from tenfold.cli.measure import FOLDER, write
 from tenfold.core.errors import UserError
+from tenfold.core.registry import domain_of
 from tenfold.core.system import set_threads
 from tenfold.domains.durotaxis.baselines import constant_policy, follower_policy, play
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
-from tenfold.domains.durotaxis.evaluation import STEADY, Deployment, is_colony
-from tenfold.envs.adapter import split_name
-from tenfold.evaluation.player import judged_by
+from tenfold.domains.durotaxis.deployment import Deployment
+from tenfold.domains.durotaxis.evaluation import STEADY
+from tenfold.envs.arguments import split_name
 from tenfold.evaluation.player import play as play_agent
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import read_rows
@@ -36,7 +37,7 @@ Row = dict[str, Any]
 
 def rows_of(path: Path) -> list[Row]:
     folder, run = RunFolder.open(path)
-    if not is_colony(run.env):
+    if domain_of(run.env).name != "durotaxis":
         raise UserError(f"{path} is a run on {run.env}, and this table is of colonies.")
     arguments = split_name(run.env)[1]
     trained_on, mode = arguments.get("substrate", "linear"), arguments.get("mode", "ratio")
@@ -50,7 +51,7 @@ def rows_of(path: Path) -> list[Row]:
                 score = play_agent(
                     env,
                     agent,
-                    judged_by(agent, run.eval_policy),
+                    agent.policy(run.eval_policy),
                     EPISODES,
                     SEED,
                     limit=run.episode_limit,

@@ -8,7 +8,7 @@ from tenfold.domains.treasure.api import TreasureHunt
 from tenfold.domains.treasure.play import Scripted, yardsticks
 from tenfold.domains.treasure.rules import Kind, Rules, register
 from tenfold.domains.treasure.view import save_pictures
-from tenfold.envs.worlds import TreasureWorlds
+from tenfold.domains.treasure.worlds import TreasureWorlds
 
 WOOD = Rules(
     height=9,

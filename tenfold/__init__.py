@@ -6,11 +6,13 @@
     ten.load("runs/cartpole")
 
 Names are imported when they are first used, so that the command line answers at once. `import
-tenfold.envs` registers our environments with Gymnasium: `gymnasium.make("tenfold/Durotaxis-v0")`.
+tenfold.envs` registers our environments with Gymnasium: `gymnasium.make("tenfold/Catch-v0")`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from tenfold.core.registry import domain_names
 
 if TYPE_CHECKING:
     from tenfold import nets as nets
@@ -42,11 +44,7 @@ if TYPE_CHECKING:
     from tenfold.core.protocols import Callback as Callback
     from tenfold.core.protocols import Domain as Domain
     from tenfold.core.protocols import EnvSpec as EnvSpec
-    from tenfold.domains.dynamics.compare import compare as compare
-    from tenfold.domains.dynamics.config import Explorer as Explorer
-    from tenfold.domains.dynamics.config import LatentModel as LatentModel
-    from tenfold.domains.dynamics.config import Planner as Planner
-    from tenfold.domains.dynamics.fit import fit as fit
+    from tenfold.domains.dynamics.public import *  # noqa: F403
     from tenfold.evaluation.evaluate import evaluate as evaluate
     from tenfold.training.learners import load as load
     from tenfold.training.loop import resume as resume
@@ -68,15 +66,12 @@ PUBLIC = {
     "config.run": "Run named",
     "config.schedules": "Custom Exponential Linear Schedule",
     "core.graph_spaces": "BoundedGraph Gated",
-    "domains.dynamics.compare": "compare",
-    "domains.dynamics.config": "Explorer LatentModel Planner",
-    "domains.dynamics.fit": "fit",
     "evaluation.evaluate": "evaluate",
     "training.learners": "load",
     "training.loop": "resume train",
     "training.seeds": "resume_seeds train_seeds",
 }
-HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()}
+HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()} | domain_names()
 __all__ = sorted(["__version__", "nets", "ops", *HOMES])  # pyright: ignore[reportUnsupportedDunderAll]
 
 

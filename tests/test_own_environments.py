@@ -15,7 +15,7 @@ from tenfold.config.mappings import to_mapping
 from tenfold.core import given as lent
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
 from tenfold.core.processes import require_guard
-from tenfold.envs.adapter import make_env
+from tenfold.envs.making import make_env
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,8 @@ import tenfold as ten
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.config import PPO
 from tenfold.config.run import Run
-from tenfold.envs.adapter import make_env
-from tenfold.evaluation.player import greedy
-from tenfold.evaluation.video import film_env
+from tenfold.envs.making import make_env
+from tenfold.evaluation.video import pictures
 from tenfold.training.learners import agent_of
 
 HERE = Path(__file__).parent.parent
@@ -56,6 +55,6 @@ def test_the_mujoco_extra_brings_what_its_environments_import() -> None:
 def test_mujoco_is_filmed_without_a_screen() -> None:
     agent = agent_of(Run(env="Hopper-v5", agent=PPO()))
     assert isinstance(agent, PPOAgent)
-    frames, rate = film_env("Hopper-v5", agent, greedy(agent), seed=0, limit=2)
+    frames, rate = pictures("Hopper-v5", agent, agent.policy("greedy"), seed=0, limit=2)
     assert len(frames) == 3 and frames[0].shape == (480, 480, 3) and rate == 125
     assert np.ptp(frames[0]) > 100

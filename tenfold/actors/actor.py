@@ -11,7 +11,8 @@ import numpy as np
 from tenfold.config.run import Run
 from tenfold.core.processes import within
 from tenfold.core.registry import algorithm
-from tenfold.envs.adapter import Environments, Episode, make_environments
+from tenfold.envs.adapter import Environments, Episode
+from tenfold.envs.making import make_environments
 
 if TYPE_CHECKING:  # a run in one process needs no ring
     from tenfold.memory.ring import Row, Schema

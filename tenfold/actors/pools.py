@@ -13,7 +13,7 @@ from tenfold.actors.actor import ACT, ENV, WAIT, Actor, Gathered, Part, part_of
 from tenfold.config.run import Run
 from tenfold.core.registry import algorithm
 from tenfold.core.timing import Clock
-from tenfold.envs.adapter import make_environments
+from tenfold.envs.making import make_environments
 from tenfold.memory.frames import Seen
 
 Explore = Callable[[int, int], np.ndarray]  # step, rounds -> the environments' actions

@@ -156,7 +156,7 @@ def add_list(parsers: Any, given: Sequence[str]) -> None:
 
 
 def show_list(arguments: argparse.Namespace) -> int:
-    from tenfold.envs.adapter import known_environments
+    from tenfold.envs.making import known_environments
 
     print("presets")
     for name, path in presets().items():

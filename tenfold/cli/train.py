@@ -197,20 +197,16 @@ def finish(result: Any) -> int:
             f"{result.path}"
         )
         return 128 + result.interrupted
-    from tenfold.evaluation.evaluate import evaluations
-    from tenfold.runs.reporter import reporter_of
+    from tenfold.evaluation.evaluate import conclusion, onward
 
-    reporter = reporter_of(result.run)
     if result.mean_return is not None:
         print(
             f"mean return of the last {result.episodes} training episodes: "
             f"{result.mean_return:.2f} (exploring)"
         )
-    if result.best_evaluation is not None:
-        lines = reporter.last_words(result.path, result.run) or [evaluations(result)]
-        print("\n".join(lines))
-    onward = reporter.onward(result.path)
-    print(f"results: {result.path}   report: {result.path / 'report.html'}   {onward}")
+    for line in conclusion(result):
+        print(line)
+    print(f"results: {result.path}   report: {result.path / 'report.html'}   {onward(result)}")
     return 0
 
 
@@ -219,6 +215,7 @@ def finish_seeds(result: Any) -> int:
     if result.interrupted:
         print(f"{stopped(result.saved)} Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
+    from tenfold.evaluation.evaluate import onward
     from tenfold.runs.reporter import reporter_of
     from tenfold.runs.seeds import SeedsFolder, summary_sentences
 
@@ -235,10 +232,8 @@ def finish_seeds(result: Any) -> int:
     for seed in folder.seeds:
         if words := reporter.warning(folder.member(seed)):
             print(f"  seed {seed:<4} {words}")
-    print(
-        f"results: {result.path}   report: {result.path / 'report.html'}   {reporter.verb} them: "
-        f"tenfold eval {result.path}"
-    )
+    page, more = result.path / "report.html", onward(result, many=True)
+    print(f"results: {result.path}   report: {page}   {more}")
     return 0
 
 

@@ -7,8 +7,8 @@ an ENGINE. A DOMAIN knows the environments of one field of work, and what is wor
 them. CALLBACKS are the user's.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,7 +43,8 @@ class EnvSpec:
     masked: bool = False  # a mask of allowed actions comes with every observation
     unread_mask: bool = False  # one is offered, and the algorithm does not ask for it
     component_names: tuple[str, ...] = ()  # of the rewards, where they come in components
-    step_time: float | None = None  # the time of a step, where the environment says it
+    # the time of a step, where the environment says it; NaN where what it says is none
+    step_time: float | None = None
     exact_resume: bool = True
 
     @property
@@ -66,9 +67,10 @@ class Agent(Protocol):
     online: Any
     layout: Any
     actions: Any
-    frames: int  # observations that the network sees together
     reads_masks: bool
 
+    @property
+    def frames(self) -> int: ...  # observations that the network sees together
     @property
     def device(self) -> Any: ...
     @property
@@ -76,7 +78,7 @@ class Agent(Protocol):
     def act(self, obs: Any, mask: Any = None) -> Any: ...
     def policy(self, how: str) -> Policy: ...  # greedy or sampled, for evaluations
     def exploring(self, step: int) -> dict[str, float]: ...  # for the metrics: epsilon and the like
-    def for_actor(self, index: int) -> "Agent": ...  # the same networks, draws of its own
+    def for_actor(self, actor: int) -> "Agent": ...  # the same networks, draws of its own
     def policy_state(self) -> Arrays: ...  # what acting needs
     def state(self) -> Arrays: ...  # everything
     def load_state(self, state: Arrays) -> None: ...
@@ -190,6 +192,33 @@ class Evaluator(Protocol):
     def final(self, learner: Learner) -> Evaluated | None: ...
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What `ten.evaluate` and `tenfold eval` were asked: a run, or a folder of many seeds."""
+
+    path: Path
+    checkpoint: str = "last"
+    episodes: int = 20
+    seed: int | None = None  # the run's own
+    video: str | None = None  # where a film goes; empty: a file's usual name
+    options: Mapping[str, Any] = field(default_factory=dict)  # flags of the domains that were given
+
+
+class Evaluation(Protocol):
+    """What is found of runs that ended, by `ten.evaluate` and `tenfold eval`, and how it is
+    said."""
+
+    def judge(self, asked: Asked, env: Any = None) -> Any: ...  # for `ten.evaluate`
+    # for `tenfold eval`, as JSON takes it: of one run, and of many seeds
+    def find(self, asked: Asked) -> dict[str, Any]: ...
+    def find_seeds(self, asked: Asked) -> dict[str, Any]: ...
+    def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]: ...
+    def lines_of_seeds(self, asked: Asked, found: dict[str, Any]) -> list[str]: ...
+    # the last words of a run: how good it is, and what can be done with it
+    def conclusion(self, result: Any) -> list[str]: ...
+    def onward(self, path: Path, many: bool = False) -> str: ...
+
+
 class Acting(Protocol):
     """How an actor acts in its environments: what it sees, and what it adds to a row."""
 
@@ -222,6 +251,10 @@ class Algorithm:
 
     def make_evaluator(self, run: "Run") -> Evaluator | None:
         """How it is judged while it trains; None: by episodes of its policy."""
+        return None
+
+    def evaluation(self) -> Evaluation | None:
+        """How its runs are judged when they have ended; None: its policy plays episodes."""
         return None
 
     def make_reporter(self) -> "Reporter | None":
@@ -257,10 +290,15 @@ class Domain:
     overrides what it has more to say to. `presets/*.yaml` beside it are presets."""
 
     name = ""
+    title = ""  # its environments in sentences, in the plural
+    multiagent = False  # whether they are worlds with several agents
+    # its environments by id, with the arguments of `gymnasium.register`
+    registered: Mapping[str, dict[str, Any]] = {}
+    flags: tuple[str, ...] = ()  # options that `add_flags` adds, by name
 
     def owns(self, env: str) -> bool:
         """Whether an environment's name, with its arguments, is one of this domain's."""
-        return False
+        return env.partition("(")[0].strip() in self.registered
 
     def ids(self) -> list[str]:
         """Its environments, beyond those that Gymnasium knows, for `tenfold list`."""
@@ -281,19 +319,24 @@ class Domain:
         return ()
 
     def add_flags(self, parser: "argparse.ArgumentParser") -> None:
-        """Flags of `tenfold eval` that only this domain knows."""
+        """Adds `flags` to `tenfold eval`; what was not given is false."""
 
-    def deploy(self, env: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    def deploy(self, env: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Where a trained policy is tried: the environment's name there, and settings of the run
-        that are others there (`eval_policy`). `options` are what its flags were given."""
+        that are others there (`eval_policy`). `options` are the flags that were given."""
         return env, {}
 
-    def evaluate(self, trial: Any) -> dict[str, Any]:
-        """What `tenfold eval` finds beyond returns; also written into the run's folder."""
+    def evaluate(self, played: Any) -> dict[str, Any]:
+        """What `tenfold eval` finds beyond returns, of what was `Played`; tables and pictures go
+        into the run's folder."""
         return {}
 
+    def film(self, played: Any) -> Path | None:
+        """Where an episode is filmed even if nobody asks for it."""
+        return None
+
     def lines(self, found: dict[str, Any]) -> list[str]:
-        """That of one run, for a terminal."""
+        """What `evaluate` found of one run, for a terminal."""
         return []
 
     def lines_of_seeds(self, members: dict[int, dict[str, Any]]) -> list[str]:
@@ -303,10 +346,6 @@ class Domain:
     def member_words(self, found: dict[str, Any]) -> str:
         """Of one seed among many, behind its return."""
         return ""
-
-    def picture(self, envs: "Environments") -> "np.ndarray | None":
-        """A frame of a film [H, W, 3], where the environments are not drawn one by one."""
-        return None
 
     def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]":
         """Of a run's page."""

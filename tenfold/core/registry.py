@@ -69,7 +69,17 @@ def domains() -> tuple[Domain, ...]:
     return found("DOMAINS")
 
 
-@cache
 def domain_of(env: str) -> Domain:
-    """The domain that an environment belongs to."""
+    """The domain that an environment belongs to. (Asked anew each time: one may be registered at
+    any moment.)"""
     return next((domain for domain in domains() if domain.owns(env)), NOBODYS)
+
+
+def domain_names() -> dict[str, str]:
+    """Public names of the package's domains, with the module each is in."""
+    room, names = import_module("tenfold.domains"), {}
+    for folder in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+        public = getattr(import_module(folder.name), "PUBLIC", {})
+        home = folder.name.removeprefix("tenfold.")
+        names |= {name: f"{home}.{file}" for file, own in public.items() for name in own.split()}
+    return names

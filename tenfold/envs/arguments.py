@@ -1,13 +1,55 @@
-"""Numbers that a person gave as an environment's arguments, in its name or from Python: read, or
-refused in one sentence."""
+"""The arguments of an environment, in its name or from Python: ONE reader of names such as
+`tenfold/Catch-v0(size=8)`, one writer, and checks of numbers that end with a sentence."""
 
 import math
+from collections.abc import Callable, Mapping
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tenfold.config.notation import parse_call, parse_number
 from tenfold.core.errors import EnvironmentFault
+
+WORDS = {"true": True, "false": False, "none": None}
+
+
+def parse_value(text: str) -> Any:
+    """A truth, None, a number, or the text without its quotes."""
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    number = parse_number(text)
+    return text.strip("'\"") if number is None else number
+
+
+def split_name(name: str, value: Callable[[str], Any] = parse_value) -> tuple[str, dict[str, Any]]:
+    """An environment's id and its arguments, each read by `value`."""
+    ident, positional, arguments = parse_call(name, "env")
+    if positional:
+        raise EnvironmentFault(
+            f"env = {name} cannot be read: name each argument, for example {ident}(size=8)."
+        )
+    return ident, {key: value(text) for key, text in arguments.items()}
+
+
+def join_name(ident: str, arguments: Mapping[str, Any]) -> str:
+    """The name that `split_name` reads."""
+    return f"{ident}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
+
+
+def with_absolute_path(name: str, argument: str, what: str) -> str:
+    """The name with the file of an argument as an absolute path, so that it means the same file
+    from any folder; `what` the file is, for the sentence where a name cannot hold its path."""
+    ident, arguments = split_name(name)
+    file = Path(str(arguments[argument])).absolute()
+    moved = join_name(ident, arguments | {argument: file})
+    if split_name(moved)[1] != arguments | {argument: str(file)}:
+        raise EnvironmentFault(
+            f"The {what}'s path {file} cannot be kept in a run's settings: move it to a folder "
+            "without commas, quotes and brackets in its name."
+        )
+    return moved
 
 
 def shown(value: Any, most: int = 60) -> str:

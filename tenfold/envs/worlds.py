@@ -17,28 +17,25 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.core.spaces import policy_actions
-from tenfold.domains.treasure.kernels import begin_all, observe_all, play_all
-from tenfold.domains.treasure.rules import ACTIONS, Rules, is_gridworld, rules_of
-from tenfold.envs.adapter import (
-    CALLERS,
-    Environments,
-    Episode,
-    MaskReader,
-    fault_of,
-    make_errors,
-    offers_mask,
-    put_away,
-    require_possible,
-    split_name,
-    taken_since,
-)
+from tenfold.envs.adapter import Environments, Episode
+from tenfold.envs.arguments import split_name
+from tenfold.envs.faults import CALLERS, fault_of, put_away
+from tenfold.envs.making import make_errors
+from tenfold.envs.masks import MaskReader, offers_mask
+from tenfold.envs.scalar import require_possible, taken_since
 
 PREFIX = "pettingzoo/"
 CALLERS.add(__file__)
 
 
 class Worlds(Environments):
-    """What worlds of either kind can do."""
+    """What worlds of any kind can do."""
+
+    multiagent = True
+
+    @property
+    def frame_rate(self) -> int:
+        return 7
 
     def begin(self, w: int) -> None:
         """Resets world w to the start of its current episode."""
@@ -62,133 +59,9 @@ class Worlds(Environments):
         )
 
 
-def make_worlds(name: str, worlds: int, seed: int, policy: bool = False, first: int = 0) -> Worlds:
-    if is_gridworld(name):
-        return TreasureWorlds(name, worlds, seed, first)
-    return ParallelWorlds(name, worlds, seed, policy, first)
-
-
-class TreasureWorlds(Worlds):
-    """All agents of all gridworlds in one kernel call a turn. World i plays the epochs of the
-    stream (seed, EPISODE, first + i)."""
-
-    def __init__(
-        self, name: str, worlds: int, seed: int, first: int = 0, rules: Rules | None = None
-    ) -> None:
-        self.rules = rules = rules or rules_of(name)
-        super().__init__(
-            name, worlds, seed, rules.observation_space(), rules.action_space(), first, rules.agents
-        )
-        self.rule, self.template, self.value, self.gaps, self.shares = rules.tables()
-        self.boards = np.zeros((worlds, *self.template.shape), np.int8)
-        self.at = np.zeros((worlds, rules.agents, 2), np.int64)  # row and column of each agent
-        self.length, self.episode = np.zeros(worlds, np.int64), np.zeros(worlds, np.int64)
-        self.ret, self.last_ret = np.zeros((2, self.num_envs))
-        self.action = np.zeros(self.num_envs, np.int64)
-        self.streams = np.array(self.keys, np.uint64)
-        # what every step hands to the kernel; these arrays are written to, never replaced
-        self.lanes = (
-            self.action,
-            self.rule,
-            self.template,
-            self.value,
-            self.gaps,
-            self.shares,
-            self.boards,
-            self.at,
-            self.length,
-            self.episode,
-            self.streams,
-            self.obs,
-            self.final_obs,
-            self.reward,
-            self.truncated,
-            self.ret,
-            self.last_ret,
-            np.zeros(rules.agents, np.int64),
-        )
-        begin_all(
-            self.rule,
-            self.template,
-            self.gaps,
-            self.shares,
-            self.boards,
-            self.at,
-            self.episode,
-            self.streams,
-            self.obs,
-        )
-
-    def begin(self, w: int) -> None:
-        lanes, one = slice(w, None, self.worlds), slice(w, w + 1)
-        first = np.zeros((self.agents, *self.obs.shape[1:]), self.obs.dtype)
-        begin_all(
-            self.rule,
-            self.template,
-            self.gaps,
-            self.shares,
-            self.boards[one],
-            self.at[one],
-            self.episode[one],
-            self.streams[one],
-            first,
-        )
-        self.obs[lanes], self.ret[lanes], self.length[w] = first, 0.0, 0
-
-    def step(self, actions: np.ndarray) -> None:
-        """One turn of every world with actions [B]."""
-        self.begin_rounds()
-        self.action[:] = actions
-        self.end_rounds(play_all(*self.lanes))
-
-    def end_rounds(self, ended: int) -> None:
-        """Notes what `play_all` said of the last step."""
-        if ended < 0:
-            lane = -1 - ended
-            raise EnvironmentFault(
-                f"{self.place(lane, later=1)}: {self.action[lane]} is no action; they are "
-                f"{', '.join(f'{i} {what}' for i, what in enumerate(ACTIONS))}."
-            )
-        if ended:
-            returns = self.last_ret.reshape(self.agents, -1)
-            self.finished = [
-                Episode(
-                    w, float(returns[:, w].mean()), self.rules.turns, tuple(returns[:, w].tolist())
-                )
-                for w in np.flatnonzero(self.truncated[: self.worlds]).tolist()
-            ]
-
-    def see_again(self) -> None:
-        """Observations of the present boards."""
-        observe_all(self.rules.radius, self.boards, self.at, self.obs)
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {
-            "boards": self.boards.copy(),
-            "at": self.at.copy(),
-            "length": self.length.copy(),
-            "episode": self.episode.copy(),
-            "ret": self.ret.copy(),
-            "obs": self.obs.copy(),
-        }
-
-    def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored boards do not show the same observations: not an exact
-        resume."""
-        for name in ("boards", "at", "length", "episode", "ret"):
-            getattr(self, name)[:] = state[name]
-        self.see_again()
-        return bool(np.array_equal(self.obs, state["obs"]))
-
-
 def make_parallel(name: str) -> Any:
     """A PettingZoo environment with the parallel API: `pettingzoo/mpe2.simple_spread_v3(N=3)` calls
-    that module's `parallel_env`, `pettingzoo/module:Name` something else in it; a gridworld's name
-    gives its own class."""
-    if is_gridworld(name):
-        from tenfold.domains.treasure.api import TreasureHunt
-
-        return TreasureHunt(name)
+    that module's `parallel_env`, `pettingzoo/module:Name` something else in it."""
     ident, arguments = split_name(name)
     module, _, maker = ident.removeprefix(PREFIX).partition(":")
     with make_errors(name, module):
@@ -390,6 +263,10 @@ class ParallelWorlds(Worlds):
                 self.see(w, agent, observations, infos)
                 self.alive[w].append(agent)
         return not self.alive[w]
+
+    def picture(self) -> Any:
+        self.envs[0].unwrapped.render_mode = "rgb_array"
+        return self.envs[0].render()
 
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` needs: which episode each world is in, and the actions taken in it."""

@@ -11,8 +11,8 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.given import is_object
 from tenfold.core.protocols import Evaluated
 from tenfold.core.random import Purpose
-from tenfold.envs.adapter import time_limit
-from tenfold.evaluation.player import Allowance, Stopped, judged_by, play
+from tenfold.envs.making import time_limit
+from tenfold.evaluation.player import Allowance, Stopped, play
 from tenfold.runs.folder import RunFolder
 
 
@@ -34,7 +34,7 @@ class EpisodeEvaluator:
                 score = play(
                     run.env,
                     learner.agent,
-                    judged_by(learner.agent, run.eval_policy),
+                    learner.agent.policy(run.eval_policy),
                     run.eval_episodes,
                     run.seed,
                     Purpose.SELECT,

@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 from tenfold.config.nets import Net
 from tenfold.core.errors import ConfigError
+from tenfold.core.layout import NATURE_SIDE, ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
-from tenfold.core.spaces import NATURE_SIDE, ObsLayout
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.quantile import cosines, join
 from tenfold.ops.qlearning import dueling, midpoints, tensor

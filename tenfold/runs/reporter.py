@@ -51,7 +51,6 @@ class Reporter:
         "success_rate": Number("success in the best evaluation", ".1%"),
         "steps_to_goal": Number("steps to the goal there", ".1f"),
     }
-    verb = "play"  # what is done with a trained agent
     course = "return"  # what the curves of many seeds show
 
     # while it trains
@@ -69,17 +68,9 @@ class Reporter:
 
     # when it has ended
 
-    def last_words(self, path: Path, run: Run) -> list[str]:
-        """Lines about its evaluations; none: the last and the best return."""
-        return []
-
     def warning(self, path: Path) -> str:
         """What a person must not miss about what was learned."""
         return ""
-
-    def onward(self, path: Path) -> str:
-        """What can be done next."""
-        return f"{self.verb} it: tenfold eval {path}"
 
     # on its page
 

@@ -10,7 +10,7 @@ from tenfold.config.changes import changed_run
 from tenfold.config.mappings import merge, read_yaml
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.envs.adapter import anchored
+from tenfold.envs.making import resolve_paths
 from tenfold.runs.figures import as_png
 from tenfold.runs.files import replace_file
 from tenfold.runs.folder import SEEDS_KIND, RunFolder, origin, require_place, write_settings
@@ -64,7 +64,7 @@ class SeedsFolder:
     def create(
         cls, target: Target, run: Run, seeds: tuple[int, ...], overwrite: bool = False
     ) -> "SeedsFolder":
-        run = replace(run, env=anchored(run.env))
+        run = replace(run, env=resolve_paths(run.env))
         about = origin(SEEDS_KIND) | {"seeds": list(seeds)}
 
         def fill(made: Path) -> None:

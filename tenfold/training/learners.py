@@ -9,7 +9,7 @@ from tenfold.core.errors import CheckpointError
 from tenfold.core.given import lend
 from tenfold.core.protocols import Learner
 from tenfold.core.registry import algorithm
-from tenfold.envs.adapter import make_environments
+from tenfold.envs.making import spec_of
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import RunFolder
 
@@ -23,9 +23,7 @@ def agent_of(run: Run) -> Any:
     chosen, run = algorithm(run.agent.name), replace(run, device="cpu")
     if (agent := chosen.untrained(run)) is not None:
         return agent
-    envs = make_environments(run.env, 1, run.seed, "scalar", chosen.reads_masks)
-    envs.close()
-    return chosen.make_agent(run, envs.spec)
+    return chosen.make_agent(run, spec_of(run.env, "scalar", chosen.reads_masks))
 
 
 def load(path: str | Path, checkpoint: str | int = "last", env: Any = None) -> Any:

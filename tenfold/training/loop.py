@@ -29,7 +29,7 @@ from tenfold.core.processes import Interrupt, refuse_in_child
 from tenfold.core.protocols import Learner
 from tenfold.core.registry import algorithm
 from tenfold.core.system import require_memory, set_threads
-from tenfold.envs.adapter import anchored
+from tenfold.envs.making import resolve_paths
 from tenfold.ops.mlp import parameter_count
 from tenfold.runs.checkpoint import Checkpoints, set_aside
 from tenfold.runs.folder import RunFolder, require_place, versions, write_settings
@@ -82,7 +82,7 @@ def train(
     the run: see `tenfold.Callback`."""
     target = destination(out, name or named_after(run.env), overwrite)
     require_place(target, overwrite)  # here: before anything is compiled
-    run = replace(run, env=anchored(run.env))
+    run = replace(run, env=resolve_paths(run.env))
     prepare(run)
     # the learner before the folder: settings that do not fit leave nothing behind
     with (

@@ -14,7 +14,8 @@ from tenfold.core.errors import UserError
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Evaluated, Learner
 from tenfold.core.registry import algorithm
-from tenfold.envs.adapter import split_name, time_limit
+from tenfold.envs.arguments import split_name
+from tenfold.envs.making import time_limit
 from tenfold.evaluation.evaluator import EpisodeEvaluator
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import write_settings

@@ -12,7 +12,7 @@ import tenfold as ten
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.cli.main import main
 from tenfold.domains.jobshop.schedule import check_schedule, read_instance
-from tenfold.evaluation.player import Stage, sampling
+from tenfold.evaluation.player import ChosenEpisodes
 from tenfold.training.learners import agent_of
 
 SMALL = [
@@ -143,15 +143,14 @@ def test_seeds_of_a_job_shop_are_judged_each_and_the_best_is_drawn(
 @pytest.mark.parametrize("env", ["tenfold/JobShop-v0(instance=ft06)", "tenfold/Pendulum-v1"])
 def test_a_batch_is_sampled_by_the_draws_of_each_row_alone(env: str) -> None:
     run = ten.Run.of({"env": env, "agent": {"name": "ppo", "on_empty": "absent"}})
-    agent, stage = agent_of(run), Stage(env, agent_of(run))
+    agent, envs = agent_of(run), ChosenEpisodes(env, 1, [0], policy=True)
     assert isinstance(agent, PPOAgent)
-    stage.reset(0)
     rows, mask = (
-        np.stack([stage.row] * 40),
-        None if stage.mask is None else np.stack([stage.mask] * 40),
+        np.concatenate([envs.obs] * 40),
+        None if envs.mask is None else np.concatenate([envs.mask] * 40),
     )
     episode, step = np.arange(40) % 7, np.arange(40) // 7
-    together = sampling(agent)(rows, mask, episode, step)
+    together = agent.policy("sampled")(rows, mask, episode, step)
     alone = [
         agent.sampled(rows[:1], None if mask is None else mask[:1], int(e) * 2**32 + int(s))
         for e, s in zip(episode, step, strict=True)

@@ -17,7 +17,7 @@ from tenfold.config.nets import PolicyNet
 from tenfold.core.errors import EnvironmentFault, ObservationError
 from tenfold.core.graph_spaces import BoundedGraph, GraphSize, write_graph
 from tenfold.core.spaces import observation_layout
-from tenfold.envs.adapter import ScalarEnvironments
+from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.memory.graphs import pack
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.envs.adapter import NativeEnvironments, ScalarEnvironments, make_env, make_environments
+from tenfold.envs.making import make_env, make_environments
+from tenfold.envs.native import NativeEnvironments
+from tenfold.envs.scalar import ScalarEnvironments
 
 
 class Counter(gym.Env):

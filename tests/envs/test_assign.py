@@ -7,8 +7,9 @@ import pytest
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import uniform
 from tenfold.envs import assign
-from tenfold.envs.adapter import ScalarEnvironments, make_env
 from tenfold.envs.assign import DRAWS, OPTIONS, STEPS, TASKS, WORKERS, AssignEnvironments
+from tenfold.envs.making import make_env
+from tenfold.envs.scalar import ScalarEnvironments
 
 NAME = "tenfold/Assign-v0"
 PARTS = ("obs", "mask", "reward", "terminated", "truncated", "length", "episode", "ret")

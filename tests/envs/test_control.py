@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
 from tenfold.envs import control_tasks
-from tenfold.envs.adapter import ScalarEnvironments, make_env, make_environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.control_tasks import KINDS, step_once
+from tenfold.envs.making import make_env, make_environments
+from tenfold.envs.scalar import ScalarEnvironments
 
 NAMES = list(KINDS)
 PARTS = (

@@ -2,7 +2,7 @@
 environments of every temper."""
 
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -14,15 +14,12 @@ from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
-from tenfold.envs.adapter import (
-    Environments,
-    ScalarEnvironments,
-    is_multiagent,
-    known_environments,
-    make_environments,
-)
-from tenfold.envs.worlds import ParallelWorlds, TreasureWorlds, make_worlds
-from tenfold.evaluation.player import Rota, play_lanes
+from tenfold.domains.treasure.worlds import TreasureWorlds
+from tenfold.envs.adapter import Environments
+from tenfold.envs.making import is_multiagent, known_environments, make_environments, make_worlds
+from tenfold.envs.scalar import ScalarEnvironments
+from tenfold.envs.worlds import ParallelWorlds
+from tenfold.evaluation.player import Rota, play_on
 from tenfold.memory.frames import Seen
 
 SMALL, SPREAD = "tenfold/TreasureSmall-v0", "pettingzoo/mpe2.simple_spread_v3(N=3, max_cycles=7)"
@@ -410,8 +407,8 @@ def test_a_world_cut_at_the_limit_of_an_evaluation_begins_its_next_episode_anew(
         first.extend(row.copy() for row, t in zip(rows, step, strict=True) if t == 0)
         return np.zeros(len(rows), int)
 
-    found = play_lanes(envs, SimpleNamespace(config=None), policy, Rota(6, most=2), 2, bool)  # type: ignore[arg-type]
-    assert [found[e][1] for e in range(6)] == [2] * 6
+    found = play_on(envs, 1, policy, Rota(6, most=2), limit=2)
+    assert found.lengths == [2] * 6 and found.cut == 6
     for e in range(3):
         for w in range(2):
             alone.episode[w] = e

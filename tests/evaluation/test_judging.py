@@ -11,7 +11,7 @@ import pytest
 
 from tenfold.cli.main import main
 from tenfold.config.run import Run
-from tenfold.evaluation.evaluate import clearly_better, evaluations
+from tenfold.evaluation.episodes import Episodes, clearly_better
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.training.loop import train
@@ -116,12 +116,13 @@ def test_a_run_that_ended_names_its_last_evaluation_and_the_best_policy_where_th
         {"step": 200, "mean_return": 500.0},
         {"step": 600, "mean_return": 480.0},
     )
-    assert evaluations(result) == "evaluations (greedy): last 480.00, best 500.00"
+    assert Episodes().conclusion(result) == ["evaluations (greedy): last 480.00, best 500.00"]
     evaluated(path, {"step": 200, "mean_return": 500.0}, {"step": 600, "mean_return": 10.0})
-    assert evaluations(result) == (
-        "evaluations (greedy): last 10.00, best 500.00\nNote: the last policy is clearly worse than the best one: "
-        f"tenfold eval {path} --checkpoint best"
-    )
+    assert Episodes().conclusion(result) == [
+        "evaluations (greedy): last 10.00, best 500.00",
+        "Note: the last policy is clearly worse than the best one: "
+        f"tenfold eval {path} --checkpoint best",
+    ]
 
 
 def test_episodes_that_were_cut_are_counted(

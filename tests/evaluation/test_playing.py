@@ -15,7 +15,7 @@ from tenfold.config.mappings import to_mapping
 from tenfold.config.nets import Net
 from tenfold.config.run import Run, named, presets
 from tenfold.core.spaces import discrete_actions, observation_layout
-from tenfold.envs.adapter import time_limit
+from tenfold.envs.making import time_limit
 from tenfold.evaluation.player import Allowance, Rota, play
 from tenfold.runs.metrics import read_rows
 from tenfold.training.loop import resume, train

@@ -410,7 +410,7 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
     import signal
     import threading
 
-    from tenfold.evaluation.player import greedy, play
+    from tenfold.evaluation.player import play
     from tenfold.training.learners import load
     from tenfold.training.loop import resume, train
 
@@ -423,7 +423,7 @@ def test_an_episode_without_end_is_cut_in_evaluations_and_ctrl_c_is_heard_there(
     )
     train(run, tmp_path / "cut", quiet=True)
     agent = load(tmp_path / "cut")
-    assert max(play(run.env, agent, greedy(agent), 2, 0, limit=50).lengths) <= 50
+    assert max(play(run.env, agent, agent.policy("greedy"), 2, 0, limit=50).lengths) <= 50
     forever = small_run(
         {"learning_starts": 10_000},
         env="CliffWalking-v1",

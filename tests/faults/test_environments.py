@@ -15,7 +15,7 @@ from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.domains.dynamics.model_metrics import random_recordings
-from tenfold.evaluation.player import greedy, play
+from tenfold.evaluation.player import play
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import RunFolder
 from tenfold.training.learners import agent_of
@@ -188,7 +188,7 @@ def test_a_success_may_be_told_in_any_form_and_closing_may_fail(
     gym.register("Telling-v0", lambda: Telling(seen=np.zeros(1), success=success))
     try:
         agent = agent_of(Run(env="Telling-v0"))
-        assert play("Telling-v0", agent, greedy(agent), 3, 0).success_rate == rate
+        assert play("Telling-v0", agent, agent.policy("greedy"), 3, 0).success_rate == rate
     finally:
         gym.registry.pop("Telling-v0")
 
@@ -202,7 +202,7 @@ def test_a_success_that_is_neither_true_nor_false_is_refused(success: Any) -> No
             EnvironmentFault,
             match=r"evaluation, episode 0, step 1: info\['success'\] is .* and must be True or False",
         ):
-            play("Telling-v0", agent, greedy(agent), 3, 0)
+            play("Telling-v0", agent, agent.policy("greedy"), 3, 0)
     finally:
         gym.registry.pop("Telling-v0")
 
@@ -335,7 +335,7 @@ gym.register("Late-v0", Late)
             r"Late-v0\(what=raise\), evaluation, episode 16, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py",
         ),
         ("four", "episode 16, step 2: this is an environment in the style of Gym before 0.26"),
-        ("reward", "episode 16, step 3: what step returned cannot be used: ValueError"),
+        ("reward", "episode 16, step 2: what step returned cannot be used: ValueError"),
         ("nan", "episode 16, step 3: the reward is not finite"),
         ("inf", "episode 16, step 3: the observation is not finite"),
     ],
@@ -346,7 +346,7 @@ def test_what_an_environment_raises_in_an_evaluation_is_named_and_all_are_closed
     Late.open = 0
     agent = agent_of(Run(env=f"Late-v0(what={what})"))
     with pytest.raises(EnvironmentFault, match=said):
-        play(f"Late-v0(what={what})", agent, greedy(agent), 18, 0)
+        play(f"Late-v0(what={what})", agent, agent.policy("greedy"), 18, 0)
     assert Late.open == 0
 
 

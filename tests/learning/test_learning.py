@@ -24,7 +24,7 @@ def test_a_thousand_steps_move_the_policy_in_the_right_direction(tmp_path: Path)
     """Learning in the fast suite too: on Catch with the ball in view of an MLP, a short run beats
     the random policy clearly."""
     import tenfold as ten
-    from tenfold.evaluation.player import play, uniformly_random
+    from tenfold.evaluation.player import play, random_policy
 
     run = ten.Run(
         env="tenfold/Catch-v0",
@@ -43,7 +43,7 @@ def test_a_thousand_steps_move_the_policy_in_the_right_direction(tmp_path: Path)
     )
     result = ten.train(run, tmp_path / "run", quiet=True)
     agent = ten.load(tmp_path / "run")
-    random = play(run.env, agent, uniformly_random(agent, 0), 100, 0)
+    random = play(run.env, agent, random_policy(agent, 0), 100, 0)
     assert random.mean_return < -0.6
     assert ten.evaluate(result, episodes=100).mean_return > 0.0
 

@@ -11,7 +11,7 @@ from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.spaces import ObsLayout
-from tenfold.evaluation.player import greedy, play
+from tenfold.evaluation.player import play
 from tenfold.memory.frames import Frames
 from tenfold.memory.replay import Replay
 
@@ -146,8 +146,10 @@ def test_training_with_frames_resumes_as_if_never_stopped(env: str) -> None:
         while p.step < 200:
             p.round()
     assert torch.equal(whole.agent.online.flat, again.agent.online.flat)
-    score = play(env, whole.agent, greedy(whole.agent), 3, 0)
-    assert score.episodes == 3 and score == play(env, again.agent, greedy(again.agent), 3, 0)
+    score = play(env, whole.agent, whole.agent.policy("greedy"), 3, 0)
+    assert score.episodes == 3 and score == play(
+        env, again.agent, again.agent.policy("greedy"), 3, 0
+    )
 
 
 def test_an_agent_with_frames_acts_on_them() -> None:

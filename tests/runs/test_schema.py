@@ -24,7 +24,7 @@ from tenfold.domains.durotaxis.page import sections as colony_sections
 from tenfold.domains.dynamics.compare import policies_in
 from tenfold.domains.dynamics.offline import of_run
 from tenfold.domains.jobshop.page import sections as shop_sections
-from tenfold.evaluation.evaluate import clearly_better
+from tenfold.evaluation.episodes import clearly_better
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import COMPARE_KIND, RunFolder, machine_card, versions

@@ -16,6 +16,7 @@ import torch
 from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
 from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.nets.blocks import QNetwork, fit_encoder
@@ -33,6 +34,7 @@ class DQNAgent:
     """
 
     members = 1
+    reads_masks = False
 
     def __init__(
         self,
@@ -204,6 +206,10 @@ class DQNAgent:
         """The best actions for encoded rows, in the environment's own numbers; a mask is the
         caller's affair, see `act`."""
         return self.values(rows).argmax(-1) + self.actions.start
+
+    def policy(self, how: str) -> Policy:
+        """For evaluations, always greedy."""
+        return lambda rows, mask, episode, step: self.greedy(rows, mask)
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
         if self.config.net.encoder == "mlp":

@@ -17,6 +17,7 @@ import torch
 from tenfold.algorithms.ppo.config import PPO
 from tenfold.config.notation import show
 from tenfold.core.errors import CheckpointError, ConfigError, UserError
+from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.memory.graphs import pack
@@ -64,7 +65,7 @@ class PPOAgent(PolicyLearning):
     mean and deviation."""
 
     config: PPO
-    frames = 1  # observations that the network sees together
+    frames, reads_masks = 1, True
 
     def __init__(
         self,
@@ -344,6 +345,34 @@ class PPOAgent(PolicyLearning):
         """Actions drawn from the policy, draw number `rounds` of the agent's streams."""
         chosen, real, _, _ = self.explore(self.normalised(rows), mask, rounds)
         return self.for_env(chosen, real)
+
+    def sampled_by_step(
+        self, rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray
+    ) -> np.ndarray:
+        """Actions drawn from the policy by (episode, step): the draws of `sampled` for each row
+        alone, one pass for all."""
+        c, d = len(self.actions.sizes), len(self.actions.low)
+        u, noise = np.empty((len(rows), c)), np.empty((len(rows), d), np.float32)
+        for i, address in enumerate((episode * 2**32 + step).tolist()):
+            fill_uniform(self.keys[Purpose.ACTION], address * c, u[i])
+            fill_normal(self.keys[Purpose.NOISE_ACT], address * d, noise[i])
+        with torch.no_grad(), told_to_user():
+            output, _ = self.online(self.to_net(self.normalised(rows)))
+            logits, means, log_std = self.parts_of(output)
+            drawn = torch.from_numpy(u).to(self.device)
+            chosen = (
+                self.heads.sample(logits, self.mask_of(mask), drawn).cpu().numpy()
+                if self.heads
+                else u.astype(np.int64)
+            )
+            real = means + log_std.exp() * torch.from_numpy(noise).to(self.device)
+        return self.for_env(chosen, real.cpu().numpy())
+
+    def policy(self, how: str) -> Policy:
+        """For evaluations: greedy or sampled."""
+        if how == "sampled":
+            return self.sampled_by_step
+        return lambda rows, mask, episode, step: self.greedy(rows, mask)
 
     def act(self, obs: Any, mask: Any = None, sample: bool = False) -> Any:
         """The most probable action for one observation or a batch, or with `sample` one drawn from

@@ -23,9 +23,10 @@ from tenfold.core.spaces import policy_actions
 from tenfold.core.tables import B1, B2, B3, D1, F1, F2, F3, I1, I2, I3, U1, opener, table_of
 from tenfold.core.timing import Clock
 from tenfold.engines.fusing import PATIENCE, turn_rows, zeros
-from tenfold.envs.adapter import Environments, make_environments
+from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.control_tasks import play_all
+from tenfold.envs.making import make_environments
 from tenfold.memory.rollout import Rollout, finish_rollout, store_step
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops.adam import adam_numba, clip_numba
@@ -636,7 +637,6 @@ def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
         ("tenfold/Pendulum-v1", {"entropy": 0.01, "std": 0.5}),
         ("tenfold/Pendulum-v1", {"squash": True}),
         ("tenfold/Assign-v0", {"entropy": 0.01}),
-        ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"}),
     ):
         yield env, base | options, int(rng.integers(99))
 

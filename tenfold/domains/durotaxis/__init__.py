@@ -1,5 +1,6 @@
 """Colonies that grow and die on a stiffness gradient."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,26 +9,46 @@ from tenfold.core.protocols import Domain
 if TYPE_CHECKING:
     import argparse
 
+    from tenfold.envs.adapter import Environments
     from tenfold.runs.page import Section
 
+COLONY = "tenfold/Durotaxis-v0"
 
-class Colonies(Domain):
-    """Cells that move towards stiffer ground."""
 
-    name = "durotaxis"
+class Durotaxis(Domain):
+    """Colonies; judged by how often they reach the goal, on their own substrates or on others."""
 
-    def owns(self, env: str) -> bool:
-        return env.split("(")[0] == "tenfold/Durotaxis-v0"
+    name, title = "durotaxis", "colonies"
+    registered: Mapping[str, dict[str, Any]] = {
+        COLONY: {
+            "entry_point": "tenfold.domains.durotaxis.api:DurotaxisEnv",
+            "vector_entry_point": "tenfold.domains.durotaxis.api:DurotaxisVectorEnv",
+        }
+    }
+    flags = ("substrate", "size", "nodes", "deterministic")
+
+    def resolve_paths(self, env: str) -> str:
+        from tenfold.domains.durotaxis.deployment import resolve_substrate
+
+        return resolve_substrate(env)
+
+    def environments(
+        self, env: str, num_envs: int, seed: int, policy: bool, first: int
+    ) -> "Environments | None":
+        if not policy:
+            return None
+        from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
+
+        return DurotaxisEnvironments(env, num_envs, seed, first)
 
     def add_flags(self, parser: "argparse.ArgumentParser") -> None:
         group = parser.add_argument_group("colonies, tried elsewhere than they were trained")
         group.add_argument(
             "--substrate",
-            default="",
             metavar="KIND|FILE.npy",
             help="linear, exponential, random, bend, or an array of your own",
         )
-        group.add_argument("--size", default="", metavar="WxH", help="such as 900x300")
+        group.add_argument("--size", metavar="WxH", help="such as 900x300")
         group.add_argument("--nodes", metavar="N", help="nodes at the start")
         group.add_argument(
             "--deterministic",
@@ -35,10 +56,41 @@ class Colonies(Domain):
             help="the most probable actions, deletions rounded down",
         )
 
+    def deploy(self, env: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        from tenfold.domains.durotaxis.deployment import Deployment
+
+        there = Deployment.of(options)
+        return there.env(env), {"eval_policy": "greedy"} if there.deterministic else {}
+
+    def evaluate(self, played: Any) -> dict[str, Any]:
+        from tenfold.domains.durotaxis.evaluation import evaluate
+
+        return evaluate(played)
+
+    def film(self, played: Any) -> Path:
+        from tenfold.domains.durotaxis.evaluation import tables_of
+
+        return tables_of(played) / "colony.gif"
+
+    def lines(self, found: dict[str, Any]) -> list[str]:
+        from tenfold.domains.durotaxis.evaluation import lines
+
+        return lines(found)
+
+    def member_words(self, found: dict[str, Any]) -> str:
+        steps = found["steps_to_goal"]
+        goal = "" if steps is None else f", {steps:.1f} steps to the goal"
+        return f"   success {found['success_rate']:.1%}{goal}"
+
+    def lines_of_seeds(self, members: dict[int, dict[str, Any]]) -> list[str]:
+        from tenfold.domains.durotaxis.evaluation import lines_of_seeds
+
+        return lines_of_seeds(list(members.values()))
+
     def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]":
         from tenfold.domains.durotaxis.page import sections
 
         return sections(path)
 
 
-DOMAINS = (Colonies(),)
+DOMAINS = (Durotaxis(),)

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from tenfold.core.errors import EnvironmentFault
+from tenfold.domains.durotaxis import COLONY
 from tenfold.domains.durotaxis.colonies import (
     DurotaxisEnvironments,
     action_space,
@@ -35,8 +36,8 @@ from tenfold.domains.durotaxis.view import (
     picture_text,
     trajectory_row,
 )
-from tenfold.envs.adapter import COLONY, MASK
 from tenfold.envs.arguments import shown
+from tenfold.envs.masks import MASK
 
 
 def read_row(setting: Setting, row: np.ndarray) -> dict[str, Any]:
@@ -73,7 +74,7 @@ class DurotaxisEnv(gym.Env[dict[str, Any], Any]):
     seed.
 
     `info` has the reward's `components` by name and in mode nodes the `action_mask`; at the end the
-    `ending`, `success` and the `trajectory`, a table with the columns `durotaxis_view.TRAJECTORY`.
+    `ending`, `success` and the `trajectory`, a table with the columns `view.TRAJECTORY`.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}

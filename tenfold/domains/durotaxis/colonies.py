@@ -30,7 +30,8 @@ from tenfold.domains.durotaxis.setting import (
     make_scratch,
     read_setting,
 )
-from tenfold.envs.adapter import SEED_BITS, Environments, Episode, split_name
+from tenfold.envs.adapter import SEED_BITS, Environments, Episode
+from tenfold.envs.arguments import split_name
 
 CHOICES = 3
 SEED_SHIFT = np.uint64(64 - SEED_BITS)

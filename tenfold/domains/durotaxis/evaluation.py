@@ -1,7 +1,6 @@
 """How a colony's policy does, on its own substrates and on others: successes beside policies that
 nobody trained, every episode's way as tables and pictures."""
 
-import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -20,10 +19,12 @@ from tenfold.domains.durotaxis.baselines import (
     random_policy,
 )
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
+from tenfold.domains.durotaxis.deployment import Deployment
 from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, read_setting
 from tenfold.domains.durotaxis.substrate import Ground, Kind
 from tenfold.domains.durotaxis.view import TRAJECTORY, coloured, field, write_trajectories
-from tenfold.envs.adapter import COLONY, anchored, split_name
+from tenfold.envs.arguments import split_name
+from tenfold.evaluation.episodes import Played
 from tenfold.evaluation.player import Score, episode_seeds
 from tenfold.runs.figures import as_png, new_figure
 from tenfold.runs.files import replace_file
@@ -33,73 +34,6 @@ STEADY = (0.5, 15.0, 0.5, 0.5, 0.0)
 YARDSTICK = 128  # episodes of the scripted policies
 PANELS = 6
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1000, 10_000, 100_000, 1_000_000)  # of stiffness
-
-
-def is_colony(env: str) -> bool:
-    return split_name(env)[0] == COLONY
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """Where a trained policy is tried: what is empty stays as in training. `deterministic` takes
-    the most probable action and rounds the number of deletions down."""
-
-    substrate: str = ""
-    size: str = ""
-    nodes: int | None = None
-    deterministic: bool = False
-
-    def __post_init__(self) -> None:
-        if self.size and not re.fullmatch(r"\d+x\d+", self.size):
-            raise UserError(
-                f"--size {self.size} is not a width and a height: write both, such as 900x300."
-            )
-
-    def env(self, trained_in: str) -> str:
-        """The environment's name there."""
-        changed = {
-            "substrate": self.substrate,
-            "size": self.size,
-            "init_nodes": self.nodes,
-            "rounding": "floor" if self.deterministic else "",
-        }
-        wanted = {name: value for name, value in changed.items() if value}
-        if not wanted:
-            return trained_in
-        if not is_colony(trained_in):
-            raise UserError(
-                "--substrate, --size, --nodes and --deterministic are for colonies, and this run "
-                f"is on {trained_in}."
-            )
-        arguments = split_name(trained_in)[1]
-        if self.substrate:  # its own slope and intercept, not those of the one trained on
-            arguments = {
-                name: value
-                for name, value in arguments.items()
-                if name not in ("slope", "intercept")
-            }
-        given = ",".join(f"{name}={value}" for name, value in (arguments | wanted).items())
-        return anchored(f"{COLONY}({given})")
-
-    def policy(self, usual: str) -> str:
-        """Greedy or sampled."""
-        return "greedy" if self.deterministic else usual
-
-    @property
-    def words(self) -> str:
-        """What is other than in training; a file by its name and the beginning of its digest."""
-        ground = self.substrate
-        if ground.endswith(".npy") and Path(ground).is_file():
-            ground = (
-                f"{Path(ground).stem} {hashlib.sha256(Path(ground).read_bytes()).hexdigest()[:6]}"
-            )
-        parts = (
-            ground,
-            self.size,
-            f"{self.nodes} nodes" if self.nodes else "",
-            "deterministic" if self.deterministic else "",
-        )
-        return ", ".join(filter(None, parts)) or "as trained"
 
 
 @dataclass(frozen=True)
@@ -126,6 +60,37 @@ class Trial:
         setting = read_setting(**split_name(self.env)[1])
         weights = dict(zip(COMPONENTS, setting.component_weights.tolist(), strict=True))
         return {**vars(self), "rounding": setting.rounding, "weights": weights}
+
+
+def trial_of(played: Played) -> Trial:
+    return Trial(
+        played.env,
+        Deployment.of(played.options).words,
+        played.checkpoint,
+        played.step,
+        played.seed,
+        played.episodes,
+        played.policy,
+    )
+
+
+def tables_of(played: Played) -> Path:
+    """The folder of a trial's tables and pictures."""
+    return played.path / "eval" / trial_of(played).folder
+
+
+def evaluate(played: Played) -> dict[str, Any]:
+    """Beside an untrained policy's successes, and scripted ones', which several seeds share."""
+    known = played.first.get("yardsticks", {})
+    scripted = {name: rate for name, rate in known.items() if name != "untrained"}
+    untrained = played.play(played.untrained())
+    return judge(
+        trial_of(played),
+        played.score,
+        untrained,
+        scripted or yardsticks(played.env, played.seed),
+        tables_of(played),
+    )
 
 
 def judge(
@@ -278,18 +243,25 @@ def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> An
     return figure
 
 
-def sentences(found: dict[str, Any]) -> str:
+def lines(found: dict[str, Any]) -> list[str]:
     """For a terminal."""
-    return "\n".join(
-        [
-            beside(found, found["yardsticks"]),
-            f"  ended by {shares(found['endings'])}",
-            f"  tables   {found['folder']}: trajectories.csv, episodes.json, paths.png",
-        ]
-    )
+    return [
+        *beside(found, found["yardsticks"]),
+        f"  ended by {shares(found['endings'])}",
+        f"  tables   {found['folder']}: trajectories.csv, episodes.json, paths.png",
+    ]
 
 
-def beside(found: dict[str, Any], others: dict[str, dict[str, Any]]) -> str:
+def lines_of_seeds(members: list[dict[str, Any]]) -> list[str]:
+    """All seeds' episodes together."""
+    untrained = pooled([found["yardsticks"]["untrained"] for found in members])
+    return [
+        *beside(pooled(members), members[0]["yardsticks"] | {"untrained": untrained}),
+        "  tables   " + "\n           ".join(found["folder"] for found in members),
+    ]
+
+
+def beside(found: dict[str, Any], others: dict[str, dict[str, Any]]) -> list[str]:
     """Successes of the trained policy and of those that it must be better than, and over how many
     episodes each."""
     lines = ["  reached the goal"]
@@ -298,7 +270,7 @@ def beside(found: dict[str, Any], others: dict[str, dict[str, Any]]) -> str:
         lines.append(
             f"    {name:<10}{own['success_rate']:7.1%}   {steps:<14} of {own['episodes']} episodes"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def shares(endings: dict[str, float]) -> str:

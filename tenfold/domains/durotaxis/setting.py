@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from enum import IntEnum
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.durotaxis.substrate import Substrate, make_substrate
-from tenfold.envs.adapter import split_name
-from tenfold.envs.arguments import is_truth, read_real, read_whole, shown
+from tenfold.envs.arguments import (
+    is_truth,
+    read_real,
+    read_whole,
+    shown,
+)
 
 ACTIONS = ("delete_ratio", "gamma", "alpha", "noise", "theta")
 LOW = np.array([0.0, 0.5, 0.5, 0.05, -math.pi / 6], np.float32)
@@ -340,20 +343,3 @@ def read_setting(**asked: Any) -> Setting:
             )[0]
             raise EnvironmentFault(f"Durotaxis has no setting {name}: the nearest is {near}.")
     return Setting(**asked, weights=weights)
-
-
-def with_absolute_path(name: str) -> str:
-    """The environment's name with a substrate's file as an absolute path, so that it means the same
-    file from any folder."""
-    ident, asked = split_name(name)
-    file = Path(str(asked.get("substrate", ""))).absolute()
-    if file.suffix != ".npy" or not file.is_file():
-        return name
-    wanted = asked | {"substrate": str(file)}
-    moved = f"{ident}({', '.join(f'{name}={value}' for name, value in wanted.items())})"
-    if split_name(moved)[1] != wanted:
-        raise EnvironmentFault(
-            f"The substrate's path {file} cannot be kept in a run's settings: move it to a folder "
-            "without commas, quotes and brackets in its name."
-        )
-    return moved

@@ -44,7 +44,8 @@ from tenfold.domains.durotaxis.torch_rules import (
     begin_where,
     make_world,
 )
-from tenfold.envs.adapter import SEED_BITS, Episode, split_name
+from tenfold.envs.adapter import SEED_BITS, Episode
+from tenfold.envs.arguments import split_name
 
 # what goes on from step to step
 KEPT = ("state", "episode", "ret", "refused", "final_return", "final_length")

@@ -6,7 +6,6 @@ is the true hidden state. `tenfold/LimitCycle-v0(size=50, observe=loglinear, noi
 arguments stand in the id.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -14,233 +13,15 @@ import numpy as np
 
 from tenfold.config.notation import nearest
 from tenfold.core.errors import ConfigError, EnvironmentFault
-from tenfold.core.random import Purpose, fill_normal, key, uniform
+from tenfold.core.random import Purpose, key, uniform
+from tenfold.domains.dynamics import FIELD, IDS
 from tenfold.domains.dynamics import field_rules as rules
-from tenfold.envs.adapter import Environments, split_name
-
-IDS = {
-    f"tenfold/{''.join(word.capitalize() for word in name.split('-'))}-v0": name
-    for name in rules.FIELDS
-}
-MODELS, NOISES = ("identity", "linear", "loglinear", "mlp"), ("none", "gaussian", "poisson")
-HIDDEN = 32  # units of the mlp that observes
-STATES, ACTIONS = {True: 4, False: 2}, {True: 1, False: 2}  # by whether it is the cart-pole
-
-
-# which of the equations' constants each field has
-CONSTANTS_OF = {
-    "limit-cycle": ("alpha", "w", "d"),
-    "double-limit-cycle": ("alpha", "w", "d"),
-    "van-der-pol": ("alpha", "w", "mu"),
-    "duffing": ("alpha", "a", "b", "c"),
-    "snowman": ("alpha", "w", "d"),
-    "multi-attractor": ("alpha", "w"),
-    "ring-cart-pole": (),
-}
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-def show(value: Any) -> str:
-    return "none" if value is None else str(value)
+from tenfold.domains.dynamics.systems import MODELS, NOISES, Field
+from tenfold.envs.adapter import Environments
 
 
 def is_field(name: str) -> bool:
-    return name.split("(")[0] in (*IDS, "tenfold/Field-v0")
-
-
-@dataclass(frozen=True)
-class Field:
-    """A hidden system and how it is seen."""
-
-    field: str = "limit-cycle"
-    observe: str = "linear"
-    """identity, linear, loglinear or mlp"""
-    size: int | None = None
-    """numbers of an observation (20; of identity those of the state)"""
-    noise: str = "gaussian"
-    """of the observation: none, gaussian or poisson"""
-    scale: float = 0.1
-    """deviation of gaussian noise"""
-    process_noise: float | None = 0.01
-    """Q: the state's variance grows by Q in a unit of time; none for a system without noise"""
-    dt: float = 0.1
-    """length of an inner step"""
-    every: int = 1
-    """inner steps of a step of the agent, whose own dt is therefore every times dt"""
-    limit: int = 1_000
-    """steps of an episode"""
-    start: float = 0.5
-    """an episode starts uniformly within ± this in each coordinate"""
-    bound: float = 1.0
-    """actions lie between - and + this"""
-    edge: float = 10.0
-    """an episode is over as soon as a planar state is beyond ± this: Duffing's gains energy without
-    end"""
-    world: int = 0
-    """draws the observation's weights and the multi-attractor"""
-    rate: float = 1.0
-    """mean of a loglinear observation at the origin"""
-    alpha: float | None = None
-    w: float | None = None
-    d: float | None = None
-    mu: float | None = None
-    a: float | None = None
-    b: float | None = None
-    c: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, known in (("field", rules.FIELDS), ("observe", MODELS), ("noise", NOISES)):
-            # an id's none is no text
-            value = getattr(self, name) if name != "noise" else getattr(self, name) or "none"
-            object.__setattr__(self, name, value)
-            if value not in known:
-                raise ConfigError(
-                    name, f"= {value} is not one of {', '.join(known)}{nearest(value, known)}."
-                )
-        for name in (
-            "scale",
-            "dt",
-            "every",
-            "limit",
-            "start",
-            "bound",
-            "rate",
-            "edge",
-            "process_noise",
-        ):
-            value = getattr(self, name)
-            if name == "process_noise" and value is None:
-                continue
-            if not is_number(value) or not 0 < value < np.inf:
-                words = (
-                    ", or none for a system without noise"
-                    if name == "process_noise"
-                    else ", and noise=none leaves observations exact"
-                    if name == "scale"
-                    else ""
-                )
-                raise ConfigError(
-                    name, f"= {show(value)} is out of range: it must be above 0{words}."
-                )
-        for name in ("every", "limit", "world", "size"):
-            value = getattr(self, name)
-            if not (name == "size" and value is None) and (
-                not is_number(value) or value % 1 or not 0 <= value < 2**63
-            ):
-                raise ConfigError(name, f"= {show(value)} is not a whole number from 0 on.")
-            object.__setattr__(self, name, None if value is None else int(value))
-        for name in rules.CONSTANTS:
-            value = getattr(self, name)
-            if value is not None and name not in CONSTANTS_OF[self.field]:
-                own = ", ".join(CONSTANTS_OF[self.field]) or "none"
-                raise ConfigError(
-                    name, f"= {show(value)} is no constant of {self.field}, which has {own}."
-                )
-            if value is not None and not (is_number(value) and np.isfinite(value)):
-                raise ConfigError(name, f"= {show(value)} is not a number.")
-        if self.noise == "poisson" and self.observe != "loglinear":
-            raise ConfigError(
-                "noise",
-                f"= poisson needs means above 0, and observe = {self.observe} gives none: use "
-                "loglinear.",
-            )
-        if self.observe == "identity" and self.size not in (None, self.seen):
-            raise ConfigError(
-                "size",
-                f"= {self.size} does not fit: observe = identity shows the {self.seen} numbers of "
-                f"{self.field} themselves.",
-            )
-        if self.start > self.edge and not self.ring:
-            raise ConfigError(
-                "start",
-                f"= {show(self.start)} does not fit: episodes end beyond edge = {show(self.edge)}.",
-            )
-        if self.size is not None and self.size < 1:
-            raise ConfigError("size", f"= {self.size} is out of range: it must be at least 1.")
-
-    @property
-    def number(self) -> int:
-        return rules.FIELDS.index(self.field)
-
-    @property
-    def ring(self) -> bool:
-        return self.field == "ring-cart-pole"
-
-    @property
-    def latent(self) -> int:
-        """Numbers of the hidden state."""
-        return STATES[self.ring]
-
-    @property
-    def actions(self) -> int:
-        return ACTIONS[self.ring]
-
-    @property
-    def seen(self) -> int:
-        """Numbers that observations are made of: of angles cosine and sine."""
-        return 6 if self.ring else 2
-
-    @property
-    def width(self) -> int:
-        """Numbers of an observation."""
-        return self.seen if self.observe == "identity" else self.size or 20
-
-    @property
-    def counts(self) -> bool:
-        """Whether observations are never below 0."""
-        return self.observe == "loglinear" and self.noise != "gaussian"
-
-    @property
-    def reach(self) -> float:
-        """Where recordings for validation begin: within ± this, which actions can reach against the
-        drift."""
-        return np.pi if self.ring else min(1.2 if "cycle" in self.field else 1.5, self.edge)
-
-    @property
-    def step_time(self) -> float:
-        """What dt is for the agent."""
-        return self.dt * self.every
-
-    def constants(self) -> np.ndarray:
-        usual = rules.CONSTANTS | ({"w": rules.PULL} if self.field == "multi-attractor" else {})
-        return np.array(
-            [usual[name] if getattr(self, name) is None else getattr(self, name) for name in usual],
-            np.float64,
-        )
-
-    def weights(self) -> tuple[np.ndarray, ...]:
-        """Of the observation model: the same for every seed of a world."""
-        shapes: tuple[tuple[int, ...], ...] = ()
-        if self.observe == "mlp":
-            shapes = (HIDDEN, self.seen), (HIDDEN,), (self.width, HIDDEN), (self.width,)
-        elif self.observe != "identity":
-            shapes = (self.width, self.seen), (self.width,)
-        found = []
-        for place, shape in enumerate(shapes):
-            flat = np.empty(int(np.prod(shape)))
-            fill_normal(key(self.world, Purpose.WORLD, 100 + place), 0, flat)
-            found.append(flat.reshape(shape) / np.sqrt(shape[-1] if len(shape) > 1 else 1))
-        if self.observe == "loglinear":
-            found[1] = np.full(self.width, np.log(self.rate))
-        return tuple(found)
-
-    @classmethod
-    def named(cls, name: str) -> "Field":
-        """From an id with its arguments."""
-        ident, arguments = split_name(name)
-        if ident in IDS:
-            arguments["field"] = IDS[ident]
-        unknown = [k for k in arguments if k not in cls.__dataclass_fields__]
-        if unknown:
-            raise ConfigError(
-                "",
-                f"{ident} has no argument "
-                f"{unknown[0]}{nearest(unknown[0], list(cls.__dataclass_fields__))}.",
-            )
-        return cls(**arguments)
+    return name.partition("(")[0].strip() in (*IDS, FIELD)
 
 
 class Lanes:
@@ -359,6 +140,10 @@ class FieldEnvironments(Environments):
         for i in range(num_envs):
             self.lanes_of.begin(i)
         self.lanes_of.observe(self.obs)
+
+    @property
+    def step_time(self) -> float:
+        return self.system.step_time
 
     @property
     def latent(self) -> np.ndarray:

@@ -11,8 +11,8 @@ from tenfold.config.notation import show
 from tenfold.config.run import Run, named
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.offline import recalled, recorded
-from tenfold.domains.dynamics.recording import identified, is_recording
+from tenfold.domains.dynamics.offline import recorded
+from tenfold.domains.dynamics.recording import identified
 from tenfold.domains.dynamics.recording_files import Columns, listed
 from tenfold.training.loop import Result, train
 
@@ -70,17 +70,3 @@ def as_number(dt: object) -> float:
             "dt", f"= {show(dt)} is no number: give the time of a step, such as 0.05."
         )
     return float(dt)
-
-
-def rows_judged(env: str) -> str:
-    """Of a run on recordings, which steps `tenfold eval` judges it by; nothing of other runs."""
-    if not is_recording(env):
-        return ""
-    division = recalled(env).divided()
-    steps = division.judging[0].shape[0] * division.judging[0].shape[1]
-    chose = (
-        "that also chose the best checkpoint: the recording is too short for others"
-        if division.alone
-        else "that chose nothing"
-    )
-    return f"on {steps:,} steps held back from training {chose}"

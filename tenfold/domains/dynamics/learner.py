@@ -13,7 +13,8 @@ from tenfold.core.timing import Clock
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.fields import FieldEnvironments, is_field
-from tenfold.envs.adapter import Environments, Episode, ScalarEnvironments
+from tenfold.envs.adapter import Environments, Episode
+from tenfold.envs.scalar import ScalarEnvironments
 
 
 def make_members(run: Run) -> Environments:

@@ -19,10 +19,12 @@ from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.alignment import align, field_error
 from tenfold.domains.dynamics.arx import fit_arx, repeated_r2
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
-from tenfold.domains.dynamics.fields import Field, Lanes, is_field
+from tenfold.domains.dynamics.fields import Lanes, is_field
 from tenfold.domains.dynamics.forecast import k_step_r2
 from tenfold.domains.dynamics.recording import HELD, is_recording
-from tenfold.envs.adapter import CALLERS, fault_of, make_env
+from tenfold.domains.dynamics.systems import Field
+from tenfold.envs.faults import CALLERS, fault_of
+from tenfold.envs.making import make_env
 
 CALLERS.add(__file__)
 LENGTH, GRID = HELD, 25  # steps of a recording, points of the grid in each dimension

@@ -13,11 +13,11 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from tenfold.config.notation import parse_call
 from tenfold.core.errors import UserError
+from tenfold.domains.dynamics import RECORDING
 from tenfold.domains.dynamics.recording_files import USUAL, Columns, Parts, read_csv, read_npz
+from tenfold.envs.arguments import split_name
 
-IDENT = "tenfold/Recording-v0"
 # steps of a piece that is held back; the least lets ARX see two steps and look ten ahead
 HELD, LEAST = 20, 12
 SHARE, SLACK = 0.1, 0.05  # of all steps, held back; a little more or less is as good
@@ -158,12 +158,12 @@ class Source(NamedTuple):
 
 
 def is_recording(name: str) -> bool:
-    return name.split("(")[0] == IDENT
+    return name.partition("(")[0].strip() == RECORDING
 
 
 def described(name: str) -> Source:
     """From the id of a recording."""
-    _, _, given = parse_call(name, "env")
+    _, given = split_name(name, str)
     missing = [part for part in ("file", "observations", "actions", "dt") if part not in given]
     if missing:
         raise UserError(f"{name} does not say its {missing[0]}: start it with `tenfold fit FILE`.")
@@ -191,7 +191,7 @@ def identified(path: Path, recording: Recording, columns: Columns = USUAL) -> st
         if names
     )
     return (
-        f"{IDENT}(file={path.absolute()}, observations={observations}, actions={actions}, "
+        f"{RECORDING}(file={path.absolute()}, observations={observations}, actions={actions}, "
         f"dt={recording.dt!r}, digest={recording.digest}{named})"
     )
 

@@ -29,7 +29,6 @@ class FitReporter(Reporter):
         "r2": Number("R² of what comes", ".3f"),
         "most_r2": Number("the most there was", ".3f"),
     }
-    verb = "judge"
     course = "error of the field"
 
     def now(self, latest: Row) -> dict[str, str]:
@@ -48,17 +47,9 @@ class FitReporter(Reporter):
         known = any("field_error" in row for row in rows)
         return {"errors of the field" if known else "R²": " ".join(map(knowledge, rows))}
 
-    def last_words(self, path: Path, run: Run) -> list[str]:
-        where = "on steps that choose the best checkpoint" if is_recording(run.env) else ""
-        row = latest_fit(path)
-        return fit_lines(row, where) if row else []
-
     def warning(self, path: Path) -> str:
         row = latest_fit(path)
         return shortfall(row) if row else ""
-
-    def onward(self, path: Path) -> str:
-        return f'{super().onward(path)}   ask it: tenfold.load("{path}").field(z)'
 
     def counted(self, run: Run) -> str:
         return "gradient steps" if is_recording(run.env) else super().counted(run)
@@ -110,19 +101,3 @@ def fit_summary(fits: list[Row]) -> dict[str, Any]:
     if words := shortfall(last):
         found["warning"] = words
     return found
-
-
-def fit_lines(row: Row, where: str = "") -> list[str]:
-    """How well a model of the world fits, and on what."""
-    lines = [f"{where}:"] if where else []
-    if "field_error" in row:
-        each = f"; of each seed {numbers_in(row['field_errors'])}"
-        lines.append(
-            f"error of the field: {row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"
-            + (each if len(row["field_errors"]) > 1 else "")
-        )
-    lines.append(f"R² of observations 1 to {len(row['r2'])} steps ahead: {numbers_in(row['r2'])}")
-    if "arx_r2" in row:
-        lines.append(f"R² of ARX on the same data: {numbers_in(row['arx_r2'])}")
-    lines.append(f"evidence bound: {row['elbo']:.3f} for each step")
-    return [*lines, *filter(None, [shortfall(row)])]

@@ -1,21 +1,62 @@
 """Job shops."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenfold.core.protocols import Domain
 
 if TYPE_CHECKING:
+    from tenfold.envs.adapter import Environments
     from tenfold.runs.page import Section
+
+SHOP = "tenfold/JobShop-v0"
 
 
 class JobShops(Domain):
-    """Jobs on machines, finished as early as can be."""
+    """One instance, scheduled by a policy; judged by makespans."""
 
-    name = "jobshop"
+    name, title = "jobshop", "job shops"
+    registered: Mapping[str, dict[str, Any]] = {
+        SHOP: {
+            "entry_point": "tenfold.domains.jobshop.shops:JobShopEnv",
+            "kwargs": {"instance": "ft06"},
+        }
+    }
 
-    def owns(self, env: str) -> bool:
-        return env.split("(")[0] == "tenfold/JobShop-v0"
+    def resolve_paths(self, env: str) -> str:
+        from tenfold.domains.jobshop.shops import resolve_instance
+
+        return resolve_instance(env)
+
+    def environments(
+        self, env: str, num_envs: int, seed: int, policy: bool, first: int
+    ) -> "Environments | None":
+        if not policy:
+            return None
+        from tenfold.domains.jobshop.shops import JobShopEnvironments
+
+        return JobShopEnvironments(env, num_envs, seed, first=first)
+
+    def evaluate(self, played: Any) -> dict[str, Any]:
+        from tenfold.domains.jobshop.evaluation import judge
+
+        return judge(played)
+
+    def lines(self, found: dict[str, Any]) -> list[str]:
+        from tenfold.domains.jobshop.evaluation import lines
+
+        return lines(found)
+
+    def member_words(self, found: dict[str, Any]) -> str:
+        return f"   makespan {found['best_makespan']}, greedy {found['greedy_makespan']}"
+
+    def lines_of_seeds(self, members: dict[int, dict[str, Any]]) -> list[str]:
+        best, seed = min(
+            (min(found["best_makespan"], found["greedy_makespan"]), seed)
+            for seed, found in members.items()
+        )
+        return [f"the best, {best} by seed {seed}:", *self.lines(members[seed])]
 
     def sections(self, path: Path, rows: list[dict[str, Any]]) -> "list[Section]":
         from tenfold.domains.jobshop.page import sections

@@ -1,59 +1,47 @@
 """How good a policy is on a job shop: makespans beside the optimum, an untrained policy's and
 dispatching rules'; a picture."""
 
-from pathlib import Path
+import json
 from typing import Any
 
-from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.config.run import Run
 from tenfold.core.errors import UserError
+from tenfold.domains.jobshop.charts import gantt_png, gantt_text
 from tenfold.domains.jobshop.schedule import (
     RULES,
     Schedule,
     check_schedule,
     dispatch,
-    gantt_png,
-    gantt_text,
     optimum,
     read_instance,
 )
-from tenfold.envs.adapter import SHOP, split_name
-from tenfold.evaluation.player import Agent, Policy, greedy, play, sampling
-from tenfold.training.learners import agent_of
+from tenfold.envs.arguments import split_name
+from tenfold.evaluation.episodes import Played
+from tenfold.runs.files import replace_file
 
 SAMPLES = 64  # schedules drawn from a policy, of which the best counts
 
 
-def is_job_shop(env: str) -> bool:
-    return split_name(env)[0] == SHOP
-
-
-def judge(run: Run, agent: Agent, seed: int, path: Path) -> dict[str, Any]:
+def judge(played: Played) -> dict[str, Any]:
     """Makespans by the same budget for everyone, each schedule verified; the best is drawn into
-    path/gantt.png."""
+    the run's gantt.png."""
+    run, agent, chart = played.run, played.agent, played.path / "gantt.png"
     asked = split_name(run.env)[1].get("instance", "ft06")
     instance = read_instance(asked)
 
-    def best_of(player: PPOAgent, policy: Policy, count: int) -> tuple[int, Schedule]:
-        played = play(run.env, player, policy, count, seed, limit=run.episode_limit)
-        if any("schedule" not in info for info in played.infos):
+    def best_of(player: Any, how: str, count: int) -> tuple[int, Schedule]:
+        infos = played.play(player, how, count).infos
+        if any("schedule" not in info for info in infos):
             raise UserError(
                 f"A schedule was cut off after episode_limit = {run.episode_limit} steps: raise it "
                 "in config.yaml."
             )
         return min(
-            (
-                (check_schedule(instance, info["schedule"]), info["schedule"])
-                for info in played.infos
-            ),
+            ((check_schedule(instance, info["schedule"]), info["schedule"]) for info in infos),
             key=lambda f: f[0],
         )
 
-    untrained = agent_of(run)
-    # no other agent takes these actions
-    assert isinstance(agent, PPOAgent) and isinstance(untrained, PPOAgent)
-    best, schedule = best_of(agent, sampling(agent), SAMPLES)
-    steady, its_schedule = best_of(agent, greedy(agent), 1)
+    best, schedule = best_of(agent, "sampled", SAMPLES)
+    steady, its_schedule = best_of(agent, "greedy", 1)
     schedule = its_schedule if steady < best else schedule
     rules = {
         rule: min(
@@ -68,22 +56,26 @@ def judge(run: Run, agent: Agent, seed: int, path: Path) -> dict[str, Any]:
         "samples": SAMPLES,
         "optimum": optimum(str(asked)),
         "rules": rules,
-        "untrained_best_makespan": best_of(untrained, sampling(untrained), SAMPLES)[0],
-        "gantt": str(path / "gantt.png"),
+        "untrained_best_makespan": best_of(played.untrained(), "sampled", SAMPLES)[0],
+        "gantt": str(chart),
         "schedule": [list(map(int, operation)) for operation in schedule],
     }
-    gantt_png(schedule, path / "gantt.png", f"{instance.name}, makespan {min(best, steady)}")
-    return found | {"picture": gantt_text(schedule)}
+    gantt_png(schedule, chart, f"{instance.name}, makespan {min(best, steady)}")
+    found["picture"] = gantt_text(schedule)
+    # for the report
+    replace_file(played.path / "makespans.json", json.dumps(found, indent=1).encode())
+    return found
 
 
-def sentences(found: dict[str, Any]) -> str:
+def lines(found: dict[str, Any]) -> list[str]:
     """For a terminal."""
     gap = "" if found["optimum"] is None else f", the optimum is {found['optimum']}"
     rules = ", ".join(f"{rule} {makespan}" for rule, makespan in found["rules"].items())
-    return (
+    return [
         f"  makespan   best of {SAMPLES} samples {found['best_makespan']}, "
-        f"greedy {found['greedy_makespan']}{gap}\n"
-        f"  untrained  best of {SAMPLES} samples {found['untrained_best_makespan']}\n"
-        f"  rules      {rules} (random: best of {SAMPLES})\n{found['picture']}\n"
-        f"  chart      {found['gantt']}"
-    )
+        f"greedy {found['greedy_makespan']}{gap}",
+        f"  untrained  best of {SAMPLES} samples {found['untrained_best_makespan']}",
+        f"  rules      {rules} (random: best of {SAMPLES})",
+        found["picture"],
+        f"  chart      {found['gantt']}",
+    ]

@@ -1,29 +1,25 @@
-"""Job-shop instances and their schedules: reading, dispatching rules, an independent check, and
-charts.
+"""Job-shop instances and their schedules: reading, dispatching rules, and an independent
+check.
 
 A job is a list of operations that must run in order; each needs one machine, alone, for a whole
 number of time units. A schedule says when each operation starts. `check_schedule` shares nothing
-with the simulator in `jobshop_rules.py` but the instance's two tables.
+with the simulator in `rules.py` but the instance's two tables.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.core.random import Purpose, key, uniform
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 SHIPPED = Path(__file__).parent / "data"
 OPTIMA = {"ft06": 55, "la01": 666, "ft10": 930}  # shortest makespans, proven in the literature
 LONGEST = 10**9  # a duration's limit, so that sums stay far inside 64 bits
-SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class Scheduled(NamedTuple):
@@ -294,74 +290,3 @@ def check_schedule(instance: Instance, schedule: Iterable[tuple[int, int, int, i
                     f"until {end}."
                 )
     return max(end for _, end in found.values())
-
-
-# charts
-
-
-def gantt_text(schedule: Schedule, width: int = 100) -> str:
-    """A row for each machine, a letter for each job, dots where it stands still. Where a letter
-    stands for more than one time unit it shows the middle of that span, so an operation shorter
-    than a letter may be hidden."""
-    if not schedule:
-        return "nothing is scheduled yet"
-    span, machines = max(s.end for s in schedule), max(s.machine for s in schedule) + 1
-    label = len(f"machine {machines - 1} ")
-    room = max(width - label - 2, 8)
-    columns = span * (room // span) if span <= room else room
-    rows = [["·"] * columns for _ in range(machines)]
-    for job, _, machine, start, end in schedule:
-        for c in range(columns):
-            if start <= (c + 0.5) * span / columns < end:
-                rows[machine][c] = SYMBOLS[job] if job < len(SYMBOLS) else "#"
-    chart = [f"{f'machine {m} ':<{label}}|{''.join(row)}|" for m, row in enumerate(rows)]
-    axis = "0" + f"{span}".rjust(columns)
-    return "\n".join([*chart, " " * label + axis])
-
-
-def gantt_figure(schedule: Schedule, title: str = "") -> "Figure":
-    """The chart as a Matplotlib figure of its own, outside pyplot's list."""
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
-
-    span, machines = (
-        max((s.end for s in schedule), default=1),
-        max((s.machine for s in schedule), default=0) + 1,
-    )
-    jobs = max((s.job for s in schedule), default=0) + 1
-    colours: Any = colormaps["tab10" if jobs <= 10 else "tab20" if jobs <= 20 else "turbo"]
-    figure = Figure(figsize=(10, 1.2 + 0.45 * machines), dpi=110, layout="constrained")
-    axes = figure.add_subplot()
-    for job, _, machine, start, end in schedule:
-        colour = colours(job) if jobs <= 20 else colours(job / jobs)
-        axes.broken_barh(
-            [(start, end - start)],
-            (machine - 0.4, 0.8),
-            facecolors=[colour],
-            edgecolors=["black"],
-            linewidth=0.5,
-        )
-        if end - start >= span / 60:  # room for a number
-            axes.text(
-                (start + end) / 2,
-                machine,
-                f"{job}",
-                ha="center",
-                va="center",
-                fontsize=8,
-                clip_on=True,
-            )
-    axes.set(
-        xlim=(0, span),
-        ylim=(machines - 0.5, -0.5),
-        yticks=range(machines),
-        xlabel="time",
-        ylabel="machine",
-        title=title or f"{jobs} jobs, makespan {span}",
-    )
-    return figure
-
-
-def gantt_png(schedule: Schedule, path: str | Path, title: str = "") -> None:
-    """The chart as a PNG file; bars are labelled and coloured by job."""
-    gantt_figure(schedule, title).savefig(path, format="png")

@@ -1,4 +1,4 @@
-"""The job shop as environments: all lanes at once, or an ordinary one. `jobshop_rules` says what a
+"""The job shop as environments: all lanes at once, or an ordinary one. `rules` says what a
 step, an observation and a reward are."""
 
 from pathlib import Path
@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
+from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.rules import (
     BOUND,
     TIME,
@@ -25,37 +26,18 @@ from tenfold.domains.jobshop.rules import (
     scratch,
     shop_of,
 )
-from tenfold.domains.jobshop.schedule import (
-    OPTIMA,
-    Instance,
-    Schedule,
-    Scheduled,
-    gantt_figure,
-    gantt_text,
-    read_instance,
-)
-from tenfold.envs.adapter import SHOP, Environments, split_name
+from tenfold.domains.jobshop.schedule import OPTIMA, Instance, Schedule, Scheduled, read_instance
+from tenfold.envs.adapter import Environments
+from tenfold.envs.arguments import split_name, with_absolute_path
 
 
-def with_absolute_path(name: str) -> str:
-    """The environment's name with an instance's file as an absolute path, so that it means the same
-    file from any folder."""
-    ident, asked = split_name(name)
-    file = Path(str(asked.get("instance", ""))).absolute()
-    if (
-        ident != SHOP
-        or set(asked) != {"instance"}
-        or asked["instance"] in OPTIMA
-        or not file.is_file()
-    ):
+def resolve_instance(name: str) -> str:
+    """The environment's name with an instance's file as an absolute path."""
+    asked = split_name(name)[1]
+    instance = asked.get("instance", "")
+    if set(asked) != {"instance"} or instance in OPTIMA or not Path(str(instance)).is_file():
         return name
-    moved = f"{ident}(instance={file})"
-    if split_name(moved)[1] != {"instance": str(file)}:
-        raise EnvironmentFault(
-            f"The instance's path {file} cannot be kept in a run's settings: move it to a folder "
-            "without commas, quotes and brackets in its name."
-        )
-    return moved
+    return with_absolute_path(name, "instance", "instance")
 
 
 def schedule_of(instance: Instance, row: np.ndarray) -> Schedule:

@@ -12,7 +12,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.random import Purpose, below, draw_uniform, key
 from tenfold.domains.treasure.kernels import MOVES
 from tenfold.domains.treasure.rules import AGENT, FIRST, RULES, WALL, Rules, rules_of
-from tenfold.envs.worlds import TreasureWorlds
+from tenfold.domains.treasure.worlds import TreasureWorlds
 
 CONTESTED = 0.3  # what a treasure counts for that another agent reaches first
 RESTLESS = 0.05  # how often a wanderer turns without need

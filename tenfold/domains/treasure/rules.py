@@ -1,8 +1,6 @@
 """Gridworlds as data: kinds of treasure, the rules of a world, and the names of those that are
 known."""
 
-import contextlib
-import importlib
 import math
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
@@ -12,7 +10,8 @@ import gymnasium as gym
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.envs.adapter import split_name
+from tenfold.domains.treasure import DOMAINS, NAMES
+from tenfold.envs.arguments import split_name
 
 EMPTY, WALL, AGENT, FIRST = range(4)  # codes of the map; FIRST is the first kind of treasure
 ACTIONS = ("up", "down", "left", "right")
@@ -177,18 +176,12 @@ RULES = {
     "tenfold/Treasure-v0": Rules(),
     "tenfold/TreasureSmall-v0": Rules(10, 10, kinds=(GEM,), spawn=0.02, agents=5, turns=50),
 }
-SHIPPED = frozenset(RULES)
+SHIPPED = frozenset(NAMES)
 
 
 def is_gridworld(name: str) -> bool:
-    """Whether these are rules by name; `module:name` imports the module first, which may `register`
-    some."""
-    ident = split_name(name)[0]
-    module, _, own = ident.rpartition(":")
-    if module and own not in RULES:
-        with contextlib.suppress(ModuleNotFoundError):  # whoever makes the environment says so
-            importlib.import_module(module)
-    return own in RULES
+    """Whether these are rules by name."""
+    return DOMAINS[0].owns(name)
 
 
 def register(name: str, rules: Rules) -> None:
@@ -199,6 +192,7 @@ def register(name: str, rules: Rules) -> None:
             f"{name} is an environment already: register your gridworld under a name of its own."
         )
     RULES[name] = rules
+    NAMES.add(name)
 
 
 def rules_of(name: str) -> Rules:

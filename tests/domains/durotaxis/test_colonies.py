@@ -17,13 +17,8 @@ from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.cli.main import main
 from tenfold.cli.train import finish_seeds
 from tenfold.core.errors import UserError
-from tenfold.domains.durotaxis.evaluation import (
-    Deployment,
-    Trial,
-    mean_numbers,
-    paths_figure,
-    pooled,
-)
+from tenfold.domains.durotaxis.deployment import Deployment
+from tenfold.domains.durotaxis.evaluation import Trial, mean_numbers, paths_figure, pooled
 from tenfold.domains.durotaxis.page import evaluation
 from tenfold.domains.durotaxis.setting import ACTIONS, WEIGHTS
 from tenfold.domains.durotaxis.view import TRAJECTORY

@@ -38,7 +38,7 @@ from tenfold.domains.durotaxis.setting import (
     Ending,
     read_setting,
 )
-from tenfold.envs.adapter import make_environments
+from tenfold.envs.making import make_environments
 
 NAME = "tenfold/Durotaxis-v0"
 FAR = [0.5, 15.0, 0.5, 0.5, 0.0]

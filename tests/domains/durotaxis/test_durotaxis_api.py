@@ -11,7 +11,7 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.spaces import observation_layout
 from tenfold.domains.durotaxis.api import DurotaxisEnv, DurotaxisVectorEnv, read_row
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
-from tenfold.envs.adapter import make_env, make_environments
+from tenfold.envs.making import make_env, make_environments
 
 NAME = "tenfold/Durotaxis-v0"
 

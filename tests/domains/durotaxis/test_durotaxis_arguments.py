@@ -10,7 +10,7 @@ from tenfold.cli.main import main
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
 from tenfold.domains.durotaxis.setting import WEIGHTS, read_setting
-from tenfold.envs.adapter import make_environments
+from tenfold.envs.making import make_environments
 
 NAME = "tenfold/Durotaxis-v0"
 REAL = (

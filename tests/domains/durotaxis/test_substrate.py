@@ -16,7 +16,7 @@ from tenfold.domains.durotaxis.substrate import (
     intensity_reference,
     make_substrate,
 )
-from tenfold.envs.adapter import anchored
+from tenfold.envs.making import resolve_paths
 
 NAME = "tenfold/Durotaxis-v0"
 
@@ -105,10 +105,10 @@ def test_a_file_means_the_same_from_any_folder(
     monkeypatch.chdir(tmp_path)
     np.save("mine.npy", np.ones((50, 300)))
     assert (
-        anchored(f"{NAME}(substrate=mine.npy, soft=0)")
+        resolve_paths(f"{NAME}(substrate=mine.npy, soft=0)")
         == f"{NAME}(substrate={tmp_path / 'mine.npy'}, soft=0)"
     )
-    assert anchored(f"{NAME}(substrate=bend)") == f"{NAME}(substrate=bend)"
+    assert resolve_paths(f"{NAME}(substrate=bend)") == f"{NAME}(substrate=bend)"
 
 
 def test_another_substrate_than_the_saved_one_is_refused() -> None:

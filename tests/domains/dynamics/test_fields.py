@@ -10,8 +10,9 @@ from gymnasium.utils.env_checker import check_env
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.domains.dynamics.field_rules import CONSTANTS, FIELDS, random_vectors
-from tenfold.domains.dynamics.fields import CONSTANTS_OF, IDS, Field, FieldEnvironments, Lanes
-from tenfold.envs.adapter import make_env, make_environments
+from tenfold.domains.dynamics.fields import IDS, FieldEnvironments, Lanes
+from tenfold.domains.dynamics.systems import CONSTANTS_OF, Field
+from tenfold.envs.making import make_env, make_environments
 
 
 def field_at(name: str, x: float, y: float, **constants: float) -> list[float]:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault
+from tenfold.domains.jobshop.charts import gantt_png, gantt_text
 from tenfold.domains.jobshop.rules import BOUND, step_once, step_reference
 from tenfold.domains.jobshop.schedule import (
     RULES,
@@ -17,14 +18,12 @@ from tenfold.domains.jobshop.schedule import (
     Scheduled,
     check_schedule,
     dispatch,
-    gantt_png,
-    gantt_text,
     lower_bound,
     optimum,
     read_instance,
 )
 from tenfold.domains.jobshop.shops import JobShopEnv, JobShopEnvironments
-from tenfold.envs.adapter import make_env
+from tenfold.envs.making import make_env
 
 # both jobs need machine 0 first. Job 0 first: 0-3 and 3-5, then 3-5 and 5-9. Job 1 first: 0-2 and
 # 2-6, then 2-5 and 6-8.
@@ -596,3 +595,13 @@ def test_gantt_charts(tmp_path: Path) -> None:
     assert words.render() == "nothing is scheduled yet"
     words.step([1, 0])
     assert "machine 0 |1" in words.render()
+
+
+def test_a_learning_phase_with_absent_choices_is_the_same_fused_and_plain() -> None:
+    from tenfold.algorithms.ppo.fused import fused_phase, plain_phase
+
+    options = {"horizon": 13, "epochs": 2, "minibatches": 3, "net": {"hidden": [9, 6]}}
+    name = "tenfold/JobShop-v0(instance=ft06)"
+    one, other = (f(name, options | {"on_empty": "absent"}, 7) for f in (plain_phase, fused_phase))
+    for plain, fused in zip(one, other, strict=True):
+        np.testing.assert_allclose(fused, plain, rtol=1e-3, atol=1e-4)

@@ -25,7 +25,7 @@ from tenfold.domains.treasure.rules import (
     rules_of,
 )
 from tenfold.domains.treasure.view import CELL, picture, picture_text, save_pictures
-from tenfold.envs.worlds import TreasureWorlds
+from tenfold.domains.treasure.worlds import TreasureWorlds
 
 UP, DOWN, LEFT, RIGHT = range(4)
 SIGNS = {".": EMPTY, "#": WALL, "g": FIRST, "f": FIRST + 1, "b": FIRST + 2}

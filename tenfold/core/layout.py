@@ -1,0 +1,174 @@
+"""How an observation lies in arrays."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tenfold.core.errors import EnvironmentFault, ObservationError, UserError
+from tenfold.core.graph_spaces import GraphSize, write_graph
+
+NATURE_SIDE = 36  # the smallest image side the Nature convolutions accept
+
+
+@dataclass(frozen=True)
+class ObsLayout:
+    """How an observation lies in one row of an array: its shape and dtype, and how the network
+    reads it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    net_shape: tuple[int, ...]
+    scale: float
+    channels_last: bool = False
+    # for discrete parts: (offset of the part, its first value)
+    one_hot: tuple[tuple[int, int], ...] = ()
+    parts: tuple["ObsLayout", ...] = ()
+    keys: tuple[str, ...] = ()
+    graph: GraphSize | None = None
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def direct(self) -> bool:
+        """Whether the environment's array can be copied into the row as it is."""
+        return not self.one_hot and not self.parts and self.graph is None
+
+    @cached_property
+    def choices(self) -> tuple[tuple[int, int, int], ...]:
+        """Of discrete parts: (offset, how many values, the first of them)."""
+        ends = [offset for offset, _ in self.one_hot[1:]] + [self.size]
+        return tuple(
+            (offset, end - offset, first)
+            for (offset, first), end in zip(self.one_hot, ends, strict=False)
+        )
+
+    @property
+    def encoder(self) -> str:
+        """The network that fits."""
+        if self.graph:
+            return "graph"
+        if len(self.net_shape) != 3:
+            return "mlp"
+        return "nature" if min(self.net_shape[1:]) >= NATURE_SIDE else "small"
+
+    def write(self, obs: Any, row: np.ndarray) -> None:
+        """Encodes an observation that is not a plain array into `row`: one-hot for discrete parts,
+        then joined."""
+        if self.direct:
+            row[...] = self.whole(np.asarray(obs)).reshape(row.shape)
+        elif self.graph and not self.parts:
+            write_graph(self.graph, obs, row)
+        elif self.one_hot:
+            row[...] = 0
+            for (offset, count, first), value in zip(self.choices, np.ravel(obs), strict=True):
+                if not 0 <= value - first < count:
+                    raise ObservationError(
+                        "", f"holds {value}, and must hold one of {first} … {first + count - 1}."
+                    )
+                row[offset + int(value) - first] = 1
+        else:
+            start = 0
+            fits = isinstance(obs, Mapping) if self.keys else isinstance(obs, Sequence | np.ndarray)
+            if not fits:
+                wanted = (
+                    f"a dict with the keys {', '.join(self.keys)}"
+                    if self.keys
+                    else f"a tuple of {len(self.parts)} parts"
+                )
+                raise EnvironmentFault(
+                    f"The observation is of type {type(obs).__name__}: its space promises {wanted}."
+                )
+            missing = [k for k in self.keys if k not in obs]
+            if missing:
+                raise EnvironmentFault(
+                    f"The observation has no key {missing[0]}: its space promises "
+                    f"{', '.join(self.keys)}."
+                )
+            for part, value in zip(
+                self.parts, [obs[k] for k in self.keys] if self.keys else obs, strict=True
+            ):
+                if part.graph and self.graph:
+                    write_graph(self.graph, value, row)
+                    continue
+                first = start + 2 * (self.graph is not None)
+                part.write(value, row[first : first + part.size].reshape(part.shape))
+                start += part.size
+
+    def whole(self, obs: np.ndarray) -> np.ndarray:
+        """The observation itself; refused where its numbers would be cut off to fit a space of
+        whole ones."""
+        if self.dtype.kind in "iu" and obs.dtype.kind not in "biu":
+            raise ObservationError(
+                "",
+                f"is of type {obs.dtype}, and its space promises whole numbers ({self.dtype}), to "
+                "which it would be cut off: let it be of that type, or change the space.",
+            )
+        return obs
+
+    def key_at(self, place: int) -> str:
+        """The dotted key of the number at `place` of a row, where the observation is a Dict; else
+        nothing."""
+        for key, part in zip(
+            self.keys or map(str, range(len(self.parts))), self.parts, strict=True
+        ):
+            if place < part.size:
+                below = part.key_at(place)
+                return f"{key}.{below}" if below else key
+            place -= part.size
+        return ""
+
+    def encode(self, obs: Any) -> np.ndarray:
+        row = np.zeros(self.shape, self.dtype)
+        self.write(obs, row)
+        return row
+
+    def rows_of(self, obs: Any) -> tuple[np.ndarray, bool]:
+        """Encoded rows [B, *shape], and whether `obs` was a single observation."""
+        if not self.direct:
+            each = obs if isinstance(obs, list) else self.taken_apart(obs)
+            return np.stack(
+                [self.encode(o) for o in (each if each is not None else [obs])]
+            ), each is None
+        array, shape = np.asarray(obs), self.shape
+        if array.shape[array.ndim - len(shape) :] != shape or array.ndim - len(shape) not in (0, 1):
+            batch = f"({', '.join(map(str, ('B', *shape)))})"
+            raise UserError(
+                f"The observation has shape {array.shape}; this agent takes {shape} or, in a "
+                f"batch, {batch}."
+            )
+        single = array.ndim == len(shape)
+        return np.ascontiguousarray(array[None] if single else array, self.dtype), single
+
+    def taken_apart(self, obs: Any) -> list[Any] | None:
+        """The observations of one whose leaves have a batch in front, as vector environments give
+        them; None for a single one."""
+        # of different sizes, so that a batch is a tuple of them; one is a tuple, too
+        if self.graph and not self.parts:
+            return (
+                list(obs) if isinstance(obs, list | tuple) and not hasattr(obs, "nodes") else None
+            )
+        if not self.parts:
+            dimensions = 0 if len(self.one_hot) == 1 else 1 if self.one_hot else len(self.shape)
+            return list(obs) if np.ndim(obs) > dimensions else None
+        if self.keys and not (isinstance(obs, dict) and all(key in obs for key in self.keys)):
+            return None  # `write` says what is wrong
+        values = [obs[key] for key in self.keys] if self.keys else list(obs)
+        each = [part.taken_apart(value) for part, value in zip(self.parts, values, strict=True)]
+        if any(one is None for one in each):
+            return None
+        rows = zip(*each, strict=True)  # type: ignore[arg-type]
+        return [dict(zip(self.keys, row, strict=True)) if self.keys else row for row in rows]
+
+    def to_net(self, batch: Any) -> Any:
+        """Rows [..., B, *shape] as the network takes them, for NumPy and torch alike (a view where
+        that is possible)."""
+        lead = batch.ndim - len(self.shape)
+        if self.channels_last:
+            return batch.swapaxes(lead + 1, lead + 2).swapaxes(lead, lead + 1)
+        return batch.reshape(*batch.shape[:lead], *self.net_shape)

@@ -1,0 +1,50 @@
+"""What an environment does wrong, as one sentence for the person who wrote it."""
+
+import contextlib
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tenfold.core.errors import EnvironmentFault
+
+CALLERS: set[str] = set()  # files whose code takes what an environment returns
+
+
+def fault_of(place: str, what: str, error: Exception) -> EnvironmentFault:
+    """What an environment's own code raised, and where; or what cannot be done with what it
+    returned."""
+    if is_old_style(what, error):
+        return old_style(place)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    try:
+        words = f"{type(error).__name__} ({' '.join(str(error).split())})"
+    except Exception:  # its own words are a mistake as well
+        words = type(error).__name__
+    if last.filename in CALLERS:
+        return EnvironmentFault(f"{place}: what {what} returned cannot be used: {words}.")
+    return EnvironmentFault(
+        f"{place}: {what} raised {words} in {Path(last.filename).name}, line {last.lineno}."
+    )
+
+
+def is_old_style(what: str, error: Exception) -> bool:
+    """Whether reset or step went wrong as the older interface does, here or in one of Gymnasium's
+    wrappers."""
+    if what == "step":
+        return isinstance(error, ValueError) and "expected 5, got 4" in str(error)
+    return isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in str(error)
+
+
+def old_style(place: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"{place}: this is an environment in the style of Gym before 0.26 (reset returns the "
+        "observation alone, or step four values): let reset(seed=…) return (obs, info) and step "
+        "(obs, reward, terminated, truncated, info), or wrap it in shimmy's GymV21CompatibilityV0."
+    )
+
+
+def put_away(env: Any) -> None:
+    """Closes an environment. One that cannot even do that has done all that was asked of it:
+    nothing is lost."""
+    with contextlib.suppress(Exception):
+        env.close()

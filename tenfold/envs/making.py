@@ -1,0 +1,212 @@
+"""Environments by name: which there are, making one or many, and what goes wrong."""
+
+import contextlib
+import multiprocessing
+from collections.abc import Iterator
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import OrderEnforcing
+
+import tenfold.envs  # noqa: F401  (registers ours)
+from tenfold.core.errors import EnvironmentFault, UserError
+from tenfold.core.given import OWN, is_object, refuse_twice, take
+from tenfold.core.registry import domain_of, domains
+from tenfold.envs.arguments import split_name
+
+if TYPE_CHECKING:  # they import this module
+    from tenfold.core.protocols import EnvSpec
+    from tenfold.envs.adapter import Environments
+    from tenfold.envs.worlds import Worlds
+
+
+def make_env(name: str, **more: Any) -> gym.Env[Any, Any]:
+    """`gym.make` for an id with arguments in call notation; an unknown id is an error that names
+    the nearest ones."""
+    ident, arguments = split_name(name)
+    with make_errors(name, ident):
+        if name.startswith(OWN):
+            env = own_env(name, **more)
+        else:
+            env = without_order_check(
+                gym.make(ident, disable_env_checker=True, **arguments, **more)
+            )
+        for space in ("observation_space", "action_space"):
+            if not isinstance(getattr(env, space, None), gym.Space):
+                raise EnvironmentFault(
+                    f"{name} has no {space}: set it to one of gymnasium.spaces when it is made."
+                )
+        return env
+
+
+def without_order_check(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """Without Gymnasium's wrapper that asks at every step whether there was a reset, which we
+    always begin with."""
+    if isinstance(env, OrderEnforcing):
+        return env.env
+    outer = env
+    while isinstance(outer, gym.Wrapper):
+        if isinstance(outer.env, OrderEnforcing):
+            outer.env = outer.env.env
+        outer = outer.env
+    return env
+
+
+class Lent(gym.Wrapper[Any, Any, Any, Any]):
+    """An object of the user's, which is not ours to close."""
+
+    def close(self) -> None:
+        pass
+
+
+def own_env(name: str, **more: Any) -> gym.Env[Any, Any]:
+    """One that was handed over as an object or by a function."""
+    env = take(name, **more)
+    if not isinstance(env, gym.Env):
+        raise EnvironmentFault(
+            f"{name} is a {type(env).__module__}.{type(env).__name__} and no gymnasium.Env: derive "
+            "it from that class, or wrap it (an environment of the old gym in shimmy's "
+            "GymV21CompatibilityV0)."
+        )
+    if is_object(name):
+        return Lent(env)
+    refuse_twice(name, env)
+    return env
+
+
+def make_native(name: str, num_envs: int) -> VectorEnv[Any, Any, Any]:
+    ident, arguments = split_name(name)
+    with make_errors(name, ident):
+        spec = gym.spec(ident)
+        if spec.vector_entry_point is None:
+            raise EnvironmentFault(
+                f"{ident} has no vector class of its own: leave vectorize at scalar."
+            )
+        return gym.make_vec(ident, num_envs, vectorization_mode="vector_entry_point", **arguments)
+
+
+@contextlib.contextmanager
+def make_errors(name: str, ident: str) -> Iterator[None]:
+    """Gymnasium's and the environment's own complaints as one sentence."""
+    try:
+        yield
+    except gym.error.UnregisteredEnv as error:
+        found = get_close_matches(ident, known_environments(), 3, 0.5)
+        near = (
+            f"the nearest are {', '.join(found)}"
+            if found
+            else "`tenfold list` shows what is installed"
+        )
+        if isinstance(error, gym.error.VersionNotFound | gym.error.DeprecatedEnv):
+            near = f"{str(error).strip('. ')}; {near}"
+        if multiprocessing.parent_process() is not None:  # where it was made the first time
+            near += (
+                "; this is a process of its own, which does not know what a notebook or a script "
+                "registered: do so in a "
+                f'module that it can import, and write env="my_module:{ident}"'
+            )
+        raise EnvironmentFault(f"There is no environment {ident}: {near}.") from None
+    except ModuleNotFoundError as error:
+        module = error.name or ident.split(":")[0]
+        own = (
+            ": run this in its folder, or put that folder on PYTHONPATH"
+            if module == ident.split(":")[0]
+            else ""
+        )
+        raise EnvironmentFault(
+            f"{ident} needs the module {module}, which is not installed{own}."
+        ) from None
+    except UserError:
+        raise
+    except Exception as error:  # an environment's constructor may complain in any way it likes
+        raise EnvironmentFault(
+            f"{name} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from None
+
+
+def known_environments() -> list[str]:
+    """Ids of the environments whose package is installed, without Gymnasium's copies in JAX and its
+    compatibility shims."""
+    needs = {"gymnasium.envs.mujoco": "mujoco", "gymnasium.envs.box2d": "Box2D"}
+    missing = tuple(home for home, module in needs.items() if find_spec(module) is None)
+    single = [
+        i
+        for i, spec in gym.registry.items()
+        if not i.startswith(("phys2d/", "tabular/", "GymV"))
+        and not str(spec.entry_point).startswith(missing)
+        # ids that Gymnasium only remembers
+        and not getattr(spec.entry_point, "__name__", "").startswith("_raise")
+    ]
+    return sorted([*single, *(ident for domain in domains() for ident in domain.ids())])
+
+
+def time_limit(name: str) -> int | None:
+    """Steps after which an environment's episodes end by themselves, where its registration or its
+    name says so."""
+    ident, arguments = split_name(name)
+    spec = gym.registry.get(ident.split(":")[-1])
+    return arguments.get("max_episode_steps", spec and spec.max_episode_steps)
+
+
+def resolve_paths(name: str) -> str:
+    """The name as it means the same from any folder: a file of one's own in it by its absolute
+    path."""
+    return domain_of(name).resolve_paths(name)
+
+
+def is_multiagent(name: str) -> bool:
+    """Whether a world with several agents goes by this name."""
+    return name.startswith("pettingzoo/") or domain_of(name).multiagent
+
+
+def make_worlds(
+    name: str, worlds: int, seed: int, policy: bool = False, first: int = 0
+) -> "Worlds":
+    """Worlds with several agents."""
+    from tenfold.envs.worlds import ParallelWorlds
+
+    own: Any = domain_of(name).environments(name, worlds, seed, policy, first)
+    return own or ParallelWorlds(name, worlds, seed, policy, first)
+
+
+def make_environments(
+    name: str, num_envs: int, seed: int, vectorize: str, policy: bool = False, first: int = 0
+) -> "Environments":
+    """Our compiled tasks step together whatever `vectorize` says; with arguments they are
+    environments like any other. Of worlds with several agents there are `num_envs`, and more lanes.
+    `first` is the index of the first one in its run."""
+    # a run needs one of these at most
+    from tenfold.envs.control_tasks import KINDS
+
+    if name in KINDS:
+        from tenfold.envs.control import ControlEnvironments
+
+        return ControlEnvironments(name, num_envs, seed, first)
+    if is_multiagent(name):
+        return make_worlds(name, num_envs, seed, policy, first)
+    own = domain_of(name).environments(name, num_envs, seed, policy, first)
+    if own is not None:
+        return own
+    if policy and name == "tenfold/Assign-v0":
+        from tenfold.envs.assign import AssignEnvironments
+
+        return AssignEnvironments(name, num_envs, seed, first)
+    if vectorize == "scalar":
+        from tenfold.envs.scalar import ScalarEnvironments
+
+        return ScalarEnvironments(name, num_envs, seed, policy, first)
+    from tenfold.envs.native import NativeEnvironments
+
+    return NativeEnvironments(name, num_envs, seed, policy, first)
+
+
+def spec_of(name: str, vectorize: str = "scalar", policy: bool = False) -> "EnvSpec":
+    """What environments of this name are like: one is made, asked, and closed."""
+    envs = make_environments(name, 1, 0, vectorize, policy)
+    try:
+        return envs.spec
+    finally:
+        envs.close()

@@ -1,0 +1,323 @@
+"""Our loop over ordinary Gymnasium environments."""
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from tenfold.core.errors import (
+    CheckpointError,
+    ConfigError,
+    EnvironmentFault,
+    ObservationError,
+    UserError,
+)
+from tenfold.core.spaces import policy_actions
+from tenfold.envs.adapter import Environments, Episode, all_finite
+from tenfold.envs.faults import CALLERS, old_style, put_away
+from tenfold.envs.making import make_env
+from tenfold.envs.masks import MASK, MaskReader, offers_mask
+from tenfold.ops.observations import FlattenPlan
+
+CALLERS.add(__file__)
+
+
+def taken_since(actions: np.ndarray, lengths: list[int]) -> np.ndarray:
+    """The actions [N, T, …] of the episodes under way, each `lengths` long; what earlier ones left
+    behind is no part of them."""
+    taken = actions[:, : max(lengths)].copy()
+    for own, length in zip(taken, lengths, strict=True):
+        own[length:] = 0
+    return taken
+
+
+def require_possible(actions: np.ndarray, space: Any, place: str) -> None:
+    """Refuses stored actions [T, …] that the space does not have, before an environment is given
+    them."""
+    possible = np.isfinite(actions)
+    if isinstance(space, gym.spaces.Discrete):
+        possible &= (actions >= space.start) & (actions < space.start + space.n)
+    elif isinstance(space, gym.spaces.MultiDiscrete):
+        possible &= (actions >= 0) & (actions < space.nvec)
+    if not possible.all():
+        raise CheckpointError(
+            f"{place}: the checkpoint holds action {actions[~possible][0]}, which {space} does not "
+            "have."
+        )
+
+
+class ScalarEnvironments(Environments):
+    """Our loop over ordinary Gymnasium environments: no allocation of its own, under 2 µs a step
+    over the environment."""
+
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        seed: int,
+        policy: bool = False,
+        first: int = 0,
+        **more: Any,
+    ) -> None:
+        """`policy`: actions may be of any kind, and masks are read. `more` goes to the
+        environment's constructor."""
+        self.envs = []
+        try:
+            for _ in range(num_envs):
+                self.envs.append(make_env(name, **more))
+            self.prepare(name, num_envs, seed, policy, first)
+        except BaseException:
+            self.close()
+            raise
+
+    def prepare(self, name: str, num_envs: int, seed: int, policy: bool, first: int) -> None:
+        """Spaces, arrays and first observations."""
+        one = self.envs[0]
+        masks = (
+            MaskReader(one.observation_space, policy_actions(one.action_space, name))
+            if policy
+            else None
+        )
+        super().__init__(
+            name,
+            num_envs,
+            seed,
+            masks.observation_space if masks else one.observation_space,
+            one.action_space,
+            first,
+        )
+        self.masks, self.masked, self.unread_mask = (
+            masks,
+            None,
+            not policy and offers_mask(one.observation_space),
+        )
+        self.exact_resume = not (one.spec is not None and one.spec.nondeterministic)
+        shape, dtype = one.action_space.shape or (), one.action_space.dtype or np.dtype(np.int64)
+        self.decode = masks.actions.decode if masks and masks.actions.parts else None
+        if masks and masks.actions.parts:
+            shape, dtype = (masks.actions.numbers,), np.dtype(np.float64)
+        self.room = 1024  # for actions of the current episodes; grows by doubling
+        self.actions = np.zeros((num_envs, self.room, *shape), dtype)
+        self.discrete = isinstance(one.action_space, gym.spaces.Discrete)
+        self.direct = self.layout.direct
+        # whole numbers are looked at before they are cut to their type
+        self.copied = self.direct and self.fallible
+        seen = masks.observation_space if masks else one.observation_space
+        self.shape = seen.shape or ()
+        self.plan = FlattenPlan(seen, name) if self.layout.parts and not self.layout.graph else None
+        self.rows = list(self.obs)  # views, made once
+        self.flat, self.flat_rows = self.obs.reshape(-1), [row.reshape(-1) for row in self.rows]
+        self.info = [{} for _ in range(num_envs)]
+        self.begin_all()
+
+    def begin_all(self) -> None:
+        """Every environment at the start of its first episode."""
+        for i in range(self.num_envs):
+            self.begin(i)
+
+    @property
+    def step_time(self) -> float | None:
+        """The attribute `dt` or `tau` of an environment that has one."""
+        inner: Any = self.envs[0].unwrapped
+        said = getattr(inner, "dt", getattr(inner, "tau", None))
+        try:
+            time = None if said is None else float(said)
+        except (TypeError, ValueError):
+            time = math.nan
+        if time is not None and not 0 < time < math.inf:
+            raise ConfigError(
+                "env",
+                f"= {self.name} says that a step takes {said}: its attribute dt or tau must be "
+                "above 0.",
+            )
+        return time
+
+    @property
+    def frame_rate(self) -> int:
+        return int(self.envs[0].metadata.get("render_fps") or 30)
+
+    def picture(self) -> Any:
+        return self.envs[0].render()
+
+    def begin(self, i: int) -> None:
+        """Resets environment i to the start of its current episode."""
+        try:
+            returned = self.envs[i].reset(seed=self.episode_seed(i))
+            if isinstance(returned, tuple) and len(returned) == 2 and returned[1] is None:
+                raise EnvironmentFault(
+                    f"{self.place(i)}: the info that reset returned is None, and must be a dict."
+                )
+            if (
+                not isinstance(returned, tuple)
+                or len(returned) != 2
+                or not isinstance(returned[1], dict)
+            ):
+                raise old_style(self.place(i))
+            obs, info = returned
+            self.write(obs, i)
+        except UserError:
+            raise
+        except Exception as error:
+            raise self.raised(i, "reset", error) from error
+        if self.masks:
+            self.read_mask(i, obs, info)
+        elif MASK in info:
+            self.unread_mask = True
+        self.length[i] = 0
+        self.ret[i] = 0.0
+        if self.fallible and not all_finite(self.flat_rows[i]):
+            raise self.not_finite(i)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of every environment with actions [B], in the environment's own numbers."""
+        if self.finished:
+            self.finished = []
+            self.terminated[:] = self.truncated[:] = False
+        envs, rows, lengths, rewards, returns, i = (
+            self.envs,
+            self.rows,
+            self.length,
+            self.reward,
+            self.ret,
+            0,
+        )
+        shape, decode, copied, lanes = self.shape, self.decode, self.copied, self.playing
+        try:
+            # copies, since an environment may write into what it is given
+            for k, action in enumerate(actions.tolist() if self.discrete else actions.copy()):
+                i = lanes[k]
+                taken = lengths[i]
+                if taken == self.room:
+                    self.longer_episodes()
+                self.actions[i, taken] = action
+                obs, reward, terminated, truncated, info = envs[i].step(
+                    decode(action) if decode else action
+                )
+                if copied and getattr(obs, "shape", None) == shape:
+                    rows[i][...] = obs
+                else:
+                    self.write(obs, i, terminated or truncated)
+                self.info[i] = info
+                rewards[i] = reward
+                lengths[i] = taken + 1
+                if not math.isfinite(reward):
+                    raise self.not_finite(i)
+                returns[i] += float(reward)
+                if terminated or truncated:
+                    self.end(i, terminated, truncated)
+                elif self.masks and (self.masked or MASK in info):
+                    self.read_mask(i, obs, info)
+        except UserError:
+            raise
+        except Exception as error:
+            raise self.raised(i, "step", error) from error
+        # all at once: a call for each would take a tenth of the adapter's time
+        if self.fallible and not all_finite(self.flat):
+            raise self.not_finite(
+                next(i for i, row in enumerate(self.flat_rows) if not all_finite(row))
+            )
+
+    def end(self, i: int, terminated: bool, truncated: bool) -> None:
+        """Notes the episode of environment i that ended, and lets its next one follow."""
+        if self.fallible and not all_finite(self.flat_rows[i]):
+            raise self.not_finite(i)
+        self.terminated[i], self.truncated[i] = terminated, truncated
+        self.final_obs[i] = self.rows[i]
+        self.finished.append(Episode(i, self.ret[i], self.length[i]))
+        self.follow(i)
+
+    def follow(self, i: int) -> None:
+        """Begins the next episode of environment i."""
+        self.episode[i] += 1
+        self.begin(i)
+
+    def write(self, obs: Any, i: int, last: bool = False) -> None:
+        """Encodes an observation into row i: Dict and Tuple in one pass."""
+        if self.direct:
+            self.check_shape(i, obs, self.shape)
+        try:
+            if self.plan is None:
+                self.layout.write(obs, self.rows[i])
+            else:
+                self.plan.flatten([obs], self.rows[i][None])
+        except ObservationError as error:
+            raise EnvironmentFault(f"{self.place(i)}: {error}") from None
+        if self.layout.graph and not last and not self.rows[i][0]:
+            raise EnvironmentFault(
+                f"{self.place(i)}: the observation is a graph without nodes, and only an episode's "
+                "last one may be: end the episode, or give at least one node."
+            )
+
+    def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
+        assert self.masks
+        found = self.masks.read(obs, info, self.name)
+        if self.masked is None:  # the very first observation decides
+            self.masked = found is not None
+            self.mask = (
+                np.ones((self.num_envs, self.masks.actions.options), np.bool_)
+                if self.masked
+                else None
+            )
+        if self.masked != (found is not None):
+            raise EnvironmentFault(
+                f"{self.name} gives an action mask with some observations and none with others: "
+                "give it in the info of every reset and every step, or in the observation."
+            )
+        if self.mask is not None:
+            self.mask[i] = found
+
+    def longer_episodes(self) -> None:
+        """Room for twice as many actions."""
+        self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
+        self.room *= 2
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What `restore` needs: which episode each environment is in, and the actions taken in
+        it."""
+        return {
+            "episode": np.array(self.episode),
+            "length": np.array(self.length),
+            "actions": taken_since(self.actions, self.length),
+            "obs": self.obs.copy(),
+        }
+
+    def restore(self, state: dict[str, np.ndarray]) -> bool:
+        """Replays the current episodes. False where that did not lead to the same observations: not
+        an exact resume."""
+        self.episode = state["episode"].tolist()
+        while self.room < state["actions"].shape[1]:
+            self.longer_episodes()
+        for i in range(self.num_envs):
+            self.begin(i)
+            taken = state["actions"][i, : state["length"][i]]
+            require_possible(taken, self.action_space, self.place(i))
+            try:
+                self.repeat(i, taken)
+            except UserError:
+                raise
+            except Exception as error:
+                raise self.raised(i, "step", error) from error
+        return self.exact_resume and bool(np.array_equal(self.obs, state["obs"]))
+
+    def repeat(self, i: int, actions: np.ndarray) -> None:
+        """Takes actions of an earlier time in environment i again; stops where its episode ends,
+        which it did not do then."""
+        for action in actions:
+            self.actions[i, self.length[i]] = action
+            action = action.item() if self.discrete else action.copy()
+            obs, reward, terminated, truncated, info = self.envs[i].step(
+                self.decode(action) if self.decode else action
+            )
+            if terminated or truncated:
+                self.begin(i)
+                break
+            self.write(obs, i)
+            if self.masks:
+                self.read_mask(i, obs, info)
+            self.length[i] += 1
+            self.ret[i] += float(reward)
+
+    def close(self) -> None:
+        for env in self.envs:
+            put_away(env)
