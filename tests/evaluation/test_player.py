@@ -17,7 +17,7 @@ from tenfold.core.random import Purpose, key
 from tenfold.core.spaces import discrete_actions, policy_actions
 from tenfold.evaluation.player import ChosenEpisodes, episode_seeds, play, random_policy
 from tenfold.evaluation.video import pictures
-from tenfold.training.loop import agent_of
+from tenfold.training.learners import agent_of
 
 
 def agent(env: str, name: str = "ppo", **settings: Any) -> Any:

@@ -30,7 +30,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "bad.yaml"], "agent.gama = 0.9 is not a setting: the nearest is gamma"),
     (
         ["train", "PPO"],
-        "PPO is no preset, agent or YAML file (did you mean ppo?): agents are dqn, ppo, explorer, presets ",
+        "PPO is no preset, agent or YAML file (did you mean ppo?): agents are dqn, ppo, explorer and your own as module:Name, presets ",
     ),
     (
         ["train", "ppo", "--tensorboard-log", "x"],

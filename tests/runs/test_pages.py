@@ -104,7 +104,9 @@ class Probing(QLearning):
 @pytest.fixture
 def probing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The algorithm dqn has results of its own kind."""
-    monkeypatch.setattr(registry, "found", lambda what: (Probing(),))
+    monkeypatch.setattr(
+        registry, "found", lambda what: (Probing(),) if what == "ALGORITHMS" else ()
+    )
     row_schemas.cache_clear()
     yield
     row_schemas.cache_clear()
