@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tenfold.core.protocols import Domain as Domain
     from tenfold.core.protocols import EnvSpec as EnvSpec
     from tenfold.domains.dynamics.public import *  # noqa: F403
+    from tenfold.envs import register_domain as register_domain
     from tenfold.evaluation.evaluate import evaluate as evaluate
     from tenfold.training.learners import load as load
     from tenfold.training.loop import resume as resume
@@ -66,6 +67,7 @@ PUBLIC = {
     "config.run": "Run named",
     "config.schedules": "Custom Exponential Linear Schedule",
     "core.graph_spaces": "BoundedGraph Gated",
+    "envs": "register_domain",
     "evaluation.evaluate": "evaluate",
     "training.learners": "load",
     "training.loop": "resume train",

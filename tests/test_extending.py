@@ -198,3 +198,19 @@ def test_the_examples_run_where_they_stand(tmp_path: Path, tenfold: Callable[...
     )
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "runs").glob("Reinforce-*"))
+
+
+def test_a_domain_of_ones_own_says_what_its_environments_are_about(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["--env", "orchard:Orchard-v0", "--steps", "3k", "--eval-every", "0", "--quiet"]
+    done = here("train", "dqn", *arguments, "--out", out)
+    assert done.returncode == 0, done.stderr
+    judged = here("eval", out, "--episodes", "20")
+    found = json.loads(here("eval", out, "--episodes", "20", "--json").stdout)
+    assert f"picked   {found['picked_share']:10.1%} of the ripe apples" in judged.stdout
+    assert found["picked_share"] > 0.9  # it has learned to pick
+    here("report", out)
+    assert "Apples" in (out / "report.html").read_text()
+    assert "Orchard-v0" in here("list").stdout

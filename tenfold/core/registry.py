@@ -7,6 +7,7 @@ of a folder's `__init__`, which imports nothing heavy.
 
 import pkgutil
 import re
+from contextlib import suppress
 from functools import cache, reduce
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -16,6 +17,8 @@ from tenfold.core.errors import UserError
 from tenfold.core.protocols import Domain
 
 NOBODYS = Domain()  # of environments that no domain owns
+ADDED: list[Domain] = []  # by users, while the program runs
+MODULE = re.compile(r"[^\W\d][\w.]*")
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")  # how one's own is written: module:Name
 
 
@@ -66,12 +69,18 @@ def algorithm(name: str) -> Any:
 
 
 def domains() -> tuple[Domain, ...]:
-    return found("DOMAINS")
+    return (*found("DOMAINS"), *ADDED)
 
 
 def domain_of(env: str) -> Domain:
     """The domain that an environment belongs to. (Asked anew each time: one may be registered at
-    any moment.)"""
+    any moment.) Of `my_module:MyEnv-v0` the module is imported first, as Gymnasium does: it may
+    have a domain."""
+    module, colon, name = env.partition(":")
+    if colon and MODULE.fullmatch(module):
+        with suppress(ModuleNotFoundError):  # whoever makes the environment says so
+            import_module(module)
+        env = name
     return next((domain for domain in domains() if domain.owns(env)), NOBODYS)
 
 

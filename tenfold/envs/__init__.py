@@ -2,7 +2,8 @@
 
 import gymnasium
 
-from tenfold.core.registry import domains
+from tenfold.core.protocols import Domain
+from tenfold.core.registry import ADDED, domains
 
 CLASSIC = {"CartPole-v1": 500, "Acrobot-v1": 500, "MountainCar-v0": 200, "Pendulum-v1": 200}
 OURS = {
@@ -25,6 +26,12 @@ def register() -> None:
         for ident, how in known.items():
             if ident not in gymnasium.registry:
                 gymnasium.register(ident, **how)
+
+
+def register_domain(domain: Domain) -> None:
+    """A domain of one's own, and its environments; one of the same name is replaced."""
+    ADDED[:] = [*(other for other in ADDED if other.name != domain.name), domain]
+    register()
 
 
 register()
