@@ -20,6 +20,7 @@ from tenfold.runs.files import replace_file
 from tenfold.runs.lock import Claim, claimed_below
 from tenfold.runs.names import Numbered, Target, install, settled
 from tenfold.runs.schema import RUN, parsed, read_json
+from tenfold.runs.trust import mark_modules, require_trust
 
 PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
 KIND, SEEDS_KIND, COMPARE_KIND = "tenfold-run", "tenfold-seeds", "tenfold-compare"
@@ -137,7 +138,7 @@ class RunFolder:
         )
         if not (path / "config.yaml").is_file():
             raise UserError(f"{path} has lost its config.yaml and cannot be read.")
-        return folder, Run.of(read_yaml(path / "config.yaml"))
+        return folder, read_settings(path)
 
 
 def require_place(target: Target, overwrite: bool) -> None:
@@ -168,7 +169,16 @@ def require_place(target: Target, overwrite: bool) -> None:
 
 
 def write_settings(path: Path, run: Run) -> None:
-    replace_file(path / "config.yaml", yaml.safe_dump(to_mapping(run), sort_keys=False).encode())
+    settings = to_mapping(run)
+    replace_file(path / "config.yaml", yaml.safe_dump(settings, sort_keys=False).encode())
+    mark_modules(path, settings)
+
+
+def read_settings(path: Path) -> Run:
+    """Of a run's folder, or of many seeds'."""
+    settings = read_yaml(path / "config.yaml")
+    require_trust(path, settings)
+    return Run.of(settings)
 
 
 def is_run(path: Path) -> bool:

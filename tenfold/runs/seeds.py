@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.changes import changed_run
-from tenfold.config.mappings import merge, read_yaml
+from tenfold.config.mappings import merge
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.figures import as_png
 from tenfold.runs.files import replace_file
-from tenfold.runs.folder import SEEDS_KIND, RunFolder, origin, require_place, write_settings
+from tenfold.runs.folder import (
+    SEEDS_KIND,
+    RunFolder,
+    origin,
+    read_settings,
+    require_place,
+    write_settings,
+)
 from tenfold.runs.lock import Claim
 from tenfold.runs.metrics import latest_row, read_rows
 from tenfold.runs.names import Target, install, settled
@@ -86,7 +93,7 @@ class SeedsFolder:
         )
         return cls(
             path,
-            Run.of(read_yaml(path / "config.yaml")),
+            read_settings(path),
             tuple(about["seeds"]),
             changes=about.get("changes", {}),
         )
