@@ -1,15 +1,18 @@
 """How large the package is: code lines (no blank lines, comments or docstrings), and what is too
 long for a reader's head.
 
-    python tests/size.py
+    python tests/size.py             # what there is
+    python tests/size.py --write     # into docs/design.md
 """
 
 import ast
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "tenfold"
+PAGE = PACKAGE.parent / "docs" / "design.md"
 OUTSIDE = {"domains", "integrations"}  # of the core
 FILE, FUNCTION, PARAMETERS = 350, 60, 12  # the most lines, lines and parameters
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef
@@ -45,33 +48,58 @@ def parameters(function: ast.FunctionDef) -> int:
     return len([*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs])
 
 
-def main() -> None:
-    rooms: Counter[str] = Counter()
-    long = {"files": [], "functions": [], "parameters": []}
+def rooms() -> Counter[str]:
+    """Code lines by room."""
+    found: Counter[str] = Counter()
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "."
+        found[room] += code_lines(path.read_text())
+    return found
+
+
+def totals(found: Counter[str]) -> dict[str, int]:
+    core = sum(lines for room, lines in found.items() if room not in OUTSIDE)
+    return {"core": core, "whole": sum(found.values())}
+
+
+def too_long() -> dict[str, list[str]]:
+    """Files and functions beyond what a reader's head holds."""
+    long: dict[str, list[str]] = {"files": [], "functions": [], "parameters": []}
     for path in sorted(PACKAGE.rglob("*.py")):
-        text, name = path.read_text(), str(path.relative_to(PACKAGE))
-        rooms[path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "."] += code_lines(
-            text
-        )
-        if text.count("\n") > FILE:
-            long["files"].append(f"{name} {text.count(chr(10))}")
+        lines, name = path.read_text().count("\n"), str(path.relative_to(PACKAGE))
+        if lines > FILE:
+            long["files"].append(f"{name} {lines}")
         for function in functions(path):
-            lines = (function.end_lineno or 0) - function.lineno + 1
-            if lines > FUNCTION:
-                long["functions"].append(f"{name} {function.name} {lines}")
+            length = (function.end_lineno or 0) - function.lineno + 1
+            if length > FUNCTION:
+                long["functions"].append(f"{name} {function.name} {length}")
             if parameters(function) > PARAMETERS and not is_kernel(function):
                 long["parameters"].append(f"{name} {function.name} {parameters(function)}")
-    for room, lines in rooms.most_common():
-        print(f"{lines:7,} {room}")
-    print(
-        f"{sum(lines for room, lines in rooms.items() if room not in OUTSIDE):7,} core\n{sum(rooms.values()):7,} whole"
-    )
-    for what, most in zip(
-        long, (f"lines > {FILE}", f"lines > {FUNCTION}", f"> {PARAMETERS}, no kernels"), strict=True
-    ):
-        print(
-            f"{what}, {most}: {len(long[what])}", *(f"    {item}" for item in long[what]), sep="\n"
+    return long
+
+
+def table() -> str:
+    """For docs/design.md."""
+    found = rooms()
+    lines = [f"| `{room}/` | {count:,} |" for room, count in found.most_common() if room != "."]
+    ends = [f"| **{name}** | **{count:,}** |" for name, count in totals(found).items()]
+    return "\n".join(["| room | statements |", "|---|---|", *lines, *ends])
+
+
+def main() -> None:
+    if "--write" in sys.argv:
+        text = PAGE.read_text()
+        before, rest = text.split("<!-- size -->")
+        PAGE.write_text(
+            f"{before}<!-- size -->\n{table()}\n<!-- /size -->{rest.split('<!-- /size -->')[1]}"
         )
+        return
+    found = rooms()
+    for room, lines in [*found.most_common(), *totals(found).items()]:
+        print(f"{lines:7,} {room}")
+    limits = (f"lines > {FILE}", f"lines > {FUNCTION}", f"> {PARAMETERS}, no kernels")
+    for (what, items), most in zip(too_long().items(), limits, strict=True):
+        print(f"{what}, {most}: {len(items)}", *(f"    {item}" for item in items), sep="\n")
 
 
 if __name__ == "__main__":

@@ -41,3 +41,13 @@ def test_every_page_is_linked_from_the_readme_or_a_page_it_links_to() -> None:
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())
     }
     assert {page.name for page in (ROOT / "docs").glob("*.md")} <= linked
+
+
+def test_the_size_that_the_docs_say_is_the_size() -> None:
+    from size import rooms, totals
+
+    page = (ROOT / "docs" / "design.md").read_text()
+    for name, count in totals(rooms()).items():
+        said = re.search(rf"\*\*{name}\*\* \| \*\*([\d,]+)\*\*", page)
+        assert said, name
+        assert abs(int(said[1].replace(",", "")) - count) < 0.03 * count, "tests/size.py --write"
