@@ -12,7 +12,7 @@ from tenfold.cli.flags import add_setting, add_settings, settings_given
 from tenfold.config.changes import CHANGEABLE
 from tenfold.config.leaves import leaves_of
 from tenfold.config.run import Run, named, presets
-from tenfold.core.errors import UserError
+from tenfold.core.errors import UserError, told_of
 from tenfold.core.protocols import Command
 from tenfold.core.registry import algorithms
 
@@ -105,10 +105,19 @@ def add_callbacks(parser: argparse.ArgumentParser) -> None:
 
 
 def callbacks_named(names: Sequence[str]) -> list[Any]:
-    """An object of each class."""
+    """An object of each class, with arguments in call notation: my_module:Patience(patience=5)."""
+    from tenfold.config.notation import parse_call
     from tenfold.core.registry import own
+    from tenfold.envs.arguments import parse_value
 
-    return [own(name)() for name in names]
+    found = []
+    for text in names:
+        name, positional, named = parse_call(text, "--callback")
+        kind = own(name)
+        with told_of(f"--callback {text}"):
+            arguments = {key: parse_value(value) for key, value in named.items()}
+            found.append(kind(*map(parse_value, positional), **arguments))
+    return found
 
 
 def run_name(what: str, run: Run) -> str:

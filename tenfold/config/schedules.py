@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from tenfold.config.notation import show
 from tenfold.config.schema import Config, Count, NotNegative, Option, Positive
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import ConfigError, UserError, told_of
 from tenfold.core.registry import OWN, own
 
 
@@ -75,7 +75,9 @@ class Custom(Option):
         return found
 
     def at(self, step: int) -> float:
-        value = self.itself(step, *self.arguments)
+        given = ", ".join(map(show, (step, *self.arguments)))
+        with told_of(f"{self.function}({given})"):
+            value = self.itself(step, *self.arguments)
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -115,12 +117,12 @@ def exceeds(schedule: Schedule, limit: float) -> bool:
 
 def custom_schedule(config: Config, prefix: str = "agent.") -> str:
     """The dotted name of the first setting that is a schedule of one's own, which only Python can
-    ask; "" where there is none. Its function is looked for, so that a wrong name is refused before
-    a run begins."""
+    ask; "" where there is none. It is asked once, so that a wrong one is refused before a run
+    begins."""
     for f in fields(config):
         value = getattr(config, f.name)
         if isinstance(value, Custom):
-            _ = value.itself
+            value.at(0)
             return prefix + f.name
         below = custom_schedule(value, f"{prefix}{f.name}.") if isinstance(value, Config) else ""
         if below:

@@ -1,6 +1,11 @@
 """Errors that are addressed to the person who made the mistake: one sentence, no traceback, exit
 code 2."""
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class UserError(Exception):
     """What was wrong, where, and what to do. The command line prints the sentence and stops."""
@@ -47,3 +52,28 @@ class ActorFault(UserError):
 
 class CheckpointError(UserError):
     """A checkpoint that is missing, torn, foreign or cannot be written."""
+
+
+@contextmanager
+def told_of(what: str) -> Iterator[None]:
+    """What the user's own code raises inside, as one sentence that says where. In Python the error
+    itself stands behind it."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{what} {raised(error)}.") from error
+
+
+def raised(error: Exception) -> str:
+    """What an exception says, and the last place in a file that it came through."""
+    try:
+        words = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+    except Exception:  # its own words are a mistake as well
+        words = type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"raised {words}"  # which names its file and line
+    places = traceback.extract_tb(error.__traceback__)
+    where = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
+    return f"raised {words}{where}"

@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from tenfold.core.errors import UserError
+from tenfold.core.errors import UserError, told_of
 from tenfold.core.protocols import Domain
 
 NOBODYS = Domain()  # of environments that no domain owns
@@ -29,9 +29,13 @@ def own(name: str) -> Any:
         raise UserError(f"{name} is not written as module:Name.")
     module, _, inside = name.partition(":")
     try:
-        home = import_module(module)
-    except ModuleNotFoundError as error:
-        raise UserError(f"{name}: the module {error.name} cannot be imported from here.") from None
+        with told_of(f"{name}: importing {module}"):
+            home = import_module(module)
+    except UserError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            missing = error.__cause__.name
+            raise UserError(f"{name}: the module {missing} cannot be imported from here.") from None
+        raise
     try:
         return reduce(getattr, inside.split("."), home)
     except AttributeError:
@@ -78,7 +82,8 @@ def domain_of(env: str) -> Domain:
     have a domain."""
     module, colon, name = env.partition(":")
     if colon and MODULE.fullmatch(module):
-        with suppress(ModuleNotFoundError):  # whoever makes the environment says so
+        # whoever makes the environment says that there is no such module
+        with told_of(f"{env}: importing {module}"), suppress(ModuleNotFoundError):
             import_module(module)
         env = name
     return next((domain for domain in domains() if domain.owns(env)), NOBODYS)

@@ -39,6 +39,10 @@ def own_network(
                 f"= {name} cannot be used: {name.partition(':')[2]}(shape, outputs) is made with "
                 f"{shape}, {outputs}, and given [2, {', '.join(map(str, shape))}] ({words}).",
             ) from None
+    if isinstance(made, nn.Module) and not list(made.parameters()):
+        raise ConfigError(
+            "agent.net.module", f"= {name} has no parameters, so there is nothing to learn."
+        )
     if not isinstance(made, nn.Module) or tuple(found.shape) != (2, outputs):
         raise ConfigError(
             "agent.net.module",

@@ -1,18 +1,32 @@
 """A plain fully connected network, for algorithms and networks of one's own."""
 
+import math
 from collections.abc import Sequence
 
+import torch
 from torch import nn
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
+
+
+class Rows(nn.Module):
+    """The last dimensions that together hold `width` numbers, as one: [..., width]."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        last = next((k for k in range(1, x.dim() + 1) if math.prod(x.shape[-k:]) == self.width), 1)
+        return x.flatten(-last)
 
 
 def mlp(
     inputs: int, hidden: Sequence[int], outputs: int, activation: str = "tanh"
 ) -> nn.Sequential:
     """Layers of the widths `hidden` with an activation behind each, and a linear one of `outputs`
-    behind them. What is more than one number deep is flattened."""
-    layers: list[nn.Module] = [nn.Flatten()]
+    behind them. Takes [..., inputs] with any dimensions in front, such as those of a rollout."""
+    layers: list[nn.Module] = [Rows(inputs)]
     for width in hidden:
         layers += [nn.Linear(inputs, width), ACTIVATIONS[activation]()]
         inputs = width

@@ -5,9 +5,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tenfold.ops.choices import categorical_entropy as categorical_entropy
     from tenfold.ops.choices import categorical_log_prob as categorical_log_prob
     from tenfold.ops.choices import categorical_sample as categorical_sample
     from tenfold.ops.choices import discounted_return as discounted_return
+    from tenfold.ops.choices import normal_entropy as normal_entropy
+    from tenfold.ops.choices import normal_log_prob as normal_log_prob
     from tenfold.ops.choices import normal_sample as normal_sample
     from tenfold.ops.gaussian import Gaussian as Gaussian
     from tenfold.ops.heads import MaskedHeads as MaskedHeads
@@ -22,12 +25,15 @@ HOMES = {
     "Gaussian": "gaussian",
     "MaskedHeads": "heads",
     "RunningNorm": "moments",
+    "categorical_entropy": "choices",
     "categorical_log_prob": "choices",
     "categorical_sample": "choices",
     "discounted_return": "choices",
     "gae": "returns",
     "lambda_returns": "returns",
     "n_step_returns": "returns",
+    "normal_entropy": "choices",
+    "normal_log_prob": "choices",
     "normal_sample": "choices",
 }
 __all__ = sorted(HOMES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -4,6 +4,7 @@ from typing import Protocol
 
 import torch
 
+from tenfold.ops.gaussian import entropy, log_prob
 from tenfold.ops.returns import gae
 
 
@@ -39,3 +40,21 @@ def discounted_return(reward: torch.Tensor, gamma: float, boundary: torch.Tensor
     everywhere, with λ = 1."""
     nothing = torch.zeros_like(reward)
     return gae(reward, torch.full_like(reward, gamma), nothing, nothing, boundary, 1.0)
+
+
+def categorical_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """−Σ π log π for logits [..., n]."""
+    log_prob = logits.log_softmax(-1)
+    return -(log_prob.exp() * log_prob).sum(-1)
+
+
+def normal_log_prob(
+    mean: torch.Tensor, log_std: torch.Tensor, number: torch.Tensor
+) -> torch.Tensor:
+    """log N(x; μ, σ²), summed over the numbers [..., D]."""
+    return log_prob(mean, log_std, number).sum(-1)
+
+
+def normal_entropy(log_std: torch.Tensor) -> torch.Tensor:
+    """½ log(2πe σ²), summed over the numbers [..., D]."""
+    return entropy(log_std).sum(-1)

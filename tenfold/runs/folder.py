@@ -23,6 +23,7 @@ from tenfold.runs.schema import RUN, parsed, read_json
 from tenfold.runs.trust import mark_modules, require_trust
 
 PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
+WRITTEN = ("env", "agent", "steps", "seed")  # among what every config.yaml of ours says
 KIND, SEEDS_KIND, COMPARE_KIND = "tenfold-run", "tenfold-seeds", "tenfold-compare"
 
 
@@ -177,6 +178,11 @@ def write_settings(path: Path, run: Run) -> None:
 def read_settings(path: Path) -> Run:
     """Of a run's folder, or of many seeds'."""
     settings = read_yaml(path / "config.yaml")
+    if lost := [name for name in WRITTEN if name not in settings]:
+        raise UserError(
+            f"{path / 'config.yaml'} does not say {', '.join(lost)}, which it did when the run "
+            "began: put back what was there."
+        )
     require_trust(path, settings)
     return Run.of(settings)
 

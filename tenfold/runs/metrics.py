@@ -11,12 +11,12 @@ import json
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tenfold.core.errors import UserError
+from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import algorithms
 from tenfold.envs.adapter import Episode
 from tenfold.runs.folder import RunFolder
@@ -100,7 +100,7 @@ class Metrics:
         # the evaluation that was best, since this run or its resume began
         self.best_row: dict[str, Any] = {}
         self.complaint = ""
-        self.sinks: list[Callable[[dict[str, Any]], None]] = []  # the user's: get every row
+        self.sinks: list[Any] = []  # the user's: their `on_row` is given every row
         try:
             size = self.path.stat().st_size if self.path.exists() else 0
             if size < keep_bytes:
@@ -166,7 +166,8 @@ class Metrics:
     def add(self, row: dict[str, Any]) -> None:
         self.remember(row)
         for sink in self.sinks:
-            sink(row)
+            with told_of(f"{type(sink).__name__}.on_row"):
+                sink.on_row(row)
         self.waiting.append(json.dumps(row))
         # TensorBoard takes 50 µs a number: means at intervals must do
         if self.board is not None and row["kind"] != "episode":

@@ -1,5 +1,6 @@
 """What happens at intervals of a run: log, evaluate, save; and what a person is told meanwhile."""
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ import torch
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
 from tenfold.config.schedules import value_at
-from tenfold.core.errors import UserError
+from tenfold.core.errors import UserError, told_of
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Evaluated, Learner
 from tenfold.core.registry import algorithm
@@ -24,6 +25,21 @@ from tenfold.training.display import Display
 
 # steps of an environment without a time limit after which its first episode may have no end
 ENDLESS = 5_000
+
+
+MOMENTS = ("on_start", "on_round", "on_log", "on_evaluate", "on_checkpoint", "on_row", "on_end")
+
+
+def require_callback(callback: Any) -> None:
+    """Refuses what would never be called."""
+    if isinstance(callback, type):
+        name = callback.__name__
+        raise UserError(f"{name} is a class: give an object of it, callbacks=[{name}()].")
+    if not any(hasattr(callback, moment) for moment in MOMENTS):
+        raise UserError(
+            f"{type(callback).__name__} is no callback: derive it from tenfold.Callback, or give "
+            f"it one of {', '.join(MOMENTS)}."
+        )
 
 
 class Recorder:
@@ -42,6 +58,8 @@ class Recorder:
     ) -> None:
         self.learner, self.checkpoints, self.metrics = learner, checkpoints, metrics
         self.display, self.interrupt, self.callbacks = display, interrupt, callbacks
+        for callback in callbacks:
+            require_callback(callback)
         own = algorithm(learner.run.agent.name).make_evaluator(learner.run)
         self.evaluator: Any = own or EpisodeEvaluator(learner.run)
         self.seconds_before = note.get("seconds", 0.0)
@@ -51,7 +69,7 @@ class Recorder:
         self.reached = note.get("reached", learner.step)
         # interrupted in one: it is made up for on resume
         self.owes_evaluation = note.get("owes_evaluation", False)
-        metrics.sinks = [sink for one in callbacks if (sink := getattr(one, "on_row", None))]
+        metrics.sinks = [one for one in callbacks if hasattr(one, "on_row")]
 
     @property
     def run(self) -> Run:
@@ -79,7 +97,9 @@ class Recorder:
         """Callbacks that have something to say to a moment, such as on_log."""
         for callback in self.callbacks:
             if action := getattr(callback, moment, None):
-                action(self, *given)
+                with told_of(f"{type(callback).__name__}.{moment}"):
+                    action(self, *given)
+                    json.dumps(given)  # what was added to a row can be kept
 
     def stop(self) -> None:
         """The run ends after this round, saved as at its end; it can be resumed."""
