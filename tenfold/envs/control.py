@@ -1,5 +1,5 @@
 """CartPole, Acrobot, MountainCar and Pendulum as environments: all lanes at once, or an ordinary
-one. `control_tasks` says what a step is."""
+one. `control_dynamics` and `control_tasks` say what a step is."""
 
 from typing import Any
 
@@ -9,17 +9,8 @@ import numpy as np
 from tenfold.core.random import Purpose, key
 from tenfold.core.tables import table_of
 from tenfold.envs.adapter import Environments
-from tenfold.envs.control_tasks import (
-    KINDS,
-    MAX_TORQUE,
-    STATES,
-    Lanes,
-    advance,
-    begin,
-    observe,
-    play_all,
-    reset_all,
-)
+from tenfold.envs.control_dynamics import KINDS, MAX_TORQUE, STATES, advance, begin, observe
+from tenfold.envs.control_tasks import Lanes, play_all, reset_all
 
 
 class ControlEnvironments(Environments):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tenfold.ops.choices import categorical_sample as categorical_sample
     from tenfold.ops.choices import discounted_return as discounted_return
     from tenfold.ops.choices import normal_sample as normal_sample
-    from tenfold.ops.gaussian import Gaussian as Gaussian
+    from tenfold.ops.gaussian_policy import Gaussian as Gaussian
     from tenfold.ops.heads import MaskedHeads as MaskedHeads
     from tenfold.ops.moments import RunningNorm as RunningNorm
     from tenfold.ops.observations import FlattenPlan as FlattenPlan
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "FlattenPlan": "observations",
-    "Gaussian": "gaussian",
+    "Gaussian": "gaussian_policy",
     "MaskedHeads": "heads",
     "RunningNorm": "moments",
     "categorical_log_prob": "choices",

@@ -9,6 +9,7 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
+from tenfold.domains.jobshop.lanes import play_all, refusal, reset_all
 from tenfold.domains.jobshop.rules import (
     BOUND,
     TIME,
@@ -19,9 +20,6 @@ from tenfold.domains.jobshop.rules import (
     observation_space,
     observe,
     parts,
-    play_all,
-    refusal,
-    reset_all,
     row_size,
     scratch,
     shop_of,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.domains.treasure.kernels import begin_all, observe_all, play_all
+from tenfold.domains.treasure.lanes import begin_all, observe_all, play_all
 from tenfold.domains.treasure.rules import ACTIONS, Rules, rules_of
 from tenfold.domains.treasure.view import picture
 from tenfold.envs.adapter import Episode
