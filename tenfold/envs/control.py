@@ -23,6 +23,12 @@ class ControlEnvironments(Environments):
         self.states = np.zeros((num_envs, STATES))
         self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
+        self.held = {
+            "state": self.states,
+            "length": self.length,
+            "episode": self.episode,
+            "ret": self.ret,
+        }
         self.streams = np.array(self.keys, np.uint64)
         self.action = np.zeros(num_envs, np.int64 if kind.actions else np.float64)
         # what every step hands to the kernel; these arrays are written to, never replaced
@@ -56,23 +62,9 @@ class ControlEnvironments(Environments):
         elif ended < 0:
             raise self.not_finite(-1 - ended)
 
-    def state(self) -> dict[str, np.ndarray]:
-        return {
-            "state": self.states.copy(),
-            "length": self.length.copy(),
-            "episode": self.episode.copy(),
-            "ret": self.ret.copy(),
-            "obs": self.obs.copy(),
-        }
-
-    def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored states do not show the same observations: not an exact
-        resume."""
-        self.states[:], self.ret[:] = state["state"], state["ret"]
-        self.length[:], self.episode[:] = state["length"], state["episode"]
+    def see_again(self) -> None:
         for row, seen in zip(self.states, self.obs, strict=True):
             observe(self.kind.number, row, seen)
-        return bool(np.array_equal(self.obs, state["obs"]))
 
 
 class ControlEnv(gym.Env[np.ndarray, Any]):

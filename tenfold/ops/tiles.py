@@ -173,7 +173,7 @@ def tile(_, wide, rows, columns, which, a, b, c, start, floor, order, depth):
         builder.function.attributes.add("noinline")
         _, rows, columns, which, *stepped, floor, order, depth = args
         numbers = [cgutils.unpack_tuple(builder, pointer) for pointer in stepped]
-        rest = (which, *numbers, floor, order, depth)
+        rest = [which, *numbers, floor, order, depth]
         sizes = [(count, across) for count in ROWS for across in columns_of(wide.literal_value)]
         done = builder.append_basic_block()
         choice = builder.switch(builder.add(builder.mul(rows, INDEX(100)), columns), done)

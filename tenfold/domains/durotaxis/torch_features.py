@@ -1,4 +1,4 @@
-"""What colonies in torch show: `durotaxis_features` for all of them at once, the same rows.
+"""What colonies in torch show: `features` for all of them at once, the same rows.
 
 The hull has no loop: of nodes in the order (x, y, id) one is a corner of the lower side where every
 slope from the left is below every slope to the right, and of the upper side the other way round;
