@@ -16,10 +16,11 @@ from torch.distributions import Categorical, Normal
 
 from tenfold.cli.measure import row
 from tenfold.core.system import set_threads
+from tenfold.ops import counterfactual
 from tenfold.ops.drawing import linear_sample_numba
 from tenfold.ops.gaussian import entropy, kl
+from tenfold.ops.head_tables import some_mask
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.layout import some_mask
 
 HEADS, OPTIONS, WIDTH = 10, 8, 64
 SIZES = (OPTIONS,) * HEADS
@@ -183,13 +184,15 @@ def baselines_row(batch: int) -> dict[str, Any]:
                 other = actions.clone()
                 other[:, i] = option
                 values.append(rest(first(torch.cat([features, heads.one_hot(other)], 1))))
-        return heads.baselines(logits, torch.cat(values, 1), mask)
+        return counterfactual.baselines(heads, logits, torch.cat(values, 1), mask)
 
     @torch.no_grad()
     def broadcast() -> torch.Tensor:
         hidden = first(torch.cat([features, heads.one_hot(actions)], 1))
-        values = heads.counterfactual_values(hidden, first.weight[:, WIDTH:], actions, rest)
-        return heads.baselines(logits, values, mask)
+        values = counterfactual.counterfactual_values(
+            heads, hidden, first.weight[:, WIDTH:], actions, rest
+        )
+        return counterfactual.baselines(heads, logits, values, mask)
 
     difference = apart([broadcast()], [each()])
     return row(

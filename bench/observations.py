@@ -16,8 +16,9 @@ import torch
 
 from tenfold.cli.measure import row
 from tenfold.core.system import set_threads
+from tenfold.ops.leaves import stacked
 from tenfold.ops.moments import CLIP, EPSILON, RunningNorm
-from tenfold.ops.observations import FlattenPlan, stacked
+from tenfold.ops.observations import FlattenPlan
 
 SHAPES = (
     (3,),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.cli.measure import row
-from tenfold.domains.treasure.kernels import observe_all, step_once, step_reference
+from tenfold.domains.treasure.lanes import observe_all, step_once, step_reference
 from tenfold.domains.treasure.rules import AGENT
 from tenfold.domains.treasure.worlds import TreasureWorlds
 

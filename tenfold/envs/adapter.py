@@ -114,6 +114,10 @@ class Environments:
         self.components: np.ndarray | None = None
         # [B, options], True where allowed, of the observations acted on next
         self.mask: np.ndarray | None = None
+        # whether observations come with a mask; the very first one decides
+        self.masked: bool | None = None
+        # what decides the steps to come, where that is arrays: written to, never replaced
+        self.held: dict[str, np.ndarray] = {}
         self.fallible = self.layout.dtype.kind == "f"  # whole numbers are always finite
         self.playing = list(range(num_envs))  # lanes that a step moves
         self.info: list[dict[str, Any]] = []  # of each lane's last step, where there is one
@@ -156,15 +160,36 @@ class Environments:
         raise NotImplementedError
 
     def state(self) -> dict[str, np.ndarray]:
-        """What `restore` needs."""
-        raise NotImplementedError
+        """What `restore` needs: the arrays of `held`, and the observations to check them by."""
+        return {name: array.copy() for name, array in (self.held | {"obs": self.obs}).items()}
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the resume is not exact."""
+        """False where what was restored does not show the same observations: the resume is not
+        exact."""
+        for name, array in self.held.items():
+            array[:] = state[name]
+        self.see_again()
+        return bool(np.array_equal(self.obs, state["obs"]))
+
+    def see_again(self) -> None:
+        """Writes the observations, and masks, of what is held now."""
         raise NotImplementedError
 
     def close(self) -> None:
         """Nothing is held open, unless a subclass says so."""
+
+    def note_mask(self, i: int, found: np.ndarray | None, options: int, who: str) -> None:
+        """The mask of lane i's observation. All observations have one, or none."""
+        if self.masked is None:
+            self.masked = found is not None
+            self.mask = np.ones((self.num_envs, options), np.bool_) if self.masked else None
+        if self.masked != (found is not None):
+            raise EnvironmentFault(
+                f"{who} gives an action mask with some observations and none with others: give it "
+                "in the info of every reset and every step, or in the observation."
+            )
+        if self.mask is not None:
+            self.mask[i] = found
 
     # for tasks whose steps are compiled
 

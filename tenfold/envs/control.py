@@ -1,5 +1,5 @@
 """CartPole, Acrobot, MountainCar and Pendulum as environments: all lanes at once, or an ordinary
-one. `control_tasks` says what a step is."""
+one. `control_dynamics` and `control_tasks` say what a step is."""
 
 from typing import Any
 
@@ -9,17 +9,8 @@ import numpy as np
 from tenfold.core.random import Purpose, key
 from tenfold.core.tables import table_of
 from tenfold.envs.adapter import Environments
-from tenfold.envs.control_tasks import (
-    KINDS,
-    MAX_TORQUE,
-    STATES,
-    Lanes,
-    advance,
-    begin,
-    observe,
-    play_all,
-    reset_all,
-)
+from tenfold.envs.control_dynamics import KINDS, MAX_TORQUE, STATES, advance, begin, observe
+from tenfold.envs.control_tasks import Lanes, play_all, reset_all
 
 
 class ControlEnvironments(Environments):
@@ -32,6 +23,12 @@ class ControlEnvironments(Environments):
         self.states = np.zeros((num_envs, STATES))
         self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
+        self.held = {
+            "state": self.states,
+            "length": self.length,
+            "episode": self.episode,
+            "ret": self.ret,
+        }
         self.streams = np.array(self.keys, np.uint64)
         self.action = np.zeros(num_envs, np.int64 if kind.actions else np.float64)
         # what every step hands to the kernel; these arrays are written to, never replaced
@@ -65,23 +62,9 @@ class ControlEnvironments(Environments):
         elif ended < 0:
             raise self.not_finite(-1 - ended)
 
-    def state(self) -> dict[str, np.ndarray]:
-        return {
-            "state": self.states.copy(),
-            "length": self.length.copy(),
-            "episode": self.episode.copy(),
-            "ret": self.ret.copy(),
-            "obs": self.obs.copy(),
-        }
-
-    def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored states do not show the same observations: not an exact
-        resume."""
-        self.states[:], self.ret[:] = state["state"], state["ret"]
-        self.length[:], self.episode[:] = state["length"], state["episode"]
+    def see_again(self) -> None:
         for row, seen in zip(self.states, self.obs, strict=True):
             observe(self.kind.number, row, seen)
-        return bool(np.array_equal(self.obs, state["obs"]))
 
 
 class ControlEnv(gym.Env[np.ndarray, Any]):

@@ -179,7 +179,7 @@ def make_environments(
     environments like any other. Of worlds with several agents there are `num_envs`, and more lanes.
     `first` is the index of the first one in its run."""
     # a run needs one of these at most
-    from tenfold.envs.control_tasks import KINDS
+    from tenfold.envs.control_dynamics import KINDS
 
     if name in KINDS:
         from tenfold.envs.control import ControlEnvironments

@@ -87,11 +87,8 @@ class ScalarEnvironments(Environments):
             one.action_space,
             first,
         )
-        self.masks, self.masked, self.unread_mask = (
-            masks,
-            None,
-            not policy and offers_mask(one.observation_space),
-        )
+        self.masks = masks
+        self.unread_mask = not policy and offers_mask(one.observation_space)
         self.exact_resume = not (one.spec is not None and one.spec.nondeterministic)
         shape, dtype = one.action_space.shape or (), one.action_space.dtype or np.dtype(np.int64)
         self.decode = masks.actions.decode if masks and masks.actions.parts else None
@@ -252,20 +249,7 @@ class ScalarEnvironments(Environments):
     def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
         assert self.masks
         found = self.masks.read(obs, info, self.name)
-        if self.masked is None:  # the very first observation decides
-            self.masked = found is not None
-            self.mask = (
-                np.ones((self.num_envs, self.masks.actions.options), np.bool_)
-                if self.masked
-                else None
-            )
-        if self.masked != (found is not None):
-            raise EnvironmentFault(
-                f"{self.name} gives an action mask with some observations and none with others: "
-                "give it in the info of every reset and every step, or in the observation."
-            )
-        if self.mask is not None:
-            self.mask[i] = found
+        self.note_mask(i, found, self.masks.actions.options, self.name)
 
     def longer_episodes(self) -> None:
         """Room for twice as many actions."""

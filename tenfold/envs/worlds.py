@@ -129,7 +129,6 @@ class ParallelWorlds(Worlds):
             len(self.names),
         )
         self.lane = {agent: a * worlds for a, agent in enumerate(self.names)}  # of its first world
-        self.masked: bool | None = None
         self.shape = (self.masks.observation_space if self.masks else seen).shape or ()
         shape, dtype = actions.shape or (), actions.dtype or np.dtype(np.int64)
         self.decode = self.masks.actions.decode if self.masks and self.masks.actions.parts else None
@@ -174,20 +173,8 @@ class ParallelWorlds(Worlds):
             )
         else:
             found = self.masks.read(seen, infos.get(agent) or {}, self.name)
-            if self.masked is None:  # the very first observation decides
-                self.masked = found is not None
-                self.mask = (
-                    np.ones((self.num_envs, self.masks.actions.options), np.bool_)
-                    if self.masked
-                    else None
-                )
-            if self.masked != (found is not None):
-                raise EnvironmentFault(
-                    f"{self.place(lane)}: {agent} gives an action mask with some observations and "
-                    "none with others: give it with every reset and every step."
-                )
-            if self.mask is not None:
-                self.mask[lane] = found
+            who = f"{self.place(lane)}: {agent}"
+            self.note_mask(lane, found, self.masks.actions.options, who)
 
     def lane_of(self, w: int, agent: str) -> int:
         if agent not in self.lane:

@@ -18,7 +18,8 @@ from tenfold.core.pairs import pair
 from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.core.system import require_memory
 from tenfold.ops.components import gae_components
-from tenfold.ops.returns import episode_edges, gae_into, gae_reference
+from tenfold.ops.returns import gae_into, gae_reference
+from tenfold.ops.rollouts import episode_edges
 
 SAVED = (
     "obs",

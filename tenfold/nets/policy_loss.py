@@ -8,7 +8,7 @@ import torch
 from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy import PolicyNetwork
-from tenfold.ops import gaussian
+from tenfold.ops import counterfactual, gaussian
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.nodes import NodeChoices, NodeOutputs
 from tenfold.ops.segments import segment_sum
@@ -169,11 +169,13 @@ class PolicyLearning:
         hidden = first(self.with_action(batch))
         logits = self.online.policy(self.online.scaled(batch["obs"]))
         weight = first.weight[:, batch["obs"].shape[1] :]  # type: ignore[union-attr,index]
-        values = self.heads.counterfactual_values(
-            hidden, weight, batch["chosen"], self.online.critic.rest
+        values = counterfactual.counterfactual_values(
+            self.heads, hidden, weight, batch["chosen"], self.online.critic.rest
         )
-        baselines = self.heads.baselines(logits, values, batch.get("mask"))
-        advantage = self.heads.advantages(self.online.critic.rest(hidden).squeeze(-1), baselines)
+        baselines = counterfactual.baselines(self.heads, logits, values, batch.get("mask"))
+        advantage = counterfactual.advantages(
+            self.online.critic.rest(hidden).squeeze(-1), baselines
+        )
         return advantage, self.heads.log_prob(logits, batch["chosen"], batch.get("mask"))
 
     def parts_of(self, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tenfold.ops.choices import normal_entropy as normal_entropy
     from tenfold.ops.choices import normal_log_prob as normal_log_prob
     from tenfold.ops.choices import normal_sample as normal_sample
-    from tenfold.ops.gaussian import Gaussian as Gaussian
+    from tenfold.ops.gaussian_policy import Gaussian as Gaussian
     from tenfold.ops.heads import MaskedHeads as MaskedHeads
     from tenfold.ops.moments import RunningNorm as RunningNorm
     from tenfold.ops.observations import FlattenPlan as FlattenPlan
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "FlattenPlan": "observations",
-    "Gaussian": "gaussian",
+    "Gaussian": "gaussian_policy",
     "MaskedHeads": "heads",
     "RunningNorm": "moments",
     "categorical_entropy": "choices",

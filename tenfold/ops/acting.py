@@ -14,8 +14,9 @@ import torch
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.ops.drawing import draw_heads, heads_like, sample_numba_examples
+from tenfold.ops.head_tables import FINE, LOWEST, HeadTables
 from tenfold.ops.heads import log_prob_reference, sample_reference
-from tenfold.ops.layout import FINE, LOWEST, HeadTables, padded_logits_reference
+from tenfold.ops.layout import padded_logits_reference
 from tenfold.ops.mlp import ELU, RELU, TANH, mlp_forward, mlp_of, parameter_count
 
 BAD_MASK = -2  # beside FINE and the faults of draw_heads

@@ -11,7 +11,8 @@ import numpy as np
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.ops.returns import episode_edges, gae_reference
+from tenfold.ops.returns import gae_reference
+from tenfold.ops.rollouts import episode_edges
 
 
 def component_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:

@@ -14,8 +14,7 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.ops.heads import MaskedHeads, log_prob_reference, policies, sample_reference
-from tenfold.ops.layout import (
+from tenfold.ops.head_tables import (
     EMPTY,
     FAULTS,
     FINE,
@@ -26,6 +25,7 @@ from tenfold.ops.layout import (
     RAISE,
     HeadTables,
 )
+from tenfold.ops.heads import MaskedHeads, log_prob_reference, policies, sample_reference
 
 MINUS_INFINITY, LEAST = np.float32(-np.inf), np.float32(-87)
 PER_LN_2 = np.float32(1 / math.log(2))

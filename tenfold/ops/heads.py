@@ -4,21 +4,16 @@ How options, masks and actions lie is said in `layout`. The references take one 
 component at a time, and look at allowed options only.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 from torch.distributions import Categorical
 
 from tenfold.core.pairs import pair
-from tenfold.ops.layout import FAULTS, NOT_UNIFORM, HeadLayout, cases, one_hot_reference, where
-
-Rest = Callable[[torch.Tensor], torch.Tensor]
-# pre-activations of alternatives worked on at a time: 1 MB, a second-level cache
-CHUNK_NUMBERS = 1 << 18
-
+from tenfold.ops.head_tables import FAULTS, NOT_UNIFORM, cases, where
+from tenfold.ops.layout import HeadLayout
 
 # examples and references
 
@@ -161,66 +156,6 @@ def mode_reference(heads, logits, mask):
     return per_component(heads, logits, found)
 
 
-def counterfactual_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """A critic of two hidden layers; all components learn, or some, or some in each row."""
-    for k, (heads, logits, mask) in enumerate(policies(rng, dtype)):
-        width, rows = 7 + k, logits.shape[:-1]
-        matrix = [
-            torch.from_numpy(rng.normal(size=s) / 3).to(logits.dtype)
-            for s in ((width, heads.options), (5, width), (1, 5))
-        ]
-        actions = actions_for(rng, heads, logits, mask)
-        state = torch.from_numpy(rng.normal(size=(*rows, width))).to(logits.dtype)
-        hidden = state + one_hot_reference(heads, actions, logits.dtype) @ matrix[0].T
-
-        def rest(
-            x: torch.Tensor, second: torch.Tensor = matrix[1], third: torch.Tensor = matrix[2]
-        ) -> torch.Tensor:
-            return torch.tanh(x.tanh() @ second.T) @ third.T
-
-        learns = (None, rng.random(heads.count) < 0.5, rng.random((*rows, heads.count)) < 0.5)[
-            k % 3
-        ]
-        yield (
-            heads,
-            hidden,
-            matrix[0],
-            actions,
-            rest,
-            None if learns is None else torch.from_numpy(learns),
-        )
-
-
-def counterfactual_reference(heads, hidden, weight, actions, rest, learns):
-    """One call of the critic for each alternative: the first layer again, with one component's
-    one-hot exchanged."""
-    state = hidden - one_hot_reference(heads, actions, hidden.dtype) @ weight.T
-    columns = []
-    for i, n in enumerate(np.diff(heads.tables.offsets).tolist()):
-        for option in range(n):
-            other = actions.clone()
-            other[..., i] = option
-            if learns is not None:
-                other = torch.where(learns[..., i, None], other, actions)
-            x = state + one_hot_reference(heads, other, hidden.dtype) @ weight.T
-            columns.append(rest(x.view(-1, x.shape[-1])).view(x.shape[:-1]))
-    return torch.stack(columns, -1)
-
-
-def baselines_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for heads, logits, mask in policies(rng, dtype):
-        yield heads, logits, torch.from_numpy(rng.normal(size=logits.shape)).to(logits.dtype), mask
-
-
-def baselines_reference(heads, logits, values, mask):
-    offsets, found = heads.tables.offsets, []
-    for k, (options, own) in enumerate(choices(heads, logits, mask)):
-        row, i = divmod(k, heads.count)
-        part = values.reshape(-1, heads.options)[row, offsets[i] : offsets[i + 1]]
-        found.append((own.softmax(0) * part[options]).sum() if options else part[0])
-    return per_component(heads, logits, found).detach()
-
-
 # all heads at once
 
 EQUAL = {"rtol": 2e-5, "atol": 5e-6, "dtypes": ("float32", "float64")}
@@ -352,88 +287,3 @@ class MaskedHeads(HeadLayout):
         top = steps.amax(-1)
         aim, last = uniform.to(top.dtype) * top, torch.nextafter(top, torch.zeros_like(top))
         return (steps > torch.where(aim < last, aim, last)[..., None]).to(torch.uint8).argmax(-1)
-
-    # the critic of actions
-
-    @pair(
-        counterfactual_reference,
-        counterfactual_examples,
-        rtol=2e-5,
-        atol=5e-6,
-        dtypes=("float32", "float64"),
-    )
-    @torch.no_grad()
-    def counterfactual_values(
-        self,
-        hidden: torch.Tensor,
-        weight: torch.Tensor,
-        actions: torch.Tensor,
-        rest: Rest,
-        learns: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Q(s, (a′, a₋ᵢ)) for every alternative a′ of every component i, (..., M), without
-        gradient.
-
-        `hidden` (..., H) is what the critic's first layer gives for (s, a), before its activation;
-        `weight` (H, M) are that layer's columns for the one-hot actions; `rest` is what follows,
-        (N, H) to (N,) or (N, 1). The layer is linear in the one-hot, so an alternative has h − W[i,
-        aᵢ] + W[i, a′]. Alternatives of components that do not learn, (C,) or (..., C), are not
-        evaluated: they count as what was done, Q(s, a), which makes their advantage 0.
-        """
-        self.check_actions(actions)
-        rows, table = hidden.reshape(-1, hidden.shape[-1]), weight.t().contiguous()
-        chosen = actions.reshape(-1, self.count) + self.offsets
-        if learns is None:
-            values = self.every_alternative(rows, table, chosen, rest)
-        else:
-            values = rest(rows).reshape(-1, 1).repeat(1, self.options)
-            learns = (
-                learns.expand(*actions.shape)
-                .reshape(-1, self.count)
-                .index_select(-1, self.component)
-            )
-            row, option = learns.nonzero(as_tuple=True)
-            for part in range(0, len(row), step := max(1, CHUNK_NUMBERS // rows.shape[1])):
-                r, o = row[part : part + step], option[part : part + step]
-                x = (
-                    rows.index_select(0, r)
-                    - table.index_select(0, chosen[r, self.component[o]])
-                    + table.index_select(0, o)
-                )
-                values[r, o] = rest(x).flatten()
-        return values.view(*actions.shape[:-1], self.options)
-
-    def every_alternative(
-        self, rows: torch.Tensor, table: torch.Tensor, chosen: torch.Tensor, rest: Rest
-    ) -> torch.Tensor:
-        """(B, M), a few rows at a time so that the pre-activations of their alternatives stay in
-        cache."""
-        count, width = rows.shape
-        values = rows.new_empty(count, self.options)
-        for start in range(0, count, step := max(1, CHUNK_NUMBERS // (self.options * width))):
-            part = slice(start, start + step)
-            without = rows[part, None] - nn.functional.embedding(chosen[part], table)
-            if self.equal:
-                x = without[:, :, None] + table.view(self.count, self.widest, width)
-            else:
-                x = without.index_select(1, self.component) + table
-            values[part] = rest(x.view(-1, width)).view(-1, self.options)
-        return values
-
-    @pair(baselines_reference, baselines_examples, **EQUAL)
-    @torch.no_grad()
-    def baselines(
-        self, logits: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """bᵢ = Σ_a′ πᵢ(a′|s)·Q(s, (a′, a₋ᵢ)), (..., C), without gradient, from
-        `counterfactual_values` (..., M)."""
-        probability = self.log_probs(logits, mask)[0].exp()
-        return (probability * self.padded(values)).sum(-1)
-
-    @torch.no_grad()
-    def advantages(
-        self, value: torch.Tensor, baselines: torch.Tensor, learns: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Aᵢ = Q(s, a) − bᵢ, (..., C), from Q(s, a) (...); 0 for components that do not learn."""
-        advantages = value[..., None] - baselines
-        return advantages if learns is None else advantages.masked_fill(~learns, 0)

@@ -9,9 +9,9 @@ min) in a divergence is 0 and never NaN. 16-bit logits are worked on in float32.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +19,21 @@ from torch import nn
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
+from tenfold.ops.head_tables import (
+    EMPTY,
+    FAULTS,
+    FINE,
+    LOWEST,
+    NOT_FINITE,
+    HeadTables,
+    OnEmpty,
+    cases,
+    compiled,
+    on_cpu,
+    place,
+    where,
+)
 
-OnEmpty = Literal["raise", "absent"] | int
-Heads = TypeVar("Heads", bound="HeadLayout")
-RAISE = -1  # the `fallback` of a component for which having no allowed option is an error
 MASK_DTYPES = (
     torch.bool,
     torch.int8,
@@ -32,98 +43,9 @@ MASK_DTYPES = (
     torch.float16,
     torch.bfloat16,
 )
-EMPTY, NOT_FINITE, NOT_UNIFORM, OUT_OF_RANGE = range(4)
-FINE = -1
-FAULTS = (
-    'has no allowed option: allow one, or declare on_empty ("absent" or the index of a no-op)',
-    "has a logit that is not finite: the network diverged, or its output was masked with "
-    "infinities before",
-    "was given a uniform number outside 0 … 1",
-    "was given an action outside its range",
-)
-LOWEST = np.float32(np.finfo(np.float32).min)
-
-
-class HeadTables(NamedTuple):
-    """The constants as NumPy arrays, for compiled code, with its scratch space: one thread at a
-    time."""
-
-    offsets: np.ndarray  # [C + 1], where each component begins; the last is M
-    fallback: np.ndarray  # [C], the option that is left when every one is masked, or RAISE
-    absent: bool  # such a component is no part of the action, rather than one that does its no-op
-    weight: np.ndarray  # [M] float32, scratch
-    bits: np.ndarray  # [M] int32, scratch
-
-    @classmethod
-    def of(cls, sizes: Sequence[int], on_empty: OnEmpty = "raise") -> "HeadTables":
-        if not len(sizes) or any(int(n) != n or n < 1 for n in sizes):
-            raise ValueError(
-                "sizes must be whole numbers of at least 1, one for each component; they are "
-                f"{tuple(sizes)}"
-            )
-        if isinstance(on_empty, str):
-            if on_empty not in ("raise", "absent"):
-                raise ValueError(
-                    'on_empty must be "raise", "absent" or the index of a no-op; it is '
-                    f"{on_empty!r}"
-                )
-            fallback = [RAISE if on_empty == "raise" else 0] * len(sizes)
-        else:
-            for i, n in enumerate(sizes):
-                if not -n <= on_empty < n:
-                    raise ValueError(
-                        f"on_empty = {on_empty} is no option of component {i}, which has {n}"
-                    )
-            fallback = [on_empty % n for n in sizes]  # −1 is the last option
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        size = int(offsets[-1])
-        return cls(
-            offsets,
-            np.array(fallback, np.int64),
-            on_empty == "absent",
-            np.zeros(size, np.float32),
-            np.zeros(size, np.int32),
-        )
 
 
 # examples and references
-
-
-def some_mask(
-    rng: np.random.Generator, sizes: Sequence[int], rows: tuple[int, ...], empty: bool
-) -> torch.Tensor:
-    """About half the options, at least one of each component; with `empty` a third of the
-    components have none."""
-    parts = []
-    for n in sizes:
-        part = rng.random((*rows, n)) < 0.5
-        np.put_along_axis(part, rng.integers(0, n, (*rows, 1)), True, -1)
-        parts.append(part & (rng.random((*rows, 1)) > 0.33) if empty else part)
-    return torch.from_numpy(np.concatenate(parts, -1))
-
-
-def cases(
-    rng: np.random.Generator, dtype: str, make: Callable[[Sequence[int], OnEmpty], Heads]
-) -> Iterator[tuple[Heads, torch.Tensor, torch.Tensor | None]]:
-    """Heads, logits and mask: equal and ragged, one option, batch 1, sequences, no mask, empty
-    components."""
-    settings: list[tuple[tuple[int, ...], tuple[int, ...], OnEmpty]] = [
-        ((3,), (1,), "raise"),
-        ((4, 4, 4), (5,), "raise"),
-        ((2, 5, 1, 3), (4,), "raise"),
-        ((2, 5, 1, 3), (2, 3), "absent"),
-        ((3, 3), (6,), "absent"),
-        ((2, 4), (5,), -1),
-        ((8,) * 10, (8,), "raise"),
-    ]
-    for sizes, rows, on_empty in settings:
-        heads = make(sizes, on_empty)
-        logits = torch.from_numpy(3 * rng.normal(size=(*rows, sum(sizes)))).to(
-            getattr(torch, dtype)
-        )
-        yield heads, logits, some_mask(rng, sizes, rows, on_empty != "raise")
-        if on_empty == "raise":
-            yield heads, 3 * logits, None
 
 
 def layout_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -417,28 +339,3 @@ class HeadLayout(nn.Module):
         self.check_actions(actions)
         empty = torch.zeros(*actions.shape[:-1], self.options, dtype=dtype, device=actions.device)
         return empty.scatter_(-1, actions + self.offsets, 1)
-
-
-def on_cpu(tensor: torch.Tensor) -> bool:
-    """Whether compiled code may look at its memory."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def compiled(logits: torch.Tensor) -> bool:
-    return (
-        logits.dtype == torch.float32
-        and on_cpu(logits)
-        and not (logits.requires_grad and torch.is_grad_enabled())
-    )
-
-
-def place(bad: torch.Tensor) -> tuple[int | tuple[int, ...], int]:
-    """(row, column) of the first True; the row is a tuple when there are several leading
-    dimensions."""
-    *row, column = bad.nonzero()[0].tolist()
-    return row[0] if len(row) == 1 else tuple(row), column
-
-
-def where(bad: torch.Tensor) -> str:
-    row, component = place(bad)
-    return f"row {row}, component {component}"

@@ -15,7 +15,7 @@ import torch
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.ops.drawing import exponentials
-from tenfold.ops.layout import LOWEST, some_mask
+from tenfold.ops.head_tables import LOWEST, some_mask
 
 
 class Normalised(NamedTuple):

@@ -1,10 +1,9 @@
-"""The loss of a policy and of its value by their networks' outputs, and drawing actions, as
-compiled code.
+"""A policy over components and real numbers: probabilities, and drawing actions, as compiled code.
 
 An action has C categorical components with `sizes` options each and D real numbers. The policy's
 output is [M + D, B]: the logits of all components one after another (M = Σ sizes), then the means;
 the deviations are `log_std` [D]. `mask` [B, M] is True where an option is allowed, or has no
-columns; a component without any is absent: probability 1, entropy 0. Values are [1, B].
+columns; a component without any is absent: probability 1, entropy 0.
 """
 
 import math
@@ -20,8 +19,6 @@ from tenfold.core.random import Purpose, draw_uniform, fill_normal_reference, ke
 
 HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))
 SMALLEST = np.float32(np.finfo(np.float32).tiny)
-# what `policy_gradient` and `value_gradient` add up, in `sums`; then the number of minibatches
-POLICY_LOSS, VALUE_LOSS, ENTROPY, KL, CLIPPED = range(5)
 
 
 def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -110,133 +107,6 @@ def log_probability(
     ).sum(-1)
 
 
-def policy_gradient_reference(
-    output,
-    log_std,
-    sizes,
-    chosen,
-    real,
-    mask,
-    old,
-    advantage,
-    weight,
-    clip,
-    entropy_weight,
-    delta,
-    delta_std,
-    sums,
-):
-    """L = −mean min(r·A, clip(r, 1 ± ε)·A) − c·mean H,  r = π(a) / π_old(a),  by autograd; means
-    are weighted."""
-    out, std = torch.from_numpy(output).requires_grad_(), torch.from_numpy(log_std).requires_grad_()
-    w, a = torch.from_numpy(weight / max(weight.sum(), 1)), torch.from_numpy(advantage)
-    change = log_probability(out, std, sizes, chosen, real, mask) - torch.from_numpy(old)
-    ratio = change.exp()
-    policy = -(w * torch.minimum(ratio * a, ratio.clamp(1 - clip, 1 + clip) * a)).sum()
-    entropy = torch.distributions.Normal(0, std.exp()).entropy().sum().expand(output.shape[1])
-    for _, at, n in offsets(sizes):
-        log_p, there = head_log_softmax(out, at, n, mask)
-        finite = log_p.masked_fill(log_p == -torch.inf, 0.0)
-        entropy = entropy - torch.where(there, (log_p.exp() * finite).sum(-1), 0.0)
-    (policy - entropy_weight * (w * entropy).sum()).backward()
-    clipped = (w * ((ratio - 1).abs() > clip)).sum()
-    found = [
-        policy,
-        torch.zeros(()),
-        (w * entropy).sum(),
-        (w * (ratio - 1 - change)).sum(),
-        clipped,
-    ]
-    return (
-        out.grad,
-        std.grad if len(log_std) else delta_std,
-        torch.from_numpy(sums) + torch.stack(found).detach(),
-    )
-
-
-@pair(policy_gradient_reference, policy_examples, rtol=1e-4, atol=1e-5)
-@kernel
-def policy_gradient(
-    output,
-    log_std,
-    sizes,
-    chosen,
-    real,
-    mask,
-    old,
-    advantage,
-    weight,
-    clip,
-    entropy_weight,
-    delta,
-    delta_std,
-    sums,
-):
-    """Writes ∂L/∂output into `delta` and ∂L/∂log_std into `delta_std`; adds loss, entropy, KL
-    estimate (r − 1 − log r) and the share of clipped ratios to `sums`."""
-    rows, reals, masked = output.shape[1], log_std.size, mask.shape[1] > 0
-    options = output.shape[0] - reals
-    total = np.float32(0)
-    for b in range(rows):
-        total += weight[b]
-    total = max(total, np.float32(1))  # weights are 0 or 1; a minibatch of none learns nothing
-    narrow, bonus = np.float32(clip), np.float32(entropy_weight)
-    for d in range(reals):
-        delta_std[d] = 0
-    for b in range(rows):
-        share = weight[b] / total
-        # first: log π(a), with each option's probability left in `delta` and each component's
-        # entropy summed
-        # typed: one form of what is called
-        log_p, entropy, at = np.float32(0), np.float32(0), np.int64(0)
-        for c in range(sizes.size):
-            log_sum = log_softmax_column(output, b, at, at + sizes[c], mask, masked, delta)
-            if log_sum > -np.inf:
-                log_p += output[at + chosen[b, c], b] - log_sum
-                for k in range(at, at + sizes[c]):
-                    if delta[k, b] > 0:
-                        entropy -= delta[k, b] * (output[k, b] - log_sum)
-            at += sizes[c]
-        for d in range(reals):
-            z = (real[b, d] - output[options + d, b]) * np.exp(-log_std[d])
-            log_p -= np.float32(0.5) * z * z + log_std[d] + HALF_LOG_TAU
-            entropy += log_std[d] + HALF_LOG_TAU + np.float32(0.5)
-        # then the derivatives
-        change = log_p - old[b]
-        ratio = np.exp(change)
-        gain = advantage[b]
-        bounded = min(max(ratio, np.float32(1) - narrow), np.float32(1) + narrow)
-        loss = -min(ratio * gain, bounded * gain)
-        slope = -ratio * gain * share if ratio * gain <= bounded * gain else np.float32(0)
-        at = 0
-        for c in range(sizes.size):
-            best, own = at, np.float32(0)
-            for k in range(at, at + sizes[c]):
-                if delta[k, b] > delta[best, b]:
-                    best = k
-            if delta[best, b] > 0:  # else the component is absent
-                log_sum = output[best, b] - np.log(delta[best, b])
-                for k in range(at, at + sizes[c]):
-                    if delta[k, b] > 0:
-                        own -= delta[k, b] * (output[k, b] - log_sum)
-                for k in range(at, at + sizes[c]):
-                    p = delta[k, b]
-                    if p > 0:
-                        delta[k, b] = bonus * share * p * (output[k, b] - log_sum + own) - slope * p
-                delta[at + chosen[b, c], b] += slope
-            at += sizes[c]
-        for d in range(reals):
-            scale = np.exp(-log_std[d])
-            z = (real[b, d] - output[options + d, b]) * scale
-            delta[options + d, b] = slope * z * scale
-            delta_std[d] += slope * (z * z - np.float32(1)) - bonus * share
-        sums[POLICY_LOSS] += share * loss
-        sums[ENTROPY] += share * entropy
-        sums[KL] += share * (ratio - np.float32(1) - change)
-        sums[CLIPPED] += share * (abs(ratio - np.float32(1)) > narrow)
-    return delta, delta_std, sums
-
-
 @kernel
 def log_softmax_column(output, b, first, last, mask, masked, probability):
     """Probabilities of the options first … last − 1 of row b, 0 where masked; returns log Σ exp,
@@ -258,55 +128,6 @@ def log_softmax_column(output, b, first, last, mask, masked, probability):
     for k in range(first, last):
         probability[k, b] /= total
     return most + np.log(total)
-
-
-def value_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for rows, clip in ((1, np.inf), (32, np.inf), (32, 0.2), (7, 0.01)):
-        value, target, old = (rng.normal(size=rows).astype(np.float32) for _ in range(3))
-        weight = np.ones(rows, np.float32)
-        weight[1::3] = 0
-        yield value[None], target, old, weight, clip, 0.7, np.zeros_like(value[None]), np.zeros(5)
-
-
-def value_gradient_reference(value, target, old, weight, clip, value_weight, delta, sums):
-    """L = c·mean ½(V − R)², or with clipping of the larger of that and ½(V_old + clip(V − V_old,
-    ±ε) − R)²."""
-    v = torch.from_numpy(value[0]).requires_grad_()
-    r, o, w = (
-        torch.from_numpy(target),
-        torch.from_numpy(old),
-        torch.from_numpy(weight / max(weight.sum(), 1)),
-    )
-    loss = (v - r) ** 2
-    if np.isfinite(clip):
-        loss = torch.maximum(loss, (o + (v - o).clamp(-clip, clip) - r) ** 2)
-    loss = (w * 0.5 * loss).sum()
-    (value_weight * loss).backward()
-    assert v.grad is not None
-    found = torch.from_numpy(sums)
-    found[VALUE_LOSS] += loss.detach()
-    return v.grad[None], found
-
-
-@pair(value_gradient_reference, value_examples, rtol=1e-5, atol=1e-6)
-@kernel
-def value_gradient(value, target, old, weight, clip, value_weight, delta, sums):
-    total = np.float32(0)
-    for b in range(target.size):
-        total += weight[b]
-    total = max(total, np.float32(1))
-    for b in range(target.size):
-        share = weight[b] / total
-        error = value[0, b] - target[b]
-        moved = value[0, b] - old[b]
-        other = old[b] + min(max(moved, np.float32(-clip)), np.float32(clip)) - target[b]
-        slope = error
-        # moved too far: it no longer counts
-        if abs(moved) > clip and other * other > error * error:
-            slope = np.float32(0)
-        delta[0, b] = np.float32(value_weight) * share * slope
-        sums[VALUE_LOSS] += share * np.float32(0.5) * max(error * error, other * other)
-    return delta, sums
 
 
 # acting

@@ -17,7 +17,6 @@ NumPy arrays and tensors alike, without gradient; tensors that are not on the CP
 they are. The …_into kernels serve other compiled code: [T, B] and C-contiguous, no allocation.
 """
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,76 +24,12 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
+from tenfold.ops.rollouts import dispatched, everywhere, rollout_examples, time_first
 
-SHAPES = ((1, 1), (1, 5), (7, 1), (9, 4), (12, 33))  # T, B
-
-
-def random_rollout(
-    rng: np.random.Generator,
-    dtype: str,
-    time: int,
-    batch: int,
-    members: tuple[int, ...] = (),
-    components: tuple[int, ...] = (),
-) -> tuple[np.ndarray, ...]:
-    """Reward, discount, value, next value, boundary of episodes that end both ways."""
-    lead = (*members, time, batch)
-    terminated, truncated = rng.random(lead) < 0.15, rng.random(lead) < 0.15
-    reward, value, next_value = (
-        rng.normal(size=(*lead, *components)).astype(dtype) for _ in range(3)
-    )
-    return (
-        reward,
-        (0.97 * ~terminated).astype(dtype),
-        value,
-        next_value,
-        (terminated | truncated).astype(dtype),
-    )
-
-
-def rollout_examples(
-    last: tuple[Any, ...],
-) -> Callable[[np.random.Generator, str], Iterator[tuple[Any, ...]]]:
-    """Every layout with every λ (or n) of `last`, as arrays and as tensors."""
-
-    def examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-        for final in last:
-            for time, batch in SHAPES:
-                yield (*random_rollout(rng, dtype, time, batch), final)
-            yield (*random_rollout(rng, dtype, 6, 3, members=(2,)), final)
-            yield (*random_rollout(rng, dtype, 6, 3, components=(4,)), final)
-            yield (*random_rollout(rng, dtype, 5, 2, (3,), (1,)), final)
-            yield (
-                *(torch.from_numpy(a) for a in random_rollout(rng, dtype, 6, 3, (2,), (2,))),
-                final,
-            )
-            *floats, boundary = random_rollout(rng, dtype, 8, 5)
-            yield (*floats, boundary.astype(bool), final)
-
-    return examples
-
-
-def everywhere(equation: Callable[..., Any]) -> Callable[..., Any]:
-    """An equation for [T, B], member by member and component by component."""
-
-    def apply(*inputs):
-        *arrays, last = inputs
-        reward, discount, value, next_value, boundary = (np.asarray(a) for a in arrays)
-        if discount.ndim == 3:
-            return np.stack([apply(*(a[m] for a in arrays), last) for m in range(len(discount))])
-        if reward.ndim == 3:
-            return np.stack(
-                [
-                    equation(
-                        reward[..., k], discount, value[..., k], next_value[..., k], boundary, last
-                    )
-                    for k in range(reward.shape[-1])
-                ],
-                axis=-1,
-            )
-        return equation(reward, discount, value, next_value, boundary, last)
-
-    return apply
+EQUAL = {"rtol": 1e-5, "atol": 1e-5, "dtypes": ("float32", "float64")}
+GAE_EXAMPLES = rollout_examples((0.0, 0.95, 1.0))
+LAMBDA_EXAMPLES = rollout_examples((0.0, 0.9, 1.0))
+N_STEP_EXAMPLES = rollout_examples((1, 3, 100))
 
 
 # the definitions
@@ -239,108 +174,7 @@ def n_step_returns_into(reward, discount, value, next_value, boundary, n, out):
     return out
 
 
-# any layout
-
-
-def prepared(
-    reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any
-) -> list[np.ndarray]:
-    """C-contiguous arrays of one float type (the widest given, at least float32), copied only where
-    they are not; shapes checked."""
-    arrays = [np.asarray(a) for a in (reward, discount, value, next_value, boundary)]
-    wide = np.result_type(np.float32, *(a.dtype for a in arrays[:4] if a.dtype.kind == "f"))
-    wide = wide if wide in (np.float32, np.float64) else np.dtype(np.float64)
-    arrays = [np.ascontiguousarray(a, wide) for a in arrays[:4]] + [
-        np.ascontiguousarray(
-            arrays[4], arrays[4].dtype if arrays[4].dtype in (wide, np.bool_) else np.bool_
-        )
-    ]
-    check_shapes(arrays)
-    return arrays
-
-
-def check_shapes(arrays: Any) -> None:
-    names = ("reward", "discount", "value", "next_value", "boundary")
-    lead, full = tuple(arrays[1].shape), tuple(arrays[0].shape)
-    if (
-        len(lead) not in (2, 3)
-        or 0 in full
-        or full[: len(lead)] != lead
-        or len(full) > len(lead) + 1
-    ):
-        raise ValueError(
-            "discount must be [T], [T, B] or [M, T, B] and reward the same or with components at "
-            f"the end, none of them empty: they are {list(lead)} and {list(full)}"
-        )
-    for name, array, shape in zip(names, arrays, (full, lead, full, full, lead), strict=True):
-        if tuple(array.shape) != shape:
-            raise ValueError(
-                f"{name} is {list(array.shape)} and must be {list(shape)}, with reward "
-                f"{list(full)} and discount {list(lead)}"
-            )
-
-
-def applied(
-    kernel: Callable[..., Any], inputs: tuple[Any, ...], last: float, out: np.ndarray | None
-) -> np.ndarray:
-    """The kernel on every member. Components lie side by side in the batch, for which discount and
-    boundary are repeated."""
-    reward, discount, value, next_value, boundary = prepared(*inputs)
-    found = np.empty_like(reward) if out is None else out
-    if found.shape != reward.shape or found.dtype != reward.dtype or not found.flags.c_contiguous:
-        raise ValueError(
-            f"out must be C-contiguous {reward.dtype} {list(reward.shape)}: it is {found.dtype} "
-            f"{list(found.shape)}"
-        )
-    if reward.ndim > discount.ndim:
-        discount, boundary = (np.repeat(a, reward.shape[-1], -1) for a in (discount, boundary))
-    if reward.ndim == 2:
-        return kernel(reward, discount, value, next_value, boundary, last, found)
-    rows = (-1, *discount.shape[-2:])
-    for member in zip(
-        *(a.reshape(rows) for a in (reward, discount, value, next_value, boundary, found)),
-        strict=True,
-    ):
-        kernel(*member[:5], last, member[5])
-    return found
-
-
-def dispatched(
-    kernel: Callable[..., Any],
-    scan: Callable[..., torch.Tensor],
-    inputs: tuple[Any, ...],
-    last: float,
-    out: Any,
-) -> Any:
-    """Arrays and CPU tensors to the kernel, other tensors to the scan; what comes back is of the
-    kind that came."""
-    # one environment
-    if np.ndim(inputs[1]) == np.ndim(inputs[4]) == 1 and all(np.ndim(a) for a in inputs):
-        inputs = tuple(
-            (a if isinstance(a, torch.Tensor) else np.asarray(a))[:, None] for a in inputs
-        )
-        found = dispatched(kernel, scan, inputs, last, None if out is None else out[:, None])
-        return found[:, 0] if out is None else out
-    if not isinstance(inputs[0], torch.Tensor):
-        return applied(kernel, inputs, last, out)
-    tensors = tuple(torch.as_tensor(a, device=inputs[0].device).detach() for a in inputs)
-    tensors = tuple(t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors)
-    if tensors[0].device.type == "cpu":
-        found = applied(
-            kernel, tuple(t.numpy() for t in tensors), last, None if out is None else out.numpy()
-        )
-        return torch.from_numpy(found) if out is None else out
-    found = scan(*tensors, last)
-    return found if out is None else out.copy_(found)
-
-
-@pair(
-    gae_reference,
-    rollout_examples((0.0, 0.95, 1.0)),
-    rtol=1e-5,
-    atol=1e-5,
-    dtypes=("float32", "float64"),
-)
+@pair(gae_reference, GAE_EXAMPLES, **EQUAL)
 def gae(
     reward: Any,
     discount: Any,
@@ -362,13 +196,7 @@ def gae(
     )
 
 
-@pair(
-    lambda_returns_reference,
-    rollout_examples((0.0, 0.9, 1.0)),
-    rtol=1e-5,
-    atol=1e-5,
-    dtypes=("float32", "float64"),
-)
+@pair(lambda_returns_reference, LAMBDA_EXAMPLES, **EQUAL)
 def lambda_returns(
     reward: Any,
     discount: Any,
@@ -393,13 +221,7 @@ def lambda_returns(
     )
 
 
-@pair(
-    n_step_returns_reference,
-    rollout_examples((1, 3, 100)),
-    rtol=1e-5,
-    atol=1e-5,
-    dtypes=("float32", "float64"),
-)
+@pair(n_step_returns_reference, N_STEP_EXAMPLES, **EQUAL)
 def n_step_returns(
     reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any, n: int, out: Any = None
 ) -> Any:
@@ -419,17 +241,6 @@ def n_step_returns(
 # tensors wherever they are
 
 
-def time_first(*inputs: Any) -> list[torch.Tensor]:
-    """The five as tensors with time in front; discount and boundary broadcast over components."""
-    tensors = [torch.as_tensor(a) for a in inputs]
-    check_shapes(tensors)
-    tensors[4] = tensors[4].to(tensors[0].dtype)
-    lead = tensors[1].ndim - 2
-    if tensors[0].ndim > tensors[1].ndim:
-        tensors[1], tensors[4] = tensors[1][..., None], tensors[4][..., None]
-    return [t.movedim(lead, 0) for t in tensors]
-
-
 def linear_scan(constant: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     """x_t = constant_t + factor_t·x_{t+1} for all t in log₂ T steps, each of which doubles how far
     every row has looked."""
@@ -443,13 +254,7 @@ def linear_scan(constant: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     return constant
 
 
-@pair(
-    gae_reference,
-    rollout_examples((0.0, 0.95, 1.0)),
-    rtol=1e-5,
-    atol=1e-5,
-    dtypes=("float32", "float64"),
-)
+@pair(gae_reference, GAE_EXAMPLES, **EQUAL)
 def gae_scan(
     reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any, lam: float
 ) -> torch.Tensor:
@@ -458,13 +263,7 @@ def gae_scan(
     return linear_scan(r + d * beyond - v, lam * d * (1 - end)).movedim(0, discount.ndim - 2)
 
 
-@pair(
-    lambda_returns_reference,
-    rollout_examples((0.0, 0.9, 1.0)),
-    rtol=1e-5,
-    atol=1e-5,
-    dtypes=("float32", "float64"),
-)
+@pair(lambda_returns_reference, LAMBDA_EXAMPLES, **EQUAL)
 def lambda_returns_scan(
     reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any, lam: float
 ) -> torch.Tensor:
@@ -475,13 +274,7 @@ def lambda_returns_scan(
     return linear_scan(r + d * (1 - flow) * beyond, d * flow).movedim(0, discount.ndim - 2)
 
 
-@pair(
-    n_step_returns_reference,
-    rollout_examples((1, 3, 100)),
-    rtol=1e-5,
-    atol=1e-5,
-    dtypes=("float32", "float64"),
-)
+@pair(n_step_returns_reference, N_STEP_EXAMPLES, **EQUAL)
 def n_step_returns_scan(
     reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any, n: int
 ) -> torch.Tensor:
@@ -496,26 +289,3 @@ def n_step_returns_scan(
             [r[:-1] + d[:-1] * torch.where(end[:-1] != 0, beyond[:-1], found[1:]), found[-1:]]
         )
     return found.movedim(0, discount.ndim - 2)
-
-
-# where episodes end
-
-
-def episode_edges(
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    skipped: np.ndarray | None,
-    gamma: float,
-    dtype: Any = np.float32,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(discount, boundary, weight) of a rollout, from the flags as they came, all of one shape.
-
-    `skipped` marks the rows that NEXT_STEP autoreset inserts after an end: their action was
-    ignored, they are no transition. Such a row gets discount 0, boundary 1 and weight 0 (its reward
-    is 0): nothing flows through it, and the loss leaves it out by its weight. The row before
-    bootstraps from the observation it led to, which is the final one in that mode; under SAME_STEP
-    there are no skipped rows (None) and the final observation comes apart.
-    """
-    skipped = np.zeros_like(terminated, np.bool_) if skipped is None else skipped
-    discount = np.where(terminated | skipped, 0, gamma).astype(dtype)
-    return discount, (terminated | truncated | skipped).astype(dtype), (~skipped).astype(dtype)

@@ -159,10 +159,11 @@ def any_bits(_, row, size):
 
 
 @intrinsic
-def tile(_, wide, rows, columns, which, a, ra, ca, b, rb, c, rc, start, rs, floor, order, depth):
+def tile(_, wide, rows, columns, which, a, b, c, start, floor, order, depth):
     """c[i·rc + j] = max(start[i·rs] + Σ_k a[i·ra + k·ca]·b[k·rb + j], floor) for `columns` numbers
-    j, the first `rows` i in the list `which` and the first `depth` k in `order`, 1 or more. `wide`,
-    a constant, is the length of the longest vector.
+    j, the first `rows` i in the list `which` and the first `depth` k in `order`, 1 or more. Numbers
+    come with their steps: (a, ra, ca), (b, rb), (c, rc), (start, rs). `wide`, a constant, is the
+    length of the longest vector.
 
     Every size of a tile is a loop of its own; the calling function is not inlined, so that they are
     compiled once.
@@ -170,7 +171,9 @@ def tile(_, wide, rows, columns, which, a, ra, ca, b, rb, c, rc, start, rs, floo
 
     def generate(context, builder, signature, args):
         builder.function.attributes.add("noinline")
-        _, rows, columns, *rest = args
+        _, rows, columns, which, *stepped, floor, order, depth = args
+        numbers = [cgutils.unpack_tuple(builder, pointer) for pointer in stepped]
+        rest = [which, *numbers, floor, order, depth]
         sizes = [(count, across) for count in ROWS for across in columns_of(wide.literal_value)]
         done = builder.append_basic_block()
         choice = builder.switch(builder.add(builder.mul(rows, INDEX(100)), columns), done)
@@ -183,25 +186,26 @@ def tile(_, wide, rows, columns, which, a, ra, ca, b, rb, c, rc, start, rs, floo
         builder.position_at_end(done)
         return context.get_dummy_value()
 
-    n = types.intp
-    return types.void(
-        wide, n, n, LIST, POINTER, n, n, POINTER, n, POINTER, n, POINTER, n, float32, LIST, n
-    ), generate
+    n, stepped = types.intp, types.Tuple((POINTER, types.intp))
+    in_a = types.Tuple((POINTER, n, n))
+    return types.void(wide, n, n, LIST, in_a, stepped, stepped, stepped, float32, LIST, n), generate
 
 
-def tile_of(
-    builder, count, across, lanes, which, a, ra, ca, b, rb, c, rc, start, rs, floor, order, depth
-):
-    """A tile of one size: count × across sums, in vectors of `lanes`."""
+def tile_of(builder, count, across, lanes, which, in_a, in_b, in_c, start, floor, order, depth):
+    """A tile of one size: count × across sums, in vectors of `lanes`. Numbers are lists of a
+    pointer and its steps."""
+    (a, ra, ca), (b, rb), (c, rc), (start, rs) = in_a, in_b, in_c, start
     kind, places = vector_of(NUMBER, lanes), [INDEX(place) for place in range(0, across, lanes)]
     rows = [builder.load(builder.gep(which, [INDEX(i)])) for i in range(count)]
     factors = lines(builder, a, ra, rows)
 
     def add_products(counter, sums):
         k = builder.load(builder.gep(order, [counter]))
-        in_a, in_b = builder.mul(k, ca), builder.gep(b, [builder.mul(k, rb)])
-        right = [load(builder, in_b, place, kind) for place in places]
-        left = [spread(builder, builder.load(builder.gep(line, [in_a])), lanes) for line in factors]
+        place_a, row_b = builder.mul(k, ca), builder.gep(b, [builder.mul(k, rb)])
+        right = [load(builder, row_b, place, kind) for place in places]
+        left = [
+            spread(builder, builder.load(builder.gep(line, [place_a])), lanes) for line in factors
+        ]
         pairs = ((x, y) for x in left for y in right)
         return [
             call(builder, f"llvm.fmuladd.v{lanes}f32", kind, x, y, total)

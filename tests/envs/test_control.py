@@ -14,7 +14,8 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
 from tenfold.envs import control_tasks
 from tenfold.envs.control import ControlEnvironments
-from tenfold.envs.control_tasks import KINDS, step_once
+from tenfold.envs.control_dynamics import KINDS
+from tenfold.envs.control_tasks import step_once
 from tenfold.envs.making import make_env, make_environments
 from tenfold.envs.scalar import ScalarEnvironments
 

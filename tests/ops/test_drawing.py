@@ -14,8 +14,8 @@ from tenfold.ops.drawing import (
     sample_numba,
     score_heads,
 )
+from tenfold.ops.head_tables import HeadTables, some_mask
 from tenfold.ops.heads import MaskedHeads, log_prob_reference
-from tenfold.ops.layout import HeadTables, some_mask
 
 
 def test_a_million_compiled_draws_never_return_a_forbidden_option() -> None:

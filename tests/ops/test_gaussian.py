@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.ops.gaussian import (
-    Gaussian,
-    act_numba,
     entropy,
     kl,
     kl_variance,
@@ -21,6 +19,7 @@ from tenfold.ops.gaussian import (
     squashed_entropy,
     squashed_log_prob,
 )
+from tenfold.ops.gaussian_policy import Gaussian, act_numba
 
 HALF_LOG_TAU = 0.9189385332  # ½ log 2π
 quick = settings(max_examples=25, deadline=None)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tenfold.ops import counterfactual
 from tenfold.ops.drawing import log_prob_numba
 from tenfold.ops.heads import MaskedHeads
 
@@ -62,8 +63,8 @@ def test_an_action_out_of_range_is_named(action: int) -> None:
             lambda h=heads, a=actions, x=logits: h.log_prob(x, a),
             lambda h=heads, a=actions: h.one_hot(a, torch.float64),
             lambda h=heads, a=actions, x=logits: h.evaluate(x, a),
-            lambda h=heads, a=actions: h.counterfactual_values(
-                torch.zeros(4, 1), torch.zeros(1, h.options), a, lambda x: x
+            lambda h=heads, a=actions: counterfactual.counterfactual_values(
+                h, torch.zeros(4, 1), torch.zeros(1, h.options), a, lambda x: x
             ),
         ):
             with pytest.raises(

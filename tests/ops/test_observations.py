@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault, ObservationError, UserError
+from tenfold.ops.leaves import example_space, stacked
 from tenfold.ops.moments import RunningNorm
-from tenfold.ops.observations import FlattenPlan, example_space, flatten_reference, stacked
+from tenfold.ops.observations import FlattenPlan, flatten_reference
 
 SMALL = Dict(
     {

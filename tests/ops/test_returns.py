@@ -12,7 +12,6 @@ from numba import njit
 
 from tenfold.ops import returns
 from tenfold.ops.returns import (
-    episode_edges,
     gae,
     gae_into,
     gae_reference,
@@ -23,8 +22,8 @@ from tenfold.ops.returns import (
     n_step_returns,
     n_step_returns_reference,
     n_step_returns_scan,
-    random_rollout,
 )
+from tenfold.ops.rollouts import episode_edges, random_rollout
 
 FORMS = [
     (gae, gae_reference, 0.9),

@@ -37,7 +37,7 @@ from tenfold.memory.replay import (
 )
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.mlp import ACTIVATIONS, mlp_backward, mlp_forward
-from tenfold.ops.qlearning import td_gradient, value_of
+from tenfold.ops.td import td_gradient, value_of
 
 # parts of a round, to be added up
 STORE, UPDATE, ACT = 1, 2, 4

@@ -17,7 +17,7 @@ from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import Rollout
 from tenfold.ops.adam import BETA1, BETA2
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.policy import KL
+from tenfold.ops.surrogate import KL
 
 
 class CompiledPPO(PlainPPO):

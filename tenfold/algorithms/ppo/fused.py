@@ -32,7 +32,8 @@ from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.mlp import ACTIVATIONS, mlp_backward, mlp_forward, parameter_count
 from tenfold.ops.moments import norm_apply, norm_scale, norm_update
-from tenfold.ops.policy import KL, draw_action, policy_gradient, shuffle, value_gradient
+from tenfold.ops.policy import draw_action, shuffle
+from tenfold.ops.surrogate import KL, policy_gradient, value_gradient
 
 # parts of a round, to be added up
 STORE, FINISH, UPDATE, ACT = 1, 2, 4, 8

@@ -16,7 +16,8 @@ from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import Rollout
 from tenfold.memory.staging import Staging
 from tenfold.ops.adam import adam, clip
-from tenfold.ops.policy import KL, shuffle
+from tenfold.ops.policy import shuffle
+from tenfold.ops.surrogate import KL
 
 STATISTICS = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")
 

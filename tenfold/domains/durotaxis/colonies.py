@@ -205,6 +205,7 @@ class DurotaxisEnvironments(Environments):
             np.zeros((num_envs, 4)),
             np.zeros(num_envs, np.int64),
         )
+        self.held = {"episode": self.episode, "ret": self.ret} | self.colonies._asdict()
         self.streams = np.zeros(num_envs, np.uint64)
         # what every step hands to the kernel; these arrays are written to, never replaced
         self.lanes = (
@@ -285,13 +286,9 @@ class DurotaxisEnvironments(Environments):
             )
 
     def state(self) -> dict[str, np.ndarray]:
-        """The arrays themselves."""
-        held = {"episode": self.episode, "ret": self.ret, "obs": self.obs, "grid": self.rules.grid}
-        return {name: array.copy() for name, array in (held | self.colonies._asdict()).items()}
+        return super().state() | {"grid": self.rules.grid.copy()}
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored colonies do not show the same observations: not an exact
-        resume."""
         if (
             not np.array_equal(self.rules.grid, state["grid"])
             or self.colonies.x.shape != state["x"].shape
@@ -299,11 +296,10 @@ class DurotaxisEnvironments(Environments):
             raise EnvironmentFault(
                 f"{self.name}: the substrate is not the one this run was trained on: put it back."
             )
-        for name, array in self.colonies._asdict().items():
-            array[:] = state[name]
-        self.episode[:], self.ret[:] = state["episode"], state["ret"]
+        return super().restore(state)
+
+    def see_again(self) -> None:
         show_all(self.rules, self.colonies, self.scratch, self.obs, self.options)
-        return bool(np.array_equal(self.obs, state["obs"]))
 
 
 def complaint(node: int, choice: float, options: np.ndarray) -> str:

@@ -16,6 +16,13 @@ from tenfold.core.graph_spaces import GraphSize
 from tenfold.core.kernels import kernel
 from tenfold.domains.durotaxis.rules import find_parents
 from tenfold.domains.durotaxis.setting import REACH, Setting
+from tenfold.domains.durotaxis.shape import (
+    cut,
+    find_hull,
+    hops_reference,
+    hull_reference,
+    sum_hops,
+)
 
 SPREAD = 50.0  # the unit of a colony's own lengths
 MANY_CHILDREN, OLD = 4.0, 10.0  # units of out-degrees and of ages
@@ -71,126 +78,61 @@ def graph_size(max_nodes: int) -> GraphSize:
 
 
 @kernel
-def turn(x, y, a, b, c):
-    """Positive where the way from a over b to c turns left."""
-    return (x[b] - x[a]) * (y[c] - y[a]) - (y[b] - y[a]) * (x[c] - x[a])
-
-
-@kernel
-def find_hull(x, y, n, order, hull):
-    """Corners of the convex hull, counter-clockwise, into hull; returns how many. Andrew's monotone
-    chain over nodes sorted by (x, y, id)."""
-    for j in range(n):
-        place = j
-        while place > 0 and (
-            x[order[place - 1]] > x[j]
-            or (x[order[place - 1]] == x[j] and y[order[place - 1]] > y[j])
-        ):
-            order[place] = order[place - 1]
-            place -= 1
-        order[place] = j
-    if n < 3:
-        for j in range(n):
-            hull[j] = order[j]
-        return n
-    size = 0
-    for j in range(n):
-        while size >= 2 and turn(x, y, hull[size - 2], hull[size - 1], order[j]) <= 0:
-            size -= 1
-        hull[size] = order[j]
-        size += 1
-    lower = size + 1
-    for j in range(n - 2, -1, -1):
-        while size >= lower and turn(x, y, hull[size - 2], hull[size - 1], order[j]) <= 0:
-            size -= 1
-        hull[size] = order[j]
-        size += 1
-    return size - 1
-
-
-@kernel
-def sum_hops(n, up, order, size, total):
-    """Into total: the number of edges from each node to all others together, by a pass up the tree
-    and one down."""
-    root = 0
-    for j in range(n):
-        size[j] = -1  # unknown depth
-        total[j] = 0
-        if up[j] < 0:
-            root = j
-    size[root] = 0
-    for j in range(n):  # depths, each walk ending at a known one
-        steps, above = 0, j
-        while size[above] < 0:
-            steps += 1
-            above = up[above]
-        depth, walked = size[above] + steps, j
-        while size[walked] < 0:
-            size[walked], walked, depth = depth, up[walked], depth - 1
-    deepest = 0
-    for j in range(n):
-        deepest = max(deepest, size[j])
-    first = total  # counts of each depth, then where it begins
-    for j in range(n):
-        first[size[j]] += 1
-    begin = 0
-    for depth in range(deepest + 1):
-        begin, first[depth] = begin + first[depth], begin
-    for j in range(n):
-        order[first[size[j]]] = j
-        first[size[j]] += 1
-    depths = 0
-    for j in range(n):
-        depths += size[j]
-    for j in range(n):
-        size[j] = 1
-    for j in range(n - 1, 0, -1):
-        size[up[order[j]]] += size[order[j]]
-    total[root] = depths
-    for j in range(1, n):
-        node = order[j]
-        total[node] = total[up[node]] + n - 2 * size[node]
-
-
-@kernel
 def observe(rules, c, i, scratch, row):
     """What colony i shows, into its row."""
     row[:] = 0.0
     n = min(c.nodes[i], rules.max_nodes)
     if n == 0:
         return
-    x, y, stiff, age, gx, gy = c.x[i], c.y[i], c.stiff[i], c.age[i], c.gx[i], c.gy[i]
-    up, down, total, hull = scratch.up, scratch.down, scratch.total, scratch.hull
+    x, y = c.x[i], c.y[i]
+    up, down, hull = scratch.up, scratch.down, scratch.hull
     find_parents(c.ident[i], c.parent[i], c.nodes[i], up)
     if c.nodes[i] > n:
         cut(n, up)
     width, height = float(rules.width), float(rules.height)
-    sx = sy = loud = loudest = 0.0
+    sx = sy = 0.0
     left, right, bottom, top = x[0], x[0], y[0], y[0]
     for j in range(n):
         sx += x[j]
         sy += y[j]
-        left, right, bottom, top = (
-            min(left, x[j]),
-            max(right, x[j]),
-            min(bottom, y[j]),
-            max(top, y[j]),
-        )
+        left, right = min(left, x[j]), max(right, x[j])
+        bottom, top = min(bottom, y[j]), max(top, y[j])
         down[j] = 0
     for j in range(n):
         if up[j] >= 0:
             down[up[j]] += 1
     cx, cy = sx / n, sy / n
     hulls = find_hull(x, y, n, scratch.order, hull)
-    sum_hops(n, up, scratch.order, scratch.size, total)
-    nodes, links, edges = (
-        2 + GRAPH,
-        2 + GRAPH + rules.max_nodes * NODE,
-        2 + GRAPH + rules.max_nodes * (NODE + 2),
-    )
-    parents = most = e = 0
+    sum_hops(n, up, scratch.order, scratch.size, scratch.total)
+    loud, loudest, parents, most = show_nodes(rules, c, i, n, cx, cy, scratch, row)
+    row[0], row[1] = n, show_edges(rules, x, y, up, n, row)
+    area = 0.0
+    for k in range(hulls):
+        a, b = hull[k], hull[(k + 1) % hulls]
+        row[2 + GRAPH + a * NODE + 9] = 1.0
+        area += x[a] * y[b] - x[b] * y[a]
+    row[2], row[3], row[4] = n / rules.max_nodes, cx / width, 2 * cy / height - 1
+    row[5], row[6] = left / width, right / width
+    row[7], row[8] = 2 * bottom / height - 1, 2 * top / height - 1
+    row[9] = 0.5 * abs(area) / (SPREAD * SPREAD)
+    row[10], row[11] = loud / n, loudest
+    row[12] = (n - 1) / parents / MANY_CHILDREN if parents else 0.0
+    row[13] = most / MANY_CHILDREN
+    row[14] = (n - parents) / n
+    row[15] = (rules.goal - right) / width
+
+
+@kernel
+def show_nodes(rules, c, i, n, cx, cy, scratch, row):
+    """The nodes' numbers, but for the hull. Returns the sum and the largest of the intensities, how
+    many nodes have children, and the most that one has."""
+    x, y, stiff, age, gx, gy = c.x[i], c.y[i], c.stiff[i], c.age[i], c.gx[i], c.gy[i]
+    up, down, total = scratch.up, scratch.down, scratch.total
+    width, height = float(rules.width), float(rules.height)
+    loud = loudest = 0.0
+    parents = most = 0
     for j in range(n):
-        at = nodes + j * NODE
+        at = 2 + GRAPH + j * NODE
         intensity = np.log1p(stiff[j]) / LOUD
         dx, dy = x[j] - cx, y[j] - cy
         row[at] = x[j] / width
@@ -208,6 +150,16 @@ def observe(rules, c, i, scratch, row):
         loudest = max(loudest, intensity)
         parents += down[j] > 0
         most = max(most, down[j])
+    return loud, loudest, parents, most
+
+
+@kernel
+def show_edges(rules, x, y, up, n, row):
+    """The edges' ends and numbers; returns how many there are."""
+    links = 2 + GRAPH + rules.max_nodes * NODE
+    edges = links + 2 * rules.max_nodes
+    e = 0
+    for j in range(n):
         if up[j] >= 0:
             row[links + 2 * e], row[links + 2 * e + 1] = up[j], j
             dx, dy = x[j] - x[up[j]], y[j] - y[up[j]]
@@ -216,42 +168,7 @@ def observe(rules, c, i, scratch, row):
             if length > 0:
                 row[edges + EDGE * e + 1], row[edges + EDGE * e + 2] = dx / length, dy / length
             e += 1
-    area = 0.0
-    for k in range(hulls):
-        a, b = hull[k], hull[(k + 1) % hulls]
-        row[nodes + a * NODE + 9] = 1.0
-        area += x[a] * y[b] - x[b] * y[a]
-    row[0], row[1] = n, e
-    row[2], row[3], row[4] = n / rules.max_nodes, cx / width, 2 * cy / height - 1
-    row[5], row[6], row[7], row[8] = (
-        left / width,
-        right / width,
-        2 * bottom / height - 1,
-        2 * top / height - 1,
-    )
-    row[9] = 0.5 * abs(area) / (SPREAD * SPREAD)
-    row[10], row[11] = loud / n, loudest
-    row[12] = (n - 1) / parents / MANY_CHILDREN if parents else 0.0
-    row[13] = most / MANY_CHILDREN
-    row[14] = (n - parents) / n
-    row[15] = (rules.goal - right) / width
-
-
-@kernel
-def cut(n, up):
-    """The first n nodes as one tree: those whose ancestors are cut off hang on the first that has
-    none."""
-    root = -1
-    for j in range(n):
-        above = up[j]
-        while above >= n:
-            above = up[above]
-        up[j] = above
-        if above < 0:
-            root = j if root < 0 else root
-    for j in range(n):
-        if up[j] < 0 and j != root:
-            up[j] = root
+    return e
 
 
 # naive loops
@@ -261,22 +178,10 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
     """The row of a colony given as `durotaxis_reference.Node`s, node by node."""
     rules, size = setting.rules, graph_size(setting.max_nodes)
     row = np.zeros(size.starts[-1], np.float32)
-    parent_of = {node.ident: node.parent for node in nodes}
-    nodes = nodes[: setting.max_nodes]
     if not nodes:
         return row
-    n, places = len(nodes), {node.ident: j for j, node in enumerate(nodes)}
-    parents = []
-    for node in nodes:
-        above = node.parent
-        while above >= 0 and above not in places:
-            above = parent_of[above]
-        parents.append(above)
-    root = next(j for j in range(n) if parents[j] < 0)
-    parents = [
-        nodes[root].ident if above < 0 and j != root else above for j, above in enumerate(parents)
-    ]
-    up = [places.get(above, -1) for above in parents]
+    up = parents_reference(nodes, setting.max_nodes)
+    n, nodes = len(up), nodes[: setting.max_nodes]
     children = [[k for k in range(n) if up[k] == j] for j in range(n)]
     cx, cy = sum(node.x for node in nodes) / n, sum(node.y for node in nodes) / n
     hull = hull_reference(nodes)
@@ -289,31 +194,17 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
         table[j, NodeFeature.IN_DEGREE] = up[j] >= 0
         table[j, NodeFeature.OUT_DEGREE] = len(children[j]) / MANY_CHILDREN
         table[j, NodeFeature.GX], table[j, NodeFeature.GY] = node.gradient
-        table[j, NodeFeature.CLOSENESS] = (
-            (n - 1) / sum(hops_reference(j, up, children)) if n > 1 else 0
-        )
+        hops = sum(hops_reference(j, up, children))
+        table[j, NodeFeature.CLOSENESS] = (n - 1) / hops if n > 1 else 0
         table[j, NodeFeature.CENTROID_DISTANCE] = math.hypot(node.x - cx, node.y - cy) / SPREAD
         table[j, NodeFeature.HULL] = j in hull
         table[j, NodeFeature.NEW] = node.age == 0
         table[j, NodeFeature.AGE] = node.age / (node.age + OLD)
-    links, edges = [], []
-    for j in range(n):
-        if up[j] >= 0:
-            dx, dy = nodes[j].x - nodes[up[j]].x, nodes[j].y - nodes[up[j]].y
-            length = math.hypot(dx, dy)
-            links.append((up[j], j))
-            edges.append(
-                (length / REACH, dx / length, dy / length) if length > 0 else (0.0, 0.0, 0.0)
-            )
+    links, edges = edges_reference(nodes, up)
     degrees = [len(below) for below in children]
     having = [degree for degree in degrees if degree]
-    area = (
-        sum(
-            nodes[a].x * nodes[b].y - nodes[b].x * nodes[a].y
-            for a, b in zip(hull, [*hull[1:], hull[0]], strict=True)
-        )
-        / 2
-    )
+    around = zip(hull, [*hull[1:], hull[0]], strict=True)
+    area = sum(nodes[a].x * nodes[b].y - nodes[b].x * nodes[a].y for a, b in around) / 2
     xs, ys = [node.x for node in nodes], [node.y for node in nodes]
     row[:2] = n, len(links)
     row[2 : 2 + GRAPH] = [
@@ -337,32 +228,35 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
     return row
 
 
-def hops_reference(start: int, up: list[int], children: list[list[int]]) -> list[int]:
-    """Edges from one node to each other, breadth first."""
-    hops, seen = {start: 0}, [start]
-    for j in seen:
-        for other in (*children[j], *([up[j]] if up[j] >= 0 else [])):
-            if other not in hops:
-                hops[other] = hops[j] + 1
-                seen.append(other)
-    return list(hops.values())
+def parents_reference(nodes: list[Any], most: int) -> list[int]:
+    """The place of each node's parent among the first `most`, −1 for the root: a node whose parent
+    is cut off hangs on the next ancestor that is not, or on the first that has none."""
+    parent_of = {node.ident: node.parent for node in nodes}
+    places = {node.ident: j for j, node in enumerate(nodes[:most])}
+    parents = []
+    for node in nodes[:most]:
+        above = node.parent
+        while above >= 0 and above not in places:
+            above = parent_of[above]
+        parents.append(above)
+    root = next(j for j, above in enumerate(parents) if above < 0)
+    return [
+        root if above < 0 and j != root else places.get(above, -1)
+        for j, above in enumerate(parents)
+    ]
 
 
-def hull_reference(nodes: list[Any]) -> list[int]:
-    """Corners of the convex hull as places in the list, counter-clockwise."""
-    order = sorted(range(len(nodes)), key=lambda j: (nodes[j].x, nodes[j].y, j))
-    if len(order) < 3:
-        return order
-
-    def half(way: list[int]) -> list[int]:
-        corners: list[int] = []
-        for c in way:
-            while len(corners) >= 2:
-                a, b = nodes[corners[-2]], nodes[corners[-1]]
-                if (b.x - a.x) * (nodes[c].y - a.y) - (b.y - a.y) * (nodes[c].x - a.x) > 0:
-                    break
-                corners.pop()
-            corners.append(c)
-        return corners
-
-    return half(order)[:-1] + half(order[::-1])[:-1]
+def edges_reference(
+    nodes: list[Any], up: list[int]
+) -> tuple[list[tuple[int, int]], list[tuple[float, ...]]]:
+    """(parent, child) and the numbers of each edge, in the order of the children."""
+    links, edges = [], []
+    for j, above in enumerate(up):
+        if above >= 0:
+            dx, dy = nodes[j].x - nodes[above].x, nodes[j].y - nodes[above].y
+            length = math.hypot(dx, dy)
+            links.append((above, j))
+            edges.append(
+                (length / REACH, dx / length, dy / length) if length > 0 else (0.0, 0.0, 0.0)
+            )
+    return links, edges

@@ -35,15 +35,8 @@ from tenfold.domains.durotaxis.setting import (
     read_setting,
 )
 from tenfold.domains.durotaxis.torch_features import cut, observe
-from tenfold.domains.durotaxis.torch_rules import (
-    IDENT,
-    UP,
-    State,
-    advance,
-    begin,
-    begin_where,
-    make_world,
-)
+from tenfold.domains.durotaxis.torch_ground import make_world
+from tenfold.domains.durotaxis.torch_rules import IDENT, UP, State, advance, begin, begin_where
 from tenfold.envs.adapter import SEED_BITS, Episode
 from tenfold.envs.arguments import split_name
 

@@ -1,4 +1,4 @@
-"""What colonies in torch show: `durotaxis_features` for all of them at once, the same rows.
+"""What colonies in torch show: `features` for all of them at once, the same rows.
 
 The hull has no loop: of nodes in the order (x, y, id) one is a corner of the lower side where every
 slope from the left is below every slope to the right, and of the upper side the other way round;
@@ -14,8 +14,9 @@ import torch
 from torch.nn.functional import pad
 
 from tenfold.core.pairs import pair
-from tenfold.domains.durotaxis.features import LOUD, MANY_CHILDREN, OLD, SPREAD, hull_reference
+from tenfold.domains.durotaxis.features import LOUD, MANY_CHILDREN, OLD, SPREAD
 from tenfold.domains.durotaxis.setting import REACH, Rules
+from tenfold.domains.durotaxis.shape import hull_reference
 from tenfold.domains.durotaxis.torch_rules import AGE, GY, UP, State, mend, slots_of, sums
 
 # numbers of a temporary: near its caches on a CPU, 128 MiB elsewhere
@@ -192,10 +193,28 @@ def observe(rules: Rules, s: State) -> torch.Tensor:
         x, y, above, torch.where(linked, 0, slot).masked_fill(absent, 0).amax(1, keepdim=True), n
     )
 
+    whole = whole_of(rules, n, x, y, (cx, cy, loud), area, intensity, children)
+    counts = torch.cat((n, (n - 1).clamp(min=0)), 1)
+    return torch.cat([part.float().flatten(1) for part in (counts, whole, nodes, links, edges)], 1)
+
+
+def whole_of(
+    rules: Rules,
+    n: torch.Tensor,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    sums_of: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    area: torch.Tensor,
+    intensity: torch.Tensor,
+    children: torch.Tensor,
+) -> torch.Tensor:
+    """The numbers of each colony as a whole, [E, GRAPH]; `sums_of` are the centroid's two and the
+    sum of the intensities."""
+    (cx, cy, loud), absent, some = sums_of, slots_of(x) >= n, n.clamp(min=1)
     left, bottom = (value.masked_fill(absent, torch.inf).amin(1, keepdim=True) for value in (x, y))
     right, top = (value.masked_fill(absent, 0.0).amax(1, keepdim=True) for value in (x, y))
     parents, most = (children > 0).sum(1, keepdim=True), children.amax(1, keepdim=True)
-    whole = torch.cat(
+    return torch.cat(
         [
             value.to(x.dtype)
             for value in (
@@ -217,8 +236,6 @@ def observe(rules: Rules, s: State) -> torch.Tensor:
         ],
         1,
     ).masked_fill(n == 0, 0.0)
-    counts = torch.cat((n, (n - 1).clamp(min=0)), 1)
-    return torch.cat([part.float().flatten(1) for part in (counts, whole, nodes, links, edges)], 1)
 
 
 def cut(rules: Rules, s: State) -> State:

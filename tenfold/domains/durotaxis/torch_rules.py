@@ -10,7 +10,6 @@ add one after another: they are the compiled form's to the last bit, so that a c
 mean or with an earlier centroid does not flip.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -22,7 +21,6 @@ from tenfold.domains.durotaxis.rules import (
     EXTINCT,
     FIRST_DRAW,
     GOAL_ENDING,
-    LOOK,
     OVERGROWN,
     RETREATED,
     ROUNDING,
@@ -42,33 +40,11 @@ from tenfold.domains.durotaxis.setting import (
     SPAWN,
     Rules,
 )
-from tenfold.domains.durotaxis.substrate import (
-    BEND,
-    CAP,
-    EXPONENTIAL,
-    EXPONENTIAL_RANGES,
-    FREQUENCIES,
-    GRID,
-    LINEAR,
-    LINEAR_RANGES,
-    RANDOM,
-    RIDGE_WIDTH,
-    STEEPNESS,
-    USUAL,
-)
+from tenfold.domains.durotaxis.torch_ground import FULL_TURN, World, draw_ground, look
 
 # rows of `State.numbers`; the last begins the four of its spawning
 X, Y, STIFF, GX, GY, BORN = range(6)
 IDENT, AGE, UP = range(3)  # rows of `State.whole`
-FULL_TURN = 2 * math.pi
-
-
-class World(NamedTuple):
-    """The rules, and what of them lies on the device."""
-
-    rules: Rules
-    grid: torch.Tensor
-    soft: bool  # whether any ground is soft
 
 
 class State(NamedTuple):
@@ -87,20 +63,6 @@ class State(NamedTuple):
     ground: torch.Tensor  # [E, 6]
 
 
-def make_world(rules: Rules, device: torch.device) -> World:
-    b, risen = rules.intercept, rules.slope * (rules.width - 1)
-    lowest = {
-        LINEAR: min(b, b + risen),
-        EXPONENTIAL: min(b, b * math.exp(risen), CAP),
-        BEND: 0.0,
-        GRID: rules.grid.min(),
-        RANDOM: min(LINEAR_RANGES[1][0], EXPONENTIAL_RANGES[1][0]),
-    }[rules.kind]
-    return World(
-        rules, torch.from_numpy(rules.grid.astype("float64")).to(device), bool(lowest <= rules.soft)
-    )
-
-
 def slots_of(like: torch.Tensor) -> torch.Tensor:
     return torch.arange(like.shape[-1], device=like.device)
 
@@ -108,92 +70,6 @@ def slots_of(like: torch.Tensor) -> torch.Tensor:
 def sums(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Σ over the nodes of each of several [E, S], added in the order of the nodes."""
     return torch.stack(values, -1).cumsum(1)[:, -1].unbind(-1)
-
-
-# the ground
-
-
-def draw_ground(rules: Rules, u: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """`substrate.draw_ground` for every colony, from the first three numbers of its start."""
-    zero = torch.zeros_like(u[0])
-    if rules.kind == RANDOM:
-        kind = torch.where(u[0] < 0.5, LINEAR, EXPONENTIAL)
-        slope, intercept = (
-            torch.where(kind == LINEAR, a0 + (a1 - a0) * draw, b0 + (b1 - b0) * draw)
-            for (a0, a1), (b0, b1), draw in zip(
-                LINEAR_RANGES, EXPONENTIAL_RANGES, u[1:], strict=True
-            )
-        )
-        return torch.stack((kind.to(zero.dtype), slope, intercept, zero, zero, zero), 1)
-    frequency, steep = (
-        low + (high - low) * draw
-        for (low, high), draw in zip((FREQUENCIES, STEEPNESS), u[:2], strict=True)
-    )
-    bend = (
-        steep / frequency * min(rules.width / USUAL[0], rules.height / USUAL[1]),
-        frequency,
-        FULL_TURN * u[2],
-    )
-    curve = bend if rules.kind == BEND else (zero, zero, zero)
-    return torch.stack((zero + rules.kind, zero + rules.slope, zero + rules.intercept, *curve), 1)
-
-
-def level_at(rules: Rules, ground: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-    """Intensity of columns [E, …], of a bend that on its ridge; computed where it is asked for
-    instead of once an episode."""
-    shape = (-1, *[1] * (column.dim() - 1))
-    kind, slope, intercept = (ground[:, k].view(shape) for k in range(3))
-    rising = slope * column
-    if rules.kind in (LINEAR, BEND):
-        return rising + intercept
-    exponential = (intercept * rising.exp()).clamp(max=CAP)
-    return (
-        exponential
-        if rules.kind == EXPONENTIAL
-        else torch.where(kind == LINEAR, rising + intercept, exponential)
-    )
-
-
-def ridge_at(rules: Rules, ground: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-    shape = (-1, *[1] * (column.dim() - 1))
-    amplitude, frequency, phase = (ground[:, k].view(shape) for k in range(3, 6))
-    return rules.height / 2 + amplitude * (
-        (FULL_TURN * frequency * column / rules.width + phase).sin() - phase.sin()
-    )
-
-
-def look(
-    world: World, ground: torch.Tensor, x: torch.Tensor, y: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Intensity and its relative gradient at places [E, S]."""
-    rules = world.rules
-    column = torch.stack((x, x + LOOK, x - LOOK)).long().clamp(0, rules.width - 1)
-    row = torch.stack((y, y + LOOK, y - LOOK)).long().clamp(0, rules.height - 1)
-    if rules.kind == GRID:
-        (here, right, left), (above, below) = (
-            world.grid[row[0], column],
-            world.grid[row[1:], column[0]],
-        )
-    else:
-        here, right, left = level = level_at(rules, ground, column.movedim(0, -1)).unbind(-1)
-        above = below = here
-        if rules.kind == BEND:
-            ridge = ridge_at(rules, ground, column.movedim(0, -1)).movedim(-1, 0)
-            above, below = here * fall(row[1], ridge[0]), here * fall(row[2], ridge[0])
-            here, right, left = (
-                high * fall(row[0], middle) for high, middle in zip(level, ridge, strict=True)
-            )
-    return here, relative(right, left), relative(above, below)
-
-
-def fall(row: torch.Tensor, ridge: torch.Tensor) -> torch.Tensor:
-    off = (row - ridge) / RIDGE_WIDTH
-    return (-off * off).exp()
-
-
-def relative(more: torch.Tensor, less: torch.Tensor) -> torch.Tensor:
-    both = more + less
-    return torch.where(both > 0, (more - less) / both, 0.0)
 
 
 # an episode's start

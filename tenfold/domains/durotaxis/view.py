@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.domains.durotaxis.features import find_hull
 from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, Colonies, Rules
+from tenfold.domains.durotaxis.shape import find_hull
 from tenfold.domains.durotaxis.substrate import BEND, GRID, RIDGE_WIDTH
 
 SHADES = " .:-=+*%"  # soft to stiff

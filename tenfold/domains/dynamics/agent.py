@@ -11,67 +11,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.core.errors import CheckpointError, ConfigError, UserError
+from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key, uniform
-from tenfold.core.system import require_memory
-from tenfold.domains.dynamics.alignment import Alignment, identity
 from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.dynamics import Dynamics
 from tenfold.domains.dynamics.fitting import Training, as_sequences, fit, update
-from tenfold.domains.dynamics.forecast import forecasts
-from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.networks import parameter_count
-from tenfold.domains.dynamics.planning import NOTHING, Planning
+from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
+from tenfold.domains.dynamics.planning import Planning, require_matrix
 from tenfold.domains.dynamics.refit import refit
 from tenfold.domains.dynamics.standard import change, move, restate, standard
-from tenfold.domains.dynamics.units import STEP, Units
 from tenfold.domains.dynamics.window import Window
 from tenfold.memory.staging import Staging
 
 STATISTICS = ("bound", "likelihood", "divergence")
-# to true coordinates as it is saved; what aligned is without one
-MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0
-COPIES = 4  # of the whole matrix of information while it is updated
 
 
-def array_of(value: Any) -> np.ndarray:
-    """A copy of an array, or of a tensor as one."""
-    return (
-        value.detach().cpu().numpy().copy() if isinstance(value, torch.Tensor) else np.array(value)
-    )
-
-
-def require_matrix(config: Explorer, dynamics: Dynamics) -> None:
-    """Refuses whole matrices of information that memory cannot hold, with what an update needs
-    besides."""
-    planner, (members, models) = config.planner, dynamics.raw_variance.shape[:2]
-    if planner.matrix == "diagonal" or planner.policy in NOTHING:
-        return
-    shared = dynamics.kind != "mlp"  # by the models of an ensemble
-    count, parameters = (
-        members * (1 if shared else models),
-        dynamics.weight.shape[-1] if shared else parameter_count(dynamics),
-    )
-    try:
-        require_memory(count * parameters**2 * 8 * COPIES)
-    except UserError:
-        raise ConfigError(
-            "agent.planner.matrix",
-            f"= full keeps {count} matrices of {parameters:,} x {parameters:,} numbers, more than "
-            "memory holds: set it to diagonal, or make the dynamics smaller.",
-        ) from None
-
-
-def maps_of(state: dict[str, np.ndarray]) -> list[Alignment]:
-    """Maps to true coordinates as they were saved; none where they were not known."""
-    if (state["aligned"] == UNKNOWN).any():
-        return []
-    parts = zip(*(state[name] for name in MAP), strict=True)
-    return [Alignment(m, b, float(r), c if c.size else None) for m, b, c, r in parts]
-
-
-class ExplorerAgent:
+class ExplorerAgent(IdentifiedSystem):
     """Model, belief, planner and window of M members. `low` and `high` bound the actions; `dt` is
     the time of a step."""
 
@@ -85,16 +40,10 @@ class ExplorerAgent:
         seeds: tuple[int, ...] = (0,),
         device: str = "cpu",
     ) -> None:
-        self.config, self.seeds, self.members, self.dt = config, tuple(seeds), len(seeds), dt
-        self.units = Units(self.members, observations, config.model, dt)
-        self.online = LatentNetwork(
-            observations, len(low), config.model, STEP, self.members
-        ).initialise(seeds)
-        self.online.to(device)
-        self.device = self.online.flat.device
+        super().__init__(config, observations, len(low), dt, seeds, device)
         self.training = Training(self.online, seeds)
         self.belief = Belief(self.online)
-        require_matrix(config, self.online.dynamics)
+        require_matrix(config.planner, self.online.dynamics)
         self.bound(low, high)
         self.window = Window(list(seeds), config.window, config.length, observations, len(low))
         self.staging = Staging(self.device)
@@ -109,9 +58,6 @@ class ExplorerAgent:
         self.sums = torch.zeros(len(STATISTICS) + 1, device=self.device)
         # calls of `act`, and whether the next one begins an episode
         self.acted, self.fresh = 0, True
-        # of each member from learned to true coordinates, none where they are not known; the
-        # evaluation finds them
-        self.maps = self.own if config.model.decoder == "identity" else []
 
     @property
     def updates(self) -> int:
@@ -129,26 +75,6 @@ class ExplorerAgent:
         self.planning = Planning(
             self.config.planner, self.online.dynamics, list(self.seeds), *inside
         )
-
-    @property
-    def own(self) -> list[Alignment]:
-        """Of each member from coordinates inside to those that the agent is asked and answers in:
-        the model's own, or where the hidden state is what is observed (decoder identity) those of
-        observations."""
-        if self.config.model.decoder != "identity":
-            return [identity(self.config.model.latent)] * self.members
-        return [
-            Alignment(np.diag(scale), mean, 1.0)
-            for mean, scale, _ in zip(*self.units.channels, strict=True)
-        ]
-
-    def inner(self, y: np.ndarray) -> torch.Tensor:
-        """Observations [M, …, Y] for the network."""
-        return torch.from_numpy(self.units.observed(y)).to(self.online.flat)
-
-    def inner_actions(self, a: np.ndarray) -> torch.Tensor:
-        """Actions [..., A] for the network."""
-        return torch.from_numpy(self.units.acted(a)).to(self.online.flat)
 
     def learn_units(self, step: int) -> None:
         """Takes the units from the window as soon as something can be learned, and again whenever
@@ -187,16 +113,9 @@ class ExplorerAgent:
     def observe(self, y: np.ndarray, begins: np.ndarray) -> None:
         """Corrects the belief by observations [M, Y]: one call of the encoder. `begins` [M]: the
         first one of an episode."""
-        self.require_counts(y)
+        self.units.require_counts(y)
         self.seen[:], self.begins = y, np.array(begins, np.bool_)
         self.belief.correct(self.inner(self.seen), torch.from_numpy(self.begins).to(self.device))
-
-    def require_counts(self, y: np.ndarray) -> None:
-        if self.config.model.noise == "poisson" and np.min(y) < 0:
-            raise UserError(
-                "agent.model.noise = poisson is for counts, and an observation has "
-                f"{np.min(y):.6g}, which is below 0: use gaussian."
-            )
 
     def choose(self, step: int) -> np.ndarray:
         """Actions [M, A] for the last observation, by the planner; at random before there was
@@ -293,7 +212,7 @@ class ExplorerAgent:
     def train_step(self) -> None:
         """One gradient step on sequences of the window."""
         self.window.sample(self.batch["y"], self.batch["a"])
-        self.require_counts(self.batch["y"])
+        self.units.require_counts(self.batch["y"])
         self.rows["y"].copy_(torch.from_numpy(self.units.observed(self.batch["y"])))
         self.rows["a"].copy_(torch.from_numpy(self.units.acted(self.batch["a"])))
         rows = self.staging.send(self.rows)
@@ -386,110 +305,7 @@ class ExplorerAgent:
         """For the log: how unsure the belief is."""
         return {"belief_std": float(self.belief.variance.mean().sqrt())}
 
-    # questions
-
-    @torch.no_grad()
-    def field(self, z: np.ndarray, true: bool = False) -> np.ndarray:
-        """The learned dz/dt without action at states [n, D]: [n, D], or [M, n, D] of several
-        members, for the unit of time that `dt` is in. `true`: the states are in the environment's
-        own coordinates, and so is the answer."""
-        if true and not self.maps:
-            raise UserError(
-                "The map from the model's coordinates to the environment's own is not known: "
-                "there is one only where the hidden state is known and the run was evaluated; "
-                "leave true=True out for the model's own."
-            )
-        z, places = np.asarray(z, np.float64), self.maps if true else self.own
-        size = places[0].matrix.shape[0]
-        if z.ndim != 2 or z.shape[1] != size:
-            raise ValueError(f"States {z.shape} do not fit: give [n, {size}].")
-        dynamics = self.online.dynamics
-        inside = torch.from_numpy(np.stack([place.to_learned(z) for place in places])).to(
-            self.online.flat
-        )[:, None]
-        nothing = self.inner_actions(np.zeros(len(self.low))).expand(
-            self.members, dynamics.models, 1, -1
-        )
-        found = dynamics.drift(
-            inside.expand(-1, dynamics.models, -1, -1).contiguous()
-        ) + dynamics.push(nothing)
-        turned = found.mean(1).cpu().double().numpy() @ np.stack(
-            [place.matrix.T for place in places]
-        )
-        answer = turned * self.units.pace
-        return answer[0] if self.members == 1 else answer
-
-    def encode(self, observations: np.ndarray) -> np.ndarray:
-        """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or
-        [E, T, D], in the model's own coordinates (of observations where the decoder is identity).
-        Of several members M stands in front."""
-        y, one = self.recordings(observations, self.online.observations)
-        with torch.no_grad():
-            found = (
-                self.online.posterior(self.inner(y).transpose(1, 2))[0]
-                .transpose(1, 2)
-                .cpu()
-                .double()
-                .numpy()
-            )
-        return self.answer(
-            np.stack([place.to_true(z) for place, z in zip(self.own, found, strict=True)]), one
-        )
-
-    def forecast(
-        self, observations: np.ndarray, actions: np.ndarray | None, steps: int
-    ) -> np.ndarray:
-        """Means of the observations 1 … steps after each moment, [S, steps, Y] or [E, S, steps, Y]:
-        [t, k − 1] foretells observation t + k from those until t. Actions [T', A] or [E, T', A]:
-        a_t follows y_t, and may go on beyond the last observation. S are the moments that have
-        `steps` actions. Of several members M stands in front. A model of recordings without actions
-        takes None for them."""
-        if actions is None:
-            actions = np.zeros((*np.shape(observations)[:-1], 0))
-        y, one = self.recordings(observations, self.online.observations)
-        a, same = self.recordings(actions, self.online.actions)
-        if one != same or y.shape[1] != a.shape[1]:
-            raise ValueError(
-                f"Observations {np.shape(observations)} and actions {np.shape(actions)} are of "
-                "other episodes."
-            )
-        if not 1 <= steps <= a.shape[2]:
-            raise ValueError(
-                f"{steps} steps ahead need as many actions, and there are {a.shape[2]}."
-            )
-        with torch.no_grad():
-            found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
-        return self.answer(self.units.foretold(found.cpu().double().numpy()), one)
-
-    def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
-        """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""
-        given = np.asarray(rows, np.float64)
-        if given.ndim not in (2, 3) or given.shape[-1] != size or 0 in given.shape[:-1]:
-            raise ValueError(f"Rows {given.shape} do not fit: give [T, {size}] or [E, T, {size}].")
-        whole = given if given.ndim == 3 else given[None]
-        return np.broadcast_to(whole, (self.members, *whole.shape)), given.ndim == 2
-
-    def answer(self, found: np.ndarray, one: bool) -> np.ndarray:
-        found = found[:, 0] if one else found
-        return found[0] if self.members == 1 else found
-
     # state
-
-    def policy_state(self) -> dict[str, Any]:
-        """What questions need."""
-        size = self.config.model.latent
-        maps = self.maps or [Alignment(np.eye(size), np.zeros(size), UNKNOWN)] * self.members
-        parts = zip(
-            *(
-                (m.matrix, m.offset, np.zeros((size, 0)) if m.back is None else m.back, m.r2)
-                for m in maps
-            ),
-            strict=True,
-        )
-        units = {f"units.{name}": value for name, value in self.units.state().items()}
-        return (
-            {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
-        )
 
     def state(self) -> dict[str, Any]:
         """Everything that decides what comes next."""
@@ -517,31 +333,18 @@ class ExplorerAgent:
     def load_state(self, state: dict[str, Any]) -> None:
         """All of `state`, or only what `policy_state` gives."""
 
-        def part(name: str) -> dict[str, Any]:
-            return {
-                k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")
-            }
-
-        if not part("units"):
-            raise CheckpointError(
-                "The checkpoint does not say the units of what was observed: it is of an earlier "
-                "version of tenfold, and its model cannot be read in this one. Train it anew."
-            )
-        with torch.no_grad():
-            self.online.flat.copy_(torch.as_tensor(state["online"]))
-        self.units.load_state({name: array_of(value) for name, value in part("units").items()})
+        self.load_model(state)
         self.bound(self.units.low, self.units.high)
         self.planning.aim(self.own)
-        self.maps = maps_of({name: array_of(state[name]) for name in MAP})
         if "seen" not in state:
             return
 
-        self.training.load_state(part("training"))
-        self.belief.load_state(part("belief"))
+        self.training.load_state(part_of(state, "training"))
+        self.belief.load_state(part_of(state, "belief"))
         for name in ("planning", "window"):
-            getattr(self, name).load_state({k: array_of(v) for k, v in part(name).items()})
-        self.seen[:], self.begins = (
-            array_of(state["seen"]),
-            array_of(state["begins"]).astype(np.bool_),
-        )
+            getattr(self, name).load_state(
+                {k: array_of(v) for k, v in part_of(state, name).items()}
+            )
+        self.seen[:] = array_of(state["seen"])
+        self.begins = array_of(state["begins"]).astype(np.bool_)
         self.sums.copy_(torch.as_tensor(state["sums"]))

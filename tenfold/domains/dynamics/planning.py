@@ -5,16 +5,46 @@ from typing import Any
 
 import numpy as np
 
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.system import require_memory
 from tenfold.domains.dynamics.alignment import Alignment
 from tenfold.domains.dynamics.config import Planner
 from tenfold.domains.dynamics.dynamics import Dynamics
 from tenfold.domains.dynamics.features import FeatureInformation
 from tenfold.domains.dynamics.icem import Icem, streams_of
-from tenfold.domains.dynamics.networks import add_step, drift_of, information_of, judge_of
+from tenfold.domains.dynamics.networks import (
+    add_step,
+    drift_of,
+    information_of,
+    judge_of,
+    parameter_count,
+)
 from tenfold.domains.dynamics.novelty import Novelty
 from tenfold.domains.dynamics.objective import novelty_weight, objective_of
 
 NOTHING = ("random", "zero")  # policies that plan nothing
+COPIES = 4  # of the whole matrix of information while it is updated
+
+
+def require_matrix(planner: Planner, dynamics: Dynamics) -> None:
+    """Refuses whole matrices of information that memory cannot hold, with what an update needs
+    besides."""
+    members, models = dynamics.raw_variance.shape[:2]
+    if planner.matrix == "diagonal" or planner.policy in NOTHING:
+        return
+    shared = dynamics.kind != "mlp"  # by the models of an ensemble
+    count, parameters = (
+        members * (1 if shared else models),
+        dynamics.weight.shape[-1] if shared else parameter_count(dynamics),
+    )
+    try:
+        require_memory(count * parameters**2 * 8 * COPIES)
+    except UserError:
+        raise ConfigError(
+            "agent.planner.matrix",
+            f"= full keeps {count} matrices of {parameters:,} x {parameters:,} numbers, more than "
+            "memory holds: set it to diagonal, or make the dynamics smaller.",
+        ) from None
 
 
 class Planning:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tenfold.core.errors import ConfigError
+from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import LatentModel
 
 # of time, inside: a first drift of about 1 then moves a state by a tenth of its deviation in a step
@@ -59,6 +59,14 @@ class Units:
         shape = (members, observations)
         self.channels = Channels(np.zeros(shape), np.ones(shape), np.ones(shape, np.bool_))
         self.rows = 0  # that they were taken from; 0: not yet
+
+    def require_counts(self, y: np.ndarray) -> None:
+        """Refuses observations below 0 where the noise is that of counts."""
+        if not self.free and np.min(y) < 0:
+            raise UserError(
+                "agent.model.noise = poisson is for counts, and an observation has "
+                f"{np.min(y):.6g}, which is below 0: use gaussian."
+            )
 
     @property
     def known(self) -> bool:

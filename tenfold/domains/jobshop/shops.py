@@ -9,6 +9,7 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
+from tenfold.domains.jobshop.lanes import play_all, refusal, reset_all
 from tenfold.domains.jobshop.rules import (
     BOUND,
     TIME,
@@ -19,9 +20,6 @@ from tenfold.domains.jobshop.rules import (
     observation_space,
     observe,
     parts,
-    play_all,
-    refusal,
-    reset_all,
     row_size,
     scratch,
     shop_of,
@@ -109,6 +107,14 @@ class JobShopEnvironments(Environments):
             np.zeros(num_envs, np.int64),
             np.zeros_like(self.states),
         )
+        self.held = {
+            "state": self.states,
+            "length": self.length,
+            "episode": self.episode,
+            "ret": self.ret,
+            "last_makespan": self.last_makespan,
+            "last_state": self.last_states,
+        }
         # what every step hands to the kernel; these arrays are written to, never replaced
         self.lanes = (
             self.action,
@@ -172,30 +178,15 @@ class JobShopEnvironments(Environments):
             observe(self.routes, self.units, row, self.work, seen)
 
     def state(self) -> dict[str, np.ndarray]:
-        return {
-            "state": self.states.copy(),
-            "length": self.length.copy(),
-            "episode": self.episode.copy(),
-            "ret": self.ret.copy(),
-            "obs": self.obs.copy(),
-            "last_makespan": self.last_makespan.copy(),
-            "last_state": self.last_states.copy(),
-            "routes": self.routes.copy(),
-        }
+        return super().state() | {"routes": self.routes.copy()}
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored states do not show the same observations: not an exact
-        resume."""
         if not np.array_equal(self.routes, state.get("routes", self.routes)):
             raise EnvironmentFault(
                 f"{self.name}: the instance is not the one this run was trained on: put its file "
                 "back."
             )
-        self.states[:], self.ret[:] = state["state"], state["ret"]
-        self.length[:], self.episode[:] = state["length"], state["episode"]
-        self.last_makespan[:], self.last_states[:] = state["last_makespan"], state["last_state"]
-        self.see_again()
-        return bool(np.array_equal(self.obs, state["obs"]))
+        return super().restore(state)
 
 
 class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):

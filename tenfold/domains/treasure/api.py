@@ -6,7 +6,8 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
-from tenfold.domains.treasure.kernels import begin, observe_all, turn
+from tenfold.domains.treasure.kernels import begin, turn
+from tenfold.domains.treasure.lanes import observe_all
 from tenfold.domains.treasure.rules import Rules, rules_of
 from tenfold.domains.treasure.view import inner, picture, picture_text
 

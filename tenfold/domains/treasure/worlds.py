@@ -3,7 +3,7 @@
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.domains.treasure.kernels import begin_all, observe_all, play_all
+from tenfold.domains.treasure.lanes import begin_all, observe_all, play_all
 from tenfold.domains.treasure.rules import ACTIONS, Rules, rules_of
 from tenfold.domains.treasure.view import picture
 from tenfold.envs.adapter import Episode
@@ -27,6 +27,13 @@ class TreasureWorlds(Worlds):
         self.length, self.episode = np.zeros(worlds, np.int64), np.zeros(worlds, np.int64)
         self.ret, self.last_ret = np.zeros((2, self.num_envs))
         self.action = np.zeros(self.num_envs, np.int64)
+        self.held = {
+            "boards": self.boards,
+            "at": self.at,
+            "length": self.length,
+            "episode": self.episode,
+            "ret": self.ret,
+        }
         self.streams = np.array(self.keys, np.uint64)
         # what every step hands to the kernel; these arrays are written to, never replaced
         self.lanes = (
@@ -106,21 +113,3 @@ class TreasureWorlds(Worlds):
 
     def picture(self) -> np.ndarray:
         return picture(self.rules, self.boards[0], self.at[0])
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {
-            "boards": self.boards.copy(),
-            "at": self.at.copy(),
-            "length": self.length.copy(),
-            "episode": self.episode.copy(),
-            "ret": self.ret.copy(),
-            "obs": self.obs.copy(),
-        }
-
-    def restore(self, state: dict[str, np.ndarray]) -> bool:
-        """False where the restored boards do not show the same observations: not an exact
-        resume."""
-        for name in ("boards", "at", "length", "episode", "ret"):
-            getattr(self, name)[:] = state[name]
-        self.see_again()
-        return bool(np.array_equal(self.obs, state["obs"]))

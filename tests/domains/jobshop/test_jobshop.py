@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.jobshop.charts import gantt_png, gantt_text
-from tenfold.domains.jobshop.rules import BOUND, step_once, step_reference
+from tenfold.domains.jobshop.lanes import step_once, step_reference
+from tenfold.domains.jobshop.rules import BOUND
 from tenfold.domains.jobshop.schedule import (
     RULES,
     Infeasible,

@@ -1,0 +1,202 @@
+"""A model of hidden dynamics as it answers questions: in the units and coordinates that
+observations, actions and time have outside. The agent that learns it is in `agent`."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.core.errors import CheckpointError, UserError
+from tenfold.domains.dynamics.alignment import Alignment, identity
+from tenfold.domains.dynamics.config import Explorer
+from tenfold.domains.dynamics.forecast import forecasts
+from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.units import STEP, Units
+
+# to true coordinates as it is saved; what aligned is without one
+MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0
+
+
+def array_of(value: Any) -> np.ndarray:
+    """A copy of an array, or of a tensor as one."""
+    return (
+        value.detach().cpu().numpy().copy() if isinstance(value, torch.Tensor) else np.array(value)
+    )
+
+
+def maps_of(state: dict[str, np.ndarray]) -> list[Alignment]:
+    """Maps to true coordinates as they were saved; none where they were not known."""
+    if (state["aligned"] == UNKNOWN).any():
+        return []
+    parts = zip(*(state[name] for name in MAP), strict=True)
+    return [Alignment(m, b, float(r), c if c.size else None) for m, b, c, r in parts]
+
+
+def part_of(state: dict[str, Any], name: str) -> dict[str, Any]:
+    """Those of `state` that begin with the name and a dot, without it."""
+    return {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
+
+
+class IdentifiedSystem:
+    """The model of M members: what it is asked and answers is in the units outside, [M, …], without
+    M in front where there is one member."""
+
+    def __init__(
+        self,
+        config: Explorer,
+        observations: int,
+        actions: int,
+        dt: float,
+        seeds: tuple[int, ...],
+        device: str,
+    ) -> None:
+        self.config, self.seeds, self.members, self.dt = config, tuple(seeds), len(seeds), dt
+        self.units = Units(self.members, observations, config.model, dt)
+        self.online = LatentNetwork(
+            observations, actions, config.model, STEP, self.members
+        ).initialise(seeds)
+        self.online.to(device)
+        self.device = self.online.flat.device
+        # of each member from learned to true coordinates, none where they are not known; the
+        # evaluation finds them
+        self.maps = self.own if config.model.decoder == "identity" else []
+
+    # units
+
+    @property
+    def own(self) -> list[Alignment]:
+        """Of each member from coordinates inside to those that the agent is asked and answers in:
+        the model's own, or where the hidden state is what is observed (decoder identity) those of
+        observations."""
+        if self.config.model.decoder != "identity":
+            return [identity(self.config.model.latent)] * self.members
+        return [
+            Alignment(np.diag(scale), mean, 1.0)
+            for mean, scale, _ in zip(*self.units.channels, strict=True)
+        ]
+
+    def inner(self, y: np.ndarray) -> torch.Tensor:
+        """Observations [M, …, Y] for the network."""
+        return torch.from_numpy(self.units.observed(y)).to(self.online.flat)
+
+    def inner_actions(self, a: np.ndarray) -> torch.Tensor:
+        """Actions [..., A] for the network."""
+        return torch.from_numpy(self.units.acted(a)).to(self.online.flat)
+
+    # questions
+
+    @torch.no_grad()
+    def field(self, z: np.ndarray, true: bool = False) -> np.ndarray:
+        """The learned dz/dt without action at states [n, D]: [n, D], or [M, n, D] of several
+        members, for the unit of time that `dt` is in. `true`: the states are in the environment's
+        own coordinates, and so is the answer."""
+        if true and not self.maps:
+            raise UserError(
+                "The map from the model's coordinates to the environment's own is not known: "
+                "there is one only where the hidden state is known and the run was evaluated; "
+                "leave true=True out for the model's own."
+            )
+        z, places = np.asarray(z, np.float64), self.maps if true else self.own
+        size = places[0].matrix.shape[0]
+        if z.ndim != 2 or z.shape[1] != size:
+            raise ValueError(f"States {z.shape} do not fit: give [n, {size}].")
+        dynamics = self.online.dynamics
+        inside = torch.from_numpy(np.stack([place.to_learned(z) for place in places])).to(
+            self.online.flat
+        )[:, None]
+        nothing = self.inner_actions(np.zeros(self.online.actions)).expand(
+            self.members, dynamics.models, 1, -1
+        )
+        found = dynamics.drift(
+            inside.expand(-1, dynamics.models, -1, -1).contiguous()
+        ) + dynamics.push(nothing)
+        turned = found.mean(1).cpu().double().numpy() @ np.stack(
+            [place.matrix.T for place in places]
+        )
+        answer = turned * self.units.pace
+        return answer[0] if self.members == 1 else answer
+
+    def encode(self, observations: np.ndarray) -> np.ndarray:
+        """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or
+        [E, T, D], in the model's own coordinates (of observations where the decoder is identity).
+        Of several members M stands in front."""
+        y, one = self.recordings(observations, self.online.observations)
+        with torch.no_grad():
+            found = (
+                self.online.posterior(self.inner(y).transpose(1, 2))[0]
+                .transpose(1, 2)
+                .cpu()
+                .double()
+                .numpy()
+            )
+        return self.answer(
+            np.stack([place.to_true(z) for place, z in zip(self.own, found, strict=True)]), one
+        )
+
+    def forecast(
+        self, observations: np.ndarray, actions: np.ndarray | None, steps: int
+    ) -> np.ndarray:
+        """Means of the observations 1 … steps after each moment, [S, steps, Y] or [E, S, steps, Y]:
+        [t, k − 1] foretells observation t + k from those until t. Actions [T', A] or [E, T', A]:
+        a_t follows y_t, and may go on beyond the last observation. S are the moments that have
+        `steps` actions. Of several members M stands in front. A model of recordings without actions
+        takes None for them."""
+        if actions is None:
+            actions = np.zeros((*np.shape(observations)[:-1], 0))
+        y, one = self.recordings(observations, self.online.observations)
+        a, same = self.recordings(actions, self.online.actions)
+        if one != same or y.shape[1] != a.shape[1]:
+            raise ValueError(
+                f"Observations {np.shape(observations)} and actions {np.shape(actions)} are of "
+                "other episodes."
+            )
+        if not 1 <= steps <= a.shape[2]:
+            raise ValueError(
+                f"{steps} steps ahead need as many actions, and there are {a.shape[2]}."
+            )
+        with torch.no_grad():
+            found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
+        return self.answer(self.units.foretold(found.cpu().double().numpy()), one)
+
+    def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
+        """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""
+        given = np.asarray(rows, np.float64)
+        if given.ndim not in (2, 3) or given.shape[-1] != size or 0 in given.shape[:-1]:
+            raise ValueError(f"Rows {given.shape} do not fit: give [T, {size}] or [E, T, {size}].")
+        whole = given if given.ndim == 3 else given[None]
+        return np.broadcast_to(whole, (self.members, *whole.shape)), given.ndim == 2
+
+    def answer(self, found: np.ndarray, one: bool) -> np.ndarray:
+        found = found[:, 0] if one else found
+        return found[0] if self.members == 1 else found
+
+    # state
+
+    def policy_state(self) -> dict[str, Any]:
+        """What questions need."""
+        size = self.config.model.latent
+        maps = self.maps or [Alignment(np.eye(size), np.zeros(size), UNKNOWN)] * self.members
+        parts = zip(
+            *(
+                (m.matrix, m.offset, np.zeros((size, 0)) if m.back is None else m.back, m.r2)
+                for m in maps
+            ),
+            strict=True,
+        )
+        units = {f"units.{name}": value for name, value in self.units.state().items()}
+        return (
+            {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
+        )
+
+    def load_model(self, state: dict[str, Any]) -> None:
+        """What `policy_state` gives, of a checkpoint that may hold more."""
+        units = part_of(state, "units")
+        if not units:
+            raise CheckpointError(
+                "The checkpoint does not say the units of what was observed: it is of an earlier "
+                "version of tenfold, and its model cannot be read in this one. Train it anew."
+            )
+        with torch.no_grad():
+            self.online.flat.copy_(torch.as_tensor(state["online"]))
+        self.units.load_state({name: array_of(value) for name, value in units.items()})
+        self.maps = maps_of({name: array_of(state[name]) for name in MAP})

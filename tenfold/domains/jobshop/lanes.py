@@ -1,0 +1,285 @@
+"""Many shops side by side, compiled: steps and resets by the rules of `rules`, and the same shop in
+plain Python."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+from tenfold.domains.jobshop.rules import (
+    BOUND,
+    TIME,
+    advance,
+    allow,
+    begin,
+    observation_space,
+    observe,
+    parts,
+    row_size,
+    scratch,
+    shop_of,
+)
+from tenfold.domains.jobshop.schedule import Instance, lower_bound, read_instance
+
+
+@kernel
+def refusal(jobs, action, mask):
+    """The first machine whose head is present and whose action is masked, or −1."""
+    for m in range(len(action)):
+        options = mask[m * (jobs + 1) : (m + 1) * (jobs + 1)]
+        if options.any() and not (0 <= action[m] <= jobs and options[action[m]]):
+            return m
+    return -1
+
+
+@kernel
+def reset_all(routes, units, state, work, obs, mask):
+    for i in range(len(state)):
+        begin(state[i], routes.shape[1], routes.shape[2], units[0])
+        allow(routes, state[i], mask[i])
+        observe(routes, units, state[i], work, obs[i])
+
+
+@kernel
+def copy_into(target, source):
+    """By a loop: for `target[:] = source` Numba compiles, for seconds, the sentence about shapes
+    that differ."""
+    for k in range(source.size):
+        target[k] = source[k]
+
+
+@kernel
+def play_all(
+    action,
+    routes,
+    units,
+    scale,
+    state,
+    work,
+    length,
+    episode,
+    obs,
+    final_obs,
+    mask,
+    reward,
+    terminated,
+    ret,
+    last,
+    last_makespan,
+    last_state,
+):
+    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last
+    observation, last_makespan and last_state its result, and obs and mask belong to the next one's
+    first decision. The first rows of `last` [B, 3] are the episodes that ended: lane, return,
+    length.
+
+    Returns the number of episodes that ended. A masked action of machine m in lane i is refused
+    before any lane moves: the result is then −1 − (i · machines + m).
+    """
+    _, jobs, machines = routes.shape
+    for i in range(len(state)):
+        m = refusal(jobs, action[i], mask[i])
+        if m >= 0:
+            return -1 - (i * machines + m)
+    ended = 0
+    for i in range(len(state)):
+        before = state[i, BOUND]
+        terminated[i] = advance(routes, state[i], action[i], mask[i])
+        observe(routes, units, state[i], work, obs[i])
+        reward[i] = (before - state[i, BOUND]) / scale
+        ret[i] += reward[i]
+        length[i] += 1
+        if terminated[i]:
+            last[ended, 0], last[ended, 1], last[ended, 2] = i, ret[i], length[i]
+            last_makespan[i] = state[i, TIME]
+            copy_into(last_state[i], state[i])
+            copy_into(final_obs[i], obs[i])
+            episode[i] += 1
+            length[i], ret[i] = 0, 0.0
+            begin(state[i], jobs, machines, units[0])
+            allow(routes, state[i], mask[i])
+            observe(routes, units, state[i], work, obs[i])
+            ended += 1
+    return ended
+
+
+# the pair: the shop in plain Python
+
+
+def options_reference(instance: Instance, row: np.ndarray) -> list[list[int]]:
+    """The legal options of each machine."""
+    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machines)
+    idle = [instance.jobs] if max(free) > row[TIME] else []
+    found = []
+    for m in range(instance.machines):
+        waiting = [
+            j
+            for j in range(instance.jobs)
+            if following[j] < instance.machines
+            and instance.machine[j, following[j]] == m
+            and ready[j] <= row[TIME]
+        ]
+        found.append(waiting + idle if waiting and free[m] <= row[TIME] else [])
+    return found
+
+
+def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
+    """The observation, part by part from its definition; sets the row's bound."""
+    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machines)
+    time, unit, longest = int(row[TIME]), lower_bound(instance), int(instance.duration.max())
+    J, M, d = instance.jobs, instance.machines, instance.duration.tolist()
+    earliest: dict[tuple[int, int], int] = {}
+    for j in range(J):
+        at = max(ready[j], time)
+        for k in range(following[j], M):
+            earliest[j, k] = max(at, free[instance.machine[j, k]])
+            at = earliest[j, k] + d[j][k]
+    of_job = [earliest[j, M - 1] + d[j][-1] if following[j] < M else ready[j] for j in range(J)]
+    there = [[(j, k) for j, k in earliest if instance.machine[j, k] == m] for m in range(M)]
+    of_machine = [
+        min(earliest[o] for o in ops)
+        + sum(d[j][k] for j, k in ops)
+        + min(sum(d[j][k + 1 :]) for j, k in ops)
+        if ops
+        else free[m]
+        for m, ops in enumerate(there)
+    ]
+    row[BOUND] = bound = max(of_job + of_machine)
+    waits = [[(j, k) for j, k in ops if k == following[j] and ready[j] <= time] for ops in there]
+    obs = [time / unit, (bound - unit) / unit]
+    for j in range(J):
+        left = d[j][following[j] :]
+        obs += [
+            sum(left) / unit,
+            len(left) / M,
+            max(ready[j] - time, 0) / longest,
+            max(time - ready[j], 0) / unit if left else 0,
+            (bound - of_job[j]) / unit,
+            left[0] / longest if left else 0,
+        ]
+    for m in range(M):
+        obs += [
+            max(free[m] - time, 0) / longest,
+            sum(d[j][k] for j, k in there[m]) / unit,
+            len(waits[m]) / J,
+            (bound - of_machine[m]) / unit,
+            bool(waits[m]) and free[m] <= time,
+        ]
+    for m in range(M):
+        ops = dict(there[m])
+        for j in range(J):
+            waiting = (j, ops.get(j)) in waits[m]
+            obs += [
+                waiting,
+                d[j][ops[j]] / longest if waiting else 0,
+                j in ops,
+                (earliest[j, ops[j]] - time) / unit if j in ops else 0,
+            ]
+    return np.array(obs, np.float32)
+
+
+def step_reference(
+    instance: Instance, state: np.ndarray, action: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """One step of each lane: start what was chosen, go from event to event until a machine can
+    choose, begin anew at the end."""
+    results: list[list[Any]] = [[], [], [], [], []]
+    for row, chosen in zip(state, action, strict=True):
+        following, ready, free, start = parts.py_func(row, instance.jobs, instance.machines)
+        before, done = int(row[BOUND]), False
+        for m, options in enumerate(options_reference(instance, row)):
+            j = int(chosen[m])
+            if j in options and j < instance.jobs:
+                start[j * instance.machines + following[j]] = row[TIME]
+                ready[j] = free[m] = row[TIME] + instance.duration[j, following[j]]
+                following[j] += 1
+        while not done:
+            events = [end for end in free if end > row[TIME]]
+            done = not events
+            row[TIME] = min(events, default=row[TIME])
+            if any(options_reference(instance, row)):
+                break
+        obs = final = observe_reference(instance, row)
+        reward, makespan = (
+            (before - int(row[BOUND])) / shop_of(instance)[2],
+            int(row[TIME]) if done else 0,
+        )
+        if done:
+            begin.py_func(row, instance.jobs, instance.machines, lower_bound(instance))
+            obs = observe_reference(instance, row)
+        mask = [
+            j in options
+            for options in options_reference(instance, row)
+            for j in range(instance.jobs + 1)
+        ]
+        for result, value in zip(
+            results,
+            (obs, final if done else np.zeros_like(final), mask, reward, makespan),
+            strict=True,
+        ):
+            result.append(value)
+    return state, *map(np.array, results)
+
+
+def random_playouts(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Every step of whole episodes of random legal play, idle now and then; lanes drift apart as
+    their episodes end."""
+    tiny = Instance("1x1", np.array([[0]]), np.array([[3]]))
+    flat = Instance("2x3", np.array([[0, 1, 2], [2, 0, 1]]), rng.integers(1, 6, (2, 3)))
+    large = read_instance("ft06")
+    for instance, lanes, steps in (
+        (tiny, 1, 3),
+        (tiny, 2, 2),
+        (flat, 3, 12),
+        (large, 1, 45),
+        (large, 3, 8),
+    ):
+        state = np.zeros((lanes, row_size(instance)), np.int64)
+        for row in state:
+            begin.py_func(row, instance.jobs, instance.machines, lower_bound(instance))
+        for _ in range(steps):
+            options = [options_reference(instance, row) for row in state]
+            action = np.array(
+                [[rng.choice(o) if o else rng.integers(-2, 99) for o in lane] for lane in options]
+            )
+            yield instance, state.copy(), action
+            step_reference(instance, state, action)
+
+
+@pair(step_reference, random_playouts, dtypes=("int64",), name="envs.jobshop.play_all")
+def step_once(instance: Instance, state: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`play_all` with fresh arrays for its results."""
+    routes, units, scale = shop_of(instance)
+    lanes = len(state)
+    obs, final_obs = np.zeros((2, lanes, *observation_space(instance).shape), np.float32)
+    mask = np.zeros((lanes, instance.machines * (instance.jobs + 1)), np.bool_)
+    (reward, ret), terminated, last = (
+        np.zeros((2, lanes)),
+        np.zeros(lanes, np.bool_),
+        np.zeros((lanes, 3)),
+    )
+    length, episode, makespan = np.zeros((3, lanes), np.int64)
+    for row, options in zip(state, mask, strict=True):
+        allow(routes, row, options)
+    play_all(
+        action,
+        routes,
+        units,
+        scale,
+        state,
+        scratch(instance),
+        length,
+        episode,
+        obs,
+        final_obs,
+        mask,
+        reward,
+        terminated,
+        ret,
+        last,
+        makespan,
+        np.zeros_like(state),
+    )
+    return state, obs, final_obs, mask, reward, makespan
