@@ -15,7 +15,8 @@ from tenfold.algorithms.dqn import fused
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
 from tenfold.algorithms.dqn.config import Prioritized
 from tenfold.algorithms.dqn.engines import choose_engine
-from tenfold.algorithms.dqn.fused import FusedEngine, fused_round
+from tenfold.algorithms.dqn.fused import FusedEngine
+from tenfold.algorithms.dqn.fused_round import fused_round
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.lockstep import Lockstep, errors_apart, sums_off
 from tenfold.algorithms.dqn.plain import PlainEngine
@@ -142,7 +143,8 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
 
 
 def gather_again(shadow: Lockstep) -> None:
-    from tenfold.memory.replay import gather
+    from tenfold.memory.gathering import gather
+    from tenfold.memory.rows import Stored
 
     r = shadow.plain.replay
     b = r.batch
@@ -152,10 +154,7 @@ def gather_again(shadow: Lockstep) -> None:
         r.n_step,
         r.frames,
         r.gamma,
-        r.obs,
-        r.action,
-        r.reward,
-        r.kind,
+        Stored(r.obs, r.action, r.reward, r.kind),
         r.flat_obs,
         b.action,
         b.reward,
