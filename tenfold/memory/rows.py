@@ -121,7 +121,7 @@ class Example(NamedTuple):
     stored: Stored
     ready: np.ndarray
     head: np.ndarray
-    count: np.ndarray
+    counts: np.ndarray
     n_step: int
     frames: int
 

@@ -19,7 +19,7 @@ def draw_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
     for memory in stored_examples(rng, "float32"):
         stream = key(int(rng.integers(99)), Purpose.REPLAY)
         for drawn, size in ((5, 33), (0, 1)):
-            count = np.array([memory.count[0], drawn])
+            count = np.array([memory.counts[0], drawn])
             yield stream, count, memory.ready, memory.head, np.zeros(size, np.int64)
 
 

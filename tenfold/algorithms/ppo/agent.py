@@ -86,11 +86,9 @@ class PPOAgent(PolicyLearning):
 
     def normalised(self, rows: np.ndarray) -> np.ndarray:
         """Encoded observations as the networks take them."""
-        return (
-            rows
-            if self.norm is None
-            else self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
-        )
+        if self.norm is None:
+            return rows
+        return self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
 
     def to_net(self, rows: np.ndarray | torch.Tensor) -> Any:
         """Rows as the network takes them: a tensor, or packed graphs."""
@@ -100,7 +98,7 @@ class PPOAgent(PolicyLearning):
         return tensor.flatten(1) if self.config.net.encoder == "mlp" else self.layout.to_net(tensor)
 
     def draws(self, size: int, first: int) -> tuple[np.ndarray, np.ndarray]:
-        """Uniform numbers [size, C] and normal ones [size, D], those of the rows from `first` on."""
+        """Uniform numbers [size, C] and normal ones [size, D] of the rows from `first` on."""
         c, d = len(self.actions.sizes), len(self.actions.low)
         u, noise = np.empty((size, c)), np.empty((size, d), np.float32)
         fill_uniform(self.keys[Purpose.ACTION], first * c, u.reshape(-1))
@@ -166,11 +164,9 @@ class PPOAgent(PolicyLearning):
         """What actors elsewhere act by, as one float32 vector: on the CPU the parameters
         themselves, or a copy of them with the observations' statistics behind, bit for bit."""
         flat = self.online.flat.detach().cpu().numpy()
-        return (
-            flat
-            if self.norm is None
-            else np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
-        )
+        if self.norm is None:
+            return flat
+        return np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
 
     def adopt(self, published: np.ndarray) -> None:
         """Acts by what another process published, which was read into this agent's own
@@ -185,11 +181,9 @@ class PPOAgent(PolicyLearning):
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics: the mean deviation of continuous
         actions, where it is one for all observations."""
-        return (
-            {"std": float(self.online.log_std.detach().exp().mean())}
-            if self.actions.low and not self.layout.graph
-            else {}
-        )
+        if not self.actions.low or self.layout.graph:
+            return {}
+        return {"std": float(self.online.log_std.detach().exp().mean())}
 
     def mask_of(self, mask: np.ndarray | None) -> torch.Tensor | None:
         return (
@@ -237,8 +231,10 @@ class PPOAgent(PolicyLearning):
     ) -> np.ndarray:
         """Actions drawn from the policy by (episode, step): the draws of `sampled` for each row
         alone, one pass for all."""
-        each = [self.draws(1, address) for address in (episode * 2**32 + step).tolist()]
-        u, noise = (np.concatenate(drawn) for drawn in zip(*each, strict=True))
+        c, d = len(self.actions.sizes), len(self.actions.low)
+        u, noise = np.empty((len(rows), c)), np.empty((len(rows), d), np.float32)
+        for i, address in enumerate((episode * 2**32 + step).tolist()):
+            u[i], noise[i] = self.draws(1, address)
         with torch.no_grad(), told_to_user():
             output, _ = self.online(self.to_net(self.normalised(rows)))
             logits, means, log_std = self.parts_of(output)
@@ -274,9 +270,8 @@ class PPOAgent(PolicyLearning):
             )
             return found if self.actions.parts else torch.as_tensor(found).to(obs.device)
         rows, single = self.layout.rows_of(obs)
-        mask = mask_rows(
-            self.layout, self.actions.options, obs, mask, None if single else len(rows)
-        )
+        batch = () if single else (len(rows),)
+        mask = mask_rows(self.layout, self.actions.options, obs, mask, batch)
         found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
         self.sampled_calls += sample
         found = [self.actions.decode(row) for row in found] if self.actions.parts else found

@@ -24,19 +24,17 @@ def told_to_user() -> Iterator[None]:
 
 
 def mask_rows(
-    layout: ObsLayout, options: int, obs: Any, mask: Any, rows: int | None
+    layout: ObsLayout, options: int, obs: Any, mask: Any, batch: tuple[int, ...]
 ) -> np.ndarray | None:
-    """The mask [rows, options] that was given, or else that of a Dict observation. `rows` is None
-    for one observation that is no batch."""
+    """The mask [B, options] that was given, or else that of a Dict observation. `batch` is (B,), or
+    () for one observation alone."""
     if mask is None and MASK not in layout.keys:
         first = obs[0] if isinstance(obs, list) and obs else obs
         if isinstance(first, dict) and MASK in first:
             mask = np.stack([one[MASK] for one in obs]) if isinstance(obs, list) else obs[MASK]
     if mask is None:
         return None
-    batch = () if rows is None else (rows,)
-    allowed = np.asarray(mask, np.bool_).reshape(*batch, -1)
-    if allowed.shape != (*batch, options):
-        wanted = (*batch, options)
+    allowed, wanted = np.asarray(mask, np.bool_).reshape(*batch, -1), (*batch, options)
+    if allowed.shape != wanted:
         raise UserError(f"The action mask has shape {allowed.shape}; it must be {wanted}.")
-    return allowed[None] if rows is None else allowed
+    return allowed if batch else allowed[None]
