@@ -218,7 +218,7 @@ def whenever(
 
 
 def strike(crew: Processes, index: int) -> None:
-    os.kill(crew.processes[index].pid, signal.SIGKILL)
+    os.kill(crew.children[index].process.pid, signal.SIGKILL)
 
 
 def last_step(path: Path) -> int:
@@ -432,7 +432,7 @@ def test_an_actor_that_hangs_while_a_checkpoint_is_made_is_named(
     whenever(
         monkeypatch,
         what,
-        lambda crew, count: count == 2 and os.kill(crew.processes[0].pid, signal.SIGSTOP),
+        lambda crew, count: count == 2 and os.kill(crew.children[0].process.pid, signal.SIGSTOP),
     )
     assert main([*DQN, *LONG, "--actors", "1", "--patience", "1", "--quiet"]) == 2
     assert "Actor 0 has not finished a step of CartPole-v1 in 1 s" in capsys.readouterr().err
@@ -530,7 +530,7 @@ def test_whoever_waits_uses_no_processor() -> None:
         while time.monotonic() < start + 2:  # the environment takes 50 ms a step
             place.round()
         assert (time.process_time() - used) / (time.monotonic() - start) < 0.02
-        stat = Path(f"/proc/{place.pool.processes[0].pid}/stat")
+        stat = Path(f"/proc/{place.pool.children[0].process.pid}/stat")
         time.sleep(0.3)  # until the actor is as far ahead as it may be
 
         def ticks() -> int:
