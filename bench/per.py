@@ -16,8 +16,8 @@ from rates import HERE, THEIRS, TURNS
 from tenfold.algorithms.dqn.config import DQN, Prioritized
 from tenfold.cli.measure import interleave, repeated, row, timed_row
 from tenfold.core.spaces import ObsLayout
-from tenfold.memory.replay import (
-    Replay,
+from tenfold.memory.replay import Replay
+from tenfold.memory.sampling import (
     draw_prioritized,
     draw_prioritized_reference,
     set_priorities,

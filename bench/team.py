@@ -21,7 +21,8 @@ from tenfold.cli.measure import interleave, repeated, row, timed_row
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.core.system import set_threads
 from tenfold.core.timing import Clock
-from tenfold.memory.replay import FINAL, PENDING, STEP, Replay
+from tenfold.memory.replay import Replay
+from tenfold.memory.rows import FINAL, PENDING, STEP
 
 AGENTS, SIZE, ACTIONS, TURNS = 5, 75, 4, 50  # turns of an epoch
 CAPACITY, FILLED = 4_000, 1_000

@@ -13,13 +13,15 @@ import numpy as np
 import torch
 from eager_dqn import EagerDQN
 
-from tenfold.algorithms.dqn.fused import WEIGHT, FusedEngine
+from tenfold.algorithms.dqn.fused import FusedEngine
+from tenfold.algorithms.dqn.fused_round import WEIGHT
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.cli.measure import row
 from tenfold.config.run import Run
 from tenfold.core.system import set_threads
 from tenfold.core.timing import Clock
-from tenfold.memory.replay import gather
+from tenfold.memory.gathering import gather
+from tenfold.memory.rows import Stored
 
 FULL = {
     "double": True,
@@ -64,10 +66,7 @@ def batch_of(place: QLearner) -> dict[str, np.ndarray]:
         r.n_step,
         r.frames,
         r.gamma,
-        r.obs,
-        r.action,
-        r.reward,
-        r.kind,
+        Stored(r.obs, r.action, r.reward, r.kind),
         r.flat_obs,
         b.action,
         b.reward,

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from tenfold.config.schedules import Exponential as Exponential
     from tenfold.config.schedules import Linear as Linear
     from tenfold.config.schedules import Schedule as Schedule
+    from tenfold.core.domain import Domain as Domain
     from tenfold.core.graph_spaces import BoundedGraph as BoundedGraph
     from tenfold.core.graph_spaces import Gated as Gated
     from tenfold.core.protocols import Callback as Callback
-    from tenfold.core.protocols import Domain as Domain
     from tenfold.core.protocols import EnvSpec as EnvSpec
     from tenfold.domains.dynamics.public import *  # noqa: F403
     from tenfold.envs import register_domain as register_domain
@@ -58,7 +58,8 @@ __version__ = "0.1.0"
 # where the public names live
 PUBLIC = {
     "algorithms.own": "Algorithm Rollout",
-    "core.protocols": "Callback Domain EnvSpec",
+    "core.domain": "Domain",
+    "core.protocols": "Callback EnvSpec",
     "algorithms.dqn.config": "DQN Boltzmann Epsilon Hard Implicit Noisy Polyak Prioritized "
     "Quantile Uniform",
     "algorithms.ppo.config": "PPO",

@@ -12,7 +12,7 @@ import tenfold as ten
 from tenfold.cli import evaluate as evaluating
 from tenfold.cli import main as cli
 from tenfold.cli.main import main
-from tenfold.core.protocols import Command, Domain
+from tenfold.core.domain import Command, Domain
 
 QUICK = [
     "--steps",

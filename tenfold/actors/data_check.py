@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenfold.core.errors import UserError
-from tenfold.memory.replay import TERMINATED, Replay
+from tenfold.memory.replay import Replay
 from tenfold.memory.rollout import Rollout
+from tenfold.memory.rows import TERMINATED
 
 ROWS = 10_000  # looked at, at most
 

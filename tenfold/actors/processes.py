@@ -18,9 +18,6 @@ killed.
 """
 
 import atexit
-import contextlib
-import multiprocessing
-import signal
 from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
 from typing import Any
@@ -28,12 +25,12 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import MAKING, Gathered, Part, part_of, sample_actor
-from tenfold.actors.child import ASK, LET, START_UP, STEP, STOP, Link, act_for_learner
+from tenfold.actors.child import ASK, LET, START_UP, STEP, STOP, Link
+from tenfold.actors.children import FAREWELL, Child, Lost, too_slow
 from tenfold.actors.pools import Explore, Inline
-from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault, UserError
-from tenfold.core.processes import enter, how_it_ended, require_guard, spawning
+from tenfold.core.processes import require_guard
 from tenfold.core.registry import algorithm
 from tenfold.core.timing import Clock
 from tenfold.memory.handshake import Handshake
@@ -41,18 +38,9 @@ from tenfold.memory.ring import Ring
 from tenfold.memory.shared import LINE, Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
 
-FAREWELL = 3.0  # seconds for a child to end before it is killed
 RESTARTS = 3  # in a row without a single step
 # seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
 ABSENT = 1.0
-
-
-class Lost(Exception):
-    """An actor's process is gone: how, and its traceback if it had one."""
-
-    def __init__(self, how: str, trace: str = "") -> None:
-        super().__init__(how)
-        self.how, self.trace = how, trace
 
 
 class Processes(Inline):
@@ -69,13 +57,8 @@ class Processes(Inline):
         # rows of all actors make one row of a rollout
         self.rollouts = algorithm(run.agent.name).on_policy
         self.together = self.rollouts or run.ahead == 0  # a round is a row of every actor
-        self.context = multiprocessing.get_context("spawn")
         self.links: list[Link] = []
-        self.processes: list[Any] = [None] * run.actors
-        self.talks: list[Any] = [None] * run.actors
-        self.greeted: set[int] = set()
-        self.asked = [0] * run.actors
-        self.warm: set[int] = set()  # whose processes have played a row: the first loads kernels
+        self.children: list[Child] = []
         # when each was last seen alive, or was given something to do
         self.heard = [monotonic()] * run.actors
         self.failures = [0] * run.actors  # processes lost since the last row
@@ -101,8 +84,9 @@ class Processes(Inline):
                 for word in (LET, STEP, STOP, ASK):
                     link.words[word] = 0
                 self.links.append(link)
-            for link in self.links:
-                self.start(link)
+                self.children.append(Child(link))
+            for child in self.children:
+                child.start(self.run, self.weights)
             for link in self.links:
                 try:
                     self.greet(link)
@@ -113,40 +97,17 @@ class Processes(Inline):
             self.close()
             raise
 
-    def start(self, link: Link) -> None:
-        here, there = self.context.Pipe()
-        self.asked[link.index] = link.words[ASK] = 0
-        # no daemon: environments may have children
-        process = self.context.Process(
-            target=enter,
-            name=link.name,
-            args=(
-                signal.SIG_IGN,
-                act_for_learner,
-                to_mapping(self.run),
-                link,
-                self.weights,
-                there,
-                link.taken,
-            ),
-        )
-        with spawning():
-            process.start()
-        there.close()
-        self.processes[link.index], self.talks[link.index] = process, here
-
     def greet(self, link: Link) -> None:
         """Takes an actor's first observations, and waits until it has proven that it shares our
         memory."""
-        self.hear(link, "awake", START_UP, "started")
-        _, obs, mask = self.hear(
-            link, "begin", max(self.run.patience, MAKING), f"made {self.run.env}"
-        )
+        child = self.children[link.index]
+        child.hear("awake", START_UP, "started")
+        _, obs, mask = child.hear("begin", max(self.run.patience, MAKING), f"made {self.run.env}")
         try:
-            link.handshake.wait(START_UP, {link.name: self.processes[link.index]})
+            link.handshake.wait(START_UP, {link.name: child.process})
         except UserError as error:
             raise Lost(f"did not start: {error}") from None
-        self.greeted.add(link.index)
+        child.greeted = True
         self.heard[link.index] = monotonic()
         self.see(link.index * self.worlds, obs, mask)
 
@@ -154,6 +115,7 @@ class Processes(Inline):
         """What becomes of a lost actor: by the run's policy an error, or another process in its
         place."""
         index, first = link.index, link.index * self.worlds
+        child = self.children[index]
         link.ring.take_over()
         if link.ring.available():
             self.failures[index] = 0
@@ -164,7 +126,7 @@ class Processes(Inline):
                 self.began.append(Part(index, first, {k: v.copy() for k, v in row.items()}))
             link.ring.release()
         while True:
-            self.dismiss(index)
+            child.dismiss()
             self.failures[index] += 1
             if self.run.on_death == "stop" or self.failures[index] > RESTARTS:
                 times = (
@@ -177,7 +139,7 @@ class Processes(Inline):
                 )
             self.notices.append(f"actor {index} {fault.how.rstrip('.')}; another takes its place")
             link.handshake.renew(link.name)
-            self.start(link)
+            child.start(self.run, self.weights)
             try:
                 self.greet(link)
                 break
@@ -191,21 +153,9 @@ class Processes(Inline):
         self.began.append(Part(index, first, {"obs": obs}, begins=True))
         link.bell.give()
 
-    def dismiss(self, index: int) -> None:
-        """Ends a process, if it has not ended, and lets go of it."""
-        process, talk = self.processes[index], self.talks[index]
-        self.processes[index] = self.talks[index] = None
-        self.greeted.discard(index)
-        self.warm.discard(index)
-        if process:
-            process.kill()
-            process.join()
-            process.close()
-            talk.close()
-
     def kill(self) -> None:
-        for index in range(len(self.processes)):
-            self.dismiss(index)
+        for child in self.children:
+            child.dismiss()
 
     def close(self) -> None:
         """Ends all children, kindly and then not, and lets go of what was shared."""
@@ -215,14 +165,15 @@ class Processes(Inline):
                 link.bell.give()
             end = monotonic() + FAREWELL
             # the others are still importing: there is nothing to wait for
-            for index in self.greeted:
-                self.processes[index].join(max(end - monotonic(), 0))
+            for child in self.children:
+                if child.greeted:
+                    child.process.join(max(end - monotonic(), 0))
         finally:
             self.kill()
             atexit.unregister(self.kill)
             for link in self.links:
                 link.close()
-            self.links = []
+            self.links, self.children = [], []
             if hasattr(self, "weights"):
                 self.weights.close()
 
@@ -258,7 +209,7 @@ class Processes(Inline):
     def note(self, link: Link, row: dict[str, np.ndarray]) -> None:
         now = perf_counter()
         self.heard[link.index], self.failures[link.index] = monotonic(), 0
-        self.warm.add(link.index)
+        self.children[link.index].warm = True
         self.spent[link.index] = row["seconds"]
         self.ages.append((self.weights.newest - int(row["version"]), now - float(row["acted"])))
         self.see(link.index * self.worlds, row["obs"], row.get("mask"))
@@ -277,7 +228,7 @@ class Processes(Inline):
             )
             rows, ends = (
                 [link.ring.data for link in missing],
-                [process.sentinel for process in self.processes],
+                [child.process.sentinel for child in self.children],
             )
             for thing in wait_for([*rows, *ends], left):
                 if isinstance(thing, Signal):
@@ -288,9 +239,9 @@ class Processes(Inline):
     def watch(self, missing: list[Link]) -> None:
         """Actors that died, or that have not finished a step in time though nobody kept them from
         it."""
-        for link in self.links:
-            if self.processes[link.index].exitcode is not None:
-                self.replace(link, self.exit_reason(link))
+        for child in self.children:
+            if child.process.exitcode is not None:
+                self.replace(child.link, child.exit_reason())
         for link in missing:
             if link.taken >= link.words[LET]:  # it waits for the others
                 self.heard[link.index] = monotonic()
@@ -299,56 +250,15 @@ class Processes(Inline):
                 and not link.ring.available()
             ):
                 self.replace(
-                    link, self.too_slow(f"finished a step of {self.run.env}", self.patience(link))
+                    link, too_slow(f"finished a step of {self.run.env}", self.patience(link))
                 )
 
     def patience(self, link: Link) -> float:
         """Seconds for an actor's step."""
-        return self.run.patience if link.index in self.warm else max(self.run.patience, MAKING)
+        warm = self.children[link.index].warm
+        return self.run.patience if warm else max(self.run.patience, MAKING)
 
     # words
-
-    def exit_reason(self, link: Link) -> Lost:
-        """What an actor that ended said last, or else how it ended."""
-        process, talk = self.processes[link.index], self.talks[link.index]
-        with contextlib.suppress(EOFError, OSError):
-            while talk.poll():
-                kind, *rest = talk.recv()
-                if kind == "error":
-                    return Lost(f"stopped: {rest[0]}", rest[1])
-        process.join(FAREWELL)  # its pipe may end a moment before it does
-        code = process.exitcode
-        if code is None:
-            return Lost("no longer answers")
-        return Lost(how_it_ended(code, link.index in self.greeted))
-
-    def too_slow(self, deed: str, seconds: float) -> Lost:
-        return Lost(
-            f"has not {deed} in {seconds:g} s (the environment hangs, or needs a larger --patience)"
-        )
-
-    def ask(self, link: Link, what: str, *given: Any) -> None:
-        """The bell rings first: what is given may be more than a pipe holds, and then somebody must
-        be reading."""
-        self.asked[link.index] += 1
-        link.words[ASK] = self.asked[link.index]
-        link.bell.give()
-        with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
-            self.talks[link.index].send((what, *given))
-
-    def hear(self, link: Link, kind: str, seconds: float, deed: str) -> tuple[Any, ...]:
-        """What an actor says of this kind within some seconds; or it is lost."""
-        talk, process = self.talks[link.index], self.processes[link.index]
-        end = monotonic() + seconds
-        while wait_for([talk.fileno(), process.sentinel], end - monotonic()):
-            said: tuple[Any, ...] = ("error",)
-            with contextlib.suppress(EOFError, OSError):
-                said = talk.recv() if talk.poll() else said
-            if said[0] == kind:
-                return said
-            if said[0] == "error":
-                raise Lost(f"stopped: {said[1]}", said[2]) if said[1:] else self.exit_reason(link)
-        raise self.too_slow(deed, seconds)
 
     def hear_all(
         self, what: str, seconds: float, deed: str, given: Callable[[int], tuple[Any, ...]]
@@ -356,15 +266,16 @@ class Processes(Inline):
         """Every actor's answer to a question; whoever dies over it is replaced and asked again, or
         is an error."""
         for link in self.links:
-            self.ask(link, what, *given(link.index))
+            self.children[link.index].ask(what, *given(link.index))
         answers: list[tuple[Any, ...]] = []
         for link in self.links:
+            child = self.children[link.index]
             while len(answers) <= link.index:
                 try:
-                    answers.append(self.hear(link, what, seconds, deed))
+                    answers.append(child.hear(what, seconds, deed))
                 except Lost as fault:
                     self.replace(link, fault)
-                    self.ask(link, what, *given(link.index))
+                    child.ask(what, *given(link.index))
         return answers
 
     def rest(self, what: str) -> list[tuple[Any, ...]]:

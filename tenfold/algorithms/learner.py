@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tenfold.actors.actor import Part, episodes
 from tenfold.actors.choose import make_pool
 from tenfold.config.run import Run
 from tenfold.core.protocols import Description, State
@@ -102,3 +103,49 @@ class ActorLearner:
 
     def close(self) -> None:
         self.pool.close()
+
+
+class RolloutLearner(ActorLearner):
+    """Fills rollouts: a row of every actor makes one row of them."""
+
+    def take(self, part: Part) -> None:
+        """Stores what an actor brought."""
+        raise NotImplementedError
+
+    def round(self, until: int | None = None, most: int | None = None) -> list[Episode]:
+        """`most`: rounds that actors may play until the learner says more."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """The rollout begins anew: an actor was replaced, its episodes go on nowhere, and the
+        others' rows have lost their company."""
+        raise NotImplementedError
+
+    def collect(self, left: int, scale: int) -> tuple[list[Episode], bool]:
+        """A row of every actor; the episodes that ended, and whether the row is whole."""
+        finished, again = [], False
+        for part in self.pool.collect(self.step, self.rounds, left, self.clock, scale):
+            again = again or part.begins
+            if part.row and not part.begins:
+                self.take(part)
+                self.clock.lap("store")
+            finished += episodes(part, self.envs.agents)
+        if again:
+            self.forget()
+        return finished, not again
+
+    def next_save(self) -> int:
+        """The step up to which actors may go: there nobody is to be ahead of the others, so that
+        what is saved is the same wherever they act."""
+        every, end = self.run.checkpoint_every, self.run.steps
+        return min((self.step // every + 1) * every, end) if every else end
+
+    def settle(self) -> list[Episode]:
+        """Before the state is saved: goes on until all actors have come as far as the furthest."""
+        finished: list[Episode] = []
+        while ahead := self.pool.hold():  # more than once only where an actor was replaced
+            for left in range(ahead, 0, -1):
+                finished += self.round(most=left)
+        if any(part.begins for part in self.pool.settle()):
+            self.forget()
+        return finished

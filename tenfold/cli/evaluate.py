@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenfold.cli.arguments import add_run, chosen_run, whole_number, whole_number_or_none
-from tenfold.core.protocols import Command
+from tenfold.core.domain import Command
 from tenfold.core.registry import domains
 
 

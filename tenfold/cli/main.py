@@ -10,8 +10,8 @@ from functools import cache
 from tenfold import __version__
 from tenfold.cli import evaluate, tools, train
 from tenfold.cli.flags import Parser
+from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
-from tenfold.core.protocols import Command
 from tenfold.core.registry import domains
 
 # by the disk: a person's affair

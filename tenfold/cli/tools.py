@@ -9,8 +9,8 @@ from tenfold.cli.arguments import print_table, whole_number
 from tenfold.cli.flags import add_settings, settings_given
 from tenfold.config.mappings import read_yaml
 from tenfold.config.run import ENGINES, named, presets
+from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
-from tenfold.core.protocols import Command
 from tenfold.core.registry import algorithms
 
 

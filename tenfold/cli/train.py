@@ -12,8 +12,8 @@ from tenfold.cli.flags import add_setting, add_settings, settings_given
 from tenfold.config.changes import CHANGEABLE
 from tenfold.config.leaves import leaves_of
 from tenfold.config.run import Run, named, presets
+from tenfold.core.domain import Command
 from tenfold.core.errors import UserError, told_of
-from tenfold.core.protocols import Command
 from tenfold.core.registry import algorithms
 
 NAMED = 8  # runs that are named one by one

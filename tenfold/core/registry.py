@@ -13,8 +13,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from tenfold.core.domain import Domain
 from tenfold.core.errors import UserError, told_of
-from tenfold.core.protocols import Domain
 
 NOBODYS = Domain()  # of environments that no domain owns
 ADDED: list[Domain] = []  # by users, while the program runs

@@ -2,7 +2,7 @@
 
 import gymnasium
 
-from tenfold.core.protocols import Domain
+from tenfold.core.domain import Domain
 from tenfold.core.registry import ADDED, domains
 
 CLASSIC = {"CartPole-v1": 500, "Acrobot-v1": 500, "MountainCar-v0": 200, "Pendulum-v1": 200}

@@ -13,7 +13,8 @@ import numpy as np
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import ObsLayout
-from tenfold.memory.replay import FINAL, PENDING, STEP, TRUNCATED, copy_row, stack_frames
+from tenfold.memory.gathering import stack_frames
+from tenfold.memory.rows import FINAL, PENDING, STEP, TRUNCATED, copy_row
 
 
 class Lanes(Protocol):

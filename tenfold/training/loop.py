@@ -1,15 +1,10 @@
 """Training: make the learner, run the loop, write down what happened. The loop is one screen,
 `loop`."""
 
-import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from tenfold.config.changes import (
     changed_run,
@@ -21,16 +16,12 @@ from tenfold.config.changes import (
     told_changes,
 )
 from tenfold.config.mappings import merge
-from tenfold.config.notation import show
 from tenfold.config.run import Run
-from tenfold.core.errors import ActorFault, ConfigError, EnvironmentFault, UserError
+from tenfold.core.errors import ActorFault, EnvironmentFault, UserError
 from tenfold.core.given import lend
-from tenfold.core.processes import Interrupt, refuse_in_child
+from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Learner
-from tenfold.core.registry import algorithm
-from tenfold.core.system import require_memory, set_threads
 from tenfold.envs.making import resolve_paths
-from tenfold.ops.mlp import parameter_count
 from tenfold.runs.checkpoint import Checkpoints, set_aside
 from tenfold.runs.folder import RunFolder, require_place, versions, write_settings
 from tenfold.runs.metrics import WORST, Metrics
@@ -38,12 +29,9 @@ from tenfold.runs.names import destination, named_after, turn_latest
 from tenfold.runs.report import write_report
 from tenfold.runs.reporter import reporter_of
 from tenfold.training.display import Display, clock_face
-from tenfold.training.learners import make_learner
+from tenfold.training.prepare import prepare, ready
 from tenfold.training.recorder import Recorder
 from tenfold.training.restore import Unfit, put_back
-
-COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
-PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
 
 
 @dataclass(frozen=True)
@@ -163,57 +151,6 @@ def go_on(
         metrics = Metrics(folder, note["metrics_bytes"], note["step"], best)
         session = Session(learner, folder, checkpoints, interrupt, quiet)
         return session.carry_out(metrics, note, complaints, callbacks)
-
-
-def prepare(run: Run) -> None:
-    refuse_in_child()
-    set_threads(run.threads)
-    if run.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device", "= cuda, but PyTorch sees no CUDA device here: use cpu.")
-    if run.device != "cuda":
-        require_networks(run)
-
-
-def require_networks(run: Run) -> None:
-    """Refuses hidden layers that memory cannot hold: the kernel would end the process without a
-    word."""
-    settings: Any = run.agent
-    networks = algorithm(run.agent.name).networks(settings)
-    if not networks:
-        return
-    count = networks * parameter_count(settings.net.hidden)
-    try:
-        require_memory(count * COPIES * 4)
-    except UserError:
-        raise ConfigError(
-            "agent.net.hidden",
-            f"= {show(settings.net.hidden)} makes {count:,} parameters, for whose learning "
-            f"{count * COPIES * 4:,} bytes are needed, more than are free: make the layers "
-            "narrower.",
-        ) from None
-
-
-@contextmanager
-def ready(run: Run, quiet: bool) -> Iterator[Learner]:
-    """The learner of a run, its kernels compiled. Its environments and actors are gone afterwards,
-    whatever happens."""
-    learner = make_learner(run)
-    try:
-        warm_up(learner, quiet)
-        yield learner
-    finally:
-        learner.close()
-
-
-def warm_up(learner: Learner, quiet: bool) -> None:
-    """Compiles the engine's kernels, and says so where they are not on disk yet."""
-    words = threading.Timer(
-        PATIENCE, lambda: quiet or print("compiling kernels, once …", file=sys.stderr, flush=True)
-    )
-    words.daemon = True
-    words.start()
-    learner.warm_up()
-    words.cancel()
 
 
 @dataclass

@@ -19,8 +19,9 @@ from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run
 from tenfold.runs.metrics import latest_row
 from tenfold.training.display import Display, clock_face
-from tenfold.training.loop import Finished, prepare, ready, resume, train
+from tenfold.training.loop import Finished, resume, train
 from tenfold.training.pool import Pool
+from tenfold.training.prepare import prepare, ready
 
 
 @dataclass(frozen=True)

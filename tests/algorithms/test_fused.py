@@ -15,7 +15,9 @@ from tenfold.algorithms.dqn import fused
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
 from tenfold.algorithms.dqn.config import Prioritized
 from tenfold.algorithms.dqn.engines import choose_engine
-from tenfold.algorithms.dqn.fused import FusedEngine, fused_round
+from tenfold.algorithms.dqn.fused import FusedEngine
+from tenfold.algorithms.dqn.fused_acting import GAMMA
+from tenfold.algorithms.dqn.fused_round import WEIGHT, WHOLE, fused_round
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.lockstep import Lockstep, errors_apart, sums_off
 from tenfold.algorithms.dqn.plain import PlainEngine
@@ -128,7 +130,7 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
     b.row[:] = p.replay.batch.row
     gather_again(shadow)
     assert isinstance(p.engine, FusedEngine)
-    b.weight[:] = p.engine.items[fused.WEIGHT]
+    b.weight[:] = p.engine.items[WEIGHT]
     batch = {k: (v.double() if v.is_floating_point() else v) for k, v in shadow.plain.rows.items()}
     loss, _, _ = twin.loss(batch, None, None, len(b.row))
     loss.backward()
@@ -142,7 +144,8 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
 
 
 def gather_again(shadow: Lockstep) -> None:
-    from tenfold.memory.replay import gather
+    from tenfold.memory.gathering import gather
+    from tenfold.memory.rows import Stored
 
     r = shadow.plain.replay
     b = r.batch
@@ -152,10 +155,7 @@ def gather_again(shadow: Lockstep) -> None:
         r.n_step,
         r.frames,
         r.gamma,
-        r.obs,
-        r.action,
-        r.reward,
-        r.kind,
+        Stored(r.obs, r.action, r.reward, r.kind),
         r.flat_obs,
         b.action,
         b.reward,
@@ -306,9 +306,9 @@ def test_a_round_allocates_nothing(option: dict[str, Any]) -> None:
 
     _nrt_python.memsys_enable_stats()
     # of the arguments; the call does nothing
-    handles = allocations(lambda: fused.fused_round(0, *engine.given))
+    handles = allocations(lambda: fused_round(0, *engine.given))
     engine.at(p.step, p.rounds)
-    found = allocations(lambda: fused.fused_round(fused.WHOLE, *engine.given))
+    found = allocations(lambda: fused_round(WHOLE, *engine.given))
     _nrt_python.memsys_disable_stats()
     assert found == handles
     assert engine.agent.updates > 50
@@ -321,7 +321,7 @@ def test_verification_catches_a_fast_engine_that_learns_something_else(
 
     def wrong(agent: DQNAgent) -> np.ndarray:
         rule = original(agent)
-        rule[fused.GAMMA] *= 0.999
+        rule[GAMMA] *= 0.999
         return rule
 
     monkeypatch.setattr(fused, "rules", wrong)

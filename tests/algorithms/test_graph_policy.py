@@ -13,9 +13,10 @@ import torch
 from gymnasium import spaces
 
 import tenfold as ten
-from tenfold.algorithms.ppo.agent import PPOAgent, graph_outputs
+from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.learner import PPOLearner
+from tenfold.algorithms.ppo.network import graph_outputs
 from tenfold.cli.main import main
 from tenfold.config.mappings import read_yaml
 from tenfold.config.nets import PolicyNet

@@ -21,7 +21,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose
 from tenfold.core.timing import Clock
-from tenfold.memory.replay import FINAL, TRUNCATED
+from tenfold.memory.rows import FINAL, TRUNCATED
 
 IMPLICIT = {
     "distribution": "implicit(samples=3, target_samples=3, cosines=8, acting=4)",

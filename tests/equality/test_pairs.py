@@ -22,7 +22,8 @@ def test_every_module_with_a_fast_path_is_in_the_registry() -> None:
         "tenfold.ops.qlearning",
         "tenfold.ops.sumtree",
         "tenfold.nets.blocks",
-        "tenfold.memory.replay",
+        "tenfold.memory.gathering",
+        "tenfold.memory.sampling",
     }
 
 

@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from tenfold.actors import actor, processes
+from tenfold.actors.children import Child
 from tenfold.actors.processes import RESTARTS, Processes
 from tenfold.cli.main import main
 from tenfold.config.run import Run
@@ -218,7 +219,7 @@ def whenever(
 
 
 def strike(crew: Processes, index: int) -> None:
-    os.kill(crew.processes[index].pid, signal.SIGKILL)
+    os.kill(crew.children[index].process.pid, signal.SIGKILL)
 
 
 def last_step(path: Path) -> int:
@@ -277,15 +278,15 @@ def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(
     """One dies at work; then one dies while a checkpoint is made, and of Q-learning's its successor
     while it starts."""
     started = []
-    real = Processes.start
+    real = Child.start
 
-    def start(self: Processes, link: Any) -> None:
-        real(self, link)
-        started.append(link.index)
-        if kind != "ppo" and started.count(0) == 2:
-            strike(self, 0)
+    def start(self: Child, *given: Any) -> None:
+        real(self, *given)
+        started.append(self.link.index)
+        if kind != "ppo" and self.link.index == 0 and started.count(0) == 2:
+            os.kill(self.process.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(Processes, "start", start)
+    monkeypatch.setattr(Child, "start", start)
     whenever(monkeypatch, "log", lambda crew, count: count == 2 and strike(crew, 1))
     whenever(monkeypatch, "save", lambda crew, count: count == 3 and strike(crew, 0))
     assert main([*KINDS[kind], *SHORT, "--on-death", "restart"]) == 0
@@ -306,14 +307,15 @@ def test_a_killed_actor_is_replaced_and_the_run_reaches_its_end(
 def test_an_actor_that_dies_again_and_again_ends_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real, started = Processes.start, []
+    real, started = Child.start, []
 
-    def start(self: Processes, link: Any) -> None:
-        real(self, link)
-        started.append(link.index)
-        strike(self, 0)
+    def start(self: Child, *given: Any) -> None:
+        real(self, *given)
+        started.append(self.link.index)
+        if self.link.index == 0:
+            os.kill(self.process.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(Processes, "start", start)
+    monkeypatch.setattr(Child, "start", start)
     assert main([*DQN, *LONG, "--actors", "1", "--on-death", "restart", "--quiet"]) == 2
     assert (
         capsys.readouterr().err
@@ -385,7 +387,7 @@ def test_an_environment_that_hangs_before_any_actor_starts_is_named(
     where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(actor, "MAKING", 0.5)
-    monkeypatch.setattr(Processes, "start", lambda *given: pytest.fail("a child was started"))
+    monkeypatch.setattr(Child, "start", lambda *given: pytest.fail("a child was started"))
     assert (
         main(
             [
@@ -432,7 +434,7 @@ def test_an_actor_that_hangs_while_a_checkpoint_is_made_is_named(
     whenever(
         monkeypatch,
         what,
-        lambda crew, count: count == 2 and os.kill(crew.processes[0].pid, signal.SIGSTOP),
+        lambda crew, count: count == 2 and os.kill(crew.children[0].process.pid, signal.SIGSTOP),
     )
     assert main([*DQN, *LONG, "--actors", "1", "--patience", "1", "--quiet"]) == 2
     assert "Actor 0 has not finished a step of CartPole-v1 in 1 s" in capsys.readouterr().err
@@ -440,7 +442,8 @@ def test_an_actor_that_hangs_while_a_checkpoint_is_made_is_named(
 
 def test_an_actors_first_step_has_time_to_load_kernels() -> None:
     crew = Processes.__new__(Processes)
-    crew.run, crew.warm = Run(patience=4.0), {1}
+    crew.run = Run(patience=4.0)
+    crew.children = [SimpleNamespace(warm=warm) for warm in (False, True)]  # type: ignore[list-item]
     assert [crew.patience(SimpleNamespace(index=index)) for index in (0, 1)] == [actor.MAKING, 4.0]  # type: ignore[arg-type]
 
 
@@ -474,7 +477,7 @@ def test_too_little_shared_memory_is_said_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(shared, "room", lambda: (30_000_000, "in this container"))
-    monkeypatch.setattr(Processes, "start", lambda *given: pytest.fail("a child was started"))
+    monkeypatch.setattr(Child, "start", lambda *given: pytest.fail("a child was started"))
     assert main([*DQN, *LONG, "--ahead", "200k", "--quiet"]) == 2
     said = capsys.readouterr().err
     assert (
@@ -530,7 +533,7 @@ def test_whoever_waits_uses_no_processor() -> None:
         while time.monotonic() < start + 2:  # the environment takes 50 ms a step
             place.round()
         assert (time.process_time() - used) / (time.monotonic() - start) < 0.02
-        stat = Path(f"/proc/{place.pool.processes[0].pid}/stat")
+        stat = Path(f"/proc/{place.pool.children[0].process.pid}/stat")
         time.sleep(0.3)  # until the actor is as far ahead as it may be
 
         def ticks() -> int:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.core.errors import UserError
 from tenfold.core.spaces import ObsLayout
-from tenfold.memory.replay import FINAL, Replay, replay_bytes
+from tenfold.memory.replay import Replay, replay_bytes
+from tenfold.memory.rows import FINAL
 
 ONE = ObsLayout((1,), np.dtype(np.float32), (1,), 1.0)
 

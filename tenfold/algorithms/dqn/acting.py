@@ -4,7 +4,7 @@ import numpy as np
 
 from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.engines import why_not_fused
-from tenfold.algorithms.dqn.fused import FusedActing
+from tenfold.algorithms.dqn.fused_acting import FusedActing
 from tenfold.config.run import Run
 from tenfold.envs.adapter import Environments
 from tenfold.memory.frames import Seen

@@ -6,8 +6,6 @@ here.
 """
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,49 +13,23 @@ import numpy as np
 import torch
 
 from tenfold.algorithms.ppo.config import PPO
-from tenfold.config.notation import show
-from tenfold.core.errors import CheckpointError, ConfigError, UserError
+from tenfold.algorithms.ppo.masks import mask_rows, told_to_user
+from tenfold.algorithms.ppo.network import check_settings, make_network, node_choices
+from tenfold.core.errors import CheckpointError, UserError
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.memory.graphs import pack
 from tenfold.nets.blocks import fit_encoder
-from tenfold.nets.graph import GraphNetwork, GraphOutputs
-from tenfold.nets.policy import PolicyNetwork
+from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy_loss import PolicyLearning, Tensors
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.moments import RunningNorm
 from tenfold.ops.nodes import NodeChoices
 
-MASK = "action_mask"  # the key of a Dict observation that holds its mask
 SAID_AT_ONCE = 512  # rows, where all of a rollout would be too much
 ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`
-
-
-@contextmanager
-def told_to_user() -> Iterator[None]:
-    """What the heads refuse is a person's affair: a mask without an option, or a network that
-    diverged."""
-    try:
-        yield
-    except ValueError as error:
-        way_out = " (in a run: --agent.on-empty absent)" if "on_empty" in str(error) else ""
-        raise UserError(f"The policy cannot act: {error}{way_out}.") from None
-
-
-def graph_outputs(actions: PolicyActions, nodes: int) -> GraphOutputs:
-    """Parts with a row for every node have an output at every node: components of one size, numbers
-    of shape (nodes, D)."""
-    options, numbers = [], []
-    for leaf in actions.leaves:
-        per_node = len(leaf.sizes) == nodes and len(set(leaf.sizes)) == 1
-        options += [(leaf.sizes[0], True)] if per_node else [(n, False) for n in leaf.sizes]
-        if leaf.low:
-            shape = leaf.space.shape or ()
-            rows = len(shape) == 2 and shape[0] == nodes
-            numbers.append((len(leaf.low) // (nodes if rows else 1), rows))
-    return GraphOutputs(tuple(options), tuple(numbers))
 
 
 class PPOAgent(PolicyLearning):
@@ -84,26 +56,10 @@ class PPOAgent(PolicyLearning):
             actions,
         )
         self.norm = RunningNorm(layout.size) if config.normalize_obs else None
-        flat_input = self.config.net.encoder == "mlp"
-        self.check(flat_input)
+        check_settings(self.config, layout, actions)
         scale = 1.0 if self.norm else layout.scale
-        if layout.graph:
-            self.online = GraphNetwork(
-                layout.graph,
-                graph_outputs(actions, layout.graph.nodes),
-                self.config.net,
-                components and 1 + components,
-                config.least_std,
-            ).initialise(seed, config.std)
-        else:
-            self.online = PolicyNetwork(
-                (layout.size,) if flat_input else layout.net_shape,
-                actions.options,
-                len(actions.low),
-                self.config.net,
-                scale,
-                config.baseline == "counterfactual",
-            ).initialise(seed, config.std)
+        self.online = make_network(self.config, layout, actions, scale, components)
+        self.online.initialise(seed, config.std)
         self.online.to(device)
         self.block = torch.zeros(4, self.online.flat.numel(), device=device)
         self.online.flatten(self.block[ONLINE], self.block[GRAD])
@@ -120,74 +76,7 @@ class PPOAgent(PolicyLearning):
             torch.tensor(actions.high, device=device),
         )
         self.gates = torch.tensor(actions.gates, device=device) if actions.gates else None
-        self.by_node = self.node_choices()
-
-    def check(self, flat_input: bool) -> None:
-        """Settings that do not fit the spaces."""
-        config, actions = self.config, self.actions
-        hidden = config.net.hidden
-        if self.layout.graph and (
-            not hidden or len(set(hidden)) > 1 or hidden[0] % config.net.attention
-        ):
-            raise ConfigError(
-                "agent.net.hidden",
-                f"= {show(hidden)} does not fit a graph encoder: its layers have one width, a "
-                f"multiple of net.attention = {config.net.attention}.",
-            )
-        if actions.gates and config.on_empty != "absent":
-            raise ConfigError(
-                "agent.on_empty",
-                "= raise does not fit: this environment has choices that may be absent; set it to "
-                "absent.",
-            )
-        if config.squash and not actions.low:
-            raise ConfigError(
-                "agent.squash",
-                "= true is for continuous actions, and this environment has none: leave it out.",
-            )
-        if config.squash and not np.isfinite([*actions.low, *actions.high]).all():
-            raise ConfigError(
-                "agent.squash",
-                "= true needs bounded actions, and this environment's have no bounds.",
-            )
-        if config.squash and not np.less(actions.low, actions.high).all():
-            raise ConfigError(
-                "agent.squash", "= true needs room between the bounds, and one action has none."
-            )
-        if config.baseline == "counterfactual" and (actions.low or not actions.sizes):
-            raise ConfigError(
-                "agent.baseline",
-                "= counterfactual compares discrete alternatives, and this environment has "
-                "continuous actions: use value.",
-            )
-        if config.baseline == "counterfactual" and not flat_input:
-            raise ConfigError(
-                "agent.baseline", "= counterfactual needs vector observations: use value."
-            )
-        if config.normalize_obs and not flat_input:
-            raise ConfigError(
-                "agent.normalize_obs",
-                "= true is for vector observations; images are scaled already.",
-            )
-
-    def node_choices(self) -> NodeChoices | None:
-        """Where all parts of the action have a row for every node, what one node chooses; else
-        nothing."""
-        online, config = self.online, self.config
-        if (
-            not isinstance(online, GraphNetwork)
-            or online.graph_width
-            or len(online.outputs.options) != 1
-        ):
-            return None
-        numbers = sum(n for n, _ in online.outputs.numbers)
-        gates = (
-            torch.full((numbers,), -1, device=self.block.device)
-            if self.gates is None
-            else self.gates[:numbers]
-        )
-        bounds = (self.low[:numbers], self.high[:numbers]) if config.squash else None
-        return NodeChoices(online.outputs.options[0][0], gates, bounds, config.entropy > 0)
+        self.by_node = node_choices(self.online, self.config, self.low, self.high, self.gates)
 
     @property
     def updates(self) -> int:
@@ -197,11 +86,9 @@ class PPOAgent(PolicyLearning):
 
     def normalised(self, rows: np.ndarray) -> np.ndarray:
         """Encoded observations as the networks take them."""
-        return (
-            rows
-            if self.norm is None
-            else self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
-        )
+        if self.norm is None:
+            return rows
+        return self.norm.normalise(rows.reshape(len(rows), -1)).reshape(rows.shape)
 
     def to_net(self, rows: np.ndarray | torch.Tensor) -> Any:
         """Rows as the network takes them: a tensor, or packed graphs."""
@@ -210,35 +97,36 @@ class PPOAgent(PolicyLearning):
             return pack(tensor, self.layout.graph)
         return tensor.flatten(1) if self.config.net.encoder == "mlp" else self.layout.to_net(tensor)
 
+    def draws(self, size: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform numbers [size, C] and normal ones [size, D] of the rows from `first` on."""
+        c, d = len(self.actions.sizes), len(self.actions.low)
+        u, noise = np.empty((size, c)), np.empty((size, d), np.float32)
+        fill_uniform(self.keys[Purpose.ACTION], first * c, u.reshape(-1))
+        fill_normal(self.keys[Purpose.NOISE_ACT], first * d, noise.reshape(-1))
+        return u, noise
+
     def explore(
         self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
     ) -> tuple[np.ndarray, ...]:
         """(components [B, C], numbers [B, D], joint log-probability [B], value [B]) for normalised
         rows; `rounds` counts calls and addresses the draws."""
-        size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
+        size = len(rows)
         if self.by_node:
             allowed = np.ones((size, self.actions.options), np.bool_) if mask is None else mask
             return self.explore_nodes(self.by_node, rows, allowed, rounds)
+        u, noise = self.draws(size, rounds * size)
         with torch.no_grad():
             output, value = self.online(self.to_net(rows))
             logits, means, log_std = self.parts_of(output)
             log_p = torch.zeros(size, device=self.device)
-            chosen = torch.zeros(size, c, dtype=torch.int64)
+            chosen = torch.zeros(u.shape, dtype=torch.int64)
             if self.heads:
-                u = fill_uniform(
-                    self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c)
-                ).reshape(size, c)
                 with told_to_user():
                     chosen, each = self.heads.act(
                         logits, self.mask_of(mask), torch.from_numpy(u).to(self.device)
                     )
                 log_p = log_p + self.heads.joint(each)
-            noise = torch.from_numpy(
-                fill_normal(
-                    self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)
-                )
-            )
-            real = means + log_std.exp() * noise.view(size, d).to(self.device)
+            real = means + log_std.exp() * torch.from_numpy(noise).to(self.device)
             log_p = log_p + self.counted(
                 gaussian.log_prob(means, log_std, real), chosen, self.mask_of(mask)
             ).sum(-1)
@@ -249,11 +137,7 @@ class PPOAgent(PolicyLearning):
     ) -> tuple[np.ndarray, ...]:
         """`explore` where every node chooses for itself, by the same draws."""
         assert isinstance(self.online, GraphNetwork)
-        size, c, d = len(rows), len(self.actions.sizes), len(self.actions.low)
-        u = fill_uniform(self.keys[Purpose.ACTION], rounds * size * c, np.empty(size * c))
-        noise = fill_normal(
-            self.keys[Purpose.NOISE_ACT], rounds * size * d, np.empty(size * d, np.float32)
-        )
+        u, noise = (drawn.ravel() for drawn in self.draws(len(rows), rounds * len(rows)))
         with torch.no_grad(), told_to_user():
             graphs = self.to_net(rows)
             said, value = self.online.packed(graphs)
@@ -280,11 +164,9 @@ class PPOAgent(PolicyLearning):
         """What actors elsewhere act by, as one float32 vector: on the CPU the parameters
         themselves, or a copy of them with the observations' statistics behind, bit for bit."""
         flat = self.online.flat.detach().cpu().numpy()
-        return (
-            flat
-            if self.norm is None
-            else np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
-        )
+        if self.norm is None:
+            return flat
+        return np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
 
     def adopt(self, published: np.ndarray) -> None:
         """Acts by what another process published, which was read into this agent's own
@@ -299,11 +181,9 @@ class PPOAgent(PolicyLearning):
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics: the mean deviation of continuous
         actions, where it is one for all observations."""
-        return (
-            {"std": float(self.online.log_std.detach().exp().mean())}
-            if self.actions.low and not self.layout.graph
-            else {}
-        )
+        if not self.actions.low or self.layout.graph:
+            return {}
+        return {"std": float(self.online.log_std.detach().exp().mean())}
 
     def mask_of(self, mask: np.ndarray | None) -> torch.Tensor | None:
         return (
@@ -354,8 +234,7 @@ class PPOAgent(PolicyLearning):
         c, d = len(self.actions.sizes), len(self.actions.low)
         u, noise = np.empty((len(rows), c)), np.empty((len(rows), d), np.float32)
         for i, address in enumerate((episode * 2**32 + step).tolist()):
-            fill_uniform(self.keys[Purpose.ACTION], address * c, u[i])
-            fill_normal(self.keys[Purpose.NOISE_ACT], address * d, noise[i])
+            u[i], noise[i] = self.draws(1, address)
         with torch.no_grad(), told_to_user():
             output, _ = self.online(self.to_net(self.normalised(rows)))
             logits, means, log_std = self.parts_of(output)
@@ -391,16 +270,8 @@ class PPOAgent(PolicyLearning):
             )
             return found if self.actions.parts else torch.as_tensor(found).to(obs.device)
         rows, single = self.layout.rows_of(obs)
-        if mask is None and MASK not in self.layout.keys:
-            first = obs[0] if isinstance(obs, list) and obs else obs
-            if isinstance(first, dict) and MASK in first:
-                mask = np.stack([one[MASK] for one in obs]) if isinstance(obs, list) else obs[MASK]
-        if mask is not None:
-            allowed = np.asarray(mask, np.bool_).reshape(*(() if single else (len(rows),)), -1)
-            mask = allowed[None] if single else allowed
-            if mask.shape != (len(rows), self.actions.options):
-                wanted = (self.actions.options,) if single else (len(rows), self.actions.options)
-                raise UserError(f"The action mask has shape {allowed.shape}; it must be {wanted}.")
+        batch = () if single else (len(rows),)
+        mask = mask_rows(self.layout, self.actions.options, obs, mask, batch)
         found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
         self.sampled_calls += sample
         found = [self.actions.decode(row) for row in found] if self.actions.parts else found

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import Part, episodes
+from tenfold.actors.actor import Part
 from tenfold.actors.data_check import first_rollout
-from tenfold.algorithms.learner import ActorLearner
+from tenfold.algorithms.learner import RolloutLearner
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.engines import choose_engine
 from tenfold.algorithms.ppo.fused import FusedPPO
@@ -26,7 +26,7 @@ ACTED, STEPPED = (
 )
 
 
-class PPOLearner(ActorLearner):
+class PPOLearner(RolloutLearner):
     """Actors, agent, rollout and engine of one run."""
 
     agent: PPOAgent
@@ -68,21 +68,10 @@ class PPOLearner(ActorLearner):
         scale = 0 if wait else self.timed_every
         if scale:
             clock.start()
-        finished, again = [], False
         self.begin_row()
         left = self.rounds_left()
-        for part in self.pool.collect(
-            self.step, self.rounds, min(left, most or left), clock, scale
-        ):
-            again = again or part.begins
-            if part.row and not part.begins:
-                self.take(part)
-                clock.lap("store")
-            finished += episodes(part, self.envs.agents)
-        # an actor was replaced: its episodes go on nowhere, and the others' rows have lost their
-        # company
-        if again:
-            rollout.count[0] = 0
+        finished, whole = self.collect(min(left, most or left), scale)
+        if not whole:
             return finished
         self.engine.store()
         if scale:
@@ -106,6 +95,9 @@ class PPOLearner(ActorLearner):
             if self.envs.mask is not None:
                 self.rollout.mask[t] = self.envs.mask
 
+    def forget(self) -> None:
+        self.rollout.count[0] = 0
+
     def take(self, part: Part) -> None:
         """What an actor brought, into the rollout's current row and the latest step of all."""
         envs: Any = self.envs
@@ -121,22 +113,6 @@ class PPOLearner(ActorLearner):
         if self.agent.norm:  # it learns from every row, and the next one is acted on by it
             return 1
         return min(self.rollout.left, self.pool.rounds_until(self.step, self.next_save()))
-
-    def next_save(self) -> int:
-        """The step up to which actors may go: there nobody is to be ahead of the others, so that
-        what is saved is the same wherever they act."""
-        every, end = self.run.checkpoint_every, self.run.steps
-        return min((self.step // every + 1) * every, end) if every else end
-
-    def settle(self) -> list[Episode]:
-        """Before the state is saved: goes on until all actors have come as far as the furthest."""
-        finished: list[Episode] = []
-        while ahead := self.pool.hold():  # more than once only where an actor was replaced
-            for left in range(ahead, 0, -1):
-                finished += self.round(most=left)
-        if any(part.begins for part in self.pool.settle()):
-            self.rollout.count[0] = 0
-        return finished
 
     def state(self) -> State:
         """Everything that decides what comes next, by part."""
@@ -161,5 +137,5 @@ class PPOLearner(ActorLearner):
         self.load_counters(state)
         exact = self.pool.restore(state, self.agent, self.step)
         if not exact:
-            self.rollout.count[0] = 0  # its last episodes go on nowhere
+            self.forget()  # its last episodes go on nowhere
         return exact

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.protocols import Algorithm, Command, Domain
+from tenfold.core.domain import Command, Domain
+from tenfold.core.protocols import Algorithm
 from tenfold.domains.dynamics.config import Explorer
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from tenfold.cli.train import finish, stopped
 from tenfold.config.leaves import Leaf
 from tenfold.config.run import Run, named
 from tenfold.config.schema import convert_scalar
+from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
-from tenfold.core.protocols import Command
 from tenfold.domains.dynamics.config import Explorer
 
 # settings that say nothing to recordings

@@ -4,7 +4,7 @@ import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tenfold.core.protocols import Domain
+from tenfold.core.domain import Domain
 
 if TYPE_CHECKING:
     from tenfold.envs.adapter import Environments

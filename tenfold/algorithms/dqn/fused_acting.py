@@ -1,0 +1,133 @@
+"""Acting as one compiled call: the settings as numbers, and the exploring policy's actions."""
+
+import numpy as np
+
+from tenfold.algorithms.dqn.agent import ONLINE, DQNAgent
+from tenfold.algorithms.dqn.config import Boltzmann, Epsilon, Hard, Prioritized
+from tenfold.core.kernels import kernel
+from tenfold.core.random import Purpose, draw_uniform
+from tenfold.core.schedules import as_numbers, schedule_at
+from tenfold.engines.fusing import turn_rows, zeros
+from tenfold.ops.mlp import ACTIVATIONS, mlp_forward
+from tenfold.ops.td import value_of
+
+# places in `rule`, the settings as numbers; a schedule takes four
+(
+    ACTIVATION,
+    DOUBLE,
+    DUEL,
+    ATOMS,
+    HUBER,
+    CLIP,
+    ADAM_EPS,
+    HARD,
+    TAU,
+    PRIORITIZED,
+    ALPHA,
+    PRIORITY_EPS,
+    N_STEP,
+    GAMMA,
+    SCALE,
+    STARTS,
+    EVERY,
+    PER_ROUND,
+    BOLTZMANN,
+    ACTIONS,
+) = range(20)
+# typed: Numba compiles a function once more for each literal number it is called with
+LR, EXPLORE, BETA, RULES = np.int64(20), np.int64(24), np.int64(28), 32
+
+
+def rules(agent: DQNAgent) -> np.ndarray:
+    """The settings as numbers."""
+    config, rule = agent.config, np.zeros(RULES)
+    target, priorities, how = config.target, config.replay, config.explore
+    rule[ACTIVATION] = ACTIVATIONS[config.net.activation]
+    rule[DOUBLE], rule[DUEL], rule[ATOMS], rule[HUBER] = (
+        config.double,
+        config.dueling,
+        agent.online.atoms,
+        config.loss == "huber",
+    )
+    rule[CLIP], rule[ADAM_EPS] = config.clip_norm or np.inf, config.adam_eps
+    rule[HARD], rule[TAU] = (target.every, 0) if isinstance(target, Hard) else (0, target.tau)
+    rule[N_STEP], rule[GAMMA], rule[SCALE], rule[ACTIONS] = (
+        config.n_step,
+        config.gamma,
+        agent.layout.scale,
+        agent.actions.n,
+    )
+    rule[STARTS], rule[EVERY], rule[PER_ROUND] = (
+        config.learning_starts,
+        config.every,
+        config.updates,
+    )
+    rule[LR : LR + 4] = as_numbers(config.lr)
+    if isinstance(priorities, Prioritized):
+        rule[PRIORITIZED], rule[ALPHA], rule[PRIORITY_EPS] = True, priorities.alpha, priorities.eps
+        rule[BETA : BETA + 4] = as_numbers(priorities.beta)
+    if isinstance(how, Epsilon | Boltzmann):
+        rule[BOLTZMANN] = isinstance(how, Boltzmann)
+        rule[EXPLORE : EXPLORE + 4] = as_numbers(
+            how.temperature if isinstance(how, Boltzmann) else how.schedule
+        )
+    return rule
+
+
+@kernel
+def choose_actions(step, rounds, rule, coin, choice, online, sizes, inputs, hidden, obs, action):
+    """The exploring policy's actions for the current observations, as `DQNAgent.explore` gives
+    them."""
+    size, actions = action.size, int(rule[ACTIONS])
+    level, start = schedule_at(rule, EXPLORE, step), rounds * size
+    greedy = 0
+    for i in range(size):
+        action[i] = -1
+        if not rule[BOLTZMANN] and draw_uniform(coin, start + i) < level:
+            action[i] = int(draw_uniform(choice, start + i) * actions)
+        greedy += action[i] < 0
+    if greedy == 0:
+        return
+    turn_rows(obs, rule[SCALE], inputs)
+    output = mlp_forward(online, sizes, int(rule[ACTIVATION]), inputs, hidden)
+    for i in range(size):
+        if action[i] < 0:
+            action[i] = best_action(output, i, rule, actions, level, choice, (start + i) * actions)
+
+
+@kernel
+def best_action(output, row, rule, actions, temperature, choice, counter):
+    """argmax_a Q, with Gumbel noise times the temperature for Boltzmann exploration."""
+    best, most, atoms = 0, -np.inf, int(rule[ATOMS])
+    for a in range(actions):
+        q = np.float32(0)
+        for i in range(atoms):
+            q += value_of(output, row, a, i, int(rule[DUEL]), atoms, actions)
+        score = np.float64(q / np.float32(atoms))
+        if rule[BOLTZMANN]:
+            score -= temperature * np.log(-np.log(max(draw_uniform(choice, counter + a), 2.0**-53)))
+        if score > most:
+            best, most = a, score
+    return best
+
+
+class FusedActing:
+    """`DQNAgent.explore` as one compiled call, for an actor that does nothing else."""
+
+    def __init__(self, agent: DQNAgent, lanes: int) -> None:
+        sizes = np.array(agent.online.sizes)
+        self.action = np.zeros(lanes, np.int64)
+        self.before = (
+            rules(agent),
+            agent.keys[Purpose.COIN],
+            agent.keys[Purpose.ACTION],
+            agent.block[ONLINE].numpy(),
+            sizes,
+            zeros(sizes[0], lanes),
+            zeros(lanes * int(sizes[1:].sum())),
+        )
+
+    def __call__(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
+        """Actions [B] for rows [B, …], valid until the next call."""
+        choose_actions(step, rounds, *self.before, rows.reshape(len(rows), -1), self.action)
+        return self.action

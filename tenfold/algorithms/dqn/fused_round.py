@@ -1,0 +1,290 @@
+"""Everything between two environment steps as ONE compiled call on the agent's and the memory's own
+arrays: storing the step, drawing batches, the forward passes, the loss, the backward pass,
+clipping, Adam, the target network, new priorities and the next action."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET
+from tenfold.algorithms.dqn.fused_acting import (
+    ACTIVATION,
+    ADAM_EPS,
+    ALPHA,
+    ATOMS,
+    BETA,
+    CLIP,
+    DOUBLE,
+    DUEL,
+    EVERY,
+    GAMMA,
+    HARD,
+    HUBER,
+    LR,
+    N_STEP,
+    PER_ROUND,
+    PRIORITIZED,
+    PRIORITY_EPS,
+    SCALE,
+    STARTS,
+    TAU,
+    choose_actions,
+)
+from tenfold.core.kernels import kernel
+from tenfold.core.schedules import schedule_at
+from tenfold.core.tables import B1, D1, F1, F2, F3, I1, U1, W1, Y1, opener
+from tenfold.envs.control_tasks import play_all
+from tenfold.memory.gathering import gather_columns
+from tenfold.memory.rows import Stored, add_rows
+from tenfold.memory.sampling import draw_prioritized, draw_ready, set_priorities
+from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
+from tenfold.ops.mlp import mlp_backward, mlp_forward
+from tenfold.ops.td import td_gradient
+
+# parts of a round, to be added up
+STORE, UPDATE, ACT = 1, 2, 4
+# typed: Numba compiles a function once more for each literal number it is called with
+WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
+# places in `counter`
+STEP, ROUNDS, DUE = range(3)
+# rows of `items` and of `layers`: numbers for each item of a batch, outputs of all layers
+REWARD, DISCOUNT, WEIGHT, ERROR = range(4)
+HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
+
+
+class Arrays(NamedTuple):
+    """What a round reads and writes, but for observations, whose kind of number is the
+    environment's."""
+
+    counter: I1
+    updates: I1
+    rule: D1
+    streams: U1
+    sums: F1
+    block: F2  # parameters, their target, gradient, moments
+    sizes: I1
+    # of a batch
+    inputs: F3
+    layers: F2
+    items: F2
+    turned: F1
+    y: F1
+    row: I1
+    action: I1
+    draw: D1
+    # the replay memory
+    m_action: W1
+    m_reward: F1
+    m_kind: Y1
+    m_ready: B1
+    m_head: I1
+    m_start: I1
+    m_count: I1
+    m_tree: D1
+    m_top: D1
+    # the environments' last step, and acting
+    e_reward: D1
+    e_terminated: B1
+    e_truncated: B1
+    e_skipped: B1
+    e_action: I1
+    e_inputs: F2
+    e_hidden: F1
+
+
+open_arrays = opener(Arrays)
+
+
+@kernel
+def draw_batch(table, m_obs):
+    """Draws rows of the memory, and gathers them as networks take them."""
+    a = open_arrays(table)
+    rule = a.rule
+    if rule[PRIORITIZED]:
+        draw_prioritized(
+            a.streams[0],
+            a.m_count,
+            a.m_tree,
+            schedule_at(rule, BETA, a.counter[STEP]),
+            a.row,
+            a.draw,
+            a.items[WEIGHT],
+        )
+    else:
+        draw_ready(a.streams[0], a.m_count, a.m_ready, a.m_head, a.row)
+    gather_columns(
+        a.row,
+        a.m_ready.size // a.m_head.size,
+        int(rule[N_STEP]),
+        rule[GAMMA],
+        rule[SCALE],
+        Stored(m_obs, a.m_action, a.m_reward, a.m_kind),
+        a.inputs[0],
+        a.action,
+        a.items[REWARD],
+        a.items[DISCOUNT],
+        a.inputs[1],
+    )
+
+
+@kernel
+def find_gradient(table):
+    """The gradient of the batch's loss; returns the loss and the mean value of its actions."""
+    a = open_arrays(table)
+    rule, sizes, activation = a.rule, a.sizes, int(a.rule[ACTIVATION])
+    online, target = a.block[ONLINE], a.block[TARGET]
+    obs, next_obs = a.inputs[0], a.inputs[1]
+    hidden, delta = a.layers[HIDDEN], a.layers[DELTA]
+    next_output = mlp_forward(target, sizes, activation, next_obs, a.layers[NEXT_HIDDEN])
+    chooser = next_output
+    if rule[DOUBLE]:
+        chooser = mlp_forward(online, sizes, activation, next_obs, a.layers[CHOOSING_HIDDEN])
+    output = mlp_forward(online, sizes, activation, obs, hidden)
+    by_output = delta[delta.size - output.size :].reshape(output.shape)
+    _, _, loss, q = td_gradient(
+        output,
+        next_output,
+        chooser,
+        a.action,
+        a.items[REWARD],
+        a.items[DISCOUNT],
+        a.items[WEIGHT],
+        int(rule[DUEL]),
+        int(rule[ATOMS]),
+        rule[HUBER] > 0,
+        by_output,
+        a.items[ERROR],
+        a.y,
+    )
+    mlp_backward(online, sizes, activation, obs, hidden, delta, a.turned, a.block[GRAD])
+    return loss, q
+
+
+@kernel
+def apply_gradient(table):
+    """Clipping, Adam, the target network; returns the gradient's norm before it was clipped."""
+    a = open_arrays(table)
+    rule, updates = a.rule, a.updates
+    online, target, grad = a.block[ONLINE], a.block[TARGET], a.block[GRAD]
+    _, norm = clip_numba(grad, rule[CLIP])
+    updates[0] += 1
+    adam_numba(
+        online,
+        grad,
+        a.block[MEAN],
+        a.block[SQUARE],
+        updates[0],
+        schedule_at(rule, LR, a.counter[STEP]),
+        rule[ADAM_EPS],
+    )
+    if rule[HARD] == 0:
+        polyak_numba(target, online, rule[TAU])
+    elif updates[0] % int(rule[HARD]) == 0:
+        for j in range(online.size):
+            target[j] = online[j]
+    return norm
+
+
+@kernel
+def update_once(table, m_obs):
+    """One gradient update, as `PlainEngine.update_once` does it."""
+    a = open_arrays(table)
+    rule, sums, error = a.rule, a.sums, a.items[ERROR]
+    draw_batch(table, m_obs)
+    loss, q = find_gradient(table)
+    norm = apply_gradient(table)
+    if rule[PRIORITIZED]:
+        set_priorities(a.m_tree, a.m_top, a.row, error, rule[ALPHA], rule[PRIORITY_EPS])
+    sums[0] += loss
+    sums[1] += q
+    sums[2] += mean_size(error)
+    sums[3] += norm
+    sums[4] += 1
+
+
+@kernel
+def mean_size(error):
+    total = np.float32(0)
+    for b in range(error.size):
+        total += abs(error[b])
+    return total / np.float32(error.size)
+
+
+@kernel
+def store_last(table, m_obs, e_obs, e_final_obs):
+    """The step just made, into the memory; the updates that are then due."""
+    a = open_arrays(table)
+    rule, counter = a.rule, a.counter
+    add_rows(
+        m_obs,
+        a.m_action,
+        a.m_reward,
+        a.m_kind,
+        a.m_ready,
+        a.m_head,
+        a.m_start,
+        a.m_count,
+        a.m_tree,
+        a.m_top,
+        int(rule[N_STEP]),
+        ONE_FRAME,
+        FIRST_LANE,
+        a.e_action,
+        a.e_reward,
+        a.e_terminated,
+        a.e_truncated,
+        a.e_skipped,
+        e_obs,
+        e_final_obs,
+    )
+    before = counter[STEP]
+    for i in range(a.e_skipped.size):
+        counter[STEP] += not a.e_skipped[i]
+    counter[ROUNDS] += 1
+    every = int(rule[EVERY])
+    due = (counter[STEP] // every - before // every) * int(rule[PER_ROUND])
+    counter[DUE] = due if counter[STEP] > rule[STARTS] and a.m_count[0] > 0 else 0
+
+
+@kernel
+def fused_round(parts, table, m_obs, e_obs, e_final_obs):
+    """Store the step just made, run the updates that are due, choose the next action: those of the
+    three in `parts`."""
+    a = open_arrays(table)
+    if parts & STORE:
+        store_last(table, m_obs, e_obs, e_final_obs)
+    if parts & UPDATE:
+        for _ in range(a.counter[DUE]):
+            update_once(table, m_obs)
+        a.counter[DUE] = 0
+    if parts & ACT:
+        choose_actions(
+            a.counter[STEP],
+            a.counter[ROUNDS],
+            a.rule,
+            a.streams[1],
+            a.streams[2],
+            a.block[ONLINE],
+            a.sizes,
+            a.e_inputs,
+            a.e_hidden,
+            e_obs,
+            a.e_action,
+        )
+
+
+@kernel
+def fused_rounds(most, action, lanes, table, m_obs, e_obs, e_final_obs):
+    """Rounds of a compiled environment and `fused_round`, until an episode ends or `most` rounds
+    are done.
+
+    Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number
+    that is not finite.
+    """
+    ended = 0
+    while ended == 0 and most > 0:
+        ended = play_all(action, lanes)
+        if ended >= 0:
+            fused_round(WHOLE, table, m_obs, e_obs, e_final_obs)
+        most -= 1
+    return ended

@@ -1,0 +1,208 @@
+"""A round as one compiled call: storing a step, finishing a full rollout, learning from it,
+choosing the next action."""
+
+from tenfold.algorithms.ppo.agent import ONLINE
+from tenfold.algorithms.ppo.fused_arrays import (
+    ACTIVATION,
+    COINS,
+    EMPTY,
+    EPOCHS,
+    FIRST,
+    GAMMA,
+    LAM,
+    LAST,
+    MINIBATCHES,
+    NORM,
+    NORM_CLIP,
+    NORM_EPS,
+    NORMALIZE,
+    NORMALS,
+    OBS_SCALE,
+    REFUSE,
+    ROUNDS,
+    SCALE,
+    STEP,
+    open_arrays,
+)
+from tenfold.algorithms.ppo.fused_learning import learn_due, parameter_total
+from tenfold.core.kernels import kernel
+from tenfold.engines.fusing import turn_rows
+from tenfold.envs.control_tasks import play_all
+from tenfold.memory.rollout import finish_rollout, store_step
+from tenfold.ops.mlp import mlp_forward
+from tenfold.ops.moments import norm_apply, norm_scale, norm_update
+from tenfold.ops.policy import draw_action
+
+# parts of a round, to be added up
+STORE, FINISH, UPDATE, ACT = 1, 2, 4, 8
+
+
+@kernel
+def values_of(obs, table):
+    """Values [1, B] of observations that were not counted into the running statistics."""
+    a = open_arrays(table)
+    flat = a.block[ONLINE]
+    if a.rule[NORM]:
+        norm_apply(obs, a.norm_mean, a.norm_inverse, a.rule[NORM_CLIP], a.seen)
+        turn_rows(a.seen, 1.0, a.act_inputs)
+    else:
+        turn_rows(obs, a.rule[OBS_SCALE], a.act_inputs)
+    return mlp_forward(
+        flat[flat.size - parameter_total(a.value_sizes) :],
+        a.value_sizes,
+        int(a.rule[ACTIVATION]),
+        a.act_inputs,
+        a.act_hidden,
+    )
+
+
+@kernel
+def has_empty(mask, sizes):
+    """Whether some component has no allowed option."""
+    for b in range(mask.shape[0]):
+        at = 0
+        for c in range(sizes.size):
+            allowed = mask.shape[1] == 0
+            for k in range(at, at + sizes[c]):
+                allowed = allowed or mask[b, k]
+            if not allowed:
+                return True
+            at += sizes[c]
+    return False
+
+
+@kernel
+def store_last(table, e_obs, e_final_obs):
+    """The step just made, into the rollout's current row."""
+    a = open_arrays(table)
+    t = a.r_count[0]
+    store_step(
+        t,
+        a.rule[GAMMA],
+        a.rule[SCALE],
+        a.e_reward,
+        a.e_terminated,
+        a.e_truncated,
+        a.e_skipped,
+        a.r_reward,
+        a.r_discount,
+        a.r_boundary,
+        a.r_weight,
+    )
+    cut = False
+    for b in range(a.e_truncated.size):
+        cut |= a.e_truncated[b]
+        a.counter[STEP] += not a.e_skipped[b]
+    if cut:
+        final = values_of(e_final_obs, table)
+        for b in range(a.e_truncated.size):
+            if a.e_truncated[b]:
+                a.r_next[t, b] = final[0, b]
+    if a.rule[NORM]:
+        norm_update(a.norm_count, a.norm_mean, a.norm_square, e_obs)
+        norm_scale(a.norm_count, a.norm_square, a.rule[NORM_EPS], a.norm_inverse)
+    a.counter[ROUNDS] += 1
+    a.r_count[0] = t + 1
+
+
+@kernel
+def finish_last(table, e_obs):
+    """Advantages of the full rollout; every epoch's minibatches are then due."""
+    a = open_arrays(table)
+    last = values_of(e_obs, table)
+    finish_rollout(
+        a.r_reward,
+        a.r_discount,
+        a.r_value,
+        a.r_next,
+        a.r_boundary,
+        a.r_weight,
+        last[0],
+        a.rule[LAM],
+        a.rule[NORMALIZE] > 0,
+        a.r_advantage,
+        a.r_target,
+    )
+    a.r_count[0] = 0
+    a.counter[FIRST], a.counter[LAST] = 0, int(a.rule[EPOCHS] * a.rule[MINIBATCHES])
+
+
+@kernel
+def choose_next(table, r_obs, e_obs):
+    """Actions for the current observations, into the rollout's current row."""
+    a = open_arrays(table)
+    t, size, flat, activation = (
+        a.r_count[0],
+        e_obs.shape[0],
+        a.block[ONLINE],
+        int(a.rule[ACTIVATION]),
+    )
+    if a.rule[NORM]:
+        norm_apply(e_obs, a.norm_mean, a.norm_inverse, a.rule[NORM_CLIP], r_obs[t])
+    else:
+        for b in range(size):
+            for j in range(e_obs.shape[1]):
+                r_obs[t, b, j] = e_obs[b, j]
+    for b in range(size):
+        for k in range(a.e_mask.shape[1]):
+            a.r_mask[t, b, k] = a.e_mask[b, k]
+    if a.rule[REFUSE] and has_empty(a.e_mask, a.sizes):
+        a.counter[EMPTY] = 1
+        return
+    turn_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
+    reals = a.r_real.shape[2]
+    split = reals + parameter_total(a.policy_sizes)
+    output = mlp_forward(flat[reals:split], a.policy_sizes, activation, a.act_inputs, a.act_hidden)
+    draw_action(
+        output,
+        flat[:reals],
+        a.sizes,
+        a.e_mask,
+        a.streams[COINS],
+        a.streams[NORMALS],
+        a.counter[ROUNDS] * size,
+        a.act_scratch,
+        a.r_chosen[t],
+        a.r_real[t],
+        a.r_log_p[t],
+    )
+    value = mlp_forward(flat[split:], a.value_sizes, activation, a.act_inputs, a.act_hidden)
+    for b in range(size):
+        a.r_value[t, b] = value[0, b]
+
+
+@kernel
+def fused_ppo(parts, table, r_obs, e_obs, e_final_obs):
+    """Store the step just made, finish the full rollout, learn from it, choose the next action:
+    those that `parts` ask for."""
+    if parts & STORE:
+        store_last(table, e_obs, e_final_obs)
+    if parts & FINISH:
+        finish_last(table, e_obs)
+    if parts & UPDATE:
+        learn_due(table, r_obs)
+    if parts & ACT:
+        choose_next(table, r_obs, e_obs)
+
+
+@kernel
+def fused_ppo_rounds(most, low, high, action, lanes, table, r_obs, e_obs, e_final_obs):
+    """Rounds of a compiled environment and `fused_ppo`, until an episode ends or `most` rounds are
+    done.
+
+    Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number
+    that is not finite.
+    """
+    a = open_arrays(table)
+    ended = 0
+    while ended == 0 and most > 0:
+        t = a.r_count[0]
+        for b in range(action.size):
+            action[b] = (
+                a.r_chosen[t, b, 0] if a.sizes.size else min(max(a.r_real[t, b, 0], low), high)
+            )
+        ended = play_all(action, lanes)
+        if ended >= 0:
+            fused_ppo(STORE | ACT, table, r_obs, e_obs, e_final_obs)
+        most -= 1
+    return ended
