@@ -53,7 +53,7 @@ class Table(ten.Callback):
     """A place of one's own for metrics: every evaluation as a line of a table."""
 
     def on_start(self, training: Any) -> None:
-        self.path = training.checkpoints.folder.path / "evaluations.csv"
+        self.path = training.path / "evaluations.csv"
 
     def on_row(self, row: dict[str, Any]) -> None:
         if row["kind"] == "eval":

@@ -36,6 +36,5 @@ class Reinforce(ten.Algorithm):
     def round(self, rollout: ten.Rollout) -> dict[str, torch.Tensor]:
         returns = ten.ops.discounted_return(rollout.reward, self.settings.gamma, rollout.boundary)
         better = (returns - returns.mean()) / (returns.std() + 1e-8)
-        logits = self.policy(rollout.obs.flatten(0, 1)).unflatten(0, rollout.obs.shape[:2])
-        log_prob = ten.ops.categorical_log_prob(logits, rollout.action)
+        log_prob = ten.ops.categorical_log_prob(self.policy(rollout.obs), rollout.action)
         return self.step(-(better * log_prob * rollout.weight).mean())

@@ -91,6 +91,26 @@ def test_its_seeds_are_trained_together(here: Callable[..., Any], tmp_path: Path
     ("body", "words"),
     [
         ("def build(self, spec, config): pass", "made no networks"),
+        ("pass", "Mine.build raised NotImplementedError: write it"),
+        (
+            "def build(self, spec, config): {}['x']",
+            "Mine.build raised KeyError: 'x' in mine_.*line 3",
+        ),
+        (
+            "def build(self, spec, config): self.nets = {'v': ten.nets.mlp(4, (), 2)}",
+            "keeps networks in nets, a dict: use torch.nn.ModuleList or ModuleDict",
+        ),
+        (
+            "def build(self, spec, config): self.net = ten.nets.mlp(4, (), 2)\n"
+            "    def act(self, obs, draw): return self.net(obs).argmax(-1) + 99",
+            "Mine.act gave action (99|100), and there are 2",
+        ),
+        (
+            "def build(self, spec, config): self.net = ten.nets.mlp(4, (), 2)\n"
+            "    def act(self, obs, draw): return self.net(obs).argmax(-1)\n"
+            "    def round(self, rollout): return None",
+            "Mine.round returned None, and must return a dict",
+        ),
         (
             "def build(self, spec, config): self.net = ten.nets.mlp(4, (), 2)\n"
             "    def act(self, obs, draw): return self.net(obs)",
@@ -104,10 +124,119 @@ def test_a_mistake_in_it_is_one_sentence(
     monkeypatch.syspath_prepend(str(tmp_path))
     name = f"mine_{abs(hash(body)) % 10**6}"
     (tmp_path / f"{name}.py").write_text(
-        f"import tenfold as ten\nclass Mine(ten.Algorithm):\n    {body}\n"
+        f"import tenfold as ten\nclass Mine(ten.Algorithm):\n    {body}\n    class config(ten.AgentConfig):\n        lr: float = 0.1\n"
     )
     with pytest.raises(UserError, match=words):
         train(ten.Run.of({"agent": {"name": f"{name}:Mine"}}), tmp_path / "run", quiet=True)
+
+
+MINIBATCHES = """
+import torch
+import tenfold as ten
+class Shifted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = ten.nets.mlp(4, (8,), 2)
+        self.register_buffer("shift", torch.zeros(4))
+    def forward(self, x):
+        return self.net(x - self.shift)
+class Own(ten.Algorithm):
+    class config(ten.AgentConfig):
+        lr: ten.Schedule = 1e-2
+        entropy: ten.Schedule = "linear(0.1, 0, 1k)"
+        horizon: int = 40
+    def build(self, spec, config):
+        self.policy = Shifted()
+    def act(self, obs, draw):
+        return ten.ops.categorical_sample(self.policy(obs), draw)
+    def round(self, rollout):
+        self.policy.shift.lerp_(rollout.obs.mean((0, 1)), 0.1)
+        order = torch.randperm(rollout.obs.shape[0])[:20]
+        logits = self.policy(rollout.obs[order])
+        weight = self.now(self.settings.entropy)
+        entropy = ten.ops.categorical_entropy(logits).mean()
+        log_prob = ten.ops.categorical_log_prob(logits, rollout.action[order])
+        return self.step(-log_prob.mean() - weight * entropy, weight=weight)
+"""
+
+
+def test_randomness_in_a_round_buffers_and_schedules_follow_from_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "minibatches.py").write_text(MINIBATCHES)
+    import minibatches  # type: ignore[import-not-found]
+
+    def run(**more: Any) -> ten.Run:
+        base = {"steps": 400, "num_envs": 2, "eval_every": 0, "log_every": 80, "ahead": 0}
+        return ten.Run(agent=minibatches.Own.configured(), **(base | more))
+
+    train(run(), tmp_path / "whole", quiet=True)
+    train(run(steps=180), tmp_path / "cut", quiet=True)
+    resume(tmp_path / "cut", 400, quiet=True)
+    for where in ("serial", "processes"):
+        train(run(actors=2, num_envs=1, where=where), tmp_path / where, quiet=True)
+    for one, other in (("whole", "cut"), ("serial", "processes")):
+        found, again = last_checkpoint(tmp_path / one), last_checkpoint(tmp_path / other)
+        for name in ("agent.online", "agent.buffer.policy.shift"):
+            assert np.array_equal(found[name], again[name]), (one, name)
+        assert found["agent.buffer.policy.shift"].any()
+    rows = [r for r in read_rows(tmp_path / "whole" / "metrics.jsonl") if r["kind"] == "train"]
+    assert [row["weight"] for row in rows] == pytest.approx([0.092, 0.084, 0.076, 0.068, 0.06])
+
+
+def test_observations_of_whole_numbers_reach_it_as_floats(tmp_path: Path) -> None:
+    settings = {"name": "reinforce:Reinforce", "horizon": 50}
+    run = ten.Run.of({"env": "FrozenLake-v1", "agent": settings, "steps": 100, "eval_every": 0})
+    assert train(run, tmp_path / "run", quiet=True).step == 100
+
+
+@pytest.mark.parametrize("flags", [
+    ("--callback", "broken:X"), ("--agent.net.module", "broken:X"), ("--env", "broken:X-v0"),
+    ("--agent.lr", "broken:f(1)"),
+])  # fmt: skip
+def test_a_module_that_cannot_be_imported_is_one_sentence(
+    here: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, str],
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    done = here("train", "dqn", "--steps", "100", *flags)
+    assert done.returncode == 2
+    assert (
+        "importing broken raised ZeroDivisionError: division by zero in broken.py, line 1"
+        in done.stderr
+    )
+
+
+def test_what_is_wrong_with_a_callback_is_one_sentence(
+    here: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "calls.py").write_text(
+        "import tenfold as ten\n"
+        "class Needs(ten.Callback):\n    def __init__(self, goal): self.goal = goal\n"
+        "    def on_start(self, training): assert self.goal == 20, self.goal\n"
+        "class Raises(ten.Callback):\n    def on_row(self, row): raise ValueError('boom')\n"
+        "class Object(ten.Callback):\n    def on_log(self, training, row): row['x'] = object()\n"
+        "class Nothing: pass\n"
+    )
+    short = ("--steps", "200", "--log-every", "100", "--eval-every", "0", "--quiet")
+    for name, words in (
+        ("Needs", "missing 1 required positional argument: 'goal'"),
+        ("Raises", "Raises.on_row raised ValueError: boom in calls.py, line 6"),
+        ("Object", "Object.on_log raised TypeError: Object of type object is not JSON"),
+        ("Nothing", "Nothing is no callback"),
+    ):
+        done = here("train", "dqn", *short, "--callback", f"calls:{name}")
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert here("train", "dqn", *short, "--callback", "calls:Needs(goal=20)").returncode == 0
+    with pytest.raises(UserError, match=r"give an object of it, callbacks=\[Patience\(\)\]"):
+        import extending  # type: ignore[import-not-found]
+
+        train(reinforce(), tmp_path / "run", quiet=True, callbacks=[extending.Patience])
 
 
 @pytest.mark.parametrize("agent", ["dqn", "ppo"])

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from tenfold.config.agent import AgentConfig
+from tenfold.config.schedules import value_at
 from tenfold.core import protocols
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
@@ -92,17 +93,18 @@ class Algorithm:
     agent: "OwnAgent"
 
     def build(self, spec: EnvSpec, config: Any) -> None:
-        """Makes the networks, as attributes. Random numbers of torch are seeded by the run."""
-        raise NotImplementedError
+        """Makes the networks, as attributes. Random numbers of torch are seeded by the run. What is
+        to be saved besides parameters is a buffer of a network (`register_buffer`)."""
+        raise NotImplementedError("write it")
 
     def act(self, obs: torch.Tensor, draw: Draw | None) -> torch.Tensor:
         """Actions [B] (0 … n − 1) or [B, D] for observations [B, …]; without `draw` the best ones.
         The same function explores, evaluates and is loaded."""
-        raise NotImplementedError
+        raise NotImplementedError("write it")
 
     def round(self, rollout: Rollout) -> Metrics:
-        """Learns from a rollout; returns numbers for the log."""
-        raise NotImplementedError
+        """Learns from a rollout; returns numbers for the log. Torch's random numbers are seeded."""
+        raise NotImplementedError("write it")
 
     def exploring(self, step: int) -> dict[str, float]:
         """For the log: what sets the exploration at this step."""
@@ -112,6 +114,15 @@ class Algorithm:
         """One update: gradient, clipping by settings.clip_norm if there is one, Adam with
         settings.lr."""
         return {"loss": loss.detach(), "grad_norm": self.agent.learn(loss), **more}
+
+    def now(self, schedule: Any) -> float:
+        """The number that a schedule among the settings has at this step."""
+        return value_at(schedule, self.agent.at)
+
+    @classmethod
+    def configured(cls, **settings: Any) -> AgentConfig:
+        """Its settings, for `ten.Run(agent=Reinforce.configured(lr=1e-3))`."""
+        return cls.config(name=f"{cls.__module__}:{cls.__qualname__}", **settings)
 
     @classmethod
     def family(cls, name: str) -> "OwnFamily":

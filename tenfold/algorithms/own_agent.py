@@ -10,7 +10,7 @@ from torch import nn
 
 from tenfold.algorithms.own import Algorithm, Draw
 from tenfold.config.schedules import value_at
-from tenfold.core.errors import CheckpointError, ConfigError, UserError
+from tenfold.core.errors import CheckpointError, ConfigError, UserError, told_of
 from tenfold.core.protocols import EnvSpec, Policy
 from tenfold.core.spaces import policy_actions
 from tenfold.nets.flat import FlatModule
@@ -42,14 +42,32 @@ class Networks(FlatModule):
 
     def __init__(self, owner: Algorithm) -> None:
         super().__init__()
+        kind = type(owner).__name__
         for name, value in vars(owner).items():
             if isinstance(value, nn.Module | nn.Parameter):
                 setattr(self, name, value)
+            elif isinstance(value, torch.optim.Optimizer):
+                raise UserError(
+                    f"{kind}.build made an optimiser, {name}, which no checkpoint would know of: "
+                    "self.step(loss) is one, with the settings lr, clip_norm and adam_eps."
+                )
+            elif any(isinstance(one, nn.Module) for one in contained(value)):
+                raise UserError(
+                    f"{kind}.build keeps networks in {name}, a {type(value).__name__}: use "
+                    "torch.nn.ModuleList or ModuleDict, so that they are trained and saved."
+                )
         if not list(self.parameters()):
             raise UserError(
-                f"{type(owner).__name__}.build made no networks: set them as attributes, such as "
-                "self.policy = ten.nets.mlp(…)."
+                f"{kind}.build made no networks: set them as attributes, such as self.policy = "
+                "ten.nets.mlp(…)."
             )
+
+
+def contained(value: Any) -> list[Any]:
+    """What is in a list, a tuple or a dict."""
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, list | tuple) else []
 
 
 class OwnAgent:
@@ -65,7 +83,10 @@ class OwnAgent:
         self.device = torch.device("cpu" if run.device == "auto" else run.device)
         self.own = own
         self.own.spec, self.own.settings, self.own.agent = spec, self.config, self
-        with torch.random.fork_rng():
+        self.name = type(own).__name__
+        if not hasattr(self.config, "lr"):
+            raise UserError(f"The settings of {self.name} have no lr, the learning rate of step.")
+        with torch.random.fork_rng(), told_of(f"{self.name}.build"):
             torch.manual_seed(run.seed)
             self.own.build(spec, self.config)
         self.online = Networks(self.own).to(self.device)
@@ -84,13 +105,20 @@ class OwnAgent:
         draw = None
         if address is not None:
             draw = Draw(self.seed, self.member, address, self.device)
-        with torch.no_grad():
+        with torch.no_grad(), told_of(f"{self.name}.act"):
             found = self.own.act(self.to_net(torch.from_numpy(rows)), draw).cpu().numpy()
         if found.shape != (len(rows), *self.shape):
             raise UserError(
-                f"{type(self.own).__name__}.act gave actions of shape {found.shape} for "
-                f"{len(rows)} observations, and must give {(len(rows), *self.shape)}."
+                f"{self.name}.act gave actions of shape {found.shape} for {len(rows)} "
+                f"observations, and must give {(len(rows), *self.shape)}."
             )
+        if not self.shape and not ((found >= 0) & (found < self.actions.sizes[0])).all():
+            raise UserError(
+                f"{self.name}.act gave action {found.max()}, and there are "
+                f"{self.actions.sizes[0]}, from 0 on."
+            )
+        if not np.isfinite(found).all():
+            raise UserError(f"{self.name}.act gave an action that is not finite.")
         return found.astype(np.float32 if self.shape else np.int64)
 
     def for_env(self, action: np.ndarray) -> np.ndarray:
@@ -114,8 +142,11 @@ class OwnAgent:
         return (found[0] if self.shape else int(found[0])) if single else found
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows [B, …] as networks take them: floats, images with their channels in front."""
         rows = rows.to(self.device)
-        return rows if len(self.layout.shape) == 1 else self.layout.to_net(rows)
+        if len(self.layout.shape) == 3:
+            rows = self.layout.to_net(rows)
+        return rows.float() * self.layout.scale
 
     def exploring(self, step: int) -> dict[str, float]:
         return self.own.exploring(step)
@@ -126,10 +157,18 @@ class OwnAgent:
         return other
 
     def published(self) -> np.ndarray:
-        return self.online.flat.detach().cpu().numpy()
+        """Parameters, and behind them what else the networks keep (buffers)."""
+        flat = self.online.flat.detach().cpu().numpy()
+        kept = [b.detach().cpu().float().flatten().numpy() for b in self.online.buffers()]
+        return np.concatenate([flat, *kept]) if kept else flat
 
     def adopt(self, published: np.ndarray) -> None:
-        """It was read into this agent's own parameters."""
+        """What another process published; without buffers it was read into the parameters."""
+        parts = [self.online.flat, *self.online.buffers()]
+        if len(parts) > 1:
+            ends = np.cumsum([part.numel() for part in parts])
+            for part, own in zip(parts, np.split(published, ends[:-1]), strict=True):
+                part.copy_(torch.from_numpy(own).view_as(part))
 
     # learning
 

@@ -1,5 +1,6 @@
 """The learner of an algorithm of one's own: rollouts for the user's `round`."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +10,9 @@ from tenfold.actors.actor import Part
 from tenfold.algorithms.learner import RolloutLearner
 from tenfold.algorithms.own import Rollout
 from tenfold.algorithms.own_agent import OwnAgent, action_form
-from tenfold.core.errors import ConfigError
+from tenfold.core.errors import ConfigError, UserError, told_of
 from tenfold.core.protocols import State
+from tenfold.core.random import Purpose, draw_bits, key
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
@@ -120,13 +122,19 @@ class OwnLearner(RolloutLearner):
         boundary = torch.maximum(others["terminated"], others["truncated"])
         weight = 1.0 - rows["skipped"].to(agent.device).float()
         action, reward = rows["action"].to(agent.device), rows["reward"].to(agent.device)
-        found = agent.own.round(
-            Rollout(
-                action=action, reward=reward, boundary=boundary, weight=weight, **seen, **others
-            )
+        rollout = Rollout(
+            action=action, reward=reward, boundary=boundary, weight=weight, **seen, **others
         )
+        # torch's own random numbers in a round follow from the run's seed, also after a resume
+        with torch.random.fork_rng(), told_of(f"{agent.name}.round"):
+            torch.manual_seed(int(draw_bits(key(agent.seed, Purpose.SHUFFLE), self.rounds)) >> 1)
+            found = agent.own.round(rollout)
+        if not isinstance(found, Mapping):
+            raise UserError(f"{agent.name}.round returned {found!r:.40}, and must return a dict.")
         for name, value in found.items():
-            self.sums[name] = self.sums.get(name, torch.zeros(())) + torch.as_tensor(value).cpu()
+            with told_of(f"What {agent.name}.round returned as {name} is no number: it"):
+                number = torch.as_tensor(value).detach().cpu().reshape(())
+            self.sums[name] = self.sums.get(name, torch.zeros(())) + number
         self.counted += 1
         self.clock.lap("update")
 

@@ -3,11 +3,13 @@
 import argparse
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from tenfold.cli.arguments import add_run, chosen_run, whole_number, whole_number_or_none
 from tenfold.core.domain import Command
-from tenfold.core.registry import domains
+from tenfold.core.errors import UserError
+from tenfold.core.registry import domain_of, domains
 
 
 def add_eval(parsers: Any, given: Sequence[str]) -> None:
@@ -28,8 +30,23 @@ def add_eval(parsers: Any, given: Sequence[str]) -> None:
         help="film an episode: .gif or .mp4 (RUN/video.gif)",
     )
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+    meet_domain(given)
     for domain in domains():
         domain.add_flags(evaluate)
+
+
+def meet_domain(given: Sequence[str]) -> None:
+    """A run's environment may be of a domain beside the user, whose flags are then known too."""
+    if given[:1] != ["eval"]:
+        return
+    from tenfold.runs.folder import RunFolder, is_run
+
+    # what is wrong with the run is said when it is judged
+    with suppress(UserError, OSError, ValueError):
+        named = [word for word in given[1:2] if not word.startswith("-")]
+        path = chosen_run(named[0] if named else None)
+        if is_run(path):
+            domain_of(RunFolder.open(path)[1].env)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from tenfold.config.changes import (
 )
 from tenfold.config.mappings import merge
 from tenfold.config.run import Run
-from tenfold.core.errors import ActorFault, EnvironmentFault, UserError
+from tenfold.core.errors import ActorFault, ConfigError, EnvironmentFault, UserError
 from tenfold.core.given import lend
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Learner
@@ -119,8 +119,14 @@ def go_on(
     checkpoints = Checkpoints(folder, run.keep)
     arrays, rows, note, complaints = checkpoints.latest()
     note["changed"] = changes(note["settings"], run, folder.path / "config.yaml")
-    constant = constant_from(Run.of(note["settings"]), run)
-    complaints = [*refused, *complaints, *filter(None, [constant])]
+    before = Run.of(note["settings"])
+    complaints = [*refused, *complaints, *filter(None, [constant_from(before, run)])]
+    if run.steps < min(note["step"], before.steps):
+        raise ConfigError(
+            "steps",
+            f"= {run.steps:,} is less than {folder.path} has done, {note['step']:,}: give a larger "
+            "one.",
+        )
     if note["step"] >= run.steps and not note["owes_evaluation"]:
         raise Finished(
             f"{folder.path} is finished at step {note['step']:,}: give a larger --steps to go on, "

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -74,6 +75,11 @@ class Recorder:
     @property
     def run(self) -> Run:
         return self.learner.run
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.checkpoints.folder.path
 
     @property
     def settings(self) -> Any:

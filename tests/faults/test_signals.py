@@ -18,6 +18,7 @@ from tenfold.config.run import Run
 from tenfold.core.processes import Interrupt
 from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.training import loop as training
+from tenfold.training import prepare
 from tenfold.training.pool import Pool
 
 HOME = str(Path(training.__file__).parents[2])
@@ -137,7 +138,7 @@ def test_a_signal_while_kernels_compile_stops_at_once_and_leaves_no_folder(
 ) -> None:
     """There is nothing to save yet, and compiling takes long."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(training, "warm_up", lambda *given: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(prepare, "warm_up", lambda *given: signal.raise_signal(signal.SIGINT))
     # ignored in a shell's background
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -33,6 +33,7 @@ from tenfold.runs.report import write_report
 from tenfold.runs.schema import NOTE, NUMBER, ROWS, RUN, WHOLE, misfit, parsed, read_json
 from tenfold.runs.seeds import SeedsFolder, about_run, about_seeds, summarise, write_seeds_report
 from tenfold.training import loop as training
+from tenfold.training import prepare
 from tenfold.training.learners import load
 from tenfold.training.loop import resume
 
@@ -182,7 +183,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Read
 
     monkeypatch.setattr(training.Session, "carry_out", read)
-    monkeypatch.setattr(training, "warm_up", lambda *_: None)
+    monkeypatch.setattr(prepare, "warm_up", lambda *_: None)
 
 
 def places_in(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
