@@ -89,9 +89,9 @@ def table() -> str:
 def main() -> None:
     if "--write" in sys.argv:
         text = PAGE.read_text()
-        before, rest = text.split("<!-- size -->")
+        before, rest = text.split("<!--size-->")
         PAGE.write_text(
-            f"{before}<!-- size -->\n{table()}\n<!-- /size -->{rest.split('<!-- /size -->')[1]}"
+            f"{before}<!--size-->\n{table()}\n<!--/size-->{rest.split('<!--/size-->')[1]}"
         )
         return
     found = rooms()
