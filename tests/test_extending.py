@@ -3,15 +3,18 @@ place for metrics, a domain. The examples are what the docs show."""
 
 import json
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
 import tenfold as ten
+from tenfold.core import registry
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
@@ -22,9 +25,13 @@ SHORT = ["--eval-episodes", "2", "--log-every", "500", "--checkpoint-every", "10
 
 
 @pytest.fixture(autouse=True)
-def beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules of one's own are found beside where one works."""
+def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Modules of one's own are found beside where one works, and forgotten afterwards."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
+    yield
+    registry.ADDED.clear()
+    gymnasium.registry.pop("Orchard-v0", None)
+    sys.modules.pop("orchard", None)
 
 
 def reinforce(**more: Any) -> ten.Run:
