@@ -11,6 +11,7 @@ from tenfold.actors.actor import sample_actor
 from tenfold.actors.pools import Direct, Inline
 from tenfold.config.run import Run
 from tenfold.core.processes import within
+from tenfold.core.protocols import ActorPool
 
 # seconds of an actor's round, acting and stepping, from which a process of its own pays
 PAYS = 300e-6
@@ -19,7 +20,7 @@ LOOK = 0.3  # seconds for finding out
 COMPILING = 60.0
 
 
-def make_pool(run: Run) -> tuple[Direct | Inline, str]:
+def make_pool(run: Run) -> tuple[ActorPool, str]:
     """The run's actors, and one sentence about where they are, if there are several."""
     if run.where == "processes":
         many = "s" * (run.actors > 1)

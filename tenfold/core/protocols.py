@@ -103,18 +103,25 @@ class Engine(Protocol):
 class ActorPool(Protocol):
     """Where rows come from: actors here, in processes, or elsewhere."""
 
-    envs: "Environments"  # the latest step of all actors
+    direct: bool  # the learner's own engine acts, and rows are in their place already
+    envs: Any  # the latest step of all actors
     notices: list[str]  # about actors that were lost and replaced
 
-    def follow(self, agent: Any) -> None: ...  # begins, with this agent's networks
-    def collect(self, step: int, left: int) -> Iterator[Any]: ...  # a row of every actor
+    # begins, with this agent's networks; `explore` acts where the pool is direct, on what is given
+    # back
+    def follow(self, agent: Any, explore: "Callable[[int, int], np.ndarray]") -> Any: ...
+    # a row of every actor; timed where `scale` is not 0
+    def collect(
+        self, step: int, rounds: int, left: int, clock: "Clock", scale: int
+    ) -> Iterator[Any]: ...
+    def rounds_until(self, step: int, end: int) -> int: ...  # that actors play, at least one
+    def hold(self) -> int: ...  # to rest; how many rounds the furthest actor is ahead
+    def settle(self) -> Iterator[Any]: ...  # to rest; what they were ahead by comes out
     # actors act by what the agent has learned now
-    def publish(self, agent: Any, step: int) -> None: ...
-    # brings actors to rest; what they were ahead by comes out
-    def settle(self) -> Iterator[Any]: ...
+    def publish(self, agent: Any, step: int, clock: "Clock") -> None: ...
     def report(self) -> dict[str, float]: ...  # for the metrics
-    def state(self) -> "dict[str, np.ndarray]": ...
-    def restore(self, state: "dict[str, np.ndarray]", agent: Any, step: int) -> bool: ...
+    def state(self) -> State: ...
+    def restore(self, state: State, agent: Any, step: int) -> bool: ...  # False: not exactly
     def close(self) -> None: ...
 
 
