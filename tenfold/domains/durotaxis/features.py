@@ -103,7 +103,7 @@ def observe(rules, c, i, scratch, row):
             down[up[j]] += 1
     cx, cy = sx / n, sy / n
     hulls = find_hull(x, y, n, scratch.order, hull)
-    sum_hops(n, up, scratch.order, scratch.size, scratch.total)
+    sum_hops(n, up, scratch.size, scratch.total)
     loud, loudest, parents, most = show_nodes(rules, c, i, n, cx, cy, scratch, row)
     row[0], row[1] = n, show_edges(rules, x, y, up, n, row)
     area = 0.0

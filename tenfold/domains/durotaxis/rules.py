@@ -27,7 +27,7 @@ from tenfold.domains.durotaxis.setting import (
     SOFT_DEATH,
     SPAWN,
 )
-from tenfold.domains.durotaxis.substrate import BEND, GRID, draw_ground, fall, lay_ground
+from tenfold.domains.durotaxis.substrate import draw_ground, intensity, lay_ground
 
 EPISODE = np.uint64(int(Purpose.EPISODE))
 START, ROUNDING, CHILD, SOFT = range(4)  # members of an episode's stream, one for each purpose
@@ -56,30 +56,11 @@ def draw_normal(stream, counter):
 def look(kind, level, ridge, grid, height, x, y):
     """Intensity and its relative gradient at a place: (I⁺ − I⁻) / (I⁺ + I⁻) over LOOK to either
     side."""
-    last, top = len(level) - 1, height - 1
-    column, east, west = (
-        min(max(int(x), 0), last),
-        min(max(int(x + LOOK), 0), last),
-        min(max(int(x - LOOK), 0), last),
-    )
-    row, north, south = (
-        min(max(int(y), 0), top),
-        min(max(int(y + LOOK), 0), top),
-        min(max(int(y - LOOK), 0), top),
-    )
-    if kind == GRID:
-        here, right, left = grid[row, column], grid[row, east], grid[row, west]
-        above, below = grid[north, column], grid[south, column]
-    else:
-        here, right, left = level[column], level[east], level[west]
-        above = below = here
-        if kind == BEND:
-            above, below = here * fall(north, ridge[column]), here * fall(south, ridge[column])
-            here, right, left = (
-                here * fall(row, ridge[column]),
-                right * fall(row, ridge[east]),
-                left * fall(row, ridge[west]),
-            )
+    here = intensity(kind, level, ridge, grid, height, x, y)
+    right = intensity(kind, level, ridge, grid, height, x + LOOK, y)
+    left = intensity(kind, level, ridge, grid, height, x - LOOK, y)
+    above = intensity(kind, level, ridge, grid, height, x, y + LOOK)
+    below = intensity(kind, level, ridge, grid, height, x, y - LOOK)
     gx = (right - left) / (right + left) if right + left > 0 else 0.0
     gy = (above - below) / (above + below) if above + below > 0 else 0.0
     return here, gx, gy
@@ -200,17 +181,11 @@ def remove(c, i, size, doomed, up):
     find_parents(ident, parent, size, up)
     root = -1
     for j in range(size):
-        if doomed[j]:
-            continue
-        above = up[j]
-        while above >= 0 and doomed[above]:
-            above = up[above]
-        walked = up[j]
-        while walked >= 0 and doomed[walked]:  # the next walk through here is short
-            up[walked], walked = above, up[walked]
-        up[j] = above
+        # parents lie before their children, all but the root, which has none: theirs are settled
+        if up[j] >= 0 and doomed[up[j]]:
+            up[j] = up[up[j]]
         # of equal ones the first has the smallest id
-        if above < 0 and (root < 0 or x[j] < x[root]):
+        if not doomed[j] and up[j] < 0 and (root < 0 or x[j] < x[root]):
             root = j
     for j in range(size):
         if not doomed[j]:
@@ -247,7 +222,7 @@ def advance(rules, c, i, action, scratch, component):
     else:
         u = draw_uniform(c.streams[i, ROUNDING], c.step[i]) if rules.stochastic else 0.0
         k = min(int(np.floor(action[0] * n + u)), n)
-        mark_smallest(c.x[i], c.ident[i], n, k, doomed, scratch.values, scratch.whole)
+        mark_smallest(c.x[i], n, k, doomed, scratch.values)
     deleted, judged = 0, 0
     for j in range(n):
         if doomed[j]:

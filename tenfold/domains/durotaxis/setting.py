@@ -138,7 +138,6 @@ class Scratch(NamedTuple):
 
     doomed: np.ndarray
     values: np.ndarray
-    whole: np.ndarray
     up: np.ndarray
     down: np.ndarray
     order: np.ndarray
@@ -170,7 +169,7 @@ def make_colonies(number: int, max_nodes: int, width: int) -> Colonies:
 
 def make_scratch(max_nodes: int) -> Scratch:
     slots = 2 * max_nodes + 2
-    room = [np.zeros(slots, np.int64) for _ in range(7)]
+    room = [np.zeros(slots, np.int64) for _ in range(6)]
     return Scratch(np.zeros(slots, np.bool_), np.zeros(slots), *room)
 
 

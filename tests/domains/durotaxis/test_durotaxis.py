@@ -141,6 +141,24 @@ def test_the_graph_is_always_one_tree() -> None:
     assert seen > 100  # colonies whose first root is gone
 
 
+@pytest.mark.parametrize("mode", ["ratio", "nodes"])
+def test_only_a_root_is_younger_than_its_children(mode: str) -> None:
+    """What lets the compiled code go up and down the tree in one pass over the slots each."""
+    envs, act = (
+        colonies(f"mode={mode}, substrate=bend, soft=2, target=40", 16),
+        random_policy(0, 0.1),
+    )
+    young_roots = 0
+    for step in range(300):
+        envs.step(act(envs, step))
+        for i in range(16):
+            parents = tree(envs, i)
+            late = {above for ident, above in parents.items() if above > ident}
+            assert all(parents[above] == -1 for above in late)
+            young_roots += len(late)
+    assert young_roots > 20
+
+
 def test_children_of_deleted_nodes_attach_to_the_parent_and_the_left_most_inherits_the_root() -> (
     None
 ):
