@@ -2,7 +2,7 @@
 read and compared with."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from tenfold.domains.durotaxis.setting import (
     MIDDLE_PART,
     MILESTONES,
     REACH,
+    REST,
     RETREAT,
     SOFT_DEATH,
     SPAWN,
@@ -70,6 +71,7 @@ class Colony:
             (0.5 + MIDDLE_PART * (uniform(start, draw + 1) - 0.5)) * rules.height for draw in draws
         ]
         self.nodes: list[Node] = []
+        self.following = 0  # the next id
         for j, (x, y) in enumerate(zip(xs, ys, strict=True)):
             self.add(j - 1, x, min(max(y, rules.margin_y), rules.height - rules.margin_y))
         self.step_count = self.retreat = 0
@@ -87,7 +89,6 @@ class Colony:
         )
         gx = (right - left) / (right + left) if right + left > 0 else 0.0
         gy = (above - below) / (above + below) if above + below > 0 else 0.0
-        self.following = getattr(self, "following", 0)
         node = Node(self.following, parent, x, y, self.intensity(x, y), (gx, gy), 0, born)
         self.following += 1
         self.nodes.append(node)
@@ -200,65 +201,60 @@ class Colony:
 # the pair: the same episodes, step by step
 
 
-def clipped(action: np.ndarray, choices: int) -> list[float]:
-    low, high = (np.tile(limit[1:], choices) if choices else limit for limit in (LOW, HIGH))
-    return [
-        *action[:choices].tolist(),
-        *np.clip(action[choices:].astype(np.float64), low, high).tolist(),
-    ]
+def legal(mask: np.ndarray | None, actions: np.ndarray) -> np.ndarray:
+    """Actions [E, …] with rest in place of choices that the mask [E, 3·max_nodes] does not
+    allow."""
+    if mask is None:
+        return actions
+    options = mask.reshape(len(mask), -1, CHOICES)
+    choices, numbers = np.split(actions, [options.shape[1]], axis=1)
+    allowed = np.take_along_axis(options, choices.astype(np.int64)[..., None], -1)[..., 0]
+    return np.concatenate([np.where(allowed, choices, REST), numbers], axis=1)
 
 
-def legal_choices(mask: np.ndarray, wished: np.ndarray) -> np.ndarray:
-    """The wished choice of each node, or the next one that it may take."""
-    options, chosen = mask.reshape(-1, CHOICES), wished.copy()
-    for j in np.flatnonzero(options.any(1)):
-        while not options[j, int(chosen[j])]:
-            chosen[j] = (chosen[j] + 1) % CHOICES
-    return chosen
+def play(
+    envs: DurotaxisEnvironments, actions: np.ndarray, step: Callable[[np.ndarray], None]
+) -> tuple[np.ndarray, ...]:
+    """Plays actions [T, E, …], episode after episode. Of each step: what is seen, the true last
+    observation where an episode ended, components, endings, ids and parents."""
+    c, slots = envs.colonies, np.arange(2 * envs.setting.max_nodes)
+    steps = []
+    for action in actions:
+        step(legal(envs.mask, action))
+        there = slots < c.nodes[:, None]
+        trees = np.stack([np.where(there, ids, -2) for ids in (c.ident, c.parent)], 1)
+        last = np.where((envs.ending > 0)[:, None], envs.final_obs, 0)
+        steps.append((envs.obs.copy(), last, envs.parts.copy(), envs.ending.copy(), trees))
+    return tuple(map(np.array, zip(*steps, strict=True)))
+
+
+def step_reference(envs: DurotaxisEnvironments, alone: list[Colony], actions: np.ndarray) -> None:
+    """One step of each colony, shown in the arrays of `envs`."""
+    envs.take(actions)
+    c, setting = envs.colonies, envs.setting
+    for i, colony in enumerate(alone):
+        component, ending = colony.step(envs.action[i].tolist())
+        envs.parts[i], envs.ending[i] = list(component.values()), ending
+        envs.obs[i] = observe_reference(setting, colony.nodes)
+        if ending:
+            envs.final_obs[i] = envs.obs[i]
+            envs.episode[i] += 1
+            alone[i] = colony = Colony(setting, envs.episode_seed(i))
+            envs.obs[i] = observe_reference(setting, colony.nodes)
+        c.nodes[i] = n = len(colony.nodes)
+        c.ident[i, :n] = [node.ident for node in colony.nodes]
+        c.parent[i, :n] = [node.parent for node in colony.nodes]
+        if setting.mode == "nodes":
+            envs.options[i] = False
+            envs.options[i, : CHOICES * n] = [n < setting.max_nodes, True, n > 1] * n
 
 
 def play_reference(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Plays colonies [E] with actions [T, E, …], episode after episode. Of each step: what is seen,
-    the true last observation where an episode ended, components, endings, ids and parents."""
-    # for its settings and its episodes' seeds
-    envs = DurotaxisEnvironments(name, actions.shape[1], seed)
-    setting, choices = envs.setting, envs.setting.max_nodes if envs.rules.by_node else 0
-    slots = 2 * setting.max_nodes
-    colonies = [Colony(setting, envs.episode_seed(i)) for i in range(envs.num_envs)]
-    results: list[list[Any]] = [[], [], [], [], []]
-    for action in actions:
-        seen, last, parts, endings, trees = [], [], [], [], []
-        for i, colony in enumerate(colonies):
-            component, ending = colony.step(legal(setting, colony, clipped(action[i], choices)))
-            final = observe_reference(setting, colony.nodes)
-            if ending:
-                envs.episode[i] += 1
-                colonies[i] = colony = Colony(setting, envs.episode_seed(i))
-            tree = np.full((2, slots), -2)
-            tree[:, : len(colony.nodes)] = [
-                [n.ident for n in colony.nodes],
-                [n.parent for n in colony.nodes],
-            ]
-            seen.append(observe_reference(setting, colony.nodes) if ending else final)
-            last.append(final if ending else np.zeros_like(final))
-            parts.append(list(component.values()))
-            endings.append(int(ending))
-            trees.append(tree)
-        for result, values in zip(results, (seen, last, parts, endings, trees), strict=True):
-            result.append(values)
-    return tuple(np.array(result) for result in results)
-
-
-def legal(setting: Setting, colony: Colony, action: list[float]) -> list[float]:
-    if setting.mode == "nodes":
-        n = len(colony.nodes)
-        mask = [[n < setting.max_nodes, True, n > 1]] * n + [[False] * CHOICES] * (
-            setting.max_nodes - n
-        )
-        action[: setting.max_nodes] = legal_choices(
-            np.array(mask).ravel(), np.array(action[: setting.max_nodes])
-        ).tolist()
-    return action
+    envs = DurotaxisEnvironments(
+        name, actions.shape[1], seed
+    )  # for its arrays, and episodes' seeds
+    alone = [Colony(envs.setting, envs.episode_seed(i)) for i in range(envs.num_envs)]
+    return play(envs, actions, lambda action: step_reference(envs, alone, action))
 
 
 def random_actions(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -301,21 +297,4 @@ def some_actions(rng: np.random.Generator, name: str, steps: int, colonies: int)
 def play_compiled(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray, ...]:
     """The same with `DurotaxisEnvironments`."""
     envs = DurotaxisEnvironments(name, actions.shape[1], seed)
-    c, slots = envs.colonies, np.arange(2 * envs.setting.max_nodes)
-    results: list[list[Any]] = [[], [], [], [], []]
-    for action in actions:
-        if envs.mask is not None:
-            action = action.copy()
-            for i, mask in enumerate(envs.mask):
-                action[i, : envs.setting.max_nodes] = legal_choices(
-                    mask, action[i, : envs.setting.max_nodes]
-                )
-        envs.step(action)
-        there = slots < c.nodes[:, None]
-        trees = np.stack([np.where(there, c.ident, -2), np.where(there, c.parent, -2)], 1)
-        last = np.where((envs.ending > 0)[:, None], envs.final_obs, 0)
-        for result, value in zip(
-            results, (envs.obs, last, envs.parts, envs.ending, trees), strict=True
-        ):
-            result.append(value.copy())
-    return tuple(np.array(result) for result in results)
+    return play(envs, actions, envs.step)

@@ -269,7 +269,7 @@ def test_a_step_has_as_many_operations_for_any_number_of_colonies_and_asks_for_n
     counts = []
     for number in (1, 7):
         envs, colonies = both(arguments, number)
-        actions = torch.from_numpy(legal(envs, varied(envs)(envs, 0)))
+        actions = torch.from_numpy(legal(envs.mask, varied(envs)(envs, 0)))
         with Counting() as counting:
             colonies.step(actions)
         counts.append(counting.found)
