@@ -3,7 +3,6 @@ nobody trained, every episode's way as tables and pictures."""
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,80 +35,42 @@ PANELS = 6
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1000, 10_000, 100_000, 1_000_000)  # of stiffness
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What is evaluated: a checkpoint of a run, where, over which episodes, and with which
-    actions."""
-
-    env: str
-    where: str  # in words
-    checkpoint: str  # as it was asked for
-    step: int  # at which it was saved
-    seed: int
-    episodes: int
-    policy: str
-
-    @property
-    def folder(self) -> str:
-        """A name of its own for every trial, so that no tables are written over those of
-        another."""
-        words = f"{self.where}, step {self.step}, seed {self.seed}, {self.episodes} episodes"
-        return re.sub(r"[^\w.]+", "-", words).strip("-.")
-
-    def described(self) -> dict[str, Any]:
-        setting = read_setting(**split_name(self.env)[1])
-        weights = dict(zip(COMPONENTS, setting.component_weights.tolist(), strict=True))
-        return {**vars(self), "rounding": setting.rounding, "weights": weights}
-
-
-def trial_of(played: Played) -> Trial:
-    return Trial(
-        played.env,
-        Deployment.of(played.options).words,
-        played.checkpoint,
-        played.step,
-        played.seed,
-        played.episodes,
-        played.policy,
-    )
+def words_of(played: Played) -> str:
+    """Where it was tried."""
+    return Deployment.of(played.options).words
 
 
 def tables_of(played: Played) -> Path:
-    """The folder of a trial's tables and pictures."""
-    return played.path / "eval" / trial_of(played).folder
+    """The folder of tables and pictures: one for every checkpoint, place, seed and number of
+    episodes, so that none are written over those of another."""
+    words = (
+        f"{words_of(played)}, step {played.step}, seed {played.seed}, {played.episodes} episodes"
+    )
+    return played.path / "eval" / re.sub(r"[^\w.]+", "-", words).strip("-.")
 
 
 def evaluate(played: Played) -> dict[str, Any]:
-    """Beside an untrained policy's successes, and scripted ones', which several seeds share."""
-    known = played.first.get("yardsticks", {})
-    scripted = {name: rate for name, rate in known.items() if name != "untrained"}
-    untrained = played.play(played.untrained())
-    return judge(
-        trial_of(played),
-        played.score,
-        untrained,
-        scripted or yardsticks(played.env, played.seed),
-        tables_of(played),
-    )
-
-
-def judge(
-    trial: Trial, score: Score, untrained: Score, scripted: dict[str, Any], folder: Path
-) -> dict[str, Any]:
-    """Successes and steps to the goal beside the yardsticks', into `folder` with the way of every
-    episode."""
+    """Successes and steps to the goal beside those of the untrained policy and of scripted ones,
+    which several seeds share; with the way of every episode into the folder of tables."""
+    score, folder = played.score, tables_of(played)
     ways = [info["trajectory"] for info in score.infos if "trajectory" in info]
     if len(ways) < score.episodes:
         raise UserError(
             "An episode was cut off before its end: raise episode_limit in config.yaml."
         )
+    known = played.first.get("yardsticks", {})
+    scripted = {name: rate for name, rate in known.items() if name != "untrained"}
+    untrained = successes(played.play(played.untrained()))
     endings = [info["ending"] for info in score.infos]
     found: dict[str, Any] = {
         **successes(score),
         "endings": {
             ending: endings.count(ending) / len(endings) for ending in sorted(set(endings))
         },
-        "yardsticks": {"untrained": successes(untrained), **scripted},
+        "yardsticks": {
+            "untrained": untrained,
+            **(scripted or yardsticks(played.env, played.seed)),
+        },
         "folder": str(folder),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,10 +87,26 @@ def judge(
             ways, endings, score.infos, score.lengths, score.returns, strict=True
         )
     ]
-    tables = {**trial.described(), **found, "each": episodes}
+    tables = {**described(played), **found, "each": episodes}
     replace_file(folder / "episodes.json", json.dumps(tables, indent=1, allow_nan=False).encode())
-    replace_file(folder / "paths.png", as_png(paths_figure(trial, ways, endings)))
+    replace_file(folder / "paths.png", as_png(paths_figure(played, ways, endings)))
     return found
+
+
+def described(played: Played) -> dict[str, Any]:
+    """What was evaluated."""
+    setting = read_setting(**split_name(played.env)[1])
+    return {
+        "env": played.env,
+        "where": words_of(played),
+        "checkpoint": played.checkpoint,
+        "step": played.step,
+        "seed": played.seed,
+        "episodes": played.episodes,
+        "policy": played.policy,
+        "rounding": setting.rounding,
+        "weights": dict(zip(COMPONENTS, setting.component_weights.tolist(), strict=True)),
+    }
 
 
 def successes(score: Score) -> dict[str, Any]:
@@ -166,27 +143,20 @@ def mean_numbers(way: np.ndarray) -> dict[str, float | None]:
 def yardsticks(env: str, seed: int) -> dict[str, dict[str, Any]]:
     """Random actions, a constant one and the scripted follower of gradients, on YARDSTICK episodes
     each."""
-    policies = {"random": random_policy(seed), "follower": follower_policy}
-    if split_name(env)[1].get("mode", "ratio") == "ratio":
-        numbers = 1 if split_name(env)[1].get("learn") == "delete_ratio" else len(ACTIONS)
-        policies["constant"] = constant_policy(STEADY[:numbers])
-        if numbers == 1:
-            policies = {"constant": policies["constant"]}
-    scores = {
-        name: play(DurotaxisEnvironments(env, 64, seed), policy, YARDSTICK)
+    asked = split_name(env)[1]
+    if asked.get("learn") == "delete_ratio":
+        policies = {"constant": constant_policy(STEADY[:1])}
+    else:
+        policies = {"random": random_policy(seed), "follower": follower_policy}
+        if asked.get("mode", "ratio") == "ratio":
+            policies["constant"] = constant_policy(STEADY)
+    return {
+        name: successes(play(DurotaxisEnvironments(env, 64, seed), policy, YARDSTICK))
         for name, policy in policies.items()
     }
-    return {
-        name: {
-            "success_rate": score.success,
-            "steps_to_goal": score.steps if score.success else None,
-            "episodes": score.episodes,
-        }
-        for name, score in scores.items()
-    }
 
 
-def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> Any:
+def paths_figure(played: Played, ways: list[np.ndarray], endings: list[str]) -> Any:
     """The centroid's way through the first episodes, each on its own substrate; all by one scale of
     colours."""
     from matplotlib.cm import ScalarMappable
@@ -195,10 +165,10 @@ def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> An
     shown = min(PANELS, len(ways))
     rows = -(-shown // 2)
     figure = new_figure(10, 2.8 * rows + 0.4)
-    stage = DurotaxisEnv(**split_name(trial.env)[1])
+    stage = DurotaxisEnv(**split_name(played.env)[1])
     rules, colonies = stage.inner.rules, stage.inner.colonies
     grounds, names = [], []
-    for own in episode_seeds(trial.seed, Purpose.EVALUATE, shown):
+    for own in episode_seeds(played.seed, Purpose.EVALUATE, shown):
         stage.reset(seed=own)
         grounds.append(field(rules, colonies, 0).copy())
         names.append(
@@ -238,7 +208,7 @@ def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> An
         ticks=[tick for tick in TICKS if tick <= most],
     )
     figure.suptitle(
-        f"{trial.where}, checkpoint of step {trial.step:,}, {trial.policy}", fontsize=10
+        f"{words_of(played)}, checkpoint of step {played.step:,}, {played.policy}", fontsize=10
     )
     return figure
 
