@@ -27,7 +27,7 @@ from tenfold.domains.durotaxis.setting import (
     SOFT_DEATH,
     SPAWN,
 )
-from tenfold.domains.durotaxis.substrate import draw_ground, intensity, lay_ground
+from tenfold.domains.durotaxis.substrate import BEND, GRID, draw_ground, fall, lay_ground
 
 EPISODE = np.uint64(int(Purpose.EPISODE))
 START, ROUNDING, CHILD, SOFT = range(4)  # members of an episode's stream, one for each purpose
@@ -56,11 +56,21 @@ def draw_normal(stream, counter):
 def look(kind, level, ridge, grid, height, x, y):
     """Intensity and its relative gradient at a place: (I⁺ − I⁻) / (I⁺ + I⁻) over LOOK to either
     side."""
-    here = intensity(kind, level, ridge, grid, height, x, y)
-    right = intensity(kind, level, ridge, grid, height, x + LOOK, y)
-    left = intensity(kind, level, ridge, grid, height, x - LOOK, y)
-    above = intensity(kind, level, ridge, grid, height, x, y + LOOK)
-    below = intensity(kind, level, ridge, grid, height, x, y - LOOK)
+    last, top = len(level) - 1, height - 1
+    column, row = min(max(int(x), 0), last), min(max(int(y), 0), top)
+    east, west = min(max(int(x + LOOK), 0), last), min(max(int(x - LOOK), 0), last)
+    north, south = min(max(int(y + LOOK), 0), top), min(max(int(y - LOOK), 0), top)
+    if kind == GRID:
+        here, right, left = grid[row, column], grid[row, east], grid[row, west]
+        above, below = grid[north, column], grid[south, column]
+    else:
+        here, right, left = level[column], level[east], level[west]
+        above = below = here
+        if kind == BEND:
+            above, below = here * fall(north, ridge[column]), here * fall(south, ridge[column])
+            here *= fall(row, ridge[column])
+            right *= fall(row, ridge[east])
+            left *= fall(row, ridge[west])
     gx = (right - left) / (right + left) if right + left > 0 else 0.0
     gy = (above - below) / (above + below) if above + below > 0 else 0.0
     return here, gx, gy

@@ -31,7 +31,7 @@ def find_hull(x, y, n, order, hull):
     for k in range(2 * n - 1):  # to the right along the lower side, back along the upper one
         if k == n:
             least = size + 1
-        j = order[min(k, 2 * n - 2 - k)]
+        j = order[k] if k < n else order[2 * n - 2 - k]
         while size >= least and turn(x, y, hull[size - 2], hull[size - 1], j) <= 0:
             size -= 1
         hull[size] = j

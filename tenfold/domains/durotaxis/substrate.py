@@ -304,12 +304,3 @@ def fall(row, ridge):
     """What is left of a bend's level so far from its ridge."""
     off = (row - ridge) / RIDGE_WIDTH
     return np.exp(-off * off)
-
-
-@kernel
-def intensity(kind, level, ridge, grid, height, x, y):
-    """I at a place of a substrate of this kind, laid out in columns."""
-    column, row = min(max(int(x), 0), len(level) - 1), min(max(int(y), 0), height - 1)
-    if kind == GRID:
-        return grid[row, column]
-    return level[column] * fall(row, ridge[column]) if kind == BEND else level[column]
