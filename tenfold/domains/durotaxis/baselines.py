@@ -41,7 +41,7 @@ def random_policy(seed: int = 0, around_half: float = 0.5) -> Policy:
     stream = key(seed, Purpose.RANDOM_POLICY)
 
     def act(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
-        size = envs.action.shape[1] if envs.mask is not None else len(LOW)
+        size = envs.action.shape[1]
         u = uniform(stream, step * envs.num_envs * size + np.arange(envs.num_envs * size)).reshape(
             envs.num_envs, size
         )
@@ -52,7 +52,7 @@ def random_policy(seed: int = 0, around_half: float = 0.5) -> Policy:
         options = envs.mask.reshape(envs.num_envs, nodes, CHOICES)
         wanted = np.floor(u[:, :nodes] * options.sum(-1))  # the so-many-th of those allowed
         chosen = (options.cumsum(-1) <= wanted[..., None]).sum(-1)
-        numbers = np.tile(LOW[1:], nodes) + np.tile(HIGH[1:] - LOW[1:], nodes) * u[:, nodes:]
+        numbers = envs.low + (envs.high - envs.low) * u[:, nodes:]
         return np.concatenate([np.where(options.any(-1), chosen, REST), numbers], 1)
 
     return act

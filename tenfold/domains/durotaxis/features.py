@@ -186,20 +186,22 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
     cx, cy = sum(node.x for node in nodes) / n, sum(node.y for node in nodes) / n
     hull = hull_reference(nodes)
     intensity = [math.log1p(node.stiff) / LOUD for node in nodes]
-    table = np.zeros((n, NODE))
-    for j, node in enumerate(nodes):
-        table[j, NodeFeature.X] = node.x / rules.width
-        table[j, NodeFeature.Y] = 2 * node.y / rules.height - 1
-        table[j, NodeFeature.INTENSITY] = intensity[j]
-        table[j, NodeFeature.IN_DEGREE] = up[j] >= 0
-        table[j, NodeFeature.OUT_DEGREE] = len(children[j]) / MANY_CHILDREN
-        table[j, NodeFeature.GX], table[j, NodeFeature.GY] = node.gradient
-        hops = sum(hops_reference(j, up, children))
-        table[j, NodeFeature.CLOSENESS] = (n - 1) / hops if n > 1 else 0
-        table[j, NodeFeature.CENTROID_DISTANCE] = math.hypot(node.x - cx, node.y - cy) / SPREAD
-        table[j, NodeFeature.HULL] = j in hull
-        table[j, NodeFeature.NEW] = node.age == 0
-        table[j, NodeFeature.AGE] = node.age / (node.age + OLD)
+    table = [
+        [
+            node.x / rules.width,
+            2 * node.y / rules.height - 1,
+            intensity[j],
+            up[j] >= 0,
+            len(children[j]) / MANY_CHILDREN,
+            *node.gradient,
+            (n - 1) / sum(hops_reference(j, up, children)) if n > 1 else 0.0,
+            math.hypot(node.x - cx, node.y - cy) / SPREAD,
+            j in hull,
+            node.age == 0,
+            node.age / (node.age + OLD),
+        ]
+        for j, node in enumerate(nodes)
+    ]
     links, edges = edges_reference(nodes, up)
     degrees = [len(below) for below in children]
     having = [degree for degree in degrees if degree]
@@ -223,8 +225,8 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
         (n - len(having)) / n,
         (rules.goal - max(xs)) / rules.width,
     ]
-    for start, values in zip(size.starts, (table, np.array(links), np.array(edges)), strict=False):
-        row[start : start + values.size] = values.ravel()
+    for start, values in zip(size.starts, (table, links, edges), strict=False):
+        row[start : start + np.size(values)] = np.ravel(values)
     return row
 
 

@@ -10,15 +10,13 @@ import numpy as np
 
 from tenfold.core.pairs import pair
 from tenfold.core.random import GOLDEN, UNIT, WORD, Purpose, key, mix_reference
-from tenfold.domains.durotaxis.colonies import CHOICES, DurotaxisEnvironments
+from tenfold.domains.durotaxis.colonies import CHOICES, DurotaxisEnvironments, flat_limits
 from tenfold.domains.durotaxis.features import observe_reference
 from tenfold.domains.durotaxis.rules import CHILD, FIRST_DRAW, LOOK, ROUNDING, SOFT, START, STRIDE
 from tenfold.domains.durotaxis.setting import (
     COMPONENTS,
     DELETE,
-    HIGH,
     LEFT_PART,
-    LOW,
     MIDDLE_PART,
     MILESTONES,
     REACH,
@@ -28,8 +26,10 @@ from tenfold.domains.durotaxis.setting import (
     SPAWN,
     Ending,
     Setting,
+    read_setting,
 )
 from tenfold.domains.durotaxis.substrate import draw_ground_reference, intensity_reference
+from tenfold.envs.arguments import split_name
 
 
 def uniform(stream: int, counter: int) -> float:
@@ -271,19 +271,14 @@ def random_actions(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 
 
 def some_actions(rng: np.random.Generator, name: str, steps: int, colonies: int) -> np.ndarray:
-    setting = DurotaxisEnvironments(name, 1, 0).setting
-    if setting.mode == "nodes":
-        nodes = setting.max_nodes
-        choices = rng.choice(3, (steps, colonies, nodes), p=(0.4, 0.25, 0.35))
-        numbers = rng.uniform(
-            np.tile(LOW[1:], nodes), np.tile(HIGH[1:], nodes), (steps, colonies, 4 * nodes)
+    choices, low, high = flat_limits(read_setting(**split_name(name)[1]))
+    chosen = rng.choice(3, (steps, colonies, choices), p=(0.4, 0.25, 0.35))
+    numbers = rng.uniform(low, high, (steps, colonies, len(low)))
+    if not choices:
+        numbers[..., 0] = rng.choice(
+            [0.0, 0.3, 0.5, 0.7, 1.0], (steps, colonies), p=(0.1, 0.2, 0.4, 0.28, 0.02)
         )
-        return np.concatenate([choices, numbers], axis=-1)
-    actions = rng.uniform(LOW, HIGH, (steps, colonies, len(LOW)))
-    actions[..., 0] = rng.choice(
-        [0.0, 0.3, 0.5, 0.7, 1.0], (steps, colonies), p=(0.1, 0.2, 0.4, 0.28, 0.02)
-    )
-    return actions
+    return np.concatenate([chosen, numbers], axis=-1)
 
 
 @pair(

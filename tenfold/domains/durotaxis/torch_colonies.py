@@ -19,15 +19,18 @@ from torch.nn.functional import pad
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, bits_torch, key
-from tenfold.domains.durotaxis.colonies import CHOICES, action_space, observation_space
+from tenfold.domains.durotaxis.colonies import (
+    CHOICES,
+    action_space,
+    flat_limits,
+    observation_space,
+)
 from tenfold.domains.durotaxis.features import graph_size
 from tenfold.domains.durotaxis.reference import legal, play_compiled, random_actions
 from tenfold.domains.durotaxis.setting import (
     ACTIONS,
     COMPONENTS,
     DELETE,
-    HIGH,
-    LOW,
     REST,
     SPAWN,
     Ending,
@@ -86,18 +89,10 @@ class TorchColonies:
         )
         self.world = make_world(self.rules, self.device)
         self.component_weights = self.on_device(self.setting.component_weights)
-        nodes, by_node = self.setting.max_nodes, self.rules.by_node
-        self.choices = nodes if by_node else 0
-        self.numbers = (
-            4 * nodes if by_node else 1 if self.setting.learn == "delete_ratio" else len(LOW)
-        )
-        self.low, self.high = (
-            self.on_device((np.tile(limit[1:], nodes) if by_node else limit)[: self.numbers])
-            for limit in (LOW, HIGH)
-        )
-        self.fixed = self.on_device(
-            self.setting.fixed[self.numbers :] if not by_node else np.zeros(0)
-        )
+        self.choices, low, high = flat_limits(self.setting)
+        self.numbers, self.low, self.high = len(low), self.on_device(low), self.on_device(high)
+        fixed = np.zeros(0) if self.choices else self.setting.fixed[self.numbers :]
+        self.fixed = self.on_device(fixed)
         self.begin(seed)
 
     def on_device(self, values: np.ndarray) -> torch.Tensor:
