@@ -14,8 +14,6 @@ import numpy as np
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 
-SHORT = 16  # below this many values an insertion sort is faster than further partitions
-
 
 def k_smallest_reference(x: np.ndarray, k: int) -> np.ndarray:
     """The k nodes that come first in a stable sort by x, as booleans [N]."""
@@ -42,7 +40,7 @@ def random_nodes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
 def select_value(values, size, k):
     """The k-th smallest (from 0) of values[:size], which are put in another order."""
     low, high = 0, size - 1
-    while high - low >= SHORT:
+    while low < high:
         a, b, c = values[low], values[(low + high) >> 1], values[high]
         pivot = max(min(a, b), min(max(a, b), c))  # the median of three
         i, j = low, high
@@ -61,12 +59,6 @@ def select_value(values, size, k):
             low = i
         else:
             return values[k]
-    for i in range(low + 1, high + 1):
-        value, j = values[i], i
-        while j > low and values[j - 1] > value:
-            values[j] = values[j - 1]
-            j -= 1
-        values[j] = value
     return values[k]
 
 
