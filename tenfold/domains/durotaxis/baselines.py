@@ -110,9 +110,9 @@ def whole_colony(
     nodes, there = nodes_of(envs)
     x = np.where(there, nodes[..., NodeFeature.X], np.inf)
     rank = x.argsort(1, kind="stable").argsort(1)
-    doomed = rank < np.round(ratio * envs.obs[:, 0])[:, None]
+    removed = rank < np.round(ratio * envs.obs[:, 0])[:, None]
     full = envs.obs[:, :1] >= envs.setting.max_nodes
-    choice = np.where(doomed & (envs.obs[:, :1] > 1), DELETE, np.where(full, REST, SPAWN))
+    choice = np.where(removed & (envs.obs[:, :1] > 1), DELETE, np.where(full, REST, SPAWN))
     return np.concatenate([choice, np.tile(numbers, envs.setting.max_nodes)], 1)
 
 

@@ -1,6 +1,6 @@
-"""Durotaxis as environments, E colonies at once. `durotaxis_rules` says what a step is,
-`durotaxis_features` what is seen, `durotaxis_setting` what can be set and what is rewarded,
-`durotaxis_api` has Gymnasium's ordinary environment and vector of them.
+"""Durotaxis as environments, E colonies at once. `rules` says what a step is,
+`features` what is seen, `setting` what can be set and what is rewarded,
+`api` has Gymnasium's ordinary environment and vector of them.
 
     tenfold/Durotaxis-v0(mode=nodes, substrate=bend, size=900x300, w_population=0)
 """

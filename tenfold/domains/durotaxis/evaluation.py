@@ -1,5 +1,5 @@
 """How a colony's policy does, on its own substrates and on others: successes beside policies that
-nobody trained, every episode's way as tables and pictures."""
+nobody trained, every episode's trajectory as tables and pictures."""
 
 import json
 import re
@@ -51,10 +51,10 @@ def tables_of(played: Played) -> Path:
 
 def evaluate(played: Played) -> dict[str, Any]:
     """Successes and steps to the goal beside those of the untrained policy and of scripted ones,
-    which several seeds share; with the way of every episode into the folder of tables."""
+    which several seeds share; with the trajectory of every episode into the folder of tables."""
     score, folder = played.score, tables_of(played)
-    ways = [info["trajectory"] for info in score.infos if "trajectory" in info]
-    if len(ways) < score.episodes:
+    trajectories = [info["trajectory"] for info in score.infos if "trajectory" in info]
+    if len(trajectories) < score.episodes:
         raise UserError(
             "An episode was cut off before its end: raise episode_limit in config.yaml."
         )
@@ -74,22 +74,22 @@ def evaluate(played: Played) -> dict[str, Any]:
         "folder": str(folder),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_trajectories(folder / "trajectories.csv", ways)
+    write_trajectories(folder / "trajectories.csv", trajectories)
     episodes = [
         {
             "ending": ending,
             "success": info["success"],
             "steps": length,
             "return": ret,
-            **mean_numbers(way),
+            **mean_numbers(trajectory),
         }
-        for way, ending, info, length, ret in zip(
-            ways, endings, score.infos, score.lengths, score.returns, strict=True
+        for trajectory, ending, info, length, ret in zip(
+            trajectories, endings, score.infos, score.lengths, score.returns, strict=True
         )
     ]
     tables = {**described(played), **found, "each": episodes}
     replace_file(folder / "episodes.json", json.dumps(tables, indent=1, allow_nan=False).encode())
-    replace_file(folder / "paths.png", as_png(paths_figure(played, ways, endings)))
+    replace_file(folder / "paths.png", as_png(paths_figure(played, trajectories, endings)))
     return found
 
 
@@ -129,11 +129,13 @@ def pooled(each: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def mean_numbers(way: np.ndarray) -> dict[str, float | None]:
+def mean_numbers(trajectory: np.ndarray) -> dict[str, float | None]:
     """The action's numbers over an episode; None where no step had them, such as a gamma where no
     node spawned."""
     first = TRAJECTORY.index(ACTIONS[0])
-    columns = [column[~np.isnan(column)] for column in way[1:, first : first + len(ACTIONS)].T]
+    columns = [
+        column[~np.isnan(column)] for column in trajectory[1:, first : first + len(ACTIONS)].T
+    ]
     return {
         name: float(own.mean()) if own.size else None
         for name, own in zip(ACTIONS, columns, strict=True)
@@ -156,13 +158,13 @@ def yardsticks(env: str, seed: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def paths_figure(played: Played, ways: list[np.ndarray], endings: list[str]) -> Any:
-    """The centroid's way through the first episodes, each on its own substrate; all by one scale of
-    colours."""
+def paths_figure(played: Played, trajectories: list[np.ndarray], endings: list[str]) -> Any:
+    """The centroid's path through the first episodes, each on its own substrate; all by one scale
+    of colours."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import FuncNorm, ListedColormap
 
-    shown = min(PANELS, len(ways))
+    shown = min(PANELS, len(trajectories))
     rows = -(-shown // 2)
     figure = new_figure(10, 2.8 * rows + 0.4)
     stage = DurotaxisEnv(**split_name(played.env)[1])
@@ -179,7 +181,7 @@ def paths_figure(played: Played, ways: list[np.ndarray], endings: list[str]) -> 
     scale = FuncNorm((lambda i: np.log1p(np.maximum(i, 0)), np.expm1), 0, most)
     colours = ListedColormap(coloured(np.linspace(0, 1, 256)) / 255)
     panels = []
-    for place, (ground, name) in enumerate(zip(grounds, names, strict=True)):
+    for place, (ground, name, path) in enumerate(zip(grounds, names, trajectories, strict=False)):
         axes = figure.add_subplot(rows, 2, place + 1)
         axes.imshow(
             ground,
@@ -189,10 +191,10 @@ def paths_figure(played: Played, ways: list[np.ndarray], endings: list[str]) -> 
             aspect="auto",
             origin="lower",
         )
-        axes.plot(ways[place][:, 2], ways[place][:, 3], ".-", color="tab:red", markersize=3)
+        axes.plot(path[:, 2], path[:, 3], ".-", color="tab:red", markersize=3)
         axes.axvline(rules.goal, color="white", linewidth=0.8)
         axes.set(
-            title=f"episode {place}, {name}: {endings[place]} after {len(ways[place]) - 1} steps",
+            title=f"episode {place}, {name}: {endings[place]} after {len(path) - 1} steps",
             xlim=(0, rules.width),
             ylim=(0, rules.height),
             xlabel="x",

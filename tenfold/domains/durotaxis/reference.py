@@ -1,4 +1,4 @@
-"""A colony one node at a time: the rules of `durotaxis_rules` as objects and dictionaries, to be
+"""A colony one node at a time: the rules of `rules` as objects and dictionaries, to be
 read and compared with."""
 
 import math
@@ -12,7 +12,15 @@ from tenfold.core.pairs import pair
 from tenfold.core.random import GOLDEN, UNIT, WORD, Purpose, key, mix_reference
 from tenfold.domains.durotaxis.colonies import CHOICES, DurotaxisEnvironments, flat_limits
 from tenfold.domains.durotaxis.features import observe_reference
-from tenfold.domains.durotaxis.rules import CHILD, FIRST_DRAW, LOOK, ROUNDING, SOFT, START, STRIDE
+from tenfold.domains.durotaxis.rules import (
+    CHILD,
+    FIRST_DRAW,
+    GRADIENT_REACH,
+    ROUNDING,
+    SOFT,
+    START,
+    STRIDE,
+)
 from tenfold.domains.durotaxis.setting import (
     COMPONENTS,
     DELETE,
@@ -33,7 +41,7 @@ from tenfold.envs.arguments import split_name
 
 
 def uniform(stream: int, counter: int) -> float:
-    """`ops.random.uniform_reference` of one counter."""
+    """`core.random.uniform_reference` of one counter."""
     return (mix_reference((stream + mix_reference((counter * GOLDEN) & WORD)) & WORD) >> 11) * UNIT
 
 
@@ -85,7 +93,13 @@ class Colony:
         self, parent: int, x: float, y: float, born: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
     ) -> Node:
         right, left, above, below = (
-            self.intensity(x + a, y + b) for a, b in ((LOOK, 0), (-LOOK, 0), (0, LOOK), (0, -LOOK))
+            self.intensity(x + a, y + b)
+            for a, b in (
+                (GRADIENT_REACH, 0),
+                (-GRADIENT_REACH, 0),
+                (0, GRADIENT_REACH),
+                (0, -GRADIENT_REACH),
+            )
         )
         gx = (right - left) / (right + left) if right + left > 0 else 0.0
         gy = (above - below) / (above + below) if above + below > 0 else 0.0
@@ -102,10 +116,10 @@ class Colony:
         y = min(max(parent.y + r * math.sin(theta), rules.margin_y), rules.height - rules.margin_y)
         return self.add(parent.ident, x, y, (gamma, alpha, noise, theta))
 
-    def remove(self, doomed: list[Node]) -> None:
+    def remove(self, removed: list[Node]) -> None:
         """One after another, the root last: children attach to the parent; of a lost root's the
         left-most takes its place."""
-        for node in sorted(doomed, key=lambda node: node.parent < 0):
+        for node in sorted(removed, key=lambda node: node.parent < 0):
             children = [other for other in self.nodes if other.parent == node.ident]
             self.nodes.remove(node)
             heir = node.parent
@@ -124,7 +138,7 @@ class Colony:
         for node in old:
             node.age += 1
         if rules.by_node:
-            doomed = [node for j, node in enumerate(old) if action[j] == DELETE]
+            removed = [node for j, node in enumerate(old) if action[j] == DELETE]
             spawning = {
                 node.ident: action[rules.max_nodes + 4 * j : rules.max_nodes + 4 * j + 4]
                 for j, node in enumerate(old)
@@ -133,16 +147,16 @@ class Colony:
         else:
             u = uniform(self.streams[ROUNDING], self.step_count) if rules.stochastic else 0.0
             k = min(math.floor(action[0] * len(old) + u), len(old))
-            doomed = sorted(old, key=lambda node: (node.x, node.ident))[:k]
-            gone = {node.ident for node in doomed}
+            removed = sorted(old, key=lambda node: (node.x, node.ident))[:k]
+            gone = {node.ident for node in removed}
             spawning = {node.ident: action[1:] for node in old if node.ident not in gone}
         gains = []
         for node in old:
             if node.ident in spawning:
                 gain = self.spawn(node, *spawning[node.ident]).stiff - node.stiff
                 gains.append(gain / (1 + abs(gain)))
-        judged = [(node.stiff < mean) - (node.stiff > mean) for node in doomed]
-        self.remove(doomed)
+        judged = [(node.stiff < mean) - (node.stiff > mean) for node in removed]
+        self.remove(removed)
         self.remove(
             [
                 node

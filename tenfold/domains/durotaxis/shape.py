@@ -45,9 +45,9 @@ def hull_reference(nodes: list[Any]) -> list[int]:
     if len(order) < 3:
         return order
 
-    def half(way: list[int]) -> list[int]:
+    def half(order: list[int]) -> list[int]:
         corners: list[int] = []
-        for c in way:
+        for c in order:
             while len(corners) >= 2:
                 a, b = nodes[corners[-2]], nodes[corners[-1]]
                 if (b.x - a.x) * (nodes[c].y - a.y) - (b.y - a.y) * (nodes[c].x - a.x) > 0:
