@@ -67,17 +67,3 @@ def judge(played: Played) -> dict[str, Any]:
     # for the report
     replace_file(played.path / "makespans.json", json.dumps(found, indent=1).encode())
     return found
-
-
-def lines(found: dict[str, Any]) -> list[str]:
-    """For a terminal."""
-    gap = "" if found["optimum"] is None else f", the optimum is {found['optimum']}"
-    rules = ", ".join(f"{rule} {makespan}" for rule, makespan in found["rules"].items())
-    return [
-        f"  makespan   best of {SAMPLES} samples {found['best_makespan']}, "
-        f"greedy {found['greedy_makespan']}{gap}",
-        f"  untrained  best of {SAMPLES} samples {found['untrained_best_makespan']}",
-        f"  rules      {rules} (random: best of {SAMPLES})",
-        found["picture"],
-        f"  chart      {found['gantt']}",
-    ]

@@ -88,7 +88,7 @@ def step_reference(
 ) -> tuple[np.ndarray, ...]:
     """One step of each lane: start what was chosen, go from event to event until a machine can
     choose, begin anew at the end."""
-    results: list[list[Any]] = [[], [], [], [], []]
+    rows = []
     for row, chosen in zip(state, action, strict=True):
         following, ready, free, start = parts.py_func(row, instance.jobs, instance.machines)
         before, done = int(row[BOUND]), False
@@ -117,13 +117,8 @@ def step_reference(
             for options in options_reference(instance, row)
             for j in range(instance.jobs + 1)
         ]
-        for result, value in zip(
-            results,
-            (obs, final if done else np.zeros_like(final), mask, reward, makespan),
-            strict=True,
-        ):
-            result.append(value)
-    return state, *map(np.array, results)
+        rows.append((obs, final if done else np.zeros_like(final), mask, reward, makespan))
+    return state, *map(np.array, zip(*rows, strict=True))
 
 
 def random_playouts(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
