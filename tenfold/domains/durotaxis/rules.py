@@ -178,7 +178,14 @@ def spawn_all(rules, c, i, action, removed):
 def find_parents(ident, parent, size, up):
     """The slot of each node's parent, −1 for the root's: ids rise from slot to slot."""
     for j in range(size):
-        up[j] = np.searchsorted(ident[:size], parent[j]) if parent[j] >= 0 else -1
+        wanted, low, high = parent[j], 0, size
+        while low < high:
+            middle = (low + high) >> 1
+            if ident[middle] < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        up[j] = low if wanted >= 0 else -1
 
 
 @kernel
