@@ -3,10 +3,9 @@ objects and dictionaries.
 
 The step (spawning, deleting, mending the tree, rewards) and what is seen are timed apart; both
 sides of a step begin with a copy of the colonies. The k smallest by (x, id) are marked in arrays
-made before, against NumPy's stable sort of x, which is enough where nodes lie in the order of their
-ids. The record of a reward is timed alone: components that are there already into named parts and
-their weighted sum, in one array against a dictionary a colony. Equality is checked on the inputs
-timed.
+made before, against NumPy's stable sort of x: nodes lie in the order of their ids. The record of a
+reward is timed alone: components that are there already into named parts and their weighted sum, in
+one array against a dictionary a colony. Equality is checked on the inputs timed.
 """
 
 from typing import Any
@@ -187,30 +186,22 @@ def features() -> list[dict[str, Any]]:
 def smallest() -> list[dict[str, Any]]:
     rows, rng = [], np.random.default_rng(0)
     for size in (50, 100, 1_000, 100_000):
-        x, ident = rng.uniform(0, 600, size), np.arange(size)
-        marked, values, ties, k = (
-            np.zeros(size, np.bool_),
-            np.empty(size),
-            np.empty(size, np.int64),
-            size // 2,
-        )
+        x, k = rng.uniform(0, 600, size), size // 2
+        marked, values = np.zeros(size, np.bool_), np.empty(size)
 
         def sort(x: np.ndarray = x, marked: np.ndarray = marked, k: int = k) -> None:
             marked[:] = False
             marked[np.argsort(x, kind="stable")[:k]] = True
 
         def select(
-            x: np.ndarray = x,
-            ident: np.ndarray = ident,
-            work: Any = (marked, values, ties),
-            k: int = k,
+            x: np.ndarray = x, marked: np.ndarray = marked, values: np.ndarray = values, k: int = k
         ) -> None:
-            mark_smallest(x, ident, len(x), k, *work)
+            mark_smallest(x, len(x), k, marked, values)
 
         select()
-        equal = np.array_equal(marked, k_smallest_reference(x, ident, k))
+        equal = np.array_equal(marked, k_smallest_reference(x, k))
         sort()
-        equal &= np.array_equal(marked, k_smallest_reference(x, ident, k))
+        equal &= np.array_equal(marked, k_smallest_reference(x, k))
         rows.append(
             row(
                 "k-smallest",

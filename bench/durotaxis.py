@@ -90,8 +90,8 @@ def scripted_rows() -> list[Row]:
                         "mode": mode,
                         "substrate": substrate,
                         "episodes": score.episodes,
-                        "success": score.success,
-                        "steps_to_goal": score.steps,
+                        "success": score.success_rate,
+                        "steps_to_goal": score.steps_to_goal,
                         "env": env,
                     }
                 )

@@ -86,7 +86,7 @@ def test_hulls_on_the_gpu_have_the_same_corners() -> None:
 )
 def test_a_step_does_not_wait_for_the_gpu(arguments: str, graph: bool) -> None:
     envs, colonies = both(arguments, 64, 0, "cuda", graph=graph)
-    actions = legal(envs, varied(envs)(envs, 0))
+    actions = legal(envs.mask, varied(envs)(envs, 0))
     envs.step(actions)
     on_device = torch.from_numpy(actions).cuda()
     if graph:

@@ -1,6 +1,6 @@
-"""Durotaxis as environments, E colonies at once. `durotaxis_rules` says what a step is,
-`durotaxis_features` what is seen, `durotaxis_setting` what can be set and what is rewarded,
-`durotaxis_api` has Gymnasium's ordinary environment and vector of them.
+"""Durotaxis as environments, E colonies at once. `rules` says what a step is,
+`features` what is seen, `setting` what can be set and what is rewarded,
+`api` has Gymnasium's ordinary environment and vector of them.
 
     tenfold/Durotaxis-v0(mode=nodes, substrate=bend, size=900x300, w_population=0)
 """
@@ -47,15 +47,23 @@ def observation_space(setting: Setting) -> spaces.Dict:
     return spaces.Dict({"colony": real(GRAPH), "graph": graph})
 
 
+def flat_limits(setting: Setting) -> tuple[int, np.ndarray, np.ndarray]:
+    """A flat action: how many choices come first, and the limits of the numbers behind them."""
+    if setting.mode == "nodes":
+        nodes = setting.max_nodes
+        return nodes, np.tile(LOW[1:], nodes), np.tile(HIGH[1:], nodes)
+    numbers = 1 if setting.learn == "delete_ratio" else len(LOW)
+    return 0, LOW[:numbers], HIGH[:numbers]
+
+
 def action_space(setting: Setting) -> spaces.Space[Any]:
-    if setting.mode == "ratio":
-        numbers = 1 if setting.learn == "delete_ratio" else len(LOW)
-        return spaces.Box(LOW[:numbers], HIGH[:numbers], dtype=np.float32)
-    low, high = (np.tile(limit[1:], (setting.max_nodes, 1)) for limit in (LOW, HIGH))
+    choices, low, high = flat_limits(setting)
+    if not choices:
+        return spaces.Box(low, high, dtype=np.float32)
     return spaces.Dict(
         {
-            "choice": spaces.MultiDiscrete([CHOICES] * setting.max_nodes),
-            "spawn": Gated(low, high, option=SPAWN),
+            "choice": spaces.MultiDiscrete([CHOICES] * choices),
+            "spawn": Gated(low.reshape(choices, -1), high.reshape(choices, -1), option=SPAWN),
         }
     )
 
@@ -194,9 +202,7 @@ class DurotaxisEnvironments(Environments):
             if by_node
             else np.tile(self.setting.fixed, (num_envs, 1))
         )
-        self.low, self.high = (
-            np.tile(limit[1:], nodes) if by_node else limit for limit in (LOW, HIGH)
-        )
+        self.choices, self.low, self.high = flat_limits(self.setting)
         self.components = self.parts = np.zeros((num_envs, len(COMPONENTS)), np.float32)
         self.component_weights = self.setting.component_weights
         self.length, self.episode = self.colonies.step, np.zeros(num_envs, np.int64)
@@ -252,20 +258,14 @@ class DurotaxisEnvironments(Environments):
         self.end_rounds(play_all(*self.lanes))
 
     def take(self, actions: np.ndarray) -> None:
-        choices = self.setting.max_nodes if self.rules.by_node else 0
-        numbers = 1 if self.setting.learn == "delete_ratio" else self.action.shape[1] - choices
-        shape = (self.num_envs, choices + numbers)
+        choices, told = self.choices, self.choices + len(self.low)
+        shape = (self.num_envs, told)
         if actions.shape != shape:
             raise EnvironmentFault(
                 f"{self.name}: actions of the shape {actions.shape} do not fit {shape}."
             )
         self.action[:, :choices] = actions[:, :choices]
-        np.clip(
-            actions[:, choices:],
-            self.low[:numbers],
-            self.high[:numbers],
-            out=self.action[:, choices : choices + numbers],
-        )
+        np.clip(actions[:, choices:], self.low, self.high, out=self.action[:, choices:told])
         if not np.isfinite(self.action).all():
             i = int(np.argmin(np.isfinite(self.action).all(1)))
             raise EnvironmentFault(

@@ -1,9 +1,8 @@
 """How a colony's policy does, on its own substrates and on others: successes beside policies that
-nobody trained, every episode's way as tables and pictures."""
+nobody trained, every episode's trajectory as tables and pictures."""
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,100 +35,78 @@ PANELS = 6
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1000, 10_000, 100_000, 1_000_000)  # of stiffness
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What is evaluated: a checkpoint of a run, where, over which episodes, and with which
-    actions."""
-
-    env: str
-    where: str  # in words
-    checkpoint: str  # as it was asked for
-    step: int  # at which it was saved
-    seed: int
-    episodes: int
-    policy: str
-
-    @property
-    def folder(self) -> str:
-        """A name of its own for every trial, so that no tables are written over those of
-        another."""
-        words = f"{self.where}, step {self.step}, seed {self.seed}, {self.episodes} episodes"
-        return re.sub(r"[^\w.]+", "-", words).strip("-.")
-
-    def described(self) -> dict[str, Any]:
-        setting = read_setting(**split_name(self.env)[1])
-        weights = dict(zip(COMPONENTS, setting.component_weights.tolist(), strict=True))
-        return {**vars(self), "rounding": setting.rounding, "weights": weights}
-
-
-def trial_of(played: Played) -> Trial:
-    return Trial(
-        played.env,
-        Deployment.of(played.options).words,
-        played.checkpoint,
-        played.step,
-        played.seed,
-        played.episodes,
-        played.policy,
-    )
+def words_of(played: Played) -> str:
+    """Where it was tried."""
+    return Deployment.of(played.options).words
 
 
 def tables_of(played: Played) -> Path:
-    """The folder of a trial's tables and pictures."""
-    return played.path / "eval" / trial_of(played).folder
+    """The folder of tables and pictures: one for every checkpoint, place, seed and number of
+    episodes, so that none are written over those of another."""
+    words = (
+        f"{words_of(played)}, step {played.step}, seed {played.seed}, {played.episodes} episodes"
+    )
+    return played.path / "eval" / re.sub(r"[^\w.]+", "-", words).strip("-.")
 
 
 def evaluate(played: Played) -> dict[str, Any]:
-    """Beside an untrained policy's successes, and scripted ones', which several seeds share."""
-    known = played.first.get("yardsticks", {})
-    scripted = {name: rate for name, rate in known.items() if name != "untrained"}
-    untrained = played.play(played.untrained())
-    return judge(
-        trial_of(played),
-        played.score,
-        untrained,
-        scripted or yardsticks(played.env, played.seed),
-        tables_of(played),
-    )
-
-
-def judge(
-    trial: Trial, score: Score, untrained: Score, scripted: dict[str, Any], folder: Path
-) -> dict[str, Any]:
-    """Successes and steps to the goal beside the yardsticks', into `folder` with the way of every
-    episode."""
-    ways = [info["trajectory"] for info in score.infos if "trajectory" in info]
-    if len(ways) < score.episodes:
+    """Successes and steps to the goal beside those of the untrained policy and of scripted ones,
+    which several seeds share; with the trajectory of every episode into the folder of tables."""
+    score, folder = played.score, tables_of(played)
+    trajectories = [info["trajectory"] for info in score.infos if "trajectory" in info]
+    if len(trajectories) < score.episodes:
         raise UserError(
             "An episode was cut off before its end: raise episode_limit in config.yaml."
         )
+    known = played.first.get("yardsticks", {})
+    scripted = {name: rate for name, rate in known.items() if name != "untrained"}
+    untrained = successes(played.play(played.untrained()))
     endings = [info["ending"] for info in score.infos]
     found: dict[str, Any] = {
         **successes(score),
         "endings": {
             ending: endings.count(ending) / len(endings) for ending in sorted(set(endings))
         },
-        "yardsticks": {"untrained": successes(untrained), **scripted},
+        "yardsticks": {
+            "untrained": untrained,
+            **(scripted or yardsticks(played.env, played.seed)),
+        },
         "folder": str(folder),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_trajectories(folder / "trajectories.csv", ways)
+    write_trajectories(folder / "trajectories.csv", trajectories)
     episodes = [
         {
             "ending": ending,
             "success": info["success"],
             "steps": length,
             "return": ret,
-            **mean_numbers(way),
+            **mean_numbers(trajectory),
         }
-        for way, ending, info, length, ret in zip(
-            ways, endings, score.infos, score.lengths, score.returns, strict=True
+        for trajectory, ending, info, length, ret in zip(
+            trajectories, endings, score.infos, score.lengths, score.returns, strict=True
         )
     ]
-    tables = {**trial.described(), **found, "each": episodes}
+    tables = {**described(played), **found, "each": episodes}
     replace_file(folder / "episodes.json", json.dumps(tables, indent=1, allow_nan=False).encode())
-    replace_file(folder / "paths.png", as_png(paths_figure(trial, ways, endings)))
+    replace_file(folder / "paths.png", as_png(paths_figure(played, trajectories, endings)))
     return found
+
+
+def described(played: Played) -> dict[str, Any]:
+    """What was evaluated."""
+    setting = read_setting(**split_name(played.env)[1])
+    return {
+        "env": played.env,
+        "where": words_of(played),
+        "checkpoint": played.checkpoint,
+        "step": played.step,
+        "seed": played.seed,
+        "episodes": played.episodes,
+        "policy": played.policy,
+        "rounding": setting.rounding,
+        "weights": dict(zip(COMPONENTS, setting.component_weights.tolist(), strict=True)),
+    }
 
 
 def successes(score: Score) -> dict[str, Any]:
@@ -152,11 +129,13 @@ def pooled(each: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def mean_numbers(way: np.ndarray) -> dict[str, float | None]:
+def mean_numbers(trajectory: np.ndarray) -> dict[str, float | None]:
     """The action's numbers over an episode; None where no step had them, such as a gamma where no
     node spawned."""
     first = TRAJECTORY.index(ACTIONS[0])
-    columns = [column[~np.isnan(column)] for column in way[1:, first : first + len(ACTIONS)].T]
+    columns = [
+        column[~np.isnan(column)] for column in trajectory[1:, first : first + len(ACTIONS)].T
+    ]
     return {
         name: float(own.mean()) if own.size else None
         for name, own in zip(ACTIONS, columns, strict=True)
@@ -166,39 +145,32 @@ def mean_numbers(way: np.ndarray) -> dict[str, float | None]:
 def yardsticks(env: str, seed: int) -> dict[str, dict[str, Any]]:
     """Random actions, a constant one and the scripted follower of gradients, on YARDSTICK episodes
     each."""
-    policies = {"random": random_policy(seed), "follower": follower_policy}
-    if split_name(env)[1].get("mode", "ratio") == "ratio":
-        numbers = 1 if split_name(env)[1].get("learn") == "delete_ratio" else len(ACTIONS)
-        policies["constant"] = constant_policy(STEADY[:numbers])
-        if numbers == 1:
-            policies = {"constant": policies["constant"]}
-    scores = {
-        name: play(DurotaxisEnvironments(env, 64, seed), policy, YARDSTICK)
+    asked = split_name(env)[1]
+    if asked.get("learn") == "delete_ratio":
+        policies = {"constant": constant_policy(STEADY[:1])}
+    else:
+        policies = {"random": random_policy(seed), "follower": follower_policy}
+        if asked.get("mode", "ratio") == "ratio":
+            policies["constant"] = constant_policy(STEADY)
+    return {
+        name: successes(play(DurotaxisEnvironments(env, 64, seed), policy, YARDSTICK))
         for name, policy in policies.items()
     }
-    return {
-        name: {
-            "success_rate": score.success,
-            "steps_to_goal": score.steps if score.success else None,
-            "episodes": score.episodes,
-        }
-        for name, score in scores.items()
-    }
 
 
-def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> Any:
-    """The centroid's way through the first episodes, each on its own substrate; all by one scale of
-    colours."""
+def paths_figure(played: Played, trajectories: list[np.ndarray], endings: list[str]) -> Any:
+    """The centroid's path through the first episodes, each on its own substrate; all by one scale
+    of colours."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import FuncNorm, ListedColormap
 
-    shown = min(PANELS, len(ways))
+    shown = min(PANELS, len(trajectories))
     rows = -(-shown // 2)
     figure = new_figure(10, 2.8 * rows + 0.4)
-    stage = DurotaxisEnv(**split_name(trial.env)[1])
+    stage = DurotaxisEnv(**split_name(played.env)[1])
     rules, colonies = stage.inner.rules, stage.inner.colonies
     grounds, names = [], []
-    for own in episode_seeds(trial.seed, Purpose.EVALUATE, shown):
+    for own in episode_seeds(played.seed, Purpose.EVALUATE, shown):
         stage.reset(seed=own)
         grounds.append(field(rules, colonies, 0).copy())
         names.append(
@@ -209,7 +181,7 @@ def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> An
     scale = FuncNorm((lambda i: np.log1p(np.maximum(i, 0)), np.expm1), 0, most)
     colours = ListedColormap(coloured(np.linspace(0, 1, 256)) / 255)
     panels = []
-    for place, (ground, name) in enumerate(zip(grounds, names, strict=True)):
+    for place, (ground, name, path) in enumerate(zip(grounds, names, trajectories, strict=False)):
         axes = figure.add_subplot(rows, 2, place + 1)
         axes.imshow(
             ground,
@@ -219,10 +191,10 @@ def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> An
             aspect="auto",
             origin="lower",
         )
-        axes.plot(ways[place][:, 2], ways[place][:, 3], ".-", color="tab:red", markersize=3)
+        axes.plot(path[:, 2], path[:, 3], ".-", color="tab:red", markersize=3)
         axes.axvline(rules.goal, color="white", linewidth=0.8)
         axes.set(
-            title=f"episode {place}, {name}: {endings[place]} after {len(ways[place]) - 1} steps",
+            title=f"episode {place}, {name}: {endings[place]} after {len(path) - 1} steps",
             xlim=(0, rules.width),
             ylim=(0, rules.height),
             xlabel="x",
@@ -238,7 +210,7 @@ def paths_figure(trial: Trial, ways: list[np.ndarray], endings: list[str]) -> An
         ticks=[tick for tick in TICKS if tick <= most],
     )
     figure.suptitle(
-        f"{trial.where}, checkpoint of step {trial.step:,}, {trial.policy}", fontsize=10
+        f"{words_of(played)}, checkpoint of step {played.step:,}, {played.policy}", fontsize=10
     )
     return figure
 

@@ -24,24 +24,24 @@ from tenfold.domains.durotaxis.shape import (
     sum_hops,
 )
 
-SPREAD = 50.0  # the unit of a colony's own lengths
-MANY_CHILDREN, OLD = 4.0, 10.0  # units of out-degrees and of ages
-LOUD = 2.0  # the unit of log(1 + I)
+LENGTH_UNIT = 50.0  # the unit of a colony's own lengths
+DEGREE_UNIT, AGE_UNIT = 4.0, 10.0  # units of out-degrees and of ages
+INTENSITY_UNIT = 2.0  # the unit of log(1 + I)
 
 
 class NodeFeature(IntEnum):
     X = 0  # of the width
     Y = 1  # −1 bottom, 1 top
-    INTENSITY = 2  # log(1 + I) / LOUD
+    INTENSITY = 2  # log(1 + I) / INTENSITY_UNIT
     IN_DEGREE = 3  # 0 for the root, else 1
-    OUT_DEGREE = 4  # children / MANY_CHILDREN
+    OUT_DEGREE = 4  # children / DEGREE_UNIT
     GX = 5  # relative gradient, −1 … 1
     GY = 6
     CLOSENESS = 7  # 1 / mean number of edges to the other nodes
-    CENTROID_DISTANCE = 8  # / SPREAD
+    CENTROID_DISTANCE = 8  # / LENGTH_UNIT
     HULL = 9  # 1 for a corner of the convex hull
     NEW = 10  # 1 for nodes born in the last step
-    AGE = 11  # age / (age + OLD)
+    AGE = 11  # age / (age + AGE_UNIT)
 
 
 class EdgeFeature(IntEnum):
@@ -103,8 +103,8 @@ def observe(rules, c, i, scratch, row):
             down[up[j]] += 1
     cx, cy = sx / n, sy / n
     hulls = find_hull(x, y, n, scratch.order, hull)
-    sum_hops(n, up, scratch.order, scratch.size, scratch.total)
-    loud, loudest, parents, most = show_nodes(rules, c, i, n, cx, cy, scratch, row)
+    sum_hops(n, up, scratch.size, scratch.total)
+    intensity_sum, intensity_max, parents, most = show_nodes(rules, c, i, n, cx, cy, scratch, row)
     row[0], row[1] = n, show_edges(rules, x, y, up, n, row)
     area = 0.0
     for k in range(hulls):
@@ -114,10 +114,10 @@ def observe(rules, c, i, scratch, row):
     row[2], row[3], row[4] = n / rules.max_nodes, cx / width, 2 * cy / height - 1
     row[5], row[6] = left / width, right / width
     row[7], row[8] = 2 * bottom / height - 1, 2 * top / height - 1
-    row[9] = 0.5 * abs(area) / (SPREAD * SPREAD)
-    row[10], row[11] = loud / n, loudest
-    row[12] = (n - 1) / parents / MANY_CHILDREN if parents else 0.0
-    row[13] = most / MANY_CHILDREN
+    row[9] = 0.5 * abs(area) / (LENGTH_UNIT * LENGTH_UNIT)
+    row[10], row[11] = intensity_sum / n, intensity_max
+    row[12] = (n - 1) / parents / DEGREE_UNIT if parents else 0.0
+    row[13] = most / DEGREE_UNIT
     row[14] = (n - parents) / n
     row[15] = (rules.goal - right) / width
 
@@ -129,28 +129,28 @@ def show_nodes(rules, c, i, n, cx, cy, scratch, row):
     x, y, stiff, age, gx, gy = c.x[i], c.y[i], c.stiff[i], c.age[i], c.gx[i], c.gy[i]
     up, down, total = scratch.up, scratch.down, scratch.total
     width, height = float(rules.width), float(rules.height)
-    loud = loudest = 0.0
+    intensity_sum = intensity_max = 0.0
     parents = most = 0
     for j in range(n):
         at = 2 + GRAPH + j * NODE
-        intensity = np.log1p(stiff[j]) / LOUD
+        intensity = np.log1p(stiff[j]) / INTENSITY_UNIT
         dx, dy = x[j] - cx, y[j] - cy
         row[at] = x[j] / width
         row[at + 1] = 2 * y[j] / height - 1
         row[at + 2] = intensity
         row[at + 3] = 1.0 if up[j] >= 0 else 0.0
-        row[at + 4] = down[j] / MANY_CHILDREN
+        row[at + 4] = down[j] / DEGREE_UNIT
         row[at + 5] = gx[j]
         row[at + 6] = gy[j]
         row[at + 7] = (n - 1) / total[j] if n > 1 else 0.0
-        row[at + 8] = np.sqrt(dx * dx + dy * dy) / SPREAD
+        row[at + 8] = np.sqrt(dx * dx + dy * dy) / LENGTH_UNIT
         row[at + 10] = 1.0 if age[j] == 0 else 0.0
-        row[at + 11] = age[j] / (age[j] + OLD)
-        loud += intensity
-        loudest = max(loudest, intensity)
+        row[at + 11] = age[j] / (age[j] + AGE_UNIT)
+        intensity_sum += intensity
+        intensity_max = max(intensity_max, intensity)
         parents += down[j] > 0
         most = max(most, down[j])
-    return loud, loudest, parents, most
+    return intensity_sum, intensity_max, parents, most
 
 
 @kernel
@@ -175,7 +175,7 @@ def show_edges(rules, x, y, up, n, row):
 
 
 def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
-    """The row of a colony given as `durotaxis_reference.Node`s, node by node."""
+    """The row of a colony given as `reference.Node`s, node by node."""
     rules, size = setting.rules, graph_size(setting.max_nodes)
     row = np.zeros(size.starts[-1], np.float32)
     if not nodes:
@@ -185,21 +185,23 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
     children = [[k for k in range(n) if up[k] == j] for j in range(n)]
     cx, cy = sum(node.x for node in nodes) / n, sum(node.y for node in nodes) / n
     hull = hull_reference(nodes)
-    intensity = [math.log1p(node.stiff) / LOUD for node in nodes]
-    table = np.zeros((n, NODE))
-    for j, node in enumerate(nodes):
-        table[j, NodeFeature.X] = node.x / rules.width
-        table[j, NodeFeature.Y] = 2 * node.y / rules.height - 1
-        table[j, NodeFeature.INTENSITY] = intensity[j]
-        table[j, NodeFeature.IN_DEGREE] = up[j] >= 0
-        table[j, NodeFeature.OUT_DEGREE] = len(children[j]) / MANY_CHILDREN
-        table[j, NodeFeature.GX], table[j, NodeFeature.GY] = node.gradient
-        hops = sum(hops_reference(j, up, children))
-        table[j, NodeFeature.CLOSENESS] = (n - 1) / hops if n > 1 else 0
-        table[j, NodeFeature.CENTROID_DISTANCE] = math.hypot(node.x - cx, node.y - cy) / SPREAD
-        table[j, NodeFeature.HULL] = j in hull
-        table[j, NodeFeature.NEW] = node.age == 0
-        table[j, NodeFeature.AGE] = node.age / (node.age + OLD)
+    intensity = [math.log1p(node.stiff) / INTENSITY_UNIT for node in nodes]
+    table = [
+        [
+            node.x / rules.width,
+            2 * node.y / rules.height - 1,
+            intensity[j],
+            up[j] >= 0,
+            len(children[j]) / DEGREE_UNIT,
+            *node.gradient,
+            (n - 1) / sum(hops_reference(j, up, children)) if n > 1 else 0.0,
+            math.hypot(node.x - cx, node.y - cy) / LENGTH_UNIT,
+            j in hull,
+            node.age == 0,
+            node.age / (node.age + AGE_UNIT),
+        ]
+        for j, node in enumerate(nodes)
+    ]
     links, edges = edges_reference(nodes, up)
     degrees = [len(below) for below in children]
     having = [degree for degree in degrees if degree]
@@ -215,16 +217,16 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
         max(xs) / rules.width,
         2 * min(ys) / rules.height - 1,
         2 * max(ys) / rules.height - 1,
-        abs(area) / SPREAD**2,
+        abs(area) / LENGTH_UNIT**2,
         sum(intensity) / n,
         max(intensity),
-        sum(having) / len(having) / MANY_CHILDREN if having else 0.0,
-        max(degrees) / MANY_CHILDREN,
+        sum(having) / len(having) / DEGREE_UNIT if having else 0.0,
+        max(degrees) / DEGREE_UNIT,
         (n - len(having)) / n,
         (rules.goal - max(xs)) / rules.width,
     ]
-    for start, values in zip(size.starts, (table, np.array(links), np.array(edges)), strict=False):
-        row[start : start + values.size] = values.ravel()
+    for start, values in zip(size.starts, (table, links, edges), strict=False):
+        row[start : start + np.size(values)] = np.ravel(values)
     return row
 
 

@@ -47,8 +47,8 @@ def evaluation(drawn: Path) -> Section:
         "untrained (step 0)" if untrained else "trained": told(said),
         **{name: told(own) for name, own in said["yardsticks"].items()},
     }
-    ways = image(drawn.read_bytes(), "the centroid's way through several episodes")
-    return Section(title, table(cells) + ways)
+    picture = image(drawn.read_bytes(), "the centroid's way through several episodes")
+    return Section(title, table(cells) + picture)
 
 
 def told(own: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""A colony one node at a time: the rules of `durotaxis_rules` as objects and dictionaries, to be
+"""A colony one node at a time: the rules of `rules` as objects and dictionaries, to be
 read and compared with."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,29 +10,38 @@ import numpy as np
 
 from tenfold.core.pairs import pair
 from tenfold.core.random import GOLDEN, UNIT, WORD, Purpose, key, mix_reference
-from tenfold.domains.durotaxis.colonies import CHOICES, DurotaxisEnvironments
+from tenfold.domains.durotaxis.colonies import CHOICES, DurotaxisEnvironments, flat_limits
 from tenfold.domains.durotaxis.features import observe_reference
-from tenfold.domains.durotaxis.rules import CHILD, FIRST_DRAW, LOOK, ROUNDING, SOFT, START, STRIDE
+from tenfold.domains.durotaxis.rules import (
+    CHILD,
+    FIRST_DRAW,
+    GRADIENT_REACH,
+    ROUNDING,
+    SOFT,
+    START,
+    STRIDE,
+)
 from tenfold.domains.durotaxis.setting import (
     COMPONENTS,
     DELETE,
-    HIGH,
     LEFT_PART,
-    LOW,
     MIDDLE_PART,
     MILESTONES,
     REACH,
+    REST,
     RETREAT,
     SOFT_DEATH,
     SPAWN,
     Ending,
     Setting,
+    read_setting,
 )
 from tenfold.domains.durotaxis.substrate import draw_ground_reference, intensity_reference
+from tenfold.envs.arguments import split_name
 
 
 def uniform(stream: int, counter: int) -> float:
-    """`ops.random.uniform_reference` of one counter."""
+    """`core.random.uniform_reference` of one counter."""
     return (mix_reference((stream + mix_reference((counter * GOLDEN) & WORD)) & WORD) >> 11) * UNIT
 
 
@@ -70,6 +79,7 @@ class Colony:
             (0.5 + MIDDLE_PART * (uniform(start, draw + 1) - 0.5)) * rules.height for draw in draws
         ]
         self.nodes: list[Node] = []
+        self.following = 0  # the next id
         for j, (x, y) in enumerate(zip(xs, ys, strict=True)):
             self.add(j - 1, x, min(max(y, rules.margin_y), rules.height - rules.margin_y))
         self.step_count = self.retreat = 0
@@ -83,11 +93,16 @@ class Colony:
         self, parent: int, x: float, y: float, born: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
     ) -> Node:
         right, left, above, below = (
-            self.intensity(x + a, y + b) for a, b in ((LOOK, 0), (-LOOK, 0), (0, LOOK), (0, -LOOK))
+            self.intensity(x + a, y + b)
+            for a, b in (
+                (GRADIENT_REACH, 0),
+                (-GRADIENT_REACH, 0),
+                (0, GRADIENT_REACH),
+                (0, -GRADIENT_REACH),
+            )
         )
         gx = (right - left) / (right + left) if right + left > 0 else 0.0
         gy = (above - below) / (above + below) if above + below > 0 else 0.0
-        self.following = getattr(self, "following", 0)
         node = Node(self.following, parent, x, y, self.intensity(x, y), (gx, gy), 0, born)
         self.following += 1
         self.nodes.append(node)
@@ -101,10 +116,10 @@ class Colony:
         y = min(max(parent.y + r * math.sin(theta), rules.margin_y), rules.height - rules.margin_y)
         return self.add(parent.ident, x, y, (gamma, alpha, noise, theta))
 
-    def remove(self, doomed: list[Node]) -> None:
+    def remove(self, removed: list[Node]) -> None:
         """One after another, the root last: children attach to the parent; of a lost root's the
         left-most takes its place."""
-        for node in sorted(doomed, key=lambda node: node.parent < 0):
+        for node in sorted(removed, key=lambda node: node.parent < 0):
             children = [other for other in self.nodes if other.parent == node.ident]
             self.nodes.remove(node)
             heir = node.parent
@@ -123,7 +138,7 @@ class Colony:
         for node in old:
             node.age += 1
         if rules.by_node:
-            doomed = [node for j, node in enumerate(old) if action[j] == DELETE]
+            removed = [node for j, node in enumerate(old) if action[j] == DELETE]
             spawning = {
                 node.ident: action[rules.max_nodes + 4 * j : rules.max_nodes + 4 * j + 4]
                 for j, node in enumerate(old)
@@ -132,16 +147,16 @@ class Colony:
         else:
             u = uniform(self.streams[ROUNDING], self.step_count) if rules.stochastic else 0.0
             k = min(math.floor(action[0] * len(old) + u), len(old))
-            doomed = sorted(old, key=lambda node: (node.x, node.ident))[:k]
-            gone = {node.ident for node in doomed}
+            removed = sorted(old, key=lambda node: (node.x, node.ident))[:k]
+            gone = {node.ident for node in removed}
             spawning = {node.ident: action[1:] for node in old if node.ident not in gone}
         gains = []
         for node in old:
             if node.ident in spawning:
                 gain = self.spawn(node, *spawning[node.ident]).stiff - node.stiff
                 gains.append(gain / (1 + abs(gain)))
-        judged = [(node.stiff < mean) - (node.stiff > mean) for node in doomed]
-        self.remove(doomed)
+        judged = [(node.stiff < mean) - (node.stiff > mean) for node in removed]
+        self.remove(removed)
         self.remove(
             [
                 node
@@ -200,65 +215,60 @@ class Colony:
 # the pair: the same episodes, step by step
 
 
-def clipped(action: np.ndarray, choices: int) -> list[float]:
-    low, high = (np.tile(limit[1:], choices) if choices else limit for limit in (LOW, HIGH))
-    return [
-        *action[:choices].tolist(),
-        *np.clip(action[choices:].astype(np.float64), low, high).tolist(),
-    ]
+def legal(mask: np.ndarray | None, actions: np.ndarray) -> np.ndarray:
+    """Actions [E, …] with rest in place of choices that the mask [E, 3·max_nodes] does not
+    allow."""
+    if mask is None:
+        return actions
+    options = mask.reshape(len(mask), -1, CHOICES)
+    choices, numbers = np.split(actions, [options.shape[1]], axis=1)
+    allowed = np.take_along_axis(options, choices.astype(np.int64)[..., None], -1)[..., 0]
+    return np.concatenate([np.where(allowed, choices, REST), numbers], axis=1)
 
 
-def legal_choices(mask: np.ndarray, wished: np.ndarray) -> np.ndarray:
-    """The wished choice of each node, or the next one that it may take."""
-    options, chosen = mask.reshape(-1, CHOICES), wished.copy()
-    for j in np.flatnonzero(options.any(1)):
-        while not options[j, int(chosen[j])]:
-            chosen[j] = (chosen[j] + 1) % CHOICES
-    return chosen
+def play(
+    envs: DurotaxisEnvironments, actions: np.ndarray, step: Callable[[np.ndarray], None]
+) -> tuple[np.ndarray, ...]:
+    """Plays actions [T, E, …], episode after episode. Of each step: what is seen, the true last
+    observation where an episode ended, components, endings, ids and parents."""
+    c, slots = envs.colonies, np.arange(2 * envs.setting.max_nodes)
+    steps = []
+    for action in actions:
+        step(legal(envs.mask, action))
+        there = slots < c.nodes[:, None]
+        trees = np.stack([np.where(there, ids, -2) for ids in (c.ident, c.parent)], 1)
+        last = np.where((envs.ending > 0)[:, None], envs.final_obs, 0)
+        steps.append((envs.obs.copy(), last, envs.parts.copy(), envs.ending.copy(), trees))
+    return tuple(map(np.array, zip(*steps, strict=True)))
+
+
+def step_reference(envs: DurotaxisEnvironments, alone: list[Colony], actions: np.ndarray) -> None:
+    """One step of each colony, shown in the arrays of `envs`."""
+    envs.take(actions)
+    c, setting = envs.colonies, envs.setting
+    for i, colony in enumerate(alone):
+        component, ending = colony.step(envs.action[i].tolist())
+        envs.parts[i], envs.ending[i] = list(component.values()), ending
+        envs.obs[i] = observe_reference(setting, colony.nodes)
+        if ending:
+            envs.final_obs[i] = envs.obs[i]
+            envs.episode[i] += 1
+            alone[i] = colony = Colony(setting, envs.episode_seed(i))
+            envs.obs[i] = observe_reference(setting, colony.nodes)
+        c.nodes[i] = n = len(colony.nodes)
+        c.ident[i, :n] = [node.ident for node in colony.nodes]
+        c.parent[i, :n] = [node.parent for node in colony.nodes]
+        if setting.mode == "nodes":
+            envs.options[i] = False
+            envs.options[i, : CHOICES * n] = [n < setting.max_nodes, True, n > 1] * n
 
 
 def play_reference(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Plays colonies [E] with actions [T, E, …], episode after episode. Of each step: what is seen,
-    the true last observation where an episode ended, components, endings, ids and parents."""
-    # for its settings and its episodes' seeds
-    envs = DurotaxisEnvironments(name, actions.shape[1], seed)
-    setting, choices = envs.setting, envs.setting.max_nodes if envs.rules.by_node else 0
-    slots = 2 * setting.max_nodes
-    colonies = [Colony(setting, envs.episode_seed(i)) for i in range(envs.num_envs)]
-    results: list[list[Any]] = [[], [], [], [], []]
-    for action in actions:
-        seen, last, parts, endings, trees = [], [], [], [], []
-        for i, colony in enumerate(colonies):
-            component, ending = colony.step(legal(setting, colony, clipped(action[i], choices)))
-            final = observe_reference(setting, colony.nodes)
-            if ending:
-                envs.episode[i] += 1
-                colonies[i] = colony = Colony(setting, envs.episode_seed(i))
-            tree = np.full((2, slots), -2)
-            tree[:, : len(colony.nodes)] = [
-                [n.ident for n in colony.nodes],
-                [n.parent for n in colony.nodes],
-            ]
-            seen.append(observe_reference(setting, colony.nodes) if ending else final)
-            last.append(final if ending else np.zeros_like(final))
-            parts.append(list(component.values()))
-            endings.append(int(ending))
-            trees.append(tree)
-        for result, values in zip(results, (seen, last, parts, endings, trees), strict=True):
-            result.append(values)
-    return tuple(np.array(result) for result in results)
-
-
-def legal(setting: Setting, colony: Colony, action: list[float]) -> list[float]:
-    if setting.mode == "nodes":
-        n = len(colony.nodes)
-        mask = [[n < setting.max_nodes, True, n > 1]] * n + [[False] * CHOICES] * (
-            setting.max_nodes - n
-        )
-        action[: setting.max_nodes] = legal_choices(
-            np.array(mask).ravel(), np.array(action[: setting.max_nodes])
-        ).tolist()
-    return action
+    envs = DurotaxisEnvironments(
+        name, actions.shape[1], seed
+    )  # for its arrays, and episodes' seeds
+    alone = [Colony(envs.setting, envs.episode_seed(i)) for i in range(envs.num_envs)]
+    return play(envs, actions, lambda action: step_reference(envs, alone, action))
 
 
 def random_actions(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -275,19 +285,14 @@ def random_actions(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
 
 
 def some_actions(rng: np.random.Generator, name: str, steps: int, colonies: int) -> np.ndarray:
-    setting = DurotaxisEnvironments(name, 1, 0).setting
-    if setting.mode == "nodes":
-        nodes = setting.max_nodes
-        choices = rng.choice(3, (steps, colonies, nodes), p=(0.4, 0.25, 0.35))
-        numbers = rng.uniform(
-            np.tile(LOW[1:], nodes), np.tile(HIGH[1:], nodes), (steps, colonies, 4 * nodes)
+    choices, low, high = flat_limits(read_setting(**split_name(name)[1]))
+    chosen = rng.choice(3, (steps, colonies, choices), p=(0.4, 0.25, 0.35))
+    numbers = rng.uniform(low, high, (steps, colonies, len(low)))
+    if not choices:
+        numbers[..., 0] = rng.choice(
+            [0.0, 0.3, 0.5, 0.7, 1.0], (steps, colonies), p=(0.1, 0.2, 0.4, 0.28, 0.02)
         )
-        return np.concatenate([choices, numbers], axis=-1)
-    actions = rng.uniform(LOW, HIGH, (steps, colonies, len(LOW)))
-    actions[..., 0] = rng.choice(
-        [0.0, 0.3, 0.5, 0.7, 1.0], (steps, colonies), p=(0.1, 0.2, 0.4, 0.28, 0.02)
-    )
-    return actions
+    return np.concatenate([chosen, numbers], axis=-1)
 
 
 @pair(
@@ -301,21 +306,4 @@ def some_actions(rng: np.random.Generator, name: str, steps: int, colonies: int)
 def play_compiled(name: str, seed: int, actions: np.ndarray) -> tuple[np.ndarray, ...]:
     """The same with `DurotaxisEnvironments`."""
     envs = DurotaxisEnvironments(name, actions.shape[1], seed)
-    c, slots = envs.colonies, np.arange(2 * envs.setting.max_nodes)
-    results: list[list[Any]] = [[], [], [], [], []]
-    for action in actions:
-        if envs.mask is not None:
-            action = action.copy()
-            for i, mask in enumerate(envs.mask):
-                action[i, : envs.setting.max_nodes] = legal_choices(
-                    mask, action[i, : envs.setting.max_nodes]
-                )
-        envs.step(action)
-        there = slots < c.nodes[:, None]
-        trees = np.stack([np.where(there, c.ident, -2), np.where(there, c.parent, -2)], 1)
-        last = np.where((envs.ending > 0)[:, None], envs.final_obs, 0)
-        for result, value in zip(
-            results, (envs.obs, last, envs.parts, envs.ending, trees), strict=True
-        ):
-            result.append(value.copy())
-    return tuple(np.array(result) for result in results)
+    return play(envs, actions, envs.step)

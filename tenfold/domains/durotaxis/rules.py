@@ -1,4 +1,4 @@
-"""A step of a colony, and of E colonies at once, compiled. `durotaxis_reference` has the same one
+"""A step of a colony, and of E colonies at once, compiled. `reference` has the same one
 node at a time.
 
 Order of a step: survivors spawn, the chosen nodes are deleted, nodes on soft ground die, the step
@@ -27,14 +27,20 @@ from tenfold.domains.durotaxis.setting import (
     SOFT_DEATH,
     SPAWN,
 )
-from tenfold.domains.durotaxis.substrate import BEND, GRID, draw_ground, fall, lay_ground
+from tenfold.domains.durotaxis.substrate import (
+    BEND,
+    GRID,
+    draw_ground,
+    ridge_factor,
+    tabulate_ground,
+)
 
 EPISODE = np.uint64(int(Purpose.EPISODE))
 START, ROUNDING, CHILD, SOFT = range(4)  # members of an episode's stream, one for each purpose
 STRIDE = 1 << 32  # more than ids of an episode
-LOOK = 10.0  # how far from a node its gradient is taken
+GRADIENT_REACH = 10.0  # how far from a node its gradient is taken
 FIRST_DRAW = 8  # of an episode's start: those before are its substrate's
-# durotaxis_setting.Ending, for compiled code
+# setting.Ending, for compiled code
 GOAL_ENDING, EXTINCT, OVERGROWN, RETREATED, TIME = 1, 2, 3, 4, 5
 
 
@@ -53,19 +59,18 @@ def draw_normal(stream, counter):
 
 
 @kernel
-def look(kind, level, ridge, grid, height, x, y):
-    """Intensity and its relative gradient at a place: (I⁺ − I⁻) / (I⁺ + I⁻) over LOOK to either
-    side."""
+def sense(kind, level, ridge, grid, height, x, y):
+    """Intensity and its relative gradient at a place: (I⁺ − I⁻) / (I⁺ + I⁻) over GRADIENT_REACH to
+    either side."""
     last, top = len(level) - 1, height - 1
-    column, east, west = (
-        min(max(int(x), 0), last),
-        min(max(int(x + LOOK), 0), last),
-        min(max(int(x - LOOK), 0), last),
+    column, row = min(max(int(x), 0), last), min(max(int(y), 0), top)
+    east, west = (
+        min(max(int(x + GRADIENT_REACH), 0), last),
+        min(max(int(x - GRADIENT_REACH), 0), last),
     )
-    row, north, south = (
-        min(max(int(y), 0), top),
-        min(max(int(y + LOOK), 0), top),
-        min(max(int(y - LOOK), 0), top),
+    north, south = (
+        min(max(int(y + GRADIENT_REACH), 0), top),
+        min(max(int(y - GRADIENT_REACH), 0), top),
     )
     if kind == GRID:
         here, right, left = grid[row, column], grid[row, east], grid[row, west]
@@ -74,12 +79,13 @@ def look(kind, level, ridge, grid, height, x, y):
         here, right, left = level[column], level[east], level[west]
         above = below = here
         if kind == BEND:
-            above, below = here * fall(north, ridge[column]), here * fall(south, ridge[column])
-            here, right, left = (
-                here * fall(row, ridge[column]),
-                right * fall(row, ridge[east]),
-                left * fall(row, ridge[west]),
+            above, below = (
+                here * ridge_factor(north, ridge[column]),
+                here * ridge_factor(south, ridge[column]),
             )
+            here *= ridge_factor(row, ridge[column])
+            right *= ridge_factor(row, ridge[east])
+            left *= ridge_factor(row, ridge[west])
     gx = (right - left) / (right + left) if right + left > 0 else 0.0
     gy = (above - below) / (above + below) if above + below > 0 else 0.0
     return here, gx, gy
@@ -93,7 +99,7 @@ def begin(rules, c, i, seed):
     draw_ground(
         rules.kind, rules.slope, rules.intercept, rules.width, rules.height, start, c.ground[i]
     )
-    lay_ground(c.ground[i], rules.width, rules.height, c.level[i], c.ridge[i])
+    tabulate_ground(c.ground[i], rules.width, rules.height, c.level[i], c.ridge[i])
     n, x, y = rules.init_nodes, c.x[i], c.y[i]
     for j in range(n):
         right = max(LEFT_PART * rules.width, rules.margin_x)
@@ -109,7 +115,7 @@ def begin(rules, c, i, seed):
         y[j] = min(max(part * rules.height, rules.margin_y), rules.height - rules.margin_y)
         c.ident[i, j], c.parent[i, j], c.age[i, j] = j, j - 1, 0
         c.born[i, j] = 0.0
-        c.stiff[i, j], c.gx[i, j], c.gy[i, j] = look(
+        c.stiff[i, j], c.gx[i, j], c.gy[i, j] = sense(
             int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height, x[j], y[j]
         )
         total += x[j]
@@ -121,7 +127,7 @@ def begin(rules, c, i, seed):
 
 
 @kernel
-def spawn_all(rules, c, i, action, doomed):
+def spawn_all(rules, c, i, action, removed):
     """Children of the nodes that spawn, behind all others. Returns how many nodes there are now,
     and Σ of what was gained."""
     # rows are taken out once: reaching into the tuple for each number costs more than the
@@ -149,7 +155,7 @@ def spawn_all(rules, c, i, action, doomed):
     n, gained = c.nodes[i], 0.0
     size = n
     for j in range(n):
-        if doomed[j] or (rules.by_node and action[j] != SPAWN):
+        if removed[j] or (rules.by_node and action[j] != SPAWN):
             continue
         at = rules.max_nodes + 4 * j if rules.by_node else 1
         gamma, alpha, noise, theta = action[at], action[at + 1], action[at + 2], action[at + 3]
@@ -157,8 +163,8 @@ def spawn_all(rules, c, i, action, doomed):
         r = gamma / (1 + ratio * ratio) + noise * abs(draw_normal(stream, first + ident[j]))
         x[size] = min(max(x[j] + r * np.cos(theta), rules.margin_x), right)
         y[size] = min(max(y[j] + r * np.sin(theta), rules.margin_y), top)
-        stiff[size], gx[size], gy[size] = look(kind, level, ridge, grid, height, x[size], y[size])
-        ident[size], parent[size], age[size], doomed[size] = following, ident[j], 0, False
+        stiff[size], gx[size], gy[size] = sense(kind, level, ridge, grid, height, x[size], y[size])
+        ident[size], parent[size], age[size], removed[size] = following, ident[j], 0, False
         born[size, 0], born[size, 1], born[size, 2], born[size, 3] = gamma, alpha, noise, theta
         gain = stiff[size] - stiff[j]
         gained += gain / (1 + abs(gain))
@@ -183,9 +189,9 @@ def find_parents(ident, parent, size, up):
 
 
 @kernel
-def remove(c, i, size, doomed, up):
-    """Takes the doomed ones of the first `size` nodes out, and mends the tree. Returns how many are
-    left."""
+def remove(c, i, size, removed, up):
+    """Takes the marked ones of the first `size` nodes out and reattaches the others. Returns how
+    many are left."""
     x, y, stiff, gx, gy, ident, parent, age, born = (
         c.x[i],
         c.y[i],
@@ -200,24 +206,18 @@ def remove(c, i, size, doomed, up):
     find_parents(ident, parent, size, up)
     root = -1
     for j in range(size):
-        if doomed[j]:
-            continue
-        above = up[j]
-        while above >= 0 and doomed[above]:
-            above = up[above]
-        walked = up[j]
-        while walked >= 0 and doomed[walked]:  # the next walk through here is short
-            up[walked], walked = above, up[walked]
-        up[j] = above
+        # parents lie before their children, all but the root, which has none: theirs are settled
+        if up[j] >= 0 and removed[up[j]]:
+            up[j] = up[up[j]]
         # of equal ones the first has the smallest id
-        if above < 0 and (root < 0 or x[j] < x[root]):
+        if not removed[j] and up[j] < 0 and (root < 0 or x[j] < x[root]):
             root = j
     for j in range(size):
-        if not doomed[j]:
+        if not removed[j]:
             parent[j] = ident[up[j]] if up[j] >= 0 else -1 if j == root else ident[root]
     kept = 0
     for j in range(size):
-        if doomed[j]:
+        if removed[j]:
             continue
         if kept < j:
             x[kept], y[kept], stiff[kept], gx[kept], gy[kept] = x[j], y[j], stiff[j], gx[j], gy[j]
@@ -232,7 +232,7 @@ def remove(c, i, size, doomed, up):
 def advance(rules, c, i, action, scratch, component):
     """One step of colony i with its action: five numbers, or [choices | four numbers each]. Writes
     the components of its reward and returns the ending, 0 while the episode goes on."""
-    n, doomed, stiff, age = c.nodes[i], scratch.doomed, c.stiff[i], c.age[i]
+    n, removed, stiff, age = c.nodes[i], scratch.removed, c.stiff[i], c.age[i]
     component[:] = 0.0
     mean, least, most = 0.0, stiff[0], stiff[0]
     for j in range(n):
@@ -243,27 +243,27 @@ def advance(rules, c, i, action, scratch, component):
     mean = min(max(mean / n, least), most)
     if rules.by_node:
         for j in range(n):
-            doomed[j] = action[j] == DELETE
+            removed[j] = action[j] == DELETE
     else:
         u = draw_uniform(c.streams[i, ROUNDING], c.step[i]) if rules.stochastic else 0.0
         k = min(int(np.floor(action[0] * n + u)), n)
-        mark_smallest(c.x[i], c.ident[i], n, k, doomed, scratch.values, scratch.whole)
+        mark_smallest(c.x[i], n, k, removed, scratch.values)
     deleted, judged = 0, 0
     for j in range(n):
-        if doomed[j]:
+        if removed[j]:
             deleted += 1
             judged += (stiff[j] < mean) - (stiff[j] > mean)
-    size, gained = spawn_all(rules, c, i, action, doomed)
+    size, gained = spawn_all(rules, c, i, action, removed)
     component[4] = gained / (size - n) if size > n else 0.0
     component[5] = judged / deleted if deleted else 0.0
     if deleted:
-        size = remove(c, i, size, doomed, scratch.up)
+        size = remove(c, i, size, removed, scratch.up)
     dying, ident, stream, first = 0, c.ident[i], c.streams[i, SOFT], c.step[i] * STRIDE
     for j in range(size):
-        doomed[j] = stiff[j] < rules.soft and draw_uniform(stream, first + ident[j]) < SOFT_DEATH
-        dying += doomed[j]
+        removed[j] = stiff[j] < rules.soft and draw_uniform(stream, first + ident[j]) < SOFT_DEATH
+        dying += removed[j]
     if dying:
-        size = remove(c, i, size, doomed, scratch.up)
+        size = remove(c, i, size, removed, scratch.up)
     c.nodes[i] = size
     c.step[i] += 1
     return judge(rules, c, i, scratch.up, component)

@@ -1,8 +1,9 @@
-"""The k smallest nodes by (x, id): a partial selection in place of a sort.
+"""The k smallest nodes by (x, id), where nodes lie in the order of their ids: a partial selection
+in place of a sort.
 
-Marks the very nodes that a stable sort by x of nodes in the order of their ids would put first, in
-expected O(N): a quickselect on copies of the values finds the k-th smallest x; all below it are in,
-and of those equal to it the ones with the smallest ids.
+Marks the very nodes that a stable sort by x would put first, in expected O(N): a quickselect on a
+copy of the values finds the k-th smallest x; all below it are in, and of those equal to it the
+first ones.
 """
 
 from collections.abc import Iterator
@@ -13,13 +14,11 @@ import numpy as np
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 
-SHORT = 16  # below this many values an insertion sort is faster than further partitions
 
-
-def k_smallest_reference(x: np.ndarray, ident: np.ndarray, k: int) -> np.ndarray:
-    """The k nodes that come first in a stable sort by (x, id), as booleans [N]."""
+def k_smallest_reference(x: np.ndarray, k: int) -> np.ndarray:
+    """The k nodes that come first in a stable sort by x, as booleans [N]."""
     marked = np.zeros(len(x), np.bool_)
-    marked[np.lexsort((ident, x))[:k]] = True
+    marked[np.argsort(x, kind="stable")[:k]] = True
     return marked
 
 
@@ -33,16 +32,15 @@ def random_nodes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ..
             rising,
             -rising,
         ):
-            ident = rng.permutation(3 * size)[:size]
             for k in {0, size // 3, size // 2, size - 1, size} if size else {0}:
-                yield x.astype(dtype), ident, k
+                yield x.astype(dtype), k
 
 
 @kernel
 def select_value(values, size, k):
     """The k-th smallest (from 0) of values[:size], which are put in another order."""
     low, high = 0, size - 1
-    while high - low >= SHORT:
+    while low < high:
         a, b, c = values[low], values[(low + high) >> 1], values[high]
         pivot = max(min(a, b), min(max(a, b), c))  # the median of three
         i, j = low, high
@@ -61,18 +59,12 @@ def select_value(values, size, k):
             low = i
         else:
             return values[k]
-    for i in range(low + 1, high + 1):
-        value, j = values[i], i
-        while j > low and values[j - 1] > value:
-            values[j] = values[j - 1]
-            j -= 1
-        values[j] = value
     return values[k]
 
 
 @kernel
-def mark_smallest(x, ident, size, k, marked, values, ties):
-    """Into marked[:size]; `values` and `ties` are room to work in, of at least this size."""
+def mark_smallest(x, size, k, marked, values):
+    """Into marked[:size]; `values` is room to work in, of at least this size."""
     if k <= 0 or k >= size:
         for j in range(size):
             marked[j] = k > 0
@@ -80,22 +72,21 @@ def mark_smallest(x, ident, size, k, marked, values, ties):
     for j in range(size):
         values[j] = x[j]
     limit = select_value(values, size, k - 1)
-    below, equal = 0, 0
+    count = 0
     for j in range(size):
-        marked[j] = x[j] < limit
-        below += marked[j]
+        marked[j] = x[j] <= limit
+        count += marked[j]
+    j = size
+    while count > k:  # of those equal to the limit the last are too many
+        j -= 1
         if x[j] == limit:
-            ties[equal] = ident[j]
-            equal += 1
-    last = select_value(ties, equal, k - below - 1)
-    for j in range(size):
-        if x[j] == limit and ident[j] <= last:
-            marked[j] = True
+            marked[j] = False
+            count -= 1
 
 
 @pair(k_smallest_reference, random_nodes, dtypes=("float64", "float32"))
-def k_smallest(x: np.ndarray, ident: np.ndarray, k: int) -> np.ndarray:
+def k_smallest(x: np.ndarray, k: int) -> np.ndarray:
     """`mark_smallest` with fresh arrays."""
     marked = np.zeros(len(x), np.bool_)
-    mark_smallest(x, ident, len(x), k, marked, np.empty_like(x), np.empty_like(ident))
+    mark_smallest(x, len(x), k, marked, np.empty_like(x))
     return marked

@@ -30,7 +30,7 @@ REACH = 15.0  # the longest spawn distance, the unit of lengths
 SOFT_DEATH = 0.5  # a step's probability on soft ground
 MOST_NODES = 10_000  # rows of larger colonies are too long to keep a training batch of
 MOST_STEPS = 10**9  # an episode's draws are numbered by 2³³ · step, in 64 bits
-HEAVIEST = 1e6  # a component's weight: returns stay numbers that a network can be fitted to
+MAX_WEIGHT = 1e6  # a component's weight: returns stay numbers that a network can be fitted to
 
 
 class Ending(IntEnum):
@@ -136,9 +136,8 @@ class Colonies(NamedTuple):
 class Scratch(NamedTuple):
     """Room to work in, for one colony at a time."""
 
-    doomed: np.ndarray
+    removed: np.ndarray
     values: np.ndarray
-    whole: np.ndarray
     up: np.ndarray
     down: np.ndarray
     order: np.ndarray
@@ -170,7 +169,7 @@ def make_colonies(number: int, max_nodes: int, width: int) -> Colonies:
 
 def make_scratch(max_nodes: int) -> Scratch:
     slots = 2 * max_nodes + 2
-    room = [np.zeros(slots, np.int64) for _ in range(7)]
+    room = [np.zeros(slots, np.int64) for _ in range(6)]
     return Scratch(np.zeros(slots, np.bool_), np.zeros(slots), *room)
 
 
@@ -320,10 +319,10 @@ def read_weights(given: Any, asked: Mapping[str, Any]) -> dict[str, float]:
         found[name] = value = (
             WEIGHTS[name] * value if is_truth(value) else read_real(f"The weight w_{name}", value)
         )
-        if abs(value) > HEAVIEST:
+        if abs(value) > MAX_WEIGHT:
             raise EnvironmentFault(
-                f"The weight w_{name} = {value:g} is too large: take one between {-HEAVIEST:g} and "
-                f"{HEAVIEST:g}."
+                f"The weight w_{name} = {value:g} is too large: take one between {-MAX_WEIGHT:g} "
+                f"and {MAX_WEIGHT:g}."
             )
     return found
 

@@ -27,23 +27,16 @@ def find_hull(x, y, n, order, hull):
             order[place] = order[place - 1]
             place -= 1
         order[place] = j
-    if n < 3:
-        for j in range(n):
-            hull[j] = order[j]
-        return n
-    size = 0
-    for j in range(n):
-        while size >= 2 and turn(x, y, hull[size - 2], hull[size - 1], order[j]) <= 0:
+    size, least = 0, 2
+    for k in range(2 * n - 1):  # to the right along the lower side, back along the upper one
+        if k == n:
+            least = size + 1
+        j = order[k] if k < n else order[2 * n - 2 - k]
+        while size >= least and turn(x, y, hull[size - 2], hull[size - 1], j) <= 0:
             size -= 1
-        hull[size] = order[j]
+        hull[size] = j
         size += 1
-    lower = size + 1
-    for j in range(n - 2, -1, -1):
-        while size >= lower and turn(x, y, hull[size - 2], hull[size - 1], order[j]) <= 0:
-            size -= 1
-        hull[size] = order[j]
-        size += 1
-    return size - 1
+    return size - 1 if n > 1 else n
 
 
 def hull_reference(nodes: list[Any]) -> list[int]:
@@ -52,9 +45,9 @@ def hull_reference(nodes: list[Any]) -> list[int]:
     if len(order) < 3:
         return order
 
-    def half(way: list[int]) -> list[int]:
+    def half(order: list[int]) -> list[int]:
         corners: list[int] = []
-        for c in way:
+        for c in order:
             while len(corners) >= 2:
                 a, b = nodes[corners[-2]], nodes[corners[-1]]
                 if (b.x - a.x) * (nodes[c].y - a.y) - (b.y - a.y) * (nodes[c].x - a.x) > 0:
@@ -70,47 +63,23 @@ def hull_reference(nodes: list[Any]) -> list[int]:
 
 
 @kernel
-def sum_hops(n, up, order, size, total):
-    """Into total: the number of edges from each node to all others together, by a pass up the tree
-    and one down."""
-    root = 0
-    for j in range(n):
-        size[j] = -1  # unknown depth
-        total[j] = 0
-        if up[j] < 0:
-            root = j
-    size[root] = 0
-    for j in range(n):  # depths, each walk ending at a known one
-        steps, above = 0, j
-        while size[above] < 0:
-            steps += 1
-            above = up[above]
-        depth, walked = size[above] + steps, j
-        while size[walked] < 0:
-            size[walked], walked, depth = depth, up[walked], depth - 1
-    deepest = 0
-    for j in range(n):
-        deepest = max(deepest, size[j])
-    first = total  # counts of each depth, then where it begins
-    for j in range(n):
-        first[size[j]] += 1
-    begin = 0
-    for depth in range(deepest + 1):
-        begin, first[depth] = begin + first[depth], begin
-    for j in range(n):
-        order[first[size[j]]] = j
-        first[size[j]] += 1
-    depths = 0
-    for j in range(n):
-        depths += size[j]
+def sum_hops(n, up, size, total):
+    """Into total: the number of edges from each node to all others together. Parents lie before
+    their children, all but the root: a pass backwards counts the nodes below each, one forwards
+    goes down the tree."""
+    root = depths = 0
     for j in range(n):
         size[j] = 1
-    for j in range(n - 1, 0, -1):
-        size[up[order[j]]] += size[order[j]]
+    for j in range(n - 1, -1, -1):
+        if up[j] < 0:
+            root = j
+        else:
+            size[up[j]] += size[j]
+            depths += size[j]
     total[root] = depths
-    for j in range(1, n):
-        node = order[j]
-        total[node] = total[up[node]] + n - 2 * size[node]
+    for j in range(n):
+        if j != root:
+            total[j] = total[up[j]] + n - 2 * size[j]
 
 
 def hops_reference(start: int, up: list[int], children: list[list[int]]) -> list[int]:
@@ -130,12 +99,6 @@ def cut(n, up):
     none."""
     root = -1
     for j in range(n):
-        above = up[j]
-        while above >= n:
-            above = up[above]
-        up[j] = above
-        if above < 0:
-            root = j if root < 0 else root
-    for j in range(n):
-        if up[j] < 0 and j != root:
+        if not 0 <= up[j] < n:  # parents lie before their children, all but the root
             up[j] = root
+            root = j if root < 0 else root

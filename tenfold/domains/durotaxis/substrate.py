@@ -285,7 +285,7 @@ def draw_ground(kind, slope, intercept, width, height, stream, ground):
 
 
 @kernel
-def lay_ground(ground, width, height, level, ridge):
+def tabulate_ground(ground, width, height, level, ridge):
     """Level and ridge of each column, once an episode, so that looking up a place costs no sine."""
     kind = int(ground[0])
     for column in range(width):
@@ -300,16 +300,7 @@ def lay_ground(ground, width, height, level, ridge):
 
 
 @kernel
-def fall(row, ridge):
+def ridge_factor(row, ridge):
     """What is left of a bend's level so far from its ridge."""
     off = (row - ridge) / RIDGE_WIDTH
     return np.exp(-off * off)
-
-
-@kernel
-def intensity(kind, level, ridge, grid, height, x, y):
-    """I at a place of a substrate of this kind, laid out in columns."""
-    column, row = min(max(int(x), 0), len(level) - 1), min(max(int(y), 0), height - 1)
-    if kind == GRID:
-        return grid[row, column]
-    return level[column] * fall(row, ridge[column]) if kind == BEND else level[column]

@@ -19,15 +19,18 @@ from torch.nn.functional import pad
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, bits_torch, key
-from tenfold.domains.durotaxis.colonies import CHOICES, action_space, observation_space
+from tenfold.domains.durotaxis.colonies import (
+    CHOICES,
+    action_space,
+    flat_limits,
+    observation_space,
+)
 from tenfold.domains.durotaxis.features import graph_size
-from tenfold.domains.durotaxis.reference import legal_choices, play_compiled, random_actions
+from tenfold.domains.durotaxis.reference import legal, play_compiled, random_actions
 from tenfold.domains.durotaxis.setting import (
     ACTIONS,
     COMPONENTS,
     DELETE,
-    HIGH,
-    LOW,
     REST,
     SPAWN,
     Ending,
@@ -86,18 +89,10 @@ class TorchColonies:
         )
         self.world = make_world(self.rules, self.device)
         self.component_weights = self.on_device(self.setting.component_weights)
-        nodes, by_node = self.setting.max_nodes, self.rules.by_node
-        self.choices = nodes if by_node else 0
-        self.numbers = (
-            4 * nodes if by_node else 1 if self.setting.learn == "delete_ratio" else len(LOW)
-        )
-        self.low, self.high = (
-            self.on_device((np.tile(limit[1:], nodes) if by_node else limit)[: self.numbers])
-            for limit in (LOW, HIGH)
-        )
-        self.fixed = self.on_device(
-            self.setting.fixed[self.numbers :] if not by_node else np.zeros(0)
-        )
+        self.choices, low, high = flat_limits(self.setting)
+        self.numbers, self.low, self.high = len(low), self.on_device(low), self.on_device(high)
+        fixed = np.zeros(0) if self.choices else self.setting.fixed[self.numbers :]
+        self.fixed = self.on_device(fixed)
         self.begin(seed)
 
     def on_device(self, values: np.ndarray) -> torch.Tensor:
@@ -280,21 +275,16 @@ def play_torch(
     """The same as `play_compiled` with `TorchColonies`."""
     colonies = TorchColonies(name, actions.shape[1], seed, device, graph=graph)
     slots = torch.arange(2 * colonies.setting.max_nodes, device=device)
-    results: list[list[Any]] = [[], [], [], [], []]
+    steps = []
     for action in actions:
-        if colonies.mask is not None:
-            action, nodes = action.copy(), colonies.setting.max_nodes
-            for i, mask in enumerate(colonies.mask.cpu().numpy()):
-                action[i, :nodes] = legal_choices(mask, action[i, :nodes])
-        colonies.step(torch.from_numpy(action).to(device))
+        mask = None if colonies.mask is None else colonies.mask.cpu().numpy()
+        colonies.step(torch.from_numpy(legal(mask, action)).to(device))
         there = slots < colonies.state.nodes[:, None]
         trees = torch.stack(
             [ids.masked_fill(~there, -2) for ids in (colonies.ids, colonies.parents)], 1
         )
         last = torch.where((colonies.ending > 0)[:, None], colonies.final_obs, 0)
-        for result, value in zip(
-            results, (colonies.obs, last, colonies.components, colonies.ending, trees), strict=True
-        ):
-            result.append(value.cpu().numpy())
+        made = (colonies.obs, last, colonies.components, colonies.ending, trees)
+        steps.append([value.cpu().numpy().copy() for value in made])
     colonies.check()
-    return tuple(np.array(result) for result in results)
+    return tuple(map(np.array, zip(*steps, strict=True)))

@@ -14,10 +14,10 @@ import torch
 from torch.nn.functional import pad
 
 from tenfold.core.pairs import pair
-from tenfold.domains.durotaxis.features import LOUD, MANY_CHILDREN, OLD, SPREAD
+from tenfold.domains.durotaxis.features import AGE_UNIT, DEGREE_UNIT, INTENSITY_UNIT, LENGTH_UNIT
 from tenfold.domains.durotaxis.setting import REACH, Rules
 from tenfold.domains.durotaxis.shape import hull_reference
-from tenfold.domains.durotaxis.torch_rules import AGE, GY, UP, State, mend, slots_of, sums
+from tenfold.domains.durotaxis.torch_rules import AGE, GY, UP, State, reattach, slots_of, sums
 
 # numbers of a temporary: near its caches on a CPU, 128 MiB elsewhere
 PAIRS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 24}
@@ -161,8 +161,8 @@ def observe(rules: Rules, s: State) -> torch.Tensor:
     children = torch.zeros_like(pad(up, (0, 1))).scatter_add_(
         1, torch.where(linked, up, width), torch.ones_like(up)
     )[:, :width]
-    intensity = torch.log1p(stiff) / LOUD
-    sx, sy, loud = (
+    intensity = torch.log1p(stiff) / INTENSITY_UNIT
+    sx, sy, intensity_sum = (
         total[:, None]
         for total in sums(*(value.masked_fill(absent, 0.0) for value in (x, y, intensity)))
     )
@@ -177,14 +177,14 @@ def observe(rules: Rules, s: State) -> torch.Tensor:
                 2 * y / rules.height - 1,
                 intensity,
                 linked,
-                children / MANY_CHILDREN,
+                children / DEGREE_UNIT,
                 gx,
                 gy,
                 ((n - 1) / to_all).masked_fill(to_all <= 0, 0.0),
-                distance(x - cx, y - cy) / SPREAD,
+                distance(x - cx, y - cy) / LENGTH_UNIT,
                 corner,
                 age == 0,
-                age / (age + OLD),
+                age / (age + AGE_UNIT),
             )
         ],
         -1,
@@ -193,7 +193,7 @@ def observe(rules: Rules, s: State) -> torch.Tensor:
         x, y, above, torch.where(linked, 0, slot).masked_fill(absent, 0).amax(1, keepdim=True), n
     )
 
-    whole = whole_of(rules, n, x, y, (cx, cy, loud), area, intensity, children)
+    whole = whole_of(rules, n, x, y, (cx, cy, intensity_sum), area, intensity, children)
     counts = torch.cat((n, (n - 1).clamp(min=0)), 1)
     return torch.cat([part.float().flatten(1) for part in (counts, whole, nodes, links, edges)], 1)
 
@@ -210,7 +210,7 @@ def whole_of(
 ) -> torch.Tensor:
     """The numbers of each colony as a whole, [E, GRAPH]; `sums_of` are the centroid's two and the
     sum of the intensities."""
-    (cx, cy, loud), absent, some = sums_of, slots_of(x) >= n, n.clamp(min=1)
+    (cx, cy, intensity_sum), absent, some = sums_of, slots_of(x) >= n, n.clamp(min=1)
     left, bottom = (value.masked_fill(absent, torch.inf).amin(1, keepdim=True) for value in (x, y))
     right, top = (value.masked_fill(absent, 0.0).amax(1, keepdim=True) for value in (x, y))
     parents, most = (children > 0).sum(1, keepdim=True), children.amax(1, keepdim=True)
@@ -225,11 +225,11 @@ def whole_of(
                 right / rules.width,
                 2 * bottom / rules.height - 1,
                 2 * top / rules.height - 1,
-                area[:, None] / SPREAD**2,
-                loud / some,
+                area[:, None] / LENGTH_UNIT**2,
+                intensity_sum / some,
                 intensity.masked_fill(absent, 0.0).amax(1, keepdim=True),
-                (n - 1) / parents.clamp(min=1) / MANY_CHILDREN,
-                most / MANY_CHILDREN,
+                (n - 1) / parents.clamp(min=1) / DEGREE_UNIT,
+                most / DEGREE_UNIT,
                 (n - parents) / some,
                 (rules.goal - right) / rules.width,
             )
@@ -243,7 +243,7 @@ def cut(rules: Rules, s: State) -> State:
     on the first that has none."""
     n, (ident, age, up) = s.nodes.clamp(max=rules.max_nodes), s.whole
     slot = slots_of(up)
-    up = mend(up, slot < n[:, None], slot.to(s.numbers.dtype).expand(up.shape))
+    up = reattach(up, slot < n[:, None], slot.to(s.numbers.dtype).expand(up.shape))
     return s._replace(whole=torch.stack((ident, age, up)), nodes=n)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from tenfold.domains.durotaxis.rules import LOOK
+from tenfold.domains.durotaxis.rules import GRADIENT_REACH
 from tenfold.domains.durotaxis.setting import Rules
 from tenfold.domains.durotaxis.substrate import (
     BEND,
@@ -96,13 +96,15 @@ def ridge_at(rules: Rules, ground: torch.Tensor, column: torch.Tensor) -> torch.
     )
 
 
-def look(
+def sense(
     world: World, ground: torch.Tensor, x: torch.Tensor, y: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Intensity and its relative gradient at places [E, S]."""
     rules = world.rules
-    column = torch.stack((x, x + LOOK, x - LOOK)).long().clamp(0, rules.width - 1)
-    row = torch.stack((y, y + LOOK, y - LOOK)).long().clamp(0, rules.height - 1)
+    column = (
+        torch.stack((x, x + GRADIENT_REACH, x - GRADIENT_REACH)).long().clamp(0, rules.width - 1)
+    )
+    row = torch.stack((y, y + GRADIENT_REACH, y - GRADIENT_REACH)).long().clamp(0, rules.height - 1)
     if rules.kind == GRID:
         (here, right, left), (above, below) = (
             world.grid[row[0], column],
@@ -113,14 +115,18 @@ def look(
         above = below = here
         if rules.kind == BEND:
             ridge = ridge_at(rules, ground, column.movedim(0, -1)).movedim(-1, 0)
-            above, below = here * fall(row[1], ridge[0]), here * fall(row[2], ridge[0])
+            above, below = (
+                here * ridge_factor(row[1], ridge[0]),
+                here * ridge_factor(row[2], ridge[0]),
+            )
             here, right, left = (
-                high * fall(row[0], middle) for high, middle in zip(level, ridge, strict=True)
+                high * ridge_factor(row[0], middle)
+                for high, middle in zip(level, ridge, strict=True)
             )
     return here, relative(right, left), relative(above, below)
 
 
-def fall(row: torch.Tensor, ridge: torch.Tensor) -> torch.Tensor:
+def ridge_factor(row: torch.Tensor, ridge: torch.Tensor) -> torch.Tensor:
     off = (row - ridge) / RIDGE_WIDTH
     return (-off * off).exp()
 

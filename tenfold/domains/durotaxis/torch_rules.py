@@ -1,4 +1,4 @@
-"""A step of E colonies in torch, on any device: `durotaxis_rules` without a loop over colonies or
+"""A step of E colonies in torch, on any device: `rules` without a loop over colonies or
 nodes.
 
 Nothing here waits for the device: shapes never hang on the data, walks up the tree are a fixed
@@ -40,7 +40,7 @@ from tenfold.domains.durotaxis.setting import (
     SPAWN,
     Rules,
 )
-from tenfold.domains.durotaxis.torch_ground import FULL_TURN, World, draw_ground, look
+from tenfold.domains.durotaxis.torch_ground import FULL_TURN, World, draw_ground, sense
 
 # rows of `State.numbers`; the last begins the four of its spawning
 X, Y, STIFF, GX, GY, BORN = range(6)
@@ -98,7 +98,7 @@ def begin(world: World, seed: torch.Tensor) -> State:
     )
     ground = draw_ground(rules, draws[:, :3].unbind(1))
     none = torch.zeros_like(x)
-    numbers = torch.stack((x, y, *look(world, ground, x, y), none, none, none, none))
+    numbers = torch.stack((x, y, *sense(world, ground, x, y), none, none, none, none))
     ident = slots_of(x).expand(x.shape)
     nodes, zero = torch.full_like(seed, n), torch.zeros_like(seed)
     centre = sums(x, y)[0] / nodes
@@ -146,7 +146,7 @@ def left_most(x: torch.Tensor, there: torch.Tensor, k: torch.Tensor) -> torch.Te
     return there & (rank < k)
 
 
-def mend(up: torch.Tensor, alive: torch.Tensor, lead: torch.Tensor) -> torch.Tensor:
+def reattach(up: torch.Tensor, alive: torch.Tensor, lead: torch.Tensor) -> torch.Tensor:
     """The slot of each living node's nearest living ancestor. Of those left without one the first
     by (lead, slot) is the root, −1, and the others hang on it."""
     slot, slots = slots_of(up), up.shape[1]
@@ -176,21 +176,21 @@ def spawn_all(world: World, s: State, told: tuple[torch.Tensor, ...]) -> torch.T
     x = (x + r * theta.cos()).clamp(rules.margin_x, rules.width - rules.margin_x)
     y = (y + r * theta.sin()).clamp(rules.margin_y, rules.height - rules.margin_y)
     return torch.stack(
-        (x, y, *look(world, s.ground, x, y), *(number.expand(x.shape) for number in told))
+        (x, y, *sense(world, s.ground, x, y), *(number.expand(x.shape) for number in told))
     )
 
 
 def advance(
     world: World, s: State, action: torch.Tensor
 ) -> tuple[State, torch.Tensor, torch.Tensor]:
-    """One step of every colony with actions as `durotaxis_rules.advance` has them: how they are
+    """One step of every colony with actions as `rules.advance` has them: how they are
     now, the components of the rewards [E, K] and the endings [E], 0 while an episode goes on."""
     rules, nodes, n = world.rules, world.rules.max_nodes, s.nodes[:, None]
     old, (ident, age, up) = s.numbers[..., :nodes], s.whole[..., :nodes]
     slot, stiff = slots_of(ident), old[STIFF]
     there = slot < n
     if rules.by_node:
-        doomed, spawning = (
+        removed, spawning = (
             there & (action[:, :nodes] == DELETE),
             there & (action[:, :nodes] == SPAWN),
         )
@@ -199,8 +199,8 @@ def advance(
         share = action[:, :1] * n
         if rules.stochastic:
             share = share + uniform_torch(s.streams[:, ROUNDING], s.step)[:, None]
-        doomed = left_most(old[X], there, share.floor().long())
-        spawning, told = there & ~doomed, action[:, 1:, None].unbind(1)
+        removed = left_most(old[X], there, share.floor().long())
+        spawning, told = there & ~removed, action[:, 1:, None].unbind(1)
     child = spawn_all(world, s, told)
     gain = child[STIFF] - stiff
     total, gained = sums(
@@ -211,14 +211,14 @@ def advance(
         torch.where(there, stiff, -torch.inf).amax(1),
     )
     mean = (total / s.nodes).clamp(least, most)[:, None]
-    judged = (doomed & (stiff < mean)).sum(1) - (doomed & (stiff > mean)).sum(1)
-    spawned, deleted = spawning.sum(1), doomed.sum(1)
+    judged = (removed & (stiff < mean)).sum(1) - (removed & (stiff > mean)).sum(1)
+    spawned, deleted = spawning.sum(1), removed.sum(1)
     # an overgrown colony has left parents behind that are beyond these slots
     up = up.masked_fill(~there, -1)
     # children's parents live: only old nodes can be left without one
-    up = mend(up, there & ~doomed, old[X])
+    up = reattach(up, there & ~removed, old[X])
 
-    numbers, alive = torch.cat((old, child), -1), torch.cat((there & ~doomed, spawning), 1)
+    numbers, alive = torch.cat((old, child), -1), torch.cat((there & ~removed, spawning), 1)
     ident = torch.cat((ident, s.following[:, None] + spawning.cumsum(1) - 1), 1)
     age, up = (
         torch.cat((age + 1, torch.zeros_like(age)), 1),
@@ -227,8 +227,8 @@ def advance(
     if world.soft:
         fate = uniform_torch(s.streams[:, SOFT, None], s.step[:, None] * STRIDE + ident)
         alive = alive & ~((numbers[STIFF] < rules.soft) & (fate < SOFT_DEATH))
-        up = mend(up, alive, numbers[X])
-    numbers, whole = close_up(numbers, torch.stack((ident, age, up)), alive)
+        up = reattach(up, alive, numbers[X])
+    numbers, whole = compact(numbers, torch.stack((ident, age, up)), alive)
     s = s._replace(
         numbers=numbers,
         whole=whole,
@@ -240,7 +240,7 @@ def advance(
     return judge(rules, s, qualities)
 
 
-def close_up(
+def compact(
     numbers: torch.Tensor, whole: torch.Tensor, alive: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Only the living, in their order; what lies behind them has no meaning."""

@@ -44,9 +44,17 @@ class JobShops(Domain):
         return judge(played)
 
     def lines(self, found: dict[str, Any]) -> list[str]:
-        from tenfold.domains.jobshop.evaluation import lines
-
-        return lines(found)
+        gap = "" if found["optimum"] is None else f", the optimum is {found['optimum']}"
+        rules = ", ".join(f"{rule} {makespan}" for rule, makespan in found["rules"].items())
+        samples = f"best of {found['samples']}"
+        return [
+            f"  makespan   {samples} samples {found['best_makespan']}, "
+            f"greedy {found['greedy_makespan']}{gap}",
+            f"  untrained  {samples} samples {found['untrained_best_makespan']}",
+            f"  rules      {rules} (random: {samples})",
+            found["picture"],
+            f"  chart      {found['gantt']}",
+        ]
 
     def member_words(self, found: dict[str, Any]) -> str:
         return f"   makespan {found['best_makespan']}, greedy {found['greedy_makespan']}"

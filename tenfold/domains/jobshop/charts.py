@@ -1,12 +1,9 @@
 """Gantt charts of schedules: text for a terminal, and figures."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tenfold.domains.jobshop.schedule import Schedule
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from tenfold.runs.figures import new_figure
 
 SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -31,10 +28,9 @@ def gantt_text(schedule: Schedule, width: int = 100) -> str:
     return "\n".join([*chart, " " * label + axis])
 
 
-def gantt_figure(schedule: Schedule, title: str = "") -> "Figure":
-    """The chart as a Matplotlib figure of its own, outside pyplot's list."""
+def gantt_figure(schedule: Schedule, title: str = "") -> Any:
+    """The chart as a Matplotlib figure; bars are labelled and coloured by job."""
     from matplotlib import colormaps
-    from matplotlib.figure import Figure
 
     span, machines = (
         max((s.end for s in schedule), default=1),
@@ -42,7 +38,8 @@ def gantt_figure(schedule: Schedule, title: str = "") -> "Figure":
     )
     jobs = max((s.job for s in schedule), default=0) + 1
     colours: Any = colormaps["tab10" if jobs <= 10 else "tab20" if jobs <= 20 else "turbo"]
-    figure = Figure(figsize=(10, 1.2 + 0.45 * machines), dpi=110, layout="constrained")
+    figure = new_figure(10, 1.2 + 0.45 * machines)
+    figure.set_dpi(110)
     axes = figure.add_subplot()
     for job, _, machine, start, end in schedule:
         colour = colours(job) if jobs <= 20 else colours(job / jobs)
@@ -72,8 +69,3 @@ def gantt_figure(schedule: Schedule, title: str = "") -> "Figure":
         title=title or f"{jobs} jobs, makespan {span}",
     )
     return figure
-
-
-def gantt_png(schedule: Schedule, path: str | Path, title: str = "") -> None:
-    """The chart as a PNG file; bars are labelled and coloured by job."""
-    gantt_figure(schedule, title).savefig(path, format="png")

@@ -5,17 +5,18 @@ import json
 from typing import Any
 
 from tenfold.core.errors import UserError
-from tenfold.domains.jobshop.charts import gantt_png, gantt_text
+from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.schedule import (
+    OPTIMA,
     RULES,
     Schedule,
     check_schedule,
     dispatch,
-    optimum,
     read_instance,
 )
 from tenfold.envs.arguments import split_name
 from tenfold.evaluation.episodes import Played
+from tenfold.runs.figures import as_png
 from tenfold.runs.files import replace_file
 
 SAMPLES = 64  # schedules drawn from a policy, of which the best counts
@@ -54,28 +55,15 @@ def judge(played: Played) -> dict[str, Any]:
         "greedy_makespan": steady,
         "best_makespan": best,
         "samples": SAMPLES,
-        "optimum": optimum(str(asked)),
+        "optimum": OPTIMA.get(str(asked)),
         "rules": rules,
         "untrained_best_makespan": best_of(played.untrained(), "sampled", SAMPLES)[0],
         "gantt": str(chart),
         "schedule": [list(map(int, operation)) for operation in schedule],
     }
-    gantt_png(schedule, chart, f"{instance.name}, makespan {min(best, steady)}")
+    figure = gantt_figure(schedule, f"{instance.name}, makespan {min(best, steady)}")
+    replace_file(chart, as_png(figure))
     found["picture"] = gantt_text(schedule)
     # for the report
     replace_file(played.path / "makespans.json", json.dumps(found, indent=1).encode())
     return found
-
-
-def lines(found: dict[str, Any]) -> list[str]:
-    """For a terminal."""
-    gap = "" if found["optimum"] is None else f", the optimum is {found['optimum']}"
-    rules = ", ".join(f"{rule} {makespan}" for rule, makespan in found["rules"].items())
-    return [
-        f"  makespan   best of {SAMPLES} samples {found['best_makespan']}, "
-        f"greedy {found['greedy_makespan']}{gap}",
-        f"  untrained  best of {SAMPLES} samples {found['untrained_best_makespan']}",
-        f"  rules      {rules} (random: best of {SAMPLES})",
-        found["picture"],
-        f"  chart      {found['gantt']}",
-    ]

@@ -202,3 +202,93 @@ def observe(routes, units, row, work, obs):
         obs[o + 2] = queue[m] / jobs
         obs[o + 3] = (bound - least[m]) / unit
         obs[o + 4] = 1 if queue[m] > 0 and free[m] <= time else 0
+
+
+# all lanes
+
+
+@kernel
+def refusal(jobs, action, mask):
+    """The first machine whose head is present and whose action is masked, or −1."""
+    for m in range(len(action)):
+        options = mask[m * (jobs + 1) : (m + 1) * (jobs + 1)]
+        if options.any() and not (0 <= action[m] <= jobs and options[action[m]]):
+            return m
+    return -1
+
+
+@kernel
+def restart(routes, units, row, work, obs, mask):
+    """A row at the first decision of an episode."""
+    begin(row, routes.shape[1], routes.shape[2], units[0])
+    allow(routes, row, mask)
+    observe(routes, units, row, work, obs)
+
+
+@kernel
+def show_all(routes, units, state, work, obs, mask):
+    """Observations and options of the rows as they are."""
+    for i in range(len(state)):
+        allow(routes, state[i], mask[i])
+        observe(routes, units, state[i], work, obs[i])
+
+
+@kernel
+def copy_into(target, source):
+    """By a loop: for `target[:] = source` Numba compiles, for seconds, the sentence about shapes
+    that differ."""
+    for k in range(source.size):
+        target[k] = source[k]
+
+
+@kernel
+def play_all(
+    action,
+    routes,
+    units,
+    scale,
+    state,
+    work,
+    length,
+    episode,
+    obs,
+    final_obs,
+    mask,
+    reward,
+    terminated,
+    ret,
+    last,
+    last_makespan,
+    last_state,
+):
+    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last
+    observation, last_makespan and last_state its result, and obs and mask belong to the next one's
+    first decision. The first rows of `last` [B, 3] are the episodes that ended: lane, return,
+    length.
+
+    Returns the number of episodes that ended. A masked action of machine m in lane i is refused
+    before any lane moves: the result is then −1 − (i · machines + m).
+    """
+    _, jobs, machines = routes.shape
+    for i in range(len(state)):
+        m = refusal(jobs, action[i], mask[i])
+        if m >= 0:
+            return -1 - (i * machines + m)
+    ended = 0
+    for i in range(len(state)):
+        before = state[i, BOUND]
+        terminated[i] = advance(routes, state[i], action[i], mask[i])
+        observe(routes, units, state[i], work, obs[i])
+        reward[i] = (before - state[i, BOUND]) / scale
+        ret[i] += reward[i]
+        length[i] += 1
+        if terminated[i]:
+            last[ended, 0], last[ended, 1], last[ended, 2] = i, ret[i], length[i]
+            last_makespan[i] = state[i, TIME]
+            copy_into(last_state[i], state[i])
+            copy_into(final_obs[i], obs[i])
+            episode[i] += 1
+            length[i], ret[i] = 0, 0.0
+            restart(routes, units, state[i], work, obs[i], mask[i])
+            ended += 1
+    return ended

@@ -18,7 +18,8 @@ from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.core.random import Purpose, key, uniform
 
 SHIPPED = Path(__file__).parent / "data"
-OPTIMA = {"ft06": 55, "la01": 666, "ft10": 930}  # shortest makespans, proven in the literature
+# shortest makespans of the instances we ship, proven in the literature
+OPTIMA = {"ft06": 55, "la01": 666, "ft10": 930}
 LONGEST = 10**9  # a duration's limit, so that sums stay far inside 64 bits
 
 
@@ -79,12 +80,6 @@ class Instance:
     @property
     def machines(self) -> int:
         return self.machine.shape[1]
-
-
-def optimum(source: str) -> int | None:
-    """The shortest makespan of an instance we ship, by what `read_instance` was given; None where
-    none is known to us, as of a file of whatever name."""
-    return OPTIMA.get(source)
 
 
 def read_instance(source: str | Path | Instance) -> Instance:

@@ -9,20 +9,22 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
-from tenfold.domains.jobshop.lanes import play_all, refusal, reset_all
 from tenfold.domains.jobshop.rules import (
     BOUND,
     TIME,
     action_space,
     advance,
-    allow,
     begin,
     observation_space,
     observe,
     parts,
+    play_all,
+    refusal,
+    restart,
     row_size,
     scratch,
     shop_of,
+    show_all,
 )
 from tenfold.domains.jobshop.schedule import OPTIMA, Instance, Schedule, Scheduled, read_instance
 from tenfold.envs.adapter import Environments
@@ -135,7 +137,9 @@ class JobShopEnvironments(Environments):
             self.last_makespan,
             self.last_states,
         )
-        reset_all(self.routes, self.units, self.states, self.work, self.obs, self.options)
+        for row in self.states:
+            begin(row, shop.jobs, shop.machines, self.units[0])
+        self.see_again()
 
     @property
     def makespan(self) -> np.ndarray:
@@ -172,10 +176,7 @@ class JobShopEnvironments(Environments):
             raise EnvironmentFault(f"{self.place(i, later=1)}: {why}")
 
     def see_again(self) -> None:
-        """Observations and masks of the present states."""
-        for row, mask, seen in zip(self.states, self.options, self.obs, strict=True):
-            allow(self.routes, row, mask)
-            observe(self.routes, self.units, row, self.work, seen)
+        show_all(self.routes, self.units, self.states, self.work, self.obs, self.options)
 
     def state(self) -> dict[str, np.ndarray]:
         return super().state() | {"routes": self.routes.copy()}
@@ -205,14 +206,14 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
         self.row, self.work = np.zeros(row_size(shop), np.int64), scratch(shop)
         self.following, self.ready, _, _ = parts(self.row, shop.jobs, shop.machines)
         self.mask = np.zeros(shop.machines * (shop.jobs + 1), np.bool_)
+        self.obs = np.zeros(self.observation_space.shape, np.float32)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        begin(self.row, self.instance.jobs, self.instance.machines, self.units[0])
-        allow(self.routes, self.row, self.mask)
-        return self.seen(), {"action_mask": self.mask.copy()}
+        restart(self.routes, self.units, self.row, self.work, self.obs, self.mask)
+        return self.obs.copy(), {"action_mask": self.mask.copy()}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if not self.mask.any():
@@ -233,26 +234,21 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
             )
         before = int(self.row[BOUND])
         done = advance(self.routes, self.row, chosen, self.mask)
-        obs, info = self.seen(), {"action_mask": self.mask.copy()}
+        observe(self.routes, self.units, self.row, self.work, self.obs)
+        info = {"action_mask": self.mask.copy()}
         if done:
             info |= {
                 "makespan": int(self.row[TIME]),
                 "schedule": schedule_of(self.instance, self.row),
             }
-        return obs, (before - int(self.row[BOUND])) / self.scale, done, False, info
-
-    def seen(self) -> np.ndarray:
-        obs = np.zeros(self.observation_space.shape or (), np.float32)
-        observe(self.routes, self.units, self.row, self.work, obs)
-        return obs
+        reward = (before - int(self.row[BOUND])) / self.scale
+        return self.obs.copy(), reward, done, False, info
 
     def render(self) -> Any:
         """The Gantt chart of what has started so far."""
         made = schedule_of(self.instance, self.row)
         if self.render_mode != "rgb_array":
             return gantt_text(made)
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-        canvas = FigureCanvasAgg(gantt_figure(made, self.instance.name))
-        canvas.draw()
-        return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+        figure = gantt_figure(made, self.instance.name)
+        figure.canvas.draw()
+        return np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()

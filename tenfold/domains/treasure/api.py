@@ -6,10 +6,9 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
-from tenfold.domains.treasure.kernels import begin, turn
-from tenfold.domains.treasure.lanes import observe_all
 from tenfold.domains.treasure.rules import Rules, rules_of
-from tenfold.domains.treasure.view import inner, picture, picture_text
+from tenfold.domains.treasure.view import inside, picture, picture_text
+from tenfold.domains.treasure.worlds import TreasureWorlds
 
 try:
     from pettingzoo import ParallelEnv
@@ -43,11 +42,8 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
             agent: rules.observation_space() for agent in self.possible_agents
         }
         self.action_spaces = {agent: rules.action_space() for agent in self.possible_agents}
-        self.rule, self.template, self.value, self.gaps, self.shares = rules.tables()
-        self.board, self.at = rules.board(), np.zeros((rules.agents, 2), np.int64)
-        self.order = np.zeros(rules.agents, np.int64)
-        self.stream: np.uint64 | None = None
-        self.episode, self.length = 0, 0
+        self.inner = TreasureWorlds("", 1, 0, rules=rules)
+        self.seeded = False
 
     def observation_space(self, agent: str) -> Any:
         return self.observation_spaces[agent]
@@ -58,20 +54,12 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        self.episode, self.length = self.episode + 1, 0
-        if seed is not None or self.stream is None:
+        inner = self.inner
+        inner.episode[0] += 1
+        if seed is not None or not self.seeded:
             own = int(np.random.default_rng().integers(2**62)) if seed is None else seed
-            self.stream, self.episode = key(own, Purpose.EPISODE), 0
-        begin(
-            self.rule,
-            self.template,
-            self.gaps,
-            self.shares,
-            self.board,
-            self.at,
-            self.stream,
-            self.episode,
-        )
+            inner.streams[0], inner.episode[0], self.seeded = key(own, Purpose.EPISODE), 0, True
+        inner.begin(0)
         self.agents = list(self.possible_agents)
         return self.seen(), {agent: {} for agent in self.agents}
 
@@ -91,48 +79,34 @@ class TreasureHunt(ParallelEnv):  # type: ignore[misc,valid-type]
                 raise EnvironmentFault(
                     f"{agent} cannot do {action!r}: actions are 0 up, 1 down, 2 left, 3 right."
                 )
-        self.length += 1
-        reward = np.zeros(self.rules.agents)
-        turn(
-            self.rule,
-            self.value,
-            self.gaps,
-            self.shares,
-            self.board,
-            self.at,
-            self.stream,
-            self.episode,
-            self.length,
-            np.array([int(actions[agent]) for agent in self.agents]),
-            reward,
-            self.order,
-        )
-        going, over = self.agents, self.length == self.rules.turns
+        inner, going = self.inner, self.agents
+        inner.length[0] += 1
+        inner.action[:] = [int(actions[agent]) for agent in going]
+        inner.turn(0)
+        inner.see_again()
+        over = bool(inner.length[0] == self.rules.turns)
         self.agents = [] if over else list(going)
         return (
             self.seen(),
-            dict(zip(going, reward.tolist(), strict=True)),
+            dict(zip(going, inner.reward.tolist(), strict=True)),
             dict.fromkeys(going, False),
             dict.fromkeys(going, over),
             {agent: {} for agent in going},
         )
 
     def seen(self) -> dict[str, Any]:
-        obs = np.zeros((self.rules.agents, self.rules.channels * self.rules.side**2), np.uint8)
-        observe_all(self.rules.radius, self.board[None], self.at[None], obs)
-        return dict(zip(self.possible_agents, obs, strict=True))
+        return dict(zip(self.possible_agents, self.inner.obs.copy(), strict=True))
 
     def state(self) -> np.ndarray:
         """The whole board, agents marked: what a central critic may see."""
-        return inner(self.rules, self.board).copy()
+        return inside(self.rules, self.inner.boards[0]).copy()
 
     def render(self) -> str | np.ndarray | None:
         """The board as text or as RGB."""
         if self.render_mode is None:
             return None
-        return (picture_text if self.render_mode == "ansi" else picture)(
-            self.rules, self.board, self.at
-        )
+        draw = picture_text if self.render_mode == "ansi" else picture
+        return draw(self.rules, self.inner.boards[0], self.inner.at[0])
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -44,22 +44,13 @@ def spawn(radius, gaps, shares, board, stream, counter):
     width, cell = board.shape[1] - 2 * radius, -1
     while True:
         drawn = draw_uniform(stream, counter)
-        low, high = 0, gaps.size  # the number of gaps up to `drawn`, by halving
-        while low < high:
-            middle = (low + high) // 2
-            if gaps[middle] <= drawn:
-                low = middle + 1
-            else:
-                high = middle
-        cell += low + 1
+        cell += np.searchsorted(gaps, drawn, side="right") + 1
         if cell >= gaps.size:
             return
         y, x = cell // width + radius, cell % width + radius
         if board[y, x] == EMPTY:
-            drawn, kind = draw_uniform(stream, counter + 1), 0
-            while drawn >= shares[kind]:
-                kind += 1
-            board[y, x] = FIRST + kind
+            drawn = draw_uniform(stream, counter + 1)
+            board[y, x] = FIRST + np.searchsorted(shares, drawn, side="right")
         counter += 2
 
 

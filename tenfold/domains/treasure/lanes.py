@@ -26,13 +26,6 @@ def observe_all(radius, boards, at, obs):
 
 
 @kernel
-def begin_all(rule, template, gaps, shares, boards, at, episode, streams, obs):
-    for w in range(len(boards)):
-        begin(rule, template, gaps, shares, boards[w], at[w], streams[w], episode[w])
-    observe_all(rule[RADIUS], boards, at, obs)
-
-
-@kernel
 def play_all(
     action,
     rule,

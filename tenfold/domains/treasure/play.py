@@ -20,17 +20,6 @@ TOGETHER = 256  # worlds stepped at once
 
 
 @kernel
-def read_window(row, side, codes):
-    """The window as a map of codes, from its channels."""
-    area = side * side
-    for c in range(area):
-        codes[c] = 0
-        for channel in range(row.size // area):
-            if row[channel * area + c]:
-                codes[c] = channel + 1
-
-
-@kernel
 def find_paths(codes, side, value, distance, step, queue):
     """Shortest ways from the centre over cells that cost nothing: their lengths (0: none) and their
     first steps."""
@@ -96,18 +85,23 @@ def wander(codes, side, value, heading, draw):
 
 
 @kernel
-def script_all(obs, side, value, heading, stream, counter, action):
-    """An action for every lane; `heading` [B] is where each went last."""
-    codes, distance, step, queue = np.zeros((4, side * side), np.int64)
-    for lane in range(len(obs)):
-        read_window(obs[lane], side, codes)
+def script_all(windows, side, value, heading, stream, counter, action):
+    """An action for every lane, by the codes [B, side²] of what it sees; `heading` [B] is where
+    each went last."""
+    distance, step, queue = np.zeros((3, side * side), np.int64)
+    for lane in range(len(windows)):
+        codes = windows[lane]
         find_paths(codes, side, value, distance, step, queue)
         goal = best_treasure(codes, side, value, distance)
         if goal >= 0:
             action[lane] = step[goal]
         else:
             action[lane] = wander(
-                codes, side, value, heading[lane], draw_uniform(stream, counter * len(obs) + lane)
+                codes,
+                side,
+                value,
+                heading[lane],
+                draw_uniform(stream, counter * len(windows) + lane),
             )
         heading[lane] = action[lane]
 
@@ -134,7 +128,9 @@ class Scripted:
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         self.turn += 1
-        script_all(obs, self.side, self.value, self.heading, self.stream, self.turn, self.action)
+        channels = obs.reshape(len(obs), -1, self.side**2).astype(np.int64)
+        codes = (channels * np.arange(1, channels.shape[1] + 1)[:, None]).sum(1)
+        script_all(codes, self.side, self.value, self.heading, self.stream, self.turn, self.action)
         return self.action
 
 

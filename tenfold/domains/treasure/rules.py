@@ -41,10 +41,6 @@ class Kind:
         for name in ("value", "share"):
             require_number(f"{self.name}'s {name}", getattr(self, name))
 
-    @property
-    def letter(self) -> str:
-        return self.name[:1]
-
 
 GEM = Kind("gem", 10, colour=(46, 134, 222))
 FOOD = Kind("food", 5, colour=(39, 174, 96))
@@ -179,11 +175,6 @@ RULES = {
 SHIPPED = frozenset(NAMES)
 
 
-def is_gridworld(name: str) -> bool:
-    """Whether these are rules by name."""
-    return DOMAINS[0].owns(name)
-
-
 def register(name: str, rules: Rules) -> None:
     """Makes own rules known under a name, to be used wherever an environment's name is; names that
     mean something are refused."""
@@ -199,7 +190,7 @@ def rules_of(name: str) -> Rules:
     """The rules of a name with arguments in call notation; `kinds` picks from the world's own:
     kinds=gem+bone."""
     ident, changes = split_name(name)
-    if not is_gridworld(name):
+    if not DOMAINS[0].owns(name):
         near = get_close_matches(ident, RULES, 3, 0.5) or list(RULES)
         raise EnvironmentFault(f"There is no gridworld {ident}: the nearest are {', '.join(near)}.")
     rules = RULES[ident.rpartition(":")[2]]

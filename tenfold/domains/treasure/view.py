@@ -16,8 +16,10 @@ LABELS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def picture_text(rules: Rules, board: np.ndarray, at: np.ndarray) -> str:
     """`#` walls, `.` empty cells, the first letter of a treasure's kind, and agents by number (A to
     Z from the tenth on)."""
-    signs = {EMPTY: ".", WALL: "#"} | {FIRST + k: kind.letter for k, kind in enumerate(rules.kinds)}
-    rows = [[signs.get(code, "?") for code in row] for row in inner(rules, board).tolist()]
+    signs = {EMPTY: ".", WALL: "#"} | {
+        FIRST + k: kind.name[0] for k, kind in enumerate(rules.kinds)
+    }
+    rows = [[signs.get(code, "?") for code in row] for row in inside(rules, board).tolist()]
     for a, (y, x) in enumerate(at.tolist()):
         rows[y][x] = LABELS[a % len(LABELS)]
     return "\n".join("".join(row) for row in rows)
@@ -27,7 +29,7 @@ def picture(rules: Rules, board: np.ndarray, at: np.ndarray) -> np.ndarray:
     """RGB [height · CELL, width · CELL, 3]: treasures are squares in their kind's colour, agents
     dark discs with a pale centre that grows with their number."""
     colours = np.array([GROUND, STONE, GROUND, *(k.colour for k in rules.kinds)], np.uint8)
-    codes = np.kron(inner(rules, board), np.ones((CELL, CELL), np.int8))
+    codes = np.kron(inside(rules, board), np.ones((CELL, CELL), np.int8))
     image = colours[codes]
     edge = np.arange(CELL)
     border = np.minimum(edge, CELL - 1 - edge) < CELL // 5
@@ -41,7 +43,7 @@ def picture(rules: Rules, board: np.ndarray, at: np.ndarray) -> np.ndarray:
     return image
 
 
-def inner(rules: Rules, board: np.ndarray) -> np.ndarray:
+def inside(rules: Rules, board: np.ndarray) -> np.ndarray:
     """The board without its padding."""
     return board[rules.radius : -rules.radius, rules.radius : -rules.radius]
 

@@ -3,7 +3,8 @@
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.domains.treasure.lanes import begin_all, observe_all, play_all
+from tenfold.domains.treasure.kernels import begin, observe, turn
+from tenfold.domains.treasure.lanes import observe_all, play_all
 from tenfold.domains.treasure.rules import ACTIONS, Rules, rules_of
 from tenfold.domains.treasure.view import picture
 from tenfold.envs.adapter import Episode
@@ -27,6 +28,7 @@ class TreasureWorlds(Worlds):
         self.length, self.episode = np.zeros(worlds, np.int64), np.zeros(worlds, np.int64)
         self.ret, self.last_ret = np.zeros((2, self.num_envs))
         self.action = np.zeros(self.num_envs, np.int64)
+        self.order = np.zeros(rules.agents, np.int64)  # room for that of a turn
         self.held = {
             "boards": self.boards,
             "at": self.at,
@@ -54,35 +56,42 @@ class TreasureWorlds(Worlds):
             self.truncated,
             self.ret,
             self.last_ret,
-            np.zeros(rules.agents, np.int64),
+            self.order,
         )
-        begin_all(
-            self.rule,
-            self.template,
-            self.gaps,
-            self.shares,
-            self.boards,
-            self.at,
-            self.episode,
-            self.streams,
-            self.obs,
-        )
+        for w in range(worlds):
+            self.begin(w)
 
     def begin(self, w: int) -> None:
-        lanes, one = slice(w, None, self.worlds), slice(w, w + 1)
-        first = np.zeros((self.agents, *self.obs.shape[1:]), self.obs.dtype)
-        begin_all(
+        begin(
             self.rule,
             self.template,
             self.gaps,
             self.shares,
-            self.boards[one],
-            self.at[one],
-            self.episode[one],
-            self.streams[one],
-            first,
+            self.boards[w],
+            self.at[w],
+            self.streams[w],
+            self.episode[w],
         )
-        self.obs[lanes], self.ret[lanes], self.length[w] = first, 0.0, 0
+        self.ret[w :: self.worlds], self.length[w] = 0.0, 0
+        for lane, (y, x) in zip(range(w, self.num_envs, self.worlds), self.at[w], strict=True):
+            observe(self.rules.radius, self.boards[w], y, x, self.obs[lane])
+
+    def turn(self, w: int) -> None:
+        """World w's turn number `length`, without what an epoch's end brings."""
+        turn(
+            self.rule,
+            self.value,
+            self.gaps,
+            self.shares,
+            self.boards[w],
+            self.at[w],
+            self.streams[w],
+            self.episode[w],
+            self.length[w],
+            self.action[w :: self.worlds],
+            self.reward[w :: self.worlds],
+            self.order,
+        )
 
     def step(self, actions: np.ndarray) -> None:
         """One turn of every world with actions [B]."""

@@ -8,7 +8,7 @@ import torch
 
 from tenfold.domains.durotaxis.baselines import follower_policy
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
-from tenfold.domains.durotaxis.reference import legal_choices, some_actions
+from tenfold.domains.durotaxis.reference import legal, some_actions
 from tenfold.domains.durotaxis.setting import Setting
 from tenfold.domains.durotaxis.torch_colonies import TorchColonies
 from tenfold.domains.durotaxis.torch_rules import AGE, State
@@ -25,16 +25,6 @@ def both(
     return DurotaxisEnvironments(name, number, seed, setting=setting), TorchColonies(
         setting or name, number, seed, device, **more
     )
-
-
-def legal(envs: DurotaxisEnvironments, actions: np.ndarray) -> np.ndarray:
-    if envs.mask is not None:
-        nodes = envs.setting.max_nodes
-        actions[:, :nodes] = [
-            legal_choices(mask, row)
-            for mask, row in zip(envs.mask, actions[:, :nodes], strict=True)
-        ]
-    return actions
 
 
 def varied(envs: DurotaxisEnvironments, seed: int = 1) -> Policy:
@@ -57,7 +47,7 @@ def steered(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
 
 
 def step_both(envs: DurotaxisEnvironments, colonies: TorchColonies, actions: np.ndarray) -> None:
-    actions = legal(envs, actions.copy())
+    actions = legal(envs.mask, actions.copy())
     envs.step(actions)
     colonies.step(torch.from_numpy(actions).to(colonies.device))
     assert_same(envs, colonies)

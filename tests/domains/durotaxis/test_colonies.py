@@ -18,7 +18,7 @@ from tenfold.cli.main import main
 from tenfold.cli.train import finish_seeds
 from tenfold.core.errors import UserError
 from tenfold.domains.durotaxis.deployment import Deployment
-from tenfold.domains.durotaxis.evaluation import Trial, mean_numbers, paths_figure, pooled
+from tenfold.domains.durotaxis.evaluation import mean_numbers, paths_figure, pooled, tables_of
 from tenfold.domains.durotaxis.page import evaluation
 from tenfold.domains.durotaxis.setting import ACTIONS, WEIGHTS
 from tenfold.domains.durotaxis.view import TRAJECTORY
@@ -141,10 +141,10 @@ def test_a_file_is_named_by_its_content_and_never_by_a_leading_dash(tmp_path: Pa
         (tmp_path / folder).mkdir()
         file = tmp_path / folder / "my.npy"
         np.save(file, np.full((200, 300), 1.0 + len(names)))
-        there = Deployment(substrate=str(file))
-        trial = Trial(there.env("tenfold/Durotaxis-v0"), there.words, "last", 10, 0, 20, "greedy")
-        names.append(trial.folder)
-        assert str(file) in trial.env
+        options = {"substrate": str(file)}
+        assert str(file) in Deployment.of(options).env("tenfold/Durotaxis-v0")
+        played: Any = SimpleNamespace(path=tmp_path, options=options, step=10, seed=0, episodes=20)
+        names.append(tables_of(played).name)
     assert names[0] != names[1] and all(
         name.startswith("my-") and name.endswith("-step-10-seed-0-20-episodes") for name in names
     )
@@ -273,9 +273,15 @@ def test_colonies_that_never_spawn_leave_tables_that_are_json(tmp_path: Path) ->
 
 
 def test_ways_are_drawn_with_names_axes_and_a_scale(tmp_path: Path) -> None:
-    trial = Trial("tenfold/Durotaxis-v0(substrate=random)", "random", "last", 1024, 3, 4, "greedy")
+    played: Any = SimpleNamespace(
+        env="tenfold/Durotaxis-v0(substrate=random)",
+        options={"substrate": "random"},
+        step=1024,
+        seed=3,
+        policy="greedy",
+    )
     ways = [np.tile(np.linspace(10, 300, 6)[:, None], len(TRAJECTORY)) for _ in range(4)]
-    figure = paths_figure(trial, ways, ["goal"] * 4)
+    figure = paths_figure(played, ways, ["goal"] * 4)
     *panels, scale = figure.axes
     assert len(panels) == 4 and all(
         (axes.get_xlabel(), axes.get_ylabel()) == ("x", "y") for axes in panels

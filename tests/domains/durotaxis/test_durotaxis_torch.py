@@ -196,15 +196,15 @@ def test_a_colony_alone_draws_what_it_draws_among_others() -> None:
         (
             list(range(10, 22)),
             [7, 3, 9, 1, 5, 8, 2, 6, 4, 0, 7, 7],
-            [11, 0, 9, 10, 8, 4, 4, 4, 10, 10, 11, -1],
+            [11, 0, 11, 11, 1, 4, 4, 4, 0, 8, 3, -1],
         ),
     ],
 )
 def test_degenerate_colonies_and_those_above_max_nodes_show_the_same(
     x: list[float], y: list[float], parent: list[int]
 ) -> None:
-    """The last two have more nodes than are shown: parents behind the last one shown are cut
-    off."""
+    """The last two have more nodes than are shown: the root lies behind the last one shown and is
+    cut off."""
     n = len(x)
     for nodes in (max(n, 2), 6):
         envs, colonies = both(f"max_nodes={nodes}, init_nodes=1", 1)
@@ -269,7 +269,7 @@ def test_a_step_has_as_many_operations_for_any_number_of_colonies_and_asks_for_n
     counts = []
     for number in (1, 7):
         envs, colonies = both(arguments, number)
-        actions = torch.from_numpy(legal(envs, varied(envs)(envs, 0)))
+        actions = torch.from_numpy(legal(envs.mask, varied(envs)(envs, 0)))
         with Counting() as counting:
             colonies.step(actions)
         counts.append(counting.found)

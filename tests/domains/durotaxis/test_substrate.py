@@ -8,11 +8,11 @@ import pytest
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
+from tenfold.domains.durotaxis.rules import sense
 from tenfold.domains.durotaxis.setting import read_setting
 from tenfold.domains.durotaxis.substrate import (
     Ground,
     Kind,
-    intensity,
     intensity_reference,
     make_substrate,
 )
@@ -23,7 +23,7 @@ NAME = "tenfold/Durotaxis-v0"
 
 def at(envs: DurotaxisEnvironments, x: float, y: float, i: int = 0) -> float:
     c, rules = envs.colonies, envs.rules
-    return intensity(int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height, x, y)
+    return sense(int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height, x, y)[0]
 
 
 def test_intensities_worked_out_by_hand() -> None:

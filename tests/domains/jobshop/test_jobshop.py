@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.domains.jobshop.charts import gantt_png, gantt_text
-from tenfold.domains.jobshop.lanes import step_once, step_reference
+from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
+from tenfold.domains.jobshop.reference import step_once, step_reference
 from tenfold.domains.jobshop.rules import BOUND
 from tenfold.domains.jobshop.schedule import (
+    OPTIMA,
     RULES,
     Infeasible,
     Instance,
@@ -20,11 +21,11 @@ from tenfold.domains.jobshop.schedule import (
     check_schedule,
     dispatch,
     lower_bound,
-    optimum,
     read_instance,
 )
 from tenfold.domains.jobshop.shops import JobShopEnv, JobShopEnvironments
 from tenfold.envs.making import make_env
+from tenfold.runs.figures import as_png
 
 # both jobs need machine 0 first. Job 0 first: 0-3 and 3-5, then 3-5 and 5-9. Job 1 first: 0-2 and
 # 2-6, then 2-5 and 6-8.
@@ -223,11 +224,7 @@ def test_shipped_instances_their_optimum_and_the_rules(
     name: str, shape: tuple, best: int, bound: int, found: tuple
 ) -> None:
     instance = read_instance(name)
-    assert (
-        (instance.jobs, instance.machines) == shape
-        and optimum(name) == best
-        and optimum("mine") is None
-    )
+    assert (instance.jobs, instance.machines) == shape and OPTIMA[name] == best
     assert lower_bound(instance) == bound <= best
     assert (
         tuple(check_schedule(instance, dispatch(name, rule)) for rule in ("SPT", "MWKR", "FIFO"))
@@ -576,14 +573,13 @@ def test_the_checker_agrees_with_a_count_of_every_moment(
 
 
 @pytest.mark.usefixtures("pictures")
-def test_gantt_charts(tmp_path: Path) -> None:
+def test_gantt_charts() -> None:
     chart = "machine 0 |11000···|\nmachine 1 |··111100|\n          0       8"
     assert gantt_text(GOOD, 20) == chart
     # two letters for a unit of time
     assert gantt_text(GOOD, 30).splitlines()[0] == "machine 0 |1111000000······|"
     assert all(len(line) <= 60 for line in gantt_text(dispatch("ft10", "SPT"), 60).splitlines())
-    gantt_png(dispatch("ft10", "SPT"), tmp_path / "chart.png", "ft10 by SPT")
-    assert (tmp_path / "chart.png").read_bytes()[:4] == b"\x89PNG"
+    assert as_png(gantt_figure(dispatch("ft10", "SPT"), "ft10 by SPT"))[:4] == b"\x89PNG"
     env = gym.make("tenfold/JobShop-v0", instance="ft06", render_mode="rgb_array").unwrapped
     env.reset()
     empty = env.render()

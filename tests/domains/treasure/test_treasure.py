@@ -151,7 +151,7 @@ def test_the_end_of_an_epoch_is_a_truncation_with_its_last_windows_kept() -> Non
     worlds = TreasureWorlds("tenfold/TreasureSmall-v0(turns=3)", 2, 0)
     alone = TreasureHunt("tenfold/TreasureSmall-v0(turns=3)")
     alone.reset()
-    alone.stream, alone.episode = worlds.streams[1], -1
+    alone.inner.streams[0], alone.inner.episode[0] = worlds.streams[1], -1
     first, _ = alone.reset()
     assert all(np.array_equal(worlds.obs[a * 2 + 1], first[f"agent_{a}"]) for a in range(5))
     total = np.zeros(10)

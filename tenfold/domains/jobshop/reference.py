@@ -1,111 +1,14 @@
-"""Many shops side by side, compiled: steps and resets by the rules of `rules`, and the same shop in
-plain Python."""
+"""The job shop in plain Python: the same steps, from the definitions of `rules`."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.domains.jobshop.rules import (
-    BOUND,
-    TIME,
-    advance,
-    allow,
-    begin,
-    observation_space,
-    observe,
-    parts,
-    row_size,
-    scratch,
-    shop_of,
-)
+from tenfold.domains.jobshop.rules import BOUND, TIME, allow, begin, parts, row_size, shop_of
 from tenfold.domains.jobshop.schedule import Instance, lower_bound, read_instance
-
-
-@kernel
-def refusal(jobs, action, mask):
-    """The first machine whose head is present and whose action is masked, or −1."""
-    for m in range(len(action)):
-        options = mask[m * (jobs + 1) : (m + 1) * (jobs + 1)]
-        if options.any() and not (0 <= action[m] <= jobs and options[action[m]]):
-            return m
-    return -1
-
-
-@kernel
-def reset_all(routes, units, state, work, obs, mask):
-    for i in range(len(state)):
-        begin(state[i], routes.shape[1], routes.shape[2], units[0])
-        allow(routes, state[i], mask[i])
-        observe(routes, units, state[i], work, obs[i])
-
-
-@kernel
-def copy_into(target, source):
-    """By a loop: for `target[:] = source` Numba compiles, for seconds, the sentence about shapes
-    that differ."""
-    for k in range(source.size):
-        target[k] = source[k]
-
-
-@kernel
-def play_all(
-    action,
-    routes,
-    units,
-    scale,
-    state,
-    work,
-    length,
-    episode,
-    obs,
-    final_obs,
-    mask,
-    reward,
-    terminated,
-    ret,
-    last,
-    last_makespan,
-    last_state,
-):
-    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last
-    observation, last_makespan and last_state its result, and obs and mask belong to the next one's
-    first decision. The first rows of `last` [B, 3] are the episodes that ended: lane, return,
-    length.
-
-    Returns the number of episodes that ended. A masked action of machine m in lane i is refused
-    before any lane moves: the result is then −1 − (i · machines + m).
-    """
-    _, jobs, machines = routes.shape
-    for i in range(len(state)):
-        m = refusal(jobs, action[i], mask[i])
-        if m >= 0:
-            return -1 - (i * machines + m)
-    ended = 0
-    for i in range(len(state)):
-        before = state[i, BOUND]
-        terminated[i] = advance(routes, state[i], action[i], mask[i])
-        observe(routes, units, state[i], work, obs[i])
-        reward[i] = (before - state[i, BOUND]) / scale
-        ret[i] += reward[i]
-        length[i] += 1
-        if terminated[i]:
-            last[ended, 0], last[ended, 1], last[ended, 2] = i, ret[i], length[i]
-            last_makespan[i] = state[i, TIME]
-            copy_into(last_state[i], state[i])
-            copy_into(final_obs[i], obs[i])
-            episode[i] += 1
-            length[i], ret[i] = 0, 0.0
-            begin(state[i], jobs, machines, units[0])
-            allow(routes, state[i], mask[i])
-            observe(routes, units, state[i], work, obs[i])
-            ended += 1
-    return ended
-
-
-# the pair: the shop in plain Python
+from tenfold.domains.jobshop.shops import JobShopEnvironments
 
 
 def options_reference(instance: Instance, row: np.ndarray) -> list[list[int]]:
@@ -185,7 +88,7 @@ def step_reference(
 ) -> tuple[np.ndarray, ...]:
     """One step of each lane: start what was chosen, go from event to event until a machine can
     choose, begin anew at the end."""
-    results: list[list[Any]] = [[], [], [], [], []]
+    rows = []
     for row, chosen in zip(state, action, strict=True):
         following, ready, free, start = parts.py_func(row, instance.jobs, instance.machines)
         before, done = int(row[BOUND]), False
@@ -214,13 +117,8 @@ def step_reference(
             for options in options_reference(instance, row)
             for j in range(instance.jobs + 1)
         ]
-        for result, value in zip(
-            results,
-            (obs, final if done else np.zeros_like(final), mask, reward, makespan),
-            strict=True,
-        ):
-            result.append(value)
-    return state, *map(np.array, results)
+        rows.append((obs, final if done else np.zeros_like(final), mask, reward, makespan))
+    return state, *map(np.array, zip(*rows, strict=True))
 
 
 def random_playouts(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -250,36 +148,17 @@ def random_playouts(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 @pair(step_reference, random_playouts, dtypes=("int64",), name="envs.jobshop.play_all")
 def step_once(instance: Instance, state: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
-    """`play_all` with fresh arrays for its results."""
-    routes, units, scale = shop_of(instance)
-    lanes = len(state)
-    obs, final_obs = np.zeros((2, lanes, *observation_space(instance).shape), np.float32)
-    mask = np.zeros((lanes, instance.machines * (instance.jobs + 1)), np.bool_)
-    (reward, ret), terminated, last = (
-        np.zeros((2, lanes)),
-        np.zeros(lanes, np.bool_),
-        np.zeros((lanes, 3)),
+    """The same with `JobShopEnvironments`."""
+    envs = JobShopEnvironments(instance.name, len(state), 0, instance)
+    envs.states[:] = state
+    for row, options in zip(envs.states, envs.options, strict=True):
+        allow(envs.routes, row, options)
+    envs.step(action)
+    return (
+        envs.states,
+        envs.obs,
+        envs.final_obs,
+        envs.options,
+        envs.reward,
+        envs.last_makespan,
     )
-    length, episode, makespan = np.zeros((3, lanes), np.int64)
-    for row, options in zip(state, mask, strict=True):
-        allow(routes, row, options)
-    play_all(
-        action,
-        routes,
-        units,
-        scale,
-        state,
-        scratch(instance),
-        length,
-        episode,
-        obs,
-        final_obs,
-        mask,
-        reward,
-        terminated,
-        ret,
-        last,
-        makespan,
-        np.zeros_like(state),
-    )
-    return state, obs, final_obs, mask, reward, makespan
