@@ -6,6 +6,7 @@ one round are worth: two searches that differ in the last bit may choose another
 are worth the same. The bar of 5 ms is that of the diagonal on a 10 x 10 grid.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,17 @@ import torch
 
 from tenfold.cli.measure import row
 from tenfold.domains.dynamics.config import LatentModel, Planner
-from tenfold.domains.dynamics.features import FeatureInformation
 from tenfold.domains.dynamics.icem import Icem, Score, streams_of
-from tenfold.domains.dynamics.information import Information
+from tenfold.domains.dynamics.information import FeatureInformation, Information
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.networks import (
-    NetworkJudge,
     SmallNetwork,
     add_step,
+    network_worth,
     network_worth_reference,
     parameter_count,
 )
-from tenfold.domains.dynamics.objective import Judge, objective_of, worth_reference
+from tenfold.domains.dynamics.objective import objective_of, score_of, worth_reference
 from tenfold.domains.dynamics.paths import random_drift
 
 MODELS, SEEN = 5, 50  # models of the ensemble; states visited before
@@ -72,15 +72,13 @@ def on_features(work: str, grid: int, matrix: str, rounds: int = 5) -> dict[str,
     information = FeatureInformation(1, drift.weight.shape[-1], matrix)
     for _ in range(SEEN):
         information.add_step(drift, rng.normal(size=(1, 2)))
-    judge = Judge(
+    score = score_of(
         objective_of(settings, 2, MODELS),
         drift,
         information,
         rng.normal(size=(1, 2)).astype(np.float32),
     )
-    return compared(
-        work, settings, judge, lambda actions: worth_reference(*judge.given, actions), rounds
-    )
+    return compared(work, settings, score, partial(worth_reference, *score.args), rounds)
 
 
 def on_a_network(work: str, dynamics: torch.nn.Module) -> dict[str, Any]:
@@ -89,19 +87,10 @@ def on_a_network(work: str, dynamics: torch.nn.Module) -> dict[str, Any]:
     information = Information(1, MODELS, parameter_count(dynamics))
     for _ in range(SEEN):
         add_step(information, dynamics, rng.normal(size=(1, 2)), rng.normal(size=(1, 2)))
-    judge = NetworkJudge(
-        objective_of(settings, 2, MODELS),
-        dynamics,
-        information,
-        rng.normal(size=(1, 2)).astype(np.float32),
-    )
-    return compared(
-        work,
-        settings,
-        judge,
-        lambda actions: network_worth_reference(*judge.given, actions),
-        rounds=1,
-    )
+    start = rng.normal(size=(1, 2)).astype(np.float32)
+    given = objective_of(settings, 2, MODELS), dynamics, information.known(), start
+    fast, plain = (partial(worth, *given) for worth in (network_worth, network_worth_reference))
+    return compared(work, settings, fast, plain, rounds=1)
 
 
 def plans() -> list[dict[str, Any]]:

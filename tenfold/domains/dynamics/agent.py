@@ -17,7 +17,7 @@ from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.fitting import Training, as_sequences, fit, update
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
-from tenfold.domains.dynamics.planning import Planning, require_matrix
+from tenfold.domains.dynamics.planning import Planning
 from tenfold.domains.dynamics.refit import refit
 from tenfold.domains.dynamics.standard import change, move, restate, standard
 from tenfold.domains.dynamics.window import Window
@@ -43,7 +43,6 @@ class ExplorerAgent(IdentifiedSystem):
         super().__init__(config, observations, len(low), dt, seeds, device)
         self.training = Training(self.online, seeds)
         self.belief = Belief(self.online)
-        require_matrix(config.planner, self.online.dynamics)
         self.bound(low, high)
         self.window = Window(list(seeds), config.window, config.length, observations, len(low))
         self.staging = Staging(self.device)
@@ -309,22 +308,20 @@ class ExplorerAgent(IdentifiedSystem):
 
     def state(self) -> dict[str, Any]:
         """Everything that decides what comes next."""
-        parts = {
-            "training": self.training,
-            "belief": self.belief,
-            "planning": self.planning,
-            "window": self.window,
-        }
         nested = {
             f"{part}.{name}": value
-            for part, owner in parts.items()
+            for part, owner in self.parts.items()
             for name, value in owner.state().items()
         }
-        return (
-            self.policy_state()
-            | nested
-            | {"seen": self.seen, "begins": self.begins, "sums": self.sums}
-        )
+        own = {"seen": self.seen, "begins": self.begins, "sums": self.sums}
+        return self.policy_state() | nested | own
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What has a state of its own, by name."""
+        planning = {f"planning.{name}": part for name, part in self.planning.parts.items()}
+        own = {"training": self.training, "belief": self.belief, "window": self.window}
+        return own | planning
 
     def load_policy(self, state: dict[str, Any]) -> None:
         """What questions need, of a checkpoint that may hold more."""
@@ -332,19 +329,13 @@ class ExplorerAgent(IdentifiedSystem):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """All of `state`, or only what `policy_state` gives."""
-
         self.load_model(state)
         self.bound(self.units.low, self.units.high)
         self.planning.aim(self.own)
         if "seen" not in state:
             return
-
-        self.training.load_state(part_of(state, "training"))
-        self.belief.load_state(part_of(state, "belief"))
-        for name in ("planning", "window"):
-            getattr(self, name).load_state(
-                {k: array_of(v) for k, v in part_of(state, name).items()}
-            )
+        for name, part in self.parts.items():
+            part.load_state(part_of(state, name))
         self.seen[:] = array_of(state["seen"])
         self.begins = array_of(state["begins"]).astype(np.bool_)
         self.sums.copy_(torch.as_tensor(state["sums"]))

@@ -91,7 +91,6 @@ class Belief:
         carried = {} if self.carried is None else {"carried": self.carried}
         return {"mean": self.mean, "variance": self.variance, **carried}
 
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        self.mean, self.variance = (state[name].to(self.mean) for name in ("mean", "variance"))
-        if self.carried is not None:
-            self.carried = state["carried"].to(self.carried)
+    def load_state(self, state: dict[str, Any]) -> None:
+        for name in self.state():
+            setattr(self, name, torch.as_tensor(state[name]).to(self.mean))

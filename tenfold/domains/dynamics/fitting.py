@@ -8,6 +8,7 @@ write over it.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,9 +61,9 @@ class Training:
             "count": torch.tensor([self.updates, self.drawn, self.chosen]),
         }
 
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        self.mean.copy_(state["mean"])
-        self.square.copy_(state["square"])
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.mean.copy_(torch.as_tensor(state["mean"]))
+        self.square.copy_(torch.as_tensor(state["square"]))
         self.updates, self.drawn, self.chosen = (int(count) for count in state["count"])
 
     def draw(

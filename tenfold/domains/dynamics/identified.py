@@ -33,8 +33,9 @@ def maps_of(state: dict[str, np.ndarray]) -> list[Alignment]:
 
 
 def part_of(state: dict[str, Any], name: str) -> dict[str, Any]:
-    """Those of `state` that begin with the name and a dot, without it."""
-    return {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
+    """Those of `state` that begin with the name and a dot, without it, as arrays."""
+    start = f"{name}."
+    return {k.removeprefix(start): array_of(v) for k, v in state.items() if k.startswith(start)}
 
 
 class IdentifiedSystem:
@@ -198,5 +199,5 @@ class IdentifiedSystem:
             )
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
-        self.units.load_state({name: array_of(value) for name, value in units.items()})
+        self.units.load_state(units)
         self.maps = maps_of({name: array_of(state[name]) for name in MAP})

@@ -1,5 +1,5 @@
-"""Planning with dynamics that are torch modules: arrays of those linear in their weights,
-`torch.func` for any other.
+"""Planning with dynamics that are any torch module, by `torch.func`; those that are linear in their
+weights are planned by their arrays (`objective`).
 
 A module of dynamics has parameters stacked [M, N, …], a float `dt`, and called with z [M, N, B, D]
 and a [M, N, B, A] returns the mean [M, N, B, D] and the variance [M, N, 1, D] of the next state.
@@ -15,52 +15,13 @@ from torch import nn
 from torch.func import functional_call, jacrev, vmap
 
 from tenfold.core.pairs import pair
-from tenfold.domains.dynamics.features import FeatureInformation
+from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.dynamics import Dynamics
 from tenfold.domains.dynamics.information import D_OPTIMAL, Information, gain_reference
-from tenfold.domains.dynamics.novelty import novelty
-from tenfold.domains.dynamics.objective import Judge, Objective
-from tenfold.domains.dynamics.paths import Drift
+from tenfold.domains.dynamics.objective import Objective, weighted_sum
 
 Parameters = dict[str, torch.Tensor]
 NOT_OF_THE_MEAN = "variance"  # a parameter with this in its name does not move the mean
-
-
-def drift_of(dynamics: Any) -> Drift:
-    """The arrays of dynamics of kind linear or rbf, as they are now. Copied: parameters may be
-    trained while a plan is made."""
-
-    def array(tensor: torch.Tensor) -> np.ndarray:
-        return np.ascontiguousarray(tensor.detach().cpu().numpy().astype(np.float32))
-
-    axis = dynamics.axis if dynamics.kind == "rbf" else torch.zeros(0)
-    return Drift(
-        array(dynamics.weight),
-        array(dynamics.action_weight),
-        array(dynamics.variance().squeeze(-2)),
-        array(axis),
-        float(dynamics.width),
-        float(dynamics.dt),
-    )
-
-
-def information_of(dynamics: Any, matrix: str, forget: float) -> Information:
-    """What is known at first of these dynamics."""
-    if getattr(dynamics, "kind", None) in ("linear", "rbf"):
-        return FeatureInformation(
-            dynamics.weight.shape[0], dynamics.weight.shape[-1], matrix, forget
-        )
-    members, models = next(dynamics.parameters()).shape[:2]
-    return Information(members, models, parameter_count(dynamics), matrix, forget)
-
-
-def judge_of(
-    objective: Objective, dynamics: Any, information: Information, start: np.ndarray
-) -> "Judge | NetworkJudge":
-    """The compiled judge where the drift is linear in its weights, else the one that differentiates
-    the network."""
-    if isinstance(information, FeatureInformation):
-        return Judge(objective, drift_of(dynamics), information, start)
-    return NetworkJudge(objective, dynamics, information, start)
 
 
 def parameters_of(dynamics: nn.Module) -> tuple[Parameters, Parameters]:
@@ -84,35 +45,50 @@ def mean_of_one(
     return functional_call(dynamics, own, (z[None, None, None], a[None, None, None]))[0][0, 0, 0]
 
 
+def slopes_reference(dynamics, z, a):
+    """By `torch.func`, of any module."""
+    about, rest = parameters_of(dynamics)
+
+    def one(about: Parameters, rest: Parameters, z: torch.Tensor, a: torch.Tensor) -> Any:
+        by_parameter, by_state = jacrev(
+            lambda p, s: mean_of_one(dynamics, p, rest, s, a), argnums=(0, 1)
+        )(about, z)
+        return by_state, torch.cat([j.flatten(1) for j in by_parameter.values()], 1)
+
+    return vmap(vmap(vmap(one, (None, None, 0, 0))))(about, rest, z, a)
+
+
+def slopes_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for members, models, batch, latent, hidden, actions in (
+        (1, 1, 1, 1, (), 1),
+        (2, 3, 5, 2, (4,), 2),
+        (1, 2, 3, 3, (5, 4), 1),
+    ):
+        config = LatentModel(latent=latent, hidden=hidden, dynamics="mlp", ensemble=models)
+        dynamics = Dynamics(config, actions, 0.3, members).to(getattr(torch, dtype))
+        for parameter in dynamics.parameters():
+            nn.init.normal_(parameter, generator=torch.Generator().manual_seed(batch))
+        z, a = (
+            torch.from_numpy(rng.normal(size=(members, models, batch, size)).astype(dtype))
+            for size in (latent, actions)
+        )
+        yield dynamics, z, a
+
+
+@pair(slopes_reference, slopes_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64"))
+@torch.no_grad()
 def slopes(
     dynamics: nn.Module, z: torch.Tensor, a: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """∂m/∂z [M, N, B, D, D] and ∂m/∂θ [M, N, B, D, K] at z [M, N, B, D] and a [M, N, B, A], all in
     one pass: by the module's own `slopes` where it has them."""
     own = getattr(dynamics, "slopes", None)
-    if own is not None:
-        return own(z, a)
-    about, rest = parameters_of(dynamics)
-
-    def one(
-        about: Parameters, rest: Parameters, z: torch.Tensor, a: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        by_parameter, by_state = jacrev(
-            lambda p, s: mean_of_one(dynamics, p, rest, s, a), argnums=(0, 1)
-        )(about, z)
-        return by_state, torch.cat([j.flatten(1) for j in by_parameter.values()], 1)
-
-    every = vmap(vmap(vmap(one, (None, None, 0, 0))))
-    return every(about, rest, z, a)
+    return own(z, a) if own is not None else slopes_reference(dynamics, z, a)
 
 
 def add_step(information: Information, dynamics: nn.Module, z: np.ndarray, a: np.ndarray) -> None:
     """One observed step from the states z [M, D] with actions a [M, A]."""
-    if isinstance(information, FeatureInformation):
-        information.add_step(drift_of(dynamics), z)
-        return
-    first = next(dynamics.parameters())
-    models = information.known().shape[1]
+    first, models = next(dynamics.parameters()), information.known().shape[1]
     state, action = (
         torch.as_tensor(x).to(first)[:, None, None].expand(-1, models, -1, -1) for x in (z, a)
     )
@@ -171,41 +147,28 @@ def network_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
 
 def network_worth_reference(objective, dynamics, known, start, actions):
     """One member, sample and model after another; the recursion with Jacobians by autograd."""
+    (members, samples, horizon, controls), models = actions.shape, known.shape[1]
+    gain = np.zeros((members, models, samples))
+    states = np.zeros((*gain.shape, horizon, start.shape[1]))
     about, rest = parameters_of(dynamics)
-    found = np.zeros(actions.shape[:2])
-    for m, b in np.ndindex(found.shape):
-        gain, paths = [], []
-        for n in range(known.shape[1]):
-            own, other = ({name: p[m, n] for name, p in group.items()} for group in (about, rest))
-            z, s, path, sensitivity = torch.from_numpy(start[m]), 0.0, [], []
-            for action in torch.from_numpy(actions[m, b]):
+    nowhere = (torch.zeros(members, models, 1, size) for size in (start.shape[1], controls))
+    variance = dynamics(*nowhere)[1].detach().double().numpy()
+    for m, n, b in np.ndindex(gain.shape):
+        own, other = ({name: p[m, n] for name, p in group.items()} for group in (about, rest))
+        z, s, sensitivity = torch.from_numpy(start[m]), torch.zeros(()), []
+        for t, action in enumerate(torch.from_numpy(actions[m, b])):
 
-                def mean(z, *values, own=own, other=other, action=action):
-                    return mean_of_one(
-                        dynamics, dict(zip(own, values, strict=True)), other, z, action
-                    )
+            def mean(z, *values, own=own, other=other, action=action):
+                return mean_of_one(dynamics, dict(zip(own, values, strict=True)), other, z, action)
 
-                by_state, *by_values = torch.autograd.functional.jacobian(mean, (z, *own.values()))
-                s = (by_state @ s if path else 0) + torch.cat([j.flatten(1) for j in by_values], 1)
-                z = mean(z, *own.values())
-                path.append(z.numpy())
-                sensitivity.append(s.double().numpy())
-            nowhere = (
-                torch.zeros(*known.shape[:2], 1, width) for width in (len(z), actions.shape[-1])
-            )
-            variance = dynamics(*nowhere)[1][m, n, 0].detach().double().numpy()
-            gain.append(
-                gain_reference(known[m, n], np.array(sensitivity), variance, objective.criterion)
-            )
-            paths.append(path)
-        after = np.array(paths, np.float64)  # [N, H, D]
-        found[m, b] = (
-            objective.information * np.mean(gain)
-            + objective.disagreement * after.var(0).sum(-1).mean()
-            - objective.goal * np.square(after - objective.place[m]).sum(-1).mean()
-            - objective.cost * np.square(actions[m, b]).mean()
-        )
-    return found
+            by_state, *by_values = torch.autograd.functional.jacobian(mean, (z, *own.values()))
+            s = (by_state @ s if t else 0) + torch.cat([j.flatten(1) for j in by_values], 1)
+            z = mean(z, *own.values())
+            states[m, n, b, t] = z.numpy()
+            sensitivity.append(s.double().numpy())
+        one = known[m, n], np.array(sensitivity), variance[m, n, 0], objective.criterion
+        gain[m, n, b] = gain_reference(*one)
+    return weighted_sum(objective, gain.mean(1), states, actions)
 
 
 @pair(network_worth_reference, network_examples, rtol=3e-4, atol=2e-5)
@@ -219,47 +182,27 @@ def network_worth(
 ) -> np.ndarray:
     """`objective.worth` for any network: every sample of every model of every member in one batched
     step after another."""
-    members, samples, horizon, _ = actions.shape
-    models, first = known.shape[1], next(dynamics.parameters())
+    samples, models, first = actions.shape[1], known.shape[1], next(dynamics.parameters())
     z = torch.as_tensor(start).to(first)[:, None, None].expand(-1, models, samples, -1)
     tried = torch.as_tensor(actions).to(first)[:, None].expand(-1, models, -1, -1, -1)
-    s, scaled, states, variance = None, [], [], None
-    for t in range(horizon):
+    s, scaled, states, gain = None, [], [], np.zeros(actions.shape[:2])
+    for action in tried.unbind(3):
         if objective.information:
-            by_state, by_parameter = slopes(dynamics, z, tried[:, :, :, t])
+            by_state, by_parameter = slopes(dynamics, z, action)
             s = by_parameter if s is None else by_state @ s + by_parameter
-        z, variance = dynamics(z, tried[:, :, :, t])
+        z, variance = dynamics(z, action)
         if s is not None:
             scaled.append(s / variance.sqrt()[..., None])
         states.append(z)
-    after = torch.stack(states, 3).double()  # [M, N, B, H, D]
-    found = -objective.cost * np.square(actions.astype(np.float64)).mean((2, 3))
     if objective.information:
-        gain = network_gain(
-            torch.from_numpy(known).to(z.device), torch.cat(scaled, 3).double(), objective.criterion
-        )
-        found += objective.information * gain
-    if objective.disagreement:
-        found += objective.disagreement * after.var(1, correction=0).sum(-1).mean(-1).cpu().numpy()
-    if objective.goal:
-        place = np.broadcast_to(objective.place, start.shape).reshape(members, 1, 1, 1, -1)
-        apart = (after - torch.tensor(place).to(after)).square().sum(-1)
-        found -= objective.goal * apart.mean((1, 3)).cpu().numpy()
-    if objective.novelty:
-        for m in range(members):
-            flat = np.ascontiguousarray(
-                after[m].reshape(-1, after.shape[-1]).T.float().cpu().numpy()
-            )
-            new = novelty(
-                objective.target[m], objective.predictor[m], objective.sizes, flat
-            ).reshape(models, samples, horizon)
-            found[m] += objective.novelty * new.mean((0, 2))
-    return found
+        given = torch.from_numpy(known).to(z.device), torch.cat(scaled, 3).double()
+        gain = network_gain(*given, objective.criterion)
+    return weighted_sum(objective, gain, torch.stack(states, 3).double().cpu().numpy(), actions)
 
 
 def network_gain(known: torch.Tensor, scaled: torch.Tensor, criterion: int) -> np.ndarray:
     """Mean over models of what scaled sensitivities R [M, N, B, H·D, K] add: the equations of
-    `ops.information`."""
+    `information`."""
     if known.ndim == 3:
         added = scaled.square().sum(3)
         before = known[:, :, None]
@@ -278,15 +221,3 @@ def network_gain(known: torch.Tensor, scaled: torch.Tensor, criterion: int) -> n
         else:
             gain = torch.linalg.solve_triangular(root, left, upper=False).square().sum((-1, -2))
     return gain.mean(1).cpu().numpy()
-
-
-class NetworkJudge:
-    """`network_worth` as iCEM calls it."""
-
-    def __init__(
-        self, objective: Objective, dynamics: nn.Module, information: Information, start: np.ndarray
-    ) -> None:
-        self.given = objective, dynamics, information.known(), start
-
-    def __call__(self, actions: np.ndarray) -> np.ndarray:
-        return network_worth(*self.given, actions)

@@ -1,18 +1,18 @@
 """What a planned path is worth: a weighted sum of information, disagreement, novelty, nearness to a
 goal and cost of actions.
 
-    information     gain of the dynamics' parameters along the path, mean over models
-    (`ops.features`)
+    information     gain of the dynamics' parameters along the path, mean over models (`gains`)
     disagreement    Σ_d Var_n(z_tnd), mean over steps: models that would end up apart have something
-    to learn there
-    novelty         of the path's states (`ops.novelty`), mean over steps and models
+                    to learn there
+    novelty         of the path's states, mean over steps and models
     goal            −‖z_t − goal‖², mean over steps and models
     cost            −a², mean over steps and numbers of an action
 
 Every model follows its own path. What has no weight is not computed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,16 +21,15 @@ from tenfold.core.errors import ConfigError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.config import Planner
-from tenfold.domains.dynamics.features import (
+from tenfold.domains.dynamics.gains import diagonal_gain, full_gain
+from tenfold.domains.dynamics.information import (
+    CRITERIA,
     FeatureInformation,
-    diagonal_gain,
-    full_gain,
     random_known,
     weights_gain_reference,
 )
-from tenfold.domains.dynamics.information import CRITERIA
 from tenfold.domains.dynamics.novelty import Novelty, novelty, novelty_reference
-from tenfold.domains.dynamics.paths import Drift, path, path_examples, paths_reference
+from tenfold.domains.dynamics.paths import Drift, path, path_reference, system_examples
 
 
 class Objective(NamedTuple):
@@ -92,8 +91,37 @@ def objective_of(
     )
 
 
+# as equations
+
+
+def weighted_sum(
+    objective: Objective,
+    gain: np.ndarray,
+    states: np.ndarray,
+    actions: np.ndarray,
+    newness: Callable[..., Any] = novelty,
+) -> np.ndarray:
+    """What paths are worth, [M, B], from their information [M, B], the states [M, N, B, H, D] that
+    they lead to and their actions [M, B, H, A]."""
+    members, _, samples, _, size = states.shape
+    place = np.broadcast_to(objective.place, (members, size)).reshape(members, 1, 1, 1, size)
+    found = (
+        objective.information * gain
+        + objective.disagreement * states.var(1).sum(-1).mean(-1)
+        - objective.goal * np.square(states - place).sum(-1).mean((1, 3))
+        - objective.cost * np.square(actions.astype(np.float64)).mean((2, 3))
+    )
+    for m in range(members if objective.novelty else 0):
+        networks = objective.target[m], objective.predictor[m], objective.sizes
+        flat = np.ascontiguousarray(states[m].reshape(-1, size).T.astype(np.float32))
+        new = np.asarray(newness(*networks, flat)).reshape(-1, samples, states.shape[3])
+        found[m] += objective.novelty * new.mean((0, 2))
+    return found
+
+
 def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    weights = [
+    """Information alone and another sum, of both matrices."""
+    sums = [
         (1, 0, 0, 0, 0),
         (0, 1, 0, 0, 0),
         (0, 0, 1, 0, 0),
@@ -101,51 +129,34 @@ def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
         (1, 1, 1, 1, 1),
         (1, 0, 0, 0.3, 0.1),
     ]
-    for k, (drift, start, actions) in enumerate(path_examples(rng, dtype)):
-        members, size = start.shape
-        new = Novelty(list(range(members)), size)
-        gain, apart, strange, near, cost = (float(w) for w in weights[k])
-        place = rng.normal(size=(members, size)).astype(np.float32)
-        objective = Objective(
-            gain, apart, strange, near, cost, k % 2, place, new.target, new.predictor, new.sizes
-        )
-        yield objective, drift, random_known(rng, drift, drift.weight.shape[1] == 3), start, actions
+    for k, (drift, start, actions) in enumerate(system_examples(rng, dtype)):
+        new = Novelty(list(range(len(start))), start.shape[1])
+        place = rng.normal(size=start.shape).astype(np.float32)
+        # the whole matrix of 200 is slow 165 times
+        for full in (False, True)[: 1 if drift.weight.shape[1] == 5 else 2]:
+            known = random_known(rng, drift, full)
+            for weights in (sums[0], sums[k]):
+                objective = Objective(
+                    *map(float, weights), (k + full) % 2, place, new.target, new.predictor, new.sizes
+                )
+                yield objective, drift, known, start, actions
 
 
 def worth_reference(objective, drift, known, start, actions):
-    """One sample after another, every part."""
-    state, phi, slope = paths_reference(drift, start, actions)
-    found = np.zeros(actions.shape[:2])
-    for m, b in np.ndindex(found.shape):
-        after = state[m, :, 1:, :, b]  # [N, H, D]
-        new = [0.0] * len(after)
-        if objective.novelty:
-            networks = objective.target[m], objective.predictor[m], objective.sizes
-            new = [
-                float(novelty_reference(*networks, z.T.astype(np.float32)).mean()) for z in after
-            ]
-        gain = [0.0] * len(after)
-        if objective.information:
-            gain = [
-                weights_gain_reference(
-                    drift,
-                    known,
-                    m,
-                    n,
-                    phi[m, n, :, :, b],
-                    slope[m, n, :, :, :, b],
-                    objective.criterion,
-                )
-                for n in range(len(after))
-            ]
-        found[m, b] = (
-            objective.information * np.mean(gain)
-            + objective.disagreement * after.var(0).sum(-1).mean()
-            + objective.novelty * np.mean(new)
-            - objective.goal * np.square(after - objective.place[m]).sum(-1).mean()
-            - objective.cost * np.square(actions[m, b]).mean()
-        )
-    return found
+    """One model and sample after another."""
+    (members, samples, horizon, _), models = actions.shape, drift.weight.shape[1]
+    gain = np.zeros((members, models, samples))
+    states = np.zeros((*gain.shape, horizon, start.shape[1]))
+    for m, n in np.ndindex(members, models):
+        state, phi, slope = path_reference(drift, m, n, start[m], actions[m].transpose(1, 2, 0))
+        states[m, n] = state[1:].transpose(2, 0, 1)
+        for b in range(samples if objective.information else 0):
+            one = phi[..., b], slope[..., b], objective.criterion
+            gain[m, n, b] = weights_gain_reference(drift, known, m, n, *one)
+    return weighted_sum(objective, gain.mean(1), states, actions, novelty_reference)
+
+
+# compiled
 
 
 @pair(worth_reference, worth_examples, rtol=3e-4, atol=2e-5)
@@ -220,28 +231,19 @@ def add_disagreement(state, weight, found):
                 found[b] += weight * square / (steps - 1)
 
 
-class Judge:
+def score_of(
+    objective: Objective, drift: Drift, information: FeatureInformation, start: np.ndarray
+) -> "partial[np.ndarray]":
     """`worth` as iCEM calls it: the objective of these settings, of this model, from these
     states."""
-
-    def __init__(
-        self, objective: Objective, drift: Drift, information: FeatureInformation, start: np.ndarray
-    ) -> None:
-        members, _, size, count = drift.weight.shape
-        known = information.known()
-        if start.shape != (members, size) or known.shape[:3] != (members, 1, count):
-            raise ValueError(
-                f"states {start.shape} and information {known.shape} do not fit dynamics "
-                f"{drift.weight.shape}"
-            )
-        # its own: read-only arrays are compiled for again
-        place = np.array(np.broadcast_to(objective.place, (members, size)))
-        self.given = (
-            objective._replace(place=place),
-            drift,
-            known,
-            np.ascontiguousarray(start, np.float32),
+    members, _, size, count = drift.weight.shape
+    known = information.known()
+    if start.shape != (members, size) or known.shape[:3] != (members, 1, count):
+        raise ValueError(
+            f"states {start.shape} and information {known.shape} do not fit dynamics "
+            f"{drift.weight.shape}"
         )
-
-    def __call__(self, actions: np.ndarray) -> np.ndarray:
-        return worth(*self.given, actions)
+    # its own: read-only arrays are compiled for again
+    place = np.array(np.broadcast_to(objective.place, (members, size)))
+    given = objective._replace(place=place), drift, known, np.ascontiguousarray(start, np.float32)
+    return partial(worth, *given)

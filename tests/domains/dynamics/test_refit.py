@@ -9,9 +9,9 @@ from tenfold.config.run import Run
 from tenfold.domains.dynamics.alignment import Alignment, align
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
-from tenfold.domains.dynamics.features import FeatureInformation
+from tenfold.domains.dynamics.information import FeatureInformation
 from tenfold.domains.dynamics.learner import ExplorerLearner
-from tenfold.domains.dynamics.networks import drift_of
+from tenfold.domains.dynamics.planning import drift_of
 from tenfold.domains.dynamics.refit import refit
 from tenfold.domains.dynamics.standard import standard
 
