@@ -15,10 +15,9 @@ from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key, uniform
 from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.fitting import Training, as_sequences, fit, update
+from tenfold.domains.dynamics.fitting import Training, refit, update
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
 from tenfold.domains.dynamics.planning import Planning
-from tenfold.domains.dynamics.refit import refit
 from tenfold.domains.dynamics.standard import change, move, restate, standard
 from tenfold.domains.dynamics.window import Window
 from tenfold.memory.staging import Staging
@@ -264,31 +263,6 @@ class ExplorerAgent(IdentifiedSystem):
         found = self.online.posterior(y.unsqueeze(2), begins=first.unsqueeze(2))[:2]
         mean, variance = (part[:, :, 0].cpu().double().numpy() for part in found)
         return rows, mean, variance
-
-    def fit(self, y: np.ndarray, a: np.ndarray, updates: int) -> np.ndarray:
-        """`updates` gradient steps on given sequences y [E, L, Y], a [E, L, A]; the bound for each
-        step of time before every one, [updates, M]. The optimiser goes on from where it was."""
-        config = self.config
-        seen, done = (
-            part.numpy()
-            for part in as_sequences(
-                self.online, *(torch.tensor(x, dtype=torch.float64) for x in (y, a))
-            )
-        )
-        if not self.units.known:
-            self.units.take(seen.reshape(self.members, -1, seen.shape[-1]), seen[0, ..., 0].size)
-        bounds = fit(
-            self.online,
-            self.training,
-            self.inner(seen),
-            self.inner_actions(done),
-            updates,
-            config.batch_size,
-            config.length,
-            config.lr,
-            config.clip_norm,
-        )
-        return bounds.cpu().numpy() + self.units.log_density
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call, over members, for each step of time."""

@@ -248,8 +248,8 @@ class Dynamics(nn.Module):
 
     def slopes(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Of an mlp: ∂mean/∂z [M, N, B, D, D], and by all that the mean depends on in the order of
-        `parameters()`, [M, N, B, D, K]: by the chain rule backward through the layers for all states at
-        once; the derivative of tanh is 1 − tanh²."""
+        `parameters()`, [M, N, B, D, K]: by the chain rule backward through the layers, for all
+        states at once; the derivative of tanh is 1 − tanh²."""
         inputs, weights, biases = [z], [*self.weights], [*self.biases]
         for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
             inputs.append(torch.tanh(inputs[-1] @ weight.mT + bias.unsqueeze(-2)))

@@ -137,7 +137,12 @@ def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
             known = random_known(rng, drift, full)
             for weights in (sums[0], sums[k]):
                 objective = Objective(
-                    *map(float, weights), (k + full) % 2, place, new.target, new.predictor, new.sizes
+                    *map(float, weights),
+                    (k + full) % 2,
+                    place,
+                    new.target,
+                    new.predictor,
+                    new.sizes,
                 )
                 yield objective, drift, known, start, actions
 

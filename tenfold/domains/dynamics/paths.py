@@ -43,9 +43,14 @@ def features(drift: Drift, z: np.ndarray) -> np.ndarray:
     parameters, size = drift.weight.shape[-1], z.shape[-1]
     if not drift.axis.size:
         return z if parameters == size else np.concatenate([z, np.ones_like(z[..., :1])], -1)
-    bells = np.exp(-(((z[..., None] - drift.axis) / drift.width) ** 2) / 2)  # [..., D, G]
+    return grid_features(z, drift.axis, drift.width)
+
+
+def grid_features(z: np.ndarray, axis: np.ndarray, width: float) -> np.ndarray:
+    """Gaussians [..., G^D] around the points of a grid, at states [..., D]."""
+    bells = np.exp(-(((z[..., None] - axis) / width) ** 2) / 2)  # [..., D, G]
     product = bells[..., 0, :]
-    for k in range(1, size):
+    for k in range(1, z.shape[-1]):
         product = (product[..., :, None] * bells[..., k, None, :]).reshape(*z.shape[:-1], -1)
     return product
 

@@ -105,9 +105,7 @@ class Planning:
         """What sequences of actions from these states are worth."""
         if isinstance(self.information, FeatureInformation):
             return score_of(self.objective, drift_of(self.dynamics), self.information, z)
-        return partial(
-            network_worth, self.objective, self.dynamics, self.information.known(), z
-        )
+        return partial(network_worth, self.objective, self.dynamics, self.information.known(), z)
 
     def aim(self, places: list[Alignment]) -> None:
         """The goal of the settings, which is in the coordinates that these lead to, of each

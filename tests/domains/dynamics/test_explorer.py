@@ -280,14 +280,6 @@ def test_an_explorer_is_refused_where_others_settings_are_given_and_the_other_wa
         Run(members=3)
 
 
-def test_an_observation_of_another_size_is_refused() -> None:
-    agent = linear_agent()
-    with pytest.raises(
-        UserError, match="observations have 3 numbers a step, and the model was made for 2"
-    ):
-        agent.fit(np.zeros((1, 10, 3)), np.zeros((1, 10, 2)), 1)
-
-
 def test_any_environment_of_real_numbers_can_be_explored() -> None:
     place = played(small(env="tenfold/Pendulum-v1", model={"latent": 3}), 20)
     assert place.agent.dt == 1.0 and place.agent.updates > 0

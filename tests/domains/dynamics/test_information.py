@@ -33,7 +33,9 @@ def gains(
     drift: Drift, known: np.ndarray, start: np.ndarray, actions: np.ndarray, criterion: int
 ) -> np.ndarray:
     """What paths are worth by information alone."""
-    objective = Objective(1.0, 0.0, 0.0, 0.0, 0.0, criterion, NONE, NONE, NONE, np.zeros(0, np.int64))
+    objective = Objective(
+        1.0, 0.0, 0.0, 0.0, 0.0, criterion, NONE, NONE, NONE, np.zeros(0, np.int64)
+    )
     return worth(objective, drift, known, start, actions)
 
 
