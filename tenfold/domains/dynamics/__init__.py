@@ -27,6 +27,16 @@ IDS = {f"tenfold/{name.title().replace('-', '')}-v0": name for name in SYSTEMS}
 FIELD, RECORDING = "tenfold/Field-v0", "tenfold/Recording-v0"
 
 
+def is_field(env: str) -> bool:
+    """Whether an environment's name, with its arguments, is one of our systems."""
+    return env.partition("(")[0].strip() in (*IDS, FIELD)
+
+
+def is_recording(env: str) -> bool:
+    """Whether it is a recording."""
+    return env.partition("(")[0].strip() == RECORDING
+
+
 class ActiveLearning(Algorithm):
     """The explorer: experiments chosen by what they would teach, or recordings as they are."""
 
@@ -35,8 +45,6 @@ class ActiveLearning(Algorithm):
     reads_masks = True
 
     def untrained(self, run: "Run") -> Any:
-        from tenfold.domains.dynamics.recording import is_recording
-
         if is_recording(run.env):
             from tenfold.domains.dynamics.offline import offline_agent
 
@@ -46,8 +54,6 @@ class ActiveLearning(Algorithm):
         return make_explorer(run, make_members(run))
 
     def make_learner(self, run: "Run") -> "Learner":
-        from tenfold.domains.dynamics.recording import is_recording
-
         if is_recording(run.env):
             from tenfold.domains.dynamics.offline import RecordingLearner
 
@@ -85,12 +91,12 @@ class HiddenDynamics(Domain):
     }
 
     def owns(self, env: str) -> bool:
-        return super().owns(env) or env.partition("(")[0].strip() == RECORDING
+        return is_field(env) or is_recording(env)
 
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int
     ) -> "Environments | None":
-        from tenfold.domains.dynamics.fields import FieldEnvironments, is_field
+        from tenfold.domains.dynamics.fields import FieldEnvironments
 
         return FieldEnvironments(env, num_envs, seed, first) if is_field(env) else None
 

@@ -10,9 +10,9 @@ import numpy as np
 from tenfold.core.errors import UserError
 from tenfold.core.protocols import Asked
 from tenfold.core.random import Purpose
+from tenfold.domains.dynamics import is_recording
 from tenfold.domains.dynamics.model_metrics import Verdict, judge, random_recordings
 from tenfold.domains.dynamics.offline import recalled
-from tenfold.domains.dynamics.recording import is_recording
 from tenfold.domains.dynamics.shortfall import shortfall
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.seeds import SeedsFolder, latest_row, left_out, sentence, together

@@ -10,9 +10,10 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Description, State
 from tenfold.core.random import Purpose, key
 from tenfold.core.timing import Clock
+from tenfold.domains.dynamics import is_field
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.fields import FieldEnvironments, is_field
+from tenfold.domains.dynamics.fields import FieldEnvironments
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.scalar import ScalarEnvironments
 

@@ -15,13 +15,14 @@ import torch
 
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.random import Purpose, bits, fill_normal, key, uniform
+from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.alignment import align, field_error
 from tenfold.domains.dynamics.arx import fit_arx, repeated_r2
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
-from tenfold.domains.dynamics.fields import Lanes, is_field
+from tenfold.domains.dynamics.fields import Lanes
 from tenfold.domains.dynamics.forecast import k_step_r2
-from tenfold.domains.dynamics.recording import HELD, is_recording
+from tenfold.domains.dynamics.recording import HELD
 from tenfold.domains.dynamics.systems import Field
 from tenfold.envs.faults import CALLERS, fault_of
 from tenfold.envs.making import make_env

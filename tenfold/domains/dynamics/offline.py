@@ -9,6 +9,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Description, State
 from tenfold.core.timing import Clock
+from tenfold.domains.dynamics import is_recording
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.recording import (
@@ -16,7 +17,6 @@ from tenfold.domains.dynamics.recording import (
     SAME,
     Recording,
     described,
-    is_recording,
     read_recording,
     require_counts,
 )

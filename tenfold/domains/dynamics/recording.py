@@ -157,10 +157,6 @@ class Source(NamedTuple):
     columns: Columns
 
 
-def is_recording(name: str) -> bool:
-    return name.partition("(")[0].strip() == RECORDING
-
-
 def described(name: str) -> Source:
     """From the id of a recording."""
     _, given = split_name(name, str)

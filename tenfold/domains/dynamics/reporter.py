@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tenfold.config.run import Run
+from tenfold.domains.dynamics import is_recording
 from tenfold.domains.dynamics.fits import FIT, KIND, fits_of, numbers_in
 from tenfold.domains.dynamics.portrait_section import sections
-from tenfold.domains.dynamics.recording import is_recording
 from tenfold.domains.dynamics.shortfall import shortfall
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.page import Section

@@ -9,13 +9,18 @@ import numpy as np
 from tenfold.config.notation import nearest
 from tenfold.core.errors import ConfigError
 from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.domains.dynamics import IDS
+from tenfold.domains.dynamics import IDS, SYSTEMS
 from tenfold.domains.dynamics import field_rules as rules
-from tenfold.envs.arguments import split_name
+from tenfold.envs.arguments import as_float, as_whole, split_name
 
 MODELS, NOISES = ("identity", "linear", "loglinear", "mlp"), ("none", "gaussian", "poisson")
 HIDDEN = 32  # units of the mlp that observes
-STATES, ACTIONS = {True: 4, False: 2}, {True: 1, False: 2}  # by whether it is the cart-pole
+# numbers that must be above 0, and what is said besides
+POSITIVE = {
+    **dict.fromkeys(("dt", "every", "limit", "start", "bound", "rate", "edge"), ""),
+    "scale": ", and noise=none leaves observations exact",
+    "process_noise": ", or none for a system without noise",
+}
 # which of the equations' constants each field has
 CONSTANTS_OF = {
     "limit-cycle": ("alpha", "w", "d"),
@@ -26,10 +31,6 @@ CONSTANTS_OF = {
     "multi-attractor": ("alpha", "w"),
     "ring-cart-pole": (),
 }
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def show(value: Any) -> str:
@@ -77,7 +78,7 @@ class Field:
     c: float | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("field", rules.FIELDS), ("observe", MODELS), ("noise", NOISES)):
+        for name, known in (("field", SYSTEMS), ("observe", MODELS), ("noise", NOISES)):
             # an id's none is no text
             value = getattr(self, name) if name != "noise" else getattr(self, name) or "none"
             object.__setattr__(self, name, value)
@@ -91,38 +92,21 @@ class Field:
 
     def check_ranges(self) -> None:
         """Numbers that a system cannot have."""
-        for name in (
-            "scale",
-            "dt",
-            "every",
-            "limit",
-            "start",
-            "bound",
-            "rate",
-            "edge",
-            "process_noise",
-        ):
+        for name, besides in POSITIVE.items():
             value = getattr(self, name)
-            if name == "process_noise" and value is None:
-                continue
-            if not is_number(value) or not 0 < value < np.inf:
-                words = (
-                    ", or none for a system without noise"
-                    if name == "process_noise"
-                    else ", and noise=none leaves observations exact"
-                    if name == "scale"
-                    else ""
-                )
+            none = name == "process_noise" and value is None
+            if not none and not 0 < as_float(value) < np.inf:
                 raise ConfigError(
-                    name, f"= {show(value)} is out of range: it must be above 0{words}."
+                    name, f"= {show(value)} is out of range: it must be above 0{besides}."
                 )
         for name in ("every", "limit", "world", "size"):
             value = getattr(self, name)
-            if not (name == "size" and value is None) and (
-                not is_number(value) or value % 1 or not 0 <= value < 2**63
-            ):
+            if name == "size" and value is None:
+                continue
+            whole = as_whole(value)
+            if whole is None or not 0 <= whole < 2**63:
                 raise ConfigError(name, f"= {show(value)} is not a whole number from 0 on.")
-            object.__setattr__(self, name, None if value is None else int(value))
+            object.__setattr__(self, name, whole)
 
     def check_constants(self) -> None:
         """Constants that its equations do not have."""
@@ -133,7 +117,7 @@ class Field:
                 raise ConfigError(
                     name, f"= {show(value)} is no constant of {self.field}, which has {own}."
                 )
-            if value is not None and not (is_number(value) and np.isfinite(value)):
+            if value is not None and not np.isfinite(as_float(value)):
                 raise ConfigError(name, f"= {show(value)} is not a number.")
 
     def check_observations(self) -> None:
@@ -160,7 +144,7 @@ class Field:
 
     @property
     def number(self) -> int:
-        return rules.FIELDS.index(self.field)
+        return SYSTEMS.index(self.field)
 
     @property
     def ring(self) -> bool:
@@ -169,11 +153,11 @@ class Field:
     @property
     def latent(self) -> int:
         """Numbers of the hidden state."""
-        return STATES[self.ring]
+        return 4 if self.ring else 2
 
     @property
     def actions(self) -> int:
-        return ACTIONS[self.ring]
+        return 1 if self.ring else 2
 
     @property
     def seen(self) -> int:
@@ -210,15 +194,13 @@ class Field:
 
     def weights(self) -> tuple[np.ndarray, ...]:
         """Of the observation model: the same for every seed of a world."""
-        shapes: tuple[tuple[int, ...], ...] = ()
+        shapes: list[tuple[int, ...]] = [(self.width, self.seen), (self.width,)]
         if self.observe == "mlp":
-            shapes = (HIDDEN, self.seen), (HIDDEN,), (self.width, HIDDEN), (self.width,)
-        elif self.observe != "identity":
-            shapes = (self.width, self.seen), (self.width,)
+            shapes = [(HIDDEN, self.seen), (HIDDEN,), (self.width, HIDDEN), (self.width,)]
         found = []
-        for place, shape in enumerate(shapes):
-            flat = np.empty(int(np.prod(shape)))
-            fill_normal(key(self.world, Purpose.WORLD, 100 + place), 0, flat)
+        for place, shape in enumerate(shapes if self.observe != "identity" else ()):
+            stream = key(self.world, Purpose.WORLD, 100 + place)
+            flat = fill_normal(stream, 0, np.empty(int(np.prod(shape))))
             found.append(flat.reshape(shape) / np.sqrt(shape[-1] if len(shape) > 1 else 1))
         if self.observe == "loglinear":
             found[1] = np.full(self.width, np.log(self.rate))
@@ -228,13 +210,13 @@ class Field:
     def named(cls, name: str) -> "Field":
         """From an id with its arguments."""
         ident, arguments = split_name(name)
-        if ident in IDS:
-            arguments["field"] = IDS[ident]
-        unknown = [k for k in arguments if k not in cls.__dataclass_fields__]
-        if unknown:
-            raise ConfigError(
-                "",
-                f"{ident} has no argument "
-                f"{unknown[0]}{nearest(unknown[0], list(cls.__dataclass_fields__))}.",
-            )
+        return cls.of(ident, arguments | ({"field": IDS[ident]} if ident in IDS else {}))
+
+    @classmethod
+    def of(cls, name: str, arguments: dict[str, Any]) -> "Field":
+        """From arguments; `name` is for the sentence about one that there is not."""
+        known = list(cls.__dataclass_fields__)
+        for word in arguments:
+            if word not in known:
+                raise ConfigError("", f"{name} has no argument {word}{nearest(word, known)}.")
         return cls(**arguments)

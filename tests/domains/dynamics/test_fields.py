@@ -9,8 +9,9 @@ from gymnasium.utils.env_checker import check_env
 
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.domains.dynamics.field_rules import CONSTANTS, FIELDS, random_vectors
-from tenfold.domains.dynamics.fields import IDS, FieldEnvironments, Lanes
+from tenfold.domains.dynamics import IDS, SYSTEMS
+from tenfold.domains.dynamics.field_rules import CONSTANTS, random_vectors
+from tenfold.domains.dynamics.fields import FieldEnvironments, Lanes
 from tenfold.domains.dynamics.systems import CONSTANTS_OF, Field
 from tenfold.envs.making import make_env, make_environments
 
@@ -272,4 +273,4 @@ def test_an_episode_is_over_where_a_state_passes_the_edge() -> None:
 
 
 def test_every_field_has_an_id() -> None:
-    assert sorted(IDS.values()) == sorted(FIELDS) and "tenfold/DoubleLimitCycle-v0" in IDS
+    assert sorted(IDS.values()) == sorted(SYSTEMS) and "tenfold/DoubleLimitCycle-v0" in IDS
