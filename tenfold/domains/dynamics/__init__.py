@@ -45,22 +45,14 @@ class ActiveLearning(Algorithm):
     reads_masks = True
 
     def untrained(self, run: "Run") -> Any:
-        if is_recording(run.env):
-            from tenfold.domains.dynamics.offline import offline_agent
+        from tenfold.domains.dynamics.learner import untrained
 
-            return offline_agent(run)
-        from tenfold.domains.dynamics.learner import make_explorer, make_members
-
-        return make_explorer(run, make_members(run))
+        return untrained(run)
 
     def make_learner(self, run: "Run") -> "Learner":
-        if is_recording(run.env):
-            from tenfold.domains.dynamics.offline import RecordingLearner
+        from tenfold.domains.dynamics.learner import ExplorerLearner, RecordingLearner
 
-            return RecordingLearner(run)
-        from tenfold.domains.dynamics.learner import ExplorerLearner
-
-        return ExplorerLearner(run)
+        return RecordingLearner(run) if is_recording(run.env) else ExplorerLearner(run)
 
     def make_evaluator(self, run: "Run") -> "Evaluator":
         from tenfold.domains.dynamics.evaluator import ModelEvaluator
@@ -107,6 +99,6 @@ class HiddenDynamics(Domain):
 
 
 # names that `import tenfold as ten` gives, by the file they are in
-PUBLIC = {"compare": "compare", "config": "Explorer LatentModel Planner", "fit": "fit"}
+PUBLIC = {"compare": "compare", "config": "Explorer LatentModel Planner", "offline": "fit"}
 ALGORITHMS = (ActiveLearning(),)
 DOMAINS = (HiddenDynamics(),)

@@ -54,6 +54,7 @@ class ExplorerAgent(IdentifiedSystem):
         self.seen = np.zeros((self.members, observations))  # the last observation
         self.begins = np.ones(self.members, np.bool_)  # whether it was the first one of an episode
         self.sums = torch.zeros(len(STATISTICS) + 1, device=self.device)
+        self.observed = False  # whether there was one
         # calls of `act`, and whether the next one begins an episode
         self.acted, self.fresh = 0, True
 
@@ -112,7 +113,7 @@ class ExplorerAgent(IdentifiedSystem):
         """Corrects the belief by observations [M, Y]: one call of the encoder. `begins` [M]: the
         first one of an episode."""
         self.units.require_counts(y)
-        self.seen[:], self.begins = y, np.array(begins, np.bool_)
+        self.seen[:], self.begins, self.observed = y, np.array(begins, np.bool_), True
         self.belief.correct(self.inner(self.seen), torch.from_numpy(self.begins).to(self.device))
 
     def choose(self, step: int) -> np.ndarray:
@@ -275,8 +276,8 @@ class ExplorerAgent(IdentifiedSystem):
         )
 
     def exploring(self, step: int) -> dict[str, float]:
-        """For the log: how unsure the belief is."""
-        return {"belief_std": float(self.belief.variance.mean().sqrt())}
+        """For the log: how unsure the belief is, where there is one."""
+        return {"belief_std": float(self.belief.variance.mean().sqrt())} if self.observed else {}
 
     # state
 

@@ -102,7 +102,7 @@ def add_fit_settings(fit: argparse.ArgumentParser) -> None:
 def fit(arguments: argparse.Namespace) -> int:
     if arguments.seeds is not None:
         raise UserError("--seeds is not a flag of fit: --members 8 trains 8 seeds side by side.")
-    from tenfold.domains.dynamics.fit import fit as start
+    from tenfold.domains.dynamics.offline import fit as start
 
     result = start(
         arguments.file,

@@ -15,10 +15,10 @@ from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.arx import repeated_r2
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
-from tenfold.domains.dynamics.learner import ExplorerLearner
+from tenfold.domains.dynamics.learner import ExplorerLearner, RecordingLearner, reached, untrained
 from tenfold.domains.dynamics.model_metrics import Verdict, judge, random_recordings
-from tenfold.domains.dynamics.offline import RecordingLearner, offline_agent, reached, recalled
-from tenfold.domains.dynamics.recording import Recording, identified, read_recording
+from tenfold.domains.dynamics.offline import recalled, recording_id
+from tenfold.domains.dynamics.recording import Recording, read_recording
 from tenfold.domains.dynamics.shortfall import shortfall
 from tenfold.domains.dynamics.units import STEP, Units, channels_of
 
@@ -60,11 +60,11 @@ def fitted(
         lr=1e-2,
     )
     place = RecordingLearner(
-        Run(env=identified(path / "data.npz", read_recording(path / "data.npz")), agent=settings)
+        Run(env=recording_id(path / "data.npz", read_recording(path / "data.npz")), agent=settings)
     )
     for _ in range(12):
         place.round()
-    agent = offline_agent(place.run)
+    agent = untrained(place.run)
     agent.load_state(place.agent.policy_state())
     return agent, judge(place.agent, random_recordings(place.run.env, 1))
 
@@ -118,7 +118,7 @@ def test_what_a_fit_chooses_lies_within_the_actions_that_were_recorded(tmp_path:
 def test_a_run_on_recordings_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     y, a = spiral(20)
     np.savez(tmp_path / "data.npz", observations=y, actions=a, dt=0.1)
-    name = identified(tmp_path / "data.npz", read_recording(tmp_path / "data.npz"))
+    name = recording_id(tmp_path / "data.npz", read_recording(tmp_path / "data.npz"))
     assert recalled(name).steps == 20
     with pytest.raises(
         UserError,
