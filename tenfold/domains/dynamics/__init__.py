@@ -55,7 +55,7 @@ class ActiveLearning(Algorithm):
         return RecordingLearner(run) if is_recording(run.env) else ExplorerLearner(run)
 
     def make_evaluator(self, run: "Run") -> "Evaluator":
-        from tenfold.domains.dynamics.evaluator import ModelEvaluator
+        from tenfold.domains.dynamics.evaluation import ModelEvaluator
 
         return ModelEvaluator(run)
 

@@ -16,8 +16,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.compare_page import write_page
 from tenfold.domains.dynamics.config import Explorer, Planner
-from tenfold.domains.dynamics.fits import fits_of
-from tenfold.domains.dynamics.reporter import knowledge, latest_fit
+from tenfold.domains.dynamics.reporter import fits_of, knowledge, latest_fit
 from tenfold.runs.files import replace_file
 from tenfold.runs.folder import COMPARE_KIND, is_compare, is_run, origin, write_settings
 from tenfold.runs.lock import Claim

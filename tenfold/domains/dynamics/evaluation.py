@@ -1,22 +1,60 @@
-"""Runs of an explorer that ended are judged by their models of the world, on recordings that no
-training saw."""
+"""How models of hidden systems are judged, while they train and when their runs have ended: on
+recordings that no training saw."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.core.protocols import Asked
+from tenfold.core.protocols import Asked, Evaluated
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics import is_recording
-from tenfold.domains.dynamics.model_metrics import Verdict, judge, random_recordings
+from tenfold.domains.dynamics.model_metrics import Recordings, Verdict, judge, random_recordings
 from tenfold.domains.dynamics.offline import recalled
-from tenfold.domains.dynamics.shortfall import shortfall
+from tenfold.domains.dynamics.phase_portrait import write_portrait
+from tenfold.domains.dynamics.reporter import KIND, fit_words, latest_fit, shortfall
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.seeds import SeedsFolder, latest_row, left_out, sentence, together
+from tenfold.runs.seeds import SeedsFolder, left_out, sentence, together
 from tenfold.training.learners import load
+
+
+class ModelEvaluator:
+    """While a model trains. The recordings are made once, when they are first needed."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.recordings: Recordings | None = None
+
+    def judge(self, learner: Any) -> Verdict:
+        run = self.run
+        self.recordings = self.recordings or random_recordings(run.env, run.eval_episodes)
+        return judge(learner.agent, self.recordings)
+
+    def evaluate(
+        self, learner: Any, lengths: list[int], stop: Callable[[], bool]
+    ) -> Evaluated | None:
+        found = self.judge(learner)
+        row = {"kind": KIND, "step": learner.step, **found.row()}
+        over = learner.step >= self.run.steps
+        return Evaluated(row, found.score, warning=shortfall(row) if over else "")
+
+    def final(self, learner: Any) -> Evaluated | None:
+        """Of a run that is over, unless its end has been judged already."""
+        run = self.run
+        if learner.step < run.steps or not run.eval_every or learner.step % run.eval_every == 0:
+            return None
+        return self.evaluate(learner, [], bool)
+
+    def draw(self, folder: RunFolder, learner: Any) -> None:
+        """What the report shows, as arrays beside it. A run that was stopped before it saw anything
+        has nothing to show."""
+        if learner.step:
+            self.judge(learner)
+            write_portrait(folder.path, learner.agent, self.run.env, self.recordings)
 
 
 class Models:
@@ -83,7 +121,7 @@ class Models:
         if result.best_evaluation is None:
             return []
         chose = "on steps that choose the best checkpoint" if is_recording(result.run.env) else ""
-        return fit_lines(latest_row(result.path / "metrics.jsonl", "fit"), chose)
+        return fit_lines(latest_fit(result.path), chose)
 
     def onward(self, path: Path, many: bool = False) -> str:
         """There is a model to ask, and no game to play."""
@@ -99,26 +137,10 @@ def refuse_film(asked: Asked) -> None:
         )
 
 
-def fit_lines(row: dict[str, Any], where: str = "") -> list[str]:
+def fit_lines(row: dict[str, Any], where: str) -> list[str]:
     """How well a model of the world fits, and on what."""
     lines = [f"{where}:"] if where else []
-    if "field_error" in row:
-        each = "  ".join(f"{error:.3f}" for error in row["field_errors"])
-        lines.append(
-            f"error of the field: {row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"
-            + (f"; of each seed {each}" if len(row["field_errors"]) > 1 else "")
-        )
-    lines.append(
-        f"R² of observations 1 to {len(row['r2'])} steps ahead: "
-        f"{'  '.join(f'{value:.3f}' for value in row['r2'])}"
-    )
-    if "arx_r2" in row:
-        arx = "  ".join(f"{value:.3f}" for value in row["arx_r2"])
-        lines.append(f"R² of ARX on the same data: {arx}")
-    lines.append(f"evidence bound: {row['elbo']:.3f} for each step")
-    if words := shortfall(row):
-        lines.append(words)
-    return lines
+    return lines + [f"{name}: {value}" for name, value in fit_words(row).items()]
 
 
 def steps_judged(env: str) -> str:

@@ -163,7 +163,7 @@ class FieldEnv(gym.Env[np.ndarray, np.ndarray]):
     def __init__(
         self, field: str = "limit-cycle", render_mode: str | None = None, **arguments: Any
     ) -> None:
-        self.system = Field.of(field, {"field": field, **arguments})
+        self.system = Field(field, **arguments)  # type: ignore[arg-type]
         self.lanes = Lanes(self.system, [(0, 0)])
         self.observation_space = self.lanes.observation_space
         self.action_space = self.lanes.action_space

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from tenfold.core.errors import CheckpointError, UserError
-from tenfold.domains.dynamics.alignment import Alignment, identity
 from tenfold.domains.dynamics.config import Explorer
+from tenfold.domains.dynamics.coordinates import Alignment, identity
 from tenfold.domains.dynamics.forecast import forecasts
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.units import STEP, Units
@@ -116,6 +116,13 @@ class IdentifiedSystem:
         )
         answer = turned * self.units.pace
         return answer[0] if self.members == 1 else answer
+
+    @torch.no_grad()
+    def features(self, z: np.ndarray) -> np.ndarray:
+        """Of the first member's dynamics of kind linear or rbf at states [n, D] inside: [n, P]."""
+        dynamics = self.online.dynamics
+        given = torch.from_numpy(z).to(self.online.flat)
+        return dynamics.features(given.expand(1, 1, *z.shape))[0, 0].cpu().double().numpy()
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-import numpy as np
-
 from tenfold.config.mappings import merge
 from tenfold.config.notation import show
 from tenfold.config.run import Run, named
@@ -174,13 +172,6 @@ def recalled(name: str) -> Recording:
             f"start a run of its own with `tenfold fit {source.file}`."
         )
     return recording
-
-
-def held_back(name: str, judging: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Pieces y [E, T, Y] and a [E, T, A] of a run's recording that no training sees: those that
-    choose, or those that judge."""
-    division = recalled(name).divided()
-    return division.judging if judging else division.choosing
 
 
 def of_run(path: Path) -> Recording:

@@ -9,8 +9,8 @@ import torch
 
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.system import require_memory
-from tenfold.domains.dynamics.alignment import Alignment
 from tenfold.domains.dynamics.config import Planner
+from tenfold.domains.dynamics.coordinates import Alignment
 from tenfold.domains.dynamics.dynamics import Dynamics
 from tenfold.domains.dynamics.icem import Icem, Score, streams_of
 from tenfold.domains.dynamics.information import FeatureInformation, Information

@@ -2,25 +2,20 @@
 seen."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
-from tenfold.config.notation import nearest
+from tenfold.config.notation import show
+from tenfold.config.schema import Config, Count, Positive, Whole
 from tenfold.core.errors import ConfigError
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.domains.dynamics import IDS, SYSTEMS
 from tenfold.domains.dynamics import field_rules as rules
-from tenfold.envs.arguments import as_float, as_whole, split_name
+from tenfold.envs.arguments import split_name
 
 MODELS, NOISES = ("identity", "linear", "loglinear", "mlp"), ("none", "gaussian", "poisson")
 HIDDEN = 32  # units of the mlp that observes
-# numbers that must be above 0, and what is said besides
-POSITIVE = {
-    **dict.fromkeys(("dt", "every", "limit", "start", "bound", "rate", "edge"), ""),
-    "scale": ", and noise=none leaves observations exact",
-    "process_noise": ", or none for a system without noise",
-}
 # which of the equations' constants each field has
 CONSTANTS_OF = {
     "limit-cycle": ("alpha", "w", "d"),
@@ -33,41 +28,37 @@ CONSTANTS_OF = {
 }
 
 
-def show(value: Any) -> str:
-    return "none" if value is None else str(value)
-
-
 @dataclass(frozen=True)
-class Field:
+class Field(Config):
     """A hidden system and how it is seen."""
 
-    field: str = "limit-cycle"
-    observe: str = "linear"
+    field: Literal[SYSTEMS] = "limit-cycle"  # pyright: ignore[reportInvalidTypeForm]
+    observe: Literal[MODELS] = "linear"  # pyright: ignore[reportInvalidTypeForm]
     """identity, linear, loglinear or mlp"""
-    size: int | None = None
+    size: Count | None = None
     """numbers of an observation (20; of identity those of the state)"""
-    noise: str = "gaussian"
+    noise: Literal[NOISES] = "gaussian"  # pyright: ignore[reportInvalidTypeForm]
     """of the observation: none, gaussian or poisson"""
-    scale: float = 0.1
+    scale: Positive = 0.1
     """deviation of gaussian noise"""
-    process_noise: float | None = 0.01
+    process_noise: Positive | None = 0.01
     """Q: the state's variance grows by Q in a unit of time; none for a system without noise"""
-    dt: float = 0.1
+    dt: Positive = 0.1
     """length of an inner step"""
-    every: int = 1
+    every: Count = 1
     """inner steps of a step of the agent, whose own dt is therefore every times dt"""
-    limit: int = 1_000
+    limit: Count = 1_000
     """steps of an episode"""
-    start: float = 0.5
+    start: Positive = 0.5
     """an episode starts uniformly within ± this in each coordinate"""
-    bound: float = 1.0
+    bound: Positive = 1.0
     """actions lie between - and + this"""
-    edge: float = 10.0
+    edge: Positive = 10.0
     """an episode is over as soon as a planar state is beyond ± this: Duffing's gains energy without
     end"""
-    world: int = 0
+    world: Whole = 0
     """draws the observation's weights and the multi-attractor"""
-    rate: float = 1.0
+    rate: Positive = 1.0
     """mean of a loglinear observation at the origin"""
     alpha: float | None = None
     w: float | None = None
@@ -78,38 +69,11 @@ class Field:
     c: float | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("field", SYSTEMS), ("observe", MODELS), ("noise", NOISES)):
-            # an id's none is no text
-            value = getattr(self, name) if name != "noise" else getattr(self, name) or "none"
-            object.__setattr__(self, name, value)
-            if value not in known:
-                raise ConfigError(
-                    name, f"= {value} is not one of {', '.join(known)}{nearest(value, known)}."
-                )
-        self.check_ranges()
-        self.check_constants()
-        self.check_observations()
+        if self.noise is None:  # as an id's none is read
+            object.__setattr__(self, "noise", "none")
+        super().__post_init__()
 
-    def check_ranges(self) -> None:
-        """Numbers that a system cannot have."""
-        for name, besides in POSITIVE.items():
-            value = getattr(self, name)
-            none = name == "process_noise" and value is None
-            if not none and not 0 < as_float(value) < np.inf:
-                raise ConfigError(
-                    name, f"= {show(value)} is out of range: it must be above 0{besides}."
-                )
-        for name in ("every", "limit", "world", "size"):
-            value = getattr(self, name)
-            if name == "size" and value is None:
-                continue
-            whole = as_whole(value)
-            if whole is None or not 0 <= whole < 2**63:
-                raise ConfigError(name, f"= {show(value)} is not a whole number from 0 on.")
-            object.__setattr__(self, name, whole)
-
-    def check_constants(self) -> None:
-        """Constants that its equations do not have."""
+    def check(self) -> None:
         for name in rules.CONSTANTS:
             value = getattr(self, name)
             if value is not None and name not in CONSTANTS_OF[self.field]:
@@ -117,11 +81,6 @@ class Field:
                 raise ConfigError(
                     name, f"= {show(value)} is no constant of {self.field}, which has {own}."
                 )
-            if value is not None and not np.isfinite(as_float(value)):
-                raise ConfigError(name, f"= {show(value)} is not a number.")
-
-    def check_observations(self) -> None:
-        """Settings that do not fit together."""
         if self.noise == "poisson" and self.observe != "loglinear":
             raise ConfigError(
                 "noise",
@@ -139,8 +98,6 @@ class Field:
                 "start",
                 f"= {show(self.start)} does not fit: episodes end beyond edge = {show(self.edge)}.",
             )
-        if self.size is not None and self.size < 1:
-            raise ConfigError("size", f"= {self.size} is out of range: it must be at least 1.")
 
     @property
     def number(self) -> int:
@@ -210,13 +167,4 @@ class Field:
     def named(cls, name: str) -> "Field":
         """From an id with its arguments."""
         ident, arguments = split_name(name)
-        return cls.of(ident, arguments | ({"field": IDS[ident]} if ident in IDS else {}))
-
-    @classmethod
-    def of(cls, name: str, arguments: dict[str, Any]) -> "Field":
-        """From arguments; `name` is for the sentence about one that there is not."""
-        known = list(cls.__dataclass_fields__)
-        for word in arguments:
-            if word not in known:
-                raise ConfigError("", f"{name} has no argument {word}{nearest(word, known)}.")
-        return cls(**arguments)
+        return cls.of(arguments | ({"field": IDS[ident]} if ident in IDS else {}))

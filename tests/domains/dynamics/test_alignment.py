@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tenfold.domains.dynamics.alignment import align, field_error, identity
+from tenfold.domains.dynamics.coordinates import align, field_error, identity
 
 
 def test_an_affine_map_is_found_and_carries_the_field_with_it() -> None:

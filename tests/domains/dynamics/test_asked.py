@@ -15,13 +15,13 @@ import tenfold as ten
 from tenfold.config.run import Run, named
 from tenfold.core.errors import CheckpointError, ConfigError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.alignment import Alignment, align
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
+from tenfold.domains.dynamics.coordinates import Alignment, align
 from tenfold.domains.dynamics.fields import Lanes
 from tenfold.domains.dynamics.forecast import k_step_r2
 from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.domains.dynamics.model_metrics import axis_over, judge, random_recordings
-from tenfold.domains.dynamics.portrait_section import draw_fields
+from tenfold.domains.dynamics.phase_portrait import draw_fields
 from tenfold.domains.dynamics.systems import Field
 from tenfold.envs.making import make_env
 from tenfold.runs.files import read_arrays, write_arrays
@@ -482,8 +482,7 @@ def test_true_and_learned_field_are_drawn_in_the_same_colours(
 
 
 def test_the_true_field_of_a_lane_is_what_the_error_is_taken_against() -> None:
-    recordings = random_recordings(ENV, 4)
-    assert recordings.points is not None and recordings.true is not None
-    assert np.array_equal(
-        recordings.true, Lanes(Field.named(ENV), [(0, 0)]).velocity(recordings.points)
-    )
+    truth = random_recordings(ENV, 4).truth
+    assert truth is not None
+    lanes = Lanes(Field.named(ENV), [(0, 0)])
+    assert np.array_equal(truth.field, lanes.velocity(truth.points))

@@ -8,10 +8,10 @@ import torch
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.alignment import Alignment
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
+from tenfold.domains.dynamics.coordinates import Alignment
 from tenfold.domains.dynamics.learner import ExplorerLearner
-from tenfold.domains.dynamics.model_metrics import Recordings, judge, random_recordings
+from tenfold.domains.dynamics.model_metrics import Recordings, Truth, judge, random_recordings
 
 SMALL = {
     "window": 60,
@@ -172,14 +172,8 @@ def test_the_error_of_the_field_is_weighted_by_where_the_system_is() -> None:
     points = np.array([[1.0, 0.0], [0.0, 1.0]])
     true = agent.field(points) + np.array([[0.0, 0.0], [3.0, 4.0]])
     y = np.random.default_rng(0).normal(size=(4, 15, 2)).astype(np.float32)
-    seen = Recordings(
-        y,
-        np.zeros((4, 15, 2), np.float32),
-        y.astype(np.float64),
-        points,
-        true,
-        np.array([3.0, 1.0]),
-    )
+    truth = Truth(y.astype(np.float64), points, true, np.array([3.0, 1.0]))
+    seen = Recordings(y, np.zeros((4, 15, 2), np.float32), truth)
     found = judge(agent, seen, arx=False)
     assert found.field_error is not None
     size = 3 * np.square(true[0]).sum() + np.square(true[1]).sum()
@@ -198,11 +192,7 @@ def test_recordings_are_the_same_for_all_seeds_and_others_for_the_last_judgement
         random_recordings(name, 6, Purpose.EVALUATE, 0),
     )
     assert np.array_equal(one.y, same.y) and not np.array_equal(one.y, other.y)
-    assert (
-        one.latent is not None
-        and one.weight is not None
-        and one.weight.sum() == one.latent[..., 0].size
-    )
+    assert one.truth and one.truth.weight.sum() == one.truth.latent[..., 0].size
     # pushes that last
     assert np.array_equal(one.a[:, 0], one.a[:, 9]) and not np.array_equal(
         one.a[:, 9], one.a[:, 10]

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.domains.dynamics.alignment import align, field_error
-from tenfold.domains.dynamics.arx import fit_arx
 from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.coordinates import align, field_error
 from tenfold.domains.dynamics.fitting import Training, beta_at, update
-from tenfold.domains.dynamics.forecast import forecast, k_step_r2
+from tenfold.domains.dynamics.forecast import fit_arx, forecast, k_step_r2
 from tenfold.domains.dynamics.latent import LatentNetwork
 
 KINDS = [

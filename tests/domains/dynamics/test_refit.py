@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from tenfold.config.run import Run
-from tenfold.domains.dynamics.alignment import Alignment, align
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
+from tenfold.domains.dynamics.coordinates import Alignment, align, standard
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.fitting import refit
 from tenfold.domains.dynamics.information import FeatureInformation
 from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.domains.dynamics.planning import drift_of
-from tenfold.domains.dynamics.standard import standard
 
 DT = 0.1
 A, C, G = (

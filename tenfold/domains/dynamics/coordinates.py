@@ -1,4 +1,16 @@
-"""Standard coordinates of a latent space.
+"""Coordinates of a latent space: how a learned one is compared with the true one, and what a model
+says in other coordinates or units.
+
+With a learned decoder the latent space is free: any invertible affine map of z, undone in encoder,
+dynamics and decoder, gives the same observations. So the learned states of a recording are mapped
+to the true ones by least squares,
+
+    x ≈ A·z + b        (x true, z learned, of the same moments),
+
+and everything is compared in true coordinates. A field dz/dt = f(z) reads there dx/dt = A·f(A⁺(x −
+b)), with the pseudo-inverse A⁺ where the learned space has fewer numbers; where it has more, z is
+read from x by least squares too. The map is fitted to states only, never to the fields: it cannot
+flatter the dynamics.
 
 Behind a decoder with weights the hidden state is known up to an affine map: put z = L·z' + c into
 the decoder's first layer and take it out of the encoder's last, and every observation is foretold
@@ -17,19 +29,81 @@ Units of observations change in the same way: they are put into the decoder's la
 out of the encoder's first.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from tenfold.domains.dynamics.alignment import Alignment
 from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.dynamics import Dynamics, positive, raw_of
 from tenfold.domains.dynamics.latent import FIRST_NOISE, LatentNetwork
 from tenfold.domains.dynamics.units import Channels
-from tenfold.nets.blocks import Layer
 
+# of the map that is inverted: beyond this a learned space has lost a dimension
+MOST_CONDITION = 1e6
 LEAST = 1e-12  # of a variance, where every state was the same
+
+
+# the true coordinates
+
+
+class Alignment(NamedTuple):
+    """x ≈ matrix·z + offset, and the share of the true states' variance that it explains. Where the
+    learned space has more numbers than the true one, many z map to one x: `back` [D, d + 1] then
+    says which z the learned states have there, z ≈ back·(x, 1)."""
+
+    matrix: np.ndarray
+    offset: np.ndarray
+    r2: float
+    back: np.ndarray | None = None
+
+    def to_true(self, z: np.ndarray) -> np.ndarray:
+        return z @ self.matrix.T + self.offset
+
+    def to_learned(self, x: np.ndarray) -> np.ndarray:
+        if self.back is not None:
+            return x @ self.back[:, :-1].T + self.back[:, -1]
+        return (x - self.offset) @ np.linalg.pinv(self.matrix).T
+
+    def field(self, learned: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
+        """The learned field at true states x [n, d], in true coordinates."""
+        return learned(self.to_learned(x)) @ self.matrix.T
+
+
+def align(z_learned: np.ndarray, z_true: np.ndarray) -> Alignment:
+    """The affine map from learned states [n, D] to the true ones [n, d] of the same moments, by
+    least squares. Where D = d it is the inverse of the map from true to learned ones: true states
+    have no error, and learned ones that err, fitted from, would shrink the map by the share of
+    their variance that is error."""
+    z, x = np.asarray(z_learned, np.float64), np.asarray(z_true, np.float64)
+    rows, ones = (np.concatenate((part, np.ones((len(part), 1))), 1) for part in (z, x))
+    solution = np.linalg.lstsq(rows, x, rcond=None)[0]
+    back = np.linalg.lstsq(ones, z, rcond=None)[0].T
+    r2 = float(1 - np.square(x - rows @ solution).sum() / np.square(x - x.mean(0)).sum())
+    matrix, offset = np.ascontiguousarray(solution[:-1].T), solution[-1]
+    if z.shape[1] == x.shape[1] and np.linalg.cond(back[:, :-1]) < MOST_CONDITION:
+        matrix = np.linalg.inv(back[:, :-1])
+        offset = -matrix @ back[:, -1]
+    return Alignment(matrix, offset, r2, back if z.shape[1] > x.shape[1] else None)
+
+
+def identity(size: int) -> Alignment:
+    """Where the hidden state is what is observed (decoder identity), nothing is to be aligned."""
+    return Alignment(np.eye(size), np.zeros(size), 1.0)
+
+
+def field_error(found: np.ndarray, true: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """√(Σ w‖found − true‖² / Σ w‖true‖²) over points [n, d]: 0 is perfect, 1 is what a field of
+    zeros gets."""
+    weight = np.ones(len(true)) if weight is None else np.asarray(weight, np.float64)
+    error, size = (
+        weight @ np.square(part).sum(-1) for part in (np.subtract(found, true), np.asarray(true))
+    )
+    return float(np.sqrt(error / size))
+
+
+# standard coordinates
 
 
 class Coordinates(NamedTuple):
@@ -92,8 +166,7 @@ def move(
         last.bias
     )
     if network.decoder.layers:
-        first = network.decoder.layers[0]
-        assert isinstance(first, Layer)
+        first: Any = network.decoder.layers[0]
         put(first.bias[m], array(first.bias[m]) + array(first.weight[m]) @ to.centre)
         put(first.weight[m], array(first.weight[m]) @ to.root)
     if network.dynamics.kind == "mlp":
@@ -133,8 +206,8 @@ def restate(network: LatentNetwork, m: int, to: Coordinates, stirred: np.ndarray
     `stirred` [Y] are channels that vary for the first time, whose noise was that of a number that
     stands still."""
     size, encoder, decoder = network.observations, network.encoder, network.decoder
-    first = encoder.layers[0] if encoder.layers else encoder.into if encoder.units else encoder.last
-    assert isinstance(first, Layer)
+    own = encoder.into if encoder.units else encoder.last
+    first: Any = encoder.layers[0] if encoder.layers else own
     weight = array(first.weight[m])
     shifted = weight[:, :size] @ to.centre
     if network.flags:  # an observation that is hidden is read as 0 before and after
@@ -144,8 +217,7 @@ def restate(network: LatentNetwork, m: int, to: Coordinates, stirred: np.ndarray
     weight[:, :size] @= to.root
     put(first.weight[m], weight)
     if decoder.layers:
-        last = decoder.layers[len(decoder.layers) - 1]
-        assert isinstance(last, Layer)
+        last: Any = decoder.layers[len(decoder.layers) - 1]
         if decoder.kind == "loglinear":
             put(last.bias[m], array(last.bias[m]) + np.log(np.diag(to.back)))
         else:
