@@ -120,14 +120,17 @@ class ExplorerAgent(IdentifiedSystem):
         """Actions [M, A] for the last observation, by the planner; at random before there was
         anything to learn from."""
         policy, early = self.config.planner.policy, step < self.config.learning_starts
-        if policy == "zero" and not early:
-            action = self.no_action()
-        elif policy == "random" or early or not (self.ready or self.updates):
-            action = self.random_action(step)
-        else:
-            action = self.planned(f" at step {step:,}")
+        unready = policy != "zero" and not (self.ready or self.updates)
+        action = self.decide(step, early or unready, f" at step {step:,}")
         self.remember(action)
         return action
+
+    def decide(self, step: int, blind: bool = False, when: str = "") -> np.ndarray:
+        """Actions [M, A] by the policy of the settings, or at random where it would be blind."""
+        policy = self.config.planner.policy
+        if blind or policy == "random":
+            return self.random_action(step)
+        return self.no_action() if policy == "zero" else self.planned(when)
 
     def planned(self, when: str = "") -> np.ndarray:
         """Actions [M, A] by the planner, from what is believed now."""
@@ -162,14 +165,7 @@ class ExplorerAgent(IdentifiedSystem):
         if not np.isfinite(y).all():
             raise ValueError("The observation has a number that is not finite.")
         self.observe(y.reshape(self.seen.shape), np.full(self.members, self.fresh))
-        policy = self.config.planner.policy
-        action = (
-            self.no_action()
-            if policy == "zero"
-            else self.random_action(self.acted)
-            if policy == "random"
-            else self.planned()
-        )
+        action = self.decide(self.acted)
         self.expect(action)
         self.fresh, self.acted = False, self.acted + 1
         return action[0] if y.ndim == 1 else action

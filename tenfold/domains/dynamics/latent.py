@@ -117,27 +117,29 @@ class Decoder(nn.Module):
             z = layer(torch.tanh(z) if place else z)
         return z.clamp(max=MOST_LOG_RATE) if self.kind == "loglinear" else z
 
-    def mean(self, z: torch.Tensor) -> torch.Tensor:
-        x = self(z)
+    def link(self, x: torch.Tensor) -> torch.Tensor:
+        """The mean, of what it is made of."""
         if self.kind == "loglinear":
             return x.exp()
         return softplus(x) + LEAST_VARIANCE if self.poisson else x
+
+    def mean(self, z: torch.Tensor) -> torch.Tensor:
+        return self.link(self(z))
 
     def log_likelihood(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         """log p(y | z) summed over the observation's numbers: y [M, …, Y] and z [M, …, D] broadcast
         -> [M, …]."""
         x = self(z.flatten(1, -2)).view(*z.shape[:-1], -1)
-        if self.raw_variance is not None:
-            mean = x.exp() if self.kind == "loglinear" else x
-            variance = positive(self.raw_variance)
-            squares = torch.bmm(
-                (y - mean).square().flatten(1, -2), (-0.5 / variance).unsqueeze(-1)
-            ).view(z.shape[:-1])
-            constant = -0.5 * (math.log(2 * math.pi) * y.shape[-1] + variance.log().sum(-1))
-            return squares + constant.view(-1, *[1] * (z.dim() - 2))
-        rate = x.exp() if self.kind == "loglinear" else softplus(x) + LEAST_VARIANCE
-        log_rate = x if self.kind == "loglinear" else rate.log()
-        return (y * log_rate - rate).sum(-1) - torch.lgamma(y + 1).sum(-1)
+        mean = self.link(x)
+        if self.raw_variance is None:
+            log_rate = x if self.kind == "loglinear" else mean.log()
+            return (y * log_rate - mean).sum(-1) - torch.lgamma(y + 1).sum(-1)
+        variance = positive(self.raw_variance)
+        squares = torch.bmm(
+            (y - mean).square().flatten(1, -2), (-0.5 / variance).unsqueeze(-1)
+        ).view(z.shape[:-1])
+        constant = -0.5 * (math.log(2 * math.pi) * y.shape[-1] + variance.log().sum(-1))
+        return squares + constant.view(-1, *[1] * (z.dim() - 2))
 
 
 class LatentNetwork(FlatModule):
@@ -161,13 +163,11 @@ class LatentNetwork(FlatModule):
     def initialise(self, seeds: Sequence[int]) -> "LatentNetwork":
         """Weights and biases uniform within ±1/√inputs, variances at fixed first values; a seed for
         each member."""
-        rows = torch.empty(self.flat.shape, dtype=self.flat.dtype)
-        for row, seed in zip(rows, seeds, strict=True):
-            row.copy_(
-                torch.from_numpy(fill_uniform(key(seed, Purpose.INIT), 0, np.empty(row.numel())))
-            )
+        drawn = [
+            fill_uniform(key(seed, Purpose.INIT), 0, np.empty(self.flat.shape[1])) for seed in seeds
+        ]
         with torch.no_grad():
-            self.flat.copy_(rows)
+            self.flat.copy_(torch.from_numpy(np.stack(drawn)))
             for layer in (part for part in self.modules() if isinstance(part, Layer)):
                 layer.weight.mul_(2).sub_(1).mul_(layer.bound)
                 layer.bias.mul_(2).sub_(1).mul_(layer.bound)
@@ -214,7 +214,3 @@ class LatentNetwork(FlatModule):
     def decode(self, z: torch.Tensor) -> torch.Tensor:
         """The observation's mean, [M, B, D] -> [M, B, Y]."""
         return self.decoder.mean(z)
-
-    def log_likelihood(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """log p(y | z), [M, B, Y] and [M, B, D] -> [M, B]."""
-        return self.decoder.log_likelihood(y, z)

@@ -49,12 +49,9 @@ def novelty_reference(target, predictor, sizes, z):
 def novelty(target, predictor, sizes, z):
     """How new states [D, B] are to one member, [B]."""
     samples, outputs = z.shape[1], sizes[-1]
-    first, second = (
-        np.empty(samples * sizes[1:].sum(), np.float32),
-        np.empty(samples * sizes[1:].sum(), np.float32),
-    )
-    asked = mlp_forward(target, sizes, TANH, z, first)
-    given = mlp_forward(predictor, sizes, TANH, z, second)
+    hidden = np.empty((2, samples * sizes[1:].sum()), np.float32)
+    asked = mlp_forward(target, sizes, TANH, z, hidden[0])
+    given = mlp_forward(predictor, sizes, TANH, z, hidden[1])
     found = np.zeros(samples, np.float32)
     for j in range(outputs):
         for b in range(samples):
@@ -71,47 +68,31 @@ class Novelty:
         self.sizes = np.array([size, *HIDDEN, OUTPUTS])
         count = parameter_count(self.sizes)
         self.target, self.predictor = (self.drawn(seeds, count, start) for start in (0, count))
-        self.mean, self.square, self.steps = (
-            np.zeros_like(self.target),
-            np.zeros_like(self.target),
-            0,
-        )
+        self.mean, self.square = (np.zeros_like(self.target) for _ in range(2))
+        self.steps = 0
 
     def drawn(self, seeds: list[int], count: int, start: int) -> np.ndarray:
         """Uniform within ±√(3 / inputs): outputs keep the spread of inputs."""
-        draws = [
-            uniform(key(seed, Purpose.NOVELTY), start + np.arange(count)) * 2 - 1 for seed in seeds
-        ]
-        scale = np.concatenate(
-            [
-                np.full((into + 1) * out, np.sqrt(3 / into))
-                for into, out in pairwise(self.sizes.tolist())
-            ]
-        )
-        return (np.array(draws) * scale).astype(np.float32)
+        draws = [uniform(key(seed, Purpose.NOVELTY), start + np.arange(count)) for seed in seeds]
+        layers = pairwise(self.sizes.tolist())
+        scale = [np.full((into + 1) * out, np.sqrt(3 / into)) for into, out in layers]
+        return ((2 * np.array(draws) - 1) * np.concatenate(scale)).astype(np.float32)
 
     def train(self, z: np.ndarray) -> np.ndarray:
         """One step on visited states [M, B, D]; the mean novelty before it, [M]."""
         self.steps += 1
-        losses = []
-        for m in range(len(self.target)):
-            flat = torch.from_numpy(self.predictor[m]).clone().requires_grad_()
-            state = torch.from_numpy(z[m].astype(np.float32))
-            asked = mlp_of(torch.from_numpy(self.target[m]), self.sizes, TANH, state)
-            loss = (mlp_of(flat, self.sizes, TANH, state) - asked).square().mean()
-            loss.backward()
-            assert flat.grad is not None
-            adam(
-                torch.from_numpy(self.predictor[m]),
-                flat.grad,
-                torch.from_numpy(self.mean[m]),
-                torch.from_numpy(self.square[m]),
-                self.steps,
-                LR,
-                EPS,
-            )
-            losses.append(float(loss.detach()))
-        return np.array(losses)
+        flat = torch.from_numpy(self.predictor).clone().requires_grad_()
+        states, targets = torch.from_numpy(z.astype(np.float32)), torch.from_numpy(self.target)
+        errors = [
+            mlp_of(own, self.sizes, TANH, state) - mlp_of(target, self.sizes, TANH, state)
+            for own, target, state in zip(flat, targets, states, strict=True)
+        ]
+        losses = torch.stack([error.square().mean() for error in errors])
+        losses.sum().backward()
+        assert flat.grad is not None
+        mean, square = torch.from_numpy(self.mean), torch.from_numpy(self.square)
+        adam(torch.from_numpy(self.predictor), flat.grad, mean, square, self.steps, LR, EPS)
+        return losses.detach().double().numpy()
 
     def state(self) -> dict[str, np.ndarray]:
         """The targets are drawn again from the seeds."""
