@@ -14,10 +14,9 @@ from tenfold.cli.measure import row, timed_row
 from tenfold.config.run import named
 from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.config import Explorer, LatentModel
 from tenfold.domains.dynamics.fields import FieldEnvironments
-from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.latent import Belief, LatentNetwork
 from tenfold.domains.dynamics.model_metrics import judge, random_recordings
 from tenfold.domains.dynamics.window import Window
 

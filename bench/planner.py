@@ -17,17 +17,37 @@ from tenfold.domains.dynamics.config import LatentModel, Planner
 from tenfold.domains.dynamics.icem import Icem, Score, streams_of
 from tenfold.domains.dynamics.information import FeatureInformation, Information
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.networks import (
-    SmallNetwork,
+from tenfold.domains.dynamics.objective import objective_of, score_of, worth_reference
+from tenfold.domains.dynamics.paths import random_drift
+from tenfold.domains.dynamics.planning import (
     add_step,
     network_worth,
     network_worth_reference,
     parameter_count,
 )
-from tenfold.domains.dynamics.objective import objective_of, score_of, worth_reference
-from tenfold.domains.dynamics.paths import random_drift
 
 MODELS, SEEN = 5, 50  # models of the ensemble; states visited before
+
+
+class SmallNetwork(torch.nn.Module):
+    """z + dt·(tanh(z·U + a·V)·W) by random weights: the action bends the drift, which no array of
+    `Drift` can say."""
+
+    def __init__(
+        self, rng: np.random.Generator, members: int, models: int, size: int, hidden: int = 4
+    ) -> None:
+        super().__init__()
+        shapes = (size, hidden), (2, hidden), (hidden, size), (1, size)
+        drawn = (rng.normal(size=(members, models, *shape)).astype(np.float32) for shape in shapes)
+        self.inner, self.drive, self.outer, self.raw_variance = (
+            torch.nn.Parameter(torch.from_numpy(x)) for x in drawn
+        )
+        self.dt = 0.3
+
+    def forward(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return z + self.dt * torch.tanh(
+            z @ self.inner + a @ self.drive
+        ) @ self.outer, self.raw_variance.square() + 0.1
 
 
 def search(settings: Planner) -> Icem:

@@ -13,11 +13,11 @@ import torch
 
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key, uniform
-from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.coordinates import change, move, restate, standard
 from tenfold.domains.dynamics.fitting import Training, refit, update
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
+from tenfold.domains.dynamics.latent import Belief
 from tenfold.domains.dynamics.planning import Planning
 from tenfold.domains.dynamics.window import Window
 from tenfold.memory.staging import Staging

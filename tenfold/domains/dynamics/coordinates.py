@@ -35,9 +35,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.dynamics import Dynamics, positive, raw_of
-from tenfold.domains.dynamics.latent import FIRST_NOISE, LatentNetwork
+from tenfold.domains.dynamics.latent import FIRST_NOISE, Belief, LatentNetwork
 from tenfold.domains.dynamics.units import Channels
 
 # of the map that is inverted: beyond this a learned space has lost a dimension

@@ -7,24 +7,47 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tenfold.domains.dynamics.config import LatentModel, Planner
 from tenfold.domains.dynamics.icem import Icem, streams_of
 from tenfold.domains.dynamics.information import FeatureInformation, Information
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.networks import (
-    SmallNetwork,
+from tenfold.domains.dynamics.novelty import Novelty
+from tenfold.domains.dynamics.objective import objective_of, score_of, worth
+from tenfold.domains.dynamics.paths import random_drift
+from tenfold.domains.dynamics.planning import (
+    Planning,
     add_step,
+    drift_of,
+    information_of,
     mean_of_one,
     network_worth,
     parameter_count,
     parameters_of,
     slopes,
 )
-from tenfold.domains.dynamics.novelty import Novelty
-from tenfold.domains.dynamics.objective import objective_of, score_of, worth
-from tenfold.domains.dynamics.paths import random_drift
-from tenfold.domains.dynamics.planning import Planning, drift_of, information_of
+
+
+class SmallNetwork(nn.Module):
+    """z + dt·(tanh(z·U + a·V)·W), by random weights: the action bends the drift, which no array of
+    `Drift` can say."""
+
+    def __init__(
+        self, rng: np.random.Generator, members: int, models: int, size: int, hidden: int = 4
+    ) -> None:
+        super().__init__()
+        shapes = (size, hidden), (2, hidden), (hidden, size), (1, size)
+        drawn = (rng.normal(size=(members, models, *shape)).astype(np.float32) for shape in shapes)
+        self.inner, self.drive, self.outer, self.raw_variance = (
+            nn.Parameter(torch.from_numpy(x)) for x in drawn
+        )
+        self.dt = 0.3
+
+    def forward(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return z + self.dt * torch.tanh(
+            z @ self.inner + a @ self.drive
+        ) @ self.outer, self.raw_variance.square() + 0.1
 
 
 def network(members: int = 2, models: int = 3) -> SmallNetwork:
