@@ -1,47 +1,168 @@
-"""Coordinates of a latent space: how a learned one is compared with the true one, and what a model
-says in other coordinates or units.
+"""Units and coordinates: what a model of a hidden system works in, and the way there and back.
 
-With a learned decoder the latent space is free: any invertible affine map of z, undone in encoder,
-dynamics and decoder, gives the same observations. So the learned states of a recording are mapped
-to the true ones by least squares,
+Units. A recording says the same in volts and in millivolts, in seconds and in milliseconds. First
+weights, priors, the learning rate and the grid of radial basis functions do not: they are made for
+numbers of about 1. So inside the agent
 
-    x ≈ A·z + b        (x true, z learned, of the same moments),
+    observation   (y − mean) / scale    each channel's mean and deviation
+    action        (a − centre) / reach  within ±1; the centre is 0 where that is an action
+    time          a step takes STEP     whatever it takes outside
 
-and everything is compared in true coordinates. A field dz/dt = f(z) reads there dx/dt = A·f(A⁺(x −
-b)), with the pseudo-inverse A⁺ where the learned space has fewer numbers; where it has more, z is
-read from x by least squares too. The map is fitted to states only, never to the fields: it cannot
-flatter the dynamics.
+and everything that leaves is turned back. Counts are left alone, since Poisson noise knows no other
+scale. The mean behind a loglinear decoder is above 0, so that 0 has to stay where it is:
+observations are divided by their root mean square only.
 
-Behind a decoder with weights the hidden state is known up to an affine map: put z = L·z' + c into
-the decoder's first layer and take it out of the encoder's last, and every observation is foretold
-as before. The bound asks only that states begin near N(0, I), so gradients drift there over
-thousands of steps from wherever the first weights had put them, and on the way states lie beside
-the grid of radial basis functions: the field had no features there and its error grew while data
-came in. So before dynamics are fitted in closed form the coordinates are chosen such that all
-states together have mean 0 and covariance I,
+True coordinates. With a learned decoder the latent space is free: any invertible affine map of z,
+undone in encoder, dynamics and decoder, gives the same observations. So the learned states of a
+recording are mapped to the true ones by least squares, x ≈ A·z + b, and everything is compared
+there. A field dz/dt = f(z) reads there dx/dt = A·f(A⁺(x − b)), with the pseudo-inverse A⁺ where the
+learned space has fewer numbers; where it has more, z is read from x by least squares too. The map
+is fitted to states only, never to the fields: it cannot flatter the dynamics.
 
-    L = (covariance of the encoder's means + mean of its variances)^½        c = mean
-
-the symmetric root, so that nothing turns. A dimension that the encoder does not use has its prior's
-variance 1 and stays.
-
-Units of observations change in the same way: they are put into the decoder's last layer and taken
-out of the encoder's first.
+Standard coordinates. Left to gradients, states drift for thousands of steps from wherever the first
+weights had put them, and lie beside the grid of radial basis functions meanwhile. So before
+dynamics are fitted in closed form coordinates are chosen such that all states together have mean 0
+and covariance I: z = L·z' + c, put into the decoder's first layer and taken out of the encoder's
+last, c the mean and L the symmetric root of (covariance of the encoder's means + mean of its
+variances), so that nothing turns. Units of observations change in the same way, in the decoder's
+last layer and the encoder's first.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics, positive, raw_of
 from tenfold.domains.dynamics.latent import FIRST_NOISE, Belief, LatentNetwork
-from tenfold.domains.dynamics.units import Channels
 
+# of time, inside: a first drift of about 1 then moves a state by a tenth of its deviation in a step
+STEP = 0.1
+ROUNDING = 1e-15  # of a channel's mean: what deviates by less does not vary
+GROWTH = 1.25  # times as many rows as the units were taken from, they are taken anew
 # of the map that is inverted: beyond this a learned space has lost a dimension
 MOST_CONDITION = 1e6
 LEAST = 1e-12  # of a variance, where every state was the same
+
+
+# units
+
+
+class Channels(NamedTuple):
+    """Of every member and channel, [M, Y] each: mean, scale, and whether it varied at all in what
+    both were taken from."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+    varied: np.ndarray
+
+
+def channels_of(y: np.ndarray, centred: bool) -> Channels:
+    """From rows [M, n, Y]. A channel that never varies has the scale of its one number, or 1 where
+    that is 0."""
+    mean = y.mean(1)
+    middle = mean if centred else np.zeros_like(mean)
+    scale = np.sqrt(np.square(y - middle[:, None]).mean(1))
+    varied = scale > ROUNDING * np.abs(middle)
+    if centred:
+        varied &= y.max(1) > y.min(1)
+    return Channels(middle, np.where(varied, scale, np.where(mean == 0, 1.0, np.abs(mean))), varied)
+
+
+class Units:
+    """Of M members, whose channels may differ, and of the actions and the step that they share."""
+
+    def __init__(self, members: int, observations: int, model: LatentModel, dt: float) -> None:
+        if not dt > 0:
+            raise ConfigError("dt", f"= {dt} is not positive: give the time of one step.")
+        self.dt = dt
+        self.free, self.centred = model.noise != "poisson", model.decoder != "loglinear"
+        shape = (members, observations)
+        self.channels = Channels(np.zeros(shape), np.ones(shape), np.ones(shape, np.bool_))
+        self.rows = 0  # that they were taken from; 0: not yet
+
+    def require_counts(self, y: np.ndarray) -> None:
+        """Refuses observations below 0 where the noise is that of counts."""
+        if not self.free and np.min(y) < 0:
+            raise UserError(
+                "agent.model.noise = poisson is for counts, and an observation has "
+                f"{np.min(y):.6g}, which is below 0: use gaussian."
+            )
+
+    @property
+    def known(self) -> bool:
+        """Whether numbers inside are what they are meant to be."""
+        return self.rows > 0 or not self.free
+
+    def outgrown(self, rows: int) -> bool:
+        """Whether so many rows should be looked at."""
+        return self.free and rows >= GROWTH * self.rows
+
+    def take(self, y: np.ndarray, rows: int) -> Channels:
+        """The channels are those of y [M, n, Y] from now on; what they were is given back."""
+        old, self.rows = self.channels, rows
+        self.channels = channels_of(np.asarray(y, np.float64), self.centred)
+        return old
+
+    def bound(self, low: np.ndarray, high: np.ndarray) -> None:
+        """Actions are within low and high [A]."""
+        low, high = (np.asarray(end, np.float64) for end in (low, high))
+        self.low, self.high = low, high
+        self.centre = np.where((low <= 0) & (high >= 0), 0.0, (low + high) / 2)
+        reach = np.maximum(high - self.centre, self.centre - low)
+        self.reach = np.where(reach > 0, reach, 1.0)
+
+    def observed(self, y: np.ndarray) -> np.ndarray:
+        """Observations [M, …, Y] as they are inside. In float64: a small difference of large
+        numbers is one inside."""
+        return (y - wide(self.channels.mean, y)) / wide(self.channels.scale, y)
+
+    def foretold(self, y: np.ndarray) -> np.ndarray:
+        """Observations [M, …, Y] as they are outside."""
+        return y * wide(self.channels.scale, y) + wide(self.channels.mean, y)
+
+    def acted(self, a: np.ndarray) -> np.ndarray:
+        """Actions [..., A] as they are inside."""
+        return (a - self.centre) / self.reach
+
+    def chosen(self, a: np.ndarray) -> np.ndarray:
+        """Actions [..., A] as they are outside."""
+        return a * self.reach + self.centre
+
+    @property
+    def pace(self) -> float:
+        """A velocity outside, of one inside."""
+        return STEP / self.dt
+
+    @property
+    def log_density(self) -> np.ndarray:
+        """What the logarithm of an observation's density has more outside than inside, [M]."""
+        return -np.log(self.channels.scale).sum(-1)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {
+            **self.channels._asdict(),
+            "rows": np.array(self.rows),
+            "low": self.low,
+            "high": self.high,
+        }
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        self.channels = Channels(
+            *(
+                np.array(state[name]).astype(own.dtype).reshape(own.shape)
+                for name, own in self.channels._asdict().items()
+            )
+        )
+        self.rows = int(state["rows"])
+        self.bound(state["low"], state["high"])
+
+
+def wide(of_members: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """[M, Y] such that it broadcasts with rows [M, …, Y]."""
+    return of_members.reshape(len(of_members), *[1] * (rows.ndim - 2), -1)
 
 
 # the true coordinates
@@ -64,10 +185,6 @@ class Alignment(NamedTuple):
         if self.back is not None:
             return x @ self.back[:, :-1].T + self.back[:, -1]
         return (x - self.offset) @ np.linalg.pinv(self.matrix).T
-
-    def field(self, learned: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
-        """The learned field at true states x [n, d], in true coordinates."""
-        return learned(self.to_learned(x)) @ self.matrix.T
 
 
 def align(z_learned: np.ndarray, z_true: np.ndarray) -> Alignment:
@@ -150,6 +267,18 @@ def array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.double().cpu().numpy()
 
 
+def reads(weight: torch.Tensor, bias: torch.Tensor, to: Coordinates) -> None:
+    """A layer [out, in] and its bias read new coordinates: W·(root·z' + centre) + b."""
+    put(bias, array(bias) + array(weight) @ to.centre)
+    put(weight, array(weight) @ to.root)
+
+
+def gives(weight: torch.Tensor, bias: torch.Tensor, to: Coordinates) -> None:
+    """A layer and its bias give new coordinates."""
+    put(weight, to.back @ array(weight))
+    put(bias, to.states(array(bias)))
+
+
 @torch.no_grad()
 def move(
     network: LatentNetwork, belief: Belief, m: int, to: Coordinates, variance: np.ndarray
@@ -157,17 +286,13 @@ def move(
     """Brings member m's encoder, decoder, dynamics' noise and belief to new coordinates; `variance`
     [n, D] of many states. A drift of fixed features has to be fitted anew. Means stay what they are
     to rounding; the encoder's variances follow on the whole."""
-    size, last = network.config.latent, network.encoder.last
-    put(last.weight[m, :size], to.back @ array(last.weight[m, :size]))
-    put(last.bias[m, :size], to.states(array(last.bias[m, :size])))
-    usual = variance.mean(0)
-    last.bias[m, size:] += torch.from_numpy(raw_of(to.variances(usual)) - raw_of(usual)).to(
-        last.bias
-    )
+    size, last, usual = network.config.latent, network.encoder.last, variance.mean(0)
+    gives(last.weight[m, :size], last.bias[m, :size], to)
+    wider = raw_of(to.variances(usual)) - raw_of(usual)
+    last.bias[m, size:] += torch.from_numpy(wider).to(last.bias)
     if network.decoder.layers:
         first: Any = network.decoder.layers[0]
-        put(first.bias[m], array(first.bias[m]) + array(first.weight[m]) @ to.centre)
-        put(first.weight[m], array(first.weight[m]) @ to.root)
+        reads(first.weight[m], first.bias[m], to)
     if network.dynamics.kind == "mlp":
         move_drift(network.dynamics, m, to)
     noise = network.dynamics.raw_variance[m]
@@ -178,13 +303,11 @@ def move(
 
 def move_drift(dynamics: Dynamics, m: int, to: Coordinates) -> None:
     """f'(z') = root⁻¹·f(root·z' + centre) of an mlp, and the push of actions alike."""
-    first, last = dynamics.weights[0][m], dynamics.weights[len(dynamics.weights) - 1][m]
-    put(dynamics.biases[0][m], array(dynamics.biases[0][m]) + array(first) @ to.centre)
-    put(first, array(first) @ to.root)
-    put(last, to.back @ array(last))
-    bias, push = dynamics.biases[len(dynamics.biases) - 1][m], dynamics.action_weight[m]
+    reads(dynamics.weights[0][m], dynamics.biases[0][m], to)
+    last, bias = dynamics.weights[-1][m], dynamics.biases[-1][m]
     put(bias, array(bias) @ to.back.T)
-    put(push, to.back @ array(push))
+    for given in (last, dynamics.action_weight[m]):
+        put(given, to.back @ array(given))
 
 
 # other units of observations
@@ -207,21 +330,15 @@ def restate(network: LatentNetwork, m: int, to: Coordinates, stirred: np.ndarray
     size, encoder, decoder = network.observations, network.encoder, network.decoder
     own = encoder.into if encoder.units else encoder.last
     first: Any = encoder.layers[0] if encoder.layers else own
-    weight = array(first.weight[m])
-    shifted = weight[:, :size] @ to.centre
-    if network.flags:  # an observation that is hidden is read as 0 before and after
-        weight[:, size] += shifted
-    else:
-        put(first.bias[m], array(first.bias[m]) + shifted)
-    weight[:, :size] @= to.root
-    put(first.weight[m], weight)
+    # an observation that is hidden is read as 0 before and after, and the flag says which is not
+    bias = first.weight[m][:, size] if network.flags else first.bias[m]
+    reads(first.weight[m][:, :size], bias, to)
     if decoder.layers:
-        last: Any = decoder.layers[len(decoder.layers) - 1]
+        last: Any = decoder.layers[-1]
         if decoder.kind == "loglinear":
             put(last.bias[m], array(last.bias[m]) + np.log(np.diag(to.back)))
         else:
-            put(last.bias[m], to.states(array(last.bias[m])))
-            put(last.weight[m], to.back @ array(last.weight[m]))
+            gives(last.weight[m], last.bias[m], to)
     assert decoder.raw_variance is not None
     noise = to.variances(array(positive(decoder.raw_variance[m])))
     put(decoder.raw_variance[m], raw_of(np.where(stirred, FIRST_NOISE, noise)))

@@ -8,10 +8,9 @@ import torch
 
 from tenfold.core.errors import CheckpointError, UserError
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.coordinates import Alignment, identity
+from tenfold.domains.dynamics.coordinates import STEP, Alignment, Units, identity
 from tenfold.domains.dynamics.forecast import forecasts
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.units import STEP, Units
 
 # to true coordinates as it is saved; what aligned is without one
 MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0

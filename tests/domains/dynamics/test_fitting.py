@@ -218,7 +218,8 @@ def learned(updates: int) -> dict[str, float]:
                 .numpy()
             )
 
-        found = affine.field(field, x.reshape(-1, 2))  # at visited states: weighted by occupancy
+        # at visited states: weighted by occupancy
+        found = field(affine.to_learned(x.reshape(-1, 2))) @ affine.matrix.T
         ahead = float(k_step_r2(network, seen, pushed, 10)[0, 9])
     return {
         "alignment": affine.r2,
