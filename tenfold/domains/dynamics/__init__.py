@@ -60,7 +60,7 @@ class ActiveLearning(Algorithm):
         return ModelEvaluator(run)
 
     def make_reporter(self) -> "Reporter":
-        from tenfold.domains.dynamics.reporter import FitReporter
+        from tenfold.domains.dynamics.evaluation import FitReporter
 
         return FitReporter()
 

@@ -15,12 +15,12 @@ from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.coordinates import STEP, Units, channels_of
+from tenfold.domains.dynamics.evaluation import shortfall
 from tenfold.domains.dynamics.forecast import repeated_r2
 from tenfold.domains.dynamics.learner import ExplorerLearner, RecordingLearner, reached, untrained
 from tenfold.domains.dynamics.model_metrics import Verdict, judge, random_recordings
 from tenfold.domains.dynamics.offline import recalled, recording_id
 from tenfold.domains.dynamics.recording import Recording, read_recording
-from tenfold.domains.dynamics.reporter import shortfall
 
 MODEL: dict[str, Any] = {"hidden": (), "samples": 1, "grid": 4, "ensemble": 2}
 AGENT: dict[str, Any] = {
