@@ -72,6 +72,26 @@ def make_members(run: Run) -> Environments:
     return envs
 
 
+def require_fit(run: Run, envs: Environments) -> None:
+    """Refuses settings that one of our systems has nothing for."""
+    config: Any = run.agent
+    if not isinstance(envs, FieldEnvironments):
+        return
+    if envs.system.limit <= config.length:
+        raise ConfigError(
+            "agent.length",
+            f"= {config.length} does not fit: episodes of {run.env} have {envs.system.limit} "
+            "steps, and a sequence lies within one.",
+        )
+    counts = envs.system.observe == "loglinear" and envs.system.noise != "gaussian"
+    if config.model.noise == "poisson" and not counts:
+        raise ConfigError(
+            "agent.model.noise",
+            f"= poisson is for counts, and observations of {run.env} can be below 0: use gaussian, "
+            "or an environment with observe=loglinear, noise=poisson.",
+        )
+
+
 class ModelLearner:
     """The agent of one run and the counter of its steps. Its window is part of the agent's state,
     and without reward there is nothing to tell of an episode."""
@@ -122,8 +142,8 @@ class ExplorerLearner(ModelLearner):
 
     def __init__(self, run: Run) -> None:
         self.envs = make_members(run)
+        require_fit(run, self.envs)
         super().__init__(run, agent_in(run, self.envs))
-        self.require_fit()
         # the agent's actions are flat
         self.action_shape = (self.agent.members, *(self.envs.action_space.shape or ()))
         # by when there should be something to train on
@@ -133,24 +153,6 @@ class ExplorerLearner(ModelLearner):
                 f"{run.env} has no attribute dt or tau: the time of a step counts as 1"
             )
         self.agent.observe(self.envs.obs, np.ones(self.agent.members, np.bool_))
-
-    def require_fit(self) -> None:
-        """Refuses settings that one of our systems has nothing for."""
-        if not isinstance(self.envs, FieldEnvironments):
-            return
-        env, system = self.run.env, self.envs.system
-        if system.limit <= self.config.length:
-            raise ConfigError(
-                "agent.length",
-                f"= {self.config.length} does not fit: episodes of {env} have {system.limit} "
-                "steps, and a sequence lies within one.",
-            )
-        if self.config.model.noise == "poisson" and not system.counts:
-            raise ConfigError(
-                "agent.model.noise",
-                f"= poisson is for counts, and observations of {env} can be below 0: use "
-                "gaussian, or an environment with observe=loglinear, noise=poisson.",
-            )
 
     @property
     def description(self) -> Description:

@@ -19,11 +19,10 @@ from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.coordinates import align, field_error
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
-from tenfold.domains.dynamics.fields import Lanes
+from tenfold.domains.dynamics.fields import Field, Lanes
 from tenfold.domains.dynamics.forecast import fit_arx, k_step_r2, repeated_r2
 from tenfold.domains.dynamics.offline import recalled
 from tenfold.domains.dynamics.recording import HELD
-from tenfold.domains.dynamics.systems import Field
 from tenfold.envs.faults import CALLERS, fault_of
 from tenfold.envs.making import make_env
 

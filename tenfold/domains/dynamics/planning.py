@@ -30,8 +30,8 @@ from tenfold.domains.dynamics.information import (
     Information,
     gain_reference,
 )
-from tenfold.domains.dynamics.novelty import Novelty
 from tenfold.domains.dynamics.objective import (
+    Novelty,
     Objective,
     novelty_weight,
     objective_of,

@@ -17,12 +17,11 @@ from tenfold.core.errors import CheckpointError, ConfigError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.coordinates import Alignment, align
-from tenfold.domains.dynamics.fields import Lanes
+from tenfold.domains.dynamics.fields import Field, Lanes
 from tenfold.domains.dynamics.forecast import k_step_r2
 from tenfold.domains.dynamics.learner import ExplorerLearner
 from tenfold.domains.dynamics.model_metrics import axis_over, judge, random_recordings
 from tenfold.domains.dynamics.phase_portrait import draw_fields
-from tenfold.domains.dynamics.systems import Field
 from tenfold.envs.making import make_env
 from tenfold.runs.files import read_arrays, write_arrays
 

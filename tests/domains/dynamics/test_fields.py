@@ -11,8 +11,7 @@ from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.domains.dynamics import IDS, SYSTEMS
 from tenfold.domains.dynamics.field_rules import CONSTANTS, random_vectors
-from tenfold.domains.dynamics.fields import FieldEnvironments, Lanes
-from tenfold.domains.dynamics.systems import CONSTANTS_OF, Field
+from tenfold.domains.dynamics.fields import CONSTANTS_OF, Field, FieldEnvironments, Lanes
 from tenfold.envs.making import make_env, make_environments
 
 

@@ -7,8 +7,7 @@ from tenfold.core.errors import ConfigError
 from tenfold.domains.dynamics.config import Planner
 from tenfold.domains.dynamics.icem import Icem, Score, candidates, colouring, refit, streams_of
 from tenfold.domains.dynamics.information import FeatureInformation
-from tenfold.domains.dynamics.novelty import Novelty
-from tenfold.domains.dynamics.objective import objective_of, score_of
+from tenfold.domains.dynamics.objective import Novelty, objective_of, score_of
 from tenfold.domains.dynamics.paths import Drift, random_drift
 
 BOX = -np.ones(2), np.ones(2)

@@ -13,8 +13,7 @@ from tenfold.domains.dynamics.config import LatentModel, Planner
 from tenfold.domains.dynamics.icem import Icem, streams_of
 from tenfold.domains.dynamics.information import FeatureInformation, Information
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.novelty import Novelty
-from tenfold.domains.dynamics.objective import objective_of, score_of, worth
+from tenfold.domains.dynamics.objective import Novelty, objective_of, score_of, worth
 from tenfold.domains.dynamics.paths import random_drift
 from tenfold.domains.dynamics.planning import (
     Planning,
