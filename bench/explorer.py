@@ -17,7 +17,7 @@ from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer, LatentModel
 from tenfold.domains.dynamics.fields import FieldEnvironments
 from tenfold.domains.dynamics.latent import Belief, LatentNetwork
-from tenfold.domains.dynamics.model_metrics import judge, random_recordings
+from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings
 from tenfold.domains.dynamics.window import Window
 
 ENV = "tenfold/LimitCycle-v0(scale=0.05)"
@@ -119,7 +119,7 @@ def learned() -> dict[str, Any]:
     for name, kind in (("usual", UsualExplorer), ("ours", ExplorerAgent)):
         found = []
         for seed in range(SEEDS):
-            verdict = judge(
+            verdict = evaluate_model(
                 Experiment(kind, settings, (seed,)).run(LEARNED).agent, recordings, arx=False
             )
             assert verdict.field_error is not None

@@ -1,4 +1,32 @@
-"""Hidden dynamics, learned by experiments or from recordings."""
+"""Hidden dynamics, learned by experiments or from recordings. Read the files in this order:
+
+config              settings of the model, of the planner, of the agent
+field_rules         equations of our systems, compiled: a step, an observation
+fields              the systems by their settings, and as environments
+dynamics            latent dynamics f(z): linear, radial basis functions, an mlp
+latent              the model: encoder, dynamics, decoder; the belief of the hidden state
+elbo                the evidence bound of sequences
+fitting             gradient steps up the bound; dynamics in closed form
+coordinates         units of what is observed; true and standard coordinates
+forecast            k-step forecasts, R², the baselines ARX and repetition
+paths               planned paths of dynamics on features, compiled
+information         Fisher information that was gathered
+gains               what paths add to it, compiled
+objective           what a path is worth: information, disagreement, novelty, goal, cost
+icem                the search among sequences of actions
+planning            the planner; what paths of any network are worth
+window              the latest steps, and training sequences
+identified          a model as it answers questions, in the units outside
+agent               plan, act, correct the belief, train
+recording_files     reading NPZ and CSV
+recording           a recording, checked and divided
+offline             `ten.fit`, and which recording a run is about
+learner             runs under way: experiments, and training on recordings
+model_metrics       error of the field and R² on recordings that no training saw
+phase_portrait      true and learned field, as arrays and as figures
+evaluation          how runs are judged and described
+compare, commands   `ten.compare`; `tenfold fit` and `tenfold compare`
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -68,9 +68,8 @@ class ExplorerAgent(IdentifiedSystem):
         """Actions are within low and high [A]; nothing is planned yet."""
         self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
         self.units.bound(low, high)
-        inside = (
-            self.units.acted(end).astype(np.float32) for end in (self.units.low, self.units.high)
-        )
+        ends = self.units.low, self.units.high
+        inside = (self.units.actions_in(end).astype(np.float32) for end in ends)
         self.planning = Planning(
             self.config.planner, self.online.dynamics, list(self.seeds), *inside
         )
@@ -140,9 +139,8 @@ class ExplorerAgent(IdentifiedSystem):
                 f"The belief is no longer finite{when}: lower agent.lr, or keep the states of the "
                 "environment within bounds."
             )
-        return np.clip(self.units.chosen(self.planning.plan(believed)), self.low, self.high).astype(
-            np.float32
-        )
+        action = self.units.actions_out(self.planning.plan(believed))
+        return np.clip(action, self.low, self.high).astype(np.float32)
 
     def no_action(self) -> np.ndarray:
         return np.clip(np.zeros((self.members, len(self.low)), np.float32), self.low, self.high)
@@ -208,8 +206,8 @@ class ExplorerAgent(IdentifiedSystem):
         """One gradient step on sequences of the window."""
         self.window.sample(self.batch["y"], self.batch["a"])
         self.units.require_counts(self.batch["y"])
-        self.rows["y"].copy_(torch.from_numpy(self.units.observed(self.batch["y"])))
-        self.rows["a"].copy_(torch.from_numpy(self.units.acted(self.batch["a"])))
+        self.rows["y"].copy_(torch.from_numpy(self.units.observations_in(self.batch["y"])))
+        self.rows["a"].copy_(torch.from_numpy(self.units.actions_in(self.batch["a"])))
         rows = self.staging.send(self.rows)
         parts = update(
             self.online, self.training, rows["y"], rows["a"], self.config.lr, self.config.clip_norm
@@ -242,7 +240,7 @@ class ExplorerAgent(IdentifiedSystem):
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
                 self.maps[m : m + 1] = [to.alignment(old) for old in self.maps[m : m + 1]]
             actions, whole = (
-                self.units.acted(self.window.action[m, rows[:-1]]),
+                self.units.actions_in(self.window.action[m, rows[:-1]]),
                 ~self.window.first[m, rows[1:]],
             )
             refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed)

@@ -15,7 +15,7 @@ from tenfold.config.mappings import differing, read_yaml, to_mapping
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.evaluation import fits_of, knowledge, latest_fit
+from tenfold.domains.dynamics.evaluation import fits_of, headline, latest_fit
 from tenfold.runs.figures import add_legend, as_png, new_figure
 from tenfold.runs.files import replace_file
 from tenfold.runs.folder import COMPARE_KIND, is_compare, is_run, origin, write_settings
@@ -167,7 +167,7 @@ def carry_out(path: Path, run: Run, runs: dict[str, Run], jobs: int, quiet: bool
         """Every policy's latest number."""
         rows = {policy: latest_fit(path / policy) for policy in runs}
         return {
-            policy: f"{'R² ' if row and 'field_error' not in row else ''}{knowledge(row)}"
+            policy: f"{'R² ' if row and 'field_error' not in row else ''}{headline(row)}"
             for policy, row in rows.items()
         }
 

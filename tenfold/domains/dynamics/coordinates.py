@@ -114,20 +114,20 @@ class Units:
         reach = np.maximum(high - self.centre, self.centre - low)
         self.reach = np.where(reach > 0, reach, 1.0)
 
-    def observed(self, y: np.ndarray) -> np.ndarray:
+    def observations_in(self, y: np.ndarray) -> np.ndarray:
         """Observations [M, …, Y] as they are inside. In float64: a small difference of large
         numbers is one inside."""
         return (y - wide(self.channels.mean, y)) / wide(self.channels.scale, y)
 
-    def foretold(self, y: np.ndarray) -> np.ndarray:
+    def observations_out(self, y: np.ndarray) -> np.ndarray:
         """Observations [M, …, Y] as they are outside."""
         return y * wide(self.channels.scale, y) + wide(self.channels.mean, y)
 
-    def acted(self, a: np.ndarray) -> np.ndarray:
+    def actions_in(self, a: np.ndarray) -> np.ndarray:
         """Actions [..., A] as they are inside."""
         return (a - self.centre) / self.reach
 
-    def chosen(self, a: np.ndarray) -> np.ndarray:
+    def actions_out(self, a: np.ndarray) -> np.ndarray:
         """Actions [..., A] as they are outside."""
         return a * self.reach + self.centre
 
@@ -323,10 +323,9 @@ def change(m: int, old: Channels, new: Channels) -> Coordinates:
 
 
 @torch.no_grad()
-def restate(network: LatentNetwork, m: int, to: Coordinates, stirred: np.ndarray) -> None:
+def restate(network: LatentNetwork, m: int, to: Coordinates, newly_varying: np.ndarray) -> None:
     """Member m's encoder reads and its decoder says the same in new units of observations;
-    `stirred` [Y] are channels that vary for the first time, whose noise was that of a number that
-    stands still."""
+    `newly_varying` [Y] are channels whose noise was that of a number that stands still."""
     size, encoder, decoder = network.observations, network.encoder, network.decoder
     own = encoder.into if encoder.units else encoder.last
     first: Any = encoder.layers[0] if encoder.layers else own
@@ -341,4 +340,4 @@ def restate(network: LatentNetwork, m: int, to: Coordinates, stirred: np.ndarray
             gives(last.weight[m], last.bias[m], to)
     assert decoder.raw_variance is not None
     noise = to.variances(array(positive(decoder.raw_variance[m])))
-    put(decoder.raw_variance[m], raw_of(np.where(stirred, FIRST_NOISE, noise)))
+    put(decoder.raw_variance[m], raw_of(np.where(newly_varying, FIRST_NOISE, noise)))

@@ -13,7 +13,12 @@ from tenfold.core.errors import UserError
 from tenfold.core.protocols import Asked, Evaluated
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics import is_recording
-from tenfold.domains.dynamics.model_metrics import Recordings, Verdict, judge, random_recordings
+from tenfold.domains.dynamics.model_metrics import (
+    ModelMetrics,
+    Recordings,
+    evaluate_model,
+    random_recordings,
+)
 from tenfold.domains.dynamics.offline import recalled
 from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
 from tenfold.runs.folder import RunFolder
@@ -116,7 +121,7 @@ def fit_words(row: Row) -> dict[str, str]:
     return found
 
 
-def knowledge(row: Row) -> str:
+def headline(row: Row) -> str:
     """How well a system is known, as one number."""
     if not row:
         return "–"
@@ -133,10 +138,10 @@ class ModelEvaluator:
         self.run = run
         self.recordings: Recordings | None = None
 
-    def judge(self, learner: Any) -> Verdict:
+    def judge(self, learner: Any) -> ModelMetrics:
         run = self.run
         self.recordings = self.recordings or random_recordings(run.env, run.eval_episodes)
-        return judge(learner.agent, self.recordings)
+        return evaluate_model(learner.agent, self.recordings)
 
     def evaluate(
         self, learner: Any, lengths: list[int], stop: Callable[[], bool]
@@ -164,11 +169,13 @@ class ModelEvaluator:
 class Models:
     """An `Evaluation`: the error of the field where the truth is known, and R² of forecasts."""
 
-    def judge(self, asked: Asked, env: Any = None) -> Verdict:
+    def judge(self, asked: Asked, env: Any = None) -> ModelMetrics:
         agent: Any = load(asked.path, asked.checkpoint, env)
         run = RunFolder.open(asked.path)[1]
         seed = run.seed if asked.seed is None else asked.seed
-        return judge(agent, random_recordings(run.env, asked.episodes, Purpose.EVALUATE, seed))
+        return evaluate_model(
+            agent, random_recordings(run.env, asked.episodes, Purpose.EVALUATE, seed)
+        )
 
     def find(self, asked: Asked) -> dict[str, Any]:
         refuse_film(asked)
@@ -291,7 +298,7 @@ class FitReporter(Reporter):
         if not any(rows):
             return {}
         known = any("field_error" in row for row in rows)
-        return {"errors of the field" if known else "R²": " ".join(map(knowledge, rows))}
+        return {"errors of the field" if known else "R²": " ".join(map(headline, rows))}
 
     def warning(self, path: Path) -> str:
         row = latest_fit(path)

@@ -77,11 +77,11 @@ class IdentifiedSystem:
 
     def inner(self, y: np.ndarray) -> torch.Tensor:
         """Observations [M, …, Y] for the network."""
-        return torch.from_numpy(self.units.observed(y)).to(self.online.flat)
+        return torch.from_numpy(self.units.observations_in(y)).to(self.online.flat)
 
     def inner_actions(self, a: np.ndarray) -> torch.Tensor:
         """Actions [..., A] for the network."""
-        return torch.from_numpy(self.units.acted(a)).to(self.online.flat)
+        return torch.from_numpy(self.units.actions_in(a)).to(self.online.flat)
 
     # questions
 
@@ -163,7 +163,7 @@ class IdentifiedSystem:
             )
         with torch.no_grad():
             found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
-        return self.answer(self.units.foretold(found.cpu().double().numpy()), one)
+        return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
 
     def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
         """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""

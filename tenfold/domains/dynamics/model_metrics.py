@@ -141,12 +141,11 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
             f"= {name} has episodes of one step under random actions, and nothing can be foretold "
             "in them.",
         )
-    return Recordings(
-        *(
-            np.stack([part[: min(lengths)] for part in parts if len(part) > 1])
-            for parts in (rows, actions)
-        )
+    y, a = (
+        np.stack([part[: min(lengths)] for part in parts if len(part) > 1])
+        for parts in (rows, actions)
     )
+    return Recordings(y, a)
 
 
 def record_one(env: Any, seed: int, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -162,7 +161,7 @@ def record_one(env: Any, seed: int, actions: np.ndarray) -> tuple[np.ndarray, np
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ModelMetrics:
     """Of each member: R² of observations 1 … K steps ahead [M, K], the bound for each step of time
     [M], and where the truth is known the field's error [M] and how much of the true states the
     alignment explains [M]. R² [M, K] also of repeating the last value, and of ARX fitted to the
@@ -205,7 +204,7 @@ class Verdict:
 
 
 @torch.no_grad()
-def judge(agent: ExplorerAgent, recordings: Recordings, arx: bool = True) -> Verdict:
+def evaluate_model(agent: ExplorerAgent, recordings: Recordings, arx: bool = True) -> ModelMetrics:
     """Judges the agent's model, and where the truth is known gives it the alignment with true
     coordinates."""
     network, members = agent.online, agent.members
@@ -233,7 +232,7 @@ def judge(agent: ExplorerAgent, recordings: Recordings, arx: bool = True) -> Ver
         found["aligned"] = np.array([m.r2 for m in agent.maps])
     if arx and agent.window.ready and agent.window.length > LAGS and y.shape[2] - steps >= LAGS:
         found["arx_r2"] = np.stack([arx_of(agent, m, recordings, steps) for m in range(members)])
-    return Verdict(**found)
+    return ModelMetrics(**found)
 
 
 def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> np.ndarray:
@@ -245,7 +244,7 @@ def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> 
 
     def inside(y: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         every = np.broadcast_to(y, (agent.members, *y.shape))
-        return agent.units.observed(every)[m], agent.units.acted(a)
+        return agent.units.observations_in(every)[m], agent.units.actions_in(a)
 
     found = fit_arx(*inside(window.obs[m, rows], window.action[m, rows]), LAGS)
     return found.k_step_r2(*inside(recordings.y, recordings.a), steps)

@@ -233,14 +233,8 @@ def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
         for full in (False, True)[: 1 if drift.weight.shape[1] == 5 else 2]:
             known = random_known(rng, drift, full)
             for weights in (sums[0], sums[k]):
-                objective = Objective(
-                    *map(float, weights),
-                    (k + full) % 2,
-                    place,
-                    new.target,
-                    new.predictor,
-                    new.sizes,
-                )
+                given = place, new.target, new.predictor, new.sizes
+                objective = Objective._make((*map(float, weights), (k + full) % 2, *given))
                 yield objective, drift, known, start, actions
 
 

@@ -34,10 +34,10 @@ def write_portrait(
         "seed": agent.seeds[0],
         "members": agent.members,
     }
-    write_arrays(path / FILE, portrait(agent, recordings), note)
+    write_arrays(path / FILE, portrait_arrays(agent, recordings), note)
 
 
-def portrait(agent: ExplorerAgent, recordings: Recordings) -> dict[str, np.ndarray]:
+def portrait_arrays(agent: ExplorerAgent, recordings: Recordings) -> dict[str, np.ndarray]:
     """Of the first member, in true coordinates where they are known: states visited, in the order
     of time, and for systems of two numbers fields and information on a grid."""
     known, truth = bool(agent.maps), recordings.truth

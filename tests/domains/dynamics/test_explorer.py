@@ -11,7 +11,12 @@ from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
 from tenfold.domains.dynamics.coordinates import Alignment
 from tenfold.domains.dynamics.learner import ExplorerLearner
-from tenfold.domains.dynamics.model_metrics import Recordings, Truth, judge, random_recordings
+from tenfold.domains.dynamics.model_metrics import (
+    Recordings,
+    Truth,
+    evaluate_model,
+    random_recordings,
+)
 
 SMALL = {
     "window": 60,
@@ -174,7 +179,7 @@ def test_the_error_of_the_field_is_weighted_by_where_the_system_is() -> None:
     y = np.random.default_rng(0).normal(size=(4, 15, 2)).astype(np.float32)
     truth = Truth(y.astype(np.float64), points, true, np.array([3.0, 1.0]))
     seen = Recordings(y, np.zeros((4, 15, 2), np.float32), truth)
-    found = judge(agent, seen, arx=False)
+    found = evaluate_model(agent, seen, arx=False)
     assert found.field_error is not None
     size = 3 * np.square(true[0]).sum() + np.square(true[1]).sum()
     assert found.field_error[0] == pytest.approx(
@@ -218,10 +223,10 @@ def test_training_brings_the_field_nearer() -> None:
         ),
     )  # type: ignore[arg-type]
     place, recordings = ExplorerLearner(run), random_recordings(run.env, 32)
-    before = judge(place.agent, recordings).field_error
+    before = evaluate_model(place.agent, recordings).field_error
     for _ in range(300):
         place.round()
-    after = judge(place.agent, recordings)
+    after = evaluate_model(place.agent, recordings)
     assert before is not None and after.field_error is not None
     assert before.min() > 0.8 and after.field_error.max() < 0.5 and after.r2[:, 0].min() > 0.9
 
@@ -273,5 +278,5 @@ def test_an_explorer_is_refused_where_others_settings_are_given_and_the_other_wa
 def test_any_environment_of_real_numbers_can_be_explored() -> None:
     place = played(small(env="tenfold/Pendulum-v1", model={"latent": 3}), 20)
     assert place.agent.dt == 1.0 and place.agent.updates > 0
-    found = judge(place.agent, random_recordings("tenfold/Pendulum-v1", 3))
+    found = evaluate_model(place.agent, random_recordings("tenfold/Pendulum-v1", 3))
     assert found.field_error is None and found.r2.shape == (1, 10)

@@ -18,7 +18,7 @@ from tenfold.domains.dynamics.coordinates import STEP, Units, channels_of
 from tenfold.domains.dynamics.evaluation import shortfall
 from tenfold.domains.dynamics.forecast import repeated_r2
 from tenfold.domains.dynamics.learner import ExplorerLearner, RecordingLearner, reached, untrained
-from tenfold.domains.dynamics.model_metrics import Verdict, judge, random_recordings
+from tenfold.domains.dynamics.model_metrics import ModelMetrics, evaluate_model, random_recordings
 from tenfold.domains.dynamics.offline import recalled, recording_id
 from tenfold.domains.dynamics.recording import Recording, read_recording
 
@@ -48,7 +48,7 @@ def spiral(steps: int = 150) -> tuple[np.ndarray, np.ndarray]:
 
 def fitted(
     path: Path, y: np.ndarray, a: np.ndarray, dt: float, **model: Any
-) -> tuple[ExplorerAgent, Verdict]:
+) -> tuple[ExplorerAgent, ModelMetrics]:
     """What a few steps of `tenfold fit` learn, as it is read from a checkpoint, and how it is
     judged."""
     np.savez(path / "data.npz", observations=y, actions=a, dt=dt)
@@ -66,7 +66,7 @@ def fitted(
         place.round()
     agent = untrained(place.run)
     agent.load_state(place.agent.policy_state())
-    return agent, judge(place.agent, random_recordings(place.run.env, 1))
+    return agent, evaluate_model(place.agent, random_recordings(place.run.env, 1))
 
 
 # recordings
@@ -352,12 +352,12 @@ def test_counts_keep_their_scale_and_actions_and_time_do_not() -> None:
     assert (
         units.known
         and not units.outgrown(10**6)
-        and units.observed(np.array([[100.0, 3.0]])).tolist() == [[100, 3]]
+        and units.observations_in(np.array([[100.0, 3.0]])).tolist() == [[100, 3]]
         and units.log_density.tolist() == [0]
     )
     # from 0 where that is an action, else from the middle
-    assert units.acted(np.array([2.0, 6.0, 2.5])).tolist() == [0.5, 1.0, 0.5]
-    assert units.chosen(np.array([0.5, -1.0, 1.0])).tolist() == [
+    assert units.actions_in(np.array([2.0, 6.0, 2.5])).tolist() == [0.5, 1.0, 0.5]
+    assert units.actions_out(np.array([0.5, -1.0, 1.0])).tolist() == [
         2,
         2,
         5,
@@ -393,7 +393,7 @@ def test_a_goal_is_given_in_the_units_of_what_is_observed_where_that_is_the_stat
         )
         agent.remember(agent.no_action())
     agent.learn_units(20)
-    expected = agent.units.observed(np.array([[300.0, -5.0]]))
+    expected = agent.units.observations_in(np.array([[300.0, -5.0]]))
     assert (
         agent.planning.objective.place == pytest.approx(expected, rel=1e-5)
         and 1 < expected[0, 0] < 4
