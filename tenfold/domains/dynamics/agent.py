@@ -3,7 +3,7 @@ the dynamics, acts, corrects its belief by what it sees, and trains its model.
 
 M members (seeds of one experiment) live side by side; each gets what its seed gets alone.
 Observations, actions and time come and go in the units that they have outside; model, belief and
-planner work in those of `ops.units`.
+planner work in those of `coordinates`.
 """
 
 from typing import Any

@@ -55,7 +55,7 @@ def run_of(run: Run, policy: str) -> Run:
     try:
         planner = replace(agent.planner, policy=policy)
     except ConfigError as error:
-        raise ConfigError("--policies", f": {error}") from None
+        raise ConfigError("--policies", f"has one that cannot be: {error}") from None
     return replace(run, agent=replace(agent, planner=planner))
 
 

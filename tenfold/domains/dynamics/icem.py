@@ -244,9 +244,7 @@ def refit(worth, tried, kept, momentum, elites, scores, mean, deviation):
             for b in range(kept + samples):
                 if left[b] and (best < 0 or judged[b] > judged[best]):
                     best = b
-            left[best], order[e] = False, best
-        for e in range(count):
-            scores[m, e] = judged[order[e]]
+            left[best], order[e], scores[m, e] = False, best, judged[best]
         for t in range(horizon):
             for a in range(controls):
                 for e in range(count):

@@ -174,7 +174,7 @@ def objective_of(
         )
     if strange and novelty is None:
         raise ConfigError(
-            "planner.policy", "or its weights: novelty needs the networks of ops.novelty."
+            "planner.policy", "or its weights: novelty needs the networks of `Novelty`."
         )
     empty = np.zeros((0, 0), np.float32)
     return Objective(
