@@ -9,47 +9,10 @@ import torch
 
 from tenfold.core.random import fill_normal
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.elbo import start_divergence, step_from, windows
+from tenfold.domains.dynamics.elbo import rerolled_reference
 from tenfold.domains.dynamics.fitting import beta_at
 from tenfold.domains.dynamics.icem import WIDTH, colouring
-from tenfold.domains.dynamics.latent import LatentNetwork, fuse
-from tenfold.ops.gaussian import kl_variance
-
-
-def rerolled_bound(
-    network: LatentNetwork,
-    y: torch.Tensor,
-    a: torch.Tensor,
-    normal: torch.Tensor,
-    seen: torch.Tensor | None = None,
-    beta: float = 1.0,
-) -> torch.Tensor:
-    """The evidence bound: samples and starts together, every horizon rolled from its beginning."""
-    config, length = network.config, y.shape[2]
-    mean, variance, _ = network.posterior(
-        y.transpose(1, 2), None if seen is None else seen.transpose(1, 2)
-    )
-    z0 = mean.unsqueeze(2) + variance.sqrt().unsqueeze(2) * normal  # [M, T, S, B, D]
-    likelihood = network.decoder.log_likelihood(y.transpose(1, 2).unsqueeze(2), z0)
-    bound = likelihood.mean((2, 3)).sum(1) - beta * start_divergence(mean, variance)
-    actions = a.transpose(1, 2).unsqueeze(2).expand(-1, -1, config.samples, -1, -1)
-    weights = windows(length, config.steps, config.decay, y.device, y.dtype).weight.split(
-        [length - k for k in range(1, min(config.steps, length - 1) + 1)]
-    )
-    for k, weight in enumerate(weights, 1):
-        starts = length - k
-        shape = (len(y), config.ensemble, starts, *z0.shape[2:])
-        z = spread = z0[:, None, :starts].expand(shape).flatten(2, 4)
-        for j in range(k):
-            z, spread = step_from(network, z, actions[:, j : j + starts].flatten(1, 3))
-        apart = kl_variance(
-            mean[:, None, k:, None],
-            variance[:, None, k:, None],
-            z.view(shape),
-            k * spread[:, :, None, None],
-        )
-        bound = bound - beta * (apart.sum(-1).mean((1, 3, 4)) * weight).sum(-1)
-    return bound
+from tenfold.domains.dynamics.latent import fuse
 
 
 class UsualExplorer(ExplorerAgent):
@@ -212,7 +175,7 @@ class UsualExplorer(ExplorerAgent):
         self.optimiser.zero_grad(set_to_none=False)
         normal, seen = self.training.draw(self.online, config.batch_size, config.length)
         loss = (
-            -rerolled_bound(
+            -rerolled_reference(
                 self.online, y, a, normal, seen, beta_at(config.model, self.updates)
             ).sum()
             / config.length
