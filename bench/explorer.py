@@ -14,11 +14,10 @@ from tenfold.cli.measure import row, timed_row
 from tenfold.config.run import named
 from tenfold.core.system import set_threads
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.config import Explorer, LatentModel
 from tenfold.domains.dynamics.fields import FieldEnvironments
-from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.model_metrics import judge, random_recordings
+from tenfold.domains.dynamics.latent import Belief, LatentNetwork
+from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings
 from tenfold.domains.dynamics.window import Window
 
 ENV = "tenfold/LimitCycle-v0(scale=0.05)"
@@ -120,7 +119,7 @@ def learned() -> dict[str, Any]:
     for name, kind in (("usual", UsualExplorer), ("ours", ExplorerAgent)):
         found = []
         for seed in range(SEEDS):
-            verdict = judge(
+            verdict = evaluate_model(
                 Experiment(kind, settings, (seed,)).run(LEARNED).agent, recordings, arx=False
             )
             assert verdict.field_error is not None

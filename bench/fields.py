@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 from tenfold.config.run import named  # noqa: E402
 from tenfold.core.system import set_threads  # noqa: E402
 from tenfold.domains.dynamics.learner import ExplorerLearner  # noqa: E402
-from tenfold.domains.dynamics.model_metrics import judge, random_recordings  # noqa: E402
+from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings  # noqa: E402
 from tenfold.runs.folder import machine_card, versions  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "fields.json"
@@ -64,7 +64,7 @@ def part(
     while place.step < steps and time.monotonic() < deadline:
         place.round()
         if place.step % CURVE == 0 or place.step == steps:
-            verdict = judge(place.agent, recordings, arx=place.step in (*MARKS, steps))
+            verdict = evaluate_model(place.agent, recordings, arx=place.step in (*MARKS, steps))
             assert verdict.field_error is not None
             found["steps"].append(place.step)
             found["errors"].append(np.round(verdict.field_error, 5).tolist())

@@ -96,7 +96,7 @@ def test_experiments_that_are_chosen_identify_a_limit_cycle_sooner_than_random_o
     """Four seeds to 2,000 steps; bench/results/fields.json has 0.066 and 0.122 for eight others."""
     from tenfold.config.run import named
     from tenfold.domains.dynamics.learner import ExplorerLearner
-    from tenfold.domains.dynamics.model_metrics import judge, random_recordings
+    from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings
 
     errors = {}
     for policy in ("active", "random"):
@@ -105,7 +105,7 @@ def test_experiments_that_are_chosen_identify_a_limit_cycle_sooner_than_random_o
         for step in (1_000, 2_000):
             while place.step < step:
                 place.round()
-            errors[policy, step] = judge(place.agent, recordings, arx=False).field_error
+            errors[policy, step] = evaluate_model(place.agent, recordings, arx=False).field_error
     assert (errors["active", 2_000] < 0.1).all() and (
         errors["active", 2_000] < errors["random", 2_000]
     ).all(), errors

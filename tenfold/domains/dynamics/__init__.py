@@ -1,4 +1,32 @@
-"""Hidden dynamics, learned by experiments or from recordings."""
+"""Hidden dynamics, learned by experiments or from recordings. Read the files in this order:
+
+config              settings of the model, of the planner, of the agent
+field_rules         equations of our systems, compiled: a step, an observation
+fields              the systems by their settings, and as environments
+dynamics            latent dynamics f(z): linear, radial basis functions, an mlp
+latent              the model: encoder, dynamics, decoder; the belief of the hidden state
+elbo                the evidence bound of sequences
+fitting             gradient steps up the bound; dynamics in closed form
+coordinates         units of what is observed; true and standard coordinates
+forecast            k-step forecasts, R², the baselines ARX and repetition
+paths               planned paths of dynamics on features, compiled
+information         Fisher information that was gathered
+gains               what paths add to it, compiled
+objective           what a path is worth: information, disagreement, novelty, goal, cost
+icem                the search among sequences of actions
+planning            the planner; what paths of any network are worth
+window              the latest steps, and training sequences
+identified          a model as it answers questions, in the units outside
+agent               plan, act, correct the belief, train
+recording_files     reading NPZ and CSV
+recording           a recording, checked and divided
+offline             `ten.fit`, and which recording a run is about
+learner             runs under way: experiments, and training on recordings
+model_metrics       error of the field and R² on recordings that no training saw
+phase_portrait      true and learned field, as arrays and as figures
+evaluation          how runs are judged and described
+compare, commands   `ten.compare`; `tenfold fit` and `tenfold compare`
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -27,6 +55,16 @@ IDS = {f"tenfold/{name.title().replace('-', '')}-v0": name for name in SYSTEMS}
 FIELD, RECORDING = "tenfold/Field-v0", "tenfold/Recording-v0"
 
 
+def is_field(env: str) -> bool:
+    """Whether an environment's name, with its arguments, is one of our systems."""
+    return env.partition("(")[0].strip() in (*IDS, FIELD)
+
+
+def is_recording(env: str) -> bool:
+    """Whether it is a recording."""
+    return env.partition("(")[0].strip() == RECORDING
+
+
 class ActiveLearning(Algorithm):
     """The explorer: experiments chosen by what they would teach, or recordings as they are."""
 
@@ -35,34 +73,22 @@ class ActiveLearning(Algorithm):
     reads_masks = True
 
     def untrained(self, run: "Run") -> Any:
-        from tenfold.domains.dynamics.recording import is_recording
+        from tenfold.domains.dynamics.learner import untrained
 
-        if is_recording(run.env):
-            from tenfold.domains.dynamics.offline import offline_agent
-
-            return offline_agent(run)
-        from tenfold.domains.dynamics.learner import make_explorer, make_members
-
-        return make_explorer(run, make_members(run))
+        return untrained(run)
 
     def make_learner(self, run: "Run") -> "Learner":
-        from tenfold.domains.dynamics.recording import is_recording
+        from tenfold.domains.dynamics.learner import ExplorerLearner, RecordingLearner
 
-        if is_recording(run.env):
-            from tenfold.domains.dynamics.offline import RecordingLearner
-
-            return RecordingLearner(run)
-        from tenfold.domains.dynamics.learner import ExplorerLearner
-
-        return ExplorerLearner(run)
+        return RecordingLearner(run) if is_recording(run.env) else ExplorerLearner(run)
 
     def make_evaluator(self, run: "Run") -> "Evaluator":
-        from tenfold.domains.dynamics.evaluator import ModelEvaluator
+        from tenfold.domains.dynamics.evaluation import ModelEvaluator
 
         return ModelEvaluator(run)
 
     def make_reporter(self) -> "Reporter":
-        from tenfold.domains.dynamics.reporter import FitReporter
+        from tenfold.domains.dynamics.evaluation import FitReporter
 
         return FitReporter()
 
@@ -85,12 +111,12 @@ class HiddenDynamics(Domain):
     }
 
     def owns(self, env: str) -> bool:
-        return super().owns(env) or env.partition("(")[0].strip() == RECORDING
+        return is_field(env) or is_recording(env)
 
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int
     ) -> "Environments | None":
-        from tenfold.domains.dynamics.fields import FieldEnvironments, is_field
+        from tenfold.domains.dynamics.fields import FieldEnvironments
 
         return FieldEnvironments(env, num_envs, seed, first) if is_field(env) else None
 
@@ -101,6 +127,6 @@ class HiddenDynamics(Domain):
 
 
 # names that `import tenfold as ten` gives, by the file they are in
-PUBLIC = {"compare": "compare", "config": "Explorer LatentModel Planner", "fit": "fit"}
+PUBLIC = {"compare": "compare", "config": "Explorer LatentModel Planner", "offline": "fit"}
 ALGORITHMS = (ActiveLearning(),)
 DOMAINS = (HiddenDynamics(),)

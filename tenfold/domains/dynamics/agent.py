@@ -3,7 +3,7 @@ the dynamics, acts, corrects its belief by what it sees, and trains its model.
 
 M members (seeds of one experiment) live side by side; each gets what its seed gets alone.
 Observations, actions and time come and go in the units that they have outside; model, belief and
-planner work in those of `ops.units`.
+planner work in those of `coordinates`.
 """
 
 from typing import Any
@@ -13,13 +13,12 @@ import torch
 
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key, uniform
-from tenfold.domains.dynamics.belief import Belief
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.fitting import Training, as_sequences, fit, update
+from tenfold.domains.dynamics.coordinates import change, move, restate, standard
+from tenfold.domains.dynamics.fitting import Training, refit, update
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
-from tenfold.domains.dynamics.planning import Planning, require_matrix
-from tenfold.domains.dynamics.refit import refit
-from tenfold.domains.dynamics.standard import change, move, restate, standard
+from tenfold.domains.dynamics.latent import Belief
+from tenfold.domains.dynamics.planning import Planning
 from tenfold.domains.dynamics.window import Window
 from tenfold.memory.staging import Staging
 
@@ -43,7 +42,6 @@ class ExplorerAgent(IdentifiedSystem):
         super().__init__(config, observations, len(low), dt, seeds, device)
         self.training = Training(self.online, seeds)
         self.belief = Belief(self.online)
-        require_matrix(config.planner, self.online.dynamics)
         self.bound(low, high)
         self.window = Window(list(seeds), config.window, config.length, observations, len(low))
         self.staging = Staging(self.device)
@@ -56,6 +54,7 @@ class ExplorerAgent(IdentifiedSystem):
         self.seen = np.zeros((self.members, observations))  # the last observation
         self.begins = np.ones(self.members, np.bool_)  # whether it was the first one of an episode
         self.sums = torch.zeros(len(STATISTICS) + 1, device=self.device)
+        self.observed = False  # whether there was one
         # calls of `act`, and whether the next one begins an episode
         self.acted, self.fresh = 0, True
 
@@ -69,9 +68,8 @@ class ExplorerAgent(IdentifiedSystem):
         """Actions are within low and high [A]; nothing is planned yet."""
         self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
         self.units.bound(low, high)
-        inside = (
-            self.units.acted(end).astype(np.float32) for end in (self.units.low, self.units.high)
-        )
+        ends = self.units.low, self.units.high
+        inside = (self.units.actions_in(end).astype(np.float32) for end in ends)
         self.planning = Planning(
             self.config.planner, self.online.dynamics, list(self.seeds), *inside
         )
@@ -114,21 +112,24 @@ class ExplorerAgent(IdentifiedSystem):
         """Corrects the belief by observations [M, Y]: one call of the encoder. `begins` [M]: the
         first one of an episode."""
         self.units.require_counts(y)
-        self.seen[:], self.begins = y, np.array(begins, np.bool_)
+        self.seen[:], self.begins, self.observed = y, np.array(begins, np.bool_), True
         self.belief.correct(self.inner(self.seen), torch.from_numpy(self.begins).to(self.device))
 
     def choose(self, step: int) -> np.ndarray:
         """Actions [M, A] for the last observation, by the planner; at random before there was
         anything to learn from."""
         policy, early = self.config.planner.policy, step < self.config.learning_starts
-        if policy == "zero" and not early:
-            action = self.no_action()
-        elif policy == "random" or early or not (self.ready or self.updates):
-            action = self.random_action(step)
-        else:
-            action = self.planned(f" at step {step:,}")
+        unready = policy != "zero" and not (self.ready or self.updates)
+        action = self.decide(step, early or unready, f" at step {step:,}")
         self.remember(action)
         return action
+
+    def decide(self, step: int, blind: bool = False, when: str = "") -> np.ndarray:
+        """Actions [M, A] by the policy of the settings, or at random where it would be blind."""
+        policy = self.config.planner.policy
+        if blind or policy == "random":
+            return self.random_action(step)
+        return self.no_action() if policy == "zero" else self.planned(when)
 
     def planned(self, when: str = "") -> np.ndarray:
         """Actions [M, A] by the planner, from what is believed now."""
@@ -138,9 +139,8 @@ class ExplorerAgent(IdentifiedSystem):
                 f"The belief is no longer finite{when}: lower agent.lr, or keep the states of the "
                 "environment within bounds."
             )
-        return np.clip(self.units.chosen(self.planning.plan(believed)), self.low, self.high).astype(
-            np.float32
-        )
+        action = self.units.actions_out(self.planning.plan(believed))
+        return np.clip(action, self.low, self.high).astype(np.float32)
 
     def no_action(self) -> np.ndarray:
         return np.clip(np.zeros((self.members, len(self.low)), np.float32), self.low, self.high)
@@ -163,14 +163,7 @@ class ExplorerAgent(IdentifiedSystem):
         if not np.isfinite(y).all():
             raise ValueError("The observation has a number that is not finite.")
         self.observe(y.reshape(self.seen.shape), np.full(self.members, self.fresh))
-        policy = self.config.planner.policy
-        action = (
-            self.no_action()
-            if policy == "zero"
-            else self.random_action(self.acted)
-            if policy == "random"
-            else self.planned()
-        )
+        action = self.decide(self.acted)
         self.expect(action)
         self.fresh, self.acted = False, self.acted + 1
         return action[0] if y.ndim == 1 else action
@@ -213,8 +206,8 @@ class ExplorerAgent(IdentifiedSystem):
         """One gradient step on sequences of the window."""
         self.window.sample(self.batch["y"], self.batch["a"])
         self.units.require_counts(self.batch["y"])
-        self.rows["y"].copy_(torch.from_numpy(self.units.observed(self.batch["y"])))
-        self.rows["a"].copy_(torch.from_numpy(self.units.acted(self.batch["a"])))
+        self.rows["y"].copy_(torch.from_numpy(self.units.observations_in(self.batch["y"])))
+        self.rows["a"].copy_(torch.from_numpy(self.units.actions_in(self.batch["a"])))
         rows = self.staging.send(self.rows)
         parts = update(
             self.online, self.training, rows["y"], rows["a"], self.config.lr, self.config.clip_norm
@@ -247,7 +240,7 @@ class ExplorerAgent(IdentifiedSystem):
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
                 self.maps[m : m + 1] = [to.alignment(old) for old in self.maps[m : m + 1]]
             actions, whole = (
-                self.units.acted(self.window.action[m, rows[:-1]]),
+                self.units.actions_in(self.window.action[m, rows[:-1]]),
                 ~self.window.first[m, rows[1:]],
             )
             refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed)
@@ -266,31 +259,6 @@ class ExplorerAgent(IdentifiedSystem):
         mean, variance = (part[:, :, 0].cpu().double().numpy() for part in found)
         return rows, mean, variance
 
-    def fit(self, y: np.ndarray, a: np.ndarray, updates: int) -> np.ndarray:
-        """`updates` gradient steps on given sequences y [E, L, Y], a [E, L, A]; the bound for each
-        step of time before every one, [updates, M]. The optimiser goes on from where it was."""
-        config = self.config
-        seen, done = (
-            part.numpy()
-            for part in as_sequences(
-                self.online, *(torch.tensor(x, dtype=torch.float64) for x in (y, a))
-            )
-        )
-        if not self.units.known:
-            self.units.take(seen.reshape(self.members, -1, seen.shape[-1]), seen[0, ..., 0].size)
-        bounds = fit(
-            self.online,
-            self.training,
-            self.inner(seen),
-            self.inner_actions(done),
-            updates,
-            config.batch_size,
-            config.length,
-            config.lr,
-            config.clip_norm,
-        )
-        return bounds.cpu().numpy() + self.units.log_density
-
     def statistics(self) -> dict[str, float]:
         """Means since the last call, over members, for each step of time."""
         *sums, count = self.sums.tolist()
@@ -302,29 +270,27 @@ class ExplorerAgent(IdentifiedSystem):
         )
 
     def exploring(self, step: int) -> dict[str, float]:
-        """For the log: how unsure the belief is."""
-        return {"belief_std": float(self.belief.variance.mean().sqrt())}
+        """For the log: how unsure the belief is, where there is one."""
+        return {"belief_std": float(self.belief.variance.mean().sqrt())} if self.observed else {}
 
     # state
 
     def state(self) -> dict[str, Any]:
         """Everything that decides what comes next."""
-        parts = {
-            "training": self.training,
-            "belief": self.belief,
-            "planning": self.planning,
-            "window": self.window,
-        }
         nested = {
             f"{part}.{name}": value
-            for part, owner in parts.items()
+            for part, owner in self.parts.items()
             for name, value in owner.state().items()
         }
-        return (
-            self.policy_state()
-            | nested
-            | {"seen": self.seen, "begins": self.begins, "sums": self.sums}
-        )
+        own = {"seen": self.seen, "begins": self.begins, "sums": self.sums}
+        return self.policy_state() | nested | own
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What has a state of its own, by name."""
+        planning = {f"planning.{name}": part for name, part in self.planning.parts.items()}
+        own = {"training": self.training, "belief": self.belief, "window": self.window}
+        return own | planning
 
     def load_policy(self, state: dict[str, Any]) -> None:
         """What questions need, of a checkpoint that may hold more."""
@@ -332,19 +298,13 @@ class ExplorerAgent(IdentifiedSystem):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """All of `state`, or only what `policy_state` gives."""
-
         self.load_model(state)
         self.bound(self.units.low, self.units.high)
         self.planning.aim(self.own)
         if "seen" not in state:
             return
-
-        self.training.load_state(part_of(state, "training"))
-        self.belief.load_state(part_of(state, "belief"))
-        for name in ("planning", "window"):
-            getattr(self, name).load_state(
-                {k: array_of(v) for k, v in part_of(state, name).items()}
-            )
+        for name, part in self.parts.items():
+            part.load_state(part_of(state, name))
         self.seen[:] = array_of(state["seen"])
         self.begins = array_of(state["begins"]).astype(np.bool_)
         self.sums.copy_(torch.as_tensor(state["sums"]))

@@ -47,6 +47,18 @@ def settings() -> list[Leaf]:
     return leaves_for(Run(agent=Explorer()))
 
 
+def add_place(parser: argparse.ArgumentParser, kept: str, what: str) -> None:
+    """Where the results go."""
+    usual = {"run": "runs/fit-FILE", "comparison": "runs/compare-WHAT"}[what]
+    parser.add_argument("--out", metavar="FOLDER", help=f"where {kept}")
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help=f"replace the {what} in that folder ({usual} without --out)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
+
+
 def add_fit(parsers: Any, given: Sequence[str]) -> None:
     fit = parsers.add_parser(
         "fit",
@@ -70,21 +82,7 @@ def add_fit(parsers: Any, given: Sequence[str]) -> None:
             help=f"columns (or arrays) of {what}: names, or what the columns' names begin with",
         )
     fit.add_argument("--seeds", help=argparse.SUPPRESS)
-    fit.add_argument(
-        "--out",
-        metavar="FOLDER",
-        help="where the run is kept (a new folder: runs/fit-FILE, runs/fit-FILE-2, …)",
-    )
-    fit.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace the run in that folder (runs/fit-FILE without --out)",
-    )
-    fit.add_argument("--quiet", action="store_true", help="no progress, only the result")
-    add_fit_settings(fit)
-
-
-def add_fit_settings(fit: argparse.ArgumentParser) -> None:
+    add_place(fit, "the run is kept (a new folder: runs/fit-FILE, runs/fit-FILE-2, …)", "run")
     fit.add_argument("--steps", default=argparse.SUPPRESS, help="gradient steps (3,000)")
     fit.add_argument(
         "--eval-every",
@@ -102,7 +100,7 @@ def add_fit_settings(fit: argparse.ArgumentParser) -> None:
 def fit(arguments: argparse.Namespace) -> int:
     if arguments.seeds is not None:
         raise UserError("--seeds is not a flag of fit: --members 8 trains 8 seeds side by side.")
-    from tenfold.domains.dynamics.fit import fit as start
+    from tenfold.domains.dynamics.offline import fit as start
 
     result = start(
         arguments.file,
@@ -136,17 +134,8 @@ def add_compare(parsers: Any, given: Sequence[str]) -> None:
     compare.add_argument(
         "--jobs", help="policies run at the same time (as many as there are cores)"
     )
-    compare.add_argument(
-        "--out",
-        metavar="FOLDER",
-        help="where they are kept (runs/compare-WHAT; with other settings runs/compare-WHAT-2, …)",
-    )
-    compare.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace the comparison in that folder (runs/compare-WHAT without --out)",
-    )
-    compare.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    kept = "they are kept (runs/compare-WHAT; with other settings runs/compare-WHAT-2, …)"
+    add_place(compare, kept, "comparison")
     compare.add_argument(
         "--json", action="store_true", help="print one JSON object instead of the table"
     )

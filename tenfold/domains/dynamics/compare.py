@@ -1,34 +1,42 @@
 """Policies of an explorer side by side: each one run of all seeds stacked, judged on the same
-recordings."""
+recordings; one table, one figure, one page."""
 
 import itertools
 import json
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
 
 from tenfold.config.mappings import differing, read_yaml, to_mapping
-from tenfold.config.notation import nearest
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.domains.dynamics.compare_page import write_page
-from tenfold.domains.dynamics.config import Explorer, Planner
-from tenfold.domains.dynamics.fits import fits_of
-from tenfold.domains.dynamics.reporter import knowledge, latest_fit
+from tenfold.domains.dynamics.config import Explorer
+from tenfold.domains.dynamics.evaluation import fits_of, headline, latest_fit
+from tenfold.runs.figures import add_legend, as_png, new_figure
 from tenfold.runs.files import replace_file
 from tenfold.runs.folder import COMPARE_KIND, is_compare, is_run, origin, write_settings
 from tenfold.runs.lock import Claim
 from tenfold.runs.metrics import read_rows
 from tenfold.runs.names import Numbered, Target, destination, install, named_after, turn_latest
+from tenfold.runs.page import (
+    Link,
+    Section,
+    image,
+    origin_sections,
+    page,
+    paragraph,
+    settings_section,
+    table,
+)
 from tenfold.runs.schema import NAME, TEXT, Schema, read_json
-from tenfold.runs.statistics import together
+from tenfold.runs.statistics import bootstrap_interval, interquartile_mean, sentence, together
 from tenfold.training.many import Many, Member, run_many, warm_up
 
 COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}  # in compare.json
-POLICIES = get_args(get_type_hints(Planner)["policy"])
 
 
 @dataclass(frozen=True)
@@ -43,8 +51,12 @@ class Comparison:
 
 
 def run_of(run: Run, policy: str) -> Run:
-    assert isinstance(run.agent, Explorer)
-    return replace(run, agent=replace(run.agent, planner=replace(run.agent.planner, policy=policy)))
+    agent: Any = run.agent
+    try:
+        planner = replace(agent.planner, policy=policy)
+    except ConfigError as error:
+        raise ConfigError("--policies", f"has one that cannot be: {error}") from None
+    return replace(run, agent=replace(agent, planner=planner))
 
 
 def compare(
@@ -66,25 +78,20 @@ def compare(
             f"compare runs policies of agent explorer, and this is {run.agent.name}: choose a "
             "preset such as limit-cycle."
         )
-    for policy in policies:
-        if policy not in POLICIES:
-            raise ConfigError(
-                "--policies",
-                f"has {policy}, which is none of {', '.join(POLICIES)}{nearest(policy, POLICIES)}.",
-            )
     if not policies or len(set(policies)) < len(policies):
         raise ConfigError(
             "--policies",
             f"= {','.join(policies)} cannot be: name at least one, none of them twice.",
         )
     run = replace(run, members=seeds)
+    runs = {policy: run_of(run, policy) for policy in policies}
     target = own_folder(
         destination(out, name or f"compare-{named_after(run.env)}", overwrite), run, overwrite
     )
-    warm_up([run_of(run, policy) for policy in policies], quiet)
+    warm_up([*runs.values()], quiet)
     path, claim = open_folder(target, run, policies, overwrite)
     with claim:
-        return carry_out(path, run, policies, jobs, quiet)
+        return carry_out(path, run, runs, jobs, quiet)
 
 
 def own_folder(target: Target, run: Run, overwrite: bool) -> Target:
@@ -152,60 +159,54 @@ def policies_in(path: Path) -> list[str]:
     return [policy for policy in named if is_run(path / policy)]
 
 
-def carry_out(
-    path: Path, run: Run, policies: tuple[str, ...], jobs: int, quiet: bool
-) -> Comparison:
+def carry_out(path: Path, run: Run, runs: dict[str, Run], jobs: int, quiet: bool) -> Comparison:
+    def title_of(policies: Iterable[str]) -> str:
+        return f"{', '.join(policies)} on {run.env}, {run.members} seeds"
+
+    def progress() -> dict[str, str]:
+        """Every policy's latest number."""
+        rows = {policy: latest_fit(path / policy) for policy in runs}
+        return {
+            policy: f"{'R² ' if row and 'field_error' not in row else ''}{headline(row)}"
+            for policy, row in rows.items()
+        }
+
     many = Many(
-        title_of(policies, run),
+        title_of(runs),
         "policies",
-        [Member(f"policy {policy}", run_of(run, policy), path / policy) for policy in policies],
+        [Member(f"policy {policy}", own, path / policy) for policy, own in runs.items()],
         path,
         "The same command goes on from the last checkpoints.",
         {"steps": run.steps},
     )
-    stopped = run_many(many, jobs, quiet, lambda: progress(path, policies))
-    everything = tuple(policies_in(path))  # those that were there before, too
+    stopped = run_many(many, jobs, quiet, progress)
+    everything = policies_in(path)  # those that were there before, too
     rows = summarise(path, everything)
     if not stopped:
         about = about_comparison(path) | {"results": rows}
         replace_file(path / "compare.json", json.dumps(about, indent=1).encode())
-        write_page(path, rows, run, title_of(everything, run), about)
+        write_page(path, rows, run, title_of(everything), about)
     return Comparison(path, rows, stopped, many.saved)
 
 
-def title_of(policies: tuple[str, ...], run: Run) -> str:
-    return f"{', '.join(policies)} on {run.env}, {run.members} seeds"
-
-
-def progress(path: Path, policies: tuple[str, ...]) -> dict[str, str]:
-    """Every policy's latest number."""
-    rows = {policy: latest_fit(path / policy) for policy in policies}
-    return {
-        policy: f"{'R² ' if row and 'field_error' not in row else ''}{knowledge(row)}"
-        for policy, row in rows.items()
-    }
-
-
-def summarise(path: Path, policies: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def summarise(path: Path, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Of each policy: the last numbers with intervals over seeds, and every seed's curve."""
     found = {}
     for policy in policies:
         fits = fits_of(read_rows(path / policy / "metrics.jsonl"))
         if not fits:
             continue
-        last, known = fits[-1], "field_errors" in fits[-1]
+        last = fits[-1]
         row: dict[str, Any] = {
             "step": last["step"],
             "steps": [fit["step"] for fit in fits],
             "r2s": last["r2s"],
             "elbo": together(last["elbos"]),
+            "r2": [together(list(column)) for column in np.transpose(last["r2s"])],
         }
-        if known:
-            row |= {
-                "field_error": together(last["field_errors"]),
-                "field_errors": [fit["field_errors"] for fit in fits],
-            }
-        row["r2"] = [together(list(column)) for column in np.transpose(last["r2s"])]
+        if "field_errors" in last:
+            row["field_error"] = together(last["field_errors"])
+            row["field_errors"] = [fit["field_errors"] for fit in fits]
         if "arx_r2" in last:
             row["arx_r2"] = last["arx_r2"]
         found[policy] = row
@@ -216,34 +217,71 @@ def table_of(rows: dict[str, dict[str, Any]]) -> list[list[str]]:
     """For the terminal: a head, a line for each policy, and ARX on each policy's data."""
     ahead = len(next(iter(rows.values()))["r2"]) if rows else 0
     marks = sorted({1, (ahead + 1) // 2, ahead})
-    lines = [
-        [
-            "policy",
-            "steps",
-            "field error",
-            "95 % interval",
-            *(f"R² {k} ahead" for k in marks),
-            "evidence bound",
-        ]
-    ]
+    ahead_of = [f"R² {k} ahead" for k in marks]
+    lines = [["policy", "steps", "field error", "95 % interval", *ahead_of, "evidence bound"]]
     for policy, row in rows.items():
-        error = row.get("field_error")
-        numbers = (
-            [f"{error['iqm']:.3f}", f"{error['interval'][0]:.3f} to {error['interval'][1]:.3f}"]
-            if error
-            else ["–", "–"]
-        )
-        lines.append(
-            [
-                policy,
-                f"{row['step']:,}",
-                *numbers,
-                *(f"{row['r2'][k - 1]['iqm']:.3f}" for k in marks),
-                f"{row['elbo']['iqm']:.2f}",
-            ]
-        )
+        numbers = ["–", "–"]
+        if error := row.get("field_error"):
+            low, high = error["interval"]
+            numbers = [f"{error['iqm']:.3f}", f"{low:.3f} to {high:.3f}"]
+        r2 = [f"{row['r2'][k - 1]['iqm']:.3f}" for k in marks]
+        lines.append([policy, f"{row['step']:,}", *numbers, *r2, f"{row['elbo']['iqm']:.2f}"])
     for policy, row in rows.items():
         if "arx_r2" in row:
             numbers = [f"{row['arx_r2'][k - 1]:.3f}" for k in marks]
             lines.append([f"ARX, data of {policy}", f"{row['step']:,}", "–", "–", *numbers, "–"])
     return lines
+
+
+# figure and page
+
+
+def write_page(
+    path: Path, rows: dict[str, dict[str, Any]], run: Run, title: str, about: dict[str, Any]
+) -> None:
+    """Writes the picture and the page; `rows` are the results of each policy."""
+    picture = as_png(figure_of(rows, title))
+    replace_file(path / "compare.png", picture)
+    errors = {
+        policy: sentence(row["field_error"]) for policy, row in rows.items() if "field_error" in row
+    }
+    runs = [Link(policy, f"{policy}/report.html") for policy in rows]
+    sections = [
+        Section("", image(picture, "errors over steps and R² over horizons, by policy")),
+        Section("Error of the field", table(errors)),
+        Section("Runs", paragraph(*runs)),
+        settings_section(run),
+        *origin_sections(about),
+    ]
+    replace_file(path / "report.html", page(title, sections))
+
+
+def figure_of(rows: dict[str, dict[str, Any]], title: str) -> Any:
+    """Left the field's error over steps, right R² over horizons: interquartile means over seeds
+    with their 95 % intervals."""
+    figure = new_figure(10, 4.3)
+    left, right = figure.subplots(1, 2)
+    for policy, row in rows.items():
+        draw_policy(right, policy, np.arange(1, len(row["r2"]) + 1), np.array(row["r2s"]))
+        if "field_errors" in row:
+            draw_policy(left, policy, np.array(row["steps"]), np.array(row["field_errors"]).T)
+    left.set(
+        xlabel="environment steps",
+        ylabel="error of the field (1: a field of zeros)",
+        ylim=(0, None),
+    )
+    right.set(xlabel="steps ahead", ylabel="R² of observations")
+    figure.suptitle(f"{title}: interquartile means, 95 % intervals", fontsize=10)
+    add_legend(figure, right)
+    return figure
+
+
+def draw_policy(axes: Any, policy: str, x: np.ndarray, values: np.ndarray) -> None:
+    """Of values [seeds, x]."""
+    middle, (low, high) = interquartile_mean(values), bootstrap_interval(values)
+    (line,) = axes.plot(x, middle, marker=".", label=policy)
+    if len(x) > 1:
+        axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    else:  # a single point has no band
+        around = np.maximum(middle - low, 0), np.maximum(high - middle, 0)
+        axes.errorbar(x, middle, around, color=line.get_color(), capsize=4)

@@ -134,88 +134,6 @@ def rbf_slopes(z: torch.Tensor, axis: torch.Tensor, width: float) -> torch.Tenso
     return (centres - z.unsqueeze(-2)) * (rbf_features(z, axis, width) / width**2).unsqueeze(-1)
 
 
-# networks
-
-
-def mlp_drift(
-    weights: list[torch.Tensor], biases: list[torch.Tensor], z: torch.Tensor
-) -> torch.Tensor:
-    """f(z) of layers [M, N, out, in] with tanh between them, [M, N, B, D] -> [M, N, B, D]."""
-    x = z.flatten(0, 1)
-    for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        x = linear(torch.tanh(x) if place else x, weight.flatten(0, 1), bias.flatten(0, 1))
-    return x.view_as(z)
-
-
-def mlp_slopes_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for lead, batch, sizes, actions in (
-        ((1, 1), 1, (1, 1), 1),
-        ((2, 3), 5, (2, 4, 2), 2),
-        ((1, 2), 3, (3, 5, 4, 3), 1),
-    ):
-        shapes = [(o, i) for i, o in pairwise(sizes)]
-        yield (
-            [tensor(rng, dtype, *lead, *shape) for shape in shapes],
-            [tensor(rng, dtype, *lead, o) for o, _ in shapes],
-            tensor(rng, dtype, *lead, sizes[0], actions),
-            tensor(rng, dtype, *lead, batch, sizes[0]),
-            tensor(rng, dtype, *lead, batch, actions),
-            0.3,
-        )
-
-
-def mlp_slopes_reference(weights, biases, action_weight, z, a, dt):
-    """By autograd, one state after another."""
-    by_state, by_parameter, layers = [], [], len(weights)
-    for m, n, b in np.ndindex(z.shape[:3]):
-        own = [p[m, n] for p in (action_weight, *weights, *biases)]
-
-        def mean(state, *own, action=a[m, n, b]):
-            inner, outer = (
-                [p[None, None] for p in part] for part in (own[1 : 1 + layers], own[1 + layers :])
-            )
-            return state + dt * (
-                mlp_drift(inner, outer, state[None, None, None])[0, 0, 0] + own[0] @ action
-            )
-
-        state, *rest = torch.autograd.functional.jacobian(mean, (z[m, n, b], *own))
-        by_state.append(state)
-        by_parameter.append(torch.cat([j.flatten(1) for j in rest], 1))
-    return tuple(
-        torch.stack(found).view(*z.shape[:3], *found[0].shape) for found in (by_state, by_parameter)
-    )
-
-
-@pair(
-    mlp_slopes_reference, mlp_slopes_examples, rtol=1e-5, atol=1e-5, dtypes=("float32", "float64")
-)
-def mlp_slopes(
-    weights: list[torch.Tensor],
-    biases: list[torch.Tensor],
-    action_weight: torch.Tensor,
-    z: torch.Tensor,
-    a: torch.Tensor,
-    dt: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of z + dt·(f(z) + G·a): ∂/∂z [M, N, B, D, D] and ∂/∂(G, weights, biases) [M, N, B, D, K], by
-    the chain rule backward through the layers for all states at once; the derivative of tanh is 1 −
-    tanh²."""
-    inputs = [z]
-    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
-        inputs.append(torch.tanh(inputs[-1] @ weight.mT + bias.unsqueeze(-2)))
-    unit = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
-    slope = (dt * unit).expand(*z.shape, -1)  # of the mean by what layer l gives, [M, N, B, D, out]
-    by_weight, by_bias = [], []
-    for weight, x in zip(reversed(weights), reversed(inputs), strict=True):
-        by_bias.insert(0, slope)
-        by_weight.insert(0, (slope.unsqueeze(-1) * x[..., None, None, :]).flatten(-2))
-        slope = slope @ weight.unsqueeze(-3)
-        if x is not z:
-            slope = slope * (1 - x.square()).unsqueeze(-2)
-    by_push = (dt * unit[..., None] * a[..., None, None, :]).flatten(-2)
-    return unit + slope, torch.cat((by_push, *by_weight, *by_bias), -1)
-
-
 # the module
 
 
@@ -299,7 +217,10 @@ class Dynamics(nn.Module):
         if self.kind == "linear":
             weight = self.weight.flatten(0, 1)
             return linear(z.flatten(0, 1), weight[..., :-1], weight[..., -1]).view_as(z)
-        return mlp_drift([*self.weights], [*self.biases], z)
+        x = z.flatten(0, 1)
+        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = linear(torch.tanh(x) if place else x, weight.flatten(0, 1), bias.flatten(0, 1))
+        return x.view_as(z)
 
     def push(self, a: torch.Tensor) -> torch.Tensor:
         """g(a) = G·a, [M, N, B, A] -> [M, N, B, D]."""
@@ -327,8 +248,23 @@ class Dynamics(nn.Module):
 
     def slopes(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Of an mlp: ∂mean/∂z [M, N, B, D, D], and by all that the mean depends on in the order of
-        `parameters()`, [M, N, B, D, K]."""
-        return mlp_slopes([*self.weights], [*self.biases], self.action_weight, z, a, self.dt)
+        `parameters()`, [M, N, B, D, K]: by the chain rule backward through the layers, for all
+        states at once; the derivative of tanh is 1 − tanh²."""
+        inputs, weights, biases = [z], [*self.weights], [*self.biases]
+        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+            inputs.append(torch.tanh(inputs[-1] @ weight.mT + bias.unsqueeze(-2)))
+        unit = torch.eye(self.latent, dtype=z.dtype, device=z.device)
+        # of the mean by what layer l gives, [M, N, B, D, out]
+        slope = (self.dt * unit).expand(*z.shape, -1)
+        by_weight, by_bias = [], []
+        for weight, x in zip(reversed(weights), reversed(inputs), strict=True):
+            by_bias.insert(0, slope)
+            by_weight.insert(0, (slope.unsqueeze(-1) * x[..., None, None, :]).flatten(-2))
+            slope = slope @ weight.unsqueeze(-3)
+            if x is not z:
+                slope = slope * (1 - x.square()).unsqueeze(-2)
+        by_push = (self.dt * unit[..., None] * a[..., None, None, :]).flatten(-2)
+        return unit + slope, torch.cat((by_push, *by_weight, *by_bias), -1)
 
     def predict(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What the ensemble says of the next state, z [M, B, D], a [M, B, A] -> mean and variance

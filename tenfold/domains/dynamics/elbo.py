@@ -77,13 +77,8 @@ def step_from(
 
 def start_divergence(mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
     """KL(q(z_0) ‖ N(0, I)) from [M, T, B, D], mean over the batch: [M]."""
-    return (
-        kl_variance(
-            mean[:, 0], variance[:, 0], torch.zeros_like(mean[:, 0]), torch.ones_like(mean[:, 0])
-        )
-        .sum(-1)
-        .mean(-1)
-    )
+    first, none = mean[:, 0], torch.zeros_like(mean[:, 0])
+    return kl_variance(first, variance[:, 0], none, none + 1).sum(-1).mean(-1)
 
 
 def horizon_weights(t: int, steps: int, decay: float) -> list[float]:
@@ -103,7 +98,7 @@ def loops_reference(network, y, a, normal, seen=None, beta=1.0):
     for s in range(config.samples):
         for t in range(length):
             z = mean[:, t] + variance[:, t].sqrt() * normal[:, t, s]
-            bound = bound + network.log_likelihood(y[:, :, t], z).mean(-1) / config.samples
+            bound = bound + network.decoder.log_likelihood(y[:, :, t], z).mean(-1) / config.samples
             z = z.unsqueeze(1).expand(-1, config.ensemble, -1, -1)
             for k in range(1, min(config.steps, length - 1 - t) + 1):
                 z, spread = step_from(network, z, a[:, :, t + k - 1])
@@ -129,7 +124,7 @@ def rerolled_reference(network, y, a, normal, seen=None, beta=1.0):
         y.transpose(1, 2), None if seen is None else seen.transpose(1, 2)
     )
     z0 = mean.unsqueeze(2) + variance.sqrt().unsqueeze(2) * normal  # [M, T, S, B, D]
-    likelihood = network.log_likelihood(y.transpose(1, 2).unsqueeze(2), z0)
+    likelihood = network.decoder.log_likelihood(y.transpose(1, 2).unsqueeze(2), z0)
     bound = likelihood.mean((2, 3)).sum(1) - beta * start_divergence(mean, variance)
     actions = a.transpose(1, 2).unsqueeze(2).expand(-1, -1, config.samples, -1, -1)
     weights = windows(length, config.steps, config.decay, y.device, y.dtype).weight.split(
@@ -235,9 +230,8 @@ def elbo(
 # as pairs
 
 
-class WithParameters(nn.Module):
-    """Calls a function of a network with the parameters given as one flat tensor, so that it can be
-    differentiated by them."""
+class Asked(nn.Module):
+    """A function of a network as a module, whose parameters can be given."""
 
     def __init__(self, network: LatentNetwork, function: Callable[..., torch.Tensor]) -> None:
         super().__init__()
@@ -252,12 +246,11 @@ def of_flat(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
     def call(flat: torch.Tensor, *given: Any) -> torch.Tensor:
         *inputs, network = given
-        sizes = [p.numel() // network.members for p in network.parameters()]
-        values = zip(network.named_parameters(prefix="network"), flat.split(sizes, -1), strict=True)
+        module = Asked(network, function)
+        sizes = [p.numel() // network.members for p in module.parameters()]
+        values = zip(module.named_parameters(), flat.split(sizes, -1), strict=True)
         parameters = {name: value.view(p.shape) for (name, p), value in values}
-        return torch.func.functional_call(
-            WithParameters(network, function), parameters, tuple(inputs)
-        )
+        return torch.func.functional_call(module, parameters, tuple(inputs))
 
     return call
 
@@ -299,15 +292,9 @@ def elbo_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
 LOOSE = {"rtol": 1e-4, "atol": 1e-4, "dtypes": ("float32",), "gradients": (0, 1, 2)}
 TIGHT = {"rtol": 1e-9, "atol": 1e-9, "dtypes": ("float64",), "gradients": (0, 1, 2)}
 for options, label in ((LOOSE, ""), (TIGHT, ", float64")):
-    pair(
-        of_flat(rerolled_reference),
-        elbo_examples,
-        name=f"nets.elbo (against every horizon rolled anew{label})",
-        **options,
-    )(of_flat(elbo))
-    pair(
-        of_flat(loops_reference),
-        elbo_examples,
-        name=f"nets.elbo (against loops over s, t, k{label})",
-        **options,
-    )(of_flat(elbo))
+    for reference, words in (
+        (rerolled_reference, "every horizon rolled anew"),
+        (loops_reference, "loops over s, t, k"),
+    ):
+        name = f"nets.elbo (against {words}{label})"
+        pair(of_flat(reference), elbo_examples, name=name, **options)(of_flat(elbo))

@@ -1,32 +1,181 @@
-"""Runs of an explorer that ended are judged by their models of the world, on recordings that no
-training saw."""
+"""How models of hidden systems are judged, on recordings that no training saw, and described: there
+are no returns, but a model that fits more or less. Rows of metrics of kind `fit` say how well."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.core.protocols import Asked
+from tenfold.core.protocols import Asked, Evaluated
 from tenfold.core.random import Purpose
-from tenfold.domains.dynamics.model_metrics import Verdict, judge, random_recordings
+from tenfold.domains.dynamics import is_recording
+from tenfold.domains.dynamics.model_metrics import (
+    ModelMetrics,
+    Recordings,
+    evaluate_model,
+    random_recordings,
+)
 from tenfold.domains.dynamics.offline import recalled
-from tenfold.domains.dynamics.recording import is_recording
-from tenfold.domains.dynamics.shortfall import shortfall
+from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.seeds import SeedsFolder, latest_row, left_out, sentence, together
+from tenfold.runs.metrics import latest_row
+from tenfold.runs.page import Section
+from tenfold.runs.plots import Curve
+from tenfold.runs.reporter import Number, Reporter, Row, updates_summary
+from tenfold.runs.schema import NUMBER, WHOLE, Kind, Schema, filled, misfit
+from tenfold.runs.seeds import SeedsFolder, left_out
+from tenfold.runs.statistics import sentence, together
 from tenfold.training.learners import load
+
+KIND = "fit"
+COLUMNS: Schema = {
+    "step": WHOLE,
+    "score": NUMBER,
+    "elbo": NUMBER,
+    "elbos": filled(NUMBER),
+    "field_error?": NUMBER,
+    "field_errors?": filled(NUMBER),
+    "r2": filled(NUMBER),
+    "r2s": [filled(NUMBER)],
+    "arx_r2?": filled(NUMBER),
+}
+
+
+def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
+    """Members and horizons of a row, and whether the field is known; empty where its parts
+    contradict each other."""
+    members, ahead, known = len(fit["r2s"]), len(fit["r2"]), "field_error" in fit
+    whole = (
+        members
+        and {ahead} == {len(own) for own in (*fit["r2s"], fit.get("arx_r2", fit["r2"]))}
+        and members == len(fit["elbos"]) == len(fit.get("field_errors", fit["elbos"]))
+        and known == ("field_errors" in fit)
+    )
+    return (members, ahead, known) if whole else ()
+
+
+FIT = Kind("a row whose parts agree", lambda row: not misfit(row, COLUMNS) and bool(shape_of(row)))
+
+
+def fits_of(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those among a run's rows, of the same shape as the last of them."""
+    fits = [row for row in rows if row["kind"] == KIND]
+    return [fit for fit in fits if shape_of(fit) == shape_of(fits[-1])]
+
+
+def latest_fit(path: Path) -> Row:
+    """Of a run's folder; empty where nothing was judged yet."""
+    return latest_row(path / "metrics.jsonl", KIND)
+
+
+# in words
+
+
+NOISE = 0.01  # of R²: by less no model is worse
+BASELINES = {
+    "arx_r2": "a linear autoregression (ARX) fitted to the same data",
+    "last_r2": "repeating the last value",
+}
+
+
+def shortfall(row: dict[str, Any]) -> str:
+    """A sentence where the model foretells worse than something that needs no model, with what to
+    try; else nothing."""
+    own = float(np.mean(row["r2"]))
+    others = {name: float(np.mean(row[name])) for name in BASELINES if name in row}
+    best = max(others, key=lambda name: others[name], default="")
+    if not best or own >= others[best] - NOISE:
+        return ""
+    return (
+        f"The model foretells worse than {BASELINES[best]} (R² {own:.3f} against "
+        f"{others[best]:.3f}, mean of 1 to {len(row['r2'])} steps ahead): do not rely on it. Try "
+        "more steps or data, a hidden state of more numbers (agent.model.latent), "
+        "agent.model.encoder=gru where one observation does not tell the state, or "
+        "agent.model.dynamics=linear."
+    )
+
+
+def fit_words(row: Row) -> dict[str, str]:
+    """How well a model fits, by what each number is."""
+
+    def numbers(values: Iterable[float]) -> str:
+        return "  ".join(f"{value:.3f}" for value in values)
+
+    found = {}
+    if "field_error" in row:
+        each = row["field_errors"]
+        found["error of the field"] = (
+            f"{row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"
+            + (f"; of each seed {numbers(each)}" if len(each) > 1 else "")
+        )
+    found[f"R² of observations 1 to {len(row['r2'])} steps ahead"] = numbers(row["r2"])
+    if "arx_r2" in row:
+        found["R² of ARX on the same data"] = numbers(row["arx_r2"])
+    found["evidence bound"] = f"{row['elbo']:.3f} for each step"
+    if words := shortfall(row):
+        found["warning"] = words
+    return found
+
+
+def headline(row: Row) -> str:
+    """How well a system is known, as one number."""
+    if not row:
+        return "–"
+    return f"{row['field_error']:.3f}" if "field_error" in row else f"{row['r2'][-1]:.3f}"
+
+
+# judged
+
+
+class ModelEvaluator:
+    """While a model trains. The recordings are made once, when they are first needed."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.recordings: Recordings | None = None
+
+    def judge(self, learner: Any) -> ModelMetrics:
+        run = self.run
+        self.recordings = self.recordings or random_recordings(run.env, run.eval_episodes)
+        return evaluate_model(learner.agent, self.recordings)
+
+    def evaluate(
+        self, learner: Any, lengths: list[int], stop: Callable[[], bool]
+    ) -> Evaluated | None:
+        found = self.judge(learner)
+        row = {"kind": KIND, "step": learner.step, **found.row()}
+        over = learner.step >= self.run.steps
+        return Evaluated(row, found.score, warning=shortfall(row) if over else "")
+
+    def final(self, learner: Any) -> Evaluated | None:
+        """Of a run that is over, unless its end has been judged already."""
+        run = self.run
+        if learner.step < run.steps or not run.eval_every or learner.step % run.eval_every == 0:
+            return None
+        return self.evaluate(learner, [], bool)
+
+    def draw(self, folder: RunFolder, learner: Any) -> None:
+        """What the report shows, as arrays beside it. A run that was stopped before it saw anything
+        has nothing to show."""
+        if learner.step:
+            self.judge(learner)
+            write_portrait(folder.path, learner.agent, self.run.env, self.recordings)
 
 
 class Models:
     """An `Evaluation`: the error of the field where the truth is known, and R² of forecasts."""
 
-    def judge(self, asked: Asked, env: Any = None) -> Verdict:
+    def judge(self, asked: Asked, env: Any = None) -> ModelMetrics:
         agent: Any = load(asked.path, asked.checkpoint, env)
         run = RunFolder.open(asked.path)[1]
         seed = run.seed if asked.seed is None else asked.seed
-        return judge(agent, random_recordings(run.env, asked.episodes, Purpose.EVALUATE, seed))
+        return evaluate_model(
+            agent, random_recordings(run.env, asked.episodes, Purpose.EVALUATE, seed)
+        )
 
     def find(self, asked: Asked) -> dict[str, Any]:
         refuse_film(asked)
@@ -83,7 +232,7 @@ class Models:
         if result.best_evaluation is None:
             return []
         chose = "on steps that choose the best checkpoint" if is_recording(result.run.env) else ""
-        return fit_lines(latest_row(result.path / "metrics.jsonl", "fit"), chose)
+        return fit_lines(latest_fit(result.path), chose)
 
     def onward(self, path: Path, many: bool = False) -> str:
         """There is a model to ask, and no game to play."""
@@ -99,26 +248,10 @@ def refuse_film(asked: Asked) -> None:
         )
 
 
-def fit_lines(row: dict[str, Any], where: str = "") -> list[str]:
+def fit_lines(row: dict[str, Any], where: str) -> list[str]:
     """How well a model of the world fits, and on what."""
     lines = [f"{where}:"] if where else []
-    if "field_error" in row:
-        each = "  ".join(f"{error:.3f}" for error in row["field_errors"])
-        lines.append(
-            f"error of the field: {row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"
-            + (f"; of each seed {each}" if len(row["field_errors"]) > 1 else "")
-        )
-    lines.append(
-        f"R² of observations 1 to {len(row['r2'])} steps ahead: "
-        f"{'  '.join(f'{value:.3f}' for value in row['r2'])}"
-    )
-    if "arx_r2" in row:
-        arx = "  ".join(f"{value:.3f}" for value in row["arx_r2"])
-        lines.append(f"R² of ARX on the same data: {arx}")
-    lines.append(f"evidence bound: {row['elbo']:.3f} for each step")
-    if words := shortfall(row):
-        lines.append(words)
-    return lines
+    return lines + [f"{name}: {value}" for name, value in fit_words(row).items()]
 
 
 def steps_judged(env: str) -> str:
@@ -133,3 +266,66 @@ def steps_judged(env: str) -> str:
         else "that chose nothing"
     )
     return f"on {steps:,} steps held back from training {chose}"
+
+
+# described
+
+
+class FitReporter(Reporter):
+    """Of models of the world."""
+
+    rows = {KIND: FIT}
+    numbers = {
+        "step": Number("step"),
+        "field_error": Number("error of the field", ".3f"),
+        "least_field_error": Number("the least there was", ".3f"),
+        "r2": Number("R² of what comes", ".3f"),
+        "most_r2": Number("the most there was", ".3f"),
+    }
+    course = "error of the field"
+
+    def now(self, latest: Row) -> dict[str, str]:
+        found = {}
+        if "field_error" in latest:
+            found["field error"] = f"{latest['field_error']:.3f}"
+        if "r2" in latest:
+            found[f"R² {len(latest['r2'])} ahead"] = f"{latest['r2'][-1]:.3f}"
+        return found
+
+    def progress(self, paths: Sequence[Path]) -> dict[str, str]:
+        """How well each run knows its system."""
+        rows = [latest_fit(path) for path in paths]
+        if not any(rows):
+            return {}
+        known = any("field_error" in row for row in rows)
+        return {"errors of the field" if known else "R²": " ".join(map(headline, rows))}
+
+    def warning(self, path: Path) -> str:
+        row = latest_fit(path)
+        return shortfall(row) if row else ""
+
+    def counted(self, run: Run) -> str:
+        return "gradient steps" if is_recording(run.env) else super().counted(run)
+
+    def summary(self, rows: list[Row], run: Run) -> dict[str, Any]:
+        last = fits_of(rows)[-1:]
+        return (fit_words(last[0]) if last else {}) | updates_summary(rows, self.counted(run))
+
+    def sections(self, path: Path, rows: list[Row], run: Run) -> list[Section]:
+        return sections(path, fits_of(rows), self.counted(run))
+
+    def last_numbers(self, rows: list[Row]) -> dict[str, float | None]:
+        """The field's error where the truth is known, else R² of what comes."""
+        step = next((row["step"] for row in reversed(rows) if row["kind"] == "train"), 0)
+        found: dict[str, float | None] = {"step": step}
+        fits = fits_of(rows)
+        if not fits:
+            return found
+        if "field_error" in fits[-1]:
+            errors = [row["field_error"] for row in fits]
+            return found | {"field_error": errors[-1], "least_field_error": min(errors)}
+        r2 = [float(np.mean(row["r2"])) for row in fits]
+        return found | {"r2": r2[-1], "most_r2": max(r2)}
+
+    def curves(self, run: Run) -> tuple[Curve, ...]:
+        return (Curve(KIND, "field_error", "C3", "error of the field (1: a field of zeros)"),)

@@ -21,18 +21,10 @@ from tenfold.core.random import (
     key,
     uniform_reference,
 )
+from tenfold.domains.dynamics import SYSTEMS
 
-FIELDS = (
-    "limit-cycle",
-    "double-limit-cycle",
-    "van-der-pol",
-    "duffing",
-    "snowman",
-    "multi-attractor",
-    "ring-cart-pole",
-)
 LIMIT_CYCLE, DOUBLE_LIMIT_CYCLE, VAN_DER_POL, DUFFING, SNOWMAN, MULTI_ATTRACTOR, RING_CART_POLE = (
-    range(7)
+    range(len(SYSTEMS))
 )
 # what the equations call alpha, w, d, mu, a, b, c: speed, rotation, radius (or distance), damping,
 # and Duffing's three
@@ -66,6 +58,8 @@ def random_vectors(seed: int) -> np.ndarray:
 
 def velocity_reference(field, constants, table, z, action):
     """dz/dt of states z [B, D] under actions [B, A], equation by equation."""
+    from scipy.ndimage import map_coordinates
+
     alpha, w, d, mu, a, b, c = constants
     x, y = z[:, 0], z[:, 1]
     if field == RING_CART_POLE:
@@ -85,8 +79,10 @@ def velocity_reference(field, constants, table, z, action):
             (1 - right) * p + right * q
             for p, q in zip(cycle(x + d, y, w, d), cycle(x - d, y, -w, d), strict=True)
         ]
-    else:
-        f = (np.array([between(table, point) for point in z]) - w * z * np.hypot(x, y)[:, None]).T
+    else:  # bilinear between the knots; beyond the grid, its edge
+        place = np.clip((z.T + REACH) / (2 * REACH) * (KNOTS - 1), 0, KNOTS - 1)
+        between = [map_coordinates(table[..., k], place, order=1) for k in (0, 1)]
+        f = np.array(between) - w * z.T * np.hypot(x, y)
     return alpha * np.stack(f, -1) + action
 
 
@@ -108,21 +104,8 @@ def cart_velocity(z, action):
     )
 
 
-def between(table, point):
-    """Bilinear between the four knots around a point; beyond the grid, its edge."""
-    place = np.clip((point + REACH) / (2 * REACH) * (KNOTS - 1), 0, KNOTS - 1)
-    i, j = np.minimum(place.astype(int), KNOTS - 2)
-    u, v = place - (i, j)
-    return (
-        (1 - u) * (1 - v) * table[i, j]
-        + u * (1 - v) * table[i + 1, j]
-        + (1 - u) * v * table[i, j + 1]
-        + u * v * table[i + 1, j + 1]
-    )
-
-
 def velocity_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for field in range(len(FIELDS)):
+    for field in range(len(SYSTEMS)):
         constants = rng.uniform(0.5, 1.5, len(CONSTANTS))
         table = random_vectors(3) if field == MULTI_ATTRACTOR else np.zeros((0, 0, 2))
         size, actions = (4, 1) if field == RING_CART_POLE else (2, 2)
@@ -224,7 +207,7 @@ def wrapped(angle):
 
 def advance_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for (field, constants, table, z, action), every in zip(
-        velocity_examples(rng, dtype), [1, 3] * len(FIELDS), strict=True
+        velocity_examples(rng, dtype), [1, 3] * len(SYSTEMS), strict=True
     ):
         streams = np.array([key(i, Purpose.PROCESS) for i in range(len(z))], np.uint64)
         address = rng.integers(3, size=len(z)) * EPISODE + rng.integers(50, size=len(z))
@@ -279,23 +262,17 @@ def mean_of(model: int, weights: tuple[np.ndarray, ...], seen: np.ndarray) -> np
 def measure_reference(mean, noise, scale, streams, address):
     """Observations around their means: exact, Gaussian of deviation `scale`, or Poisson counts by
     inverting the distribution."""
+    from scipy.special import pdtr
+
     found, size = mean.copy(), mean.shape[1]
     for i in range(len(mean)):
         first = int(address[i]) * size
         if noise == GAUSSIAN:
             found[i] += scale * fill_normal_reference(streams[i], first, np.empty(size))
         elif noise == POISSON:
-            for k, u in enumerate(uniform_reference(streams[i], first + np.arange(size))):
-                rate, count = min(mean[i, k], LARGEST_RATE), 0
-                while (
-                    sum(
-                        math.exp(n * math.log(rate) - rate - math.lgamma(n + 1))
-                        for n in range(count + 1)
-                    )
-                    < u
-                ):
-                    count += 1
-                found[i, k] = count
+            u = uniform_reference(streams[i], first + np.arange(size))
+            up_to = pdtr(np.arange(1000), np.minimum(mean[i], LARGEST_RATE)[:, None])
+            found[i] = (up_to < u[:, None]).sum(1)
     return found
 
 

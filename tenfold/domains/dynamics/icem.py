@@ -18,7 +18,7 @@ import numpy as np
 from tenfold.core.errors import ConfigError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.core.random import Purpose, draw_uniform, fill_normal, key
+from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.domains.dynamics.config import Planner
 
 WIDTH = 0.25  # the first round's standard deviation, as a share of the action's range
@@ -172,11 +172,7 @@ def candidates(streams, round_, noise, mean, deviation, low, high, tried):
         for b in range(samples):
             for a in range(controls):
                 start = ((round_ * samples + b) * controls + a) * horizon
-                for t in range(horizon):
-                    radius = np.sqrt(-2 * np.log1p(-draw_uniform(streams[m], 2 * (start + t))))
-                    white[t] = radius * np.cos(
-                        2 * np.pi * draw_uniform(streams[m], 2 * (start + t) + 1)
-                    )
+                fill_normal(streams[m], start, white)
                 for t in range(horizon):
                     coloured = 0.0
                     for f in range(horizon):
@@ -248,9 +244,7 @@ def refit(worth, tried, kept, momentum, elites, scores, mean, deviation):
             for b in range(kept + samples):
                 if left[b] and (best < 0 or judged[b] > judged[best]):
                     best = b
-            left[best], order[e] = False, best
-        for e in range(count):
-            scores[m, e] = judged[order[e]]
+            left[best], order[e], scores[m, e] = False, best, judged[best]
         for t in range(horizon):
             for a in range(controls):
                 for e in range(count):

@@ -7,11 +7,10 @@ import numpy as np
 import torch
 
 from tenfold.core.errors import CheckpointError, UserError
-from tenfold.domains.dynamics.alignment import Alignment, identity
 from tenfold.domains.dynamics.config import Explorer
+from tenfold.domains.dynamics.coordinates import STEP, Alignment, Units, identity
 from tenfold.domains.dynamics.forecast import forecasts
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.units import STEP, Units
 
 # to true coordinates as it is saved; what aligned is without one
 MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0
@@ -33,8 +32,9 @@ def maps_of(state: dict[str, np.ndarray]) -> list[Alignment]:
 
 
 def part_of(state: dict[str, Any], name: str) -> dict[str, Any]:
-    """Those of `state` that begin with the name and a dot, without it."""
-    return {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
+    """Those of `state` that begin with the name and a dot, without it, as arrays."""
+    start = f"{name}."
+    return {k.removeprefix(start): array_of(v) for k, v in state.items() if k.startswith(start)}
 
 
 class IdentifiedSystem:
@@ -77,11 +77,11 @@ class IdentifiedSystem:
 
     def inner(self, y: np.ndarray) -> torch.Tensor:
         """Observations [M, …, Y] for the network."""
-        return torch.from_numpy(self.units.observed(y)).to(self.online.flat)
+        return torch.from_numpy(self.units.observations_in(y)).to(self.online.flat)
 
     def inner_actions(self, a: np.ndarray) -> torch.Tensor:
         """Actions [..., A] for the network."""
-        return torch.from_numpy(self.units.acted(a)).to(self.online.flat)
+        return torch.from_numpy(self.units.actions_in(a)).to(self.online.flat)
 
     # questions
 
@@ -115,6 +115,13 @@ class IdentifiedSystem:
         )
         answer = turned * self.units.pace
         return answer[0] if self.members == 1 else answer
+
+    @torch.no_grad()
+    def features(self, z: np.ndarray) -> np.ndarray:
+        """Of the first member's dynamics of kind linear or rbf at states [n, D] inside: [n, P]."""
+        dynamics = self.online.dynamics
+        given = torch.from_numpy(z).to(self.online.flat)
+        return dynamics.features(given.expand(1, 1, *z.shape))[0, 0].cpu().double().numpy()
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or
@@ -156,7 +163,7 @@ class IdentifiedSystem:
             )
         with torch.no_grad():
             found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
-        return self.answer(self.units.foretold(found.cpu().double().numpy()), one)
+        return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
 
     def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
         """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""
@@ -198,5 +205,5 @@ class IdentifiedSystem:
             )
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
-        self.units.load_state({name: array_of(value) for name, value in units.items()})
+        self.units.load_state(units)
         self.maps = maps_of({name: array_of(state[name]) for name in MAP})

@@ -17,8 +17,28 @@ matrix C = I + R·A⁻¹·Rᵀ,
     log det(A + U) − log det A = log det C        tr A⁻¹ − tr (A + U)⁻¹ = tr(C⁻¹·R·A⁻²·Rᵀ)
     (determinant lemma, Woodbury)
 
-`Information` is of any parameters; `ops.features` has what is known of weights on features, where
-more can be said.
+`Information` is of any parameters. Of weights on features, z' = z + dt·W·φ(z) + …, more can be
+said (`FeatureInformation`): an observed step tells dt²·φφᵀ/V of each row of W, the same but for the
+row's variance. With a prior that is scaled alike (the conjugate one) the whole matrix is A =
+dt²·V⁻¹ ⊗ F, where
+
+    F = prior·I + Σ φ(z_t)·φ(z_t)ᵀ, fading        [P, P]; its diagonal [P]
+
+has been gathered by visits alone: it knows no model, is shared by an ensemble, and stays right
+while V is being learned. The prior is in visits: 0.1 is a tenth of a visit to each centre.
+
+Full or diagonal? Neighbouring features overlap, and the diagonal does not know it: it counts a
+feature whose tail alone can be reached as unknown for ever and keeps pressing towards it, so that
+it seeks the rim of what is reachable. The full matrix values a step by how uncertain the prediction
+there is. Field error after 1,000 steps of least squares with the state observed (Q = 0.01, six
+seeds; where random episodes go, and over all that actions can reach):
+
+                     random          diagonal        full
+    limit cycle      0.077, 0.293    0.126, 0.136    0.082, 0.121
+    multi-attractor  0.418, 0.627    0.262, 0.223    0.156, 0.140 (four seeds)
+
+On a limit cycle random actions already stay where the weight of such a mean lies. Longer plans (20
+steps) did worse there, and priors from 0.01 to 0.1 alike.
 """
 
 from collections.abc import Iterator
@@ -28,6 +48,7 @@ import numpy as np
 
 from tenfold.core.errors import ConfigError
 from tenfold.core.pairs import pair
+from tenfold.domains.dynamics.paths import Drift, features
 
 D_OPTIMAL, A_OPTIMAL = range(2)
 CRITERIA = {"d": D_OPTIMAL, "a": A_OPTIMAL}
@@ -119,6 +140,36 @@ class Information:
         )
 
 
+class FeatureInformation(Information):
+    """F of M members: its diagonal [M, 1, P] or F⁻¹ [M, 1, P, P]."""
+
+    def __init__(
+        self,
+        members: int,
+        features: int,
+        matrix: str = "full",
+        forget: float = 0.999,
+        prior: float = 0.1,
+    ) -> None:
+        super().__init__(members, 1, features, matrix, forget, prior)
+
+    def add_step(self, drift: Drift, z: np.ndarray) -> None:
+        """One observed step from the states z [M, D]."""
+        self.add(features(drift, z.astype(np.float64))[:, None, None], np.ones((len(z), 1, 1)))
+
+    def recount(self, drift: Drift, z: np.ndarray) -> None:
+        """What steps from the states z [M, n, D], the last one at the end, tell together."""
+        share = self.forget ** np.arange(z.shape[1])[::-1]
+        for m, own in enumerate(z):
+            phi = features(drift, own)
+            if self.full:
+                self.inverse[m, 0] = np.linalg.inv(
+                    self.prior * np.eye(phi.shape[1]) + (share[:, None] * phi).T @ phi
+                )
+            else:
+                self.gathered[m, 0] = share @ np.square(phi)
+
+
 # A⁻¹ after an observation
 
 
@@ -178,3 +229,49 @@ def gain_reference(
     if criterion == D_OPTIMAL:
         return np.linalg.slogdet(after)[1] - np.linalg.slogdet(before)[1]
     return np.trace(np.linalg.inv(before)) - np.trace(np.linalg.inv(after))
+
+
+def sensitivities_reference(drift: Drift, phi: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """S_1 … S_H [H, D, D·P] of one path with features [H, P] and Jacobians [H, D, D]: the recursion
+    as it stands."""
+    horizon, count = phi.shape
+    size = slope.shape[-1]
+    found, s = np.zeros((horizon, size, size * count)), np.zeros((size, size * count))
+    for t in range(horizon):
+        s = slope[t] @ s + drift.dt * np.kron(np.eye(size), phi[t])
+        found[t] = s
+    return found
+
+
+def known_of_weights(drift: Drift, known: np.ndarray, m: int, n: int) -> np.ndarray:
+    """A's diagonal [K], or A⁻¹ [K, K], of one model, from what is known of features."""
+    unit = drift.dt**2 / drift.variance[m, n].astype(np.float64)
+    return (
+        np.kron(unit, known[m, 0]) if known.ndim == 3 else np.kron(np.diag(1 / unit), known[m, 0])
+    )
+
+
+def weights_gain_reference(
+    drift: Drift,
+    known: np.ndarray,
+    m: int,
+    n: int,
+    phi: np.ndarray,
+    slope: np.ndarray,
+    criterion: int,
+) -> float:
+    """What one path with features [H, P] and Jacobians [H, D, D] is worth, by determinants and
+    inverses of A itself."""
+    sensitivity = sensitivities_reference(drift, phi, slope)
+    return gain_reference(
+        known_of_weights(drift, known, m, n), sensitivity, drift.variance[m, n], criterion
+    )
+
+
+def random_known(rng: np.random.Generator, drift: Drift, full: bool) -> np.ndarray:
+    """After a few visits."""
+    members, _, size, count = drift.weight.shape
+    information = FeatureInformation(members, count, "full" if full else "diagonal")
+    for _ in range(3):
+        information.add_step(drift, rng.normal(size=(members, size)))
+    return information.known()

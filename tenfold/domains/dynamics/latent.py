@@ -4,11 +4,17 @@ buffer [M, P] of parameters.
 Shapes: M members in front, then time T, then batch B (or samples S, B). The encoder reads an
 observation alone (mlp) or with those before it (gru), whose state is carried: one call for each new
 observation. Poisson counts are read as log(1 + y).
+
+What is believed of the hidden state goes step by step: predict by the dynamics, correct by the
+encoder. Both say a Gaussian with independent numbers, and the belief after an observation is their
+product: a prediction alone runs away from the state, an encoder alone forgets what was known
+before.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +22,13 @@ from torch import nn
 from torch.nn.functional import softplus
 
 from tenfold.core.errors import ConfigError
+from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import LEAST_VARIANCE, Dynamics, positive, raw_of
 from tenfold.nets.blocks import Layer
 from tenfold.nets.flat import FlatModule
+from tenfold.ops.qlearning import tensor
 
 FIRST_POSTERIOR, FIRST_NOISE = 0.1, 0.3  # variances of an untrained encoder and decoder
 MOST_LOG_RATE = 20.0  # e^20 counts; a steeper exponential overflows before the gradient turns back
@@ -117,27 +125,29 @@ class Decoder(nn.Module):
             z = layer(torch.tanh(z) if place else z)
         return z.clamp(max=MOST_LOG_RATE) if self.kind == "loglinear" else z
 
-    def mean(self, z: torch.Tensor) -> torch.Tensor:
-        x = self(z)
+    def link(self, x: torch.Tensor) -> torch.Tensor:
+        """The mean, of what it is made of."""
         if self.kind == "loglinear":
             return x.exp()
         return softplus(x) + LEAST_VARIANCE if self.poisson else x
+
+    def mean(self, z: torch.Tensor) -> torch.Tensor:
+        return self.link(self(z))
 
     def log_likelihood(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         """log p(y | z) summed over the observation's numbers: y [M, …, Y] and z [M, …, D] broadcast
         -> [M, …]."""
         x = self(z.flatten(1, -2)).view(*z.shape[:-1], -1)
-        if self.raw_variance is not None:
-            mean = x.exp() if self.kind == "loglinear" else x
-            variance = positive(self.raw_variance)
-            squares = torch.bmm(
-                (y - mean).square().flatten(1, -2), (-0.5 / variance).unsqueeze(-1)
-            ).view(z.shape[:-1])
-            constant = -0.5 * (math.log(2 * math.pi) * y.shape[-1] + variance.log().sum(-1))
-            return squares + constant.view(-1, *[1] * (z.dim() - 2))
-        rate = x.exp() if self.kind == "loglinear" else softplus(x) + LEAST_VARIANCE
-        log_rate = x if self.kind == "loglinear" else rate.log()
-        return (y * log_rate - rate).sum(-1) - torch.lgamma(y + 1).sum(-1)
+        mean = self.link(x)
+        if self.raw_variance is None:
+            log_rate = x if self.kind == "loglinear" else mean.log()
+            return (y * log_rate - mean).sum(-1) - torch.lgamma(y + 1).sum(-1)
+        variance = positive(self.raw_variance)
+        squares = torch.bmm(
+            (y - mean).square().flatten(1, -2), (-0.5 / variance).unsqueeze(-1)
+        ).view(z.shape[:-1])
+        constant = -0.5 * (math.log(2 * math.pi) * y.shape[-1] + variance.log().sum(-1))
+        return squares + constant.view(-1, *[1] * (z.dim() - 2))
 
 
 class LatentNetwork(FlatModule):
@@ -161,13 +171,11 @@ class LatentNetwork(FlatModule):
     def initialise(self, seeds: Sequence[int]) -> "LatentNetwork":
         """Weights and biases uniform within ±1/√inputs, variances at fixed first values; a seed for
         each member."""
-        rows = torch.empty(self.flat.shape, dtype=self.flat.dtype)
-        for row, seed in zip(rows, seeds, strict=True):
-            row.copy_(
-                torch.from_numpy(fill_uniform(key(seed, Purpose.INIT), 0, np.empty(row.numel())))
-            )
+        drawn = [
+            fill_uniform(key(seed, Purpose.INIT), 0, np.empty(self.flat.shape[1])) for seed in seeds
+        ]
         with torch.no_grad():
-            self.flat.copy_(rows)
+            self.flat.copy_(torch.from_numpy(np.stack(drawn)))
             for layer in (part for part in self.modules() if isinstance(part, Layer)):
                 layer.weight.mul_(2).sub_(1).mul_(layer.bound)
                 layer.bias.mul_(2).sub_(1).mul_(layer.bound)
@@ -215,6 +223,85 @@ class LatentNetwork(FlatModule):
         """The observation's mean, [M, B, D] -> [M, B, Y]."""
         return self.decoder.mean(z)
 
-    def log_likelihood(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """log p(y | z), [M, B, Y] and [M, B, D] -> [M, B]."""
-        return self.decoder.log_likelihood(y, z)
+
+# the belief
+
+
+Gaussian = tuple[torch.Tensor, torch.Tensor]  # mean and variance
+
+
+def fuse_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for shape in ((1, 1), (3, 2), (4, 5)):
+        one, other = tensor(rng, dtype, *shape), tensor(rng, dtype, *shape)
+        yield one, tensor(rng, dtype, *shape).exp(), other, tensor(rng, dtype, *shape).exp()
+
+
+def fuse_reference(mean, variance, other_mean, other_variance):
+    """The product of two Gaussians: precisions add, and means count by their precision."""
+    precision = 1 / variance + 1 / other_variance
+    return (mean / variance + other_mean / other_variance) / precision, 1 / precision
+
+
+@pair(
+    fuse_reference,
+    fuse_examples,
+    rtol=1e-5,
+    atol=1e-6,
+    dtypes=("float32", "float64"),
+    gradients=(0, 1, 2, 3),
+)
+def fuse(
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    other_mean: torch.Tensor,
+    other_variance: torch.Tensor,
+) -> Gaussian:
+    """The same by its gain, which also bears variances of 0."""
+    gain = variance / (variance + other_variance)
+    return torch.lerp(mean, other_mean, gain), variance * (1 - gain)
+
+
+class Belief:
+    """Mean and variance [M, D] of M members, and the encoder's state."""
+
+    def __init__(self, network: LatentNetwork) -> None:
+        self.network = network
+        size = (network.members, network.config.latent)
+        self.mean, self.variance = network.flat.new_zeros(size), network.flat.new_ones(size)
+        units = network.encoder.units
+        self.carried = network.flat.new_zeros(network.members, 1, units) if units else None
+        self.encoded = 0  # calls of the encoder
+
+    @torch.no_grad()
+    def predict(self, action: torch.Tensor) -> None:
+        """One step under actions [M, A]: V' = diag(J·V·Jᵀ) + what the dynamics add, the ensemble's
+        disagreement included."""
+        dynamics = self.network.dynamics
+        z, a = self.mean[:, None], action[:, None]
+        slope = dynamics.jacobian(
+            *(x.unsqueeze(1).expand(-1, dynamics.models, -1, -1) for x in (z, a))
+        ).mean(1)[:, 0]
+        mean, added = dynamics.predict(z, a)
+        spread = (slope.square() @ self.variance.unsqueeze(-1)).squeeze(-1)
+        self.mean, self.variance = mean[:, 0], spread + added[:, 0]
+
+    @torch.no_grad()
+    def correct(self, y: torch.Tensor, begins: torch.Tensor) -> None:
+        """By an observation [M, Y]; where an episode begins nothing was known before."""
+        if self.carried is not None:
+            self.carried = self.carried * ~begins[:, None, None]
+        mean, variance, self.carried = self.network.encode(y[:, None], self.carried)
+        self.encoded += 1
+        fused = fuse(self.mean, self.variance, mean[:, 0], variance[:, 0])
+        self.mean, self.variance = (
+            torch.where(begins[:, None], own, both)
+            for own, both in zip((mean[:, 0], variance[:, 0]), fused, strict=True)
+        )
+
+    def state(self) -> dict[str, torch.Tensor]:
+        carried = {} if self.carried is None else {"carried": self.carried}
+        return {"mean": self.mean, "variance": self.variance, **carried}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        for name in self.state():
+            setattr(self, name, torch.as_tensor(state[name]).to(self.mean))

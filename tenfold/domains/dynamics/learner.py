@@ -1,6 +1,7 @@
-"""Experiment and model in one process: plan, act, correct the belief, train."""
+"""Runs under way: experiments (plan, act, correct the belief, train) and training on recordings."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,41 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Description, State
 from tenfold.core.random import Purpose, key
 from tenfold.core.timing import Clock
+from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.fields import FieldEnvironments, is_field
+from tenfold.domains.dynamics.fields import FieldEnvironments
+from tenfold.domains.dynamics.offline import recalled, source_of
+from tenfold.domains.dynamics.recording import Recording, require_counts
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.scalar import ScalarEnvironments
+
+
+def untrained(run: Run) -> ExplorerAgent:
+    """The agent of a run. Of one on recordings the file is not looked at, and a plan is none of its
+    business."""
+    if not is_recording(run.env):
+        return agent_in(run, make_members(run))
+    source = source_of(run.env)
+    bound = np.ones(source.actions, np.float32)
+    return make_agent(run, source.observations, -bound, bound, source.dt)
+
+
+def make_agent(
+    run: Run, observations: int, low: np.ndarray, high: np.ndarray, dt: float
+) -> ExplorerAgent:
+    assert isinstance(run.agent, Explorer)
+    device = "cpu" if run.device == "auto" else run.device
+    return ExplorerAgent(run.agent, observations, low, high, dt, run.seeds, device)
+
+
+def agent_in(run: Run, envs: Environments) -> ExplorerAgent:
+    """The agent of experiments in these environments."""
+    space: Any = envs.action_space
+    low, high = (np.asarray(bound, np.float32).ravel() for bound in (space.low, space.high))
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise ConfigError("env", f"= {run.env} has actions without bounds, and a plan needs them.")
+    return make_agent(run, envs.layout.shape[0], low, high, envs.step_time or 1.0)
 
 
 def make_members(run: Run) -> Environments:
@@ -41,74 +72,83 @@ def make_members(run: Run) -> Environments:
     return envs
 
 
-def time_of(envs: Environments) -> float | None:
-    """The time of a step, where the environment says it."""
-    if isinstance(envs, FieldEnvironments):
-        return envs.system.step_time
-    inner: Any = envs.envs[0].unwrapped if isinstance(envs, ScalarEnvironments) else None
-    said = getattr(inner, "dt", getattr(inner, "tau", None))
-    try:
-        dt = None if said is None else float(said)
-    except (TypeError, ValueError):
-        dt = np.nan
-    if dt is not None and not 0 < dt < np.inf:
+def require_fit(run: Run, envs: Environments) -> None:
+    """Refuses settings that one of our systems has nothing for."""
+    config: Any = run.agent
+    if not isinstance(envs, FieldEnvironments):
+        return
+    if envs.system.limit <= config.length:
         raise ConfigError(
-            "env",
-            f"= {envs.name} says that a step takes {said}: its attribute dt or tau must be above "
-            "0.",
+            "agent.length",
+            f"= {config.length} does not fit: episodes of {run.env} have {envs.system.limit} "
+            "steps, and a sequence lies within one.",
         )
-    return dt
+    counts = envs.system.observe == "loglinear" and envs.system.noise != "gaussian"
+    if config.model.noise == "poisson" and not counts:
+        raise ConfigError(
+            "agent.model.noise",
+            f"= poisson is for counts, and observations of {run.env} can be below 0: use gaussian, "
+            "or an environment with observe=loglinear, noise=poisson.",
+        )
 
 
-def make_explorer(run: Run, envs: Environments) -> ExplorerAgent:
-    """The agent of a run, untrained."""
-    assert isinstance(run.agent, Explorer)
-    space: Any = envs.action_space
-    low, high = (np.asarray(bound, np.float32).ravel() for bound in (space.low, space.high))
-    if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise ConfigError("env", f"= {run.env} has actions without bounds, and a plan needs them.")
-    dt = time_of(envs) or 1.0
-    device = "cpu" if run.device == "auto" else run.device
-    return ExplorerAgent(run.agent, envs.layout.shape[0], low, high, dt, run.seeds, device)
+class ModelLearner:
+    """The agent of one run and the counter of its steps. Its window is part of the agent's state,
+    and without reward there is nothing to tell of an episode."""
 
-
-class ExplorerLearner:
-    """Environments and agent of one run, and the counters that make it go on where it stopped."""
-
-    rows = None  # the window is part of the agent's state
+    rows = None
     lockstep = None
     tells_episodes = False
 
-    def __init__(self, run: Run) -> None:
-        assert isinstance(run.agent, Explorer)
-        self.run, self.config = run, run.agent
-        self.envs = make_members(run)
-        if isinstance(self.envs, FieldEnvironments) and self.envs.system.limit <= run.agent.length:
-            raise ConfigError(
-                "agent.length",
-                f"= {run.agent.length} does not fit: episodes of {run.env} have "
-                f"{self.envs.system.limit} steps, and a sequence lies within one.",
-            )
-        if (
-            run.agent.model.noise == "poisson"
-            and isinstance(self.envs, FieldEnvironments)
-            and not self.envs.system.counts
-        ):
-            raise ConfigError(
-                "agent.model.noise",
-                f"= poisson is for counts, and observations of {run.env} can be below 0: use "
-                "gaussian, or an environment with observe=loglinear, noise=poisson.",
-            )
-        self.agent = make_explorer(run, self.envs)
-        # the agent's actions are flat
-        self.action_shape = (self.agent.members, *(self.envs.action_space.shape or ()))
-        self.clock = Clock()
-        self.step = 0
-        # by when there should be something to train on
-        self.late = max(run.agent.learning_starts, 5 * run.agent.length)
+    def __init__(self, run: Run, agent: ExplorerAgent) -> None:
+        self.run, self.agent, self.config = run, agent, agent.config
+        self.clock, self.step = Clock(), 0
         self.notices: list[str] = []
         self.warnings: list[str] = []
-        if time_of(self.envs) is None:
+
+    def set_lr(self, lr: Any) -> None:
+        raise UserError("The learning rate of an explorer is fixed: set agent.lr beforehand.")
+
+    def time_every_round(self) -> None:
+        """Every round is timed as it is."""
+
+    def warm_up(self) -> None:
+        """There is nothing to compile."""
+
+    def statistics(self) -> dict[str, float]:
+        return self.agent.statistics()
+
+    def settle(self) -> list[Episode]:
+        return []
+
+    def state(self) -> State:
+        """Everything that decides what comes next, by part."""
+        return {"agent": self.agent.state(), "serial": {"step": np.array(self.step)}}
+
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        """It has none."""
+
+    def load_state(self, state: State, with_rows: bool = True) -> bool:
+        self.agent.load_state(state["agent"])
+        self.step = int(state["serial"]["step"])
+        return True
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class ExplorerLearner(ModelLearner):
+    """Experiments: environments of all members, and training every few steps."""
+
+    def __init__(self, run: Run) -> None:
+        self.envs = make_members(run)
+        require_fit(run, self.envs)
+        super().__init__(run, agent_in(run, self.envs))
+        # the agent's actions are flat
+        self.action_shape = (self.agent.members, *(self.envs.action_space.shape or ()))
+        # by when there should be something to train on
+        self.late = max(self.config.learning_starts, 5 * self.config.length)
+        if self.envs.step_time is None:
             self.notices.append(
                 f"{run.env} has no attribute dt or tau: the time of a step counts as 1"
             )
@@ -124,12 +164,6 @@ class ExplorerLearner:
     def exact_resume(self) -> bool:
         return self.envs.exact_resume
 
-    def set_lr(self, lr: Any) -> None:
-        raise UserError("The learning rate of an explorer is fixed: set agent.lr beforehand.")
-
-    def time_every_round(self) -> None:
-        """Every round is timed as it is."""
-
     def warm_up(self) -> None:
         """Compiles what a round needs: one round of a copy with the shortest start."""
         early = replace(self.config, learning_starts=0)
@@ -142,9 +176,6 @@ class ExplorerLearner:
             agent.observe(agent.seen, ~agent.begins)
             agent.remember(agent.no_action())
             agent.refit()
-
-    def statistics(self) -> dict[str, float]:
-        return self.agent.statistics()
 
     def round(self, until: int | None = None) -> list[Episode]:
         """One step of every member, and training where it is due."""
@@ -168,26 +199,14 @@ class ExplorerLearner:
                 f"{self.config.length} steps; make it shorter"
             )
         clock.lap("update")
-        return []  # without reward there is nothing to tell of an episode
-
-    def settle(self) -> list[Episode]:
         return []
 
     def state(self) -> State:
-        """Everything that decides what comes next, by part."""
-        return {
-            "agent": self.agent.state(),
-            "envs": self.envs.state(),
-            "serial": {"step": np.array(self.step)},
-        }
-
-    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
-        """It has none."""
+        return super().state() | {"envs": self.envs.state()}
 
     def load_state(self, state: State, with_rows: bool = True) -> bool:
-        """Restores `state`. False where the environments could not be restored exactly."""
-        self.agent.load_state(state["agent"])
-        self.step = int(state["serial"]["step"])
+        """False where the environments could not be restored exactly."""
+        super().load_state(state)
         exact = self.envs.restore(state["envs"])
         if not exact:
             self.agent.observe(self.envs.obs, np.ones(self.agent.members, np.bool_))
@@ -195,3 +214,58 @@ class ExplorerLearner:
 
     def close(self) -> None:
         self.envs.close()
+
+
+class RecordingLearner(ModelLearner):
+    """The recordings in the agent's window, and gradient steps on them: there is no environment."""
+
+    exact_resume = True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run, untrained(run))
+        agent, config, recording = self.agent, self.config, recalled(run.env)
+        if config.model.noise == "poisson":
+            require_counts(Path(source_of(run.env).file), recording)
+        self.division = recording.divided()
+        kept = self.division.kept
+        if kept.steps > config.window:
+            raise ConfigError(
+                "agent.window",
+                f"= {config.window} is less than the {kept.steps:,} steps of the recordings.",
+            )
+        agent.bound(*reached(kept))
+        for y, a in kept.episodes:
+            for t in range(len(y)):
+                seen, done = (np.repeat(part[t][None], agent.members, 0) for part in (y, a))
+                agent.window.append(seen, done, np.full(agent.members, t == 0))
+        if not agent.window.ready:
+            longest = max(len(y) for y, _ in kept.episodes)
+            raise ConfigError(
+                "agent.length",
+                f"= {config.length} is more than the {longest} steps that the longest episode has "
+                "left for training: make it shorter.",
+            )
+        agent.take_units(kept.steps)
+
+    @property
+    def description(self) -> Description:
+        return Description("plain autograd", str(self.agent.device), self.division.sentence)
+
+    def round(self, until: int | None = None) -> list[Episode]:
+        """One gradient step, and dynamics in closed form where that is due."""
+        self.clock.start()
+        self.agent.train_step()
+        self.step += 1
+        if self.agent.refit_due(self.step):
+            self.agent.refit()
+        self.clock.lap("update")
+        return []
+
+
+def reached(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest of each action. One that is always the same could have been twice
+    as large, or 0."""
+    every = np.concatenate([a for _, a in recording.episodes])
+    low, high = every.min(0), every.max(0)
+    size = np.where(low == high, np.where(low == 0, 1.0, np.abs(low)), 0.0)
+    return low - size, high + size

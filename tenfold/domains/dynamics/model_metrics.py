@@ -8,21 +8,21 @@ states best; it never sees the fields.
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.random import Purpose, bits, fill_normal, key, uniform
+from tenfold.domains.dynamics import is_field, is_recording
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.alignment import align, field_error
-from tenfold.domains.dynamics.arx import fit_arx, repeated_r2
+from tenfold.domains.dynamics.coordinates import align, field_error
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
-from tenfold.domains.dynamics.fields import Lanes, is_field
-from tenfold.domains.dynamics.forecast import k_step_r2
-from tenfold.domains.dynamics.recording import HELD, is_recording
-from tenfold.domains.dynamics.systems import Field
+from tenfold.domains.dynamics.fields import Field, Lanes
+from tenfold.domains.dynamics.forecast import fit_arx, k_step_r2, repeated_r2
+from tenfold.domains.dynamics.offline import recalled
+from tenfold.domains.dynamics.recording import HELD
 from tenfold.envs.faults import CALLERS, fault_of
 from tenfold.envs.making import make_env
 
@@ -33,18 +33,22 @@ STEPS = 10  # horizons of R²
 LAGS = 2  # of ARX
 
 
-@dataclass(frozen=True)
-class Recordings:
-    """Observations y [E, T, Y] and actions a [E, T, A] (a_t follows y_t). Of our fields also the
-    hidden states [E, T, D], and the true field at points of a grid, with how often the states come
-    near each."""
+class Truth(NamedTuple):
+    """What is known of our fields: hidden states [E, T, D], the field at points [n, D] of a grid,
+    and how often the states come near each [n]."""
+
+    latent: np.ndarray
+    points: np.ndarray
+    field: np.ndarray
+    weight: np.ndarray
+
+
+class Recordings(NamedTuple):
+    """Observations y [E, T, Y] and actions a [E, T, A] (a_t follows y_t)."""
 
     y: np.ndarray
     a: np.ndarray
-    latent: np.ndarray | None = None
-    points: np.ndarray | None = None
-    true: np.ndarray | None = None
-    weight: np.ndarray | None = None
+    truth: Truth | None = None
 
 
 def random_recordings(
@@ -53,9 +57,8 @@ def random_recordings(
     """Episodes of random actions: the same for every seed of an experiment. Choosing a checkpoint
     looks at others (Purpose.SELECT) than judging it afterwards."""
     if is_recording(name):
-        from tenfold.domains.dynamics.offline import held_back
-
-        return Recordings(*held_back(name, purpose is Purpose.EVALUATE))
+        division = recalled(name).divided()
+        return Recordings(*(division.judging if purpose is Purpose.EVALUATE else division.choosing))
     if is_field(name):
         return record_field(Field.named(name), episodes, purpose, seed)
     return record_any(name, episodes, purpose, seed)
@@ -70,20 +73,23 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
         np.float32
     )
     latent = np.zeros((episodes, LENGTH, system.latent))
-    for i in range(episodes):
-        lanes.begin(i)
+    lanes.begin(*range(episodes))
     for t in range(LENGTH):
         lanes.observe(y[:, t])
         latent[:, t] = lanes.z
         lanes.advance(a[:, t])
     if system.ring:
         return Recordings(y, a)
-    flat = latent.reshape(-1, system.latent)
-    axes = [axis_over(flat[:, k], GRID) for k in range(system.latent)]
+    axes, points = grid_over(latent.reshape(-1, system.latent))
     edges = [np.concatenate(([-np.inf], (axis[1:] + axis[:-1]) / 2, [np.inf])) for axis in axes]
-    weight = np.histogramdd(flat, edges)[0].ravel()
-    points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, system.latent)
-    return Recordings(y, a, latent, points, lanes.velocity(points), weight)
+    weight = np.histogramdd(latent.reshape(-1, system.latent), edges)[0].ravel()
+    return Recordings(y, a, Truth(latent, points, lanes.velocity(points), weight))
+
+
+def grid_over(states: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """A grid over states [n, D]: its axes, and all its points, the last dimension fastest."""
+    axes = [axis_over(column, GRID) for column in states.T]
+    return axes, np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
 
 
 def axis_over(values: np.ndarray, points: int) -> np.ndarray:
@@ -135,12 +141,11 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
             f"= {name} has episodes of one step under random actions, and nothing can be foretold "
             "in them.",
         )
-    return Recordings(
-        *(
-            np.stack([part[: min(lengths)] for part in parts if len(part) > 1])
-            for parts in (rows, actions)
-        )
+    y, a = (
+        np.stack([part[: min(lengths)] for part in parts if len(part) > 1])
+        for parts in (rows, actions)
     )
+    return Recordings(y, a)
 
 
 def record_one(env: Any, seed: int, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -156,7 +161,7 @@ def record_one(env: Any, seed: int, actions: np.ndarray) -> tuple[np.ndarray, np
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ModelMetrics:
     """Of each member: R² of observations 1 … K steps ahead [M, K], the bound for each step of time
     [M], and where the truth is known the field's error [M] and how much of the true states the
     alignment explains [M]. R² [M, K] also of repeating the last value, and of ARX fitted to the
@@ -199,48 +204,35 @@ class Verdict:
 
 
 @torch.no_grad()
-def judge(agent: ExplorerAgent, recordings: Recordings, arx: bool = True) -> Verdict:
+def evaluate_model(agent: ExplorerAgent, recordings: Recordings, arx: bool = True) -> ModelMetrics:
     """Judges the agent's model, and where the truth is known gives it the alignment with true
     coordinates."""
     network, members = agent.online, agent.members
     y = agent.inner(np.broadcast_to(recordings.y, (members, *recordings.y.shape)))
     a = agent.inner_actions(recordings.a).expand(members, *recordings.a.shape)
     steps = min(STEPS, y.shape[2] - 1)
-    normal = np.empty(int(np.prod(draws_shape(network, y.shape[1], y.shape[2]))), np.float32)
-    fill_normal(key(0, Purpose.SELECT, 2), 0, normal)
-    drawn = (
-        torch.from_numpy(normal).to(network.flat).view(draws_shape(network, y.shape[1], y.shape[2]))
-    )
+    shape = draws_shape(network, *y.shape[1:3])
+    normal = fill_normal(key(0, Purpose.SELECT, 2), 0, np.empty(int(np.prod(shape)), np.float32))
+    drawn = torch.from_numpy(normal).to(network.flat).view(shape)
     bound = elbo(network, y, a, drawn.expand(members, *drawn.shape)) / y.shape[2]
     found: dict[str, Any] = {
         "r2": k_step_r2(network, y, a, steps).cpu().double().numpy(),
         "elbo": bound.cpu().double().numpy() + agent.units.log_density,
     }
     found["last_r2"] = np.stack([repeated_r2(own, steps) for own in y.cpu().double().numpy()])
-    if (
-        recordings.latent is not None
-        and recordings.points is not None
-        and recordings.true is not None
-    ):
-        mean = (
-            network.posterior(y.transpose(1, 2))[0]
-            .transpose(1, 2)
-            .flatten(1, 2)
-            .cpu()
-            .double()
-            .numpy()
-        )
-        truth = recordings.latent.reshape(-1, recordings.latent.shape[-1])
-        plain = agent.config.model.decoder == "identity" and truth.shape == mean.shape[1:]
-        agent.maps = agent.own if plain else [align(own, truth) for own in mean]
-        fields = agent.field(recordings.points, true=True).reshape(members, *recordings.true.shape)
-        found["field_error"] = np.array(
-            [field_error(own, recordings.true, recordings.weight) for own in fields]
-        )
+    if truth := recordings.truth:
+        mean = network.posterior(y.transpose(1, 2))[0].transpose(1, 2).flatten(1, 2)
+        states = truth.latent.reshape(-1, truth.latent.shape[-1])
+        plain = agent.config.model.decoder == "identity" and states.shape == mean.shape[1:]
+        learned = mean.cpu().double().numpy()
+        agent.maps = agent.own if plain else [align(own, states) for own in learned]
+        fields = agent.field(truth.points, true=True).reshape(members, *truth.field.shape)
+        errors = [field_error(own, truth.field, truth.weight) for own in fields]
+        found["field_error"] = np.array(errors)
         found["aligned"] = np.array([m.r2 for m in agent.maps])
     if arx and agent.window.ready and agent.window.length > LAGS and y.shape[2] - steps >= LAGS:
         found["arx_r2"] = np.stack([arx_of(agent, m, recordings, steps) for m in range(members)])
-    return Verdict(**found)
+    return ModelMetrics(**found)
 
 
 def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> np.ndarray:
@@ -252,7 +244,7 @@ def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> 
 
     def inside(y: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         every = np.broadcast_to(y, (agent.members, *y.shape))
-        return agent.units.observed(every)[m], agent.units.acted(a)
+        return agent.units.observations_in(every)[m], agent.units.actions_in(a)
 
     found = fit_arx(*inside(window.obs[m, rows], window.action[m, rows]), LAGS)
     return found.k_step_r2(*inside(recordings.y, recordings.a), steps)

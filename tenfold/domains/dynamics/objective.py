@@ -1,36 +1,136 @@
-"""What a planned path is worth: a weighted sum of information, disagreement, novelty, nearness to a
-goal and cost of actions.
+"""What a planned path is worth, a weighted sum.
 
-    information     gain of the dynamics' parameters along the path, mean over models
-    (`ops.features`)
-    disagreement    Σ_d Var_n(z_tnd), mean over steps: models that would end up apart have something
-    to learn there
-    novelty         of the path's states (`ops.novelty`), mean over steps and models
+    information     gain of the dynamics' parameters along the path, mean over models (`gains`)
+    disagreement    Σ_d Var_n(z_tnd), mean over steps: models that end up apart can learn there
+    novelty         of the path's states, mean over steps and models
     goal            −‖z_t − goal‖², mean over steps and models
     cost            −a², mean over steps and numbers of an action
 
-Every model follows its own path. What has no weight is not computed.
+Every model follows its own path. What has no weight is not computed. Novelty is random network
+distillation (Burda et al., 2019): a state is new where a trained network, the predictor, does not
+yet imitate a random one, the target. Both are `ops.mlp` of the same sizes, each member's its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from tenfold.core.errors import ConfigError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
+from tenfold.core.random import Purpose, key, uniform
 from tenfold.domains.dynamics.config import Planner
-from tenfold.domains.dynamics.features import (
+from tenfold.domains.dynamics.gains import diagonal_gain, full_gain
+from tenfold.domains.dynamics.information import (
+    CRITERIA,
     FeatureInformation,
-    diagonal_gain,
-    full_gain,
     random_known,
     weights_gain_reference,
 )
-from tenfold.domains.dynamics.information import CRITERIA
-from tenfold.domains.dynamics.novelty import Novelty, novelty, novelty_reference
-from tenfold.domains.dynamics.paths import Drift, path, path_examples, paths_reference
+from tenfold.domains.dynamics.paths import Drift, path, path_reference, system_examples
+from tenfold.ops.adam import adam
+from tenfold.ops.mlp import TANH, mlp_forward, mlp_of, parameter_count
+
+OUTPUTS = 8  # of the random network
+HIDDEN = (32, 32)
+LR, EPS = 1e-3, 1e-8
+
+
+# novelty
+
+
+def error_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for size, samples in ((1, 1), (2, 7), (3, 32), (2, 320)):
+        sizes = np.array([size, 9, 5, 4])
+        target, predictor = (
+            rng.normal(size=parameter_count(sizes)).astype(dtype) for _ in range(2)
+        )
+        yield target, predictor, sizes, rng.normal(size=(size, samples)).astype(dtype)
+
+
+def novelty_reference(target, predictor, sizes, z):
+    """Mean over outputs of (predictor(z) − target(z))², one state after another."""
+    found = []
+    for state in torch.from_numpy(z).T:
+        given, asked = (
+            mlp_of(torch.from_numpy(flat), sizes, TANH, state[None]) for flat in (predictor, target)
+        )
+        found.append((given - asked).square().mean())
+    return torch.stack(found)
+
+
+@pair(novelty_reference, error_examples, rtol=1e-4, atol=1e-5)
+@kernel
+def novelty(target, predictor, sizes, z):
+    """How new states [D, B] are to one member, [B]."""
+    samples, outputs = z.shape[1], sizes[-1]
+    hidden = np.empty((2, samples * sizes[1:].sum()), np.float32)
+    asked = mlp_forward(target, sizes, TANH, z, hidden[0])
+    given = mlp_forward(predictor, sizes, TANH, z, hidden[1])
+    found = np.zeros(samples, np.float32)
+    for j in range(outputs):
+        for b in range(samples):
+            found[b] += (given[j, b] - asked[j, b]) ** 2 / outputs
+    return found
+
+
+class Novelty:
+    """Targets and predictors [M, P] of M members, and the predictors' optimiser."""
+
+    def __init__(self, seeds: list[int], size: int) -> None:
+        if size < 1:
+            raise ConfigError("latent", f"= {size} is no state to be new: it must be at least 1.")
+        self.sizes = np.array([size, *HIDDEN, OUTPUTS])
+        count = parameter_count(self.sizes)
+        self.target, self.predictor = (self.drawn(seeds, count, start) for start in (0, count))
+        self.mean, self.square = (np.zeros_like(self.target) for _ in range(2))
+        self.steps = 0
+
+    def drawn(self, seeds: list[int], count: int, start: int) -> np.ndarray:
+        """Uniform within ±√(3 / inputs): outputs keep the spread of inputs."""
+        draws = [uniform(key(seed, Purpose.NOVELTY), start + np.arange(count)) for seed in seeds]
+        layers = pairwise(self.sizes.tolist())
+        scale = [np.full((into + 1) * out, np.sqrt(3 / into)) for into, out in layers]
+        return ((2 * np.array(draws) - 1) * np.concatenate(scale)).astype(np.float32)
+
+    def train(self, z: np.ndarray) -> np.ndarray:
+        """One step on visited states [M, B, D]; the mean novelty before it, [M]."""
+        self.steps += 1
+        flat = torch.from_numpy(self.predictor).clone().requires_grad_()
+        states, targets = torch.from_numpy(z.astype(np.float32)), torch.from_numpy(self.target)
+        errors = [
+            mlp_of(own, self.sizes, TANH, state) - mlp_of(target, self.sizes, TANH, state)
+            for own, target, state in zip(flat, targets, states, strict=True)
+        ]
+        losses = torch.stack([error.square().mean() for error in errors])
+        losses.sum().backward()
+        assert flat.grad is not None
+        mean, square = torch.from_numpy(self.mean), torch.from_numpy(self.square)
+        adam(torch.from_numpy(self.predictor), flat.grad, mean, square, self.steps, LR, EPS)
+        return losses.detach().double().numpy()
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The targets are drawn again from the seeds."""
+        moments = {"mean": self.mean, "square": self.square}
+        return {"predictor": self.predictor, **moments, "steps": np.array(self.steps)}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        if state["predictor"].shape != self.predictor.shape:
+            raise ConfigError(
+                "novelty",
+                f"was saved as {state['predictor'].shape} and is {self.predictor.shape} here.",
+            )
+        self.predictor, self.mean, self.square = (
+            state[k].copy() for k in ("predictor", "mean", "square")
+        )
+        self.steps = int(state["steps"])
+
+
+# the weighted sum
 
 
 class Objective(NamedTuple):
@@ -55,8 +155,7 @@ def novelty_weight(settings: Planner) -> float:
 def objective_of(
     settings: Planner, size: int, models: int, novelty: Novelty | None = None
 ) -> Objective:
-    """As the settings ask. `novelty` is needed where it has a weight; its arrays are looked at, not
-    copied."""
+    """As the settings ask. `novelty` is needed where it has a weight; its arrays are not copied."""
     policy, strange = settings.policy, novelty_weight(settings)
     information = settings.information_weight or float(policy == "active")
     apart = settings.disagreement_weight or float(policy == "disagreement")
@@ -75,7 +174,7 @@ def objective_of(
         )
     if strange and novelty is None:
         raise ConfigError(
-            "planner.policy", "or its weights: novelty needs the networks of ops.novelty."
+            "planner.policy", "or its weights: novelty needs the networks of `Novelty`."
         )
     empty = np.zeros((0, 0), np.float32)
     return Objective(
@@ -92,8 +191,34 @@ def objective_of(
     )
 
 
+def weighted_sum(
+    objective: Objective,
+    gain: np.ndarray,
+    states: np.ndarray,
+    actions: np.ndarray,
+    newness: Callable[..., Any] = novelty,
+) -> np.ndarray:
+    """What paths are worth, [M, B], from their information [M, B], the states [M, N, B, H, D] that
+    they lead to and their actions [M, B, H, A]."""
+    members, _, samples, _, size = states.shape
+    place = np.broadcast_to(objective.place, (members, size)).reshape(members, 1, 1, 1, size)
+    found = (
+        objective.information * gain
+        + objective.disagreement * states.var(1).sum(-1).mean(-1)
+        - objective.goal * np.square(states - place).sum(-1).mean((1, 3))
+        - objective.cost * np.square(actions.astype(np.float64)).mean((2, 3))
+    )
+    for m in range(members if objective.novelty else 0):
+        networks = objective.target[m], objective.predictor[m], objective.sizes
+        flat = np.ascontiguousarray(states[m].reshape(-1, size).T.astype(np.float32))
+        new = np.asarray(newness(*networks, flat)).reshape(-1, samples, states.shape[3])
+        found[m] += objective.novelty * new.mean((0, 2))
+    return found
+
+
 def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    weights = [
+    """Information alone and another sum, of both matrices."""
+    sums = [
         (1, 0, 0, 0, 0),
         (0, 1, 0, 0, 0),
         (0, 0, 1, 0, 0),
@@ -101,51 +226,33 @@ def worth_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
         (1, 1, 1, 1, 1),
         (1, 0, 0, 0.3, 0.1),
     ]
-    for k, (drift, start, actions) in enumerate(path_examples(rng, dtype)):
-        members, size = start.shape
-        new = Novelty(list(range(members)), size)
-        gain, apart, strange, near, cost = (float(w) for w in weights[k])
-        place = rng.normal(size=(members, size)).astype(np.float32)
-        objective = Objective(
-            gain, apart, strange, near, cost, k % 2, place, new.target, new.predictor, new.sizes
-        )
-        yield objective, drift, random_known(rng, drift, drift.weight.shape[1] == 3), start, actions
+    for k, (drift, start, actions) in enumerate(system_examples(rng, dtype)):
+        new = Novelty(list(range(len(start))), start.shape[1])
+        place = rng.normal(size=start.shape).astype(np.float32)
+        # the whole matrix of 200 is slow 165 times
+        for full in (False, True)[: 1 if drift.weight.shape[1] == 5 else 2]:
+            known = random_known(rng, drift, full)
+            for weights in (sums[0], sums[k]):
+                given = place, new.target, new.predictor, new.sizes
+                objective = Objective._make((*map(float, weights), (k + full) % 2, *given))
+                yield objective, drift, known, start, actions
 
 
 def worth_reference(objective, drift, known, start, actions):
-    """One sample after another, every part."""
-    state, phi, slope = paths_reference(drift, start, actions)
-    found = np.zeros(actions.shape[:2])
-    for m, b in np.ndindex(found.shape):
-        after = state[m, :, 1:, :, b]  # [N, H, D]
-        new = [0.0] * len(after)
-        if objective.novelty:
-            networks = objective.target[m], objective.predictor[m], objective.sizes
-            new = [
-                float(novelty_reference(*networks, z.T.astype(np.float32)).mean()) for z in after
-            ]
-        gain = [0.0] * len(after)
-        if objective.information:
-            gain = [
-                weights_gain_reference(
-                    drift,
-                    known,
-                    m,
-                    n,
-                    phi[m, n, :, :, b],
-                    slope[m, n, :, :, :, b],
-                    objective.criterion,
-                )
-                for n in range(len(after))
-            ]
-        found[m, b] = (
-            objective.information * np.mean(gain)
-            + objective.disagreement * after.var(0).sum(-1).mean()
-            + objective.novelty * np.mean(new)
-            - objective.goal * np.square(after - objective.place[m]).sum(-1).mean()
-            - objective.cost * np.square(actions[m, b]).mean()
-        )
-    return found
+    """One model and sample after another."""
+    (members, samples, horizon, _), models = actions.shape, drift.weight.shape[1]
+    gain = np.zeros((members, models, samples))
+    states = np.zeros((*gain.shape, horizon, start.shape[1]))
+    for m, n in np.ndindex(members, models):
+        state, phi, slope = path_reference(drift, m, n, start[m], actions[m].transpose(1, 2, 0))
+        states[m, n] = state[1:].transpose(2, 0, 1)
+        for b in range(samples if objective.information else 0):
+            one = phi[..., b], slope[..., b], objective.criterion
+            gain[m, n, b] = weights_gain_reference(drift, known, m, n, *one)
+    return weighted_sum(objective, gain.mean(1), states, actions, novelty_reference)
+
+
+# compiled
 
 
 @pair(worth_reference, worth_examples, rtol=3e-4, atol=2e-5)
@@ -220,28 +327,18 @@ def add_disagreement(state, weight, found):
                 found[b] += weight * square / (steps - 1)
 
 
-class Judge:
-    """`worth` as iCEM calls it: the objective of these settings, of this model, from these
-    states."""
-
-    def __init__(
-        self, objective: Objective, drift: Drift, information: FeatureInformation, start: np.ndarray
-    ) -> None:
-        members, _, size, count = drift.weight.shape
-        known = information.known()
-        if start.shape != (members, size) or known.shape[:3] != (members, 1, count):
-            raise ValueError(
-                f"states {start.shape} and information {known.shape} do not fit dynamics "
-                f"{drift.weight.shape}"
-            )
-        # its own: read-only arrays are compiled for again
-        place = np.array(np.broadcast_to(objective.place, (members, size)))
-        self.given = (
-            objective._replace(place=place),
-            drift,
-            known,
-            np.ascontiguousarray(start, np.float32),
+def score_of(
+    objective: Objective, drift: Drift, information: FeatureInformation, start: np.ndarray
+) -> "partial[np.ndarray]":
+    """`worth` as iCEM calls it, of this objective and model, from these states."""
+    members, _, size, count = drift.weight.shape
+    known = information.known()
+    if start.shape != (members, size) or known.shape[:3] != (members, 1, count):
+        raise ValueError(
+            f"states {start.shape} and information {known.shape} do not fit dynamics "
+            f"{drift.weight.shape}"
         )
-
-    def __call__(self, actions: np.ndarray) -> np.ndarray:
-        return worth(*self.given, actions)
+    # its own: read-only arrays are compiled for again
+    place = np.array(np.broadcast_to(objective.place, (members, size)))
+    given = objective._replace(place=place), drift, known, np.ascontiguousarray(start, np.float32)
+    return partial(worth, *given)

@@ -1,29 +1,130 @@
-"""Training a model on recordings: a step is a gradient step, and there is no environment."""
+"""Training on recordings, from the command line and from Python: `ten.fit("data.npz")`, and which
+recording a run was trained on."""
 
+import sys
+from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
-import numpy as np
-
-from tenfold.config.run import Run
+from tenfold.config.mappings import merge
+from tenfold.config.notation import show
+from tenfold.config.run import Run, named
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.protocols import Description, State
-from tenfold.core.timing import Clock
-from tenfold.domains.dynamics.agent import ExplorerAgent
+from tenfold.domains.dynamics import RECORDING, is_recording
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.recording import (
-    DIGEST,
-    SAME,
-    Recording,
-    described,
-    is_recording,
-    read_recording,
-    require_counts,
-)
-from tenfold.domains.dynamics.recording_files import USUAL, Columns
-from tenfold.envs.adapter import Episode
+from tenfold.domains.dynamics.recording import DIGEST, SAME, Recording, read_recording
+from tenfold.domains.dynamics.recording_files import USUAL, Columns, listed
+from tenfold.envs.arguments import split_name
 from tenfold.runs.checkpoint import Checkpoints, nested_state
 from tenfold.runs.folder import RunFolder, is_run
+from tenfold.training.learners import load
+from tenfold.training.loop import Result, train
+
+SETTINGS = {
+    "steps": 3_000,
+    "eval_every": 500,
+    "checkpoint_every": 1_000,
+    "log_every": 100,
+    "agent": {"planner": {"policy": "random"}},
+}
+
+
+def fit(
+    file: str | Path,
+    out: str | Path = "",
+    *,
+    settings: dict[str, Any] | None = None,
+    dt: float | None = None,
+    observations: str | Sequence[str] = "",
+    actions: str | Sequence[str] = "",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Result:
+    """Trains a model on an NPZ or CSV file, or on what a run of an explorer recorded, into the
+    folder `out`; without it into a new one, runs/fit-NAME, runs/fit-NAME-2, …. `settings` are those
+    of a run, whose steps are gradient steps; `dt` is the time of a step where the file does not say
+    it; `observations` and `actions` name arrays or columns, or what names of columns begin with."""
+    path, columns = Path(file), Columns(names_in(observations), names_in(actions))
+    recording = recorded(path, None if dt is None else as_number(dt), columns)
+    if recording.left_out:
+        print(
+            f"tenfold: {path} also holds what is left out: {listed(recording.left_out)}.",
+            file=sys.stderr,
+        )
+    base = merge(merge(SETTINGS, {"agent": {"window": recording.steps}}), settings or {})
+    run: Run = named("explorer", base | {"env": recording_id(path, recording, columns)})
+    if not isinstance(run.agent, Explorer):
+        raise UserError(f"fit trains agent explorer, not {run.agent.name}.")
+    return train(run, out, name=f"fit-{path.stem}", overwrite=overwrite, quiet=quiet)
+
+
+def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
+    """One name, names with commas between them, or a sequence."""
+    return tuple(
+        filter(
+            None, (name.strip() for name in (given.split(",") if isinstance(given, str) else given))
+        )
+    )
+
+
+def as_number(dt: object) -> float:
+    """NumPy's numbers too."""
+    if isinstance(dt, bool) or not isinstance(dt, Real):
+        raise ConfigError(
+            "dt", f"= {show(dt)} is no number: give the time of a step, such as 0.05."
+        )
+    return float(dt)
+
+
+# the recording of a run
+
+
+class Source(NamedTuple):
+    """Where a run's recording is, and what the run knows of it."""
+
+    file: str
+    observations: int
+    actions: int
+    dt: float
+    digest: str
+    columns: Columns
+
+
+def source_of(name: str) -> Source:
+    """From the id of a recording."""
+    _, given = split_name(name, str)
+    missing = [part for part in ("file", "observations", "actions", "dt") if part not in given]
+    if missing:
+        raise UserError(f"{name} does not say its {missing[0]}: start it with `tenfold fit FILE`.")
+    try:
+        sizes, dt = (int(given["observations"]), int(given["actions"])), float(given["dt"])
+    except ValueError:
+        raise UserError(f"{name} cannot be read: start it with `tenfold fit FILE`.") from None
+    columns = (
+        tuple(map(unquote, filter(None, given.get(part, "").split("+"))))
+        for part in ("observed", "acted")
+    )
+    return Source(given["file"], *sizes, dt, given.get("digest", ""), Columns(*columns))
+
+
+def recording_id(path: Path, recording: Recording, columns: Columns = USUAL) -> str:
+    """The id under which a run remembers its recording."""
+    if set(str(path)) & set("(),="):
+        raise UserError(
+            f"{path} has one of ( ) , = in its name, which a run's settings cannot hold: rename it."
+        )
+    observations, actions = recording.sizes
+    named = "".join(
+        f", {part}={'+'.join(quote(name, safe='') for name in names)}"
+        for part, names in zip(("observed", "acted"), columns, strict=True)
+        if names
+    )
+    return (
+        f"{RECORDING}(file={path.absolute()}, observations={observations}, actions={actions}, "
+        f"dt={recording.dt!r}, digest={recording.digest}{named})"
+    )
 
 
 def recorded(path: Path, dt: float | None = None, columns: Columns = USUAL) -> Recording:
@@ -55,7 +156,7 @@ def recorded(path: Path, dt: float | None = None, columns: Columns = USUAL) -> R
 
 def recalled(name: str) -> Recording:
     """The recording of a run, which must be what it was when the run began."""
-    source = described(name)
+    source = source_of(name)
     if source.digest and not source.digest.startswith(DIGEST):
         raise UserError(
             f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: "
@@ -73,13 +174,6 @@ def recalled(name: str) -> Recording:
     return recording
 
 
-def held_back(name: str, judging: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Pieces y [E, T, Y] and a [E, T, A] of a run's recording that no training sees: those that
-    choose, or those that judge."""
-    division = recalled(name).divided()
-    return division.judging if judging else division.choosing
-
-
 def of_run(path: Path) -> Recording:
     folder, run = RunFolder.open(path)
     if not isinstance(run.agent, Explorer):
@@ -88,9 +182,7 @@ def of_run(path: Path) -> Recording:
         )
     if is_recording(run.env):
         return recalled(run.env)
-    from tenfold.domains.dynamics.learner import make_explorer, make_members
-
-    agent = make_explorer(run, make_members(run))
+    agent: Any = load(path)
     agent.load_state(nested_state(Checkpoints(folder, run.keep).latest()[0])["agent"])
     episodes = []
     for m in range(agent.members):
@@ -104,114 +196,3 @@ def of_run(path: Path) -> Recording:
     if not episodes:
         raise UserError(f"{path} has recorded nothing yet: go on with `tenfold resume {path}`.")
     return Recording(tuple(episodes), agent.dt)
-
-
-class OfflineAgent(ExplorerAgent):
-    """Has no belief to speak of: nothing comes one by one."""
-
-    def exploring(self, step: int) -> dict[str, float]:
-        return {}
-
-
-def offline_agent(run: Run) -> ExplorerAgent:
-    """The agent of a run on recordings, untrained; the file itself is not looked at. A plan is none
-    of its business."""
-    assert isinstance(run.agent, Explorer)
-    source = described(run.env)
-    bound = np.ones(source.actions, np.float32)
-    device = "cpu" if run.device == "auto" else run.device
-    return OfflineAgent(run.agent, source.observations, -bound, bound, source.dt, run.seeds, device)
-
-
-def reached(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the largest of each action. One that is always the same could have been twice
-    as large, or 0."""
-    every = np.concatenate([a for _, a in recording.episodes])
-    low, high = every.min(0), every.max(0)
-    size = np.where(low == high, np.where(low == 0, 1.0, np.abs(low)), 0.0)
-    return low - size, high + size
-
-
-class RecordingLearner:
-    """The recordings in the agent's window, and gradient steps on them."""
-
-    rows = None
-    lockstep = None
-    tells_episodes = False
-    exact_resume = True
-
-    def __init__(self, run: Run) -> None:
-        assert isinstance(run.agent, Explorer)
-        self.run = run
-        recording = recalled(run.env)
-        if run.agent.model.noise == "poisson":
-            require_counts(Path(described(run.env).file), recording)
-        self.division = recording.divided()
-        kept = self.division.kept
-        if kept.steps > run.agent.window:
-            raise ConfigError(
-                "agent.window",
-                f"= {run.agent.window} is less than the {kept.steps:,} steps of the recordings.",
-            )
-        self.agent = offline_agent(run)
-        self.agent.bound(*reached(kept))
-        ones = np.ones(self.agent.members, np.bool_)
-        for y, a in kept.episodes:
-            for t in range(len(y)):
-                seen, done = (np.repeat(part[t][None], self.agent.members, 0) for part in (y, a))
-                self.agent.window.append(seen, done, ones if t == 0 else ~ones)
-        if not self.agent.window.ready:
-            longest = max(len(y) for y, _ in kept.episodes)
-            raise ConfigError(
-                "agent.length",
-                f"= {run.agent.length} is more than the {longest} steps that the longest episode "
-                "has left for training: make it shorter.",
-            )
-        self.agent.take_units(kept.steps)
-        self.clock = Clock()
-        self.step = 0
-        self.notices: list[str] = []
-        self.warnings: list[str] = []
-
-    @property
-    def description(self) -> Description:
-        return Description("plain autograd", str(self.agent.device), self.division.sentence)
-
-    def set_lr(self, lr: Any) -> None:
-        raise UserError("The learning rate of an explorer is fixed: set agent.lr beforehand.")
-
-    def time_every_round(self) -> None:
-        """Every round is timed as it is."""
-
-    def warm_up(self) -> None:
-        """There is nothing to compile."""
-
-    def statistics(self) -> dict[str, float]:
-        return self.agent.statistics()
-
-    def round(self, until: int | None = None) -> list[Episode]:
-        """One gradient step, and dynamics in closed form where that is due."""
-        self.clock.start()
-        self.agent.train_step()
-        self.step += 1
-        if self.agent.refit_due(self.step):
-            self.agent.refit()
-        self.clock.lap("update")
-        return []
-
-    def settle(self) -> list[Episode]:
-        return []
-
-    def state(self) -> State:
-        return {"agent": self.agent.state(), "serial": {"step": np.array(self.step)}}
-
-    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
-        """It has none."""
-
-    def load_state(self, state: State, with_rows: bool = True) -> bool:
-        self.agent.load_state(state["agent"])
-        self.step = int(state["serial"]["step"])
-        return True
-
-    def close(self) -> None:
-        """Nothing is open."""

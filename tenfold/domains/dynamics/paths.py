@@ -43,9 +43,14 @@ def features(drift: Drift, z: np.ndarray) -> np.ndarray:
     parameters, size = drift.weight.shape[-1], z.shape[-1]
     if not drift.axis.size:
         return z if parameters == size else np.concatenate([z, np.ones_like(z[..., :1])], -1)
-    bells = np.exp(-(((z[..., None] - drift.axis) / drift.width) ** 2) / 2)  # [..., D, G]
+    return grid_features(z, drift.axis, drift.width)
+
+
+def grid_features(z: np.ndarray, axis: np.ndarray, width: float) -> np.ndarray:
+    """Gaussians [..., G^D] around the points of a grid, at states [..., D]."""
+    bells = np.exp(-(((z[..., None] - axis) / width) ** 2) / 2)  # [..., D, G]
     product = bells[..., 0, :]
-    for k in range(1, size):
+    for k in range(1, z.shape[-1]):
         product = (product[..., :, None] * bells[..., k, None, :]).reshape(*z.shape[:-1], -1)
     return product
 
@@ -89,9 +94,9 @@ def random_drift(
     )
 
 
-def path_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    """One sample and one step; odd numbers of each; grids in one to three dimensions; states far
-    outside the grid."""
+def system_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """A drift, states [M, D] and actions [M, B, H, A]. One sample and one step; odd numbers of
+    each; grids in one to three dimensions; states far outside the grid."""
     for members, models, samples, horizon, size, grid in (
         (1, 1, 1, 1, 2, 10),
         (2, 3, 5, 4, 2, 7),
@@ -109,44 +114,31 @@ def path_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
         )
 
 
-def paths_reference(drift, start, actions):
-    """One model, one sample and one step after another."""
-    (members, models, size, count), (_, samples, horizon, _) = drift.weight.shape, actions.shape
-    state = np.zeros((members, models, horizon + 1, size, samples))
-    phi, slope = (
-        np.zeros((members, models, horizon, count, samples)),
-        np.zeros((members, models, horizon, size, size, samples)),
-    )
-    for m, n, b in np.ndindex(members, models, samples):
-        z = start[m].astype(np.float64)
-        state[m, n, 0, :, b] = z
-        for t in range(horizon):
-            phi[m, n, t, :, b] = features(drift, z)
-            slope[m, n, t, :, :, b] = jacobian(drift, m, n, z)
-            z = z + drift.dt * (
-                drift.weight[m, n] @ phi[m, n, t, :, b] + drift.push[m, n] @ actions[m, b, t]
-            )
-            state[m, n, t + 1, :, b] = z
-    return state, phi, slope
+def path_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for drift, start, actions in system_examples(rng, dtype):
+        samples, horizon, _ = actions.shape[1:]
+        size, count = drift.weight.shape[2:]
+        shapes = (horizon + 1, size), (horizon, count), (horizon, size, size)
+        room = [np.zeros((*shape, samples), np.float32) for shape in shapes]
+        moved = np.ascontiguousarray(actions[-1].transpose(1, 2, 0))
+        yield drift, len(start) - 1, drift.weight.shape[1] - 1, start[-1], moved, *room
 
 
-@pair(paths_reference, path_examples, rtol=1e-4, atol=2e-5)
-def paths(
-    drift: Drift, start: np.ndarray, actions: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """From states [M, D] along actions [M, B, H, A]: states [M, N, H + 1, D, B], features [M, N, H,
-    P, B] and Jacobians [M, N, H, D, D, B]."""
-    (members, models, size, count), (_, samples, horizon, _) = drift.weight.shape, actions.shape
-    state = np.empty((members, models, horizon + 1, size, samples), np.float32)
-    phi = np.empty((members, models, horizon, count, samples), np.float32)
-    slope = np.empty((members, models, horizon, size, size, samples), np.float32)
-    for m in range(members):
-        moved = np.ascontiguousarray(actions[m].transpose(1, 2, 0))
-        for n in range(models):
-            path(drift, m, n, start[m], moved, state[m, n], phi[m, n], slope[m, n])
-    return state, phi, slope
+def path_reference(drift, m, n, start, actions, *room):
+    """One sample and one step after another."""
+    found = []
+    for b in range(actions.shape[2]):
+        state, phi, slope = [start.astype(np.float64)], [], []
+        for a in actions[:, :, b]:
+            z = state[-1]
+            phi.append(features(drift, z))
+            slope.append(jacobian(drift, m, n, z))
+            state.append(z + drift.dt * (drift.weight[m, n] @ phi[-1] + drift.push[m, n] @ a))
+        found.append((state, phi, slope))
+    return tuple(np.stack(part, -1) for part in zip(*found, strict=True))
 
 
+@pair(path_reference, path_examples, rtol=1e-4, atol=2e-5)
 @kernel
 def path(drift, m, n, start, actions, state, phi, slope):
     """All samples of one model of one member. actions [H, A, B]; fills state [H + 1, D, B], phi [H,
@@ -186,6 +178,7 @@ def path(drift, m, n, start, actions, state, phi, slope):
                         slope_t[d, k, b] = same + dt * narrow * (line[b] - z[k, b] * spread[d, b])
                 else:
                     slope_t[d, k, :] = same + dt * weight[d, k]
+    return state, phi, slope
 
 
 @kernel

@@ -4,4 +4,4 @@ from tenfold.domains.dynamics.compare import compare as compare
 from tenfold.domains.dynamics.config import Explorer as Explorer
 from tenfold.domains.dynamics.config import LatentModel as LatentModel
 from tenfold.domains.dynamics.config import Planner as Planner
-from tenfold.domains.dynamics.fit import fit as fit
+from tenfold.domains.dynamics.offline import fit as fit

@@ -1,5 +1,5 @@
-"""A user's own recordings: observations, actions and the time of a step; what is held back of them;
-their name in a run.
+"""A user's own recordings: observations, actions and the time of a step, and what is held back of
+them.
 
 What cannot be trained on is refused: a gap in time, a number that is not finite, parts that do not
 fit one another.
@@ -9,14 +9,11 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote, unquote
 
 import numpy as np
 
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics import RECORDING
 from tenfold.domains.dynamics.recording_files import USUAL, Columns, Parts, read_csv, read_npz
-from tenfold.envs.arguments import split_name
 
 # steps of a piece that is held back; the least lets ARX see two steps and look ten ahead
 HELD, LEAST = 20, 12
@@ -141,59 +138,6 @@ def pieces_taken(lengths: list[int], piece: int) -> list[int]:
         more = min(most[k] - taken[k], wanted - given)
         taken[k], given = taken[k] + more, given + more
     return taken
-
-
-# its name in a run
-
-
-class Source(NamedTuple):
-    """Where a run's recording is, and what the run knows of it."""
-
-    file: str
-    observations: int
-    actions: int
-    dt: float
-    digest: str
-    columns: Columns
-
-
-def is_recording(name: str) -> bool:
-    return name.partition("(")[0].strip() == RECORDING
-
-
-def described(name: str) -> Source:
-    """From the id of a recording."""
-    _, given = split_name(name, str)
-    missing = [part for part in ("file", "observations", "actions", "dt") if part not in given]
-    if missing:
-        raise UserError(f"{name} does not say its {missing[0]}: start it with `tenfold fit FILE`.")
-    try:
-        sizes, dt = (int(given["observations"]), int(given["actions"])), float(given["dt"])
-    except ValueError:
-        raise UserError(f"{name} cannot be read: start it with `tenfold fit FILE`.") from None
-    columns = (
-        tuple(map(unquote, filter(None, given.get(part, "").split("+"))))
-        for part in ("observed", "acted")
-    )
-    return Source(given["file"], *sizes, dt, given.get("digest", ""), Columns(*columns))
-
-
-def identified(path: Path, recording: Recording, columns: Columns = USUAL) -> str:
-    """The id under which a run remembers its recording."""
-    if set(str(path)) & set("(),="):
-        raise UserError(
-            f"{path} has one of ( ) , = in its name, which a run's settings cannot hold: rename it."
-        )
-    observations, actions = recording.sizes
-    named = "".join(
-        f", {part}={'+'.join(quote(name, safe='') for name in names)}"
-        for part, names in zip(("observed", "acted"), columns, strict=True)
-        if names
-    )
-    return (
-        f"{RECORDING}(file={path.absolute()}, observations={observations}, actions={actions}, "
-        f"dt={recording.dt!r}, digest={recording.digest}{named})"
-    )
 
 
 # reading

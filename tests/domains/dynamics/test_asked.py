@@ -15,14 +15,13 @@ import tenfold as ten
 from tenfold.config.run import Run, named
 from tenfold.core.errors import CheckpointError, ConfigError, UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.alignment import Alignment, align
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
-from tenfold.domains.dynamics.fields import Lanes
+from tenfold.domains.dynamics.coordinates import Alignment, align
+from tenfold.domains.dynamics.fields import Field, Lanes
 from tenfold.domains.dynamics.forecast import k_step_r2
 from tenfold.domains.dynamics.learner import ExplorerLearner
-from tenfold.domains.dynamics.model_metrics import axis_over, judge, random_recordings
-from tenfold.domains.dynamics.portrait_section import draw_fields
-from tenfold.domains.dynamics.systems import Field
+from tenfold.domains.dynamics.model_metrics import axis_over, evaluate_model, random_recordings
+from tenfold.domains.dynamics.phase_portrait import draw_fields
 from tenfold.envs.making import make_env
 from tenfold.runs.files import read_arrays, write_arrays
 
@@ -89,7 +88,7 @@ def test_the_end_of_a_run_is_judged_and_its_map_saved_and_a_longer_run_has_no_tr
     agent = ten.load(result.path)
     state = read_arrays(result.path / "checkpoints" / "step-000000000040.safetensors")[0]
     judged = played(run, 40).agent
-    judge(judged, random_recordings(ENV, 4))
+    evaluate_model(judged, random_recordings(ENV, 4))
     assert (
         np.array_equal(state["agent.matrix"][0], judged.maps[0].matrix)
         and state["agent.aligned"][0] == judged.maps[0].r2
@@ -122,7 +121,7 @@ def test_true_coordinates_are_refused_where_the_map_to_them_is_not_known(tmp_pat
     with pytest.raises(UserError, match="not known"):
         ten.load(never.path).field([[0.0, 0.0]], true=True)  # type: ignore[union-attr]
     ring = played(small(env="tenfold/RingCartPole-v0(size=5)"), 1).agent
-    judge(ring, random_recordings("tenfold/RingCartPole-v0(size=5)", 2))
+    evaluate_model(ring, random_recordings("tenfold/RingCartPole-v0(size=5)", 2))
     with pytest.raises(UserError, match="not known"):
         ring.field(np.zeros((1, 2)), true=True)
 
@@ -156,7 +155,7 @@ def test_a_model_with_more_numbers_than_the_system_is_judged_where_its_states_ar
         [0.4, -0.7, 4.1]
     )
     place = played(small({"latent": 3}), 30)
-    verdict = judge(place.agent, random_recordings(ENV, 6))
+    verdict = evaluate_model(place.agent, random_recordings(ENV, 6))
     assert verdict.field_error is not None and place.agent.maps[0].matrix.shape == (2, 3)
     points = np.array([[0.5, -0.2], [0.1, 0.9]])
     own = place.agent.maps[0]
@@ -376,7 +375,9 @@ def test_actions_of_two_dimensions_reach_the_environment_in_their_shape() -> Non
         and place.agent.window.action.shape[-1] == 4
         and place.agent.updates > 0
     )
-    assert not place.notices and judge(place.agent, random_recordings("Spin-v0", 3)).r2.shape == (
+    assert not place.notices and evaluate_model(
+        place.agent, random_recordings("Spin-v0", 3)
+    ).r2.shape == (
         1,
         10,
     )
@@ -402,7 +403,7 @@ def test_episodes_of_one_step_are_refused_in_a_sentence() -> None:
     with pytest.raises(ConfigError, match="has episodes of one step under random actions"):
         random_recordings("Spin-v0(limit=1)", 3)
     place = played(small(env="Spin-v0(limit=4)", agent={"length": 3}, policy="random"), 30)
-    verdict = judge(place.agent, random_recordings("Spin-v0(limit=4)", 3))
+    verdict = evaluate_model(place.agent, random_recordings("Spin-v0(limit=4)", 3))
     # two lags and three steps do not fit into four
     assert verdict.r2.shape == (1, 3) and verdict.arx_r2 is None
 
@@ -444,7 +445,7 @@ def test_what_is_not_finite_never_comes_into_the_metrics() -> None:
         agent.online.decoder.layers[0].weight.fill_(1e38)  # type: ignore[operator]
     assert np.isfinite(k_step_r2(agent.online, torch.randn(1, 2, 12, 5), a, 3).numpy()).all()
     place = played(small(agent={"length": 2}), 30)
-    row = judge(place.agent, random_recordings(ENV, 3)).row()
+    row = evaluate_model(place.agent, random_recordings(ENV, 3)).row()
     assert "arx_r2" not in row and np.isfinite(row["r2"]).all()
 
 
@@ -482,8 +483,7 @@ def test_true_and_learned_field_are_drawn_in_the_same_colours(
 
 
 def test_the_true_field_of_a_lane_is_what_the_error_is_taken_against() -> None:
-    recordings = random_recordings(ENV, 4)
-    assert recordings.points is not None and recordings.true is not None
-    assert np.array_equal(
-        recordings.true, Lanes(Field.named(ENV), [(0, 0)]).velocity(recordings.points)
-    )
+    truth = random_recordings(ENV, 4).truth
+    assert truth is not None
+    lanes = Lanes(Field.named(ENV), [(0, 0)])
+    assert np.array_equal(truth.field, lanes.velocity(truth.points))

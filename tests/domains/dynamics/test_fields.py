@@ -9,9 +9,9 @@ from gymnasium.utils.env_checker import check_env
 
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.domains.dynamics.field_rules import CONSTANTS, FIELDS, random_vectors
-from tenfold.domains.dynamics.fields import IDS, FieldEnvironments, Lanes
-from tenfold.domains.dynamics.systems import CONSTANTS_OF, Field
+from tenfold.domains.dynamics import IDS, SYSTEMS
+from tenfold.domains.dynamics.field_rules import CONSTANTS, random_vectors
+from tenfold.domains.dynamics.fields import CONSTANTS_OF, Field, FieldEnvironments, Lanes
 from tenfold.envs.making import make_env, make_environments
 
 
@@ -172,15 +172,15 @@ def test_lanes_given_seeds_play_what_each_seed_plays_alone_and_can_be_restored()
             "size = 7 does not fit: observe = identity shows the 2 numbers",
         ),
         ("tenfold/LimitCycle-v0(noise=poisson)", "poisson needs means above 0"),
-        ("tenfold/LimitCycle-v0(sise=7)", "no argument sise .did you mean size"),
-        ("tenfold/LimitCycle-v0(dt=fast)", "dt = fast is out of range"),
+        ("tenfold/LimitCycle-v0(sise=7)", "sise = 7 is not a setting: the nearest is size"),
+        ("tenfold/LimitCycle-v0(dt=fast)", "dt = fast is not a number"),
         ("tenfold/LimitCycle-v0(limit=2.5)", "limit = 2.5 is not a whole number"),
-        ("tenfold/LimitCycle-v0(scale=none)", "scale = none is out of range: it must be above 0"),
-        ("tenfold/LimitCycle-v0(dt=none)", "dt = none is out of range"),
-        ("tenfold/LimitCycle-v0(edge=none)", "edge = none is out"),
+        ("tenfold/LimitCycle-v0(scale=none)", "scale = none is not a number"),
+        ("tenfold/LimitCycle-v0(dt=none)", "dt = none is not a number"),
+        ("tenfold/LimitCycle-v0(edge=none)", "edge = none is not a number"),
         ("tenfold/LimitCycle-v0(world=none)", "world = none is not a whole number"),
-        ("tenfold/LimitCycle-v0(world=-1)", "world = -1 is not a whole number from 0 on"),
-        ("tenfold/LimitCycle-v0(every=true)", "every = True is out of range"),
+        ("tenfold/LimitCycle-v0(world=-1)", "world = -1 is out of range: it must be at least 0"),
+        ("tenfold/LimitCycle-v0(every=true)", "every = true is not a whole number"),
         ("tenfold/LimitCycle-v0(alpha=abc)", "alpha = abc is not a number"),
         ("tenfold/VanDerPol-v0(w=abc)", "w = abc is not a number"),
         (
@@ -272,4 +272,4 @@ def test_an_episode_is_over_where_a_state_passes_the_edge() -> None:
 
 
 def test_every_field_has_an_id() -> None:
-    assert sorted(IDS.values()) == sorted(FIELDS) and "tenfold/DoubleLimitCycle-v0" in IDS
+    assert sorted(IDS.values()) == sorted(SYSTEMS) and "tenfold/DoubleLimitCycle-v0" in IDS

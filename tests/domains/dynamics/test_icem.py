@@ -5,10 +5,9 @@ import pytest
 
 from tenfold.core.errors import ConfigError
 from tenfold.domains.dynamics.config import Planner
-from tenfold.domains.dynamics.features import FeatureInformation
-from tenfold.domains.dynamics.icem import Icem, candidates, colouring, refit, streams_of
-from tenfold.domains.dynamics.novelty import Novelty
-from tenfold.domains.dynamics.objective import Judge, objective_of
+from tenfold.domains.dynamics.icem import Icem, Score, candidates, colouring, refit, streams_of
+from tenfold.domains.dynamics.information import FeatureInformation
+from tenfold.domains.dynamics.objective import Novelty, objective_of, score_of
 from tenfold.domains.dynamics.paths import Drift, random_drift
 
 BOX = -np.ones(2), np.ones(2)
@@ -100,10 +99,10 @@ def test_a_plan_finds_the_optimum_of_a_known_problem() -> None:
     )
     assert np.abs(best).max() < 1  # the box does not bind
     search = Icem(settings, streams_of([0]), *BOX)
-    judge = Judge(objective_of(settings, 2, 1), drift, FeatureInformation(1, 3), start)
-    action = search.plan(judge)
+    score = score_of(objective_of(settings, 2, 1), drift, FeatureInformation(1, 3), start)
+    action = search.plan(score)
     np.testing.assert_allclose(action[0], best[0], atol=0.1)
-    reached = judge(np.concatenate([search.tried[:, -1:], best[None, None].astype(np.float32)], 1))[
+    reached = score(np.concatenate([search.tried[:, -1:], best[None, None].astype(np.float32)], 1))[
         0
     ]
     assert reached[1] - reached[0] < 1e-4  # of the best possible
@@ -120,13 +119,13 @@ def test_an_information_seeker_goes_where_it_has_not_been(matrix: str) -> None:
             information.add_step(drift, np.array([[x, y]]))
     settings = Planner(horizon=10)
     action = Icem(settings, streams_of([0]), *BOX).plan(
-        Judge(objective_of(settings, 2, 1), drift, information, np.zeros((1, 2), np.float32))
+        score_of(objective_of(settings, 2, 1), drift, information, np.zeros((1, 2), np.float32))
     )
     assert action[0, 0] > 0.5
 
 
-def planned(search: Icem, judge: Judge, count: int) -> np.ndarray:
-    return np.stack([search.plan(judge) for _ in range(count)])
+def planned(search: Icem, score: Score, count: int) -> np.ndarray:
+    return np.stack([search.plan(score) for _ in range(count)])
 
 
 def informed(
@@ -154,12 +153,12 @@ def informed(
 def test_plans_repeat_and_go_on_from_their_saved_state(shape: dict[str, int]) -> None:
     settings = Planner(**({"horizon": 4, "iterations": 3} | shape))  # type: ignore[arg-type]
     drift, information, start = informed(2)
-    judge = Judge(objective_of(settings, 2, 2), drift, information, start)
+    score = score_of(objective_of(settings, 2, 2), drift, information, start)
     whole, first, second = (Icem(settings, streams_of([1, 2]), *BOX) for _ in range(3))
-    expected = planned(whole, judge, 6)
-    found = planned(first, judge, 3)
+    expected = planned(whole, score, 6)
+    found = planned(first, score, 3)
     second.load_state({name: value.copy() for name, value in first.state().items()})
-    np.testing.assert_array_equal(np.concatenate([found, planned(second, judge, 3)]), expected)
+    np.testing.assert_array_equal(np.concatenate([found, planned(second, score, 3)]), expected)
     assert np.unique(expected[:, 0], axis=0).shape[0] > 1 or settings.iterations > 1
 
 
@@ -168,7 +167,7 @@ def test_a_member_plans_what_it_plans_alone() -> None:
     drift, information, start = informed(3)
     together = planned(
         Icem(settings, streams_of([7, 8, 9]), *BOX),
-        Judge(objective_of(settings, 2, 2), drift, information, start),
+        score_of(objective_of(settings, 2, 2), drift, information, start),
         3,
     )
     for m in range(3):
@@ -183,9 +182,9 @@ def test_a_member_plans_what_it_plans_alone() -> None:
                 "steps": np.array(5),
             }
         )
-        judge = Judge(objective_of(settings, 2, 2), alone, known, start[m : m + 1])
+        score = score_of(objective_of(settings, 2, 2), alone, known, start[m : m + 1])
         np.testing.assert_array_equal(
-            planned(Icem(settings, streams_of([7 + m]), *BOX), judge, 3)[:, 0], together[:, m]
+            planned(Icem(settings, streams_of([7 + m]), *BOX), score, 3)[:, 0], together[:, m]
         )
 
 
@@ -216,7 +215,7 @@ def test_weights_add_up() -> None:
     new = Novelty([0], 2)
 
     def worth(**settings: object) -> np.ndarray:
-        return Judge(objective_of(Planner(**settings), 2, 2, new), drift, information, start)(
+        return score_of(objective_of(Planner(**settings), 2, 2, new), drift, information, start)(
             actions
         )  # type: ignore[arg-type]
 
@@ -254,7 +253,7 @@ def test_novelty_falls_where_the_predictor_was_trained_and_goes_on_from_its_stat
     drift, information, _ = informed(2)
     still = drift._replace(weight=drift.weight * 0, push=drift.push * 0)
     old, there = (
-        Judge(objective_of(settings, 2, 2, new), still, information, far[:, k])(
+        score_of(objective_of(settings, 2, 2, new), still, information, far[:, k])(
             np.zeros((2, 1, 1, 2), np.float32)
         )
         for k in (0, 1)

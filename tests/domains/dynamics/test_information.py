@@ -5,28 +5,44 @@ import numpy as np
 import pytest
 
 from tenfold.core.errors import ConfigError
-from tenfold.domains.dynamics.features import (
-    FeatureInformation,
-    gains,
-    known_of_weights,
-    random_known,
-    sensitivities_reference,
-)
 from tenfold.domains.dynamics.information import (
     A_OPTIMAL,
     D_OPTIMAL,
+    FeatureInformation,
     Information,
     gain_reference,
+    known_of_weights,
+    random_known,
+    sensitivities_reference,
     updated_inverse,
 )
+from tenfold.domains.dynamics.objective import Objective, worth
 from tenfold.domains.dynamics.paths import (
     Drift,
     features,
     jacobian,
-    paths,
-    paths_reference,
+    path,
+    path_reference,
     random_drift,
 )
+
+NONE = np.zeros((0, 0), np.float32)
+
+
+def gains(
+    drift: Drift, known: np.ndarray, start: np.ndarray, actions: np.ndarray, criterion: int
+) -> np.ndarray:
+    """What paths are worth by information alone."""
+    objective = Objective(
+        1.0, 0.0, 0.0, 0.0, 0.0, criterion, NONE, NONE, NONE, np.zeros(0, np.int64)
+    )
+    return worth(objective, drift, known, start, actions)
+
+
+def sensitivities(drift: Drift, start: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """Of the only path."""
+    _, phi, slope = path_reference(drift, 0, 0, start[0], actions[0].transpose(1, 2, 0))
+    return sensitivities_reference(drift, phi[..., 0], slope[..., 0])
 
 
 def small(grid: int, size: int = 2, horizon: int = 6) -> tuple[Drift, np.ndarray, np.ndarray]:
@@ -61,8 +77,7 @@ def test_jacobians_and_sensitivities_are_the_finite_differences(grid: int) -> No
         -1,
     )
     np.testing.assert_allclose(jacobian(drift, 0, 0, at), numeric, rtol=1e-6, atol=1e-8)
-    _, phi, slope = paths_reference(drift, start, actions)
-    found = sensitivities_reference(drift, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
+    found = sensitivities(drift, start, actions)
     for q in range(weight.size):
         step = np.zeros(weight.size)
         step[q] = tiny
@@ -94,8 +109,7 @@ def test_information_is_minus_the_hessian_of_the_log_likelihood(grid: int) -> No
             ).sum()
         )
 
-    _, phi, slope = paths_reference(drift, start, actions)
-    s = sensitivities_reference(drift, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
+    s = sensitivities(drift, start, actions)
     found = np.einsum("tdi,d,tdj->ij", s, 1 / variance, s)
     h, theta, count = 1e-3, weight.ravel(), weight.size
     for i, j in np.ndindex(count, count):
@@ -116,8 +130,7 @@ def test_the_worth_of_a_path_is_that_of_whole_determinants_and_inverses(
 ) -> None:
     drift, start, actions = small(5, horizon=10)
     known = random_known(np.random.default_rng(0), drift, full)
-    _, phi, slope = paths_reference(drift, start, actions)
-    s = sensitivities_reference(drift, phi[0, 0, :, :, 0], slope[0, 0, :, :, :, 0])
+    s = sensitivities(drift, start, actions)
     assert gains(drift, known, start.astype(np.float32), actions.astype(np.float32), criterion)[
         0, 0
     ] == pytest.approx(
@@ -274,11 +287,11 @@ def test_a_member_is_worth_what_it_is_worth_alone() -> None:
 
 def test_states_far_outside_the_grid_have_no_features_and_stay_finite() -> None:
     drift = random_drift(np.random.default_rng(0), 1, 1, 2, 10)
-    state, phi, slope = paths(
-        drift, np.array([[1e6, -1e6]], np.float32), np.zeros((1, 2, 2, 2), np.float32)
-    )
+    room = (np.empty((*shape, 2), np.float32) for shape in ((3, 2), (2, 100), (2, 2, 2)))
+    far, still = np.array([1e6, -1e6], np.float32), np.zeros((2, 2, 2), np.float32)
+    state, phi, slope = path(drift, 0, 0, far, still, *room)
     assert np.isfinite(state).all() and not phi.any()
-    np.testing.assert_array_equal(slope[0, 0, 0, :, :, 0], np.eye(2))
+    np.testing.assert_array_equal(slope[0, :, :, 0], np.eye(2))
 
 
 def test_no_prior_is_refused() -> None:

@@ -1,32 +1,52 @@
 """Planning with torch modules: Jacobians, information, and the choice between arrays and
 networks."""
 
-from types import SimpleNamespace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tenfold.domains.dynamics.config import LatentModel, Planner
-from tenfold.domains.dynamics.features import FeatureInformation
 from tenfold.domains.dynamics.icem import Icem, streams_of
-from tenfold.domains.dynamics.information import Information
+from tenfold.domains.dynamics.information import FeatureInformation, Information
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.networks import (
-    NetworkJudge,
-    SmallNetwork,
+from tenfold.domains.dynamics.objective import Novelty, objective_of, score_of, worth
+from tenfold.domains.dynamics.paths import random_drift
+from tenfold.domains.dynamics.planning import (
+    Planning,
     add_step,
     drift_of,
     information_of,
-    judge_of,
     mean_of_one,
+    network_worth,
     parameter_count,
     parameters_of,
     slopes,
 )
-from tenfold.domains.dynamics.novelty import Novelty
-from tenfold.domains.dynamics.objective import Judge, objective_of
-from tenfold.domains.dynamics.paths import random_drift
+
+
+class SmallNetwork(nn.Module):
+    """z + dt·(tanh(z·U + a·V)·W), by random weights: the action bends the drift, which no array of
+    `Drift` can say."""
+
+    def __init__(
+        self, rng: np.random.Generator, members: int, models: int, size: int, hidden: int = 4
+    ) -> None:
+        super().__init__()
+        shapes = (size, hidden), (2, hidden), (hidden, size), (1, size)
+        drawn = (rng.normal(size=(members, models, *shape)).astype(np.float32) for shape in shapes)
+        self.inner, self.drive, self.outer, self.raw_variance = (
+            nn.Parameter(torch.from_numpy(x)) for x in drawn
+        )
+        self.dt = 0.3
+
+    def forward(self, z: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return z + self.dt * torch.tanh(
+            z @ self.inner + a @ self.drive
+        ) @ self.outer, self.raw_variance.square() + 0.1
 
 
 def network(members: int = 2, models: int = 3) -> SmallNetwork:
@@ -108,12 +128,10 @@ def test_a_network_plans_and_a_member_plans_what_it_plans_alone(policy: str) -> 
     def actions(dynamics: SmallNetwork, seeds: list[int], start: np.ndarray) -> np.ndarray:
         information = information_of(dynamics, "full", 0.99)
         add_step(information, dynamics, start, np.zeros((len(seeds), 2)))
-        judge = judge_of(
-            objective_of(settings, 2, 3, Novelty(seeds, 2)), dynamics, information, start
-        )
-        assert isinstance(judge, NetworkJudge)
+        objective = objective_of(settings, 2, 3, Novelty(seeds, 2))
+        score = partial(network_worth, objective, dynamics, information.known(), start)
         search = Icem(settings, streams_of(seeds), -np.ones(2), np.ones(2))
-        return np.stack([search.plan(judge) for _ in range(2)])
+        return np.stack([search.plan(score) for _ in range(2)])
 
     together = actions(dynamics, [5, 6], start)
     assert (np.abs(together) <= 1).all() and together.any()
@@ -128,36 +146,31 @@ def test_a_network_plans_and_a_member_plans_what_it_plans_alone(policy: str) -> 
 
 
 def test_dynamics_on_features_are_planned_by_their_arrays() -> None:
-    drift = random_drift(np.random.default_rng(0), 2, 3, 2, 4)
-    module = SimpleNamespace(
-        kind="rbf",
-        weight=torch.from_numpy(drift.weight),
-        action_weight=torch.from_numpy(drift.push),
-        dt=0.1,
-        variance=lambda: torch.from_numpy(drift.variance)[:, :, None],
-        axis=torch.from_numpy(drift.axis),
-        width=drift.width,
-    )
-    for found, expected in zip(drift_of(module), drift, strict=True):
-        np.testing.assert_array_equal(found, expected)
-    information = information_of(module, "full", 0.99)
-    assert isinstance(information, FeatureInformation) and information.known().shape == (
-        2,
-        1,
-        16,
-        16,
-    )
-    assert not isinstance(information_of(network(), "full", 0.99), FeatureInformation)
-    assert isinstance(
-        judge_of(objective_of(Planner(), 2, 3), module, information, np.zeros((2, 2), np.float32)),
-        Judge,
-    )
+    """Those of kind mlp as any network."""
+    for kind in ("rbf", "linear", "mlp"):
+        model = LatentModel(dynamics=kind, grid=4, ensemble=3, hidden=(4,))
+        dynamics = LatentNetwork(5, 2, model, 0.1, 2).initialise([0, 1]).dynamics
+        planning = Planning(Planner(), dynamics, [0, 1], -np.ones(2), np.ones(2))
+        score: Any = planning.score(np.zeros((2, 2), np.float32))
+        if kind == "mlp":
+            assert not isinstance(planning.information, FeatureInformation)
+            assert score.func is network_worth
+            continue
+        assert isinstance(planning.information, FeatureInformation) and score.func is worth
+        count = 16 if kind == "rbf" else 3
+        assert planning.information.known().shape == (2, 1, count, count)
+        drift = drift_of(dynamics)
+        arrays = dynamics.weight, dynamics.action_weight, dynamics.variance()[:, :, 0]
+        for found, expected in zip(drift, arrays, strict=False):
+            np.testing.assert_array_equal(found, expected.detach().numpy())
+        assert len(drift.axis) == (4 if kind == "rbf" else 0)
+        assert (drift.width, drift.dt) == (dynamics.width, 0.1)
 
 
 def test_information_that_does_not_fit_the_dynamics_is_refused() -> None:
     drift = random_drift(np.random.default_rng(0), 1, 1, 2, 4)
     with pytest.raises(ValueError, match="do not fit dynamics"):
-        Judge(
+        score_of(
             objective_of(Planner(), 2, 1),
             drift,
             FeatureInformation(1, 9),

@@ -12,9 +12,10 @@ from tenfold.cli.main import main
 from tenfold.config.run import Run, named
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose
+from tenfold.domains.dynamics.learner import RecordingLearner
 from tenfold.domains.dynamics.model_metrics import random_recordings
-from tenfold.domains.dynamics.offline import RecordingLearner
-from tenfold.domains.dynamics.recording import Recording, described, read_recording
+from tenfold.domains.dynamics.offline import source_of
+from tenfold.domains.dynamics.recording import Recording, read_recording
 from tenfold.domains.dynamics.recording_files import Columns
 
 SHORT = ("--steps", "3", "--eval-every", "3", "--agent.length", "10")
@@ -243,7 +244,7 @@ def test_recordings_without_actions_train(tmp_path: Path) -> None:
             run = ten.fit(
                 tmp_path / name, tmp_path / "run", settings=settings, quiet=True, overwrite=True
             )
-        assert described(run.run.env)[1:3] == (2, 0)
+        assert source_of(run.run.env)[1:3] == (2, 0)
         assert ten.load(run.path).field([[0.0, 1.0]]).shape == (2, 1, 2)  # type: ignore[union-attr]
         ahead = [
             ten.load(run.path).forecast(walk(20), given, 5) for given in (None, np.zeros((20, 0)))
@@ -282,7 +283,7 @@ def test_columns_are_named_by_a_list_or_by_how_they_begin(
         main(["fit", str(file), *flags, *SHORT]) == 0
         and "left out: heart." in capsys.readouterr().err
     )
-    assert described(run_of(tmp_path / "run").env).columns == Columns(
+    assert source_of(run_of(tmp_path / "run").env).columns == Columns(
         ("neuron_",), ("stim (mV)", "stim_1")
     )
     assert ten.resume(tmp_path / "run", 5, quiet=True).step == 5  # reads the same columns
@@ -503,7 +504,7 @@ def test_the_folder_of_a_fit_is_its_recording_and_other_folders_are_named(
     second = ten.fit(
         first.path, tmp_path / "second", settings={**TINY, "agent": {"length": 5}}, quiet=True
     )
-    assert described(first.run.env).digest == described(second.run.env).digest
+    assert source_of(first.run.env).digest == source_of(second.run.env).digest
     assert ten.resume(second.path, 5, quiet=True).step == 5
     assert f"holds runs and is none itself: give one of them, such as {first.path}" in refused(
         capsys, tmp_path / "runs"

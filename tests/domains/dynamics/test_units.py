@@ -13,14 +13,14 @@ from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.arx import repeated_r2
 from tenfold.domains.dynamics.config import Explorer, LatentModel, Planner
-from tenfold.domains.dynamics.learner import ExplorerLearner
-from tenfold.domains.dynamics.model_metrics import Verdict, judge, random_recordings
-from tenfold.domains.dynamics.offline import RecordingLearner, offline_agent, reached, recalled
-from tenfold.domains.dynamics.recording import Recording, identified, read_recording
-from tenfold.domains.dynamics.shortfall import shortfall
-from tenfold.domains.dynamics.units import STEP, Units, channels_of
+from tenfold.domains.dynamics.coordinates import STEP, Units, channels_of
+from tenfold.domains.dynamics.evaluation import shortfall
+from tenfold.domains.dynamics.forecast import repeated_r2
+from tenfold.domains.dynamics.learner import ExplorerLearner, RecordingLearner, reached, untrained
+from tenfold.domains.dynamics.model_metrics import ModelMetrics, evaluate_model, random_recordings
+from tenfold.domains.dynamics.offline import recalled, recording_id
+from tenfold.domains.dynamics.recording import Recording, read_recording
 
 MODEL: dict[str, Any] = {"hidden": (), "samples": 1, "grid": 4, "ensemble": 2}
 AGENT: dict[str, Any] = {
@@ -48,7 +48,7 @@ def spiral(steps: int = 150) -> tuple[np.ndarray, np.ndarray]:
 
 def fitted(
     path: Path, y: np.ndarray, a: np.ndarray, dt: float, **model: Any
-) -> tuple[ExplorerAgent, Verdict]:
+) -> tuple[ExplorerAgent, ModelMetrics]:
     """What a few steps of `tenfold fit` learn, as it is read from a checkpoint, and how it is
     judged."""
     np.savez(path / "data.npz", observations=y, actions=a, dt=dt)
@@ -60,13 +60,13 @@ def fitted(
         lr=1e-2,
     )
     place = RecordingLearner(
-        Run(env=identified(path / "data.npz", read_recording(path / "data.npz")), agent=settings)
+        Run(env=recording_id(path / "data.npz", read_recording(path / "data.npz")), agent=settings)
     )
     for _ in range(12):
         place.round()
-    agent = offline_agent(place.run)
+    agent = untrained(place.run)
     agent.load_state(place.agent.policy_state())
-    return agent, judge(place.agent, random_recordings(place.run.env, 1))
+    return agent, evaluate_model(place.agent, random_recordings(place.run.env, 1))
 
 
 # recordings
@@ -118,7 +118,7 @@ def test_what_a_fit_chooses_lies_within_the_actions_that_were_recorded(tmp_path:
 def test_a_run_on_recordings_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     y, a = spiral(20)
     np.savez(tmp_path / "data.npz", observations=y, actions=a, dt=0.1)
-    name = identified(tmp_path / "data.npz", read_recording(tmp_path / "data.npz"))
+    name = recording_id(tmp_path / "data.npz", read_recording(tmp_path / "data.npz"))
     assert recalled(name).steps == 20
     with pytest.raises(
         UserError,
@@ -352,12 +352,12 @@ def test_counts_keep_their_scale_and_actions_and_time_do_not() -> None:
     assert (
         units.known
         and not units.outgrown(10**6)
-        and units.observed(np.array([[100.0, 3.0]])).tolist() == [[100, 3]]
+        and units.observations_in(np.array([[100.0, 3.0]])).tolist() == [[100, 3]]
         and units.log_density.tolist() == [0]
     )
     # from 0 where that is an action, else from the middle
-    assert units.acted(np.array([2.0, 6.0, 2.5])).tolist() == [0.5, 1.0, 0.5]
-    assert units.chosen(np.array([0.5, -1.0, 1.0])).tolist() == [
+    assert units.actions_in(np.array([2.0, 6.0, 2.5])).tolist() == [0.5, 1.0, 0.5]
+    assert units.actions_out(np.array([0.5, -1.0, 1.0])).tolist() == [
         2,
         2,
         5,
@@ -393,7 +393,7 @@ def test_a_goal_is_given_in_the_units_of_what_is_observed_where_that_is_the_stat
         )
         agent.remember(agent.no_action())
     agent.learn_units(20)
-    expected = agent.units.observed(np.array([[300.0, -5.0]]))
+    expected = agent.units.observations_in(np.array([[300.0, -5.0]]))
     assert (
         agent.planning.objective.place == pytest.approx(expected, rel=1e-5)
         and 1 < expected[0, 0] < 4

@@ -1,5 +1,5 @@
-"""Figures of an identified system: true and learned field, where it was, what it knows there, and
-how well it foretells."""
+"""The phase portrait of an identified system: true and learned field, where it was, what it knows
+there, and how well it foretells. Arrays of it lie in the run's folder; the page draws them."""
 
 import contextlib
 from pathlib import Path
@@ -8,23 +8,79 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.errors import CheckpointError
-from tenfold.domains.dynamics.fits import fits_of
+from tenfold.domains.dynamics.agent import ExplorerAgent
+from tenfold.domains.dynamics.model_metrics import GRID, Recordings, grid_over
 from tenfold.runs.figures import add_legend, as_png, new_figure
-from tenfold.runs.files import Arrays, read_arrays
+from tenfold.runs.files import Arrays, read_arrays, write_arrays
 from tenfold.runs.page import Section, image
 from tenfold.runs.schema import WHOLE, Schema
 
 FILE = "portrait.safetensors"
-PORTRAIT: Schema = {"members?": WHOLE, "seed?": WHOLE}  # its note
+NOTE: Schema = {"members?": WHOLE, "seed?": WHOLE}
 PANELS = {"true": "true field", "learned": "learned field", "information": "information"}
 
 
-def sections(path: Path, rows: list[dict[str, Any]], steps: str) -> list[Section]:
+# its arrays
+
+
+def write_portrait(
+    path: Path, agent: ExplorerAgent, env: str, recordings: Recordings | None
+) -> None:
+    """Of an agent that was judged on these recordings."""
+    assert recordings is not None
+    note = {
+        "env": env,
+        "known": recordings.truth is not None,
+        "seed": agent.seeds[0],
+        "members": agent.members,
+    }
+    write_arrays(path / FILE, portrait_arrays(agent, recordings), note)
+
+
+def portrait_arrays(agent: ExplorerAgent, recordings: Recordings) -> dict[str, np.ndarray]:
+    """Of the first member, in true coordinates where they are known: states visited, in the order
+    of time, and for systems of two numbers fields and information on a grid."""
+    known, truth = bool(agent.maps), recordings.truth
+    place = agent.maps[0] if known else agent.own[0]
+    visited = place.to_true(agent.window_states()[1][0])
+    if visited.shape[1] != 2:
+        return {"visited": visited}
+    (x, y), points = grid_over(visited if truth is None else truth.latent.reshape(-1, 2))
+
+    def on_grid(values: np.ndarray) -> np.ndarray:
+        """The first dimension fastest, as figures have it."""
+        return np.ascontiguousarray(values.reshape(GRID, GRID, -1).swapaxes(0, 1).squeeze())
+
+    learned = agent.field(points, true=known).reshape(agent.members, -1)[0]
+    found = {"x": x, "y": y, "learned": on_grid(learned), "visited": visited}
+    if agent.config.model.dynamics != "mlp":
+        inside = place.to_learned(points), place.to_learned(visited)
+        found["information"] = on_grid(information_at(agent, *inside))
+    if truth is not None:
+        found["true"] = on_grid(truth.field)
+    return found
+
+
+def information_at(agent: ExplorerAgent, z: np.ndarray, visited: np.ndarray) -> np.ndarray:
+    """log₁₀ of the information that visited states give about the weights that count at states z
+    [n, D]: the harmonic mean of A_p = 1 + Σ_t (dt·φ_p(z_t))² / v, the Fisher information's
+    diagonal, weighted by φ_p(z)²."""
+    dynamics = agent.online.dynamics
+    variance = float(dynamics.variance()[0, 0].detach().mean())
+    gathered = 1 + np.square(dynamics.dt * agent.features(visited)).sum(0) / variance
+    weight = np.square(agent.features(z)) + 1e-300  # far outside the grid all features vanish
+    return np.log10(weight.sum(-1) / (weight / gathered).sum(-1))
+
+
+# its figures
+
+
+def sections(path: Path, fits: list[dict[str, Any]], steps: str) -> list[Section]:
     """The part of a run's page that shows them; nothing where there is nothing to show. `steps`
     says what the run counts."""
-    fits, body = fits_of(rows), ""
+    body = ""
     with contextlib.suppress(CheckpointError):
-        arrays, note = read_arrays(path / FILE, schema=PORTRAIT)
+        arrays, note = read_arrays(path / FILE, schema=NOTE)
         if drawable(arrays):
             body += image(draw_fields(arrays, note), "true and learned field")
     if fits:
