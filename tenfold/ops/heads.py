@@ -12,7 +12,7 @@ import torch
 from torch.distributions import Categorical
 
 from tenfold.core.pairs import pair
-from tenfold.ops.head_tables import FAULTS, NOT_UNIFORM, cases, where
+from tenfold.ops.head_tables import cases, where
 from tenfold.ops.layout import HeadLayout
 
 # examples and references
@@ -66,7 +66,7 @@ def choices(
     heads: "MaskedHeads", logits: torch.Tensor, mask: torch.Tensor | None
 ) -> Iterator[Choice]:
     """Row by row, component by component. An empty component is absent, or is left its no-op."""
-    offsets, fallback, absent = heads.tables[:3]
+    offsets, fallback, absent = heads.tables
     allowed = torch.ones_like(logits, dtype=torch.bool) if mask is None else mask
     for row, permitted in zip(
         logits.reshape(-1, heads.options), allowed.reshape(-1, heads.options), strict=True
@@ -281,7 +281,7 @@ class MaskedHeads(HeadLayout):
         elif uniform.shape != rows:
             raise ValueError(f"uniform must be {tuple(rows)}; it is {tuple(uniform.shape)}")
         elif self.check and (strange := ~((uniform >= 0) & (uniform <= 1))).any():
-            raise ValueError(f"{where(strange)} {FAULTS[NOT_UNIFORM]}")
+            raise ValueError(f"{where(strange)} was given a uniform number outside 0 … 1")
         weight = log_probs.exp()
         steps = weight.cumsum(-1).masked_fill_(weight <= 0, -1)
         top = steps.amax(-1)
