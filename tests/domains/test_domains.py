@@ -19,7 +19,8 @@ from tenfold.core.registry import NOBODYS, domain_of, domains
 from tenfold.envs.making import known_environments, resolve_paths
 
 OWNED = {
-    "tenfold/Assign-v0": "assign",
+    "tenfold/Assign-v0": "tasks",
+    "tenfold/Catch-v0": "tasks",
     "pettingzoo/a.b": "pettingzoo",
     "tenfold/JobShop-v0": "jobshop",
     "tenfold/JobShop-v0 (instance=la01)": "jobshop",
@@ -49,7 +50,7 @@ def test_other_environments_are_nobodys_and_nothing_is_said_of_them(env: str) ->
 def test_what_domains_register_is_known_and_those_that_gymnasium_does_not_know_as_well() -> None:
     named = {ident for domain in domains() for ident in (*domain.registered, *domain.ids())}
     assert named <= set(known_environments())
-    assert len([ident for ident in named if ident.startswith("tenfold/")]) == 13
+    assert len([ident for ident in named if ident.startswith("tenfold/")]) == 14
 
 
 def test_the_domains_are_known_without_anything_heavy() -> None:

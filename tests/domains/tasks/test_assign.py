@@ -6,8 +6,8 @@ import pytest
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import uniform
-from tenfold.domains.assign import workers
-from tenfold.domains.assign.workers import DRAWS, OPTIONS, STEPS, TASKS, WORKERS, AssignEnvironments
+from tenfold.domains.tasks import assign
+from tenfold.domains.tasks.assign import DRAWS, OPTIONS, STEPS, TASKS, WORKERS, AssignEnvironments
 from tenfold.envs.making import make_env
 from tenfold.envs.scalar import ScalarEnvironments
 
@@ -30,7 +30,7 @@ def random_actions(rng: np.random.Generator, mask: np.ndarray) -> np.ndarray:
     ],
 )
 def test_everybody_in_a_crowded_task_pays(action: list[int], expected: float) -> None:
-    assert workers.earn(np.full(OPTIONS, 0.5, np.float32), np.array(action)) == pytest.approx(
+    assert assign.earn(np.full(OPTIONS, 0.5, np.float32), np.array(action)) == pytest.approx(
         expected, abs=1e-12
     )
 
@@ -38,7 +38,7 @@ def test_everybody_in_a_crowded_task_pays(action: list[int], expected: float) ->
 def test_each_worker_earns_its_own_value() -> None:
     obs = np.arange(OPTIONS, dtype=np.float32)  # worker w has 8w + t of task t
     action = np.array([3, 7, 0, 1, 2, 4, 5, 6, 3, 7])
-    assert workers.earn(obs, action) == pytest.approx(np.mean(8 * np.arange(10) + action))
+    assert assign.earn(obs, action) == pytest.approx(np.mean(8 * np.arange(10) + action))
 
 
 def test_masks_leave_everybody_a_task_and_hide_the_rest() -> None:
@@ -72,9 +72,9 @@ def test_a_worker_without_a_legal_task_gets_one_at_random() -> None:
             stream, episode * (STEPS + 1) * DRAWS + OPTIONS + np.arange(OPTIONS)
         ).reshape(WORKERS, TASKS)
         for w in np.flatnonzero((legality >= 0.6).all(1)):
-            workers.show(stream, episode, 0, seen, mask)
+            assign.show(stream, episode, 0, seen, mask)
             options = np.flatnonzero(mask.reshape(WORKERS, TASKS)[w])
-            obs, expected = workers.show_reference(stream, episode, 0)
+            obs, expected = assign.show_reference(stream, episode, 0)
             assert (
                 len(options) == 1 and np.array_equal(mask, expected) and np.array_equal(seen, obs)
             )
@@ -93,9 +93,9 @@ def test_an_episode_is_cut_after_sixteen_steps_and_keeps_its_last_observation() 
     assert [e.ret for e in envs.finished] == pytest.approx(total)
     for i in range(2):
         assert np.array_equal(
-            envs.final_obs[i], workers.show_reference(envs.streams[i], 0, STEPS)[0]
+            envs.final_obs[i], assign.show_reference(envs.streams[i], 0, STEPS)[0]
         )
-        obs, mask = workers.show_reference(envs.streams[i], 1, 0)
+        obs, mask = assign.show_reference(envs.streams[i], 1, 0)
         assert np.array_equal(envs.obs[i], obs) and np.array_equal(envs.mask[i], mask)
 
 

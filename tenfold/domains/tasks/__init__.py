@@ -1,4 +1,4 @@
-"""Workers who choose among tasks: a test of masks and of credit between action heads."""
+"""Small tasks of our own: Catch, with images, and Assign, with masks and many action heads."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 ASSIGN = "tenfold/Assign-v0"
 
 
-class Assignments(Domain):
+class Tasks(Domain):
     """Judged by returns alone."""
 
-    name, title = "assign", "assignments of tasks"
+    name, title = "tasks", "small tasks"
     registered: Mapping[str, dict[str, Any]] = {
-        ASSIGN: {"entry_point": "tenfold.domains.assign.workers:AssignEnv"}
+        "tenfold/Catch-v0": {"entry_point": "tenfold.domains.tasks.catch:Catch"},
+        ASSIGN: {"entry_point": "tenfold.domains.tasks.assign:AssignEnv"},
     }
 
     def environments(
@@ -24,9 +25,9 @@ class Assignments(Domain):
     ) -> "Environments | None":
         if not policy or env != ASSIGN:
             return None
-        from tenfold.domains.assign.workers import AssignEnvironments
+        from tenfold.domains.tasks.assign import AssignEnvironments
 
         return AssignEnvironments(env, num_envs, seed, first)
 
 
-DOMAINS = (Assignments(),)
+DOMAINS = (Tasks(),)
