@@ -18,7 +18,6 @@ The numbers in memory are the truth; the bells only wake. So a process killed at
 ring that another can go on with (`take_over`): the row it was writing was never published.
 """
 
-import zlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -41,8 +40,7 @@ ARRAYS = (np.ndarray, np.generic)
 
 
 class TornRow(RuntimeError):
-    """A row changed while it was read, or is not what was written: two producers, or memory that
-    somebody else wrote to."""
+    """A row changed while it was read: two producers, or memory that somebody else wrote to."""
 
 
 class RowError(ValueError):
@@ -51,10 +49,9 @@ class RowError(ValueError):
 
 
 class Ring:
-    """`rows` slots of the fields of `schema`. `checksum` adds and verifies one per row (for tests:
-    it costs a pass each)."""
+    """`rows` slots of the fields of `schema`."""
 
-    def __init__(self, schema: Schema, rows: int, checksum: bool = False) -> None:
+    def __init__(self, schema: Schema, rows: int) -> None:
         check_ordering()
         if rows < 1 or not schema:
             raise ConfigError("rows", "of a ring and its fields must be at least one.")
@@ -62,7 +59,7 @@ class Ring:
             name: (tuple(shape), checked_dtype(name, dtype))
             for name, (shape, dtype) in schema.items()
         }
-        self.rows, self.checksum = rows, checksum
+        self.rows = rows
         self._place()
         self.segment = Segment(SLOTS + rows * self.stride, f"a ring of {rows} rows")
         self.data, self.space = Signal(counting=False), Signal(counting=False)
@@ -84,8 +81,7 @@ class Ring:
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            name: getattr(self, name)
-            for name in ("schema", "rows", "checksum", "segment", "data", "space")
+            name: getattr(self, name) for name in ("schema", "rows", "segment", "data", "space")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -162,8 +158,6 @@ class Ring:
         sequence = self.sequences[head % self.rows]
         if words[sequence] != WRITING:
             raise RuntimeError("publish() comes after slot(), once for each.")
-        if self.checksum:
-            words[sequence + 1] = checksum_of(self._writable[head % self.rows])
         words[sequence] = head + 1
         words[HEAD] = head + 1
         self.data.give()
@@ -212,8 +206,6 @@ class Ring:
             return False
         for name, view in row.items():
             out[name][...] = view
-        if self.checksum:
-            self._verify(out)
         self.release()
         return True
 
@@ -223,10 +215,7 @@ class Ring:
         if words[HEAD] == tail and not self.data.until(lambda: words[HEAD] != tail, timeout):
             return None
         self._check_sequence(tail)
-        row = self._readable[tail % self.rows]
-        if self.checksum:
-            self._verify(row)
-        return row
+        return self._readable[tail % self.rows]
 
     def release(self) -> None:
         """Gives the slot of the row peeked at back to the producer, after a last look at its
@@ -247,14 +236,6 @@ class Ring:
                 "producers write to it, or release() came without a row."
             )
 
-    def _verify(self, row: Row) -> None:
-        tail = self.words[TAIL]
-        if self.words[self.sequences[tail % self.rows] + 1] != checksum_of(row):
-            raise TornRow(
-                f"Row {tail} of a ring of {self.rows} does not have the checksum that was written "
-                "with it."
-            )
-
     def close(self) -> None:
         """Lets go of memory and bells. Views that somebody kept stay valid, and keep the memory."""
         for name in ("_writable", "_readable"):
@@ -273,10 +254,3 @@ def checked_dtype(name: str, dtype: DTypeLike) -> np.dtype:
             "is of Python objects, which cannot lie in shared memory: give it a number's dtype.",
         )
     return found
-
-
-def checksum_of(row: Row) -> int:
-    total = 0
-    for value in row.values():
-        total = zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data, total)
-    return total

@@ -230,18 +230,10 @@ def test_a_row_that_changes_while_it_is_read_is_an_error() -> None:
         ring.release()
 
 
-def test_a_checksum_finds_a_spoilt_row() -> None:
-    ring = Ring(PAIR, rows=2, checksum=True)
-    ring.write(pair_of(1))
-    ring._writable[0]["obs"][2] = 9
-    with pytest.raises(TornRow, match="checksum"):
-        ring.read(ring.empty_row())
-
-
 @pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.slow)])
 def test_no_row_is_torn_at_full_speed(seconds: float) -> None:
     """Two writers, each with its ring, and one reader: every row whole, in order, none lost."""
-    rings = [Ring(children.ROW, rows=7, checksum=True) for _ in range(2)]
+    rings = [Ring(children.ROW, rows=7) for _ in range(2)]
     writers = [start(children.write_for, ring, seconds) for ring in rings]
     row, read = rings[0].empty_row(), [0, 0]
     end = time.monotonic() + seconds + 30
@@ -258,7 +250,7 @@ def test_no_row_is_torn_at_full_speed(seconds: float) -> None:
 
 
 def test_a_killed_producer_leaves_whole_rows_and_another_goes_on() -> None:
-    ring = Ring(children.ROW, rows=4, checksum=True)
+    ring = Ring(children.ROW, rows=4)
     killed = start(children.die_while_writing, ring, 3)
     killed.join(30)
     assert killed.exitcode == -9 and ring.available() == 3
