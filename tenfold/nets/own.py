@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import ConfigError, UserError, described
 from tenfold.core.random import Purpose, draw_bits, key
 from tenfold.core.registry import own
 from tenfold.nets.blocks import QSettings
@@ -33,11 +33,11 @@ def own_network(
         except UserError:
             raise
         except Exception as error:  # the user's own code may complain in any way it likes
-            words = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise ConfigError(
                 "agent.net.module",
                 f"= {name} cannot be used: {name.partition(':')[2]}(shape, outputs) is made with "
-                f"{shape}, {outputs}, and given [2, {', '.join(map(str, shape))}] ({words}).",
+                f"{shape}, {outputs}, and given [2, {', '.join(map(str, shape))}] "
+                f"({described(error)}).",
             ) from None
     if isinstance(made, nn.Module) and not list(made.parameters()):
         raise ConfigError(
