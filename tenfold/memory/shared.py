@@ -25,11 +25,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tenfold.core.errors import UserError
-from tenfold.core.system import room
+from tenfold.core.system import require_memory
 
 LINE = 64  # bytes of a cache line: what two processes write lies on different ones
 POISON = 0xFF  # NaN as a float, −1 as an integer: what was never written shows
-GIGABYTE = 1e9
 # machines on which stores are seen in the order in which they were made
 ORDERED = ("x86_64", "AMD64")
 
@@ -55,7 +54,7 @@ class Segment:
 
     def __init__(self, size: int, purpose: str = "actors and learner") -> None:
         self.size = aligned(max(size, 1))
-        check_room(self.size, purpose)
+        require_memory(self.size, f"Shared memory for {purpose}", "the number of rows or of actors")
         self.fd = os.memfd_create("tenfold", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, self.size)
         fcntl.fcntl(
@@ -215,17 +214,3 @@ def handle_of(fd: int, what: str) -> Any:
     if fd < 0:
         raise ValueError(f"{what} was closed before it was handed to a child.")
     return reduction.DupFd(fd)
-
-
-# how much memory is free
-
-
-def check_room(size: int, purpose: str) -> None:
-    """Refuses before the kernel would kill."""
-    free, whose = room()
-    if size > free:
-        raise UserError(
-            f"Shared memory for {purpose} would take {size / GIGABYTE:.2f} GB and "
-            f"{free / GIGABYTE:.2f} GB is free {whose}: take fewer or smaller rows, or fewer "
-            "actors."
-        )

@@ -185,6 +185,23 @@ class Layer(nn.Module):
         return linear(x, weight, bias)
 
 
+def layers_of(
+    shape: tuple[int, ...], outputs: int, net: Net, members: int | None = None, sigma: float = 0.0
+) -> tuple[nn.ModuleList, nn.ModuleList, tuple[int, ...]]:
+    """Convolutions if the input is an image, then fully connected layers, and the sizes of
+    these."""
+    convolutions, width = [], math.prod(shape)
+    if len(shape) == 3:
+        channels, *sides = shape
+        for out, kernel, stride in CONVOLUTIONS[net.encoder]:
+            convolutions.append(Layer(channels, out, members, kernel, stride))
+            channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
+        width = channels * math.prod(sides)
+    sizes = (width, *net.hidden, outputs)
+    connected = (Layer(i, o, members, stride=0, sigma=sigma) for i, o in pairwise(sizes))
+    return nn.ModuleList(convolutions), nn.ModuleList(connected), sizes
+
+
 class QSettings(Protocol):
     """What a Q-network needs to know of its agent's settings."""
 
@@ -224,23 +241,12 @@ class QNetwork(FlatModule):
         self.atoms, self.implicit = config.atoms, config.implicit
         self.dueling = config.dueling
         self.activation = ACTIVATIONS[config.net.activation]
-        self.image = len(obs_shape) == 3
-        convolutions, width = [], math.prod(obs_shape)
-        if self.image:
-            channels, *sides = obs_shape
-            for out, kernel, stride in CONVOLUTIONS[config.net.encoder]:
-                convolutions.append(Layer(channels, out, members, kernel, stride))
-                channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
-            width = channels * math.prod(sides)
-        self.convolutions = nn.ModuleList(convolutions)
-        # of the fully connected layers
-        self.sizes = (width, *config.net.hidden, (actions + self.dueling) * self.atoms)
-        self.layers = nn.ModuleList(
-            Layer(i, o, members, stride=0, sigma=config.sigma) for i, o in pairwise(self.sizes)
+        self.convolutions, self.layers, self.sizes = layers_of(
+            obs_shape, (actions + self.dueling) * self.atoms, config.net, members, config.sigma
         )
         self.noise_size = sum(layer.noise_size for layer in self.layers)  # type: ignore[misc]
         # the layer whose input the embedding multiplies
-        self.joins = min(len(config.net.hidden), 0 if self.image else 1)
+        self.joins = min(len(config.net.hidden), 0 if len(obs_shape) == 3 else 1)
         self.embedding = (
             Layer(self.implicit.cosines, self.sizes[self.joins], members, stride=0)
             if self.implicit

@@ -2,7 +2,6 @@
 on one flat buffer."""
 
 import math
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import nn
 from tenfold.config.nets import Net
 from tenfold.core.errors import ConfigError
 from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.nets.blocks import ACTIVATIONS, CONVOLUTIONS, Layer
+from tenfold.nets.blocks import ACTIVATIONS, Layer, layers_of
 from tenfold.nets.flat import FlatModule
 
 # of orthogonal weights: between layers, of the last ones
@@ -25,16 +24,7 @@ class Tower(nn.Module):
     def __init__(self, shape: tuple[int, ...], outputs: int, net: Net) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[net.activation]
-        convolutions, width = [], math.prod(shape)
-        if len(shape) == 3:
-            channels, *sides = shape
-            for out, kernel, stride in CONVOLUTIONS[net.encoder]:
-                convolutions.append(Layer(channels, out, None, kernel, stride))
-                channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
-            width = channels * math.prod(sides)
-        self.convolutions = nn.ModuleList(convolutions)
-        self.sizes = (width, *net.hidden, outputs)
-        self.layers = nn.ModuleList(Layer(i, o, None, stride=0) for i, o in pairwise(self.sizes))
+        self.convolutions, self.layers, self.sizes = layers_of(shape, outputs, net)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for convolution in self.convolutions:

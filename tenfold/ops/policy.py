@@ -15,7 +15,14 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.core.random import Purpose, draw_uniform, fill_normal_reference, key, uniform_reference
+from tenfold.core.random import (
+    Purpose,
+    draw_normal,
+    draw_uniform,
+    fill_normal_reference,
+    key,
+    uniform_reference,
+)
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
 
@@ -179,11 +186,7 @@ def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, ch
                 log_p[b] += output[at + chosen[b, c], b] - log_sum
             at += sizes[c]
         for d in range(reals):
-            counter = 2 * ((start + b) * reals + d)
-            z = np.float32(
-                np.sqrt(-2 * np.log1p(-draw_uniform(normals, counter)))
-                * np.cos(2 * np.pi * draw_uniform(normals, counter + 1))
-            )
+            z = np.float32(draw_normal(normals, (start + b) * reals + d))
             real[b, d] = output[options + d, b] + np.exp(log_std[d]) * z
             # of the rounded number, which is learned from
             z = (real[b, d] - output[options + d, b]) * np.exp(-log_std[d])
