@@ -186,18 +186,10 @@ def step_once(
     action: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
     """`play_all` with fresh arrays for its results."""
-    lanes, size = len(state), (len(state), kind.obs_size)
-    a = Lanes(
-        np.array([kind.number, kind.limit]),
-        state,
-        length,
-        episode,
-        streams,
-        *np.zeros((2, *size), np.float32),
-        np.zeros(lanes),
-        *np.zeros((2, lanes), np.bool_),
-        np.zeros(lanes),
-        np.zeros((lanes, 3)),
-    )
-    play_all(action, table_of(a))
-    return a.obs, a.final_obs, a.reward, a.terminated, a.truncated, state, length, episode
+    obs, final_obs = np.zeros((2, len(state), kind.obs_size), np.float32)
+    terminated, truncated = np.zeros((2, len(state)), np.bool_)
+    reward, ret, last = np.zeros(len(state)), np.zeros(len(state)), np.zeros((len(state), 3))
+    task, ends = np.array([kind.number, kind.limit]), (reward, terminated, truncated, ret, last)
+    lanes = Lanes(task, state, length, episode, streams, obs, final_obs, *ends)
+    play_all(action, table_of(lanes))
+    return obs, final_obs, reward, terminated, truncated, state, length, episode

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from tenfold.core.random import Purpose, fill_uniform, key
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.quantile import cosines, join
 from tenfold.ops.qlearning import dueling, midpoints, tensor
+
+if TYPE_CHECKING:  # a type alone
+    from tenfold.algorithms.dqn.config import DQN
 
 NetConfig = TypeVar("NetConfig", bound=Net)
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -202,21 +205,6 @@ def layers_of(
     return nn.ModuleList(convolutions), nn.ModuleList(connected), sizes
 
 
-class QSettings(Protocol):
-    """What a Q-network needs to know of its agent's settings."""
-
-    @property
-    def net(self) -> Net: ...
-    @property
-    def dueling(self) -> bool: ...
-    @property
-    def atoms(self) -> int: ...
-    @property
-    def implicit(self) -> Any: ...  # settings of implicit quantiles, or None
-    @property
-    def sigma(self) -> float: ...  # scale of noise on the weights; 0: none
-
-
 class QNetwork(FlatModule):
     """Observation [..., B, *shape] -> action values [..., B, A, N].
 
@@ -232,7 +220,7 @@ class QNetwork(FlatModule):
         self,
         obs_shape: tuple[int, ...],
         actions: int,
-        config: QSettings,
+        config: "DQN",
         scale: float = 1.0,
         members: int | None = None,
     ) -> None:

@@ -6,7 +6,7 @@ torch is seeded by the run before. Its parameters then lie in one flat buffer li
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -14,9 +14,11 @@ from torch import nn
 from tenfold.core.errors import ConfigError, UserError, described
 from tenfold.core.random import Purpose, draw_bits, key
 from tenfold.core.registry import own
-from tenfold.nets.blocks import QSettings
 from tenfold.nets.flat import FlatModule
 from tenfold.ops.qlearning import dueling
+
+if TYPE_CHECKING:  # a type alone
+    from tenfold.algorithms.dqn.config import DQN
 
 
 def own_network(
@@ -58,7 +60,7 @@ class OwnQNetwork(FlatModule):
     noise_size, members = 0, None
 
     def __init__(
-        self, shape: tuple[int, ...], actions: int, config: QSettings, scale: float = 1.0
+        self, shape: tuple[int, ...], actions: int, config: "DQN", scale: float = 1.0
     ) -> None:
         super().__init__()
         if config.implicit or config.sigma:

@@ -49,9 +49,8 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         )
         mask = rng.random((rows, options if masked else 0)) < 0.6
         chosen = drawn(output, some, mask, rng.random((rows, len(sizes))))
-        log_p, _ = evaluated(
-            *map(torch.from_numpy, (output, log_std / 3)), some, chosen, real, mask
-        )
+        said = torch.from_numpy(output), torch.from_numpy(log_std / 3)
+        log_p, _ = evaluated(*said, some, chosen, real, mask)
         yield (
             output,
             log_std / 3,
@@ -157,7 +156,8 @@ def draw_action_reference(
     chosen[:] = drawn(output, sizes, mask, u)
     noise = fill_normal_reference(normals, start * len(log_std), np.zeros(real.size, np.float32))
     real[:] = output[sizes.sum() :].T + np.exp(log_std) * noise.reshape(real.shape)
-    log_p[:] = evaluated(*map(torch.from_numpy, (output, log_std)), sizes, chosen, real, mask)[0]
+    said = torch.from_numpy(output), torch.from_numpy(log_std)
+    log_p[:] = evaluated(*said, sizes, chosen, real, mask)[0]
     return chosen, real, log_p
 
 

@@ -92,7 +92,7 @@ def drawn(
     offsets, fallback, _ = heads.tables
     if not kernel(*network, logits, mask, uniform, offsets, fallback, actions, joint):
         # says what is wrong: row, component and option
-        heads.act(*map(torch.from_numpy, (logits, mask, uniform)))
+        heads.act(torch.from_numpy(logits), torch.from_numpy(mask), torch.from_numpy(uniform))
         raise ValueError("a logit or a mask is not usable")
     return logits, actions, joint
 
