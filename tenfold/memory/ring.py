@@ -1,12 +1,9 @@
 """A bounded queue of typed rows from ONE process to ONE other, in shared memory, without a lock.
 
-    ring = Ring({"obs": ((4,), np.float32), "reward": ((), np.float32)}, rows=64)      # in the
-    parent; goes to a child by spawn
-    ring.write({"obs": obs, "reward": reward}, timeout=5)          # the producer: sleeps while the
-    ring is full
-    row = ring.empty_row(); ring.read(row, timeout=5)                    # the consumer: a copy,
-    checked before and after
-    views = ring.peek(timeout=5); …; ring.release()                # or in place
+    ring = Ring({"obs": ((4,), np.float32)}, rows=64)    # in the parent; to a child by spawn
+    slot = ring.slot(timeout=5); …; ring.publish()       # the producer fills the slot's arrays,
+                                                         # and sleeps while the ring is full
+    row = ring.peek(timeout=5); …; ring.release()        # the consumer reads them in place
 
 Row r lies in slot r mod rows. The producer marks the slot as being written, fills it, stores the
 slot's sequence number r + 1 and then the count of published rows; the consumer reads them in the
@@ -36,16 +33,10 @@ WORD = 8
 HEAD, TAIL = 0, LINE // WORD
 SLOTS = 2 * LINE  # where the first slot begins
 WRITING = 1 << 63  # in place of a sequence number
-ARRAYS = (np.ndarray, np.generic)
 
 
 class TornRow(RuntimeError):
     """A row changed while it was read: two producers, or memory that somebody else wrote to."""
-
-
-class RowError(ValueError):
-    """A row that does not fit the schema: another name, shape or dtype. Nothing is converted and
-    nothing is broadcast."""
 
 
 class Ring:
@@ -107,10 +98,6 @@ class Ring:
     def _readable(self) -> list[Row]:
         return [self._views(slot, False) for slot in range(self.rows)]
 
-    def empty_row(self) -> Row:
-        """Arrays of the schema's shapes, to read into."""
-        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in self.schema.items()}
-
     def available(self) -> int:
         """Rows published and not yet released; no system call."""
         return self.words[HEAD] - self.words[TAIL]
@@ -121,22 +108,11 @@ class Ring:
         return self.words[HEAD]
 
     def fileno(self) -> int:
-        """Ready when rows may be available: for `wait_for` over many rings. Then `read` with
-        timeout 0 until it says False."""
+        """Ready when rows may be available: for `wait_for` over many rings. Then `peek` with
+        timeout 0 until it gives None."""
         return self.data.fd
 
     # the producer
-
-    def write(self, fields: Mapping[str, Any], timeout: float | None = None) -> bool:
-        """Copies a row in and publishes it. False: the ring stayed full for `timeout` seconds."""
-        self._check(fields)
-        slot = self.slot(timeout)
-        if slot is None:
-            return False
-        for name, view in slot.items():
-            view[...] = fields[name]
-        self.publish()
-        return True
 
     def slot(self, timeout: float | None = None) -> Row | None:
         """The next slot's arrays, to fill in place before `publish`; None when the ring stayed
@@ -176,38 +152,7 @@ class Ring:
         self.space.give()
         return head
 
-    def _check(self, fields: Mapping[str, Any]) -> None:
-        if fields.keys() != self.schema.keys():
-            raise RowError(
-                f"a row has the fields {', '.join(fields)} and this ring's are "
-                f"{', '.join(self.schema)}."
-            )
-        for name, (shape, dtype) in self.schema.items():
-            value = fields[name]
-            if not isinstance(value, ARRAYS):
-                raise RowError(
-                    f"{name} is a {type(value).__name__}, and the ring's schema says an array, "
-                    f"{dtype} of shape {shape}."
-                )
-            if value.shape != shape or value.dtype != dtype:
-                raise RowError(
-                    f"{name} is {value.dtype} of shape {value.shape}, and the ring's schema says "
-                    f"{dtype} of shape {shape}: nothing is converted or broadcast."
-                )
-
     # the consumer
-
-    def read(self, out: Row, timeout: float | None = None) -> bool:
-        """Copies the oldest row into `out` and gives its slot back. False: nothing came for
-        `timeout` seconds."""
-        self._check(out)
-        row = self.peek(timeout)
-        if row is None:
-            return False
-        for name, view in row.items():
-            out[name][...] = view
-        self.release()
-        return True
 
     def peek(self, timeout: float | None = None) -> Row | None:
         """The oldest row in place, read-only, valid until `release`; None when nothing came."""
