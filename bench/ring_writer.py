@@ -24,12 +24,12 @@ def write_rows(ring: Ring, pipe: Connection, by_ring: Signal, by_pipe: Signal, c
     minute."""
     row = {name: np.full(shape, len(name), dtype) for name, (shape, dtype) in ring.schema.items()}
     while True:
-        if by_ring.take(0.0):
+        if by_ring.take():
             for _ in range(count):
                 for name, view in (ring.slot() or {}).items():
                     view[...] = row[name]
                 ring.publish()
-        elif by_pipe.take(0.0):
+        elif by_pipe.take():
             for _ in range(count):
                 pipe.send(row)
         elif not wait_for([by_ring, by_pipe], 60):

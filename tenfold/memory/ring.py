@@ -53,7 +53,7 @@ class Ring:
         self.rows = rows
         self._place()
         self.segment = Segment(SLOTS + rows * self.stride, f"a ring of {rows} rows")
-        self.data, self.space = Signal(counting=False), Signal(counting=False)
+        self.data, self.space = Signal(), Signal()
         self.words = self.segment.words()
         self.words[HEAD] = self.words[TAIL] = 0
         for sequence in self.sequences:
