@@ -123,12 +123,7 @@ def draw_uniform(stream, counter):
 @pair(bits_reference, random_counters, name="ops.random.bits (NumPy)")
 def bits(stream: np.uint64, counter: np.ndarray) -> np.ndarray:
     """64 random bits for each counter, in NumPy."""
-
-    def mixed(x: np.ndarray) -> np.ndarray:
-        x = (x ^ (x >> S30)) * F1
-        x = (x ^ (x >> S27)) * F2
-        return x ^ (x >> S31)
-
+    mixed = mix.py_func  # of arrays
     return mixed(mixed(np.asarray(counter).astype(np.uint64) * G) + np.asarray(stream, np.uint64))
 
 
