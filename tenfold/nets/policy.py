@@ -13,6 +13,7 @@ from tenfold.core.errors import ConfigError
 from tenfold.core.random import Purpose, fill_normal, key
 from tenfold.nets.blocks import ACTIVATIONS, Layer, layers_of
 from tenfold.nets.flat import FlatModule
+from tenfold.nets.own import own_network
 
 # of orthogonal weights: between layers, of the last ones
 OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
@@ -69,18 +70,14 @@ class PolicyNetwork(FlatModule):
 
     def tower(self, shape: tuple[int, ...], outputs: int, net: Net) -> Any:
         """Ours, or the user's."""
-        if not net.module:
-            return Tower(shape, outputs, net)
-        from tenfold.nets.own import own_network  # here: few ask for it
-
-        return own_network(net.module, shape, outputs)
+        if net.module:
+            return own_network(net.module, shape, outputs)
+        return Tower(shape, outputs, net)
 
     def initialise(self, seed: int, std: float) -> "PolicyNetwork":
         """Orthogonal weights and zero biases; a small last layer, so that the first policy is
         nearly uniform. Networks of one's own see to that themselves."""
         if self.own:
-            from tenfold.nets.own import own_network  # here: few ask for it
-
             self.policy = own_network(self.own, self.shape, self.outputs, seed)
             self.value = own_network(self.own, self.shape, 1, seed, 1)
             with torch.no_grad():

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenfold.domains.dynamics.divergence import kl_variance
 from tenfold.ops.gaussian import (
     entropy,
     kl,
-    kl_variance,
     log_prob,
     log_slope,
     squash,
