@@ -16,11 +16,12 @@ from torch.distributions import Categorical, Normal
 
 from tenfold.cli.measure import row
 from tenfold.core.system import set_threads
+from tenfold.integrations.masked.acting import act_on_observations
 from tenfold.ops import counterfactual
-from tenfold.ops.drawing import linear_sample_numba
 from tenfold.ops.gaussian import entropy, kl
 from tenfold.ops.head_tables import some_mask
 from tenfold.ops.heads import MaskedHeads
+from tenfold.ops.mlp import RELU
 
 HEADS, OPTIONS, WIDTH = 10, 8, 64
 SIZES = (OPTIONS,) * HEADS
@@ -69,24 +70,22 @@ def acting_row(batch: int) -> dict[str, Any]:
     def threads() -> list[tuple[torch.Tensor, torch.Tensor]]:
         return list(pool.map(task, range(HEADS)))
 
-    tables = MaskedHeads(SIZES).tables
-    weight = torch.cat([layer.weight.detach() for layer in layers]).numpy()
-    bias = torch.cat([layer.bias.detach() for layer in layers]).numpy()
+    heads, sizes = MaskedHeads(SIZES), np.array([WIDTH, HEADS * OPTIONS])
+    flat = torch.cat(
+        [layer.weight.detach().flatten() for layer in layers]
+        + [layer.bias.detach() for layer in layers]
+    ).numpy()
     x, allowed, u = features.numpy(), mask.numpy(), uniform.numpy()
-    logits, actions = (
-        np.zeros((batch, HEADS * OPTIONS), np.float32),
-        np.zeros((batch, HEADS), np.int64),
-    )
-    log_prob = np.zeros((batch, HEADS), np.float32)
 
-    def compiled() -> None:
-        linear_sample_numba(tables, x, weight, bias, allowed, u, logits, actions, log_prob)
+    def compiled() -> tuple[np.ndarray, ...]:
+        return act_on_observations(heads, flat, sizes, RELU, x, allowed, u)
 
-    compiled()
+    _, actions, log_prob = compiled()
     expected = [
         torch.stack(parts, 1)
         for parts in zip(*(task(i, uniform[:, i]) for i in range(HEADS)), strict=True)
     ]
+    expected[1] = expected[1].sum(1)
     difference = apart([torch.from_numpy(actions), torch.from_numpy(log_prob)], expected)
     found = row(
         "masked-heads-acting",

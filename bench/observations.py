@@ -16,7 +16,6 @@ import torch
 
 from tenfold.cli.measure import row
 from tenfold.core.system import set_threads
-from tenfold.ops.leaves import stacked
 from tenfold.ops.moments import CLIP, EPSILON, RunningNorm
 from tenfold.ops.observations import FlattenPlan
 
@@ -44,6 +43,16 @@ SHAPES = (
 )
 WIDE, WHOLE = (3, 9, 15), (5, 12)  # keys that are float64, and whole numbers
 TOLERANCE = 1e-5
+
+
+def stacked(observations: list[Any]) -> Any:
+    """Observations as one whose leaves have the batch in front."""
+    first = observations[0]
+    if isinstance(first, dict):
+        return {key: stacked([o[key] for o in observations]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stacked([o[i] for o in observations]) for i in range(len(first)))
+    return np.stack(observations)
 
 
 def keys_of(batch: int) -> tuple[gym.spaces.Dict, list[dict[str, np.ndarray]]]:

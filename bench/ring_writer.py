@@ -22,14 +22,14 @@ def row_of(size: int) -> dict[str, tuple[tuple[int, ...], Any]]:
 def write_rows(ring: Ring, pipe: Connection, by_ring: Signal, by_pipe: Signal, count: int) -> None:
     """`count` rows by the way that is asked for, whenever it is; ends when neither was for a
     minute."""
-    row = ring.empty_row()
-    for name, value in row.items():
-        value[...] = len(name)
+    row = {name: np.full(shape, len(name), dtype) for name, (shape, dtype) in ring.schema.items()}
     while True:
-        if by_ring.take(0.0):
+        if by_ring.take():
             for _ in range(count):
-                ring.write(row)
-        elif by_pipe.take(0.0):
+                for name, view in (ring.slot() or {}).items():
+                    view[...] = row[name]
+                ring.publish()
+        elif by_pipe.take():
             for _ in range(count):
                 pipe.send(row)
         elif not wait_for([by_ring, by_pipe], 60):

@@ -42,12 +42,14 @@ def rows_of(size: int, slots: int, count: int) -> dict[str, Any]:
         target=write_rows, args=(ring, theirs, by_ring, by_pipe, count), daemon=True
     )
     writer.start()
-    out = ring.empty_row()
+    out = {name: np.zeros(shape, dtype) for name, (shape, dtype) in ring.schema.items()}
 
     def through_ring() -> int:
         by_ring.give()
         for _ in range(count):
-            ring.read(out)
+            for name, view in (ring.peek() or {}).items():
+                out[name][...] = view
+            ring.release()
         return count
 
     def in_place() -> int:
@@ -162,7 +164,6 @@ def weights_of(hidden: int) -> list[dict[str, Any]]:
 def waiting() -> list[dict[str, Any]]:
     """In CPU microseconds a second waited."""
     ring = Ring(row_of(1_000), 8)
-    out = ring.empty_row()
 
     def spent(wait: Any) -> float:
         used, start = time.process_time(), time.perf_counter()
@@ -175,14 +176,14 @@ def waiting() -> list[dict[str, Any]]:
             pass
 
     # the clock ticks in microseconds
-    loop, asleep = spent(asking), max(spent(lambda: ring.read(out, timeout=WAITED)), 1.0)
+    loop, asleep = spent(asking), max(spent(lambda: ring.peek(timeout=WAITED)), 1.0)
     ring.close()
     return [
         timed_row(
             "waiting",
             {"work": "CPU time per second of waiting for a row", "seconds": WAITED},
             ("a loop that asks", loop),
-            ("ring.read", asleep),
+            ("ring.peek", asleep),
             share=round(asleep / 1e6, 6),
             bar=0.01,
         )

@@ -77,7 +77,7 @@ class Processes(Inline):
                     index,
                     Ring(self.schema, self.run.ahead + 1),
                     Segment(LINE, "an actor's words"),
-                    Signal(False),
+                    Signal(),
                     Handshake([name]),
                     name,
                 )

@@ -66,12 +66,17 @@ def told_of(what: str) -> Iterator[None]:
         raise UserError(f"{what} {raised(error)}.") from error
 
 
+def described(error: Exception) -> str:
+    """An exception's type and words in one line."""
+    try:
+        return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+    except Exception:  # its own words are a mistake as well
+        return type(error).__name__
+
+
 def raised(error: Exception) -> str:
     """What an exception says, and the last place in a file that it came through."""
-    try:
-        words = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
-    except Exception:  # its own words are a mistake as well
-        words = type(error).__name__
+    words = described(error)
     if isinstance(error, SyntaxError) and error.filename:
         return f"raised {words}"  # which names its file and line
     places = traceback.extract_tb(error.__traceback__)

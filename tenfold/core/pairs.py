@@ -79,7 +79,7 @@ def pair(
 
 def all_pairs() -> list[Pair]:
     """Every pair of the package; importing a module registers its pairs."""
-    for folder in ("ops", "nets", "memory", "envs", "algorithms", "domains"):
+    for folder in ("ops", "nets", "memory", "envs", "algorithms", "domains", "integrations.masked"):
         package = importlib.import_module(f"tenfold.{folder}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)

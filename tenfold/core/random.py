@@ -123,12 +123,7 @@ def draw_uniform(stream, counter):
 @pair(bits_reference, random_counters, name="ops.random.bits (NumPy)")
 def bits(stream: np.uint64, counter: np.ndarray) -> np.ndarray:
     """64 random bits for each counter, in NumPy."""
-
-    def mixed(x: np.ndarray) -> np.ndarray:
-        x = (x ^ (x >> S30)) * F1
-        x = (x ^ (x >> S27)) * F2
-        return x ^ (x >> S31)
-
+    mixed = mix.py_func  # of arrays
     return mixed(mixed(np.asarray(counter).astype(np.uint64) * G) + np.asarray(stream, np.uint64))
 
 
@@ -223,13 +218,18 @@ def fill_normal_reference(stream: np.uint64, start: int, out: np.ndarray) -> np.
     return out
 
 
+@kernel
+def draw_normal(stream, counter):
+    """One standard normal number, for use inside other kernels."""
+    radius = np.sqrt(-2 * np.log1p(-draw_uniform(stream, 2 * counter)))
+    return radius * np.cos(2 * np.pi * draw_uniform(stream, 2 * counter + 1))
+
+
 @pair(fill_normal_reference, consecutive, rtol=1e-6, atol=1e-9, dtypes=("float64", "float32"))
 @kernel
 def fill_normal(stream, start, out):
     for i in range(out.size):
-        counter = 2 * (start + i)
-        radius = np.sqrt(-2 * np.log1p(-draw_uniform(stream, counter)))
-        out[i] = radius * np.cos(2 * np.pi * draw_uniform(stream, counter + 1))
+        out[i] = draw_normal(stream, start + i)
     return out
 
 

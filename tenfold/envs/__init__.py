@@ -7,16 +7,12 @@ from tenfold.core.registry import ADDED, domains
 
 CLASSIC = {"CartPole-v1": 500, "Acrobot-v1": 500, "MountainCar-v0": 200, "Pendulum-v1": 200}
 OURS = {
-    "tenfold/Catch-v0": {"entry_point": "tenfold.envs.classic:Catch"},
-    "tenfold/Assign-v0": {"entry_point": "tenfold.envs.assign:AssignEnv"},
-    **{
-        f"tenfold/{task}": {
-            "entry_point": "tenfold.envs.control:ControlEnv",
-            "max_episode_steps": limit,
-            "kwargs": {"kind": f"tenfold/{task}"},
-        }
-        for task, limit in CLASSIC.items()
-    },
+    f"tenfold/{task}": {
+        "entry_point": "tenfold.envs.control:ControlEnv",
+        "max_episode_steps": limit,
+        "kwargs": {"kind": f"tenfold/{task}"},
+    }
+    for task, limit in CLASSIC.items()
 }
 
 

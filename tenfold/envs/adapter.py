@@ -10,15 +10,12 @@ seeding its current episode again and repeating the actions taken in it, without
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
-from tenfold.core.kernels import kernel
-from tenfold.core.pairs import pair
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, draw_bits, key
 from tenfold.core.spaces import observation_layout
@@ -36,30 +33,6 @@ class Episode:
     length: int
     each: tuple[float, ...] = ()  # with several agents every one's own return
     success: bool | None = None  # whether the goal was reached, where there is one
-
-
-def finite_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for size in (0, 1, 4, 33):
-        row = (rng.normal(size=size) * 1e38).astype(dtype)
-        yield (row,)
-        for bad in (np.nan, np.inf, -np.inf) if size else ():
-            spoiled = row.copy()
-            spoiled[rng.integers(size)] = bad
-            yield (spoiled,)
-
-
-def all_finite_reference(row):
-    return bool(np.isfinite(row).all())
-
-
-@pair(all_finite_reference, finite_examples, dtypes=("float32", "float64"))
-@kernel
-def all_finite(row):
-    """Half a microsecond for a small row, where np.isfinite(row).all() takes two."""
-    total = 0.0
-    for i in range(row.size):
-        total += row[i] * 0.0  # 0 for every finite number, NaN otherwise
-    return total == 0.0
 
 
 class Environments:

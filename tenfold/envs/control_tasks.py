@@ -14,7 +14,7 @@ import numpy as np
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, key, uniform_reference
-from tenfold.core.tables import B1, D1, D2, F2, I1, U1, opener
+from tenfold.core.tables import B1, D1, D2, F2, I1, U1, opener, table_of
 from tenfold.envs.control_dynamics import (
     HIGHEST_START,
     KINDS,
@@ -41,50 +41,6 @@ def reset_all(kind, state, length, episode, streams, obs):
         observe(kind, state[i], obs[i])
 
 
-@kernel
-def step_all(
-    kind,
-    state,
-    length,
-    episode,
-    streams,
-    limit,
-    action,
-    obs,
-    final_obs,
-    reward,
-    terminated,
-    truncated,
-):
-    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation
-    and obs the next one's first.
-
-    Returns the number of episodes that ended. A lane i whose observation or reward is not finite
-    stops it at once, before it is reset: the result is then −1 − i, and the lanes after i have not
-    moved.
-    """
-    ended = 0
-    for i in range(len(state)):
-        reward[i], terminated[i] = advance(kind, state[i], action[i])
-        observe(kind, state[i], obs[i])
-        length[i] += 1
-        truncated[i] = length[i] >= limit  # whether terminated or not, as Gymnasium's TimeLimit
-        total = reward[i] * 0.0
-        for j in range(obs.shape[1]):
-            total += obs[i, j] * 0.0  # 0 for every finite number, NaN otherwise
-        if total != 0.0:
-            return -1 - i
-        if terminated[i] or truncated[i]:
-            ended += 1
-            for j in range(obs.shape[1]):  # a loop compiles in a seventh of a slice's time
-                final_obs[i, j] = obs[i, j]
-            episode[i] += 1
-            length[i] = 0
-            begin(kind, state[i], streams[i], episode[i])
-            observe(kind, state[i], obs[i])
-    return ended
-
-
 class Lanes(NamedTuple):
     """What a step of all lanes reads and writes, but for the actions, which are whole numbers or
     real ones."""
@@ -108,32 +64,35 @@ open_lanes = opener(Lanes)
 
 @kernel
 def play_all(action, table):
-    """`step_all`, and the returns of the episodes under way and of those that ended."""
+    """One step of every lane, SAME_STEP: where an episode ended, final_obs has its last observation
+    and obs the next one's first.
+
+    Returns the number of episodes that ended. A lane i whose observation or reward is not finite
+    stops it at once, before it is reset: the result is then −1 − i, and the lanes after i have not
+    moved.
+    """
     a = open_lanes(table)
-    last = a.last
+    kind, limit, ended = a.task[0], a.task[1], 0
     for i in range(len(a.state)):
-        last[i, 2] = a.length[i] + 1  # which `step_all` forgets where it ends an episode
-    ended = step_all(
-        a.task[0],
-        a.state,
-        a.length,
-        a.episode,
-        a.streams,
-        a.task[1],
-        action,
-        a.obs,
-        a.final_obs,
-        a.reward,
-        a.terminated,
-        a.truncated,
-    )
-    row = 0
-    for i in range(len(a.state) if ended >= 0 else 0):
+        a.reward[i], a.terminated[i] = advance(kind, a.state[i], action[i])
+        observe(kind, a.state[i], a.obs[i])
+        a.length[i] += 1
         a.ret[i] += a.reward[i]
+        a.truncated[i] = a.length[i] >= limit  # whether terminated or not, as Gymnasium's TimeLimit
+        total = a.reward[i] * 0.0
+        for j in range(a.obs.shape[1]):
+            total += a.obs[i, j] * 0.0  # 0 for every finite number, NaN otherwise
+        if total != 0.0:
+            return -1 - i
         if a.terminated[i] or a.truncated[i]:
-            last[row, 0], last[row, 1], last[row, 2] = i, a.ret[i], last[i, 2]  # row ≤ i
-            a.ret[i] = 0.0
-            row += 1
+            for j in range(a.obs.shape[1]):  # a loop compiles in a seventh of a slice's time
+                a.final_obs[i, j] = a.obs[i, j]
+            a.last[ended, 0], a.last[ended, 1], a.last[ended, 2] = i, a.ret[i], a.length[i]
+            ended += 1
+            a.episode[i] += 1
+            a.length[i], a.ret[i] = 0, 0.0
+            begin(kind, a.state[i], a.streams[i], a.episode[i])
+            observe(kind, a.state[i], a.obs[i])
     return ended
 
 
@@ -226,21 +185,11 @@ def step_once(
     streams: np.ndarray,
     action: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
-    """`step_all` with fresh arrays for its results."""
+    """`play_all` with fresh arrays for its results."""
     obs, final_obs = np.zeros((2, len(state), kind.obs_size), np.float32)
-    reward, (terminated, truncated) = np.zeros(len(state)), np.zeros((2, len(state)), np.bool_)
-    step_all(
-        kind.number,
-        state,
-        length,
-        episode,
-        streams,
-        kind.limit,
-        action,
-        obs,
-        final_obs,
-        reward,
-        terminated,
-        truncated,
-    )
+    terminated, truncated = np.zeros((2, len(state)), np.bool_)
+    reward, ret, last = np.zeros(len(state)), np.zeros(len(state)), np.zeros((len(state), 3))
+    task, ends = np.array([kind.number, kind.limit]), (reward, terminated, truncated, ret, last)
+    lanes = Lanes(task, state, length, episode, streams, obs, final_obs, *ends)
+    play_all(action, table_of(lanes))
     return obs, final_obs, reward, terminated, truncated, state, length, episode

@@ -2,10 +2,9 @@
 
 import contextlib
 import traceback
-from pathlib import Path
 from typing import Any
 
-from tenfold.core.errors import EnvironmentFault
+from tenfold.core.errors import EnvironmentFault, described, raised
 
 CALLERS: set[str] = set()  # files whose code takes what an environment returns
 
@@ -15,16 +14,11 @@ def fault_of(place: str, what: str, error: Exception) -> EnvironmentFault:
     returned."""
     if is_old_style(what, error):
         return old_style(place)
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    try:
-        words = f"{type(error).__name__} ({' '.join(str(error).split())})"
-    except Exception:  # its own words are a mistake as well
-        words = type(error).__name__
-    if last.filename in CALLERS:
-        return EnvironmentFault(f"{place}: what {what} returned cannot be used: {words}.")
-    return EnvironmentFault(
-        f"{place}: {what} raised {words} in {Path(last.filename).name}, line {last.lineno}."
-    )
+    if traceback.extract_tb(error.__traceback__)[-1].filename in CALLERS:
+        return EnvironmentFault(
+            f"{place}: what {what} returned cannot be used: {described(error)}."
+        )
+    return EnvironmentFault(f"{place}: {what} {raised(error)}.")
 
 
 def is_old_style(what: str, error: Exception) -> bool:

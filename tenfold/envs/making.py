@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing
 
 import tenfold.envs  # noqa: F401  (registers ours)
-from tenfold.core.errors import EnvironmentFault, UserError
+from tenfold.core.errors import EnvironmentFault, UserError, described
 from tenfold.core.given import OWN, is_object, refuse_twice, take
 from tenfold.core.registry import domain_of, domains
 from tenfold.envs.arguments import split_name
@@ -20,7 +20,6 @@ from tenfold.envs.arguments import split_name
 if TYPE_CHECKING:  # they import this module
     from tenfold.core.protocols import EnvSpec
     from tenfold.envs.adapter import Environments
-    from tenfold.envs.worlds import Worlds
 
 
 def make_env(name: str, **more: Any) -> gym.Env[Any, Any]:
@@ -122,9 +121,7 @@ def make_errors(name: str, ident: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # an environment's constructor may complain in any way it likes
-        raise EnvironmentFault(
-            f"{name} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
-        ) from None
+        raise EnvironmentFault(f"{name} cannot be made: {described(error)}") from None
 
 
 def known_environments() -> list[str]:
@@ -159,17 +156,7 @@ def resolve_paths(name: str) -> str:
 
 def is_multiagent(name: str) -> bool:
     """Whether a world with several agents goes by this name."""
-    return name.startswith("pettingzoo/") or domain_of(name).multiagent
-
-
-def make_worlds(
-    name: str, worlds: int, seed: int, policy: bool = False, first: int = 0
-) -> "Worlds":
-    """Worlds with several agents."""
-    from tenfold.envs.worlds import ParallelWorlds
-
-    own: Any = domain_of(name).environments(name, worlds, seed, policy, first)
-    return own or ParallelWorlds(name, worlds, seed, policy, first)
+    return domain_of(name).multiagent
 
 
 def make_environments(
@@ -185,15 +172,9 @@ def make_environments(
         from tenfold.envs.control import ControlEnvironments
 
         return ControlEnvironments(name, num_envs, seed, first)
-    if is_multiagent(name):
-        return make_worlds(name, num_envs, seed, policy, first)
     own = domain_of(name).environments(name, num_envs, seed, policy, first)
     if own is not None:
         return own
-    if policy and name == "tenfold/Assign-v0":
-        from tenfold.envs.assign import AssignEnvironments
-
-        return AssignEnvironments(name, num_envs, seed, first)
     if vectorize == "scalar":
         from tenfold.envs.scalar import ScalarEnvironments
 

@@ -14,10 +14,11 @@ from tenfold.core.errors import (
     UserError,
 )
 from tenfold.core.spaces import policy_actions
-from tenfold.envs.adapter import Environments, Episode, all_finite
+from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.faults import CALLERS, old_style, put_away
 from tenfold.envs.making import make_env
 from tenfold.envs.masks import MASK, MaskReader, offers_mask
+from tenfold.ops.moments import FINE, first_not_finite
 from tenfold.ops.observations import FlattenPlan
 
 CALLERS.add(__file__)
@@ -163,7 +164,7 @@ class ScalarEnvironments(Environments):
             self.unread_mask = True
         self.length[i] = 0
         self.ret[i] = 0.0
-        if self.fallible and not all_finite(self.flat_rows[i]):
+        if self.fallible and first_not_finite(self.flat_rows[i]) != FINE:
             raise self.not_finite(i)
 
     def step(self, actions: np.ndarray) -> None:
@@ -210,14 +211,12 @@ class ScalarEnvironments(Environments):
         except Exception as error:
             raise self.raised(i, "step", error) from error
         # all at once: a call for each would take a tenth of the adapter's time
-        if self.fallible and not all_finite(self.flat):
-            raise self.not_finite(
-                next(i for i, row in enumerate(self.flat_rows) if not all_finite(row))
-            )
+        if self.fallible and (cell := first_not_finite(self.flat)) != FINE:
+            raise self.not_finite(cell // self.layout.size)
 
     def end(self, i: int, terminated: bool, truncated: bool) -> None:
         """Notes the episode of environment i that ended, and lets its next one follow."""
-        if self.fallible and not all_finite(self.flat_rows[i]):
+        if self.fallible and first_not_finite(self.flat_rows[i]) != FINE:
             raise self.not_finite(i)
         self.terminated[i], self.truncated[i] = terminated, truncated
         self.final_obs[i] = self.rows[i]

@@ -17,7 +17,7 @@ from tenfold.core.given import is_object
 from tenfold.core.protocols import Agent, Policy
 from tenfold.core.random import Purpose, bits, key
 from tenfold.envs.adapter import SEED_BITS, Environments
-from tenfold.envs.making import is_multiagent, make_worlds
+from tenfold.envs.making import is_multiagent, make_environments
 from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.memory.frames import Seen
 
@@ -186,7 +186,7 @@ def play(
     rota = Rota(episodes, allowance, most=1 if is_object(env_name) else LANES)
     seeds = episode_seeds(seed, purpose, episodes)
     with closing(
-        make_worlds(env_name, rota.lanes, seeds[0], agent.reads_masks)
+        make_environments(env_name, rota.lanes, seeds[0], "scalar", agent.reads_masks)
         if is_multiagent(env_name)
         else ChosenEpisodes(env_name, rota.lanes, seeds, agent.reads_masks, **more)
     ) as envs:

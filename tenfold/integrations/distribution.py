@@ -11,8 +11,8 @@ import torch
 from ray.rllib.core.distribution.distribution import Distribution
 from ray.rllib.core.distribution.torch.torch_distribution import TorchDeterministic
 
+from tenfold.integrations.masked.normalise import Normalised, normalise
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.normalise import Normalised, normalise
 
 
 def sizes_of(space: Any) -> tuple[int, ...]:

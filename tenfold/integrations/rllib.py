@@ -27,10 +27,10 @@ from tenfold.config.schema import Config, Limits
 from tenfold.core.errors import ConfigError
 from tenfold.core.spaces import observation_layout
 from tenfold.integrations.distribution import MaskedMultiCategorical, sizes_of
+from tenfold.integrations.masked.acting import act_on_logits, act_on_observations
 from tenfold.integrations.rllib_inputs import check_mask_space, join_mask, join_observation
 from tenfold.nets.flat import FlatModule
 from tenfold.ops import counterfactual
-from tenfold.ops.acting import act_on_logits, act_on_observations
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.mlp import ACTIVATIONS, FUNCTIONS, parameter_count
 
@@ -257,10 +257,10 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
         if net.compiles(rows) and type(self).features is MultiHeadActionMaskRLModule.features:
             seen = np.ascontiguousarray(self.observations(batch))
             found = act_on_observations(
-                heads.tables, net.flat.numpy(), net.sizes, net.activation, seen, *rest
+                heads, net.flat.numpy(), net.sizes, net.activation, seen, *rest
             )
         else:
-            found = act_on_logits(heads.tables, net.policy(self.features(batch)).numpy(), *rest)
+            found = act_on_logits(heads, net.policy(self.features(batch)).numpy(), *rest)
         logits, actions, joint = map(torch.from_numpy, found)
         return {
             Columns.ACTION_DIST_INPUTS: logits,

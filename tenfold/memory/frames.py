@@ -6,7 +6,7 @@ same at the same step.
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,23 +17,12 @@ from tenfold.memory.gathering import stack_frames
 from tenfold.memory.rows import FINAL, PENDING, STEP, TRUNCATED, copy_row
 
 
-class Lanes(Protocol):
-    """What environments show after a step."""
-
-    layout: ObsLayout
-    num_envs: int
-    obs: np.ndarray
-    final_obs: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    skipped: np.ndarray
-
-
 class Seen:
     """What a network is shown of environments: `rows`, their observations or the last k frames of
     each."""
 
-    def __init__(self, frames: int, envs: Lanes) -> None:
+    def __init__(self, frames: int, envs: Any) -> None:
+        """`envs`: environments, or the lanes of one agent of theirs."""
         self.envs, self.rows = envs, envs.obs
         self.frames = Frames(frames, envs.layout, envs.num_envs) if frames > 1 else None
         if self.frames:

@@ -28,8 +28,8 @@ class Handshake:
         self.segment = Segment(len(self.names) * LINE, "the handshake")
         self.words = self.segment.words()
         self.answered, self.welcome = (
-            Signal(counting=False),
-            {name: Signal(counting=False) for name in self.names},
+            Signal(),
+            {name: Signal() for name in self.names},
         )
         for name in self.names:
             self.renew(name)

@@ -5,7 +5,7 @@ by index when sampling.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,26 +17,10 @@ from tenfold.memory.rows import add_rows
 from tenfold.memory.sampling import sample_rows, write_priorities
 from tenfold.ops.sumtree import make_tree, put
 
+if TYPE_CHECKING:  # a type alone
+    from tenfold.algorithms.dqn.config import DQN
+
 ROW_BYTES = 4 + 4 + 1 + 1  # action, reward, kind, ready
-
-
-class ReplaySettings(Protocol):
-    """What a replay memory needs to know of its agent's settings."""
-
-    @property
-    def capacity(self) -> int: ...
-    @property
-    def n_step(self) -> int: ...
-    @property
-    def gamma(self) -> float: ...
-    @property
-    def frames(self) -> int: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def accumulate(self) -> int: ...
-    @property
-    def priorities(self) -> Any: ...  # alpha, beta and eps of prioritised replay; None: uniform
 
 
 @dataclass(frozen=True)
@@ -53,7 +37,7 @@ class Batch:
     weight: np.ndarray
 
 
-def replay_bytes(config: ReplaySettings, layout: ObsLayout, num_envs: int) -> int:
+def replay_bytes(config: "DQN", layout: ObsLayout, num_envs: int) -> int:
     """Memory the replay will take, batches aside."""
     rows = config.capacity // num_envs * num_envs
     tree = make_tree(1).itemsize * 2 * (1 << (rows - 1).bit_length()) if config.priorities else 0
@@ -64,7 +48,7 @@ class Replay:
     """Rows of all environments, allocated once. Uniform or prioritised, by the agent's settings."""
 
     def __init__(
-        self, config: ReplaySettings, layout: ObsLayout, num_envs: int, seed: int, member: int = 0
+        self, config: "DQN", layout: ObsLayout, num_envs: int, seed: int, member: int = 0
     ) -> None:
         """`member`: which agent of a world."""
         require_memory(replay_bytes(config, layout, num_envs))

@@ -1,12 +1,9 @@
 """A bounded queue of typed rows from ONE process to ONE other, in shared memory, without a lock.
 
-    ring = Ring({"obs": ((4,), np.float32), "reward": ((), np.float32)}, rows=64)      # in the
-    parent; goes to a child by spawn
-    ring.write({"obs": obs, "reward": reward}, timeout=5)          # the producer: sleeps while the
-    ring is full
-    row = ring.empty_row(); ring.read(row, timeout=5)                    # the consumer: a copy,
-    checked before and after
-    views = ring.peek(timeout=5); …; ring.release()                # or in place
+    ring = Ring({"obs": ((4,), np.float32)}, rows=64)    # in the parent; to a child by spawn
+    slot = ring.slot(timeout=5); …; ring.publish()       # the producer fills the slot's arrays,
+                                                         # and sleeps while the ring is full
+    row = ring.peek(timeout=5); …; ring.release()        # the consumer reads them in place
 
 Row r lies in slot r mod rows. The producer marks the slot as being written, fills it, stores the
 slot's sequence number r + 1 and then the count of published rows; the consumer reads them in the
@@ -18,7 +15,6 @@ The numbers in memory are the truth; the bells only wake. So a process killed at
 ring that another can go on with (`take_over`): the row it was writing was never published.
 """
 
-import zlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -37,24 +33,16 @@ WORD = 8
 HEAD, TAIL = 0, LINE // WORD
 SLOTS = 2 * LINE  # where the first slot begins
 WRITING = 1 << 63  # in place of a sequence number
-ARRAYS = (np.ndarray, np.generic)
 
 
 class TornRow(RuntimeError):
-    """A row changed while it was read, or is not what was written: two producers, or memory that
-    somebody else wrote to."""
-
-
-class RowError(ValueError):
-    """A row that does not fit the schema: another name, shape or dtype. Nothing is converted and
-    nothing is broadcast."""
+    """A row changed while it was read: two producers, or memory that somebody else wrote to."""
 
 
 class Ring:
-    """`rows` slots of the fields of `schema`. `checksum` adds and verifies one per row (for tests:
-    it costs a pass each)."""
+    """`rows` slots of the fields of `schema`."""
 
-    def __init__(self, schema: Schema, rows: int, checksum: bool = False) -> None:
+    def __init__(self, schema: Schema, rows: int) -> None:
         check_ordering()
         if rows < 1 or not schema:
             raise ConfigError("rows", "of a ring and its fields must be at least one.")
@@ -62,10 +50,10 @@ class Ring:
             name: (tuple(shape), checked_dtype(name, dtype))
             for name, (shape, dtype) in schema.items()
         }
-        self.rows, self.checksum = rows, checksum
+        self.rows = rows
         self._place()
         self.segment = Segment(SLOTS + rows * self.stride, f"a ring of {rows} rows")
-        self.data, self.space = Signal(counting=False), Signal(counting=False)
+        self.data, self.space = Signal(), Signal()
         self.words = self.segment.words()
         self.words[HEAD] = self.words[TAIL] = 0
         for sequence in self.sequences:
@@ -84,8 +72,7 @@ class Ring:
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            name: getattr(self, name)
-            for name in ("schema", "rows", "checksum", "segment", "data", "space")
+            name: getattr(self, name) for name in ("schema", "rows", "segment", "data", "space")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -111,10 +98,6 @@ class Ring:
     def _readable(self) -> list[Row]:
         return [self._views(slot, False) for slot in range(self.rows)]
 
-    def empty_row(self) -> Row:
-        """Arrays of the schema's shapes, to read into."""
-        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in self.schema.items()}
-
     def available(self) -> int:
         """Rows published and not yet released; no system call."""
         return self.words[HEAD] - self.words[TAIL]
@@ -125,22 +108,11 @@ class Ring:
         return self.words[HEAD]
 
     def fileno(self) -> int:
-        """Ready when rows may be available: for `wait_for` over many rings. Then `read` with
-        timeout 0 until it says False."""
+        """Ready when rows may be available: for `wait_for` over many rings. Then `peek` with
+        timeout 0 until it gives None."""
         return self.data.fd
 
     # the producer
-
-    def write(self, fields: Mapping[str, Any], timeout: float | None = None) -> bool:
-        """Copies a row in and publishes it. False: the ring stayed full for `timeout` seconds."""
-        self._check(fields)
-        slot = self.slot(timeout)
-        if slot is None:
-            return False
-        for name, view in slot.items():
-            view[...] = fields[name]
-        self.publish()
-        return True
 
     def slot(self, timeout: float | None = None) -> Row | None:
         """The next slot's arrays, to fill in place before `publish`; None when the ring stayed
@@ -162,8 +134,6 @@ class Ring:
         sequence = self.sequences[head % self.rows]
         if words[sequence] != WRITING:
             raise RuntimeError("publish() comes after slot(), once for each.")
-        if self.checksum:
-            words[sequence + 1] = checksum_of(self._writable[head % self.rows])
         words[sequence] = head + 1
         words[HEAD] = head + 1
         self.data.give()
@@ -182,40 +152,7 @@ class Ring:
         self.space.give()
         return head
 
-    def _check(self, fields: Mapping[str, Any]) -> None:
-        if fields.keys() != self.schema.keys():
-            raise RowError(
-                f"a row has the fields {', '.join(fields)} and this ring's are "
-                f"{', '.join(self.schema)}."
-            )
-        for name, (shape, dtype) in self.schema.items():
-            value = fields[name]
-            if not isinstance(value, ARRAYS):
-                raise RowError(
-                    f"{name} is a {type(value).__name__}, and the ring's schema says an array, "
-                    f"{dtype} of shape {shape}."
-                )
-            if value.shape != shape or value.dtype != dtype:
-                raise RowError(
-                    f"{name} is {value.dtype} of shape {value.shape}, and the ring's schema says "
-                    f"{dtype} of shape {shape}: nothing is converted or broadcast."
-                )
-
     # the consumer
-
-    def read(self, out: Row, timeout: float | None = None) -> bool:
-        """Copies the oldest row into `out` and gives its slot back. False: nothing came for
-        `timeout` seconds."""
-        self._check(out)
-        row = self.peek(timeout)
-        if row is None:
-            return False
-        for name, view in row.items():
-            out[name][...] = view
-        if self.checksum:
-            self._verify(out)
-        self.release()
-        return True
 
     def peek(self, timeout: float | None = None) -> Row | None:
         """The oldest row in place, read-only, valid until `release`; None when nothing came."""
@@ -223,10 +160,7 @@ class Ring:
         if words[HEAD] == tail and not self.data.until(lambda: words[HEAD] != tail, timeout):
             return None
         self._check_sequence(tail)
-        row = self._readable[tail % self.rows]
-        if self.checksum:
-            self._verify(row)
-        return row
+        return self._readable[tail % self.rows]
 
     def release(self) -> None:
         """Gives the slot of the row peeked at back to the producer, after a last look at its
@@ -247,14 +181,6 @@ class Ring:
                 "producers write to it, or release() came without a row."
             )
 
-    def _verify(self, row: Row) -> None:
-        tail = self.words[TAIL]
-        if self.words[self.sequences[tail % self.rows] + 1] != checksum_of(row):
-            raise TornRow(
-                f"Row {tail} of a ring of {self.rows} does not have the checksum that was written "
-                "with it."
-            )
-
     def close(self) -> None:
         """Lets go of memory and bells. Views that somebody kept stay valid, and keep the memory."""
         for name in ("_writable", "_readable"):
@@ -273,10 +199,3 @@ def checked_dtype(name: str, dtype: DTypeLike) -> np.dtype:
             "is of Python objects, which cannot lie in shared memory: give it a number's dtype.",
         )
     return found
-
-
-def checksum_of(row: Row) -> int:
-    total = 0
-    for value in row.values():
-        total = zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data, total)
-    return total

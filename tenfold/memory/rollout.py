@@ -9,7 +9,7 @@ final one. Rows that are no transition (NEXT_STEP autoreset) have weight 0.
 
 import math
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from tenfold.core.system import require_memory
 from tenfold.ops.components import gae_components
 from tenfold.ops.returns import gae_into, gae_reference
 from tenfold.ops.rollouts import episode_edges
+
+if TYPE_CHECKING:  # a type alone
+    from tenfold.algorithms.ppo.config import PPO
 
 SAVED = (
     "obs",
@@ -37,32 +40,12 @@ SAVED = (
 )
 
 
-class RolloutSettings(Protocol):
-    """What a rollout needs to know of its agent's settings."""
-
-    @property
-    def horizon(self) -> int: ...
-    @property
-    def gamma(self) -> float: ...
-    @property
-    def lam(self) -> float: ...
-    @property
-    def reward_scale(self) -> float: ...
-    @property
-    def normalize_obs(self) -> bool: ...
-    @property
-    def normalize_advantage(self) -> bool: ...
-    @property
-    def advantage_of(self) -> str: ...  # components or total
-    def parts(self, rows: int) -> int: ...  # minibatches of an epoch over so many steps
-
-
 class Rollout:
     """T steps of B environments; `count` of them are there."""
 
     def __init__(
         self,
-        config: RolloutSettings,
+        config: "PPO",
         layout: ObsLayout,
         actions: PolicyActions,
         num_envs: int,

@@ -19,17 +19,16 @@ import time
 from collections.abc import Callable, Iterable
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from tenfold.core.errors import UserError
-from tenfold.core.system import room
+from tenfold.core.system import require_memory
 
 LINE = 64  # bytes of a cache line: what two processes write lies on different ones
 POISON = 0xFF  # NaN as a float, −1 as an integer: what was never written shows
-GIGABYTE = 1e9
 # machines on which stores are seen in the order in which they were made
 ORDERED = ("x86_64", "AMD64")
 
@@ -55,7 +54,7 @@ class Segment:
 
     def __init__(self, size: int, purpose: str = "actors and learner") -> None:
         self.size = aligned(max(size, 1))
-        check_room(self.size, purpose)
+        require_memory(self.size, f"Shared memory for {purpose}", "the number of rows or of actors")
         self.fd = os.memfd_create("tenfold", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.fd, self.size)
         fcntl.fcntl(
@@ -112,16 +111,11 @@ class Segment:
 
 
 class Signal:
-    """A count in the kernel that one process raises and another waits for, asleep.
+    """A bell that one process rings and another waits for, asleep. What counts is told elsewhere;
+    the bell only wakes."""
 
-    `counting`: each `take` takes one of what was given (a semaphore). Otherwise it takes all: a
-    bell, where what counts is told elsewhere and the bell only wakes.
-    """
-
-    def __init__(self, counting: bool = True) -> None:
-        self.fd = os.eventfd(
-            0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | (os.EFD_SEMAPHORE if counting else 0)
-        )
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     @classmethod
     def attach(cls, handle: Any) -> Self:
@@ -135,20 +129,11 @@ class Signal:
     def fileno(self) -> int:
         return self.fd
 
-    def give(self, n: int = 1) -> None:
-        os.eventfd_write(self.fd, n)
+    def give(self) -> None:
+        os.eventfd_write(self.fd, 1)
 
-    def take(self, timeout: float | None = 0.0) -> bool:
-        """Whether there was something to take within `timeout` seconds (None: however long it
-        lasts)."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while not self._taken():
-            left = None if end is None else end - time.monotonic()
-            if (left is not None and left <= 0) or not wait_for([self], left):
-                return False
-        return True
-
-    def _taken(self) -> bool:
+    def take(self) -> bool:
+        """Empties it; whether it was rung."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -164,7 +149,7 @@ class Signal:
         """
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._taken()
+            self.take()
             if ready():
                 self.give()
                 return True
@@ -185,18 +170,11 @@ class Signal:
             self.close()
 
 
-class HasFileno(Protocol):
-    def fileno(self) -> int: ...
-
-
-Waitable = TypeVar("Waitable", bound="int | HasFileno")
-
-
-def wait_for(things: Iterable[Waitable], timeout: float | None) -> list[Waitable]:
+def wait_for(things: Iterable[Any], timeout: float | None) -> list[Any]:
     """Those that are ready to read (signals, rings, sentinels of processes), asleep until one is or
     `timeout` seconds passed."""
     poll = select.poll()
-    by_fd: dict[int, Waitable] = {}
+    by_fd: dict[int, Any] = {}
     for thing in things:
         fd = thing if isinstance(thing, int) else thing.fileno()
         by_fd[fd] = thing
@@ -215,17 +193,3 @@ def handle_of(fd: int, what: str) -> Any:
     if fd < 0:
         raise ValueError(f"{what} was closed before it was handed to a child.")
     return reduction.DupFd(fd)
-
-
-# how much memory is free
-
-
-def check_room(size: int, purpose: str) -> None:
-    """Refuses before the kernel would kill."""
-    free, whose = room()
-    if size > free:
-        raise UserError(
-            f"Shared memory for {purpose} would take {size / GIGABYTE:.2f} GB and "
-            f"{free / GIGABYTE:.2f} GB is free {whose}: take fewer or smaller rows, or fewer "
-            "actors."
-        )

@@ -7,7 +7,6 @@ the copy's lock (2v when it holds version v, odd while it is written) and reads 
 on x86-64's order of stores, like `memory.ring`.
 """
 
-import time
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,13 @@ from tenfold.memory.shared import LINE, Segment, aligned, check_ordering
 WORD = 8
 FLOAT = np.dtype(np.float32)
 VERSION = 0  # the newest version that can be read; 0: none yet
-LOCK, STEP, TIME = 0, 1, 2  # words of a copy, from its own line on
+LOCK, STEP = 0, 1  # words of a copy, from its own line on
 TRIES = 10_000  # then the learner does nothing but publish, and that is a mistake
 
 
 class Weights:
-    """Parameters of `shape` (the flat buffer's), with the global step and the time at which they
-    were published."""
+    """Parameters of `shape` (the flat buffer's), with the global step at which they were
+    published."""
 
     def __init__(self, shape: int | tuple[int, ...]) -> None:
         check_ordering()
@@ -33,7 +32,7 @@ class Weights:
         self._map()
         self.words[VERSION] = 0
         for lock, _ in self.places:
-            self.words[lock] = self.words[lock + STEP] = self.words[lock + TIME] = 0
+            self.words[lock] = self.words[lock + STEP] = 0
 
     def _map(self) -> None:
         self.words = self.segment.words()
@@ -45,7 +44,7 @@ class Weights:
             )
             for copy in (0, 1)
         ]
-        self.version = self.step = self.published_ns = 0  # what this process read last
+        self.version = self.step = 0  # what this process read last
 
     def __getstate__(self) -> dict[str, Any]:
         return {"shape": self.shape, "bytes": self.bytes, "segment": self.segment}
@@ -72,7 +71,6 @@ class Weights:
         words[lock] = 2 * version - 1
         copy[...] = flat
         words[lock + STEP] = step
-        words[lock + TIME] = time.monotonic_ns()
         words[lock] = 2 * version
         words[VERSION] = version
         return version
@@ -93,19 +91,14 @@ class Weights:
             lock, copy = self.places[version & 1]
             if words[lock] == 2 * version:
                 into[...] = copy
-                step, published = words[lock + STEP], words[lock + TIME]
+                step = words[lock + STEP]
                 if words[lock] == 2 * version:
-                    self.version, self.step, self.published_ns = version, step, published
+                    self.version, self.step = version, step
                     return version, step
             version = words[VERSION]
         raise RuntimeError(
             f"Weights changed {TRIES:,} times while they were read: publish them less often."
         )
-
-    def age(self) -> tuple[int, float]:
-        """How old the parameters read last are: in versions, and in seconds since they were
-        published."""
-        return self.words[VERSION] - self.version, (time.monotonic_ns() - self.published_ns) / 1e9
 
     def close(self) -> None:
         self.places = []

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from tenfold.core.random import Purpose, fill_uniform, key
 from tenfold.nets.flat import FlatModule
 from tenfold.nets.quantile import cosines, join
 from tenfold.ops.qlearning import dueling, midpoints, tensor
+
+if TYPE_CHECKING:  # a type alone
+    from tenfold.algorithms.dqn.config import DQN
 
 NetConfig = TypeVar("NetConfig", bound=Net)
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -185,19 +188,21 @@ class Layer(nn.Module):
         return linear(x, weight, bias)
 
 
-class QSettings(Protocol):
-    """What a Q-network needs to know of its agent's settings."""
-
-    @property
-    def net(self) -> Net: ...
-    @property
-    def dueling(self) -> bool: ...
-    @property
-    def atoms(self) -> int: ...
-    @property
-    def implicit(self) -> Any: ...  # settings of implicit quantiles, or None
-    @property
-    def sigma(self) -> float: ...  # scale of noise on the weights; 0: none
+def layers_of(
+    shape: tuple[int, ...], outputs: int, net: Net, members: int | None = None, sigma: float = 0.0
+) -> tuple[nn.ModuleList, nn.ModuleList, tuple[int, ...]]:
+    """Convolutions if the input is an image, then fully connected layers, and the sizes of
+    these."""
+    convolutions, width = [], math.prod(shape)
+    if len(shape) == 3:
+        channels, *sides = shape
+        for out, kernel, stride in CONVOLUTIONS[net.encoder]:
+            convolutions.append(Layer(channels, out, members, kernel, stride))
+            channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
+        width = channels * math.prod(sides)
+    sizes = (width, *net.hidden, outputs)
+    connected = (Layer(i, o, members, stride=0, sigma=sigma) for i, o in pairwise(sizes))
+    return nn.ModuleList(convolutions), nn.ModuleList(connected), sizes
 
 
 class QNetwork(FlatModule):
@@ -215,7 +220,7 @@ class QNetwork(FlatModule):
         self,
         obs_shape: tuple[int, ...],
         actions: int,
-        config: QSettings,
+        config: "DQN",
         scale: float = 1.0,
         members: int | None = None,
     ) -> None:
@@ -224,23 +229,12 @@ class QNetwork(FlatModule):
         self.atoms, self.implicit = config.atoms, config.implicit
         self.dueling = config.dueling
         self.activation = ACTIVATIONS[config.net.activation]
-        self.image = len(obs_shape) == 3
-        convolutions, width = [], math.prod(obs_shape)
-        if self.image:
-            channels, *sides = obs_shape
-            for out, kernel, stride in CONVOLUTIONS[config.net.encoder]:
-                convolutions.append(Layer(channels, out, members, kernel, stride))
-                channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
-            width = channels * math.prod(sides)
-        self.convolutions = nn.ModuleList(convolutions)
-        # of the fully connected layers
-        self.sizes = (width, *config.net.hidden, (actions + self.dueling) * self.atoms)
-        self.layers = nn.ModuleList(
-            Layer(i, o, members, stride=0, sigma=config.sigma) for i, o in pairwise(self.sizes)
+        self.convolutions, self.layers, self.sizes = layers_of(
+            obs_shape, (actions + self.dueling) * self.atoms, config.net, members, config.sigma
         )
         self.noise_size = sum(layer.noise_size for layer in self.layers)  # type: ignore[misc]
         # the layer whose input the embedding multiplies
-        self.joins = min(len(config.net.hidden), 0 if self.image else 1)
+        self.joins = min(len(config.net.hidden), 0 if len(obs_shape) == 3 else 1)
         self.embedding = (
             Layer(self.implicit.cosines, self.sizes[self.joins], members, stride=0)
             if self.implicit

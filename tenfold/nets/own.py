@@ -6,17 +6,19 @@ torch is seeded by the run before. Its parameters then lie in one flat buffer li
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import ConfigError, UserError, described
 from tenfold.core.random import Purpose, draw_bits, key
 from tenfold.core.registry import own
-from tenfold.nets.blocks import QSettings
 from tenfold.nets.flat import FlatModule
 from tenfold.ops.qlearning import dueling
+
+if TYPE_CHECKING:  # a type alone
+    from tenfold.algorithms.dqn.config import DQN
 
 
 def own_network(
@@ -33,11 +35,11 @@ def own_network(
         except UserError:
             raise
         except Exception as error:  # the user's own code may complain in any way it likes
-            words = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise ConfigError(
                 "agent.net.module",
                 f"= {name} cannot be used: {name.partition(':')[2]}(shape, outputs) is made with "
-                f"{shape}, {outputs}, and given [2, {', '.join(map(str, shape))}] ({words}).",
+                f"{shape}, {outputs}, and given [2, {', '.join(map(str, shape))}] "
+                f"({described(error)}).",
             ) from None
     if isinstance(made, nn.Module) and not list(made.parameters()):
         raise ConfigError(
@@ -58,7 +60,7 @@ class OwnQNetwork(FlatModule):
     noise_size, members = 0, None
 
     def __init__(
-        self, shape: tuple[int, ...], actions: int, config: QSettings, scale: float = 1.0
+        self, shape: tuple[int, ...], actions: int, config: "DQN", scale: float = 1.0
     ) -> None:
         super().__init__()
         if config.implicit or config.sigma:

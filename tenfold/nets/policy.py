@@ -2,7 +2,6 @@
 on one flat buffer."""
 
 import math
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ from torch import nn
 from tenfold.config.nets import Net
 from tenfold.core.errors import ConfigError
 from tenfold.core.random import Purpose, fill_normal, key
-from tenfold.nets.blocks import ACTIVATIONS, CONVOLUTIONS, Layer
+from tenfold.nets.blocks import ACTIVATIONS, Layer, layers_of
 from tenfold.nets.flat import FlatModule
+from tenfold.nets.own import own_network
 
 # of orthogonal weights: between layers, of the last ones
 OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
@@ -25,16 +25,7 @@ class Tower(nn.Module):
     def __init__(self, shape: tuple[int, ...], outputs: int, net: Net) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[net.activation]
-        convolutions, width = [], math.prod(shape)
-        if len(shape) == 3:
-            channels, *sides = shape
-            for out, kernel, stride in CONVOLUTIONS[net.encoder]:
-                convolutions.append(Layer(channels, out, None, kernel, stride))
-                channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
-            width = channels * math.prod(sides)
-        self.convolutions = nn.ModuleList(convolutions)
-        self.sizes = (width, *net.hidden, outputs)
-        self.layers = nn.ModuleList(Layer(i, o, None, stride=0) for i, o in pairwise(self.sizes))
+        self.convolutions, self.layers, self.sizes = layers_of(shape, outputs, net)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for convolution in self.convolutions:
@@ -79,18 +70,14 @@ class PolicyNetwork(FlatModule):
 
     def tower(self, shape: tuple[int, ...], outputs: int, net: Net) -> Any:
         """Ours, or the user's."""
-        if not net.module:
-            return Tower(shape, outputs, net)
-        from tenfold.nets.own import own_network  # here: few ask for it
-
-        return own_network(net.module, shape, outputs)
+        if net.module:
+            return own_network(net.module, shape, outputs)
+        return Tower(shape, outputs, net)
 
     def initialise(self, seed: int, std: float) -> "PolicyNetwork":
         """Orthogonal weights and zero biases; a small last layer, so that the first policy is
         nearly uniform. Networks of one's own see to that themselves."""
         if self.own:
-            from tenfold.nets.own import own_network  # here: few ask for it
-
             self.policy = own_network(self.own, self.shape, self.outputs, seed)
             self.value = own_network(self.own, self.shape, 1, seed, 1)
             with torch.no_grad():

@@ -1,7 +1,7 @@
 """What a policy learns from a minibatch: its loss, and how far it has moved from the policy that
 acted. Any mixture of discrete, masked and continuous actions has one joint log-probability."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,28 +13,16 @@ from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.nodes import NodeChoices, NodeOutputs
 from tenfold.ops.segments import segment_sum
 
+if TYPE_CHECKING:  # a type alone
+    from tenfold.algorithms.ppo.config import PPO
+
 Tensors = dict[str, torch.Tensor]
-
-
-class LossSettings(Protocol):
-    """What the loss needs to know of its agent's settings."""
-
-    @property
-    def clip(self) -> float: ...
-    @property
-    def value_clip(self) -> float | None: ...
-    @property
-    def value_weight(self) -> float: ...
-    @property
-    def entropy(self) -> float: ...
-    @property
-    def squash(self) -> bool: ...
 
 
 class PolicyLearning:
     """The half of an agent that learns; `PPOAgent` makes what it works with."""
 
-    config: Any  # with what LossSettings says
+    config: "PPO"
     layout: ObsLayout
     actions: PolicyActions
     online: PolicyNetwork | GraphNetwork
@@ -47,7 +35,7 @@ class PolicyLearning:
     def loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
         """(loss of a minibatch, [policy loss, value loss, entropy, KL divergence, share of clipped
         ratios]), weighted means."""
-        config: LossSettings = self.config
+        config = self.config
         weight = batch["weight"] / batch["weight"].sum().clamp(min=1)
         change, entropy, kl, value = (
             self.compare_nodes(self.by_node, batch) if self.by_node else self.compare(batch)

@@ -184,20 +184,3 @@ def polyak_numba(target, online, tau):
     for j in range(target.size):
         target[j] += share * (online[j] - target[j])
     return target
-
-
-def copy_reference(target, online):
-    copies = pieces(target)
-    for t, o in zip(copies, pieces(online), strict=True):
-        t.copy_(o)
-    return torch.cat(copies)
-
-
-@pair(
-    copy_reference,
-    lambda rng, dtype: flat_tensors(rng, dtype, 2),
-    dtypes=("float32", "float64"),
-    name="ops.adam.hard copy",
-)
-def hard_copy(target: torch.Tensor, online: torch.Tensor) -> torch.Tensor:
-    return target.copy_(online)

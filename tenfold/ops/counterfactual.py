@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tenfold.core.pairs import pair
-from tenfold.ops.heads import EQUAL, MaskedHeads, actions_for, choices, per_component, policies
+from tenfold.ops.heads import EQUAL, MaskedHeads, actions_for, choices, policies
 from tenfold.ops.layout import one_hot_reference
 
 Rest = Callable[[torch.Tensor], torch.Tensor]
@@ -77,7 +77,7 @@ def baselines_reference(heads, logits, values, mask):
         row, i = divmod(k, heads.count)
         part = values.reshape(-1, heads.options)[row, offsets[i] : offsets[i + 1]]
         found.append((own.softmax(0) * part[options]).sum() if options else part[0])
-    return per_component(heads, logits, found).detach()
+    return torch.stack(found).view(*logits.shape[:-1], heads.count).detach()
 
 
 # all alternatives at once

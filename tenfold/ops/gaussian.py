@@ -16,7 +16,7 @@ import torch
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 
-from tenfold.core.pairs import pair
+from tenfold.core.pairs import Example, pair
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 LOG_2 = math.log(2)
@@ -29,26 +29,24 @@ EQUAL = {"rtol": 2e-5, "atol": 5e-6, "dtypes": ("float32", "float64")}
 SHAPES = ((1, 1), (5, 3), (2, 3, 4), (64, 6))
 
 
-def tensors(
-    rng: np.random.Generator, dtype: str, shape: tuple[int, ...], count: int
-) -> list[torch.Tensor]:
-    return [torch.from_numpy(rng.normal(size=shape).astype(dtype)) for _ in range(count)]
+def examples(*scales: float, bounded: bool = False) -> Example:
+    """Inputs of every shape: a tensor of normal numbers times each scale; then bounds."""
+
+    def yield_inputs(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+        for shape in SHAPES:
+            found = [scale * rng.normal(size=shape) for scale in scales]
+            if bounded:
+                low = rng.normal(size=shape[-1])
+                found += [low, low + rng.uniform(0.5, 3, shape[-1])]
+            yield tuple(torch.from_numpy(value.astype(dtype)) for value in found)
+
+    return yield_inputs
 
 
-def bounds(rng: np.random.Generator, dtype: str, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    low = rng.normal(size=size)
-    return torch.from_numpy(low.astype(dtype)), torch.from_numpy(
-        (low + rng.uniform(0.5, 3, size)).astype(dtype)
-    )
+PLAIN, PAIRED, BOUNDED = examples(1, 0.5, 1), examples(1, 0.5, 1, 0.5), examples(2, bounded=True)
 
 
 # the plain policy
-
-
-def plain_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for shape in SHAPES:
-        mean, log_std, third = tensors(rng, dtype, shape, 3)
-        yield mean, 0.5 * log_std, third
 
 
 def draw_reference(mean, log_std, normal):
@@ -61,7 +59,7 @@ def draw_reference(mean, log_std, normal):
     ).view_as(mean)
 
 
-@pair(draw_reference, plain_examples, gradients=(0, 1), **EQUAL)
+@pair(draw_reference, PLAIN, gradients=(0, 1), **EQUAL)
 def draw(mean: torch.Tensor, log_std: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
     """The raw sample u = μ + σ·z from given standard normal numbers; differentiable by μ and log
     σ."""
@@ -72,38 +70,27 @@ def log_prob_reference(mean, log_std, raw):
     return Normal(mean, log_std.exp()).log_prob(raw)
 
 
-@pair(log_prob_reference, plain_examples, gradients=(0, 1, 2), **EQUAL)
+@pair(log_prob_reference, PLAIN, gradients=(0, 1, 2), **EQUAL)
 def log_prob(mean: torch.Tensor, log_std: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
     """log N(u; μ, σ²) = −½((u − μ)/σ)² − log σ − ½ log 2π."""
     return -0.5 * ((raw - mean) * (-log_std).exp()).square() - log_std - HALF_LOG_TAU
-
-
-def entropy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for shape in SHAPES:
-        yield tuple(tensors(rng, dtype, shape, 1))
 
 
 def entropy_reference(log_std):
     return Normal(torch.zeros_like(log_std), log_std.exp()).entropy()
 
 
-@pair(entropy_reference, entropy_examples, gradients=(0,), **EQUAL)
+@pair(entropy_reference, examples(1), gradients=(0,), **EQUAL)
 def entropy(log_std: torch.Tensor) -> torch.Tensor:
     """½ log 2πe + log σ."""
     return log_std + (0.5 + HALF_LOG_TAU)
-
-
-def kl_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for shape in SHAPES:
-        mean, log_std, new_mean, new_log_std = tensors(rng, dtype, shape, 4)
-        yield mean, 0.5 * log_std, new_mean, 0.5 * new_log_std
 
 
 def kl_reference(old_mean, old_log_std, mean, log_std):
     return kl_divergence(Normal(old_mean, old_log_std.exp()), Normal(mean, log_std.exp()))
 
 
-@pair(kl_reference, kl_examples, gradients=(0, 1, 2, 3), **EQUAL)
+@pair(kl_reference, PAIRED, gradients=(0, 1, 2, 3), **EQUAL)
 def kl(
     old_mean: torch.Tensor, old_log_std: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor
 ) -> torch.Tensor:
@@ -114,39 +101,14 @@ def kl(
     return 0.5 * (torch.expm1(2 * ratio) + shift.square()) - ratio
 
 
-def kl_variance_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for mean, log_std, new_mean, new_log_std in kl_examples(rng, dtype):
-        yield mean, log_std.exp(), new_mean, new_log_std.exp()
-
-
-def kl_variance_reference(mean, variance, new_mean, new_variance):
-    return kl_divergence(Normal(mean, variance.sqrt()), Normal(new_mean, new_variance.sqrt()))
-
-
-@pair(kl_variance_reference, kl_variance_examples, gradients=(0, 1, 2, 3), **EQUAL)
-def kl_variance(
-    mean: torch.Tensor, variance: torch.Tensor, new_mean: torch.Tensor, new_variance: torch.Tensor
-) -> torch.Tensor:
-    """KL(N(μ, v) ‖ N(μ′, v′)) = ½ (log(v′/v) + (v + (μ − μ′)²)/v′ − 1), of variances instead of log
-    σ. All broadcast."""
-    return 0.5 * (
-        (new_variance / variance).log() + (variance + (mean - new_mean).square()) / new_variance - 1
-    )
-
-
 # squashed into bounds
-
-
-def squash_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for shape in SHAPES:
-        yield 2 * tensors(rng, dtype, shape, 1)[0], *bounds(rng, dtype, shape[-1])
 
 
 def squash_reference(raw, low, high):
     return low + (high - low) * (1 + raw.tanh()) / 2
 
 
-@pair(squash_reference, squash_examples, gradients=(0,), **EQUAL)
+@pair(squash_reference, BOUNDED, gradients=(0,), **EQUAL)
 def squash(raw: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
     """The action a = low + (high − low)·(1 + tanh u)/2; (1 + tanh u)/2 is σ(2u). `lerp` starts from
     the nearer bound, so rounding does not carry it over one."""
@@ -157,17 +119,11 @@ def log_slope_reference(raw, low, high):
     return ((high - low) / 2 * (1 - raw.double().tanh() ** 2)).log().to(raw.dtype)
 
 
-@pair(log_slope_reference, squash_examples, gradients=(0,), **EQUAL)
+@pair(log_slope_reference, BOUNDED, gradients=(0,), **EQUAL)
 def log_slope(raw: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
     """log|da/du| = log((high − low)/2) + 2·(log 2 − u − softplus(−2u)), which stays finite where 1
     − tanh²u rounds to 0."""
     return ((high - low) / 2).log() + 2 * (LOG_2 - raw - softplus(-2 * raw))
-
-
-def squashed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for shape in SHAPES:
-        mean, log_std, raw = tensors(rng, dtype, shape, 3)
-        yield mean, 0.5 * log_std, raw, *bounds(rng, dtype, shape[-1])
 
 
 def squashed_log_prob_reference(mean, log_std, raw, low, high):
@@ -177,7 +133,7 @@ def squashed_log_prob_reference(mean, log_std, raw, low, high):
     return (density - ((wide[4] - wide[3]) / 2 * (1 - wide[2].tanh() ** 2)).log()).to(mean.dtype)
 
 
-@pair(squashed_log_prob_reference, squashed_examples, gradients=(0, 1, 2), **EQUAL)
+@pair(squashed_log_prob_reference, examples(1, 0.5, 1, bounded=True), gradients=(0, 1, 2), **EQUAL)
 def squashed_log_prob(
     mean: torch.Tensor,
     log_std: torch.Tensor,
@@ -187,12 +143,6 @@ def squashed_log_prob(
 ) -> torch.Tensor:
     """log π(a) of the action that the raw sample u becomes."""
     return log_prob(mean, log_std, raw) - log_slope(raw, low, high)
-
-
-def squashed_entropy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for shape in SHAPES:
-        mean, log_std = tensors(rng, dtype, shape, 2)
-        yield mean, 0.3 * log_std.clamp(-3, 2), *bounds(rng, dtype, shape[-1])
 
 
 def squashed_entropy_reference(mean, log_std, low, high):
@@ -212,7 +162,7 @@ def squashed_entropy_reference(mean, log_std, low, high):
 
 @pair(
     squashed_entropy_reference,
-    squashed_entropy_examples,
+    examples(1, 0.2, bounded=True),
     gradients=(0, 1),
     rtol=2e-5,
     atol=2e-5,

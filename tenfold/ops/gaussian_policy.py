@@ -1,31 +1,20 @@
-"""A policy over real numbers, plain or squashed into bounds, as a module and as compiled code that
-acts. The equations are those of `gaussian`."""
+"""A policy over real numbers, plain or squashed into bounds, as a module of the equations in
+`gaussian`."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from tenfold.core.kernels import kernel
-from tenfold.core.pairs import pair
 from tenfold.ops.gaussian import (
-    HALF_LOG_TAU,
-    LOG_2,
-    bounds,
     draw,
-    draw_reference,
     entropy,
     kl,
     log_prob,
-    log_prob_reference,
     squash,
-    squash_reference,
     squashed_entropy,
     squashed_log_prob,
-    squashed_log_prob_reference,
-    tensors,
 )
 
 
@@ -113,61 +102,3 @@ class Gaussian(nn.Module):
         log_std: torch.Tensor,
     ) -> torch.Tensor:
         return kl(old_mean, old_log_std, mean, log_std)
-
-
-# acting: compiled, without torch and without an allocation
-
-
-def act_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for shape in ((1, 1), (5, 3), (33, 6)):
-        mean, log_std, normal = (value.numpy() for value in tensors(rng, dtype, shape, 3))
-        for squashed in (False, True):
-            low, high = (bound.numpy() for bound in bounds(rng, dtype, shape[1]))
-            yield (
-                mean,
-                0.5 * log_std,
-                normal,
-                low,
-                high,
-                squashed,
-                *(np.zeros(shape, dtype) for _ in range(3)),
-            )
-
-
-def act_reference(mean, log_std, normal, low, high, squashed, raw, action, score):
-    m, s, z, lowest, highest = (
-        torch.from_numpy(value) for value in (mean, log_std, normal, low, high)
-    )
-    u = draw_reference(m, s, z)
-    if not squashed:
-        return u, u, log_prob_reference(m, s, u)
-    return (
-        u,
-        squash_reference(u, lowest, highest),
-        squashed_log_prob_reference(m, s, u, lowest, highest),
-    )
-
-
-@pair(act_reference, act_examples, rtol=2e-5, atol=5e-6)
-@kernel
-def act_numba(mean, log_std, normal, low, high, squashed, raw, action, score):
-    """float32 [B, D]: writes the raw sample, the action and its log-probability per dimension, and
-    returns them. `log_std` may have one row for all; without `squashed` the bounds [D] mean
-    nothing."""
-    half, one, two = np.float32(0.5), np.float32(1), np.float32(2)
-    for b in range(mean.shape[0]):
-        for d in range(mean.shape[1]):
-            s = log_std[b % log_std.shape[0], d]
-            u = mean[b, d] + np.exp(s) * normal[b, d]
-            # of the rounded u, as whoever evaluates it again will find it
-            z = (u - mean[b, d]) * np.exp(-s)
-            logp = -half * z * z - s - np.float32(HALF_LOG_TAU)
-            raw[b, d] = action[b, d] = u
-            if squashed:
-                width, size = high[d] - low[d], abs(u)
-                tail = np.exp(-two * size)  # never a large exponent
-                away = width * tail / (one + tail)  # from the nearer bound
-                action[b, d] = max(high[d] - away, low[d]) if u > 0 else min(low[d] + away, high[d])
-                logp -= np.log(width * half) + two * (np.float32(LOG_2) - size - np.log1p(tail))
-            score[b, d] = logp
-    return raw, action, score

@@ -9,28 +9,16 @@ import torch
 
 OnEmpty = Literal["raise", "absent"] | int
 RAISE = -1  # the `fallback` of a component for which having no allowed option is an error
-EMPTY, NOT_FINITE, NOT_UNIFORM, OUT_OF_RANGE = range(4)
-FINE = -1
-FAULTS = (
-    'has no allowed option: allow one, or declare on_empty ("absent" or the index of a no-op)',
-    "has a logit that is not finite: the network diverged, or its output was masked with "
-    "infinities before",
-    "was given a uniform number outside 0 … 1",
-    "was given an action outside its range",
-)
 LOWEST = np.float32(np.finfo(np.float32).min)
 Heads = TypeVar("Heads")
 
 
 class HeadTables(NamedTuple):
-    """The constants as NumPy arrays, for compiled code, with its scratch space: one thread at a
-    time."""
+    """The constants as NumPy arrays, for compiled code."""
 
     offsets: np.ndarray  # [C + 1], where each component begins; the last is M
     fallback: np.ndarray  # [C], the option that is left when every one is masked, or RAISE
     absent: bool  # such a component is no part of the action, rather than one that does its no-op
-    weight: np.ndarray  # [M] float32, scratch
-    bits: np.ndarray  # [M] int32, scratch
 
     @classmethod
     def of(cls, sizes: Sequence[int], on_empty: OnEmpty = "raise") -> "HeadTables":
@@ -54,14 +42,7 @@ class HeadTables(NamedTuple):
                     )
             fallback = [on_empty % n for n in sizes]  # −1 is the last option
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        size = int(offsets[-1])
-        return cls(
-            offsets,
-            np.array(fallback, np.int64),
-            on_empty == "absent",
-            np.zeros(size, np.float32),
-            np.zeros(size, np.int32),
-        )
+        return cls(offsets, np.array(fallback, np.int64), on_empty == "absent")
 
 
 def some_mask(

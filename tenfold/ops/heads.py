@@ -4,15 +4,15 @@ How options, masks and actions lie is said in `layout`. The references take one 
 component at a time, and look at allowed options only.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
-from torch.distributions import Categorical
+from torch.distributions import Categorical, kl_divergence
 
 from tenfold.core.pairs import pair
-from tenfold.ops.head_tables import FAULTS, NOT_UNIFORM, cases, where
+from tenfold.ops.head_tables import cases, where
 from tenfold.ops.layout import HeadLayout
 
 # examples and references
@@ -51,22 +51,12 @@ def sample_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         yield heads, logits, mask, torch.from_numpy(rng.random((*logits.shape[:-1], heads.count)))
 
 
-class Choice(NamedTuple):
-    """One component of one row, for the references: its allowed options and their logits. Absent:
-    none."""
-
-    options: list[int]
-    logits: torch.Tensor
-
-    def policy(self) -> Categorical:
-        return Categorical(logits=self.logits)
-
-
 def choices(
     heads: "MaskedHeads", logits: torch.Tensor, mask: torch.Tensor | None
-) -> Iterator[Choice]:
-    """Row by row, component by component. An empty component is absent, or is left its no-op."""
-    offsets, fallback, absent = heads.tables[:3]
+) -> Iterator[tuple[list[int], torch.Tensor]]:
+    """Row by row, component by component: its allowed options and their logits. An empty component
+    is absent, without any, or is left its no-op."""
+    offsets, fallback, absent = heads.tables
     allowed = torch.ones_like(logits, dtype=torch.bool) if mask is None else mask
     for row, permitted in zip(
         logits.reshape(-1, heads.options), allowed.reshape(-1, heads.options), strict=True
@@ -76,13 +66,21 @@ def choices(
             options = permitted[offsets[i] : offsets[i + 1]].nonzero().flatten().tolist()
             if not options and not absent:
                 options = [int(fallback[i])]
-            yield Choice(options, part[options])
+            yield options, part[options]
 
 
 def per_component(
-    heads: "MaskedHeads", logits: torch.Tensor, values: list[torch.Tensor]
+    heads: "MaskedHeads",
+    logits: torch.Tensor,
+    mask: torch.Tensor | None,
+    value: Callable[[int, list[int], torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    return torch.stack(values).view(*logits.shape[:-1], heads.count)
+    """The value of each (number, options, their logits), 0 where a component is absent."""
+    found = [
+        value(k, *choice) if choice[0] else logits.new_zeros(())
+        for k, choice in enumerate(choices(heads, logits, mask))
+    ]
+    return torch.stack(found).view(*logits.shape[:-1], heads.count)
 
 
 def log_softmax_reference(heads, logits, mask):
@@ -101,59 +99,40 @@ def log_softmax_reference(heads, logits, mask):
 
 
 def log_prob_reference(heads, logits, actions, mask):
-    found = []
-    for (options, own), action in zip(
-        choices(heads, logits, mask), actions.flatten().tolist(), strict=True
-    ):
-        found.append(
-            Categorical(logits=own).log_prob(torch.tensor(options.index(action)))
-            if options
-            else logits.new_zeros(())
-        )
-    return per_component(heads, logits, found) + 0 * logits.sum()
+    def value(k, options, own):
+        place = options.index(int(actions.flatten()[k]))
+        return Categorical(logits=own).log_prob(torch.tensor(place))
+
+    return per_component(heads, logits, mask, value) + 0 * logits.sum()
 
 
 def entropy_reference(heads, logits, mask):
-    found = [
-        choice.policy().entropy() if choice.options else logits.new_zeros(())
-        for choice in choices(heads, logits, mask)
-    ]
-    return per_component(heads, logits, found)
+    return per_component(heads, logits, mask, lambda k, o, own: Categorical(logits=own).entropy())
 
 
 def kl_reference(heads, old_logits, new_logits, mask):
-    both = zip(choices(heads, old_logits, mask), choices(heads, new_logits, mask), strict=True)
-    found = [
-        torch.distributions.kl_divergence(old.policy(), new.policy())
-        if old.options
-        else old_logits.new_zeros(())
-        for old, new in both
-    ]
-    return per_component(heads, old_logits, found)
+    new = list(choices(heads, new_logits, mask))
+
+    def value(k, options, own):
+        return kl_divergence(Categorical(logits=own), Categorical(logits=new[k][1]))
+
+    return per_component(heads, old_logits, mask, value)
 
 
 def sample_reference(heads, logits, mask, uniform):
     """The first option at which Σ π exceeds u."""
-    found = []
-    for (options, own), u in zip(
-        choices(heads, logits, mask), uniform.flatten().tolist(), strict=True
-    ):
-        running, action = 0.0, options[-1] if options else 0
-        for option, p in zip(options, own.double().softmax(0).tolist(), strict=True):
-            running += p
-            if running > u:
-                action = option
-                break
-        found.append(torch.tensor(action))
-    return per_component(heads, logits, found)
+
+    def value(k, options, own):
+        reached = own.double().softmax(0).cumsum(0) > float(uniform.flatten()[k])
+        return own.new_tensor(options[int(reached.int().argmax()) if reached.any() else -1])
+
+    return per_component(heads, logits, mask, value).long()
 
 
 def mode_reference(heads, logits, mask):
-    found = [
-        torch.tensor(options[int(own.argmax())] if options else 0)
-        for options, own in choices(heads, logits, mask)
-    ]
-    return per_component(heads, logits, found)
+    return per_component(
+        heads, logits, mask, lambda k, options, own: own.new_tensor(options[own.argmax()])
+    ).long()
 
 
 # all heads at once
@@ -281,7 +260,7 @@ class MaskedHeads(HeadLayout):
         elif uniform.shape != rows:
             raise ValueError(f"uniform must be {tuple(rows)}; it is {tuple(uniform.shape)}")
         elif self.check and (strange := ~((uniform >= 0) & (uniform <= 1))).any():
-            raise ValueError(f"{where(strange)} {FAULTS[NOT_UNIFORM]}")
+            raise ValueError(f"{where(strange)} was given a uniform number outside 0 … 1")
         weight = log_probs.exp()
         steps = weight.cumsum(-1).masked_fill_(weight <= 0, -1)
         top = steps.amax(-1)

@@ -20,11 +20,7 @@ from torch import nn
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.ops.head_tables import (
-    EMPTY,
-    FAULTS,
-    FINE,
     LOWEST,
-    NOT_FINITE,
     HeadTables,
     OnEmpty,
     cases,
@@ -56,7 +52,7 @@ def padded_logits_reference(heads, logits, mask):
     padded = logits.new_full(
         (*logits.shape[:-1], heads.count, heads.widest), torch.finfo(logits.dtype).min
     )
-    offsets, fallback = heads.tables[:2]
+    offsets, fallback, _ = heads.tables
     for row in np.ndindex(*logits.shape[:-1]):
         for i, (start, stop) in enumerate(pairwise(offsets.tolist())):
             options = [k for k in range(stop - start) if mask is None or mask[row][start + k]]
@@ -98,8 +94,8 @@ def mark(actions, offsets, out):
 @kernel
 def spread(logits, mask, offsets, fallback, check, floor, out, empty):
     """Logits [B, M] into `out` [B, C, n_max], `floor` where forbidden or padding, and which
-    components have no option into `empty` [B, C]; the fallback of such a one is 0. Returns as
-    `draw_heads` does."""
+    components have no option into `empty` [B, C]; the fallback of such a one is 0. False where
+    there is none, or with `check` a logit is not finite."""
     count, widest = out.shape[1:]
     low = np.float32(floor)
     for b in range(logits.shape[0]):
@@ -113,14 +109,12 @@ def spread(logits, mask, offsets, fallback, check, floor, out, empty):
                 out[b, i, k] = x if allowed else low
             for k in range(size, widest):
                 out[b, i, k] = low
-            if off and check:
-                return (b * count + i) * 4 + NOT_FINITE
+            if (off and check) or (some == 0 and fallback[i] < 0):
+                return False
             empty[b, i] = some == 0
             if some == 0:
-                if fallback[i] < 0:
-                    return (b * count + i) * 4 + EMPTY
                 out[b, i, fallback[i]] = np.float32(0)
-    return FINE
+    return True
 
 
 # the layout
@@ -201,6 +195,12 @@ class HeadLayout(nn.Module):
         that no row is without one."""
         if mask is not None and compiled(logits):
             return self.shaped_without_gradient(logits, mask)
+        return self.shaped_plainly(logits, mask)
+
+    def shaped_plainly(
+        self, logits: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """With a gradient, on any device."""
         self.check_logits(logits)
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
@@ -216,7 +216,10 @@ class HeadLayout(nn.Module):
             empty = highest == -torch.inf
             return torch.where(empty[..., None] & self.fallback, 0, shaped), empty
         if highest.numel() and highest.amin().item() == -torch.inf:
-            raise ValueError(f"{where(highest == -torch.inf)} {FAULTS[EMPTY]}")
+            raise ValueError(
+                f"{where(highest == -torch.inf)} has no allowed option: allow one, or declare "
+                'on_empty ("absent" or the index of a no-op)'
+            )
         return shaped, None
 
     def shaped_without_gradient(
@@ -230,12 +233,9 @@ class HeadLayout(nn.Module):
             x, allowed = x.reshape(-1, self.options), allowed.reshape(-1, self.options)
         shaped = np.empty((len(x), self.count, self.widest), np.float32)
         empty = np.empty((len(x), self.count), np.bool_)
-        fault = spread(
-            x, allowed, self.tables.offsets, self.tables.fallback, self.check, floor, shaped, empty
-        )
-        if fault >= 0:
-            bad = torch.arange(empty.size).view(*rows, self.count) == fault // 4
-            raise ValueError(f"{where(bad)} {FAULTS[fault % 4]}")
+        offsets, fallback, _ = self.tables
+        if not spread(x, allowed, offsets, fallback, self.check, floor, shaped, empty):
+            self.shaped_plainly(logits, mask)  # which says where and why
         found = torch.from_numpy(shaped)
         return (
             found if len(rows) == 1 else found.view(*rows, self.count, self.widest),
@@ -292,7 +292,10 @@ class HeadLayout(nn.Module):
             and not math.isfinite(logits.detach().sum())
             and not (finite := logits.isfinite()).all()
         ):
-            raise ValueError(f"{self.where_option(~finite)} {FAULTS[NOT_FINITE]}")
+            raise ValueError(
+                f"{self.where_option(~finite)} has a logit that is not finite: the network "
+                "diverged, or its output was masked with infinities before"
+            )
 
     def check_actions(self, actions: torch.Tensor) -> None:
         """An action out of range would count as the neighbour's."""

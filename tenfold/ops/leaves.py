@@ -201,22 +201,3 @@ def example_space() -> gym.spaces.Dict:
             "far": gym.spaces.MultiDiscrete([3, 3], np.int32),
         }
     )
-
-
-def stacked(observations: list[Any]) -> Any:
-    """Observations as one whose leaves have the batch in front."""
-    first = observations[0]
-    if isinstance(first, dict):
-        return {key: stacked([o[key] for o in observations]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(stacked([o[i] for o in observations]) for i in range(len(first)))
-    return np.stack(observations)
-
-
-def taken_apart(batch: Any, row: int) -> Any:
-    """Observation `row` of a batch."""
-    if isinstance(batch, dict):
-        return {key: taken_apart(value, row) for key, value in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(taken_apart(value, row) for value in batch)
-    return batch[row]

@@ -32,14 +32,21 @@ def moment_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
             )
 
 
+def merged(count, mean, m2, other_count, other_mean, other_m2):
+    """Moments of two sets from the moments of each (Chan, Golub & LeVeque, 1979): n = nₐ + n_b,
+    δ = mean_b − meanₐ,  mean = meanₐ + δ·n_b/n,  M2 = M2ₐ + M2_b + δ²·nₐ·n_b/n."""
+    n = count + other_count
+    if n[0] == 0:
+        return count, mean, m2
+    delta = other_mean - mean
+    return n, mean + delta * other_count / n, m2 + other_m2 + delta**2 * count * other_count / n
+
+
 def norm_update_reference(count, mean, m2, rows):
-    """Chan, Golub & LeVeque (1979): moments of two sets from the moments of each, the second set
-    being `rows`."""
+    """`merged` with the moments of the rows."""
     rows = rows.astype(np.float64)
     row_mean = rows.mean(0)
-    return norm_merge_reference(
-        count, mean, m2, np.array([len(rows)]), row_mean, ((rows - row_mean) ** 2).sum(0)
-    )
+    return merged(count, mean, m2, np.array([len(rows)]), row_mean, ((rows - row_mean) ** 2).sum(0))
 
 
 @pair(norm_update_reference, moment_examples, rtol=1e-10, atol=1e-10, dtypes=("float32", "float64"))
@@ -58,44 +65,6 @@ def norm_update(count, mean, m2, rows):
             near = mean[j] + away * share
             m2[j] += away * (x - near)
             mean[j] = near
-    return count, mean, m2
-
-
-def merge_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for count, mean, m2, rows in moment_examples(rng, dtype):
-        yield (
-            count,
-            mean,
-            m2,
-            np.array([len(rows)]),
-            rows.mean(0),
-            ((rows - rows.mean(0)) ** 2).sum(0),
-        )
-    yield np.array([0]), np.zeros(3), np.zeros(3), np.array([0]), np.zeros(3), np.zeros(3)
-    yield np.array([2]), np.ones(3), np.ones(3), np.array([0]), np.zeros(3), np.zeros(3)
-
-
-def norm_merge_reference(count, mean, m2, other_count, other_mean, other_m2):
-    """n = nₐ + n_b,  δ = mean_b − meanₐ,  mean = meanₐ + δ·n_b/n,  M2 = M2ₐ + M2_b +
-    δ²·nₐ·n_b/n."""
-    n = count + other_count
-    if n[0] == 0:
-        return count, mean, m2
-    delta = other_mean - mean
-    return n, mean + delta * other_count / n, m2 + other_m2 + delta**2 * count * other_count / n
-
-
-@pair(norm_merge_reference, merge_examples, rtol=1e-10, atol=1e-10, dtypes=("float64",))
-@kernel
-def norm_merge(count, mean, m2, other_count, other_mean, other_m2):
-    """Takes another set's moments into these, in place: those of several actors, for example."""
-    before, more = count[0], other_count[0]
-    if more > 0:
-        count[0] = before + more
-        for j in range(mean.size):
-            delta = other_mean[j] - mean[j]
-            mean[j] += delta * more / (before + more)
-            m2[j] += other_m2[j] + delta * delta * before * more / (before + more)
     return count, mean, m2
 
 
@@ -263,7 +232,9 @@ class RunningNorm:
 
     def merge(self, other: "RunningNorm") -> None:
         """Takes in what another one saw."""
-        norm_merge(self.count, self.mean, self.m2, other.count, other.mean, other.m2)
+        self.count[:], self.mean[:], self.m2[:] = merged(
+            self.count, self.mean, self.m2, other.count, other.mean, other.m2
+        )
         norm_scale(self.count, self.m2, self.epsilon, self.inv_std)
 
     def state(self) -> dict[str, np.ndarray]:

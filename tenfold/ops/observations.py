@@ -14,6 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from tenfold.core.errors import EnvironmentFault, ObservationError
 from tenfold.core.kernels import kernel
@@ -29,8 +30,6 @@ from tenfold.ops.leaves import (
     WIDER,
     branch,
     example_space,
-    stacked,
-    taken_apart,
 )
 from tenfold.ops.moments import (
     CLIP,
@@ -150,7 +149,7 @@ class FlattenPlan:
     """
 
     def __init__(self, space: gym.Space[Any], name: str = "The environment") -> None:
-        self.layout = observation_layout(space, name)
+        self.space, self.layout = space, observation_layout(space, name)
         leaves, fetch = branch(space, self.layout, (), 0)
         if not sum(leaf.size for leaf in leaves):
             raise EnvironmentFault(f"{name} has observations without a number in them: {space}.")
@@ -288,17 +287,17 @@ def flatten_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any
         plan = FlattenPlan(space)
         for rows in (1, 5, 32):
             observations = [space.sample() for _ in range(rows)]
-            yield plan, stacked(observations), np.full((rows, plan.size), np.nan, np.float32)
+            together = concatenate(space, observations, create_empty_array(space, rows))
+            yield plan, together, np.full((rows, plan.size), np.nan, np.float32)
             yield plan, observations, np.full((rows, plan.size), np.nan, np.float32)
 
 
 def flatten_reference(plan, observations, out):
     """Row by row, leaf by leaf."""
-    for row in range(len(out)):
-        plan.layout.write(
-            observations[row] if isinstance(observations, list) else taken_apart(observations, row),
-            out[row],
-        )
+    if not isinstance(observations, list):
+        observations = iterate(batch_space(plan.space, len(out)), observations)
+    for observation, row in zip(observations, out, strict=True):
+        plan.layout.write(observation, row)
     return out
 
 

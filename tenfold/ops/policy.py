@@ -15,7 +15,16 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.core.random import Purpose, draw_uniform, fill_normal_reference, key, uniform_reference
+from tenfold.core.random import (
+    Purpose,
+    draw_normal,
+    draw_uniform,
+    fill_normal_reference,
+    key,
+    uniform_reference,
+)
+from tenfold.ops import gaussian
+from tenfold.ops.heads import MaskedHeads
 
 HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))
 SMALLEST = np.float32(np.finfo(np.float32).tiny)
@@ -33,31 +42,25 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         ((4, 2), 2, 13, True),
         ((40,) * 3, 1, 3, True),
     ):
-        options = sum(sizes)
+        options, some = sum(sizes), np.array(sizes, np.int64)
+        output, log_std, real, advantage, moved = (
+            rng.normal(size=size).astype(np.float32)
+            for size in ((options + reals, rows), reals, (rows, reals), rows, rows)
+        )
         mask = rng.random((rows, options if masked else 0)) < 0.6
-        chosen = np.zeros((rows, len(sizes)), np.int64)
-        for b in range(rows):
-            for c, at, n in offsets(sizes):
-                allowed = np.flatnonzero(mask[b, at : at + n]) if masked else np.arange(n)
-                chosen[b, c] = rng.choice(allowed) if allowed.size else 0
-        output = rng.normal(size=(options + reals, rows)).astype(np.float32)
-        log_std = rng.normal(size=reals).astype(np.float32) / 3
-        real = rng.normal(size=(rows, reals)).astype(np.float32)
-        new = log_probability(
-            torch.from_numpy(output), torch.from_numpy(log_std), sizes, chosen, real, mask
-        ).numpy()
-        old = new + rng.normal(size=rows).astype(np.float32) / 4
-        weight = (rng.random(rows) < 0.8).astype(np.float32)
+        chosen = drawn(output, some, mask, rng.random((rows, len(sizes))))
+        said = torch.from_numpy(output), torch.from_numpy(log_std / 3)
+        log_p, _ = evaluated(*said, some, chosen, real, mask)
         yield (
             output,
-            log_std,
-            np.array(sizes, np.int64),
+            log_std / 3,
+            some,
             chosen,
             real,
             mask,
-            old,
-            rng.normal(size=rows).astype(np.float32),
-            weight,
+            log_p.numpy() + moved / 4,
+            advantage,
+            (rng.random(rows) < 0.8).astype(np.float32),
             0.2,
             0.01,
             np.zeros_like(output),
@@ -66,45 +69,37 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         )
 
 
-def offsets(sizes: Any) -> Iterator[tuple[int, int, int]]:
-    at = 0
-    for c, n in enumerate(sizes):
-        yield c, at, int(n)
-        at += int(n)
+def drawn(output: np.ndarray, sizes: np.ndarray, mask: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """An option of every component by `MaskedHeads`, from uniform numbers [B, C]."""
+    if not sizes.size:
+        return np.zeros(u.shape, np.int64)
+    heads, logits = (
+        MaskedHeads(sizes.tolist(), "absent"),
+        output[: sizes.sum()].T.astype(np.float64),
+    )
+    allowed = torch.from_numpy(mask) if mask.shape[1] else None
+    return heads.sample(torch.from_numpy(logits), allowed, torch.from_numpy(u)).numpy()
 
 
-def head_log_softmax(
-    output: torch.Tensor, at: int, n: int, mask: np.ndarray
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities [B, n] of one component, −inf where masked, and whether it is there [B]."""
-    logits = output[at : at + n].T
-    if not mask.shape[1]:
-        return logits.log_softmax(-1), torch.ones(len(logits), dtype=torch.bool)
-    allowed = torch.from_numpy(mask[:, at : at + n])
-    there = allowed.any(-1)
-    logits = logits.masked_fill(~(allowed | ~there[:, None]), -torch.inf)
-    return logits.log_softmax(-1), there
-
-
-def log_probability(
+def evaluated(
     output: torch.Tensor,
     log_std: torch.Tensor,
-    sizes: Any,
+    sizes: np.ndarray,
     chosen: np.ndarray,
     real: np.ndarray,
     mask: np.ndarray,
-) -> torch.Tensor:
-    """log π(a) of the joint action: Σ over components and numbers."""
-    total = torch.zeros(output.shape[1])
-    for c, at, n in offsets(sizes):
-        log_p, there = head_log_softmax(output, at, n, mask)
-        total = total + torch.where(
-            there, log_p.gather(1, torch.from_numpy(chosen[:, c : c + 1])).squeeze(1), 0.0
-        )
-    means = output[int(sum(sizes)) :].T
-    return total + torch.distributions.Normal(means, log_std.exp()).log_prob(
-        torch.from_numpy(real)
-    ).sum(-1)
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(log π(a), entropy) of the joint action [B]: Σ over components, by `MaskedHeads`, and
+    numbers."""
+    means = output[sizes.sum() :].T
+    log_p = gaussian.log_prob(means, log_std, torch.from_numpy(real)).sum(-1)
+    entropy = gaussian.entropy(log_std).sum().expand(len(means))
+    if sizes.size:
+        heads, logits = MaskedHeads(sizes.tolist(), "absent"), output[: sizes.sum()].T
+        allowed = torch.from_numpy(mask) if mask.shape[1] else None
+        each, more = heads.evaluate(logits, torch.from_numpy(chosen), allowed)
+        log_p, entropy = log_p + each.sum(-1), entropy + more.sum(-1)
+    return log_p, entropy
 
 
 @kernel
@@ -156,19 +151,13 @@ def draw_action_reference(
 ):
     """Component c of row b: the first option whose cumulative probability exceeds uniform number
     (start + b)·C + c. Number d: mean + deviation · normal number (start + b)·D + d."""
-    rows = output.shape[1]
-    for c, at, n in offsets(sizes):
-        log_softmax, there = head_log_softmax(torch.from_numpy(output), at, n, mask)
-        u = uniform_reference(coins, (start + np.arange(rows)) * len(sizes) + c)
-        cumulative = log_softmax.double().exp().cumsum(-1).numpy()
-        chosen[:, c] = np.where(there, (cumulative <= u[:, None] * cumulative[:, -1:]).sum(-1), 0)
-    noise = fill_normal_reference(
-        normals, start * len(log_std), np.zeros(rows * len(log_std), np.float32)
-    )
-    real[:] = output[int(sum(sizes)) :].T + np.exp(log_std) * noise.reshape(rows, -1)
-    log_p[:] = log_probability(
-        torch.from_numpy(output), torch.from_numpy(log_std), sizes, chosen, real, mask
-    ).numpy()
+    rows = start + np.arange(output.shape[1])[:, None]
+    u = uniform_reference(coins, rows * len(sizes) + np.arange(len(sizes)))
+    chosen[:] = drawn(output, sizes, mask, u)
+    noise = fill_normal_reference(normals, start * len(log_std), np.zeros(real.size, np.float32))
+    real[:] = output[sizes.sum() :].T + np.exp(log_std) * noise.reshape(real.shape)
+    said = torch.from_numpy(output), torch.from_numpy(log_std)
+    log_p[:] = evaluated(*said, sizes, chosen, real, mask)[0]
     return chosen, real, log_p
 
 
@@ -197,11 +186,7 @@ def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, ch
                 log_p[b] += output[at + chosen[b, c], b] - log_sum
             at += sizes[c]
         for d in range(reals):
-            counter = 2 * ((start + b) * reals + d)
-            z = np.float32(
-                np.sqrt(-2 * np.log1p(-draw_uniform(normals, counter)))
-                * np.cos(2 * np.pi * draw_uniform(normals, counter + 1))
-            )
+            z = np.float32(draw_normal(normals, (start + b) * reals + d))
             real[b, d] = output[options + d, b] + np.exp(log_std[d]) * z
             # of the rounded number, which is learned from
             z = (real[b, d] - output[options + d, b]) * np.exp(-log_std[d])

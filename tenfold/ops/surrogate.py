@@ -14,10 +14,8 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.ops.policy import (
     HALF_LOG_TAU,
-    head_log_softmax,
-    log_probability,
+    evaluated,
     log_softmax_column,
-    offsets,
     policy_examples,
 )
 
@@ -44,14 +42,10 @@ def policy_gradient_reference(
     _, delta_std, sums = buffers
     out, std = torch.from_numpy(output).requires_grad_(), torch.from_numpy(log_std).requires_grad_()
     w, a = torch.from_numpy(weight / max(weight.sum(), 1)), torch.from_numpy(advantage)
-    change = log_probability(out, std, sizes, chosen, real, mask) - torch.from_numpy(old)
+    log_p, entropy = evaluated(out, std, sizes, chosen, real, mask)
+    change = log_p - torch.from_numpy(old)
     ratio = change.exp()
     policy = -(w * torch.minimum(ratio * a, ratio.clamp(1 - clip, 1 + clip) * a)).sum()
-    entropy = torch.distributions.Normal(0, std.exp()).entropy().sum().expand(output.shape[1])
-    for _, at, n in offsets(sizes):
-        log_p, there = head_log_softmax(out, at, n, mask)
-        finite = log_p.masked_fill(log_p == -torch.inf, 0.0)
-        entropy = entropy - torch.where(there, (log_p.exp() * finite).sum(-1), 0.0)
     (policy - entropy_weight * (w * entropy).sum()).backward()
     clipped = (w * ((ratio - 1).abs() > clip)).sum()
     found = [

@@ -45,10 +45,6 @@ def intrinsic(define: Callable[..., Any]) -> Any:
 # words of LLVM
 
 
-def vector_of(kind: ir.Type, lanes: int) -> ir.VectorType:
-    return ir.VectorType(kind, lanes)
-
-
 def load(builder, pointer, place, kind):
     return builder.load(builder.bitcast(builder.gep(pointer, [place]), kind.as_pointer()), align=4)
 
@@ -60,12 +56,12 @@ def store(builder, vector, pointer, place):
 
 
 def shuffle(builder, x, y, order):
-    return builder.shuffle_vector(x, y, ir.Constant(vector_of(WORD, len(order)), order))
+    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(WORD, len(order)), order))
 
 
 def spread(builder, number, lanes):
     """The number in all lanes."""
-    empty = ir.Constant(vector_of(NUMBER, lanes), ir.Undefined)
+    empty = ir.Constant(ir.VectorType(NUMBER, lanes), ir.Undefined)
     return shuffle(builder, builder.insert_element(empty, number, WORD(0)), empty, [0] * lanes)
 
 
@@ -143,7 +139,7 @@ def any_bits(_, row, size):
 
     def generate(context, builder, signature, args):
         row, size = args
-        words, last = vector_of(WORD, LANES), builder.sub(size, INDEX(LANES))
+        words, last = ir.VectorType(WORD, LANES), builder.sub(size, INDEX(LANES))
         found = loop(
             builder,
             last,
@@ -195,7 +191,7 @@ def tile_of(builder, count, across, lanes, which, in_a, in_b, in_c, start, floor
     """A tile of one size: count × across sums, in vectors of `lanes`. Numbers are lists of a
     pointer and its steps."""
     (a, ra, ca), (b, rb), (c, rc), (start, rs) = in_a, in_b, in_c, start
-    kind, places = vector_of(NUMBER, lanes), [INDEX(place) for place in range(0, across, lanes)]
+    kind, places = ir.VectorType(NUMBER, lanes), [INDEX(place) for place in range(0, across, lanes)]
     rows = [builder.load(builder.gep(which, [INDEX(i)])) for i in range(count)]
     factors = lines(builder, a, ra, rows)
 
@@ -237,7 +233,11 @@ def turn_tile(_, b, rb, c, rc):
 
     def generate(context, builder, signature, args):
         b, rb, c, rc = args
-        places, zero, kind = [INDEX(i) for i in range(LANES)], INDEX(0), vector_of(NUMBER, LANES)
+        places, zero, kind = (
+            [INDEX(i) for i in range(LANES)],
+            INDEX(0),
+            ir.VectorType(NUMBER, LANES),
+        )
         rows = [load(builder, line, zero, kind) for line in lines(builder, b, rb, places)]
         for step, low, up in (
             (1, [0, 8, 1, 9, 4, 12, 5, 13], 2),

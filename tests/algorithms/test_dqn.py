@@ -99,7 +99,7 @@ def test_act_refuses_what_does_not_fit(obs, mask, complaint: str) -> None:
 def test_act_reads_images() -> None:
     image = np.random.default_rng(0).integers(0, 255, (5, 8, 8)).astype(np.uint8)
     a = agent(IMAGE)
-    assert a.online.image and a.act(image).tolist() == [a.act(i) for i in image]
+    assert len(a.online.convolutions) and a.act(image).tolist() == [a.act(i) for i in image]
 
 
 # the loss

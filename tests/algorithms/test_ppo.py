@@ -19,7 +19,7 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.random import Purpose, key
 from tenfold.core.spaces import observation_layout, policy_actions
 from tenfold.engines.lockstep import Mismatch
-from tenfold.ops.policy import draw_action, log_probability
+from tenfold.ops.policy import draw_action, evaluated
 
 SMALL = {"horizon": 16, "epochs": 2, "minibatches": 3, "net": {"hidden": [8, 7]}}
 
@@ -440,7 +440,7 @@ def test_narrow_gaussians_keep_the_ratio_at_1() -> None:
         real,
         log_p,
     )
-    expected = log_probability(
+    expected, _ = evaluated(
         torch.from_numpy(output), torch.from_numpy(log_std), none, chosen, real, mask
     )
     assert np.allclose(log_p, expected.numpy(), atol=1e-5)

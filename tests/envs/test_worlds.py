@@ -14,11 +14,12 @@ from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose, key
+from tenfold.domains.pettingzoo.worlds import ParallelWorlds
 from tenfold.domains.treasure.worlds import TreasureWorlds
 from tenfold.envs.adapter import Environments
-from tenfold.envs.making import is_multiagent, known_environments, make_environments, make_worlds
+from tenfold.envs.making import is_multiagent, known_environments, make_environments
 from tenfold.envs.scalar import ScalarEnvironments
-from tenfold.envs.worlds import ParallelWorlds
+from tenfold.envs.worlds import Worlds
 from tenfold.evaluation.player import Rota, play_on
 from tenfold.memory.frames import Seen
 
@@ -400,7 +401,8 @@ def test_q_learning_and_ppo_train_on_lanes_of_agents(env: str, engine: str) -> N
 def test_a_world_cut_at_the_limit_of_an_evaluation_begins_its_next_episode_anew(name: str) -> None:
     """Two worlds cut after two steps: what is seen first in each of their episodes is what a new
     world shows there."""
-    envs, alone = make_worlds(name, 2, 3), make_worlds(name, 2, 3)
+    envs, alone = (make_environments(name, 2, 3, "scalar") for _ in range(2))
+    assert isinstance(alone, Worlds)
     agents, first = envs.agents, []
 
     def policy(rows: np.ndarray, mask: Any, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -419,7 +421,8 @@ def test_a_world_cut_at_the_limit_of_an_evaluation_begins_its_next_episode_anew(
 
 
 def test_a_network_of_several_frames_sees_nothing_of_the_episode_before_a_cut() -> None:
-    envs = make_worlds("pettingzoo/relay", 1, 0)
+    envs = make_environments("pettingzoo/relay", 1, 0, "scalar")
+    assert isinstance(envs, Worlds)
     seen = Seen(3, envs)
     for _ in range(2):
         envs.step(np.zeros(3, int))
@@ -438,7 +441,7 @@ def test_what_a_world_raises_is_named_with_its_place(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Relay, "spoil", {"at": 1, "how": break_down})
     with pytest.raises(
         EnvironmentFault,
-        match=r"world 10, episode 0, step 0: step raised RuntimeError \(the motor is hot\) in test_worlds.py",
+        match=r"world 10, episode 0, step 0: step raised RuntimeError: the motor is hot in test_worlds.py",
     ):
         envs.step(np.zeros(6, int))
     monkeypatch.setattr(Relay, "reset", break_down)

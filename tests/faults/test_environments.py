@@ -77,7 +77,7 @@ gym.register("Mistaken-v0", Mistaken)
     [
         (
             "raise",
-            r"environment 0, episode 0, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py, line \d+",
+            r"environment 0, episode 0, step 2: step raised RuntimeError: the motor is hot in test_environments.py, line \d+",
         ),
         (
             "shape",
@@ -332,7 +332,7 @@ gym.register("Late-v0", Late)
     [
         (
             "raise",
-            r"Late-v0\(what=raise\), evaluation, episode 16, step 2: step raised RuntimeError \(the motor is hot\) in test_environments.py",
+            r"Late-v0\(what=raise\), evaluation, episode 16, step 2: step raised RuntimeError: the motor is hot in test_environments.py",
         ),
         ("four", "episode 16, step 2: this is an environment in the style of Gym before 0.26"),
         ("reward", "episode 16, step 2: what step returned cannot be used: ValueError"),
@@ -387,7 +387,7 @@ def test_recordings_of_an_environment_that_fails_end_with_a_sentence() -> None:
     gym.register("Hot-v0", Hot)
     with pytest.raises(
         EnvironmentFault,
-        match=r"recording 0: the environment raised RuntimeError \(the motor is hot\) in test_env",
+        match=r"recording 0: the environment raised RuntimeError: the motor is hot in test_env",
     ):
         random_recordings("Hot-v0(what=raise)", 2)
     with pytest.raises(EnvironmentFault, match="recording 0: an observation is not finite"):

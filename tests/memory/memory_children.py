@@ -15,6 +15,29 @@ from tenfold.memory.weights import Weights
 ROW = {"number": ((), np.int64), "values": ((250,), np.float32), "flags": ((3, 5), np.bool_)}
 
 
+class Copies(Ring):
+    """Rows copied in and out."""
+
+    def empty_row(self) -> dict[str, np.ndarray]:
+        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in self.schema.items()}
+
+    def write(self, fields: dict[str, np.ndarray], timeout: float | None = None) -> bool:
+        slot = self.slot(timeout)
+        for name, view in (slot or {}).items():
+            view[...] = fields[name]
+        if slot:
+            self.publish()
+        return slot is not None
+
+    def read(self, out: dict[str, np.ndarray], timeout: float | None = None) -> bool:
+        row = self.peek(timeout)
+        for name, view in (row or {}).items():
+            out[name][...] = view
+        if row:
+            self.release()
+        return row is not None
+
+
 def fill(row: dict[str, np.ndarray], number: int) -> None:
     """Row `number`, into arrays of the schema."""
     row["number"][...] = number
@@ -43,7 +66,7 @@ def write_numbers(ring: Ring, first: int, count: int) -> None:
         ring.publish()
 
 
-def write_for(ring: Ring, seconds: float) -> None:
+def write_for(ring: Copies, seconds: float) -> None:
     """At full speed, one row copied in, one in place."""
     end, number, row = time.monotonic() + seconds, 0, ring.empty_row()
     while time.monotonic() < end:
@@ -68,7 +91,7 @@ def die_while_writing(ring: Ring, whole: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def read_slowly(ring: Ring, wait: float, count: int) -> None:
+def read_slowly(ring: Copies, wait: float, count: int) -> None:
     time.sleep(wait)
     row = ring.empty_row()
     for _ in range(count):

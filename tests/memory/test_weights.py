@@ -2,7 +2,6 @@
 whole version."""
 
 import os
-import time
 from multiprocessing.context import SpawnContext
 from typing import Any
 
@@ -31,20 +30,6 @@ def test_a_version_is_read_once_with_its_step() -> None:
 def test_nothing_but_poison_is_there_before_the_first_version() -> None:
     weights = Weights((2, 3))
     assert all(np.isnan(copy).all() and copy.shape == (2, 3) for _, copy in weights.places)
-
-
-def test_age_is_in_versions_and_in_seconds_since_publication() -> None:
-    weights, flat = Weights(3), np.zeros(3, np.float32)
-    weights.publish(flat, 0)
-    weights.read(flat)
-    began = time.monotonic()
-    time.sleep(0.05)
-    weights.publish(flat, 1)
-    weights.publish(flat, 2)
-    versions, seconds = weights.age()
-    assert versions == 2 and 0.05 <= seconds <= time.monotonic() - began + 0.05
-    weights.read(flat)
-    assert weights.age()[0] == 0 and weights.age()[1] < seconds
 
 
 def test_another_shape_or_dtype_is_refused() -> None:

@@ -9,17 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenfold.domains.dynamics.divergence import kl_variance
 from tenfold.ops.gaussian import (
     entropy,
     kl,
-    kl_variance,
     log_prob,
     log_slope,
     squash,
     squashed_entropy,
     squashed_log_prob,
 )
-from tenfold.ops.gaussian_policy import Gaussian, act_numba
+from tenfold.ops.gaussian_policy import Gaussian
 
 HALF_LOG_TAU = 0.9189385332  # ½ log 2π
 quick = settings(max_examples=25, deadline=None)
@@ -171,41 +171,6 @@ def test_a_plain_policy_gives_the_plain_numbers_and_a_squashed_one_the_squashed(
         squashed_entropy(mean, log_std[0].expand(4, 2), low, high),
     )
     assert not squashed.state_dict()
-
-
-def test_the_compiled_form_evaluates_the_rounded_sample() -> None:
-    """μ far larger than σ: the sample is rounded, and who evaluates it again must find the same
-    log-probability."""
-    mean, log_std = np.full((50, 1), 100.0, np.float32), np.full((1, 1), -7.0, np.float32)
-    normal = np.random.default_rng(0).normal(size=(50, 1)).astype(np.float32)
-    arrays = [np.zeros((50, 1), np.float32) for _ in range(3)]
-    raw, action, score = act_numba(
-        mean, log_std, normal, np.zeros(1, np.float32), np.ones(1, np.float32), False, *arrays
-    )
-    again = Gaussian().log_prob(
-        torch.from_numpy(mean), torch.from_numpy(log_std), torch.from_numpy(raw)
-    )
-    assert np.abs(score - again.numpy()).max() < 1e-5
-    assert np.array_equal(raw, action)
-
-
-def test_the_compiled_form_stays_finite_and_in_bounds() -> None:
-    mean = np.array([[200.0], [-200.0], [0.0]], np.float32)
-    low, high = np.array([-0.3], np.float32), np.array([0.1], np.float32)
-    arrays = [np.zeros((3, 1), np.float32) for _ in range(3)]
-    _, action, score = act_numba(
-        mean, np.zeros((3, 1), np.float32), np.zeros((3, 1), np.float32), low, high, True, *arrays
-    )
-    assert (
-        action.flatten() == pytest.approx([0.1, -0.3, -0.1])
-        and action.max() <= high[0]
-        and action.min() >= low[0]
-    )
-    assert score.flatten() == pytest.approx(
-        [-HALF_LOG_TAU - math.log(0.2) + 2 * (200 - math.log(2))] * 2
-        + [-HALF_LOG_TAU - math.log(0.2)],
-        rel=1e-5,
-    )
 
 
 def test_bounds_that_cannot_work_are_refused() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributions import Categorical
 
+from tenfold.integrations.masked.acting import act_on_logits
 from tenfold.ops import counterfactual
-from tenfold.ops.drawing import log_prob_numba, sample_numba
 from tenfold.ops.head_tables import some_mask
 from tenfold.ops.heads import MaskedHeads
 
@@ -173,14 +173,7 @@ def test_draws_by_hand() -> None:
     )
     assert heads.sample(logits, mask, u).flatten().tolist() == [0, 0, 2, 2, 3, 3]
     assert heads.mode(logits, mask).flatten().tolist() == [2] * 6
-    found, scores = sample_numba(
-        heads.tables,
-        logits.numpy().copy(),
-        mask.numpy().copy(),
-        u.numpy(),
-        np.zeros((6, 1), np.int64),
-        np.zeros((6, 1), np.float32),
-    )
+    _, found, scores = act_on_logits(heads, logits.numpy().copy(), mask.numpy().copy(), u.numpy())
     assert found.flatten().tolist() == [0, 0, 2, 2, 3, 3]
     assert np.exp(scores.flatten()) == pytest.approx([0.25, 0.25, 0.5, 0.5, 0.25, 0.25], rel=1e-6)
 
@@ -293,14 +286,6 @@ def test_fourteen_hundred_options(sizes: tuple[int, ...], dtype: torch.dtype) ->
     )
     close(grad, by_loop, dtype)
     assert (grad[~mask] == 0).all() and mask.gather(1, actions + heads.offsets).all()
-    scores = log_prob_numba(
-        heads.tables,
-        logits.detach().float().numpy(),
-        mask.numpy(),
-        actions.numpy(),
-        np.zeros(actions.shape, np.float32),
-    )
-    assert np.abs(scores - found.detach().numpy()).max() < 1e-4
 
 
 def test_log_probability_entropy_and_divergence_by_hand() -> None:
@@ -348,13 +333,8 @@ def test_an_empty_component_is_an_error_that_names_row_and_component(gradient: b
     with pytest.raises(ValueError, match=r"row \(1, 1\), component 1 has no allowed option"):
         heads.entropy(torch.zeros(2, 2, 5, requires_grad=gradient), mask.view(2, 2, 5))
     with pytest.raises(ValueError, match="row 3, component 1 has no allowed option"):
-        sample_numba(
-            heads.tables,
-            np.zeros((4, 5), np.float32),
-            mask.numpy(),
-            np.zeros((4, 2), np.float32),
-            np.zeros((4, 2), np.int64),
-            np.zeros((4, 2), np.float32),
+        act_on_logits(
+            heads, np.zeros((4, 5), np.float32), mask.numpy(), np.zeros((4, 2), np.float32)
         )
 
 
@@ -380,14 +360,6 @@ def test_an_absent_component_is_out_of_everything(action: int) -> None:
         and (logits.grad[0, :2] == 0).all()
         and (logits.grad[1, :2] != 0).all()
     )
-    scores = log_prob_numba(
-        heads.tables,
-        logits.detach().numpy(),
-        EMPTY_FIRST.numpy(),
-        actions.numpy(),
-        np.ones((2, 2), np.float32),
-    )
-    assert scores[0, 0] == 0 and scores == pytest.approx(log_prob.detach().numpy(), abs=1e-6)
 
 
 @pytest.mark.parametrize(("noop", "does"), [(0, 0), (1, 1), (-1, 1)])
@@ -406,14 +378,6 @@ def test_an_empty_component_does_its_no_op(noop: int, does: int) -> None:
     low = torch.finfo(torch.float32).min
     assert heads.log_prob(logits, other, EMPTY_FIRST)[0, 0] == low
     assert heads.joint(heads.log_prob(logits, other, EMPTY_FIRST)).isfinite().all()
-    scores = log_prob_numba(
-        heads.tables,
-        logits.detach().numpy(),
-        EMPTY_FIRST.numpy(),
-        other.numpy(),
-        np.ones((2, 2), np.float32),
-    )
-    assert scores[0, 0] == low
     (log_prob.sum() + entropy.sum()).backward()
     assert logits.grad is not None and (logits.grad[0, :2] == 0).all()
 

@@ -3,12 +3,10 @@ row and component."""
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
 from tenfold.ops import counterfactual
-from tenfold.ops.drawing import log_prob_numba
 from tenfold.ops.heads import MaskedHeads
 
 
@@ -71,16 +69,6 @@ def test_an_action_out_of_range_is_named(action: int) -> None:
                 ValueError, match=f"row 2, component {component} was given action {action}.* 0 … 2"
             ):
                 call()
-        with pytest.raises(
-            ValueError, match=f"row 2, component {component} was given an action outside"
-        ):
-            log_prob_numba(
-                heads.tables,
-                logits.numpy(),
-                np.ones(logits.shape, np.bool_),
-                actions.numpy(),
-                np.zeros((4, 2), np.float32),
-            )
     with pytest.raises(ValueError, match=r"int64 \(\.\.\., 2\)"):
         MaskedHeads((2, 3)).one_hot(torch.zeros(4, 2))
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault, ObservationError, UserError
-from tenfold.ops.leaves import example_space, stacked
+from tenfold.ops.leaves import example_space
 from tenfold.ops.moments import RunningNorm
 from tenfold.ops.observations import FlattenPlan, flatten_reference
 
@@ -23,6 +23,16 @@ SMALL = Dict(
         "pair": Tuple((MultiBinary(2), Box(-1, 1))),
     }
 )
+
+
+def stacked(observations: list[Any]) -> Any:
+    """Observations as one whose leaves have the batch in front."""
+    first = observations[0]
+    if isinstance(first, dict):
+        return {key: stacked([o[key] for o in observations]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stacked([o[i] for o in observations]) for i in range(len(first)))
+    return np.stack(observations)
 
 
 def small() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tenfold.core.timing import Clock
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
 from tenfold.memory.staging import Staging
-from tenfold.ops.adam import adam, clip, hard_copy, polyak
+from tenfold.ops.adam import adam, clip, polyak
 
 STATISTICS = ("loss", "q", "td_error", "grad_norm")
 
@@ -99,7 +99,7 @@ class PlainEngine:
         if not isinstance(target, Hard):
             polyak(agent.target.flat, agent.online.flat, target.tau)
         elif agent.updates % target.every == 0:
-            hard_copy(agent.target.flat, agent.online.flat)
+            agent.target.flat.copy_(agent.online.flat)
 
     def accumulate_gradient(self) -> torch.Tensor:
         """Gradient of the batch just sampled, in micro-batches, into the flat buffer; returns every

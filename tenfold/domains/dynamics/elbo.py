@@ -23,8 +23,8 @@ from torch import nn
 
 from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.divergence import kl_variance
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.ops.gaussian import kl_variance
 from tenfold.ops.qlearning import tensor
 
 

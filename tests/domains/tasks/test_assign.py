@@ -6,8 +6,8 @@ import pytest
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import uniform
-from tenfold.envs import assign
-from tenfold.envs.assign import DRAWS, OPTIONS, STEPS, TASKS, WORKERS, AssignEnvironments
+from tenfold.domains.tasks import assign
+from tenfold.domains.tasks.assign import DRAWS, OPTIONS, STEPS, TASKS, WORKERS, AssignEnvironments
 from tenfold.envs.making import make_env
 from tenfold.envs.scalar import ScalarEnvironments
 

@@ -1,4 +1,4 @@
-"""Small environments of our own."""
+"""A ball to be caught: the smallest task with images."""
 
 from typing import Any
 

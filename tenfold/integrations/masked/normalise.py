@@ -14,7 +14,7 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.ops.drawing import exponentials
+from tenfold.integrations.masked.drawing import exponentials
 from tenfold.ops.head_tables import LOWEST, some_mask
 
 

@@ -1,0 +1,29 @@
+"""Environments of PettingZoo with the parallel API, under the prefix `pettingzoo/`."""
+
+from typing import TYPE_CHECKING
+
+from tenfold.core.domain import Domain
+
+if TYPE_CHECKING:
+    from tenfold.envs.adapter import Environments
+
+PREFIX = "pettingzoo/"
+
+
+class PettingZoo(Domain):
+    """Any of them by its module's name; judged by returns alone."""
+
+    name, title, multiagent = "pettingzoo", "worlds of PettingZoo", True
+
+    def owns(self, env: str) -> bool:
+        return env.startswith(PREFIX)
+
+    def environments(
+        self, env: str, num_envs: int, seed: int, policy: bool, first: int
+    ) -> "Environments":
+        from tenfold.domains.pettingzoo.worlds import ParallelWorlds
+
+        return ParallelWorlds(env, num_envs, seed, policy, first)
+
+
+DOMAINS = (PettingZoo(),)

@@ -1,0 +1,261 @@
+"""PettingZoo environments with the parallel API as lanes, agent by agent."""
+
+import importlib
+import math
+import pkgutil
+from difflib import get_close_matches
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from tenfold.core.errors import EnvironmentFault, UserError
+from tenfold.core.spaces import policy_actions
+from tenfold.domains.pettingzoo import PREFIX
+from tenfold.envs.adapter import Episode
+from tenfold.envs.arguments import split_name
+from tenfold.envs.faults import CALLERS, put_away
+from tenfold.envs.making import make_errors
+from tenfold.envs.masks import MaskReader, offers_mask
+from tenfold.envs.scalar import require_possible, taken_since
+from tenfold.envs.worlds import Worlds
+
+CALLERS.add(__file__)
+
+
+def make_parallel(name: str) -> Any:
+    """A PettingZoo environment with the parallel API: `pettingzoo/mpe2.simple_spread_v3(N=3)` calls
+    that module's `parallel_env`, `pettingzoo/module:Name` something else in it."""
+    ident, arguments = split_name(name)
+    module, _, maker = ident.removeprefix(PREFIX).partition(":")
+    with make_errors(name, module):
+        try:
+            home = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module or "." not in module:
+                raise
+            raise EnvironmentFault(f"{name} cannot be made: {near_modules(module)}") from None
+        if not hasattr(home, maker or "parallel_env"):
+            raise EnvironmentFault(
+                f"{name} cannot be made: the module {module} has no {maker or 'parallel_env'}; "
+                "write pettingzoo/module, or pettingzoo/module:name_of_a_class."
+            )
+        return getattr(home, maker or "parallel_env")(**arguments)
+
+
+def near_modules(module: str) -> str:
+    """One sentence about a module that its package, which is there, does not have."""
+    package, _, last = module.rpartition(".")
+    there = [each.name for each in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+    near = get_close_matches(last, there, 3, 0.5) or there
+    return f"{package} has no {last}; perhaps {', '.join(near)}."
+
+
+def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """The spaces that all agents share; unequal ones are refused."""
+    agents = getattr(env, "possible_agents", None)
+    if not agents:
+        raise EnvironmentFault(
+            f"{name} does not say who its agents may be: it needs a list `possible_agents`."
+        )
+    spaces = {agent: (env.observation_space(agent), env.action_space(agent)) for agent in agents}
+    for agent, (seen, actions) in spaces.items():
+        for own, common, what in (
+            (seen, spaces[agents[0]][0], "observations"),
+            (actions, spaces[agents[0]][1], "actions"),
+        ):
+            if own != common:
+                raise EnvironmentFault(
+                    f"{name}: {agents[0]} has {what} {common} and {agent} {own}; agents that share "
+                    "lanes need equal spaces: pad them, for example with supersuit."
+                )
+    return spaces[agents[0]]
+
+
+class ParallelWorlds(Worlds):
+    """Our loop over PettingZoo environments with the parallel API."""
+
+    def __init__(
+        self, name: str, worlds: int, seed: int, policy: bool = False, first: int = 0
+    ) -> None:
+        """`policy`: actions may be of any kind, and masks are read."""
+        self.envs = [make_parallel(name) for _ in range(worlds)]
+        seen, actions = common_spaces(self.envs[0], name)
+        self.masks = MaskReader(seen, policy_actions(actions, name)) if policy else None
+        self.names = list(self.envs[0].possible_agents)
+        super().__init__(
+            name,
+            worlds,
+            seed,
+            self.masks.observation_space if self.masks else seen,
+            actions,
+            first,
+            len(self.names),
+        )
+        self.lane = {agent: a * worlds for a, agent in enumerate(self.names)}  # of its first world
+        self.shape = (self.masks.observation_space if self.masks else seen).shape or ()
+        shape, dtype = actions.shape or (), actions.dtype or np.dtype(np.int64)
+        self.decode = self.masks.actions.decode if self.masks and self.masks.actions.parts else None
+        if self.masks and self.decode:
+            shape, dtype = (self.masks.actions.numbers,), np.dtype(np.float64)
+        self.discrete = isinstance(actions, gym.spaces.Discrete)
+        # of the current episodes; grows by doubling
+        self.actions = np.zeros((worlds, 1024, self.agents, *shape), dtype)
+        self.alive: list[list[str]] = [[] for _ in range(worlds)]  # who acts in the next step
+        for w in range(worlds):
+            self.begin(w)
+
+    def begin(self, w: int) -> None:
+        try:
+            observations, infos = self.envs[w].reset(seed=self.episode_seed(w))
+            self.alive[w], self.length[w] = list(self.envs[w].agents), 0
+        except Exception as error:
+            raise self.raised(w, "reset", error) from error
+        for lane in range(w, self.num_envs, self.worlds):
+            self.ret[lane] = 0.0
+            if self.mask is not None:
+                self.mask[lane] = True  # of those who are not there
+        for agent in self.alive[w]:
+            self.see(w, agent, observations, infos)
+
+    def see(self, w: int, agent: str, observations: dict[str, Any], infos: dict[str, Any]) -> None:
+        """Writes what an agent sees, and its mask, into its lane."""
+        lane = self.lane_of(w, agent)
+        if agent not in observations:
+            raise EnvironmentFault(
+                f"{self.place(lane)}: there is no observation for {agent}, which is there."
+            )
+        seen = observations[agent]
+        if self.layout.direct:
+            self.check_shape(lane, seen, self.shape)
+        self.layout.write(seen, self.obs[lane])
+        if self.fallible and not np.isfinite(self.obs[lane]).all():
+            raise self.not_finite(lane)
+        if not self.masks:
+            self.unread_mask = (
+                self.unread_mask or offers_mask(seen) or offers_mask(infos.get(agent))
+            )
+        else:
+            found = self.masks.read(seen, infos.get(agent) or {}, self.name)
+            who = f"{self.place(lane)}: {agent}"
+            self.note_mask(lane, found, self.masks.actions.options, who)
+
+    def lane_of(self, w: int, agent: str) -> int:
+        if agent not in self.lane:
+            raise EnvironmentFault(
+                f"{self.name}, world {self.first + w}: {agent} is none of the possible agents "
+                f"{', '.join(self.names)}."
+            )
+        return self.lane[agent] + w
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of every world with actions [B], in the environment's own numbers; those of
+        skipped lanes are not used."""
+        self.finished = []
+        self.terminated[:] = self.truncated[:] = False
+        self.skipped[:] = True
+        self.reward[:] = 0.0
+        by_world = actions.reshape(self.agents, self.worlds, *actions.shape[1:])
+        for w in range(self.worlds):
+            while self.length[w] >= self.actions.shape[1]:
+                self.actions = np.concatenate([self.actions, np.zeros_like(self.actions)], axis=1)
+            self.actions[w, self.length[w]] = by_world[:, w]
+            if self.advance(w):
+                each = self.ret[w :: self.worlds]
+                self.finished.append(
+                    Episode(w, sum(each) / self.agents, self.length[w], tuple(each))
+                )
+                self.episode[w] += 1
+                self.begin(w)
+
+    def advance(self, w: int) -> bool:
+        """Steps world w with the actions noted last; whether its episode ended."""
+        env, taken = self.envs[w], self.actions[w, self.length[w]]
+        acting, chosen = self.alive[w], {}
+        for agent in acting:
+            own = taken[self.lane[agent] // self.worlds]
+            chosen[agent] = (
+                self.decode(own) if self.decode else own.item() if self.discrete else own.copy()
+            )
+        try:
+            observations, rewards, terminations, truncations, infos = env.step(chosen)
+        except UserError:
+            raise
+        except Exception as error:
+            raise self.raised(w, "step", error) from error
+        self.length[w] += 1
+        there, self.alive[w] = set(env.agents), []
+        for agent in acting:
+            lane = self.lane_of(w, agent)
+            if agent not in rewards or agent not in terminations or agent not in truncations:
+                raise EnvironmentFault(
+                    f"{self.place(lane)}: {agent} acted, and the step says nothing of its reward "
+                    "or its end."
+                )
+            self.skipped[lane] = False
+            self.reward[lane] = reward = float(rewards[agent])
+            if not math.isfinite(reward):
+                raise self.not_finite(lane)
+            self.ret[lane] += reward
+            self.terminated[lane], self.truncated[lane] = terminations[agent], truncations[agent]
+            self.see(w, agent, observations, infos)
+            if self.terminated[lane] or self.truncated[lane]:
+                self.final_obs[lane] = self.obs[lane]
+                if self.mask is not None:
+                    self.mask[lane] = True
+            elif agent in there:
+                self.alive[w].append(agent)
+            else:
+                raise EnvironmentFault(
+                    f"{self.place(lane)}: {agent} is gone, neither terminated nor truncated."
+                )
+        for agent in env.agents:  # who comes only now acts from the next step on
+            if agent not in acting:
+                self.see(w, agent, observations, infos)
+                self.alive[w].append(agent)
+        return not self.alive[w]
+
+    def picture(self) -> Any:
+        self.envs[0].unwrapped.render_mode = "rgb_array"
+        return self.envs[0].render()
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What `restore` needs: which episode each world is in, and the actions taken in it."""
+        return {
+            "episode": np.array(self.episode),
+            "length": np.array(self.length),
+            "actions": taken_since(self.actions, self.length),
+            "obs": self.obs.copy(),
+        }
+
+    def restore(self, state: dict[str, np.ndarray]) -> bool:
+        """Replays the current episodes. False where that did not lead to the same observations: not
+        an exact resume."""
+        self.episode = state["episode"].tolist()
+        if self.actions.shape[1] < state["actions"].shape[1]:
+            self.actions = np.zeros_like(
+                self.actions, shape=(self.worlds, *state["actions"].shape[1:])
+            )
+        for w in range(self.worlds):
+            # lanes of agents that are no longer there show the last they saw, of an episode that
+            # may not be played again
+            self.obs[w :: self.worlds] = state["obs"][w :: self.worlds]
+            self.begin(w)
+            steps = int(state["length"][w])
+            taken = state["actions"][w, :steps]
+            require_possible(
+                taken.reshape(-1, *taken.shape[2:]),
+                self.envs[w].action_space(self.names[0]),
+                self.place(w),
+            )
+            self.actions[w, :steps] = taken
+            for _ in range(steps):
+                if self.advance(w):
+                    self.begin(w)
+                    break
+        self.terminated[:] = self.truncated[:] = self.skipped[:] = False
+        return bool(np.array_equal(self.obs, state["obs"]))
+
+    def close(self) -> None:
+        for env in self.envs:
+            put_away(env)
