@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from tenfold.training.learners import load as load
     from tenfold.training.loop import resume as resume
     from tenfold.training.loop import train as train
-    from tenfold.training.seeds import resume_seeds as resume_seeds
-    from tenfold.training.seeds import train_seeds as train_seeds
+    from tenfold.training.many import resume_seeds as resume_seeds
+    from tenfold.training.many import train_seeds as train_seeds
 
 __version__ = "0.1.0"
 
@@ -72,7 +72,7 @@ PUBLIC = {
     "evaluation.evaluate": "evaluate",
     "training.learners": "load",
     "training.loop": "resume train",
-    "training.seeds": "resume_seeds train_seeds",
+    "training.many": "resume_seeds train_seeds",
 }
 HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()} | domain_names()
 __all__ = sorted(["__version__", "nets", "ops", *HOMES])  # pyright: ignore[reportUnsupportedDunderAll]

@@ -4,13 +4,14 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tenfold as ten
-from tenfold.cli import evaluate as evaluating
 from tenfold.cli import main as cli
+from tenfold.cli import tools
 from tenfold.cli.main import main
 from tenfold.core.domain import Command, Domain
 
@@ -323,7 +324,7 @@ class Greeting(Domain):
 def test_a_domain_adds_commands_and_flags(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for room in (cli, evaluating):
+    for room in (cli, tools):
         monkeypatch.setattr(room, "domains", lambda: (Greeting(),))
     monkeypatch.setattr(cli, "commands", cli.commands.__wrapped__)
     assert main(["greet", "you"]) == 3 and capsys.readouterr().out == "hello you\n"
@@ -332,8 +333,8 @@ def test_a_domain_adds_commands_and_flags(
     shown = [
         line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:4] == " " * 4
     ]
-    tools = ["check", "bench", "profile", "list"]
-    assert shown == ["train", "resume", "eval", "greet", "report", *tools]
+    others = ["check", "bench", "profile", "list"]
+    assert shown == ["train", "resume", "eval", "greet", "report", *others]
     with pytest.raises(SystemExit):
         main(["eval", "--help"])
     flags = capsys.readouterr().out
@@ -407,3 +408,64 @@ def test_a_users_own_environment_by_module(
     done = here("train", "dqn", "--env", "my_module:Mine-v0", *QUICK, "--out", "mine", "--quiet")
     assert done.returncode == 0, done.stderr
     assert max(json.loads(here("eval", "mine", "--episodes", "9", "--json").stdout)["lengths"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--out", ""], "--out is empty"),
+        (["--env", ""], "env is empty: give an environment's id"),
+        (["--engine", "fuse"], "engine = fuse is not one of auto, fused, compiled, plain"),
+    ],
+)
+def test_what_is_empty_or_unknown_is_refused_by_name(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "dqn", *flags]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_run_is_named_after_the_agent_that_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = "--agent.horizon 32 --steps 64 --eval-every 0 --quiet --agent.net.hidden 8"
+    assert main(["train", "dqn", "--agent.name", "ppo", *small.split()]) == 0
+    assert (tmp_path / "runs" / "ppo-CartPole-v1").is_dir()
+
+
+def test_an_environment_that_ends_the_program_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gymnasium.envs.classic_control import CartPoleEnv
+
+    monkeypatch.setattr(CartPoleEnv, "step", lambda self, action: sys.exit(7))
+    assert main(["train", "dqn", "--out", str(tmp_path / "run"), "--quiet"]) == 2
+    assert "ended the program (SystemExit 7)" in capsys.readouterr().err
+
+
+def test_the_name_of_an_agent_may_be_ones_own_says_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    assert "|module:Name" in "".join(capsys.readouterr().out.split())
+
+
+def test_a_damaged_checkpoint_is_noted_once(
+    small_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ten.train(small_run({}), out=tmp_path / "run", quiet=True)
+    newest = max((run.path / "checkpoints").glob("step-*.safetensors"))
+    newest.write_bytes(newest.read_bytes()[:-9])
+    assert main(["eval", str(run.path), "--episodes", "1"]) == 0
+    assert capsys.readouterr().err.count("is taken instead") == 1
+
+
+def test_layers_beside_a_network_of_ones_own_are_noted() -> None:
+    from tenfold.config.changes import unused_layers
+
+    net = {"module": "my_nets:MyNet", "hidden": [32]}
+    assert "agent.net.hidden = 32 is not used" in unused_layers(ten.Run.of({"agent": {"net": net}}))
+    assert not unused_layers(ten.Run.of({"agent": {"net": {"module": "my_nets:MyNet"}}}))
+    assert not unused_layers(ten.Run.of({"agent": {"net": {"hidden": [32]}}}))

@@ -20,14 +20,13 @@ from tenfold.algorithms.ppo.config import PPO
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import parser
 from tenfold.config.agent import AgentConfig
-from tenfold.config.leaves import leaves_of
+from tenfold.config.leaves import OURS, SUCH_AS, THEIRS, leaves_of
 from tenfold.config.mappings import read_yaml, to_mapping
 from tenfold.config.nets import Net
 from tenfold.config.notation import parse_call, parse_number
 from tenfold.config.run import Run, named, presets
 from tenfold.config.schedules import Linear
 from tenfold.config.schema import Config
-from tenfold.config.synonyms import OURS, SUCH_AS, THEIRS
 from tenfold.core.errors import ConfigError
 
 

@@ -1,7 +1,8 @@
 """An actor: some of a run's environments, stepped by the run's policy. The same code acts in this
-process and in another."""
+process and in another. Also what actors bring, and a look at it before the first update: what is
+wrong there no loss will show."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -9,16 +10,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenfold.config.run import Run
+from tenfold.core.errors import UserError
 from tenfold.core.processes import within
 from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.making import make_environments
+from tenfold.memory.replay import Replay
+from tenfold.memory.rollout import Rollout
+from tenfold.memory.rows import TERMINATED
 
-if TYPE_CHECKING:  # a run in one process needs no ring
+if TYPE_CHECKING:
     from tenfold.memory.ring import Row, Schema
+
 
 # what a step leaves in an adapter's arrays
 STEP = ("reward", "terminated", "truncated", "skipped", "obs", "final_obs")
+# what the environments of all actors have in common
+COMMON = (
+    "name",
+    "action_space",
+    "layout",
+    "agents",
+    "exact_resume",
+    "fallible",
+    "unread_mask",
+    "component_names",
+    "component_weights",
+    "action_names",
+)
 ACT, ENV, WAIT = range(3)  # places in `seconds`
 # seconds at least to make environments, however little patience: much is imported then
 MAKING = 15.0
@@ -100,6 +119,22 @@ class Actor:
         return exact
 
 
+class SimpleActing:
+    """How an actor acts that sees what the environments show, and has no state."""
+
+    def __init__(self, agent: Any, envs: Environments) -> None:
+        self.agent, self.envs = agent, envs
+
+    def stepped(self) -> None:
+        """After a step of the environments."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray], exact: bool) -> None:
+        """There is nothing to restore."""
+
+
 def sample_actor(run: Run) -> Actor:
     """The first actor, to see what its environments are like; one that hangs while they are made is
     an error."""
@@ -148,36 +183,18 @@ class Gathered(Environments):
     one adapter would have them."""
 
     def __init__(self, like: Environments, actors: int) -> None:
-        self.name, self.action_space, self.layout, self.first = (
-            like.name,
-            like.action_space,
-            like.layout,
-            0,
-        )
-        self.worlds, self.agents, self.num_envs = (
-            like.worlds * actors,
-            like.agents,
-            like.num_envs * actors,
-        )
-        self.exact_resume, self.fallible, self.unread_mask = (
-            like.exact_resume,
-            like.fallible,
-            like.unread_mask,
-        )
-        self.component_names, self.component_weights = like.component_names, like.component_weights
-        self.action_names = like.action_names
-        self.components = (
-            np.zeros((self.num_envs, len(like.component_names)), np.float32)
-            if like.component_names
-            else None
-        )
-        self.finished = []
+        for name in COMMON:
+            setattr(self, name, getattr(like, name))
+        self.first, self.finished = 0, []
+        self.worlds, self.num_envs = like.worlds * actors, like.num_envs * actors
         for name in STEP:
             own = getattr(like, name)
             setattr(self, name, np.zeros((self.num_envs, *own.shape[1:]), own.dtype))
-        self.mask = (
-            None if like.mask is None else np.ones((self.num_envs, like.mask.shape[1]), np.bool_)
-        )
+        self.mask = self.components = None
+        if like.mask is not None:
+            self.mask = np.ones((self.num_envs, like.mask.shape[1]), np.bool_)
+        if like.component_names:
+            self.components = np.zeros((self.num_envs, len(like.component_names)), np.float32)
 
     def put(self, first: int, name: str, value: np.ndarray) -> None:
         """An actor's array into its lanes."""
@@ -188,3 +205,54 @@ class Gathered(Environments):
     def lanes(self, array: np.ndarray, first: int, worlds: int) -> np.ndarray:
         """The lanes of some worlds in an array of all, [agents, worlds, …]."""
         return array.reshape(self.agents, self.worlds, *array.shape[1:])[:, first : first + worlds]
+
+
+ROWS = 10_000  # looked at, at most
+
+
+def first_look(parts: Sequence[Replay]) -> str:
+    """One sentence about the rows that can be drawn; rows that cannot be right are an error."""
+    places = [np.flatnonzero(part.ready)[: ROWS // len(parts)] for part in parts]
+    obs, reward, action, kind = (
+        np.concatenate(
+            [getattr(part, name)[place] for part, place in zip(parts, places, strict=True)]
+        )
+        for name in ("obs", "reward", "action", "kind")
+    )
+    return judged(obs, reward, kind == TERMINATED, f"{len(np.unique(action))} distinct actions")
+
+
+def first_rollout(rollout: Rollout) -> str:
+    """The same about a full rollout, with its observations as the policy saw them."""
+    steps = rollout.weight > 0
+    obs, reward, chosen, real = (
+        getattr(rollout, name)[steps][:ROWS] for name in ("obs", "reward", "chosen", "real")
+    )
+    terminal = (rollout.discount[steps] == 0) & (rollout.boundary[steps] == 1)
+    actions = []
+    if chosen.size:
+        actions.append(f"{len(np.unique(chosen, axis=0))} distinct actions")
+    if real.size:
+        actions.append(f"numbers {real.min():.4g} to {real.max():.4g}, deviation {real.std():.4g}")
+    return judged(obs.reshape(len(obs), -1), reward, terminal, "; ".join(actions))
+
+
+def judged(obs: np.ndarray, reward: np.ndarray, terminal: np.ndarray, actions: str) -> str:
+    """The sentence about rows [N, F] of observations and what came of them, or the error."""
+    if not len(obs):
+        return "first batch: no rows"
+    words = (
+        f"first batch: {len(obs):,} rows; observations {obs.min():.4g} to {obs.max():.4g}, "
+        f"deviation {obs.std():.4g}; rewards {reward.min():.4g} to {reward.max():.4g}; "
+        f"{np.mean(terminal):.1%} terminal; {actions}"
+    )
+    if not np.isfinite(obs).all() or not np.isfinite(reward).all():
+        raise UserError(
+            f"The learner was given rows that nobody wrote ({words}): please report this."
+        )
+    if len(obs) > 1 and (obs == obs[0]).all():
+        raise UserError(
+            f"All observations of the first {len(obs):,} steps are identical ({words}): the "
+            "environment shows nothing to learn from, or its observations do not arrive."
+        )
+    return words

@@ -25,8 +25,18 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import MAKING, Gathered, Part, part_of, sample_actor
-from tenfold.actors.child import ASK, LET, START_UP, STEP, STOP, Link
-from tenfold.actors.children import FAREWELL, Child, Lost, too_slow
+from tenfold.actors.child import (
+    ASK,
+    FAREWELL,
+    LET,
+    START_UP,
+    STEP,
+    STOP,
+    Child,
+    Link,
+    Lost,
+    too_slow,
+)
 from tenfold.actors.pools import Explore, Inline
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault, UserError

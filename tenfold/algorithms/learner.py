@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import Part, episodes
-from tenfold.actors.choose import make_pool
+from tenfold.actors.pools import make_pool
 from tenfold.config.run import Run
 from tenfold.core.protocols import Description, State
 from tenfold.core.registry import algorithm
 from tenfold.core.timing import EVERY, Clock
 from tenfold.envs.adapter import Episode
+
+# by a step, besides what is acted on next
+BROUGHT = ("reward", "terminated", "truncated", "skipped", "final_obs", "components")
 
 
 class ActorLearner:
@@ -19,7 +22,7 @@ class ActorLearner:
     what becomes of a row."""
 
     agent: Any
-    engine: Any
+    engine: Any = None  # of one's own algorithm: none
     engine_choice: str  # its name, then why it was chosen
     fused: Any = None  # the engine, where it runs whole rounds by itself
     tells_episodes = True  # they have returns
@@ -55,7 +58,8 @@ class ActorLearner:
         return self.envs.exact_resume
 
     def warm_up(self) -> None:
-        self.engine.warm_up()
+        if self.engine:
+            self.engine.warm_up()
 
     def statistics(self) -> dict[str, float]:
         return self.engine.statistics() | self.pool.report()
@@ -68,7 +72,8 @@ class ActorLearner:
     def set_lr(self, lr: Any) -> None:
         """Another learning rate, a number or a schedule, from the next update on."""
         self.agent.set_lr(lr)
-        self.engine.set_lr(lr)
+        if self.engine:
+            self.engine.set_lr(lr)
 
     def time_every_round(self) -> None:
         """For a profile: by stages, one call after another, each timed."""
@@ -94,8 +99,36 @@ class ActorLearner:
     def counters(self) -> dict[str, np.ndarray]:
         return {"step": np.array(self.step), "rounds": np.array(self.rounds)}
 
-    def load_counters(self, state: State) -> None:
-        self.step, self.rounds = int(state["serial"]["step"]), int(state["serial"]["rounds"])
+    def memory_state(self) -> State:
+        """What is to be learned from; replay rows aside."""
+        raise NotImplementedError
+
+    def load_memory(self, state: State, with_rows: bool) -> None:
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Episodes that were running go on nowhere: environments were not restored exactly, or an
+        actor was replaced."""
+        raise NotImplementedError
+
+    def state(self) -> State:
+        """Everything that decides what comes next, by part; replay rows aside."""
+        engine = {"engine": self.engine.state()} if self.engine else {}
+        own = {"agent": self.agent.state(), "serial": self.counters(), **engine}
+        return own | self.memory_state() | self.pool.state()
+
+    def load_state(self, state: State, with_rows: bool = True) -> bool:
+        """Restores `state` (replay rows must have been loaded). False where the environments could
+        not be restored exactly."""
+        self.agent.load_state(state["agent"])
+        if self.engine:
+            self.engine.load_state(state["engine"])
+        self.step, self.rounds = (int(state["serial"][name]) for name in ("step", "rounds"))
+        exact = self.pool.restore(state, self.agent, self.step)
+        self.load_memory(state, with_rows)
+        if with_rows and not exact:
+            self.forget()
+        return exact
 
     def load_rows(self, rows: dict[str, np.ndarray]) -> None:
         """Rows of a replay memory, where the algorithm has one."""
@@ -106,20 +139,74 @@ class ActorLearner:
 
 
 class RolloutLearner(ActorLearner):
-    """Fills rollouts: a row of every actor makes one row of them."""
+    """Fills rollouts: a row of every actor makes one row of them. Learns when one is full."""
 
-    def take(self, part: Part) -> None:
-        """Stores what an actor brought."""
+    @property
+    def left(self) -> int:
+        """Rows until the rollout is full."""
+        raise NotImplementedError
+
+    def begin_row(self) -> None:
+        """Notes what is acted on."""
+        raise NotImplementedError
+
+    def acted(self) -> dict[str, np.ndarray]:
+        """The arrays of the rollout's current row that say how actors acted."""
+        raise NotImplementedError
+
+    def store(self) -> None:
+        """What the step brought, into the rollout's current row."""
+        raise NotImplementedError
+
+    def learn(self) -> None:
+        """From a full rollout, which then begins anew."""
         raise NotImplementedError
 
     def round(self, until: int | None = None, most: int | None = None) -> list[Episode]:
-        """`most`: rounds that actors may play until the learner says more."""
-        raise NotImplementedError
+        """Act, step, store, and learn when the rollout is full. Returns the episodes that ended.
 
-    def forget(self) -> None:
-        """The rollout begins anew: an actor was replaced, its episodes go on nowhere, and the
-        others' rows have lost their company."""
-        raise NotImplementedError
+        The fused engine goes on to the next end of an episode or timed round, not beyond step
+        `until`. `most`: rounds that actors may play until the learner says more.
+        """
+        wait = self.until_timed()
+        # the last row's round ends with learning, and that is timed whole
+        if self.fused and wait and self.left > 1:
+            return self.run_fused(min(wait, self.left - 1), until)
+        scale = 0 if wait else self.timed_every
+        if scale:
+            self.clock.start()
+        self.begin_row()
+        left = self.rounds_left()
+        finished, whole = self.collect(min(left, most or left), scale)
+        if not whole:
+            return finished
+        self.store()
+        if scale:
+            self.clock.lap("store", scale)
+        self.step += self.steps_of(self.envs.skipped, self.envs.worlds)
+        self.rounds += 1
+        full = not self.left
+        if full:
+            self.learn()
+        if full or self.agent.norm:
+            self.pool.publish(self.agent, self.step, self.clock)
+        return finished
+
+    def rounds_left(self) -> int:
+        """Rounds that actors may play by the networks they have."""
+        if self.agent.norm:  # it learns from every row, and the next one is acted on by it
+            return 1
+        return min(self.left, self.pool.rounds_until(self.step, self.next_save()))
+
+    def take(self, part: Part) -> None:
+        """What an actor brought, into the rollout's current row and the latest step of all."""
+        envs: Any = self.envs
+        for name, array in self.acted().items():
+            own = envs.lanes(array, part.first, len(part.row["length"]))
+            own[...] = part.row[name].reshape(own.shape)
+        for name in BROUGHT:
+            if name in part.row:
+                envs.put(part.first, name, part.row[name])
 
     def collect(self, left: int, scale: int) -> tuple[list[Episode], bool]:
         """A row of every actor; the episodes that ended, and whether the row is whole."""

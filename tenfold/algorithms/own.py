@@ -31,8 +31,7 @@ from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 
 if TYPE_CHECKING:
-    from tenfold.algorithms.own_agent import OwnActing, OwnAgent
-    from tenfold.algorithms.own_learner import OwnLearner
+    from tenfold.algorithms.own_learner import OwnActing, OwnAgent, OwnLearner
     from tenfold.config.run import Run
     from tenfold.envs.adapter import Environments
 
@@ -139,7 +138,7 @@ class OwnFamily(protocols.Algorithm):
         self.kind, self.name, self.config = kind, name, kind.config
 
     def make_agent(self, run: "Run", spec: EnvSpec) -> "OwnAgent":
-        from tenfold.algorithms.own_agent import OwnAgent
+        from tenfold.algorithms.own_learner import OwnAgent
 
         return OwnAgent(self.kind(), run, spec)
 
@@ -149,12 +148,12 @@ class OwnFamily(protocols.Algorithm):
         return OwnLearner(run)
 
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
-        from tenfold.algorithms.own_agent import action_form
+        from tenfold.algorithms.own_learner import action_form
 
         shape, dtype = action_form(envs.action_space, run.env)
         return {"action": ((envs.num_envs, *shape), dtype)}
 
     def make_acting(self, run: "Run", agent: "OwnAgent", envs: "Environments") -> "OwnActing":
-        from tenfold.algorithms.own_agent import OwnActing
+        from tenfold.algorithms.own_learner import OwnActing
 
         return OwnActing(agent, envs)

@@ -1,22 +1,200 @@
-"""The learner of an algorithm of one's own: rollouts for the user's `round`."""
+"""Agent and learner of an algorithm of one's own: the user's networks behind the interface of an
+agent, rollouts for the user's `round`."""
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from tenfold.actors.actor import Part
+from tenfold.actors.actor import SimpleActing
+from tenfold.algorithms.agent import FlatAgent
 from tenfold.algorithms.learner import RolloutLearner
-from tenfold.algorithms.own import Rollout
-from tenfold.algorithms.own_agent import OwnAgent, action_form
+from tenfold.algorithms.own import Algorithm, Draw, Rollout
+from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, UserError, told_of
-from tenfold.core.protocols import State
+from tenfold.core.protocols import EnvSpec, Policy, State
 from tenfold.core.random import Purpose, draw_bits, key
+from tenfold.core.spaces import policy_actions
+from tenfold.engines.plain import apply_gradient
+from tenfold.nets.flat import FlatModule
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
-    from tenfold.envs.adapter import Episode
+
+
+def action_form(space: Any, env: str) -> tuple[tuple[int, ...], str]:
+    """Shape and type of an environment's action as the algorithm gives it."""
+    actions = policy_actions(space, env)
+    if len(actions.sizes) == 1 and not actions.low:
+        return (), "int64"
+    if actions.low and not actions.sizes:
+        return (len(actions.low),), "float32"
+    raise ConfigError(
+        "env",
+        f"= {env} has actions of several kinds, and an algorithm of one's own takes one choice or "
+        "real numbers: use ppo.",
+    )
+
+
+class Networks(FlatModule):
+    """What the user built, its parameters in one buffer."""
+
+    def __init__(self, owner: Algorithm) -> None:
+        super().__init__()
+        kind = type(owner).__name__
+        for name, value in vars(owner).items():
+            if isinstance(value, nn.Module | nn.Parameter):
+                setattr(self, name, value)
+            elif isinstance(value, torch.optim.Optimizer):
+                raise UserError(
+                    f"{kind}.build made an optimiser, {name}, which no checkpoint would know of: "
+                    "self.step(loss) is one, with the settings lr, clip_norm and adam_eps."
+                )
+            elif any(isinstance(one, nn.Module) for one in contained(value)):
+                raise UserError(
+                    f"{kind}.build keeps networks in {name}, a {type(value).__name__}: use "
+                    "torch.nn.ModuleList or ModuleDict, so that they are trained and saved."
+                )
+        if not list(self.parameters()):
+            raise UserError(
+                f"{kind}.build made no networks: set them as attributes, such as self.policy = "
+                "ten.nets.mlp(…)."
+            )
+
+
+def contained(value: Any) -> list[Any]:
+    """What is in a list, a tuple or a dict."""
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+class OwnAgent(FlatAgent):
+    """The user's networks, how they act, Adam's moments and the count of updates."""
+
+    def __init__(self, own: Algorithm, run: "Run", spec: EnvSpec) -> None:
+        self.config: Any = run.agent
+        self.layout, self.seed = spec.layout, run.seed
+        self.actions = policy_actions(spec.action_space, run.env)
+        self.shape, _ = action_form(spec.action_space, run.env)
+        self.device = torch.device("cpu" if run.device == "auto" else run.device)
+        self.own = own
+        self.own.spec, self.own.settings, self.own.agent = spec, self.config, self
+        self.name = type(own).__name__
+        if not hasattr(self.config, "lr"):
+            raise UserError(f"The settings of {self.name} have no lr, the learning rate of step.")
+        with torch.random.fork_rng(), told_of(f"{self.name}.build"):
+            torch.manual_seed(run.seed)
+            self.own.build(spec, self.config)
+        self.online = Networks(self.own).to(self.device)
+        self.online.flatten()
+        self.mean, self.square = (torch.zeros_like(self.online.flat) for _ in range(2))
+        self.count, self.at = np.zeros(1, np.int64), 0  # updates; the environment step they are at
+
+    # acting
+
+    def explore(self, rows: np.ndarray, rounds: int) -> np.ndarray:
+        """Actions for training, by the draws of round number `rounds`."""
+        return self.choose(rows, rounds * len(rows) + np.arange(len(rows)))
+
+    def choose(self, rows: np.ndarray, address: np.ndarray | None) -> np.ndarray:
+        """Drawn by addresses, or the best; as the algorithm gives them."""
+        draw = None
+        if address is not None:
+            draw = Draw(self.seed, self.member, address, self.device)
+        with torch.no_grad(), told_of(f"{self.name}.act"):
+            found = self.own.act(self.to_net(torch.from_numpy(rows)), draw).cpu().numpy()
+        if found.shape != (len(rows), *self.shape):
+            raise UserError(
+                f"{self.name}.act gave actions of shape {found.shape} for {len(rows)} "
+                f"observations, and must give {(len(rows), *self.shape)}."
+            )
+        if not self.shape and not ((found >= 0) & (found < self.actions.sizes[0])).all():
+            raise UserError(
+                f"{self.name}.act gave action {found.max()}, and there are "
+                f"{self.actions.sizes[0]}, from 0 on."
+            )
+        if not np.isfinite(found).all():
+            raise UserError(f"{self.name}.act gave an action that is not finite.")
+        return found.astype(np.float32 if self.shape else np.int64)
+
+    def for_env(self, action: np.ndarray) -> np.ndarray:
+        """As the environments take them, within their bounds."""
+        none = np.zeros((len(action), 0))
+        if self.shape:
+            return self.actions.for_env(none.astype(np.int64), action)
+        return self.actions.for_env(action[:, None], none)
+
+    def policy(self, how: str) -> Policy:
+        def act(rows: np.ndarray, mask: Any, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
+            address = episode * 2**32 + step if how == "sampled" else None
+            return self.for_env(self.choose(rows, address))
+
+        return act
+
+    def act(self, obs: Any, mask: Any = None) -> Any:
+        """The best action for one observation or a batch, in the environment's own numbers."""
+        rows, single = self.layout.rows_of(obs)
+        found = self.for_env(self.choose(rows, None))
+        return (found[0] if self.shape else int(found[0])) if single else found
+
+    def to_net(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows [B, …] as networks take them: floats, images with their channels in front."""
+        rows = rows.to(self.device)
+        if len(self.layout.shape) == 3:
+            rows = self.layout.to_net(rows)
+        return rows.float() * self.layout.scale
+
+    def exploring(self, step: int) -> dict[str, float]:
+        return self.own.exploring(step)
+
+    def for_actor(self, actor: int) -> "OwnAgent":
+        other = copy.copy(self)
+        other.member = actor
+        return other
+
+    def published(self) -> np.ndarray:
+        """Parameters, and behind them what else the networks keep (buffers)."""
+        flat = self.online.flat.detach().cpu().numpy()
+        kept = [b.detach().cpu().float().flatten().numpy() for b in self.online.buffers()]
+        return np.concatenate([flat, *kept]) if kept else flat
+
+    def adopt(self, published: np.ndarray) -> None:
+        """What another process published; without buffers it was read into the parameters."""
+        parts = [self.online.flat, *self.online.buffers()]
+        if len(parts) > 1:
+            ends = np.cumsum([part.numel() for part in parts])
+            for part, own in zip(parts, np.split(published, ends[:-1]), strict=True):
+                part.copy_(torch.from_numpy(own).view_as(part))
+
+    # learning
+
+    def learn(self, loss: torch.Tensor) -> torch.Tensor:
+        """One update by a loss; returns the gradient's norm before it was clipped."""
+        self.online.flat_grad.zero_()
+        loss.backward()
+        return apply_gradient(self, value_at(self.config.lr, self.at)).squeeze()
+
+    def set_lr(self, lr: Any) -> None:
+        super().set_lr(lr)
+        self.own.settings = self.config
+
+    # state
+
+    def policy_state(self) -> dict[str, Any]:
+        buffers = {f"buffer.{name}": value for name, value in self.online.named_buffers()}
+        return super().policy_state() | buffers
+
+
+class OwnActing(SimpleActing):
+    """How an actor acts: by the user's function."""
+
+    def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
+        row["action"][...] = self.agent.explore(self.envs.obs, rounds)
+        return self.agent.for_env(row["action"])
 
 
 class OwnLearner(RolloutLearner):
@@ -54,12 +232,6 @@ class OwnLearner(RolloutLearner):
         size = sum(array.nbytes for array in self.rollout.values()) / 2**20
         return f"rollouts of {self.steps:,} x {self.envs.num_envs:,} steps take {size:,.1f} MiB"
 
-    def warm_up(self) -> None:
-        """There is nothing to compile."""
-
-    def set_lr(self, lr: Any) -> None:
-        self.agent.set_lr(lr)
-
     def statistics(self) -> dict[str, float]:
         found = {name: float(total) / self.counted for name, total in self.sums.items()}
         self.sums, self.counted = {}, 0
@@ -69,35 +241,18 @@ class OwnLearner(RolloutLearner):
         self.rollout["action"][self.count] = self.agent.explore(self.envs.obs, rounds)
         return self.agent.for_env(self.rollout["action"][self.count])
 
-    def round(self, until: int | None = None, most: int | None = None) -> "list[Episode]":
-        """Act, step, store, and learn when the rollout is full."""
-        wait, clock = self.until_timed(), self.clock
-        scale = 0 if wait else self.timed_every
-        if scale:
-            clock.start()
+    @property
+    def left(self) -> int:
+        return self.steps - self.count
+
+    def begin_row(self) -> None:
         self.rollout["obs"][self.count] = self.envs.obs
-        left = min(self.steps - self.count, self.pool.rounds_until(self.step, self.next_save()))
-        finished, whole = self.collect(min(left, most or left), scale)
-        if not whole:
-            return finished
-        self.store()
-        if scale:
-            clock.lap("store", scale)
-        if self.count == self.steps:
-            self.learn()
-            self.pool.publish(self.agent, self.step, clock)
-        return finished
 
     def forget(self) -> None:
         self.count = 0
 
-    def take(self, part: Part) -> None:
-        """What an actor brought, into the current row and the latest step of all."""
-        envs: Any = self.envs
-        own = envs.lanes(self.rollout["action"][self.count], part.first, len(part.row["length"]))
-        own[...] = part.row["action"].reshape(own.shape)
-        for name in ("reward", "terminated", "truncated", "skipped", "final_obs"):
-            envs.put(part.first, name, part.row[name])
+    def acted(self) -> dict[str, np.ndarray]:
+        return {"action": self.rollout["action"][self.count]}
 
     def store(self) -> None:
         envs, t, rows = self.envs, self.count, self.rollout
@@ -106,25 +261,19 @@ class OwnLearner(RolloutLearner):
         rows["next_obs"][t] = envs.obs
         ended = envs.terminated | envs.truncated
         rows["next_obs"][t][ended] = envs.final_obs[ended]
-        self.step += self.steps_of(envs.skipped, envs.worlds)
-        self.rounds += 1
         self.count += 1
 
     def learn(self) -> None:
         self.clock.start()
         agent, rows = self.agent, {k: torch.from_numpy(v) for k, v in self.rollout.items()}
         agent.at, self.count = self.step, 0
-        seen = {
-            name: agent.to_net(rows[name].flatten(0, 1)).unflatten(0, rows[name].shape[:2])
-            for name in ("obs", "next_obs")
-        }
-        others = {name: rows[name].to(agent.device).float() for name in ("terminated", "truncated")}
-        boundary = torch.maximum(others["terminated"], others["truncated"])
-        weight = 1.0 - rows["skipped"].to(agent.device).float()
-        action, reward = rows["action"].to(agent.device), rows["reward"].to(agent.device)
-        rollout = Rollout(
-            action=action, reward=reward, boundary=boundary, weight=weight, **seen, **others
-        )
+        for name in ("obs", "next_obs"):
+            rows[name] = agent.to_net(rows[name].flatten(0, 1)).unflatten(0, rows[name].shape[:2])
+        for name in ("terminated", "truncated", "skipped"):
+            rows[name] = rows[name].float()
+        rows = {name: value.to(agent.device) for name, value in rows.items()}
+        weight, boundary = 1 - rows.pop("skipped"), rows["terminated"] + rows["truncated"]
+        rollout = Rollout(**rows, weight=weight, boundary=boundary.clamp(max=1))
         # torch's own random numbers in a round follow from the run's seed, also after a resume
         with torch.random.fork_rng(), told_of(f"{agent.name}.round"):
             torch.manual_seed(int(draw_bits(key(agent.seed, Purpose.SHUFFLE), self.rounds)) >> 1)
@@ -138,27 +287,17 @@ class OwnLearner(RolloutLearner):
         self.counted += 1
         self.clock.lap("update")
 
-    def state(self) -> State:
-        rows = {name: array[: self.count] for name, array in self.rollout.items()}
-        sums = {name: np.asarray(value) for name, value in self.sums.items()}
-        counters = {"count": np.array(self.count), "counted": np.array(self.counted)}
-        return {
-            "agent": self.agent.state(),
-            "rollout": rows,
-            "sums": sums,
-            "serial": self.counters() | counters,
-            **self.pool.state(),
-        }
+    def counters(self) -> dict[str, np.ndarray]:
+        more = {"count": np.array(self.count), "counted": np.array(self.counted)}
+        return super().counters() | more
 
-    def load_state(self, state: State, with_rows: bool = True) -> bool:
-        self.agent.load_state(state["agent"])
-        self.load_counters(state)
+    def memory_state(self) -> State:
+        rows = {name: array[: self.count] for name, array in self.rollout.items()}
+        return {"rollout": rows, "sums": {n: np.asarray(v) for n, v in self.sums.items()}}
+
+    def load_memory(self, state: State, with_rows: bool) -> None:
         self.count, self.counted = (int(state["serial"][name]) for name in ("count", "counted"))
         self.sums = {n: torch.as_tensor(np.array(v)) for n, v in state.get("sums", {}).items()}
         for name, array in self.rollout.items():
             if self.count:
                 array[: self.count] = state["rollout"][name]
-        exact = self.pool.restore(state, self.agent, self.step)
-        if not exact:
-            self.forget()  # its last episodes go on nowhere
-        return exact

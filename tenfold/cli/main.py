@@ -4,11 +4,12 @@ that needs them, so that help and errors appear at once."""
 import errno
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import cache
 
 from tenfold import __version__
-from tenfold.cli import evaluate, tools, train
+from tenfold.cli import tools, train
 from tenfold.cli.flags import Parser
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
@@ -22,7 +23,7 @@ REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 def commands() -> dict[str, Command]:
     """By name, in the order of `tenfold --help`."""
     own = [command for domain in domains() for command in domain.commands()]
-    everything = (*train.COMMANDS, evaluate.EVAL, *own, evaluate.REPORT, *tools.COMMANDS)
+    everything = (*train.COMMANDS, tools.EVAL, *own, tools.REPORT, *tools.COMMANDS)
     return {command.name: command for command in everything}
 
 
@@ -43,6 +44,16 @@ def parser(given: Sequence[str] = ()) -> Parser:
     return top
 
 
+def carry_out(arguments: Namespace) -> int:
+    try:
+        return commands()[arguments.command].run(arguments)
+    except SystemExit as error:  # nothing of ours raises it
+        raise UserError(
+            f"An environment or another module of yours ended the program (SystemExit "
+            f"{error.code}), which it must not; what was saved before is untouched."
+        ) from error
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 a check failed, 2 a user's mistake, 128 + n stopped by signal n."""
     if os.getcwd() not in sys.path:
@@ -51,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         given = list(sys.argv[1:] if argv is None else argv)
         arguments = parser(given).understand(given)
-        return commands()[arguments.command].run(arguments)
+        return carry_out(arguments)
     except UserError as error:
         print(f"tenfold: {error}", file=sys.stderr)
         return 2

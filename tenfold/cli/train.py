@@ -7,8 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tenfold.cli.arguments import add_run, chosen_run, number_of_jobs
-from tenfold.cli.flags import add_setting, add_settings, settings_given
+from tenfold.cli.flags import (
+    add_run,
+    add_setting,
+    add_settings,
+    chosen_run,
+    number_of_jobs,
+    settings_given,
+)
 from tenfold.config.changes import CHANGEABLE
 from tenfold.config.leaves import leaves_of
 from tenfold.config.run import Run, named, presets
@@ -70,6 +76,8 @@ def train(arguments: argparse.Namespace) -> int:
         raise UserError(
             "--seed and --seeds exclude each other: give one seed, or say which several."
         )
+    if arguments.out == "":
+        raise UserError("--out is empty: name a folder, or leave it out.")
     if arguments.seeds is None and arguments.jobs is not None:
         raise UserError(
             "--jobs says how many seeds are trained at the same time: give --seeds as well."
@@ -81,7 +89,7 @@ def train(arguments: argparse.Namespace) -> int:
         "quiet": arguments.quiet,
     }
     if arguments.seeds is not None:
-        from tenfold.training.seeds import train_seeds
+        from tenfold.training.many import train_seeds
 
         if arguments.callbacks:
             raise UserError("--callback is for one run: leave out --seeds.")
@@ -124,8 +132,9 @@ def run_name(what: str, run: Run) -> str:
     """What the folder of a run is called that was not told where to go."""
     from tenfold.runs.names import named_after
 
-    if what == run.agent.name:  # of one's own: without its module
-        return f"{what.rpartition(':')[2]}-{named_after(run.env)}"
+    if what not in presets() and (what in algorithms() or ":" in what):
+        # of one's own: without its module
+        return f"{run.agent.name.rpartition(':')[2]}-{named_after(run.env)}"
     return Path(what).stem
 
 
@@ -178,7 +187,7 @@ def resume(arguments: argparse.Namespace) -> int:
     from tenfold.runs.folder import is_seeds
 
     if is_seeds(path):
-        from tenfold.training.seeds import resume_seeds
+        from tenfold.training.many import resume_seeds
 
         return finish_seeds(resume_seeds(path, jobs=jobs, **change))
     if jobs:
@@ -206,16 +215,18 @@ def finish(result: Any) -> int:
             f"{result.path}"
         )
         return 128 + result.interrupted
-    from tenfold.evaluation.evaluate import conclusion, onward
+    from tenfold.evaluation.evaluate import evaluation_of
 
+    how = evaluation_of(result.run)
     if result.mean_return is not None:
         print(
             f"mean return of the last {result.episodes} training episodes: "
             f"{result.mean_return:.2f} (exploring)"
         )
-    for line in conclusion(result):
+    for line in how.conclusion(result):
         print(line)
-    print(f"results: {result.path}   report: {result.path / 'report.html'}   {onward(result)}")
+    page, more = result.path / "report.html", how.onward(result.path)
+    print(f"results: {result.path}   report: {page}   {more}")
     return 0
 
 
@@ -224,7 +235,7 @@ def finish_seeds(result: Any) -> int:
     if result.interrupted:
         print(f"{stopped(result.saved)} Go on with: tenfold resume {result.path}")
         return 128 + result.interrupted
-    from tenfold.evaluation.evaluate import onward
+    from tenfold.evaluation.evaluate import evaluation_of
     from tenfold.runs.reporter import reporter_of
     from tenfold.runs.seeds import SeedsFolder, summary_sentences
 
@@ -241,7 +252,8 @@ def finish_seeds(result: Any) -> int:
     for seed in folder.seeds:
         if words := reporter.warning(folder.member(seed)):
             print(f"  seed {seed:<4} {words}")
-    page, more = result.path / "report.html", onward(result, many=True)
+    page, how = result.path / "report.html", evaluation_of(result.run)
+    more = how.onward(result.path, many=True)
     print(f"results: {result.path}   report: {page}   {more}")
     return 0
 

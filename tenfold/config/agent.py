@@ -1,4 +1,5 @@
-"""What the settings of every algorithm have in common.
+"""What the settings of every algorithm have in common: a run's agent is of several kinds, told
+apart by name.
 
 No torch here, so that help and errors appear at once.
 """
@@ -7,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tenfold.config.family import Family
-from tenfold.config.notation import show
-from tenfold.config.schema import Config, Decided
+from tenfold.config.notation import nearest, show
+from tenfold.config.schema import Config, Decided, hints
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.registry import algorithm, algorithms
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AgentConfig(Family):
+class AgentConfig(Config):
     """The settings of an algorithm. Those of one's own derive from it: a field for each setting,
     the string under it is its help text.
 
@@ -29,7 +29,7 @@ class AgentConfig(Family):
     An algorithm of one's own goes by the name module:Name, in which Name has these as `config`.
     """
 
-    usual: ClassVar[str] = "dqn"
+    usual: ClassVar[str] = "dqn"  # where no name is given
     run_defaults: ClassVar[Mapping[str, Any]] = {}  # settings of the run that have another default
     can_sample: ClassVar[bool] = False  # its policy can be drawn from (eval_policy = sampled)
     needs_several_envs: ClassVar[bool] = False  # one environment as an object does not do
@@ -42,14 +42,68 @@ class AgentConfig(Family):
         return {name: found.config for name, found in algorithms().items()}
 
     @classmethod
-    def kind(cls, name: str) -> "type[AgentConfig]":
-        config = getattr(algorithm(name), "config", None)
+    def kind(cls, name: str, key: str = "agent") -> "type[AgentConfig]":
+        """The settings of the algorithm of this name."""
+        if not name:
+            raise ConfigError(
+                f"{key}.name", "is missing: say whose settings these are, such as my_module:Mine."
+            )
+        if name not in cls.kinds() and ":" not in name:
+            raise ConfigError(
+                f"{key}.name",
+                f"= {name} is not one of {', '.join(cls.kinds())}"
+                f"{nearest(name, tuple(cls.kinds()))}; one of your own is written module:Name.",
+            )
+        try:
+            config = getattr(algorithm(name), "config", None)
+        except UserError as error:
+            raise ConfigError(f"{key}.name", f"= {error}") from None
         if not (isinstance(config, type) and issubclass(config, AgentConfig)):
-            raise UserError(
-                f"{name} is no algorithm: that has a class of settings, `config`, which derives "
-                "from tenfold.AgentConfig."
+            raise ConfigError(
+                f"{key}.name",
+                f"= {name} is no algorithm: that has a class of settings, `config`, which derives "
+                "from tenfold.AgentConfig.",
             )
         return config
+
+    @classmethod
+    def converted(cls, value: Any, key: str) -> "AgentConfig":  # type: ignore[override]
+        """Those of the algorithm that `name` says."""
+        if isinstance(value, cls):
+            kind = cls.kind(value.name, key)
+            if type(value) is not kind:
+                raise ConfigError(
+                    f"{key}.name",
+                    f"= {value.name} has settings of its own, {kind.__name__}, and these are "
+                    f"{type(value).__name__}.",
+                )
+            return value
+        if not isinstance(value, Mapping):
+            known = isinstance(value, str) and value in cls.kinds()
+            hint = f": write {key}: {{name: {value}}}" if known else ""
+            raise ConfigError(key, f"= {show(value)} is not a group of settings{hint}.")
+        name = str(value.get("name", cls.usual))
+        kind = cls.kind(name, key)
+        kind.refuse_others(value, name, key)
+        try:
+            return kind.of({"name": name, **value})
+        except ConfigError as error:
+            raise error.within(key) from None
+
+    @classmethod
+    def refuse_others(cls, value: Mapping[str, Any], name: str, key: str) -> None:
+        """Refuses a setting of another algorithm, and says whose it is."""
+        from tenfold.config.leaves import known_here  # here: it reads this module
+
+        for raw, given in value.items():
+            word = str(raw).replace("-", "_")
+            owners = [other for other, those in cls.kinds().items() if word in hints(those)]
+            if owners and word not in hints(cls) and not known_here(cls, word):
+                raise ConfigError(
+                    f"{key}.{raw}",
+                    f"= {show(given)} is not a setting of {name}, which this run trains: it "
+                    f"belongs to {', '.join(owners)}.",
+                )
 
     def check_run(self, run: "Run") -> None:
         """Rules that hold between these settings and those of the run; raises ConfigError."""

@@ -4,11 +4,11 @@ state means.
 No torch here, so that help and errors appear at once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.mappings import differing, merge, nested, to_mapping
+from tenfold.config.mappings import differing, dotted, merge, nested, to_mapping
 from tenfold.config.notation import show
 from tenfold.config.run import Run
 from tenfold.config.schedules import Exponential, Linear
@@ -37,18 +37,11 @@ CHANGEABLE = (
 )
 
 
-def paths_in(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Dotted names of what nested settings hold."""
-    for key, value in settings.items():
-        path = prefix + str(key).replace("-", "_")
-        yield from paths_in(value, f"{path}.") if isinstance(value, Mapping) else (path,)
-
-
 def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
     """The run as it goes on with other settings, nested or by dotted names; one that cannot change
     is refused by its name."""
     change = nested(change)
-    for path in paths_in(change):
+    for path in dotted(change):
         if path not in CHANGEABLE:
             raise ConfigError(
                 path,
@@ -96,6 +89,15 @@ def cut_short(run: Run) -> str:
     )
 
 
+def unused_layers(run: Run) -> str:
+    """A sentence where widths of layers are set beside a network of one's own, which takes their
+    place."""
+    net: Any = getattr(run.agent, "net", None)
+    if not getattr(net, "module", "") or net.hidden == type(net).hidden:
+        return ""
+    return f"agent.net.hidden = {show(net.hidden)} is not used: agent.net.module takes its place."
+
+
 def never_learns(run: Run) -> str:
     """A sentence where a run ends before it learns for the first time."""
     first = run.agent.first_update(run)
@@ -128,14 +130,8 @@ def changes(before: Mapping[str, Any], run: Run, file: Path) -> dict[str, list[s
                 f"in {file} is not what the checkpoint was trained with: put it back, or start a "
                 f"run of its own. What can change: {', '.join(CHANGEABLE)}.",
             )
-        found[path] = [show(value_of(before, path)), show(value_of(now, path))]
+        found[path] = [show(dotted(settings).get(path)) for settings in (before, now)]
     return found
-
-
-def value_of(settings: Mapping[str, Any], path: str) -> Any:
-    for key in path.split("."):
-        settings = settings.get(key, {})
-    return settings
 
 
 def told_changes(changed: Mapping[str, list[str]]) -> str:

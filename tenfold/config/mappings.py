@@ -76,13 +76,16 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def differing(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> list[str]:
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The reverse of `nested`: values by their dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        path = prefix + str(key).replace("-", "_")
+        found |= dotted(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return found
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Dotted names of the values in which two nested mappings differ."""
-    found = []
-    for key in one.keys() | other.keys():
-        a, b = one.get(key), other.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += differing(a, b, f"{prefix}{key}.")
-        elif a != b:
-            found.append(prefix + key)
-    return sorted(found)
+    a, b = dotted(one), dotted(other)
+    return sorted(path for path in a.keys() | b.keys() if a.get(path) != b.get(path))

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from tenfold.config.agent import AgentConfig, ByAgent
 from tenfold.config.mappings import merge, read_yaml
 from tenfold.config.notation import nearest
-from tenfold.config.schema import Config, Count, Decided, Limits, Positive, Whole
+from tenfold.config.schema import Config, Count, Decided, Limits, OneOf, Positive, Whole
 from tenfold.core.errors import ConfigError
 from tenfold.core.given import is_object, name_of
-from tenfold.core.registry import OWN, domains
+from tenfold.core.registry import OWN, algorithms, domains
 
 PACKAGE = Path(__file__).parent.parent
 LEAST_EVALUATION = 5_000  # steps of one, however often there is one: ten episodes of CartPole
@@ -23,6 +23,11 @@ LEAST_EVALUATION = 5_000  # steps of one, however often there is one: ten episod
 def by_agent(setting: str, otherwise: Any) -> Any:
     """A default that the algorithm may set."""
     return field(default=ByAgent(setting, otherwise))
+
+
+def engine_names() -> list[str]:
+    """Of the engines of all algorithms."""
+    return ["auto", *dict.fromkeys(name for one in algorithms().values() for name in one.engines)]
 
 
 def usual_agent() -> AgentConfig:
@@ -66,7 +71,7 @@ class Run(Config):
     vectorize: Literal["scalar", "native"] = "scalar"
     """scalar: our loop over ordinary environments, resumed exactly; native: the environment's own
     vector class"""
-    engine: Literal["auto", "plain", "fused", "compiled"] = "auto"
+    engine: Annotated[str, OneOf(engine_names)] = "auto"
     """how an update runs: fused (one compiled call, for fully connected networks on the CPU),
     compiled (any network on the CPU through torch.compile), plain (eager PyTorch, the reference);
     auto picks fused or plain"""
@@ -118,6 +123,8 @@ class Run(Config):
         super().__post_init__()
 
     def check(self) -> None:
+        if not self.env.strip():
+            raise ConfigError("env", "is empty: give an environment's id, such as CartPole-v1.")
         several = (
             f"agent {self.agent.name}"
             if self.agent.needs_several_envs
@@ -141,14 +148,6 @@ class Run(Config):
                 "greedy.",
             )
         self.agent.check_run(self)
-
-
-ENGINES = {
-    "fused": "a whole round in one compiled call: fully connected networks on the CPU",
-    "compiled": "the update as one graph through torch.compile: on the CPU, not for graphs; half "
-    "a minute to compile",
-    "plain": "eager PyTorch autograd, any network, any device: the reference",
-}
 
 
 def preset_folders() -> set[Path]:

@@ -102,17 +102,12 @@ def value_at(schedule: Schedule, step: int) -> float:
     return schedule.at(step) if isinstance(schedule, Option) else schedule
 
 
-def highest(schedule: Schedule) -> float | None:
-    """The largest value it can have; None of one's own, which nobody knows before it is asked."""
-    if isinstance(schedule, Custom):
-        return None
-    return max(schedule.start, schedule.end) if isinstance(schedule, Option) else schedule
-
-
 def exceeds(schedule: Schedule, limit: float) -> bool:
-    """Whether it is known to go above a limit."""
-    top = highest(schedule)
-    return top is not None and top > limit
+    """Whether it is known to go above a limit; of one's own nobody knows before it is asked."""
+    if isinstance(schedule, Custom):
+        return False
+    top = max(schedule.start, schedule.end) if isinstance(schedule, Option) else schedule
+    return top > limit
 
 
 def custom_schedule(config: Config, prefix: str = "agent.") -> str:

@@ -11,7 +11,7 @@ import inspect
 import math
 import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from itertools import pairwise
@@ -55,6 +55,17 @@ class Limits:
             if self.above
             else f"between {self.low:g} and {self.high:g}"
         )
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Names that are known only when a value is judged."""
+
+    names: Callable[[], list[str]]
+
+    @property
+    def choices(self) -> Any:
+        return Literal[tuple(self.names())]  # type: ignore[valid-type]
 
 
 Count = Annotated[int, Limits(1)]
@@ -199,6 +210,8 @@ def convert(value: Any, hint: Any, key: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()  # a number of NumPy's or torch's
+    if origin is Annotated and isinstance(arguments[1], OneOf):
+        return convert(value, arguments[1].choices, key)
     if origin is Annotated:
         value = convert(value, arguments[0], key)
         for limits in arguments[1:]:
@@ -274,22 +287,15 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
         name, positional, named = parse_call(value, key)
         option = custom if ":" in name else options.get(name)
         if option:
-            return call_option(option, name, positional, named, key)
+            try:
+                return option.called(name, positional, named)
+            except ConfigError as error:
+                raise error.within(f"{key}, {name}") from None
         raise ConfigError(key, f"= {show(value)} is not {allowed}{nearest(name, tuple(options))}.")
     plain = [c for c in choices if c is not type(None) and c not in kinds]
     if len(plain) == 1 and value is not None:
         return convert(value, plain[0], key)
     raise ConfigError(key, f"= {show(value)} is not {allowed}.")
-
-
-def call_option(
-    option: type[Option], word: str, positional: list[str], named: dict[str, str], key: str
-) -> Option:
-    try:
-        return option.called(word, positional, named)
-    except ConfigError as error:
-        label = f"{key}, {word}"
-        raise error.within(label) from None
 
 
 def importable(function: Any, key: str) -> str:
@@ -308,6 +314,8 @@ def importable(function: Any, key: str) -> str:
 def describe(hint: Any) -> str:
     """What a field accepts, in words for an error and for help."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated and isinstance(arguments[1], OneOf):
+        return describe(arguments[1].choices)
     if origin is Annotated:
         return f"{describe(arguments[0])} ({arguments[1]})"
     if origin is Literal:

@@ -240,6 +240,7 @@ class Algorithm:
     config: "type[AgentConfig]"
     reads_masks = False  # environments are asked for masks, and may have any kind of action
     on_policy = False  # rows of all actors make one row of a rollout
+    engines: Mapping[str, Any] = {}  # by name, the preferred first (`engines.choose.EngineEntry`)
 
     def make_agent(self, run: "Run", spec: EnvSpec) -> Any:
         """Raises UserError with one sentence where the spec does not fit."""

@@ -1,15 +1,87 @@
-"""Which engine runs, and why not another: what all algorithms say alike."""
+"""Which engine runs, and why not another. An algorithm's table `engines` names those it has, in the
+order of preference.
 
-from typing import Any
+An engine is a class, made of an agent, its memory and its environments, with what `Engine` in
+`core.protocols` promises; `why_not(agent)` says in words what keeps it from an agent, and `words`
+what is special about it. No torch here: an engine is imported when it may run.
+"""
 
-from tenfold.config.run import Run
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 from tenfold.config.schedules import custom_schedule
 from tenfold.core.errors import ConfigError
+from tenfold.core.registry import algorithm, own
+
+if TYPE_CHECKING:
+    from tenfold.config.run import Run
+
+
+@dataclass(frozen=True)
+class EngineEntry:
+    """An engine as an algorithm's table has it."""
+
+    home: str  # module:Class
+    about: str  # for `tenfold list`
+    automatic: bool = True  # chosen where it fits; else only when asked for
+
+
+def engine_table(fused: str, compiled: str, plain: str) -> dict[str, EngineEntry]:
+    """The usual engines of an algorithm, by where they are."""
+    return {
+        "fused": EngineEntry(
+            fused, "a whole round in one compiled call: fully connected networks on the CPU"
+        ),
+        "compiled": EngineEntry(
+            compiled,
+            "the update as one graph through torch.compile: on the CPU, not for graphs; half a "
+            "minute to compile",
+            automatic=False,
+        ),
+        "plain": EngineEntry(
+            plain, "eager PyTorch autograd, any network, any device: the reference"
+        ),
+    }
+
+
+def choose_engine(run: "Run", agent: Any, *parts: Any) -> tuple[Any, str]:
+    """The engine of a run, made of its agent and `parts`, and one sentence about the choice."""
+    name, kind, reasons = fitting_engine(run, agent)
+    if run.verify and name == "plain":
+        raise ConfigError(
+            "verify",
+            f"= {run.verify} has nothing to compare: the engine is the reference itself, plain, "
+            f"{'; '.join(reasons)}; leave verify at 0.",
+        )
+    return kind(agent, *parts), f"{name}, {'; '.join(filter(None, [*reasons, kind.words]))}"
+
+
+def fitting_engine(run: "Run", agent: Any) -> tuple[str, Any, list[str]]:
+    """Name and class of the engine that was asked for, or of the first that fits; and the
+    reasons."""
+    table, asked = algorithm(run.agent.name).engines, run.engine != "auto"
+    if asked and run.engine not in table:
+        there = ", ".join(table)
+        raise ConfigError(
+            "engine", f"= {run.engine} is none of {run.agent.name}'s: there are {there} and auto."
+        )
+    reasons = ["as asked"] if asked else []
+    for name in [run.engine] if asked else table:
+        kind, automatic = own(table[name].home), table[name].automatic
+        obstacle = kind.why_not(agent)
+        if not obstacle and (asked or automatic):
+            return name, kind, reasons
+        if asked:
+            raise ConfigError("engine", f"= {name} does not fit: {obstacle}; use plain or auto.")
+        if automatic:
+            reasons.append(f"not {name}: {obstacle}")
+        elif reasons and not obstacle:
+            reasons.append(f"{name} only when asked for")
+    raise AssertionError("the plain engine fits every agent")
 
 
 def why_not_fused(agent: Any) -> str:
-    """What keeps a fused engine from an agent's networks; empty if nothing does. An algorithm may
-    have more reasons."""
+    """What keeps a fused engine from an agent's networks; an algorithm may have more reasons."""
     encoder = agent.config.net.encoder
     if agent.device.type != "cpu":
         return f"the networks are on {agent.device.type}"
@@ -21,15 +93,3 @@ def why_not_fused(agent: Any) -> str:
         return f"the network is one's own ({agent.config.net.module})"
     setting = custom_schedule(agent.config)
     return f"{setting} is a schedule of one's own" if setting else ""
-
-
-def require_engine(run: Run, obstacle: str) -> None:
-    """Refuses what cannot be had."""
-    if run.engine == "fused" and obstacle:
-        raise ConfigError("engine", f"= fused does not fit: {obstacle}; use plain or auto.")
-    if run.verify and (run.engine == "plain" or (obstacle and run.engine == "auto")):
-        raise ConfigError(
-            "verify",
-            f"= {run.verify} has nothing to compare: the engine is plain, the reference "
-            f"itself{', since ' + obstacle if obstacle else ''}; leave verify at 0.",
-        )

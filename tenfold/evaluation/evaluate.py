@@ -1,16 +1,250 @@
 """What `tenfold eval` and `ten.evaluate` find of runs that ended, and how it is said: of each
-algorithm by an `Evaluation` of its own, or by playing episodes."""
+algorithm by an `Evaluation` of its own, or by the episodes that its policy plays, beside a random
+policy's and what the environments' domain adds."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
-from tenfold.core.protocols import Asked, Evaluation
+from tenfold.core.protocols import Agent, Asked, Evaluation
 from tenfold.core.registry import algorithm, domain_of, domains
-from tenfold.evaluation.episodes import Episodes
+from tenfold.evaluation.player import Score, play, random_policy
+from tenfold.evaluation.video import film
+from tenfold.runs.checkpoint import BEST
 from tenfold.runs.folder import RunFolder, is_seeds
-from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.metrics import rank, read_rows
+from tenfold.runs.seeds import SeedsFolder, latest_row, left_out, sentence, together
+from tenfold.training.learners import agent_of, load_run
+
+
+@dataclass(frozen=True)
+class Played:
+    """What domains have more to say to: a checkpoint of a run, where it was tried, and what it
+    scored."""
+
+    path: Path
+    run: Run  # as it was trained
+    env: str  # where it was tried
+    policy: str  # greedy or sampled
+    agent: Agent
+    checkpoint: str  # as it was asked for
+    step: int  # at which it was saved
+    seed: int
+    episodes: int
+    options: Mapping[str, Any]
+    score: Score
+    first: Mapping[str, Any]  # of several seeds what was found of the first one, for the others
+
+    def play(self, agent: Agent, how: str = "", episodes: int = 0) -> Score:
+        """The same for another agent, another kind of policy or another number of episodes."""
+        return play(
+            self.env,
+            agent,
+            agent.policy(how or self.policy),
+            episodes or self.episodes,
+            self.seed,
+            limit=self.run.episode_limit,
+        )
+
+    def untrained(self) -> Agent:
+        return agent_of(self.run)  # type: ignore[return-value]
+
+
+def deployed(run: Run, options: Mapping[str, Any]) -> Run:
+    """The run's settings where its policy is tried."""
+    env, others = domain_of(run.env).deploy(run.env, options)
+    return replace(run, env=env, **others)
+
+
+def seed_of(asked: Asked, run: Run) -> int:
+    return run.seed if asked.seed is None else asked.seed
+
+
+class Episodes:
+    """The usual `Evaluation`."""
+
+    def judge(self, asked: Asked, env: Any = None) -> Score:
+        """Returns of the run's policy."""
+        trained = load_run(asked.path, asked.checkpoint, env)
+        run, agent, seed = trained.run, trained.agent, seed_of(asked, trained.run)
+        there = deployed(run, asked.options)
+        policy = agent.policy(there.eval_policy)
+        return play(there.env, agent, policy, asked.episodes, seed, limit=run.episode_limit)
+
+    def find(self, asked: Asked, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The policy's returns, with the random policy's beside them."""
+        trained = load_run(asked.path, asked.checkpoint)
+        run, agent, step, seed = (
+            trained.run,
+            trained.agent,
+            trained.step,
+            seed_of(asked, trained.run),
+        )
+        there, domain = deployed(run, asked.options), domain_of(run.env)
+        how, limit = there.eval_policy, run.episode_limit
+        score = play(there.env, agent, agent.policy(how), asked.episodes, seed, limit=limit)
+        chance = random_policy(agent, seed)
+        random = play(there.env, agent, chance, asked.episodes, seed, limit=limit)
+        found: dict[str, Any] = {
+            "run": str(asked.path),
+            "env": there.env,
+            "policy": how,
+            "checkpoint": asked.checkpoint,
+            "step": step,
+            "seed": seed,
+            "episodes": score.episodes,
+            "mean_return": score.mean_return,
+            "std_return": score.std_return,
+            "returns": score.returns,
+            "lengths": score.lengths,
+            "random_mean_return": random.mean_return,
+            "random_std_return": random.std_return,
+        }
+        if asked.checkpoint != "best" and not asked.options:
+            best = clearly_better(trained.folder, found | {"success_rate": score.success_rate})
+            found |= {"best": best} if best else {}
+        if score.cut:
+            found["cut"] = score.cut
+        if score.each:
+            found["agents"] = [sum(own) / len(own) for own in zip(*score.each, strict=True)]
+        played = Played(
+            asked.path,
+            run,
+            there.env,
+            how,
+            agent,
+            asked.checkpoint,
+            step,
+            seed,
+            asked.episodes,
+            asked.options,
+            score,
+            first or {},
+        )
+        found |= domain.evaluate(played)
+        usual = domain.film(played) if asked.video is None else asked.path / "video.gif"
+        if file := Path(asked.video) if asked.video else usual:
+            found["video"] = str(file)
+            found["frames"] = film(there.env, agent, agent.policy(how), seed, file)
+        return found
+
+    def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]:
+        lines = [
+            f"{found['env']}, checkpoint {found['checkpoint']} (step {found['step']:,}), "
+            f"{found['episodes']} episodes, {found['policy']}",
+            f"  trained  {found['mean_return']:10.2f} ± {found['std_return']:.2f}   (least "
+            f"{min(found['returns']):.2f}, most {max(found['returns']):.2f})",
+            f"  random   {found['random_mean_return']:10.2f} ± {found['random_std_return']:.2f}",
+        ]
+        if "cut" in found:
+            lines.append(
+                f"  Note: {found['cut']} of {found['episodes']} episodes had not ended after "
+                f"{max(found['lengths']):,} steps and were cut there (episode_limit)."
+            )
+        lines += domain_of(found["env"]).lines(found)
+        if "agents" in found:
+            lines.append(f"  each     {'  '.join(f'{mean:.2f}' for mean in found['agents'])}")
+        if "best" in found:
+            best = found["best"]
+            told = f", success {best['success_rate']:.1%}" if "success_rate" in best else ""
+            lines.append(
+                f"  Note: the best checkpoint (step {best['step']:,}) was clearly better when it "
+                f"was evaluated: {best['mean_return']:.2f}{told}. --checkpoint best plays it."
+            )
+        if "video" in found:
+            lines.append(f"  video    {found['video']} ({found['frames']} frames)")
+        return lines
+
+    def find_seeds(self, asked: Asked) -> dict[str, Any]:
+        """The same for every member of a folder of seeds, and their returns together."""
+        folder, members = SeedsFolder.open(asked.path), []
+        if asked.video is not None:
+            raise UserError(
+                "--video films one agent: name a seed's folder, for example "
+                f"{folder.member(folder.seeds[0])}."
+            )
+        ready = folder.ready(asked.checkpoint)
+        for own in ready:
+            first = members[0] if members else None
+            members.append(self.find(replace(asked, path=folder.member(own)), first))
+        joined = together([member["mean_return"] for member in members])
+        return {
+            "run": str(asked.path),
+            "env": members[0]["env"],
+            "mean_return": joined["mean"],
+            **joined,
+            "members": members,
+            "played": list(ready),
+            "left_out": [seed for seed in folder.seeds if seed not in ready],
+        }
+
+    def lines_of_seeds(self, asked: Asked, found: dict[str, Any]) -> list[str]:
+        members = dict(zip(found["played"], found["members"], strict=True))
+        first, domain = found["members"][0], domain_of(found["env"])
+        apart = len({member["step"] for member in members.values()}) > 1  # while they train
+        step = "" if apart else f" (step {first['step']:,})"
+        lines = [
+            f"{first['env']}, checkpoint {first['checkpoint']}{step}, {first['episodes']} episodes "
+            f"each, {first['policy']}"
+        ]
+        for seed, member in members.items():
+            more = domain.member_words(member) + (f"   (step {member['step']:,})" if apart else "")
+            lines.append(
+                f"  seed {seed:<4} {member['mean_return']:10.2f} ± {member['std_return']:.2f}{more}"
+            )
+        if found["left_out"]:
+            lines.append(f"  {left_out(found['left_out'])}")
+        if better := [str(seed) for seed, member in members.items() if "best" in member]:
+            lines.append(
+                f"  Note: of seed{'s' * (len(better) > 1)} {', '.join(better)} the best checkpoint "
+                "was clearly better when it was evaluated: --checkpoint best plays it."
+            )
+        lines.append(f"  trained   {sentence(found)}")
+        lines.append(f"  random    {first['random_mean_return']:10.2f}")
+        return lines + domain.lines_of_seeds(members)
+
+    def conclusion(self, result: Any) -> list[str]:
+        """The last and the best of a run's evaluations, and which of its policies to take where
+        they are far apart."""
+        if result.best_evaluation is None:
+            return []
+        last = latest_row(result.path / "metrics.jsonl", "eval")
+        told = "" if result.best_success is None else f", success {result.best_success:.1%}"
+        found = f"last {last['mean_return']:.2f}, " if last else ""
+        best = f"{found}best {result.best_evaluation:.2f}{told}"
+        lines = [f"evaluations ({result.run.eval_policy}): {best}"]
+        if last and clearly_better(RunFolder.open(result.path)[0], last):
+            lines.append(
+                "Note: the last policy is clearly worse than the best one: "
+                f"tenfold eval {result.path} --checkpoint best"
+            )
+        return lines
+
+    def onward(self, path: Path, many: bool = False) -> str:
+        return f"play {'them' if many else 'it'}: tenfold eval {path}"
+
+
+def clearly_better(folder: RunFolder, played: dict[str, Any]) -> dict[str, Any] | None:
+    """The evaluation that chose the best checkpoint, where what was `played`, of another step, is
+    clearly worse than it: by more than two standard errors, and by more than a tenth of the range
+    of what the run has been through."""
+    rows = [row for row in read_rows(folder.metrics) if row["kind"] == "eval"]
+    best = max(rows, key=rank, default=played)
+    if best["step"] == played["step"] or not (folder.checkpoints / BEST).exists():
+        return None
+    if "success_rate" in best:
+        p, q = best["success_rate"], played.get("success_rate") or 0.0
+        gain, variances, spread = p - q, (p * (1 - p), q * (1 - q)), 1.0
+    else:
+        means = [played["mean_return"], *(row["mean_return"] for row in rows)]
+        gain, spread = best["mean_return"] - played["mean_return"], max(means) - min(means)
+        variances = best["std_return"] ** 2, played["std_return"] ** 2
+    error = math.sqrt(variances[0] / best["episodes"] + variances[1] / played["episodes"])
+    return best if gain > max(2 * error, spread / 10) else None
 
 
 def evaluation_of(run: Any) -> Evaluation:
@@ -79,13 +313,3 @@ def scores(
         return found, how.lines_of_seeds(asked, found)
     found = how.find(asked)
     return found, how.lines(asked, found)
-
-
-def conclusion(result: Any) -> list[str]:
-    """How good a run that ended is, in lines."""
-    return evaluation_of(result.run).conclusion(result)
-
-
-def onward(result: Any, many: bool = False) -> str:
-    """What can be done with a run that ended."""
-    return evaluation_of(result.run).onward(result.path, many)

@@ -54,7 +54,7 @@ class EpisodeEvaluator:
         if score.success_rate is not None:
             row |= {
                 "success_rate": score.success_rate,
-                "merit": score.merit,
+                "merit": score.selection_score,
                 "mean_length": fmean(score.lengths),
             }
         if score.steps_to_goal is not None:
@@ -67,7 +67,7 @@ class EpisodeEvaluator:
                 f"an evaluation takes at most {run.evaluation_steps:,} steps (--eval-steps): this "
                 f"one played {score.episodes} of {run.eval_episodes} episodes"
             ) + f", {score.cut} of them cut" * (score.cut > 0)
-        return Evaluated(row, score.merit, notice)
+        return Evaluated(row, score.selection_score, notice)
 
     def final(self, learner: Any) -> Evaluated | None:
         """Evaluations at intervals are enough."""

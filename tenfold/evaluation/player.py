@@ -64,7 +64,7 @@ class Score:
         return statistics.fmean(won) if won else None
 
     @property
-    def merit(self) -> float:
+    def selection_score(self) -> float:
         """What the best checkpoint has most of: successes and then short episodes, where successes
         are told; else return."""
         rate = self.success_rate
@@ -205,7 +205,9 @@ def play_on(
     """`play` on these environments, which have as many worlds as the rota has lanes. An episode's
     return is the mean of its agents'; with several `each` holds every one's own."""
     worlds, agents, episodes = envs.worlds, envs.agents, rota.episodes
-    seen, found = Seen(frames, envs), Found(envs.multiagent, episodes)
+    seen = Seen(frames, envs)
+    # of each episode that is over its agents' returns, its length and its last info
+    over: dict[int, tuple[list[float], int, dict[str, Any]]] = {}
     number, step = np.arange(worlds), np.zeros(worlds, np.int64)
     returns = np.zeros(envs.num_envs)
     # several agents of an episode draw by numbers of their own
@@ -226,7 +228,8 @@ def play_on(
         for w in np.flatnonzero(number < episodes).tolist():
             if not (w in ended or spent or step[w] == limit):
                 continue
-            found.note(envs, w, int(number[w]), int(step[w]), returns[w::worlds].tolist())
+            info = told(envs.info[w], envs.place(w)) if envs.info else {}
+            over[int(number[w])] = returns[w::worlds].tolist(), int(step[w]), info
             if watch and not (envs.autoreset and w in ended):
                 watch(envs)
             if w not in ended:
@@ -238,30 +241,12 @@ def play_on(
             if not envs.autoreset:
                 envs.play(w, int(number[w]))
         seen.step()  # after the cuts, which are ends as any other
-    return found.score(rota)
-
-
-class Found:
-    """What is known of each episode."""
-
-    def __init__(self, multiagent: bool, episodes: int) -> None:
-        self.multiagent = multiagent
-        self.returns, self.lengths = [0.0] * episodes, [0] * episodes
-        self.each: list[tuple[float, ...]] = [()] * episodes
-        self.infos: list[dict[str, Any]] = [{} for _ in range(episodes)]
-
-    def note(self, envs: Environments, w: int, e: int, length: int, each: list[float]) -> None:
-        """Episode e, played in world w, is over."""
-        self.returns[e], self.lengths[e] = sum(each) / len(each), length
-        self.each[e] = tuple(each)
-        if envs.info:
-            self.infos[e] = told(envs.info[w], envs.place(w))
-
-    def score(self, rota: Rota) -> Score:
-        some = slice(rota.begun)
-        if self.multiagent:
-            return Score(self.returns[some], self.lengths[some], cut=rota.cut, each=self.each[some])
-        return Score(self.returns[some], self.lengths[some], self.infos[some], rota.cut)
+    ended = [over[episode] for episode in sorted(over)]
+    each, lengths, infos = (list(part) for part in zip(*ended, strict=True))
+    means = [sum(own) / len(own) for own in each]
+    if envs.multiagent:
+        return Score(means, lengths, cut=rota.cut, each=[tuple(own) for own in each])
+    return Score(means, lengths, infos, rota.cut)
 
 
 def told(info: dict[str, Any], place: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tenfold.core.protocols import Agent, Policy
 from tenfold.envs.adapter import Environments
 from tenfold.envs.making import is_multiagent
 from tenfold.evaluation.player import play
-from tenfold.runs.files import for_writing
+from tenfold.runs.files import for_writing, writing
 
 PALETTE = 256  # colours of a GIF: a frame that has no more of them keeps every one
 
@@ -29,10 +29,9 @@ def film(
     # a film that is there stays until the new one is whole
     beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        (write_gif if path.suffix == ".gif" else write_mp4)(beside, frames, rate)
-        beside.replace(path)
-    except OSError as error:
-        raise UserError(f"--video {path} cannot be written: {error.strerror or error}.") from None
+        with writing(f"--video {path}"):
+            (write_gif if path.suffix == ".gif" else write_mp4)(beside, frames, rate)
+            beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
     return len(frames)

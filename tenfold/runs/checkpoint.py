@@ -225,40 +225,37 @@ class Checkpoints:
     def policy(self, which: str) -> tuple[dict[str, torch.Tensor], int]:
         """The agent's state of `best` (what acting needs), `last` or a step, and the step it was
         saved at. `last` is the last that is whole; a warning names those after it."""
-        steps = self.steps()
-        if which == "best":
-            path = self.folder.checkpoints / BEST
-            if not path.exists():
-                raise CheckpointError(
-                    f"{self.folder.path} has no best checkpoint, since no evaluation ran: use last."
-                )
-        elif which == "last":
-            if not steps:
-                raise CheckpointError(f"{self.folder.path} has no checkpoint yet.")
+        steps, best = self.steps(), self.folder.checkpoints / BEST
+        if which == "best" and not best.exists():
+            raise CheckpointError(
+                f"{self.folder.path} has no best checkpoint, since no evaluation ran: use last."
+            )
+        if which == "last" and not steps:
+            raise CheckpointError(f"{self.folder.path} has no checkpoint yet.")
+        if which == "last":
             return self.last_policy(steps)
-        elif which.isascii() and which.isdigit() and int(which) in steps:
-            path = self.path(int(which))
-        else:
+        if which != "best" and which not in map(str, steps):
             raise CheckpointError(
                 f"--checkpoint {which} is not there: choose best, last or one of "
                 f"{', '.join(map(str, steps))}."
             )
-        return self.read_policy(path)
+        return self.read_policy(best if which == "best" else self.path(int(which)))
 
     def read_policy(self, path: Path) -> tuple[dict[str, torch.Tensor], int]:
         arrays, note = self.read_state(path, POLICY)
         return nested_state(arrays)["agent"], note["step"]
 
     def last_policy(self, steps: list[int]) -> tuple[dict[str, torch.Tensor], int]:
-        first: CheckpointError | None = None
+        newest: CheckpointError | None = None
         for step in reversed(steps):
             try:
                 found = self.read_policy(self.path(step))
             except CheckpointError as error:
-                first = first or error
+                newest = newest or error
                 continue
-            if first:
-                print(f"Note: {first} The one of step {step:,} is taken instead.", file=sys.stderr)
+            if newest:
+                words = f"Note: {newest} The one of step {step:,} is taken instead."
+                print(words, file=sys.stderr)
             return found
-        assert first
-        raise first
+        assert newest
+        raise newest

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,15 @@ from tenfold.runs.schema import ANY, Schema, misfit, parsed
 
 FORMAT = "tenfold-1"
 Arrays = dict[str, np.ndarray]
+
+
+@contextlib.contextmanager
+def writing(what: object) -> Iterator[None]:
+    """A disk that refuses is a person's affair: a sentence about what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what} cannot be written: {error.strerror or error}.") from None
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -40,13 +50,11 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def for_writing(path: Path, flag: str) -> Path:
     """A file that is written after much work; refused before it where that cannot be."""
-    try:
+    with writing(f"{flag} {path}"):
         new = not path.exists()
         path.open("a").close()
         if new:
             path.unlink()
-    except OSError as error:
-        raise UserError(f"{flag} {path} cannot be written: {error.strerror or error}.") from None
     return path
 
 

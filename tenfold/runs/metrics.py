@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tenfold.core.errors import UserError, told_of
+from tenfold.core.errors import told_of
 from tenfold.core.registry import algorithms
 from tenfold.envs.adapter import Episode
+from tenfold.runs.files import writing
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.schema import ROWS, Schema, misfit, parsed
 
@@ -101,7 +102,7 @@ class Metrics:
         self.best_row: dict[str, Any] = {}
         self.complaint = ""
         self.sinks: list[Any] = []  # the user's: their `on_row` is given every row
-        try:
+        with writing(self.path):
             size = self.path.stat().st_size if self.path.exists() else 0
             if size < keep_bytes:
                 self.complaint = (
@@ -109,8 +110,6 @@ class Metrics:
                 )
             elif size > keep_bytes:
                 os.truncate(self.path, keep_bytes)
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be written: {error.strerror or error}.") from None
         for row in read_rows(self.path):
             self.remember(row)
         # here: it costs a moment and only training needs it

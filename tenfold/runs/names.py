@@ -1,17 +1,64 @@
-"""The folder runs/: where a run goes that was not told where, and which one was started last."""
+"""The folder runs/: where a run goes that was not told where, and which one was started last; and
+the lock by which one process at a time writes into a folder."""
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from threading import get_native_id
+from typing import Self
 
 from tenfold.core.errors import UserError
-from tenfold.runs.lock import Claim, claimed_below
+from tenfold.runs.files import writing
+
+LOCK = ".lock"
+
+
+class FolderLock:
+    """Keeps a folder to its holder until it is left or dropped; whoever comes second is refused.
+    The kernel holds the lock, so no death of the process leaves one behind; a lock file that lies
+    there means nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        with writing(folder):
+            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        self.release = weakref.finalize(self, os.close, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # replaced between the two calls
+            taken = not os.path.samestat(os.fstat(handle), os.stat(folder / LOCK))
+        except (BlockingIOError, FileNotFoundError):
+            taken = True
+        except OSError:  # a file system without locks, where nothing can be known
+            taken = False
+        if taken:
+            self.release()
+            raise UserError(
+                f"{folder} is being trained by another process: wait until that ends, or stop it."
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+@contextmanager
+def locked_below(folder: Path) -> Iterator[None]:
+    """A run, or many seeds and each of them, kept to this process, as far as there is one."""
+    with ExitStack() as held:
+        for lock in (*folder.glob(LOCK), *folder.glob(f"*/{LOCK}")):
+            held.enter_context(FolderLock(lock.parent))
+        yield
+
 
 RUNS = Path("runs")
 LATEST = "latest"
@@ -49,25 +96,26 @@ def named_after(env: str) -> str:
     return env.split("(")[0].replace("/", "-").replace(":", "-")
 
 
-def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, Claim]:
-    """A new folder, claimed: `fill` writes it under a hidden name, so that it is whole when it
+def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, FolderLock]:
+    """A new folder, locked: `fill` writes it under a hidden name, so that it is whole when it
     comes to its place, and before what was there goes. Of two that want the same number one gets
     the next."""
     first = target.path if isinstance(target, Numbered) else target
     made = first.absolute()
     # threads may train side by side
     made = made.with_name(f".{made.name}.{os.getpid()}-{get_native_id()}.new")
+    held = locked_below(first) if isinstance(target, Path) else contextlib.nullcontext()
     try:
-        with claimed_below(first) if isinstance(target, Path) else contextlib.nullcontext():
+        with writing(first), held:
             made.mkdir(parents=True)
             fill(made)
-            claim = Claim(made)  # it stays with the folder when that is renamed
+            lock = FolderLock(made)  # it stays with the folder when that is renamed
             path = moved(made, target)
-    except OSError as error:
+    except UserError:
         shutil.rmtree(made, ignore_errors=True)
-        raise UserError(f"{first} cannot be written: {error.strerror or error}.") from None
+        raise
     turn_latest(path)
-    return path, claim
+    return path, lock
 
 
 def moved(made: Path, target: Target) -> Path:

@@ -1,5 +1,7 @@
-"""Figures over training: returns and losses, and rewards by component."""
+"""Figures over training: returns and losses, rewards by component; drawn off screen. Numbers of
+several seeds as one: the interquartile mean and its bootstrap interval."""
 
+import io
 import re
 import textwrap
 from collections.abc import Sequence
@@ -8,9 +10,77 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.runs.figures import new_figure
 from tenfold.runs.metrics import WINDOW
-from tenfold.runs.statistics import bootstrap_interval, interquartile_mean
+
+RESAMPLES = 2000
+
+
+def interquartile_mean(values: np.ndarray) -> Any:
+    """The mean of what is left without the lowest and the highest quarter (Agarwal et al., 2021),
+    over the first axis."""
+    cut = len(values) // 4
+    return np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0)
+
+
+def bootstrap_interval(values: np.ndarray, share: float = 0.95) -> tuple[Any, Any]:
+    """Percentile bootstrap of the interquartile mean over members (the first axis); always the same
+    resamples."""
+    drawn = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
+    means = np.array([interquartile_mean(values[rows]) for rows in drawn])
+    low, high = np.quantile(means, [(1 - share) / 2, (1 + share) / 2], axis=0)
+    return low, high
+
+
+def together(values: list[float]) -> dict[str, Any]:
+    """Several seeds' numbers as one."""
+    array = np.array(values, np.float64)
+    low, high = bootstrap_interval(array)
+    return {
+        "seeds": len(values),
+        "iqm": float(interquartile_mean(array)),
+        "interval": [float(low), float(high)],
+        "mean": float(array.mean()),
+        "std": float(array.std()),
+        "min": float(array.min()),
+        "max": float(array.max()),
+    }
+
+
+def sentence(found: dict[str, Any], form: str = ".2f") -> str:
+    """What `together` found, in words; `form` is how its numbers are written."""
+    low, high = found["interval"]
+    return (
+        f"{found['iqm']:{form}} (interquartile mean of {found['seeds']} seeds, 95 % interval "
+        f"{low:{form}} to {high:{form}})"
+    )
+
+
+def new_figure(width: float, height: float) -> Any:
+    from matplotlib.backends.backend_agg import (
+        FigureCanvasAgg,
+    )  # here: drawing is the only thing that needs matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def as_png(figure: Any) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    return content.getvalue()
+
+
+def add_legend(figure: Any, *axes: Any) -> None:
+    """Below all axes, where it covers nothing; each word once."""
+    handles = {
+        word: handle
+        for one in axes
+        for handle, word in zip(*one.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8)
+
 
 TITLE = 95  # characters of a title's line on a figure 9 inches wide
 # steps, middle, and the band from low to high

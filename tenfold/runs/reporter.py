@@ -1,5 +1,5 @@
-"""How the runs of an algorithm are described: while they train, at their end, on their page, and as
-one of many seeds.
+"""How the runs of an algorithm are described: while they train, at their end, as one of many seeds,
+and on their page, `report.html`, self-contained, with its picture `curve.png`.
 
 `Reporter` is the usual one, of agents that play episodes. An algorithm whose results are others has
 one of its own (`Algorithm.make_reporter`).
@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from tenfold.config.changes import told_changes
 from tenfold.config.run import Run
-from tenfold.core.registry import algorithm
-from tenfold.runs.figures import as_png
+from tenfold.core.registry import algorithm, domain_of
 from tenfold.runs.files import replace_file
-from tenfold.runs.metrics import WINDOW, latest_row, rank
-from tenfold.runs.page import Section, image
-from tenfold.runs.plots import Curve, course_of, part_names, parts_figure, returns_figure
+from tenfold.runs.folder import RunFolder
+from tenfold.runs.metrics import WINDOW, latest_row, rank, read_rows
+from tenfold.runs.page import Section, image, origin_sections, page, settings_section, table
+from tenfold.runs.plots import Curve, as_png, course_of, part_names, parts_figure, returns_figure
 from tenfold.runs.schema import Schema
 
 Row = dict[str, Any]
@@ -165,3 +166,52 @@ def components_section(path: Path, courses: dict[str, Any], band: str) -> Sectio
     picture = as_png(parts_figure(courses, band))
     replace_file(path / "components.png", picture)
     return Section("Components", image(picture, COMPONENTS))
+
+
+def write_report(folder: RunFolder, run: Run) -> Path:
+    """Reads the metrics and writes the pictures and the page."""
+    rows, reporter = list(read_rows(folder.metrics)), reporter_of(run)
+    summary = reporter.summary(rows, run) | damaged(folder.metrics, len(rows))
+    sections = [
+        Section("", table(summary)),
+        *reporter.sections(folder.path, rows, run),
+        *domain_of(run.env).sections(folder.path, rows),
+        Section("Engine", table(sessions(folder.about))),
+        Section("Time", table(time_shares(rows))),
+        settings_section(run),
+        *origin_sections(folder.about),
+    ]
+    title = f"{run.agent.name} on {run.env}, seed {run.seed}"
+    replace_file(folder.report, page(title, sections))
+    return folder.report
+
+
+def damaged(metrics: Path, rows: int) -> dict[str, str]:
+    """A line about lines of the metrics that hold no row, whole ones only: the last may just be
+    being written."""
+    count = metrics.read_bytes().count(b"\n") - rows if metrics.is_file() else 0
+    if count <= 0:
+        return {}
+    return {"damaged": f"{count:,} lines of {metrics.name} hold no row and were passed over"}
+
+
+def sessions(about: dict[str, Any]) -> dict[str, str]:
+    """How it ran from its start, and from every resume on: the engine and why, where the actors
+    were, what was verified, which settings changed."""
+    found = {}
+    for session in about.get("sessions", []):
+        words = (
+            session["engine"],
+            f"on {session['device']}",
+            session["where"],
+            session.get("verify", ""),
+            told_changes(session.get("changed", {})),
+        )
+        found[f"from step {session['from_step']:,}"] = "; ".join(filter(None, words))
+    return found
+
+
+def time_shares(rows: list[dict[str, Any]]) -> dict[str, str]:
+    last = next((row for row in reversed(rows) if row["kind"] == "train"), {"timing": {}})
+    shares = last["timing"].get("shares", {})
+    return {stage: f"{share:.1%}" for stage, share in sorted(shares.items(), key=lambda s: -s[1])}

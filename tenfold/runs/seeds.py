@@ -11,8 +11,7 @@ from tenfold.config.mappings import merge
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.envs.making import resolve_paths
-from tenfold.runs.figures import as_png
-from tenfold.runs.files import replace_file
+from tenfold.runs.files import replace_file, writing
 from tenfold.runs.folder import (
     SEEDS_KIND,
     RunFolder,
@@ -21,9 +20,8 @@ from tenfold.runs.folder import (
     require_place,
     write_settings,
 )
-from tenfold.runs.lock import Claim
 from tenfold.runs.metrics import latest_row, read_rows
-from tenfold.runs.names import Target, install, settled
+from tenfold.runs.names import FolderLock, Target, install, settled
 from tenfold.runs.page import (
     Link,
     Section,
@@ -34,10 +32,9 @@ from tenfold.runs.page import (
     settings_section,
     table,
 )
-from tenfold.runs.plots import course_of_seeds, part_names, seeds_figure
+from tenfold.runs.plots import as_png, course_of_seeds, part_names, seeds_figure, sentence, together
 from tenfold.runs.reporter import Reporter, components_section, reporter_of
 from tenfold.runs.schema import SEEDS, read_json
-from tenfold.runs.statistics import sentence, together
 
 Rows = list[dict[str, Any]]
 
@@ -50,7 +47,7 @@ class SeedsFolder:
     path: Path
     run: Run
     seeds: tuple[int, ...]
-    claim: Claim | None = field(default=None, compare=False, repr=False)
+    lock: FolderLock | None = field(default=None, compare=False, repr=False)
     changes: dict[str, Any] = field(default_factory=dict)  # settings that are others since a resume
 
     def member(self, seed: int) -> Path:
@@ -79,8 +76,8 @@ class SeedsFolder:
             replace_file(made / "seeds.json", json.dumps(about, indent=1).encode())
 
         require_place(target, overwrite)
-        path, claim = install(target, fill)
-        return cls(path, run, seeds, claim)
+        path, lock = install(target, fill)
+        return cls(path, run, seeds, lock)
 
     @classmethod
     def open(cls, path: Path) -> "SeedsFolder":
@@ -122,11 +119,9 @@ class SeedsFolder:
             return self
         new = replace(self, run=changed_run(self.run, change), changes=merge(self.changes, change))
         about = read_json(self.path / "seeds.json", SEEDS, "put it back") | {"changes": new.changes}
-        try:
+        with writing(self.path):
             write_settings(self.path, new.run)
             replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be written: {error.strerror or error}.") from None
         return new
 
 

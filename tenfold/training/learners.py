@@ -1,16 +1,29 @@
-"""The learner of a run, and its agent as it was trained."""
+"""The learner of a run: what stands before it (threads, device, memory), its kernels compiled, a
+checkpoint put back into it; and the agent of a run as it was trained."""
 
-from dataclasses import replace
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from tenfold.config.notation import show
 from tenfold.config.run import Run
-from tenfold.core.errors import CheckpointError
+from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, UserError
 from tenfold.core.given import lend
+from tenfold.core.processes import refuse_in_child
 from tenfold.core.protocols import Learner
 from tenfold.core.registry import algorithm
+from tenfold.core.system import require_memory, set_threads
 from tenfold.envs.making import spec_of
-from tenfold.runs.checkpoint import Checkpoints
+from tenfold.ops.mlp import parameter_count
+from tenfold.runs.checkpoint import Checkpoints, nested_state
+from tenfold.runs.files import Arrays
 from tenfold.runs.folder import RunFolder
 
 
@@ -26,12 +39,27 @@ def agent_of(run: Run) -> Any:
     return chosen.make_agent(run, spec_of(run.env, "scalar", chosen.reads_masks))
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A run's agent as a checkpoint has it, and the step at which that was saved."""
+
+    folder: RunFolder
+    run: Run
+    agent: Any
+    step: int
+
+
 def load(path: str | Path, checkpoint: str | int = "last", env: Any = None) -> Any:
     """The trained agent of a run, ready to act: `checkpoint` is last, best or a step; `env` is the
     run's environment again, where it was an object or a function."""
-    folder, run = RunFolder.open(Path(path))
+    return load_run(Path(path), str(checkpoint), env).agent
+
+
+def load_run(path: Path, checkpoint: str = "last", env: Any = None) -> Trained:
+    """The same, with what belongs to it."""
+    folder, run = RunFolder.open(path)
     lend(run.env, env)
-    state, _ = Checkpoints(folder, run.keep).policy(str(checkpoint))
+    state, step = Checkpoints(folder, run.keep).policy(checkpoint)
     agent = agent_of(run)
     if state["online"].shape != agent.online.flat.shape:
         raise CheckpointError(
@@ -43,10 +71,111 @@ def load(path: str | Path, checkpoint: str | int = "last", env: Any = None) -> A
         agent.load_policy(state)
     except CheckpointError as error:
         raise CheckpointError(f"The checkpoint of {path} {error}") from None
-    except (LookupError, ValueError, TypeError, RuntimeError) as error:
+    except (UserError, LookupError, ValueError, TypeError, RuntimeError) as error:
         words = " ".join(str(error).split())
         raise CheckpointError(
             f"The checkpoint of {path} holds something else than its settings ask for "
             f"({type(error).__name__}: {words})."
         ) from None
-    return agent
+    return Trained(folder, run, agent, step)
+
+
+COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments
+PATIENCE = 1.5  # seconds of silence while kernels load; compiling them takes longer
+
+
+def prepare(run: Run) -> None:
+    refuse_in_child()
+    set_threads(run.threads)
+    if run.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device", "= cuda, but PyTorch sees no CUDA device here: use cpu.")
+    if run.device != "cuda":
+        require_networks(run)
+
+
+def require_networks(run: Run) -> None:
+    """Refuses hidden layers that memory cannot hold: the kernel would end the process without a
+    word."""
+    settings: Any = run.agent
+    networks = algorithm(run.agent.name).networks(settings)
+    if not networks:
+        return
+    count = networks * parameter_count(settings.net.hidden)
+    try:
+        require_memory(count * COPIES * 4)
+    except UserError:
+        raise ConfigError(
+            "agent.net.hidden",
+            f"= {show(settings.net.hidden)} makes {count:,} parameters, for whose learning "
+            f"{count * COPIES * 4:,} bytes are needed, more than are free: make the layers "
+            "narrower.",
+        ) from None
+
+
+@contextmanager
+def ready(run: Run, quiet: bool) -> Iterator[Learner]:
+    """The learner of a run, its kernels compiled. Its environments and actors are gone afterwards,
+    whatever happens."""
+    learner = make_learner(run)
+    try:
+        warm_up(learner, quiet)
+        yield learner
+    finally:
+        learner.close()
+
+
+def warm_up(learner: Learner, quiet: bool) -> None:
+    """Compiles the engine's kernels, and says so where they are not on disk yet."""
+    words = threading.Timer(
+        PATIENCE, lambda: quiet or print("compiling kernels, once …", file=sys.stderr, flush=True)
+    )
+    words.daemon = True
+    words.start()
+    learner.warm_up()
+    words.cancel()
+
+
+class Unfit(CheckpointError):
+    """A checkpoint that is whole and cannot be gone on from."""
+
+    def __init__(self, path: Path, words: str) -> None:
+        super().__init__(f"{path} is damaged: {words}")
+        self.path = path
+
+
+def put_back(
+    learner: Learner,
+    checkpoints: Checkpoints,
+    arrays: Arrays,
+    rows: list[Arrays] | None,
+    note: dict[str, Any],
+) -> bool:
+    """A checkpoint into the learner. False where the environments could not be restored exactly;
+    Unfit where it is none of this run's, whatever its digest says."""
+    path = checkpoints.path(note["step"])
+    try:
+        for piece in rows or []:
+            learner.load_rows(piece)
+        exact = learner.load_state(nested_state(arrays), with_rows=rows is not None)
+        wrong = learner.step != note["step"] or (
+            checkpoints.heads is not None
+            and not np.array_equal(checkpoints.heads, arrays["replay.head"].ravel())
+        )
+    except EnvironmentFault:
+        raise
+    except CheckpointError as error:
+        raise Unfit(path, str(error)) from None
+    except (
+        UserError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        OverflowError,
+    ) as error:
+        words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise Unfit(path, f"what it holds is not what this run saves ({words}).") from None
+    if wrong:
+        raise Unfit(path, "its note does not tell of what it holds.")
+    return exact

@@ -14,6 +14,7 @@ from tenfold.config.changes import (
     idle_from,
     never_learns,
     told_changes,
+    unused_layers,
 )
 from tenfold.config.mappings import merge
 from tenfold.config.run import Run
@@ -23,15 +24,14 @@ from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Learner
 from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import Checkpoints, set_aside
+from tenfold.runs.files import writing
 from tenfold.runs.folder import RunFolder, require_place, versions, write_settings
 from tenfold.runs.metrics import WORST, Metrics
 from tenfold.runs.names import destination, named_after, turn_latest
-from tenfold.runs.report import write_report
-from tenfold.runs.reporter import reporter_of
+from tenfold.runs.reporter import reporter_of, write_report
 from tenfold.training.display import Display, clock_face
-from tenfold.training.prepare import prepare, ready
+from tenfold.training.learners import Unfit, prepare, put_back, ready
 from tenfold.training.recorder import Recorder
-from tenfold.training.restore import Unfit, put_back
 
 
 @dataclass(frozen=True)
@@ -135,12 +135,8 @@ def go_on(
     prepare(run)
     with ready(run, quiet) as learner, Interrupt() as interrupt:
         turn_latest(folder.path)
-        try:
+        with writing(folder.path):
             write_settings(folder.path, run)
-        except OSError as error:
-            raise UserError(
-                f"{folder.path} cannot be written: {error.strerror or error}."
-            ) from None
         checkpoints.forget_best_after(note["step"])
         if not put_back(learner, checkpoints, arrays, rows, note):
             complaints.append(
@@ -227,7 +223,7 @@ class Session:
             f"engine {about.engine}; on {about.device}; {learner.agent.online.flat.numel():,} "
             f"parameters; {about.memory}{'; ' if about.where else ''}{about.where}"
         )
-        for words in filter(None, (cut_short(run), never_learns(run))):
+        for words in filter(None, (cut_short(run), never_learns(run), unused_layers(run))):
             display.say(f"Note: {words}")
         if end := idle_from(run):
             display.say(

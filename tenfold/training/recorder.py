@@ -82,15 +82,6 @@ class Recorder:
         return self.checkpoints.folder.path
 
     @property
-    def settings(self) -> Any:
-        """The algorithm's."""
-        return self.run.agent
-
-    @property
-    def has_lr(self) -> bool:
-        return hasattr(self.settings, "lr")
-
-    @property
     def step(self) -> int:
         return self.learner.step
 
@@ -113,9 +104,9 @@ class Recorder:
 
     def set_lr(self, lr: Any) -> None:
         """A number or a schedule, from the next update on; written into the run's settings."""
-        learner, settings = self.learner, replace(self.settings, lr=lr)
+        learner, settings = self.learner, replace(self.run.agent, lr=lr)
         learner.run = replace(self.run, agent=settings)
-        learner.set_lr(settings.lr)
+        learner.set_lr(learner.run.agent.lr)  # type: ignore[attr-defined]
         path = self.checkpoints.folder.path
         self.try_to("write the settings", lambda: write_settings(path, learner.run))
 
@@ -124,7 +115,7 @@ class Recorder:
     def log(self) -> None:
         learner = self.learner
         self.logged = learner.step
-        exploring = learner.agent.exploring(learner.step)
+        exploring, lr = learner.agent.exploring(learner.step), getattr(self.run.agent, "lr", None)
         statistics = learner.statistics()
         if not all(map(math.isfinite, statistics.values())):
             raise self.diverged()
@@ -138,7 +129,7 @@ class Recorder:
             "step": learner.step,
             "updates": learner.agent.updates,
             **self.metrics.recent(),
-            **({"lr": value_at(self.settings.lr, learner.step)} if self.has_lr else {}),
+            **({} if lr is None else {"lr": value_at(lr, learner.step)}),
             **exploring,
             **statistics,
             "timing": timing,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tenfold.actors import choose
+from tenfold.actors import pools as choose
 from tenfold.actors.pools import Direct
 from tenfold.actors.processes import Processes
 from tenfold.algorithms.ppo.learner import PPOLearner

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, Tuple
 
-from tenfold.actors.data_check import first_rollout
+from tenfold.actors.actor import first_rollout
 from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.config.run import Run

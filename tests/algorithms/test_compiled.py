@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 
-from tenfold.algorithms.dqn.compiled import CompiledEngine
 from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.dqn.plain import CompiledEngine
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 

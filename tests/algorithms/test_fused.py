@@ -14,16 +14,15 @@ from numba.core.runtime import _nrt_python, rtsys
 from tenfold.algorithms.dqn import fused
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
 from tenfold.algorithms.dqn.config import Prioritized
-from tenfold.algorithms.dqn.engines import choose_engine
 from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.fused_acting import GAMMA
 from tenfold.algorithms.dqn.fused_round import WEIGHT, WHOLE, fused_round
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.algorithms.dqn.lockstep import Lockstep, errors_apart, sums_off
-from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn.plain import PlainEngine, QLockstep, errors_apart, sums_off
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.timing import Clock
+from tenfold.engines.choose import choose_engine
 from tenfold.engines.lockstep import Mismatch
 from tenfold.ops.sumtree import make_tree, put
 from tenfold.training.loop import resume, train
@@ -85,7 +84,7 @@ def test_an_update_equals_the_plain_engines(option: dict[str, Any]) -> None:
     """In lockstep: every update from the same state. Parameters agree far better than Adam's step
     of 1e-3."""
     p = filled(option)
-    both = Lockstep(p.engine, 1)
+    both = QLockstep(p.engine, 1)
     both.update(60, 500, Clock())
     assert both.compared == 60 and both.ties == 0
     assert both.largest < 2e-6
@@ -125,7 +124,7 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
         own.load_state_dict(other.state_dict())
         own.double()
     p.engine.update(1, 0, Clock())
-    shadow = Lockstep(p.engine, 1)  # its replay gathers the same rows
+    shadow = QLockstep(p.engine, 1)  # its replay gathers the same rows
     b = shadow.plain.replay.batch
     b.row[:] = p.replay.batch.row
     gather_again(shadow)
@@ -143,7 +142,7 @@ def test_gradients_equal_autograds_layer_by_layer(option: dict[str, Any]) -> Non
         assert expected.norm() > 0
 
 
-def gather_again(shadow: Lockstep) -> None:
+def gather_again(shadow: QLockstep) -> None:
     from tenfold.memory.gathering import gather
     from tenfold.memory.rows import Stored
 

@@ -9,13 +9,11 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.algorithms.dqn import engines as choose
-from tenfold.algorithms.dqn import learner as serial
-from tenfold.algorithms.dqn import placed
+from tenfold.algorithms.dqn import team_choice
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.algorithms.dqn.placed import Placed, balance, update_seconds
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.algorithms.dqn.team import Apart, Team
+from tenfold.algorithms.dqn.team import Apart, Placed, Team
+from tenfold.algorithms.dqn.team_choice import balance, update_seconds
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
 
@@ -56,8 +54,8 @@ def two_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two devices, of which the second takes twice as long; the CPU alone would take longer
     still."""
     seconds = iter([9.0, 1e-3, 2e-3] * 10)
-    monkeypatch.setattr(serial, "several_devices", lambda: ["cpu", "cpu:0"])
-    monkeypatch.setattr(placed, "update_seconds", lambda *given: next(seconds))
+    monkeypatch.setattr(team_choice, "several_devices", lambda: ["cpu", "cpu:0"])
+    monkeypatch.setattr(team_choice, "update_seconds", lambda *given: next(seconds))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,7 @@ def test_two_places_learn_what_one_does_bit_for_bit(
     more: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = QLearner(world(**more))
-    monkeypatch.setattr(serial, "several_devices", list)
+    monkeypatch.setattr(team_choice, "several_devices", list)
     one = QLearner(world(**more))
     assert isinstance(two.engine, Placed) and type(one.engine) is Apart
     assert two.engine.devices == ["cpu", "cpu", "cpu:0", "cpu", "cpu"]  # done at 1, 2 | 2, 3, 4 ms
@@ -152,7 +150,7 @@ def test_a_run_over_devices_says_so_and_resumes_anywhere_as_if_never_stopped(
     )
     assert words in capsys.readouterr().err.replace("\n", " ")
     ten.resume(tmp_path / "parts", steps=300, quiet=True)
-    monkeypatch.setattr(serial, "several_devices", list)
+    monkeypatch.setattr(team_choice, "several_devices", list)
     ten.resume(tmp_path / "parts", steps=400, quiet=True)
     ten.train(run, tmp_path / "whole", quiet=True)
     whole, parts = (ten.load(tmp_path / name) for name in ("whole", "parts"))
@@ -165,15 +163,17 @@ def test_nothing_is_placed_where_the_cpu_is_done_first_or_something_else_was_ask
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seconds = {"cpu": 1e-3, "a": 4e-3, "b": 4e-3}
-    monkeypatch.setattr(serial, "several_devices", lambda: ["a", "b"])
-    monkeypatch.setattr(placed, "update_seconds", lambda team, device, kind=None: seconds[device])
+    monkeypatch.setattr(team_choice, "several_devices", lambda: ["a", "b"])
+    monkeypatch.setattr(
+        team_choice, "update_seconds", lambda team, device, kind=None: seconds[device]
+    )
     small = QLearner(world())
     assert type(small.engine) is Apart
     assert small.description.engine.endswith(
         "as asked; here an update of all takes 5 ms, over 2 devices 12 ms"
     )
     monkeypatch.setattr(
-        choose, "place_agents", lambda *given, **more: pytest.fail("agents were placed")
+        team_choice, "place_agents", lambda *given, **more: pytest.fail("agents were placed")
     )
     for more in ({"device": "cpu"}, {"stack": "together"}, {"share": True}):
         QLearner(world(**more))

@@ -12,8 +12,7 @@ import tenfold as ten
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.algorithms.dqn.team import Apart, Team
-from tenfold.algorithms.dqn.team_replay import TeamReplay
+from tenfold.algorithms.dqn.team import Apart, Team, TeamReplay
 from tenfold.algorithms.ppo.learner import PPOLearner
 from tenfold.cli.main import main
 from tenfold.config.mappings import to_mapping

@@ -11,7 +11,7 @@ import pytest
 
 from tenfold.cli.main import main
 from tenfold.config.run import Run
-from tenfold.evaluation.episodes import Episodes, clearly_better
+from tenfold.evaluation.evaluate import Episodes, clearly_better
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.training.loop import train

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from tenfold.actors import actor, processes
-from tenfold.actors.children import Child
+from tenfold.actors.child import Child
 from tenfold.actors.processes import RESTARTS, Processes
 from tenfold.cli.main import main
 from tenfold.config.run import Run

@@ -17,9 +17,9 @@ from tenfold.cli.train import finish, finish_seeds, stopped
 from tenfold.config.run import Run
 from tenfold.core.processes import Interrupt
 from tenfold.domains.dynamics.learner import ExplorerLearner
+from tenfold.training import learners
 from tenfold.training import loop as training
-from tenfold.training import prepare
-from tenfold.training.pool import Pool
+from tenfold.training.many import Pool
 
 HOME = str(Path(training.__file__).parents[2])
 
@@ -138,7 +138,7 @@ def test_a_signal_while_kernels_compile_stops_at_once_and_leaves_no_folder(
 ) -> None:
     """There is nothing to save yet, and compiling takes long."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(prepare, "warm_up", lambda *given: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(learners, "warm_up", lambda *given: signal.raise_signal(signal.SIGINT))
     # ignored in a shell's background
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -296,7 +296,7 @@ if __name__ == "__mp_main__":  # the child reads this script, as it would one th
     time.sleep(100)
 
 if __name__ == "__main__":
-    from tenfold.training.pool import Worker
+    from tenfold.training.many import Worker
     Worker(0, print)
     time.sleep(100)
 """

@@ -17,8 +17,7 @@ from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import Metrics, latest_row, rank, read_rows, row_schemas
 from tenfold.runs.page import Link, Section, grid, image, page, paragraph, table
 from tenfold.runs.plots import Curve
-from tenfold.runs.report import write_report
-from tenfold.runs.reporter import Number, Reporter, reporter_of
+from tenfold.runs.reporter import Number, Reporter, reporter_of, write_report
 from tenfold.runs.schema import NUMBER, WHOLE
 from tenfold.runs.seeds import SeedsFolder, summarise, write_seeds_report
 from tenfold.training import many

@@ -15,7 +15,7 @@ from tenfold.runs.folder import RunFolder, is_run, runs_below
 from tenfold.runs.names import Numbered, install, latest
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.training import loop as training
-from tenfold.training import many, seeds
+from tenfold.training import many
 
 # whose name in the package is its function's
 comparing = import_module("tenfold.domains.dynamics.compare")
@@ -55,8 +55,8 @@ def test_of_two_that_start_at_once_one_gets_the_next_number(tmp_path: Path) -> N
             (tmp_path / "run").mkdir()
             (tmp_path / "run" / "theirs").touch()
 
-    path, claim = install(Numbered(tmp_path / "run"), fill)
-    claim.let_go()
+    path, lock = install(Numbered(tmp_path / "run"), fill)
+    lock.release()
     assert (
         path == tmp_path / "run-2"
         and (path / "mine").exists()
@@ -93,7 +93,7 @@ def test_a_folder_that_is_taken_is_refused_before_anything_is_compiled(
     with pytest.raises(training.UserError, match="holds a run already"):
         training.train(small_run(), finished_once)
     with pytest.raises(training.UserError, match="holds a run already"):
-        seeds.train_seeds(small_run(), 2, finished_once)
+        many.train_seeds(small_run(), 2, finished_once)
     with pytest.raises(training.UserError, match="is no comparison"):
         comparing.compare(named("limit-cycle"), ("zero",), 2, finished_once)
     with (
@@ -156,10 +156,10 @@ def test_a_comparison_goes_on_in_its_folder_and_one_of_other_settings_gets_its_o
     target = Numbered(Path("runs/compare"))
 
     def opened(run: Run) -> Path:
-        path, claim = comparing.open_folder(
+        path, lock = comparing.open_folder(
             comparing.own_folder(target, run, False), run, ("zero",), False
         )
-        claim.let_go()
+        lock.release()
         return path
 
     usual, other = named("limit-cycle"), named("limit-cycle", {"seed": 3})

@@ -24,16 +24,16 @@ from tenfold.domains.durotaxis.page import sections as colony_sections
 from tenfold.domains.dynamics.compare import policies_in
 from tenfold.domains.dynamics.offline import of_run
 from tenfold.domains.jobshop.page import sections as shop_sections
-from tenfold.evaluation.episodes import clearly_better
+from tenfold.evaluation.evaluate import clearly_better
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import COMPARE_KIND, RunFolder, machine_card, versions
 from tenfold.runs.metrics import read_rows
-from tenfold.runs.report import write_report
+from tenfold.runs.reporter import write_report
 from tenfold.runs.schema import NOTE, NUMBER, ROWS, RUN, WHOLE, misfit, parsed, read_json
 from tenfold.runs.seeds import SeedsFolder, about_run, about_seeds, summarise, write_seeds_report
+from tenfold.training import learners
 from tenfold.training import loop as training
-from tenfold.training import prepare
 from tenfold.training.learners import load
 from tenfold.training.loop import resume
 
@@ -99,7 +99,7 @@ def folders(finished_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     runs = tmp_path_factory.mktemp("kinds") / "runs"
     run = RunFolder.open(finished_once)[1]
     shutil.copytree(finished_once, runs / "one")
-    SeedsFolder.create(runs / "many", run, (0, 1)).claim.let_go()  # type: ignore[union-attr]
+    SeedsFolder.create(runs / "many", run, (0, 1)).lock.release()  # type: ignore[union-attr]
     for seed in (0, 1):
         shutil.copytree(finished_once, runs / "many" / f"seed-{seed}")
     explorer = Run.of({"env": "tenfold/LimitCycle-v0", "agent": {"name": "explorer"}, "members": 2})
@@ -183,7 +183,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Read
 
     monkeypatch.setattr(training.Session, "carry_out", read)
-    monkeypatch.setattr(prepare, "warm_up", lambda *_: None)
+    monkeypatch.setattr(learners, "warm_up", lambda *_: None)
 
 
 def places_in(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.protocols import Algorithm
+from tenfold.engines.choose import engine_table
 
 if TYPE_CHECKING:
-    from tenfold.algorithms.dqn.acting import QActing
     from tenfold.algorithms.dqn.agent import DQNAgent
+    from tenfold.algorithms.dqn.learner import QActing
     from tenfold.config.run import Run
     from tenfold.core.protocols import EnvSpec, Learner
     from tenfold.envs.adapter import Environments
@@ -23,6 +24,11 @@ class QLearning(Algorithm):
 
     name = "dqn"
     config = DQN
+    engines = engine_table(
+        fused="tenfold.algorithms.dqn.fused:FusedEngine",
+        compiled="tenfold.algorithms.dqn.plain:CompiledEngine",
+        plain="tenfold.algorithms.dqn.plain:PlainEngine",
+    )
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "DQNAgent":
         """One, or one for each agent of a world."""
@@ -57,7 +63,7 @@ class QLearning(Algorithm):
         return {"action": ((envs.num_envs,), "int64")}
 
     def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "QActing":
-        from tenfold.algorithms.dqn.acting import QActing
+        from tenfold.algorithms.dqn.learner import QActing
 
         return QActing(run, agent, envs)
 

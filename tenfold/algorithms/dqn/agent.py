@@ -5,7 +5,6 @@ HOW an update runs (autograd, one fused call) is an engine's business; what is l
 here.
 """
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,28 +12,31 @@ from typing import Any
 import numpy as np
 import torch
 
+from tenfold.algorithms.agent import FlatAgent, Tensors, numpy_of
 from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
+from tenfold.config.run import Run
 from tenfold.config.schedules import value_at
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.engines.choose import choose_engine
+from tenfold.envs.adapter import Environments
+from tenfold.memory.replay import Replay
 from tenfold.nets.blocks import QNetwork, fit_encoder
 from tenfold.ops.qlearning import td_items
 
-Tensors = dict[str, torch.Tensor]
 ONLINE, TARGET, MEAN, SQUARE, GRAD = range(5)  # rows of an agent's `block`
 
 
-class DQNAgent:
+class DQNAgent(FlatAgent):
     """Online and target network, Adam's moments, the count of updates.
 
     Agent `member` of a world draws from streams of its own. `block` is where the numbers live, if
     that is decided elsewhere.
     """
 
-    members = 1
-    reads_masks = False
+    actor_bits = 32
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class DQNAgent:
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
         self.count = np.zeros(1, np.int64)  # gradient updates so far
         self.device = self.online.flat.device
-        self.seed, self.member = seed, member
+        self.seed, self.member, self.frames = seed, member, self.config.frames
         self.keys = {purpose: key(seed, purpose, member) for purpose in Purpose}
         self.noise = np.zeros(self.online.noise_size, np.float32)
 
@@ -86,13 +88,12 @@ class DQNAgent:
 
         return OwnQNetwork(shape, self.actions.n, self.config, self.layout.scale)
 
-    @property
-    def updates(self) -> int:
-        return int(self.count[0])
+    def make_replay(self, envs: Environments) -> Any:
+        return Replay(self.config, self.layout, envs.num_envs, self.seed)
 
-    @property
-    def frames(self) -> int:
-        return self.config.frames
+    def make_engine(self, run: Run, replay: Any, envs: Environments) -> tuple[Any, str]:
+        """Its engine, and one sentence about the choice."""
+        return choose_engine(run, self, replay, envs)
 
     # acting
 
@@ -135,24 +136,6 @@ class DQNAgent:
             return self.random_actions(start, size)
         return values(self.draw_noise(Purpose.NOISE_ACT, rounds)).argmax(-1)
 
-    def for_actor(self, actor: int) -> "DQNAgent":
-        """The same networks, exploring by the draws of one of several actors."""
-        own = copy.copy(self)
-        own.keys = self.keys | {
-            purpose: key(self.seed, purpose, self.member + (actor << 32))
-            for purpose in (Purpose.COIN, Purpose.ACTION, Purpose.NOISE_ACT)
-        }
-        return own
-
-    def published(self) -> np.ndarray:
-        """What actors elsewhere act by, as one float32 array: on the CPU the parameters
-        themselves."""
-        return self.online.flat.detach().cpu().numpy()
-
-    def adopt(self, published: np.ndarray) -> None:
-        """Acts by what another process published, which was read into this agent's own
-        `published()`."""
-
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics."""
         how = self.config.explore
@@ -176,11 +159,7 @@ class DQNAgent:
         frame stands that frame again.
         """
         if isinstance(obs, torch.Tensor):
-            found = self.act(
-                obs.detach().cpu().numpy(),
-                None if mask is None else torch.as_tensor(mask).cpu().numpy(),
-            )
-            return torch.as_tensor(found).to(obs.device)
+            return torch.as_tensor(self.act(numpy_of(obs), numpy_of(mask))).to(obs.device)
         layout, frames = self.layout, self.config.frames
         if frames > 1:
             layout = replace(layout, shape=(frames, *layout.shape), parts=(), keys=(), one_hot=())
@@ -269,36 +248,4 @@ class DQNAgent:
     # state
 
     def state(self) -> Tensors:
-        return {
-            "online": self.online.flat,
-            "target": self.target.flat,
-            "mean": self.mean,
-            "square": self.square,
-            "updates": torch.tensor(self.updates),
-        }
-
-    def set_lr(self, lr: Any) -> None:
-        self.config = replace(self.config, lr=lr)
-
-    def policy_state(self) -> Tensors:
-        """What acting needs."""
-        return {"online": self.online.flat}
-
-    def load_policy(self, state: Tensors) -> None:
-        """What acting needs, of a checkpoint that may hold more."""
-        self.load_state({name: state[name] for name in self.policy_state()})
-
-    def load_state(self, state: Tensors) -> None:
-        """All of `state()`, or the part that acting needs."""
-        for name, own in self.state().items():
-            if name not in state and set(state) == set(self.policy_state()):
-                continue
-            if name not in state or state[name].shape != own.shape:
-                raise UserError(
-                    f"The saved {name} parameters have shape "
-                    f"{tuple(state[name].shape) if name in state else None}, and this agent's have "
-                    f"{tuple(own.shape)}."
-                )
-            own.copy_(state[name])
-        if "updates" in state:
-            self.count[:] = int(state["updates"])
+        return super().state() | {"target": self.target.flat}

@@ -7,13 +7,15 @@ does what the plain engine does, from the same random numbers in the same order;
 holds the two in lockstep. For fully connected networks on the CPU, in float32.
 """
 
+from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.dqn.agent import DQNAgent, Tensors
-from tenfold.algorithms.dqn.fused_acting import LR, rules
+from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET, DQNAgent, Tensors
+from tenfold.algorithms.dqn.config import DQN, Noisy
+from tenfold.algorithms.dqn.fused_acting import LR, FusedActing, rules
 from tenfold.algorithms.dqn.fused_round import (
     ACT,
     ROUNDS,
@@ -25,10 +27,14 @@ from tenfold.algorithms.dqn.fused_round import (
     fused_rounds,
 )
 from tenfold.algorithms.dqn.plain import PlainEngine
+from tenfold.algorithms.dqn.team import Apart
+from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose
 from tenfold.core.schedules import as_numbers
+from tenfold.core.spaces import DiscreteActions
 from tenfold.core.tables import table_of
 from tenfold.core.timing import Clock
+from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fusing import PATIENCE, zeros
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
@@ -38,6 +44,18 @@ from tenfold.memory.replay import Replay
 class FusedEngine(PlainEngine):
     """Runs rounds by one call each. Parameters, moments, memory and statistics stay where the plain
     engine keeps them, so a run can change engines at any round."""
+
+    words = "one compiled call a round"
+
+    @classmethod
+    def why_not(cls, agent: DQNAgent) -> str:
+        if found := why_not_fused(agent):
+            return found
+        if isinstance(agent.config.explore, Noisy):
+            return "the layers are noisy"
+        if agent.config.frames > 1:
+            return "the network sees several frames"
+        return "the quantiles are implicit" if agent.config.implicit else ""
 
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
         super().__init__(agent, replay, envs)
@@ -158,3 +176,96 @@ class FusedEngine(PlainEngine):
     def load_state(self, state: Tensors) -> None:
         super().load_state(state)
         self.chosen = False
+
+
+def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Settings and a seed: every option alone, then together; odd widths, batch 1, other
+    activations."""
+    together = {
+        "double": True,
+        "dueling": True,
+        "n_step": 3,
+        "replay": "prioritized",
+        "loss": "huber",
+        "clip_norm": 0.5,
+    }
+    for options in (
+        {},
+        {"double": True},
+        {"dueling": True},
+        {"n_step": 3},
+        {"replay": "prioritized"},
+        {"loss": "huber"},
+        {"distribution": "quantile(5)"},
+        {"target": "polyak(0.1)"},
+        {"clip_norm": 0.1},
+        {"batch_size": 1},
+        {"net": {"hidden": [7, 1, 5], "activation": "elu"}},
+        {"net": {"hidden": [], "activation": "tanh"}},
+        {"explore": "boltzmann(0.1)"},
+        together,
+        together | {"distribution": "quantile(3)"},
+    ):
+        base = {"batch_size": 9, "capacity": 200, "target": "hard(2)", "net": {"hidden": [13, 6]}}
+        yield base | options, int(rng.integers(99))
+
+
+def fill(replay: Any, obs: np.ndarray, actions: int, turns: int, rng: np.random.Generator) -> None:
+    """Random transitions into a memory whose lanes begin at `obs`."""
+    lanes = len(obs)
+    replay.begin(obs)
+    for _ in range(turns):
+        (terminated, truncated), skipped = rng.random((2, lanes)) < 0.1, np.zeros(lanes, np.bool_)
+        later, final_obs = rng.normal(size=(2, *obs.shape)).astype(np.float32)
+        action, reward = rng.integers(0, actions, lanes), rng.normal(size=lanes)
+        replay.add(action, reward, terminated, truncated, skipped, later, final_obs)
+
+
+def with_memory(kind: type[PlainEngine], options: dict[str, Any], seed: int) -> PlainEngine:
+    """An engine whose memory holds random transitions."""
+    config = DQN.of(options)
+    envs = ControlEnvironments("tenfold/CartPole-v1", 2, seed)
+    replay = Replay(config, envs.layout, 2, seed)
+    fill(replay, envs.obs, 2, 90, np.random.default_rng(seed))
+    return kind(DQNAgent(config, envs.layout, DiscreteActions(2, 0), seed), replay, envs)
+
+
+def updated_actions(engine: PlainEngine | Apart, rounds: int) -> np.ndarray:
+    """Three updates, then the actions of some rounds."""
+    engine.update(3, 50, Clock())
+    return np.array([engine.explore(50, number).copy() for number in range(rounds)])
+
+
+def outcome_of(
+    kind: type[PlainEngine], options: dict[str, Any], seed: int
+) -> tuple[np.ndarray, ...]:
+    engine = with_memory(kind, options, seed)
+    actions, block = updated_actions(engine, 10), engine.agent.block.numpy()
+    replay = engine.replay
+    return block[ONLINE], block[TARGET], block[GRAD], replay.tree, replay.batch.row, actions
+
+
+def acting_outcome(options: dict[str, Any], seed: int, fused: bool) -> np.ndarray:
+    """The actions of an actor in thirty rounds."""
+    engine = with_memory(PlainEngine, options, seed)
+    agent, rows = engine.agent.for_actor(1), engine.envs.obs
+    act = FusedActing(agent, len(rows)) if fused else agent.explore
+    return np.array([act(rows, 20 * rounds, rounds).copy() for rounds in range(30)])
+
+
+def plain_acting(options: dict[str, Any], seed: int) -> np.ndarray:
+    return acting_outcome(options, seed, fused=False)
+
+
+@pair(plain_acting, engine_examples, name="engines.fused.act alone")
+def fused_acting(options: dict[str, Any], seed: int) -> np.ndarray:
+    return acting_outcome(options, seed, fused=True)
+
+
+def plain_outcome(options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+    return outcome_of(PlainEngine, options, seed)
+
+
+@pair(plain_outcome, engine_examples, rtol=1e-4, atol=1e-5, name="engines.fused.update and act")
+def fused_outcome(options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+    return outcome_of(FusedEngine, options, seed)

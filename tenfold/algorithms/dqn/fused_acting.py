@@ -42,35 +42,33 @@ def rules(agent: DQNAgent) -> np.ndarray:
     """The settings as numbers."""
     config, rule = agent.config, np.zeros(RULES)
     target, priorities, how = config.target, config.replay, config.explore
-    rule[ACTIVATION] = ACTIVATIONS[config.net.activation]
-    rule[DOUBLE], rule[DUEL], rule[ATOMS], rule[HUBER] = (
-        config.double,
-        config.dueling,
-        agent.online.atoms,
-        config.loss == "huber",
-    )
-    rule[CLIP], rule[ADAM_EPS] = config.clip_norm or np.inf, config.adam_eps
-    rule[HARD], rule[TAU] = (target.every, 0) if isinstance(target, Hard) else (0, target.tau)
-    rule[N_STEP], rule[GAMMA], rule[SCALE], rule[ACTIONS] = (
-        config.n_step,
-        config.gamma,
-        agent.layout.scale,
-        agent.actions.n,
-    )
-    rule[STARTS], rule[EVERY], rule[PER_ROUND] = (
-        config.learning_starts,
-        config.every,
-        config.updates,
-    )
-    rule[LR : LR + 4] = as_numbers(config.lr)
+    values = {
+        ACTIVATION: ACTIVATIONS[config.net.activation],
+        DOUBLE: config.double,
+        DUEL: config.dueling,
+        ATOMS: agent.online.atoms,
+        HUBER: config.loss == "huber",
+        CLIP: config.clip_norm or np.inf,
+        ADAM_EPS: config.adam_eps,
+        HARD: target.every if isinstance(target, Hard) else 0,
+        TAU: 0 if isinstance(target, Hard) else target.tau,
+        N_STEP: config.n_step,
+        GAMMA: config.gamma,
+        SCALE: agent.layout.scale,
+        ACTIONS: agent.actions.n,
+        STARTS: config.learning_starts,
+        EVERY: config.every,
+        PER_ROUND: config.updates,
+        BOLTZMANN: isinstance(how, Boltzmann),
+    }
     if isinstance(priorities, Prioritized):
-        rule[PRIORITIZED], rule[ALPHA], rule[PRIORITY_EPS] = True, priorities.alpha, priorities.eps
+        values |= {PRIORITIZED: True, ALPHA: priorities.alpha, PRIORITY_EPS: priorities.eps}
         rule[BETA : BETA + 4] = as_numbers(priorities.beta)
     if isinstance(how, Epsilon | Boltzmann):
-        rule[BOLTZMANN] = isinstance(how, Boltzmann)
-        rule[EXPLORE : EXPLORE + 4] = as_numbers(
-            how.temperature if isinstance(how, Boltzmann) else how.schedule
-        )
+        level = how.temperature if isinstance(how, Boltzmann) else how.schedule
+        rule[EXPLORE : EXPLORE + 4] = as_numbers(level)
+    rule[LR : LR + 4] = as_numbers(config.lr)
+    rule[list(values)] = list(values.values())
     return rule
 
 

@@ -1,27 +1,49 @@
-"""Rounds of Q-learning: take what the actors bring, store it, run the updates that are due."""
+"""Q-learning as an actor acts by it, and its rounds: take what the actors bring, store it, run the
+updates that are due."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import Part, episodes
-from tenfold.actors.data_check import first_look
+from tenfold.actors.actor import STEP, Part, episodes, first_look
 from tenfold.algorithms.dqn.agent import DQNAgent
-from tenfold.algorithms.dqn.engines import choose_engine, choose_team_engine
 from tenfold.algorithms.dqn.fused import FusedEngine
-from tenfold.algorithms.dqn.lockstep import Lockstep
-from tenfold.algorithms.dqn.placed import several_devices
-from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.algorithms.dqn.team import Team
-from tenfold.algorithms.dqn.team_replay import TeamReplay
+from tenfold.algorithms.dqn.fused_acting import FusedActing
+from tenfold.algorithms.dqn.plain import QLockstep
 from tenfold.algorithms.learner import ActorLearner
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError
 from tenfold.core.protocols import State
 from tenfold.core.timing import EVERY
-from tenfold.envs.adapter import Episode
-from tenfold.memory.replay import Replay, replay_bytes
+from tenfold.envs.adapter import Environments, Episode
+from tenfold.memory.frames import Seen
+from tenfold.memory.replay import replay_bytes
+
+
+class QActing:
+    """Explores by the agent's networks, in one compiled call where that can be."""
+
+    def __init__(self, run: Run, agent: DQNAgent, envs: Environments) -> None:
+        self.agent, self.seen = agent, Seen(agent.frames, envs)
+        compiled = agent.members == 1 and run.engine != "plain" and not FusedEngine.why_not(agent)
+        self.explore = FusedActing(agent, envs.num_envs) if compiled else agent.explore
+
+    def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
+        """Actions for the environments; those of the agent go into the row."""
+        row["action"][:] = self.explore(self.seen.rows, step, rounds)
+        return row["action"] + self.agent.actions.start
+
+    def stepped(self) -> None:
+        """After a step of the environments."""
+        self.seen.step()
+
+    def state(self) -> dict[str, np.ndarray]:
+        return self.seen.state()
+
+    def restore(self, state: dict[str, np.ndarray], exact: bool) -> None:
+        self.seen.restore(state, exact)
+
 
 # rounds between timed ones where an update comes every, every second, every third or fourth round
 RARELY = (499, 251, 127)
@@ -35,8 +57,8 @@ class QLearner(ActorLearner):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.settings: Any = run.agent
-        self.replay, self.engine, self.engine_choice = self.make_engine()
-        self.rows = self.replay
+        self.rows = self.replay = self.agent.make_replay(self.envs)
+        self.engine, self.engine_choice = self.agent.make_engine(run, self.replay, self.envs)
         alone = self.envs.agents == 1 and self.pool.direct
         if isinstance(self.engine, FusedEngine) and alone and not run.verify:
             # a timed round costs several times a whole one: the more rounds there are to an
@@ -44,23 +66,13 @@ class QLearner(ActorLearner):
             every = self.settings.every
             self.timed_every = next((p for p in RARELY if p * every <= RARELY[0]), EVERY)
             self.fused, self.engine.scale = self.engine, self.timed_every
-        if run.verify and isinstance(self.engine, PlainEngine):
-            self.lockstep = Lockstep(self.engine, run.verify)
+        if run.verify:
+            self.lockstep = QLockstep(self.engine, run.verify)
         seen = self.pool.follow(self.agent, self.explore)
         if seen is not None:
             self.engine.look(seen)
         self.replay.begin(self.envs.obs)
         self.due_from = 0  # the step up to which updates were run, where actors may be ahead
-
-    def make_engine(self) -> tuple[Replay | TeamReplay, Any, str]:
-        """The memory, the engine, and one sentence about its choice."""
-        run, agent, envs = self.run, self.agent, self.envs
-        if isinstance(agent, Team):
-            team = TeamReplay(self.settings, envs.layout, envs.worlds, run.seed, agent.members)
-            devices = several_devices() if run.device == "auto" else []
-            return team, *choose_team_engine(run, agent, team, envs, devices)
-        replay = Replay(self.settings, envs.layout, envs.num_envs, run.seed)
-        return replay, *choose_engine(run, agent, replay, envs)
 
     @property
     def device(self) -> str:
@@ -116,28 +128,11 @@ class QLearner(ActorLearner):
         if part.begins:
             self.replay.cut(row["obs"], part.first)
             return ()
-        if not row:
-            self.replay.add(
-                self.action,
-                envs.reward,
-                envs.terminated,
-                envs.truncated,
-                envs.skipped,
-                envs.obs,
-                envs.final_obs,
-            )
+        if not row:  # it is where the environments and the engine left it
+            self.replay.add(self.action, *(getattr(envs, name) for name in STEP))
             self.step += self.steps_of(envs.skipped, envs.worlds)
             return part.finished
-        self.replay.add(
-            row["action"],
-            row["reward"],
-            row["terminated"],
-            row["truncated"],
-            row["skipped"],
-            row["obs"],
-            row["final_obs"],
-            part.first,
-        )
+        self.replay.add(row["action"], *(row[name] for name in STEP), first=part.first)
         self.step += self.steps_of(row["skipped"], len(row["length"]))
         return episodes(part, envs.agents)
 
@@ -158,15 +153,14 @@ class QLearner(ActorLearner):
         come with the next round."""
         return [episode for part in self.pool.settle() for episode in self.take(part)]
 
-    def state(self) -> State:
-        """Everything that decides what comes next, by part; replay rows aside."""
-        return {
-            "agent": self.agent.state(),
-            "engine": self.engine.state(),
-            "replay": self.replay.state(),
-            "serial": self.counters() | {"due_from": np.array(self.due_from)},
-            **self.pool.state(),
-        }
+    def counters(self) -> dict[str, np.ndarray]:
+        return super().counters() | {"due_from": np.array(self.due_from)}
+
+    def memory_state(self) -> State:
+        return {"replay": self.replay.state()}
+
+    def forget(self) -> None:
+        self.replay.cut(self.envs.obs)
 
     def load_rows(self, rows: dict[str, np.ndarray]) -> None:
         """Replay rows of a checkpoint."""
@@ -178,23 +172,11 @@ class QLearner(ActorLearner):
             )
         self.replay.load_rows(rows)
 
-    def load_state(self, state: State, with_rows: bool = True) -> bool:
-        """Restores `state` (replay rows must have been loaded). False where the environments could
-        not be restored exactly.
-
-        Without its rows the memory stays empty and begins with the next step.
-        """
-        self.agent.load_state(state["agent"])
-        self.engine.load_state(state["engine"])
-        self.load_counters(state)
+    def load_memory(self, state: State, with_rows: bool) -> None:
+        """Without its rows the memory stays empty and begins with the next step."""
         # earlier checkpoints do not say it
-        saved = state["serial"]
-        self.due_from = int(saved["due_from"]) if "due_from" in saved else self.step
-        exact = self.pool.restore(state, self.agent, self.step)
-        if not with_rows:
+        self.due_from = int(state["serial"].get("due_from", np.array(self.step)))
+        if with_rows:
+            self.replay.load_state(state["replay"])
+        else:
             self.replay.begin(self.envs.obs)
-            return exact
-        self.replay.load_state(state["replay"])
-        if not exact:
-            self.replay.cut(self.envs.obs)
-        return exact

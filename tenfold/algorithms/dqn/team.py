@@ -1,33 +1,107 @@
-"""The agents of a world, each with a network of its own: one call for all of them, or one agent
-after another.
+"""The agents of a world, each with a network and a replay memory of its own, and how they learn one
+after another: here, or over several devices. (In one call they learn by the plain engine, as one
+agent would.)
 
 All numbers lie in one block [M, 5, P]. Row m is agent m's, as if it were alone; the same memory
 read across rows is one network with a member dimension. So a run can be updated either way, and
-both give the same within rounding.
+both give the same within rounding. Each agent's rows are its own, and a batch of all of them is one
+array [M, B, …].
 """
 
 import copy
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from types import SimpleNamespace
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
 
 from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors
-from tenfold.algorithms.dqn.config import DQN, Implicit
+from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.plain import PlainEngine
-from tenfold.algorithms.dqn.team_replay import TeamReplay
+from tenfold.config.run import Run
 from tenfold.core.errors import UserError
-from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose
 from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.system import require_memory
 from tenfold.core.timing import Clock
+from tenfold.engines.plain import split_lanes
 from tenfold.envs.adapter import Environments
+from tenfold.memory.replay import Batch, Replay, replay_bytes
 
-# multiplications of an agent's largest product up to which one call for all is faster
-STACKED_PRODUCTS = 30_000_000
+
+class TeamReplay:
+    """A `Replay` for each agent, used as one. Lanes come agent by agent, as the environments give
+    them."""
+
+    def __init__(self, config: DQN, layout: ObsLayout, worlds: int, seed: int, agents: int) -> None:
+        require_memory(agents * replay_bytes(config, layout, worlds))
+        self.each = [Replay(config, layout, worlds, seed, member) for member in range(agents)]
+        first = self.each[0]
+        self.lane_rows, self.priorities = first.lane_rows, first.priorities
+        arrays = {
+            f.name: np.stack([getattr(own.batch, f.name) for own in self.each])
+            for f in fields(Batch)
+        }
+        self.batch = Batch(**arrays)
+        for member, own in enumerate(self.each):
+            own.use(Batch(**{name: array[member] for name, array in arrays.items()}))
+
+    @property
+    def rows(self) -> int:
+        """Transitions that every agent can draw."""
+        return min(own.rows for own in self.each)
+
+    @property
+    def head(self) -> np.ndarray:
+        return np.concatenate([own.head for own in self.each])
+
+    def parts(self, array: np.ndarray) -> list[np.ndarray]:
+        """An array of some lanes of all agents, agent by agent."""
+        return np.split(array, len(self.each))
+
+    def begin(self, obs: np.ndarray) -> None:
+        for own, part in zip(self.each, self.parts(obs), strict=True):
+            own.begin(part)
+
+    def add(self, *step: np.ndarray, first: int = 0) -> None:
+        """One step of some worlds, beginning with number `first`, for all agents: what `Replay.add`
+        takes."""
+        for own, *part in zip(self.each, *map(self.parts, step), strict=True):
+            own.add(*part, first=first)
+
+    def cut(self, obs: np.ndarray, first: int = 0) -> None:
+        for own, part in zip(self.each, self.parts(obs), strict=True):
+            own.cut(part, first)
+
+    def sample(self, beta: float = 1.0) -> Batch:
+        for own in self.each:
+            own.sample(beta)
+        return self.batch
+
+    def prioritise(self, error: np.ndarray) -> None:
+        for own, errors in zip(self.each, error, strict=True):
+            own.prioritise(errors)
+
+    def state(self) -> dict[str, np.ndarray]:
+        states = [own.state() for own in self.each]
+        return {name: np.stack([state[name] for state in states]) for name in states[0]}
+
+    def load_state(self, state: dict[str, np.ndarray]) -> None:
+        for member, own in enumerate(self.each):
+            own.load_state({name: array[member] for name, array in state.items()})
+
+    def written(self, since: np.ndarray) -> dict[str, np.ndarray]:
+        pieces = [own.written(part) for own, part in zip(self.each, self.parts(since), strict=True)]
+        for member, piece in enumerate(pieces):
+            piece["place"] += member * len(self.each[member].action)
+        return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        member, place = np.divmod(rows["place"], len(self.each[0].action))
+        for number, own in enumerate(self.each):
+            mine = member == number
+            own.load_rows({k: v[mine] for k, v in rows.items()} | {"place": place[mine]})
 
 
 class Team(DQNAgent):
@@ -67,7 +141,15 @@ class Team(DQNAgent):
         self.count = np.zeros(members, np.int64)
         for m, agent in enumerate(self.agents):
             agent.count = self.count[m : m + 1]
-        self.device = self.block.device
+        self.device, self.seed, self.frames = self.block.device, seed, config.frames
+
+    def make_replay(self, envs: Environments) -> TeamReplay:
+        return TeamReplay(self.config, self.layout, envs.worlds, self.seed, self.members)
+
+    def make_engine(self, run: Run, replay: Any, envs: Environments) -> tuple[Any, str]:
+        from tenfold.algorithms.dqn.team_choice import choose_team_engine  # it reads this module
+
+        return choose_team_engine(run, self, replay, envs)
 
     def values(self, rows: np.ndarray, noise: torch.Tensor | None = None) -> np.ndarray:
         """Mean action values [M·B, A]."""
@@ -141,17 +223,12 @@ class Team(DQNAgent):
 class Apart:
     """One agent after another, each by an engine of its own on its own lanes."""
 
-    def __init__(
-        self, team: Team, replay: TeamReplay, envs: Environments, kind: type[PlainEngine]
-    ) -> None:
+    def __init__(self, team: Team, replay: TeamReplay, envs: Any, kind: type[PlainEngine]) -> None:
         self.agent, self.replay = team, replay
         self.devices = [str(team.device)]  # where learning happens
-        self.engines = [
-            kind(agent, own, lanes_of(envs, m))
-            for m, (agent, own) in enumerate(
-                zip(team.away or team.agents, replay.each, strict=True)
-            )
-        ]
+        lanes = split_lanes(envs, team.members)
+        parts = zip(team.away or team.agents, replay.each, lanes, strict=True)
+        self.engines = [kind(*part) for part in parts]
 
     def warm_up(self) -> None:
         self.engines[0].warm_up()
@@ -183,114 +260,31 @@ class Apart:
             engine.load_state({"sums": sums})
 
 
-def lanes_of(envs: Environments, member: int) -> Any:
-    """The arrays of one agent's lanes, as if they were environments of their own."""
-    part = slice(member * envs.worlds, (member + 1) * envs.worlds)
-    names = ("obs", "final_obs", "reward", "terminated", "truncated", "skipped")
-    return SimpleNamespace(
-        num_envs=envs.worlds, **{name: getattr(envs, name)[part] for name in names}
-    )
+class Placed(Apart):
+    """Agent m learns on `devices[m]`. All devices have their work before any is waited for. The
+    team itself stays on the CPU: what it acts by, what actors are sent and what is saved does not
+    know about devices."""
 
-
-def products(team: Team) -> int:
-    """Multiplications of an agent's largest product in one pass over a batch. Implicit quantiles
-    are a row each from where their embedding joins on."""
-    config, net = team.config, team.online
-    shapes = list(pairwise(net.sizes))
-    counts = [config.batch_size] * len(shapes)
-    if isinstance(config.distribution, Implicit):
-        shapes.append((config.distribution.cosines, net.sizes[net.joins]))  # the embedding
-        counts = [
-            config.batch_size * (config.distribution.samples if place >= net.joins else 1)
-            for place in range(len(shapes))
+    def __init__(self, team: Team, replay: TeamReplay, envs: Any, devices: list[str]) -> None:
+        team.away = [
+            DQNAgent(team.config, team.layout, team.actions, home.seed, device, home.member)
+            for home, device in zip(team.agents, devices, strict=True)
         ]
-    return max(rows * i * o for rows, (i, o) in zip(counts, shapes, strict=True))
+        for home, away in zip(team.agents, team.away, strict=True):
+            away.count = home.count
+        super().__init__(team, replay, envs, PlainEngine)
+        self.devices = devices
+        # an agent waits for the one before it on its device: the first agents of all devices come
+        # first, then the second
+        turns = [devices[:m].count(device) for m, device in enumerate(devices)]
+        self.order = [self.engines[m] for m in sorted(range(len(turns)), key=turns.__getitem__)]
 
-
-# the two ways as a pair
-
-
-def team_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for options in (
-        {},
-        {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "frames": 2},
-        {"distribution": "quantile(5)", "clip_norm": 0.5, "accumulate": 2},
-        {
-            "distribution": "implicit(samples=3, target_samples=4, cosines=8, acting=5)",
-            "explore": "noisy",
-        },
-    ):
-        yield options, int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(100))
-
-
-def filled_team(
-    options: dict[str, Any], members: int, worlds: int, seed: int, together: bool
-) -> PlainEngine | Apart:
-    """Agents with random memories."""
-    config = DQN.of(
-        {
-            "batch_size": 6,
-            "capacity": 60,
-            "learning_starts": 0,
-            "net": {"hidden": [9, 8]},
-            "lr": 1e-2,
-            **options,
-        }
-    )
-    layout, rng = ObsLayout((3,), np.dtype(np.float32), (3,), 1.0), np.random.default_rng(seed)
-    team, replay = (
-        Team(config, layout, DiscreteActions(4, 0), seed, members),
-        TeamReplay(config, layout, worlds, seed, members),
-    )
-    lanes = members * worlds
-    envs: Any = SimpleNamespace(
-        num_envs=lanes,
-        worlds=worlds,
-        final_obs=None,
-        obs=rng.normal(size=(lanes, 3)).astype(np.float32),
-    )
-    envs.reward = envs.terminated = envs.truncated = envs.skipped = envs.final_obs = np.zeros(lanes)
-    replay.begin(envs.obs)
-    for _ in range(30):
-        ends = rng.random((2, lanes)) < 0.1
-        replay.add(
-            rng.integers(0, 4, lanes),
-            rng.normal(size=lanes),
-            ends[0],
-            ends[1],
-            np.zeros(lanes, np.bool_),
-            rng.normal(size=(lanes, 3)).astype(np.float32),
-            rng.normal(size=(lanes, 3)).astype(np.float32),
-        )
-    engine = PlainEngine(team, replay, envs) if together else Apart(team, replay, envs, PlainEngine)  # type: ignore[arg-type]
-    if config.frames > 1:
-        engine.look(np.repeat(envs.obs[:, None], config.frames, 1))
-    return engine
-
-
-def outcome_of(engine: PlainEngine | Apart) -> tuple[np.ndarray, ...]:
-    """Three updates, then the actions of five rounds."""
-    engine.update(3, 50, Clock())
-    actions = [engine.explore(50, rounds).copy() for rounds in range(5)]
-    leaves = engine.replay.state()["leaves"]
-    return (
-        engine.agent.block.numpy()[:, [ONLINE, TARGET]],
-        engine.agent.count,
-        leaves,
-        np.array(actions),
-    )
-
-
-def apart_outcome(
-    options: dict[str, Any], members: int, worlds: int, seed: int
-) -> tuple[np.ndarray, ...]:
-    return outcome_of(filled_team(options, members, worlds, seed, together=False))
-
-
-@pair(
-    apart_outcome, team_examples, rtol=1e-4, atol=1e-5, name="engines.team.all agents in one call"
-)
-def together_outcome(
-    options: dict[str, Any], members: int, worlds: int, seed: int
-) -> tuple[np.ndarray, ...]:
-    return outcome_of(filled_team(options, members, worlds, seed, together=True))
+    def update(self, count: int, step: int, clock: Clock) -> None:
+        clock.start()
+        for _ in range(count):
+            launched = [(engine, engine.launch(step, clock)) for engine in self.order]
+            for engine, errors in launched:
+                engine.finish(errors)
+        for home, away in zip(self.agent.agents, self.agent.away, strict=True):
+            home.block[ONLINE].copy_(away.block[ONLINE])
+        clock.lap("update")

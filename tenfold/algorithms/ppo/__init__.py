@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tenfold.algorithms.ppo.config import PPO
 from tenfold.core.protocols import Algorithm
+from tenfold.engines.choose import engine_table
 
 if TYPE_CHECKING:
-    from tenfold.algorithms.ppo.acting import PPOActing
     from tenfold.algorithms.ppo.agent import PPOAgent
+    from tenfold.algorithms.ppo.learner import PPOActing
     from tenfold.config.run import Run
     from tenfold.core.protocols import EnvSpec, Learner
     from tenfold.envs.adapter import Environments
@@ -22,6 +23,11 @@ class PolicyOptimisation(Algorithm):
 
     name = "ppo"
     config = PPO
+    engines = engine_table(
+        fused="tenfold.algorithms.ppo.fused:FusedPPO",
+        compiled="tenfold.algorithms.ppo.plain:CompiledPPO",
+        plain="tenfold.algorithms.ppo.plain:PlainPPO",
+    )
     reads_masks = True
     on_policy = True
 
@@ -58,7 +64,7 @@ class PolicyOptimisation(Algorithm):
         return fields
 
     def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "PPOActing":
-        from tenfold.algorithms.ppo.acting import PPOActing
+        from tenfold.algorithms.ppo.learner import PPOActing
 
         return PPOActing(agent, envs)
 

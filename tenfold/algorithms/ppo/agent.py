@@ -5,24 +5,29 @@ HOW an update runs (autograd, one fused call) is an engine's business; what is l
 here.
 """
 
-import copy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from tenfold.algorithms.agent import FlatAgent, Tensors, numpy_of
 from tenfold.algorithms.ppo.config import PPO
-from tenfold.algorithms.ppo.masks import mask_rows, told_to_user
-from tenfold.algorithms.ppo.network import check_settings, make_network, node_choices
-from tenfold.core.errors import CheckpointError, UserError
+from tenfold.algorithms.ppo.network import (
+    check_settings,
+    make_network,
+    mask_rows,
+    node_choices,
+    told_to_user,
+)
+from tenfold.core.errors import CheckpointError
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.memory.graphs import pack
 from tenfold.nets.blocks import fit_encoder
 from tenfold.nets.graph import GraphNetwork
-from tenfold.nets.policy_loss import PolicyLearning, Tensors
+from tenfold.nets.policy_loss import PolicyLearning
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.moments import RunningNorm
@@ -32,12 +37,12 @@ SAID_AT_ONCE = 512  # rows, where all of a rollout would be too much
 ONLINE, MEAN, SQUARE, GRAD = range(4)  # rows of an agent's `block`
 
 
-class PPOAgent(PolicyLearning):
+class PPOAgent(FlatAgent, PolicyLearning):
     """Policy and value network, Adam's moments, the count of updates, the observations' running
     mean and deviation."""
 
     config: PPO
-    frames, reads_masks = 1, True
+    reads_masks = True
 
     def __init__(
         self,
@@ -78,10 +83,6 @@ class PPOAgent(PolicyLearning):
         self.gates = torch.tensor(actions.gates, device=device) if actions.gates else None
         self.by_node = node_choices(self.online, self.config, self.low, self.high, self.gates)
 
-    @property
-    def updates(self) -> int:
-        return int(self.count[0])
-
     # acting
 
     def normalised(self, rows: np.ndarray) -> np.ndarray:
@@ -110,15 +111,18 @@ class PPOAgent(PolicyLearning):
     ) -> tuple[np.ndarray, ...]:
         """(components [B, C], numbers [B, D], joint log-probability [B], value [B]) for normalised
         rows; `rounds` counts calls and addresses the draws."""
-        size = len(rows)
+        return self.choose(rows, mask, *self.draws(len(rows), rounds * len(rows)))
+
+    def choose(
+        self, rows: np.ndarray, mask: np.ndarray | None, u: np.ndarray, noise: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """`explore` by given draws [B, C] and [B, D]."""
         if self.by_node:
-            allowed = np.ones((size, self.actions.options), np.bool_) if mask is None else mask
-            return self.explore_nodes(self.by_node, rows, allowed, rounds)
-        u, noise = self.draws(size, rounds * size)
+            return self.choose_nodes(self.by_node, rows, mask, u, noise)
         with torch.no_grad():
             output, value = self.online(self.to_net(rows))
             logits, means, log_std = self.parts_of(output)
-            log_p = torch.zeros(size, device=self.device)
+            log_p = torch.zeros(len(rows), device=self.device)
             chosen = torch.zeros(u.shape, dtype=torch.int64)
             if self.heads:
                 with told_to_user():
@@ -132,16 +136,22 @@ class PPOAgent(PolicyLearning):
             ).sum(-1)
         return chosen.cpu().numpy(), real.cpu().numpy(), log_p.cpu().numpy(), value.cpu().numpy()
 
-    def explore_nodes(
-        self, choices: NodeChoices, rows: np.ndarray, mask: np.ndarray, rounds: int
+    def choose_nodes(
+        self,
+        choices: NodeChoices,
+        rows: np.ndarray,
+        mask: np.ndarray | None,
+        u: np.ndarray,
+        noise: np.ndarray,
     ) -> tuple[np.ndarray, ...]:
-        """`explore` where every node chooses for itself, by the same draws."""
+        """`choose` where every node chooses for itself, by the same draws."""
         assert isinstance(self.online, GraphNetwork)
-        u, noise = (drawn.ravel() for drawn in self.draws(len(rows), rounds * len(rows)))
+        allowed = np.ones((len(rows), self.actions.options), np.bool_) if mask is None else mask
         with torch.no_grad(), told_to_user():
             graphs = self.to_net(rows)
             said, value = self.online.packed(graphs)
-            given = (torch.from_numpy(array).to(self.device) for array in (mask, u, noise))
+            draws = (allowed, u.ravel(), noise.ravel())
+            given = (torch.from_numpy(array).to(self.device) for array in draws)
             found = choices.act(said, graphs, self.online.size.nodes, *given)
         chosen, real, log_p, value = (tensor.cpu().numpy() for tensor in (*found, value))
         return chosen, real, log_p, value
@@ -150,15 +160,6 @@ class PPOAgent(PolicyLearning):
     def said(self, rows: torch.Tensor) -> torch.Tensor:
         """The network's output for all rows of a phase, before it learns."""
         return torch.cat([self.online(self.to_net(part))[0] for part in rows.split(SAID_AT_ONCE)])
-
-    def for_actor(self, actor: int) -> "PPOAgent":
-        """The same networks, exploring by the draws of one of several actors."""
-        own = copy.copy(self)
-        own.keys = self.keys | {
-            purpose: key(self.seed, purpose, actor)
-            for purpose in (Purpose.ACTION, Purpose.NOISE_ACT)
-        }
-        return own
 
     def published(self) -> np.ndarray:
         """What actors elsewhere act by, as one float32 vector: on the CPU the parameters
@@ -231,21 +232,10 @@ class PPOAgent(PolicyLearning):
     ) -> np.ndarray:
         """Actions drawn from the policy by (episode, step): the draws of `sampled` for each row
         alone, one pass for all."""
-        c, d = len(self.actions.sizes), len(self.actions.low)
-        u, noise = np.empty((len(rows), c)), np.empty((len(rows), d), np.float32)
-        for i, address in enumerate((episode * 2**32 + step).tolist()):
-            u[i], noise[i] = self.draws(1, address)
-        with torch.no_grad(), told_to_user():
-            output, _ = self.online(self.to_net(self.normalised(rows)))
-            logits, means, log_std = self.parts_of(output)
-            drawn = torch.from_numpy(u).to(self.device)
-            chosen = (
-                self.heads.sample(logits, self.mask_of(mask), drawn).cpu().numpy()
-                if self.heads
-                else u.astype(np.int64)
-            )
-            real = means + log_std.exp() * torch.from_numpy(noise).to(self.device)
-        return self.for_env(chosen, real.cpu().numpy())
+        each = [self.draws(1, address) for address in (episode * 2**32 + step).tolist()]
+        u, noise = (np.concatenate(drawn) for drawn in zip(*each, strict=True))
+        chosen, real, _, _ = self.choose(self.normalised(rows), mask, u, noise)
+        return self.for_env(chosen, real)
 
     def policy(self, how: str) -> Policy:
         """For evaluations: greedy or sampled."""
@@ -263,11 +253,7 @@ class PPOAgent(PolicyLearning):
         `action_mask` of a Dict observation counts, as in training.
         """
         if isinstance(obs, torch.Tensor):
-            found = self.act(
-                obs.detach().cpu().numpy(),
-                None if mask is None else torch.as_tensor(mask).cpu().numpy(),
-                sample,
-            )
+            found = self.act(numpy_of(obs), numpy_of(mask), sample)
             return found if self.actions.parts else torch.as_tensor(found).to(obs.device)
         rows, single = self.layout.rows_of(obs)
         batch = () if single else (len(rows),)
@@ -285,58 +271,30 @@ class PPOAgent(PolicyLearning):
 
     # state
 
-    def state(self) -> Tensors:
-        own = {
-            "online": self.online.flat,
-            "mean": self.mean,
-            "square": self.square,
-            "count": torch.from_numpy(self.count),
-        }
-        return own | (
-            {
-                f"norm_{name}": torch.from_numpy(np.asarray(value))
-                for name, value in self.norm.state().items()
-            }
-            if self.norm
-            else {}
-        )
-
-    def set_lr(self, lr: Any) -> None:
-        self.config = replace(self.config, lr=lr)
-
     def policy_state(self) -> Tensors:
-        """What acting needs."""
-        return {
-            name: value
-            for name, value in self.state().items()
-            if name == "online" or name.startswith("norm_")
-        }
+        norm = self.norm.state() if self.norm else {}
+        kept = {f"norm_{name}": torch.from_numpy(value) for name, value in norm.items()}
+        return {"online": self.online.flat} | kept
+
+    def state(self) -> Tensors:
+        moments = {"mean": self.mean, "square": self.square, "count": torch.from_numpy(self.count)}
+        return self.policy_state() | moments
 
     def load_policy(self, state: Tensors) -> None:
-        """What acting needs, of a checkpoint that may hold more."""
-        own = set(self.policy_state())
-        if {name for name in state if name.startswith("norm_")} != own - {"online"}:
+        own = set(self.policy_state()) - {"online"}
+        if {name for name in state if name.startswith("norm_")} != own:
             raise CheckpointError(
                 "and its settings disagree about normalize_obs: config.yaml was changed after "
                 "training."
             )
-        self.load_state({name: state[name] for name in own})
+        super().load_policy(state)
 
     def load_state(self, state: Tensors) -> None:
-        """All of `state()`, or the part that acting needs."""
-        for name, own in self.state().items():
-            if name in state and state[name].shape != own.shape:
-                raise UserError(
-                    f"The saved {name} has shape {tuple(state[name].shape)}, and this agent's "
-                    f"{tuple(own.shape)}."
-                )
-            if name in state and not name.startswith("norm_"):
-                own.copy_(state[name])
+        self.load(self.state(), state)
+
+    def load(self, own: Tensors, state: Tensors) -> None:
+        super().load(own, state)
         if self.norm:
             self.norm.load_state(
-                {
-                    name.removeprefix("norm_"): value.numpy()
-                    for name, value in state.items()
-                    if name.startswith("norm_")
-                }
+                {name: state[f"norm_{name}"].numpy() for name in ("count", "mean", "m2")}
             )

@@ -5,12 +5,14 @@ It does what the plain engine does, from the same random numbers in the same ord
 holds the two in lockstep. For fully connected networks on the CPU, in float32.
 """
 
+from collections.abc import Iterator
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
+from tenfold.algorithms.ppo.agent import GRAD, ONLINE, PPOAgent, Tensors
+from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.fused_arrays import (
     EMPTY,
     LR,
@@ -29,18 +31,33 @@ from tenfold.algorithms.ppo.fused_round import (
     fused_ppo_rounds,
 )
 from tenfold.algorithms.ppo.plain import PlainPPO
+from tenfold.core.pairs import pair
 from tenfold.core.schedules import as_numbers
+from tenfold.core.spaces import policy_actions
 from tenfold.core.tables import table_of
 from tenfold.core.timing import Clock
+from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fusing import PATIENCE
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
+from tenfold.envs.making import make_environments
 from tenfold.memory.rollout import Rollout
 
 
 class FusedPPO(PlainPPO):
     """Runs rounds by one call each. Parameters, moments, rollout and statistics stay where the
     plain engine keeps them, so a run can change engines at any round."""
+
+    words = "a learning phase in one compiled call"
+
+    @classmethod
+    def why_not(cls, agent: PPOAgent) -> str:
+        if found := why_not_fused(agent):
+            return found
+        if agent.config.baseline == "counterfactual":
+            return "the baseline is counterfactual"
+        unknown = agent.config.squash and agent.config.entropy
+        return "the entropy of squashed actions has no closed form" if unknown else ""
 
     def __init__(self, agent: PPOAgent, rollout: Rollout, envs: Environments) -> None:
         super().__init__(agent, rollout, envs)
@@ -130,3 +147,68 @@ class FusedPPO(PlainPPO):
     def load_state(self, state: Tensors) -> None:
         super().load_state(state)
         self.chosen = False
+
+
+def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Environments, settings and a seed: every option, masked heads, continuous actions,
+    minibatches of unequal size."""
+    base = {"horizon": 13, "epochs": 2, "minibatches": 3, "net": {"hidden": [9, 6]}}
+    for env, options in (
+        ("tenfold/CartPole-v1", {}),
+        ("tenfold/CartPole-v1", {"value_clip": 0.1, "entropy": 0.05}),
+        ("tenfold/CartPole-v1", {"clip_norm": None, "normalize_advantage": False, "clip": 0.01}),
+        ("tenfold/CartPole-v1", {"normalize_obs": True, "reward_scale": 0.1, "target_kl": 1e-5}),
+        (
+            "tenfold/CartPole-v1",
+            {"net": {"hidden": [7, 1, 5], "activation": "elu"}, "minibatches": 26},
+        ),
+        ("tenfold/Pendulum-v1", {"entropy": 0.01, "std": 0.5}),
+        ("tenfold/Pendulum-v1", {"squash": True}),
+        ("tenfold/Assign-v0", {"entropy": 0.01}),
+    ):
+        yield env, base | options, int(rng.integers(99))
+
+
+def phase_of(
+    kind: type[PlainPPO], env: str, options: dict[str, Any], seed: int
+) -> tuple[np.ndarray, ...]:
+    """A rollout that the plain engine filled, then a learning phase, then the next actions."""
+    config, envs = (
+        PPO.of({"name": "ppo", **options}),
+        make_environments(env, 2, seed, "scalar", policy=True),
+    )
+    actions = policy_actions(envs.action_space, env)
+    agent = PPOAgent(config, envs.layout, actions, seed)
+    rollout = Rollout(config, envs.layout, actions, 2, envs.mask is not None)
+    plain, engine = PlainPPO(agent, rollout, envs), kind(agent, rollout, envs)
+    for rounds in range(config.horizon):
+        envs.step(plain.explore(0, rounds))
+        plain.store()
+    engine.update(100, Clock())
+    learned = (
+        agent.block[ONLINE].numpy().copy(),
+        agent.block[GRAD].numpy().copy(),
+        rollout.order.copy(),
+    )
+    return (
+        *learned,
+        engine.explore(100, config.horizon),
+        rollout.log_p[0].copy(),
+        rollout.value[0].copy(),
+        agent.count,
+    )
+
+
+def plain_phase(env: str, options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+    return phase_of(PlainPPO, env, options, seed)
+
+
+@pair(
+    plain_phase,
+    phase_examples,
+    rtol=1e-3,
+    atol=1e-4,
+    name="engines.fused_ppo.learning phase and act",
+)
+def fused_phase(env: str, options: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+    return phase_of(FusedPPO, env, options, seed)

@@ -167,28 +167,28 @@ def make_arrays(
 
 def rules(agent: PPOAgent, minibatches: int) -> np.ndarray:
     """The settings as numbers."""
-    config, rule = agent.config, np.zeros(RULES)
+    config, norm, rule = agent.config, agent.norm, np.zeros(RULES)
     assert isinstance(agent.online, PolicyNetwork)
-    rule[ACTIVATION], rule[OBS_SCALE] = ACTIVATIONS[config.net.activation], agent.online.scale
-    rule[GAMMA], rule[LAM] = config.gamma, config.lam
-    rule[SCALE], rule[NORMALIZE] = config.reward_scale, config.normalize_advantage
-    rule[CLIP], rule[VALUE_CLIP], rule[VALUE_WEIGHT] = (
-        config.clip,
-        config.value_clip or np.inf,
-        config.value_weight,
-    )
-    rule[ENTROPY], rule[CLIP_NORM], rule[ADAM_EPS] = (
-        config.entropy,
-        config.clip_norm or np.inf,
-        config.adam_eps,
-    )
-    rule[TARGET_KL], rule[MINIBATCHES], rule[EPOCHS] = (
-        config.target_kl or np.inf,
-        minibatches,
-        config.epochs,
-    )
-    if agent.norm:
-        rule[NORM], rule[NORM_CLIP], rule[NORM_EPS] = True, agent.norm.clip, agent.norm.epsilon
-    rule[REFUSE] = config.on_empty == "raise"
+    values = {
+        ACTIVATION: ACTIVATIONS[config.net.activation],
+        OBS_SCALE: agent.online.scale,
+        GAMMA: config.gamma,
+        LAM: config.lam,
+        SCALE: config.reward_scale,
+        NORMALIZE: config.normalize_advantage,
+        CLIP: config.clip,
+        VALUE_CLIP: config.value_clip or np.inf,
+        VALUE_WEIGHT: config.value_weight,
+        ENTROPY: config.entropy,
+        CLIP_NORM: config.clip_norm or np.inf,
+        ADAM_EPS: config.adam_eps,
+        TARGET_KL: config.target_kl or np.inf,
+        MINIBATCHES: minibatches,
+        EPOCHS: config.epochs,
+        REFUSE: config.on_empty == "raise",
+    }
+    if norm:
+        values |= {NORM: True, NORM_CLIP: norm.clip, NORM_EPS: norm.epsilon}
+    rule[list(values)] = list(values.values())
     rule[LR : LR + 4] = as_numbers(config.lr)
     return rule

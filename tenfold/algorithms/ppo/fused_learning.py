@@ -50,10 +50,7 @@ def parameter_total(sizes):
 @kernel
 def outputs_of(room, sizes, rows):
     """The part of scratch that all layers' outputs for so many rows take."""
-    width = 0
-    for i in range(1, sizes.size):
-        width += sizes[i]
-    return room[: width * rows]
+    return room[: sizes[1:].sum() * rows]
 
 
 @kernel

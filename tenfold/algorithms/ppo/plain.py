@@ -1,33 +1,107 @@
-"""The reference engine of policy gradients: eager PyTorch autograd, one minibatch after another.
-Any network, any device."""
+"""The reference engine of policy gradients: eager PyTorch autograd, one minibatch after another, on
+any network and any device; the same through torch.compile; and how every other engine is held to it
+(`PolicyLockstep`)."""
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
-from tenfold.algorithms.ppo.components import PartsRecord
 from tenfold.config.schedules import value_at
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose
 from tenfold.core.timing import Clock
+from tenfold.engines.compiled import Compiled
+from tenfold.engines.lockstep import Lockstep
+from tenfold.engines.plain import AutogradEngine
 from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import Rollout
 from tenfold.memory.staging import Staging
-from tenfold.ops.adam import adam, clip
+from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.policy import shuffle
 from tenfold.ops.surrogate import KL
 
-STATISTICS = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")
+
+class PartsRecord:
+    """Sums over the rows of every rollout: of each component, and of each named number of the
+    action."""
+
+    def __init__(
+        self,
+        agent: PPOAgent,
+        rollout: Rollout,
+        components: tuple[str, ...],
+        numbers: tuple[str, ...],
+    ) -> None:
+        self.agent, self.rollout = agent, rollout
+        self.names = (
+            *(f"reward/{name}" for name in components),
+            *(f"action/{name}" for name in numbers),
+        )
+        self.sums = np.zeros((3, len(self.names)))  # how many, Σ, Σ of squares
+
+    def note(self) -> None:
+        """Takes a full rollout in."""
+        rollout = self.rollout
+        there = rollout.weight.reshape(-1, 1) > 0
+        parts = rollout.rewards[..., 1:].reshape(len(there), -1) / rollout.scale
+        each = [(parts[:, k : k + 1], there) for k in range(parts.shape[1])]
+        each += self.numbers(there)
+        for place, (values, counted) in enumerate(each):
+            own = values[np.broadcast_to(counted, values.shape)].astype(np.float64)
+            self.sums[:, place] += own.size, own.sum(), (own * own).sum()
+
+    def numbers(self, there: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each named number its values and which of them count; where every node chooses, first
+        the share that chose the last option, then the numbers of those that their option was taken
+        for."""
+        rollout, actions = self.rollout, self.agent.actions
+        rows, c = len(there), len(actions.sizes)
+        real = self.agent.bounded(rollout.real.reshape(rows, -1))
+        if not actions.gates:
+            return [(real[:, d : d + 1], there) for d in range(real.shape[1])]
+        mask, chosen = rollout.mask.reshape(rows, c, -1), rollout.chosen.reshape(rows, c)
+        width = real.shape[1] // c
+        taken = (
+            np.take_along_axis(mask, chosen[..., None], 2)[..., 0]
+            & there
+            & (chosen == actions.gates[0] % mask.shape[2])
+        )
+        shares = [((chosen == mask.shape[2] - 1).astype(np.float64), mask.any(2) & there)]
+        return shares + [(real[:, d::width], taken) for d in range(width)]
+
+    def statistics(self) -> dict[str, float]:
+        """Means and deviations since the last call."""
+        count, total, square = np.maximum(self.sums[0], 1), self.sums[1], self.sums[2]
+        mean = total / count
+        spread = np.sqrt(np.maximum(square / count - mean**2, 0))
+        told = bool(self.sums[0].any())
+        self.sums[:] = 0
+        found = {name: float(m) for name, m in zip(self.names, mean, strict=True)}
+        return (
+            found | {f"{name}/std": float(s) for name, s in zip(self.names, spread, strict=True)}
+            if told
+            else {}
+        )
+
+    def state(self) -> Tensors:
+        return {"parts": torch.from_numpy(self.sums)}
+
+    def load_state(self, state: Tensors) -> None:
+        self.sums[:] = state["parts"].numpy()
 
 
-class PlainPPO:
+class PlainPPO(AutogradEngine):
     """Acts into the rollout's current row; learns from a full rollout, epoch by epoch."""
+
+    names = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "grad_norm")
 
     def __init__(self, agent: PPOAgent, rollout: Rollout, envs: Environments) -> None:
         self.agent, self.rollout, self.envs = agent, rollout, envs
-        self.sums = np.zeros(len(STATISTICS) + 1)  # of the statistics, and the number of updates
+        self.sums = np.zeros(len(self.names) + 1)  # of the statistics, and the number of updates
         self.per_phase = agent.config.epochs * rollout.minibatches
         rows = rollout.order.size
         self.rows: Tensors = {
@@ -46,9 +120,6 @@ class PlainPPO:
         )
         # of a phase with counterfactual baselines: advantage and log-probability of each component
         self.each: Tensors = {}
-
-    def warm_up(self) -> None:
-        """Compiles what there is to compile, and changes nothing."""
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments' current observations, noted in the rollout."""
@@ -134,22 +205,8 @@ class PlainPPO:
 
     def update_once(self, part: int, step: int) -> float:
         """One minibatch; returns its KL estimate."""
-        agent, config = self.agent, self.agent.config
-        batch = self.minibatch(part)
-        agent.online.flat_grad.zero_()
-        loss, statistics = agent.loss(batch)
-        loss.backward()
-        _, norm = clip(agent.online.flat_grad, config.clip_norm or float("inf"))
-        agent.count[0] += 1
-        adam(
-            agent.online.flat,
-            agent.online.flat_grad,
-            agent.mean,
-            agent.square,
-            agent.updates,
-            value_at(config.lr, step),
-            config.adam_eps,
-        )
+        lr = value_at(self.agent.config.lr, step)
+        [(_, statistics)], norm = self.descend(lr, [(self.minibatch(part),)])
         numbers = [*statistics.tolist(), float(norm), 1.0]
         self.sums += numbers
         return numbers[KL]
@@ -161,24 +218,65 @@ class PlainPPO:
             batch[name] = batch[name] if name in self.each else batch[name][:, None]
         return batch | {"obs": self.agent.to_net(batch["obs"])}
 
-    def set_lr(self, lr: Any) -> None:
-        """The agent's settings say it."""
-
     def statistics(self) -> dict[str, float]:
-        """Means since the last call."""
-        *sums, count = self.sums.tolist()
-        self.sums[:] = 0
-        found = (
-            {name: total / count for name, total in zip(STATISTICS, sums, strict=True)}
-            if count
-            else {}
-        )
-        return found | (self.parts.statistics() if self.parts else {})
+        return super().statistics() | (self.parts.statistics() if self.parts else {})
 
     def state(self) -> Tensors:
-        return {"sums": torch.from_numpy(self.sums)} | (self.parts.state() if self.parts else {})
+        return super().state() | (self.parts.state() if self.parts else {})
 
     def load_state(self, state: Tensors) -> None:
-        self.sums[:] = state["sums"].numpy()
+        super().load_state(state)
         if self.parts:
             self.parts.load_state(state)
+
+
+class CompiledPPO(Compiled, PlainPPO):
+    """As the plain engine, but gradient and step are one compiled call."""
+
+    def unchecked_agent(self) -> Any:
+        """Masks are not checked: acting did that."""
+        agent = copy.copy(self.agent)
+        if agent.heads:
+            agent.heads = MaskedHeads(agent.actions.sizes, "absent", check=False)
+        return agent
+
+    def examples(self) -> Iterator[tuple[Any, ...]]:
+        """A minibatch of zeros of each size; there may be two."""
+        self.rollout.weight[:] = 1
+        sizes = {self.bounds[p + 1] - self.bounds[p]: p for p in range(self.rollout.minibatches)}
+        for part in sorted(sizes.values()):
+            yield (self.minibatch(part),)
+        self.rollout.weight[:] = 0
+
+
+class PolicyLockstep(Lockstep):
+    """Both engines learn from the same rollout, each with parameters of its own."""
+
+    def __init__(self, engine: PlainPPO, every: int) -> None:
+        agent = engine.agent
+        twin = PPOAgent(agent.config, agent.layout, agent.actions, 0)
+        twin.keys, twin.norm = agent.keys, agent.norm
+        super().__init__(engine, PlainPPO(twin, engine.rollout, engine.envs), every)
+        self.number = 0  # of the phase's update that was last made
+
+    def update(self, step: int, clock: Clock) -> None:
+        """A learning phase by the fast engine, every N-th update of the run by both."""
+        fast, lr = self.engine, value_at(self.engine.agent.config.lr, step)
+
+        def learn(engine: Any, clock: Clock) -> bool:
+            going = engine.learn(self.number, self.number + 1, step)
+            clock.lap("update")
+            return going
+
+        clock.start()
+        fast.finish()
+        for self.number in range(fast.per_phase):
+            if not (self.update_both(learn, lr, clock) if self.due else learn(fast, clock)):
+                break
+
+    def copy_memory(self) -> None:
+        self.plain.moved, self.plain.each = 0.0, self.engine.each
+
+    def batch(self) -> dict[str, np.ndarray]:
+        rows = self.plain.minibatch(self.number % self.plain.rollout.minibatches)
+        return {name: np.ascontiguousarray(value.numpy()) for name, value in rows.items()}

@@ -23,10 +23,10 @@ from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, read_setting
 from tenfold.domains.durotaxis.substrate import Ground, Kind
 from tenfold.domains.durotaxis.view import TRAJECTORY, coloured, field, write_trajectories
 from tenfold.envs.arguments import split_name
-from tenfold.evaluation.episodes import Played
+from tenfold.evaluation.evaluate import Played
 from tenfold.evaluation.player import Score, episode_seeds
-from tenfold.runs.figures import as_png, new_figure
 from tenfold.runs.files import replace_file
+from tenfold.runs.plots import as_png, new_figure
 
 # far to the right, the population kept: the best constant action on monotone substrates
 STEADY = (0.5, 15.0, 0.5, 0.5, 0.0)

@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tenfold.cli.arguments import number_of_jobs, print_table, whole_number
-from tenfold.cli.flags import add_setting, leaves_for, settings_given
+from tenfold.cli.flags import (
+    add_setting,
+    leaves_for,
+    number_of_jobs,
+    print_table,
+    settings_given,
+    whole_number,
+)
 from tenfold.cli.train import finish, stopped
 from tenfold.config.leaves import Leaf
 from tenfold.config.run import Run, named

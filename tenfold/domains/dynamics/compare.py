@@ -16,12 +16,18 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.evaluation import fits_of, headline, latest_fit
-from tenfold.runs.figures import add_legend, as_png, new_figure
 from tenfold.runs.files import replace_file
 from tenfold.runs.folder import COMPARE_KIND, is_compare, is_run, origin, write_settings
-from tenfold.runs.lock import Claim
 from tenfold.runs.metrics import read_rows
-from tenfold.runs.names import Numbered, Target, destination, install, named_after, turn_latest
+from tenfold.runs.names import (
+    FolderLock,
+    Numbered,
+    Target,
+    destination,
+    install,
+    named_after,
+    turn_latest,
+)
 from tenfold.runs.page import (
     Link,
     Section,
@@ -32,8 +38,16 @@ from tenfold.runs.page import (
     settings_section,
     table,
 )
+from tenfold.runs.plots import (
+    add_legend,
+    as_png,
+    bootstrap_interval,
+    interquartile_mean,
+    new_figure,
+    sentence,
+    together,
+)
 from tenfold.runs.schema import NAME, TEXT, Schema, read_json
-from tenfold.runs.statistics import bootstrap_interval, interquartile_mean, sentence, together
 from tenfold.training.many import Many, Member, run_many, warm_up
 
 COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}  # in compare.json
@@ -89,8 +103,8 @@ def compare(
         destination(out, name or f"compare-{named_after(run.env)}", overwrite), run, overwrite
     )
     warm_up([*runs.values()], quiet)
-    path, claim = open_folder(target, run, policies, overwrite)
-    with claim:
+    path, lock = open_folder(target, run, policies, overwrite)
+    with lock:
         return carry_out(path, run, runs, jobs, quiet)
 
 
@@ -127,7 +141,7 @@ def other_than(path: Path, run: Run) -> str:
 
 def open_folder(
     target: Target, run: Run, policies: tuple[str, ...], overwrite: bool
-) -> tuple[Path, Claim]:
+) -> tuple[Path, FolderLock]:
     """A new folder, or that of the same comparison. More policies may join one."""
     about = origin(COMPARE_KIND) | {"policies": list(policies)}
 
@@ -137,14 +151,14 @@ def open_folder(
 
     if isinstance(target, Numbered) or overwrite or not is_compare(target):
         return install(target, fill)
-    claim, there = Claim(target), policies_in(target)
+    lock, there = FolderLock(target), policies_in(target)
     about["policies"] = [*there, *(policy for policy in policies if policy not in there)]
     try:
         fill(target)
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror or error}.") from None
     turn_latest(target)
-    return target, claim
+    return target, lock
 
 
 def about_comparison(path: Path) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import numpy as np
 from tenfold.core.errors import CheckpointError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.model_metrics import GRID, Recordings, grid_over
-from tenfold.runs.figures import add_legend, as_png, new_figure
 from tenfold.runs.files import Arrays, read_arrays, write_arrays
 from tenfold.runs.page import Section, image
+from tenfold.runs.plots import add_legend, as_png, new_figure
 from tenfold.runs.schema import WHOLE, Schema
 
 FILE = "portrait.safetensors"

@@ -15,9 +15,9 @@ from tenfold.domains.jobshop.schedule import (
     read_instance,
 )
 from tenfold.envs.arguments import split_name
-from tenfold.evaluation.episodes import Played
-from tenfold.runs.figures import as_png
+from tenfold.evaluation.evaluate import Played
 from tenfold.runs.files import replace_file
+from tenfold.runs.plots import as_png
 
 SAMPLES = 64  # schedules drawn from a policy, of which the best counts
 

@@ -25,7 +25,7 @@ from tenfold.domains.jobshop.schedule import (
 )
 from tenfold.domains.jobshop.shops import JobShopEnv, JobShopEnvironments
 from tenfold.envs.making import make_env
-from tenfold.runs.figures import as_png
+from tenfold.runs.plots import as_png
 
 # both jobs need machine 0 first. Job 0 first: 0-3 and 3-5, then 3-5 and 5-9. Job 1 first: 0-2 and
 # 2-6, then 2-5 and 6-8.
@@ -595,7 +595,7 @@ def test_gantt_charts() -> None:
 
 
 def test_a_learning_phase_with_absent_choices_is_the_same_fused_and_plain() -> None:
-    from tenfold.algorithms.ppo.fused_pairs import fused_phase, plain_phase
+    from tenfold.algorithms.ppo.fused import fused_phase, plain_phase
 
     options = {"horizon": 13, "epochs": 2, "minibatches": 3, "net": {"hidden": [9, 6]}}
     name = "tenfold/JobShop-v0(instance=ft06)"

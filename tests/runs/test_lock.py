@@ -9,7 +9,7 @@ import pytest
 from tenfold.cli.main import main
 from tenfold.core.errors import UserError
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.lock import LOCK, Claim
+from tenfold.runs.names import LOCK, FolderLock
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.training.learners import load
 from tenfold.training.loop import resume, train
@@ -80,7 +80,7 @@ def test_a_folder_replaced_while_it_was_being_claimed_counts_as_taken(
 
     monkeypatch.setattr(fcntl, "flock", replaced)
     with pytest.raises(UserError, match=WORDS):
-        Claim(finished)
+        FolderLock(finished)
 
 
 def test_many_seeds_are_kept_together_and_each_by_itself(
@@ -91,9 +91,9 @@ def test_many_seeds_are_kept_together_and_each_by_itself(
     assert main(["resume", str(many)]) == 2 and WORDS in capsys.readouterr().err
     with pytest.raises(UserError, match=WORDS):
         SeedsFolder.create(many, small_run(), (0, 1), overwrite=True)
-    del folder  # its claim goes with it
+    del folder  # its lock goes with it
     finished.rename(many / "seed-0")
-    with Claim(many / "seed-0"), pytest.raises(UserError, match=f"seed-0 {WORDS}"):
+    with FolderLock(many / "seed-0"), pytest.raises(UserError, match=f"seed-0 {WORDS}"):
         SeedsFolder.create(many, small_run(), (0, 1), overwrite=True)
     assert (many / "seed-0" / "run.json").exists()
     SeedsFolder.create(many, small_run(), (0, 1), overwrite=True)

@@ -1,0 +1,103 @@
+"""What the plain engines of all algorithms share: an update by eager autograd on an agent's flat
+buffers, and the means of what updates tell."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from tenfold.ops.adam import adam, clip
+
+ADAM_EPS = 1e-8  # where the settings do not say
+
+
+def apply_gradient(agent: Any, lr: float) -> torch.Tensor:
+    """Clips the gradient in an agent's flat buffer and makes one step of Adam; returns its norm, of
+    each member, before it was clipped."""
+    grad, limit = agent.online.flat_grad, getattr(agent.config, "clip_norm", None)
+    norm = clip(grad, limit)[1] if limit else grad.norm(dim=-1, keepdim=True)
+    agent.updates += 1
+    eps = getattr(agent.config, "adam_eps", ADAM_EPS)
+    adam(agent.online.flat, grad, agent.mean, agent.square, agent.updates, lr, eps)
+    return norm
+
+
+class AutogradEngine:
+    """The gradient of the agent's loss by autograd. Any network, any device."""
+
+    words = ""  # what is special about it, for the person who watches
+    whole_batches = False  # whether micro-batches are learned from as one
+    names: tuple[str, ...]  # of the statistics
+    agent: Any
+    sums: Any  # of the statistics, and the number of updates
+
+    @classmethod
+    def why_not(cls, agent: Any) -> str:
+        """What keeps it from an agent, in words; empty if nothing does."""
+        return ""
+
+    def warm_up(self) -> None:
+        """Compiles what there is to compile, and changes nothing."""
+
+    def set_lr(self, lr: Any) -> None:
+        """The agent's settings say it."""
+
+    def descend(
+        self, lr: float, parts: Iterable[tuple[Any, ...]]
+    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
+        """One update by the gradient of the losses' sum; `parts` are what `agent.loss` is given.
+        Returns what that said of each part, and the gradient's norm."""
+        self.agent.online.flat_grad.zero_()
+        said = []
+        for inputs in parts:
+            loss, *more = self.agent.loss(*inputs)
+            loss.backward()
+            said.append([loss.detach(), *more])
+        return said, apply_gradient(self.agent, lr)
+
+    def statistics(self) -> dict[str, float]:
+        """Means since the last call."""
+        *sums, count = self.sums.tolist()
+        self.sums[:] = 0
+        if not count:
+            return {}
+        return {name: total / count for name, total in zip(self.names, sums, strict=True)}
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {"sums": torch.as_tensor(self.sums)}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        self.sums[:] = state["sums"]
+
+
+NAMES = ("obs", "final_obs", "reward", "terminated", "truncated", "skipped")
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Views of an adapter's arrays, one row a lane."""
+
+    obs: np.ndarray
+    final_obs: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    skipped: np.ndarray
+
+    @property
+    def num_envs(self) -> int:
+        return len(self.obs)
+
+    @classmethod
+    def showing(cls, obs: np.ndarray) -> Self:
+        """Lanes with these observations in which nothing has happened."""
+        no = np.zeros(len(obs), np.bool_)
+        return cls(obs, obs, np.zeros(len(obs)), no, no, no)
+
+
+def split_lanes(envs: Any, parts: int) -> list[Any]:
+    """The lanes of environments in equal parts, such as those of each agent of a world."""
+    arrays = zip(*(np.split(getattr(envs, name), parts) for name in NAMES), strict=True)
+    return [Lanes(*part) for part in arrays]
