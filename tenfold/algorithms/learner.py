@@ -13,6 +13,7 @@ from tenfold.core.registry import algorithm
 from tenfold.core.timing import EVERY, Clock
 from tenfold.envs.adapter import Episode
 
+MANY = 1 << 30  # rounds
 # by a step, besides what is acted on next
 BROUGHT = ("reward", "terminated", "truncated", "skipped", "final_obs", "components")
 
@@ -77,11 +78,15 @@ class ActorLearner:
 
     def time_every_round(self) -> None:
         """For a profile: by stages, one call after another, each timed."""
+        if self.fused and not self.fused.by_stages:
+            return
         self.timed_every = 1
         self.fused = None
 
     def until_timed(self) -> int:
         """Rounds until the next timed one; the first may compile kernels."""
+        if self.fused and not self.fused.by_stages:
+            return MANY
         return (EVERY - 1 - self.rounds) % self.timed_every
 
     def run_fused(self, most: int, until: int | None) -> list[Episode]:
@@ -89,7 +94,10 @@ class ActorLearner:
         beyond step `until`."""
         if until is not None:
             most = min(most, -((self.step - until) // self.envs.num_envs))
+        self.clock.start()
         self.step, self.rounds = self.fused.run(self.step, self.rounds, most)
+        if not self.fused.by_stages:
+            self.clock.lap("update")
         return self.envs.finished
 
     def steps_of(self, skipped: np.ndarray, worlds: int) -> int:

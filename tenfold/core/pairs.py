@@ -31,6 +31,7 @@ class Pair:
     atol: float
     dtypes: tuple[str, ...]
     gradients: tuple[int, ...]
+    when: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,18 @@ def pair(
     atol: float = 0.0,
     dtypes: tuple[str, ...] = ("float32",),
     gradients: tuple[int, ...] = (),
+    when: Callable[[], bool] = lambda: True,
 ) -> Callable[[Function], Function]:
     """Registers the decorated function as the fast form of `reference`.
 
     `example(rng, dtype)` yields argument tuples: odd shapes, batch 1, edges. Tensors at the
     positions in `gradients` are differentiated on both sides and their gradients compared too. A
-    function that works in place returns what it changed.
+    function that works in place returns what it changed. `when` says whether it can run here.
     """
 
     def register(fast: Function) -> Function:
         label = name or f"{fast.__module__.removeprefix('tenfold.')}.{fast.__name__}"
-        PAIRS[label] = Pair(label, fast, reference, example, rtol, atol, dtypes, gradients)
+        PAIRS[label] = Pair(label, fast, reference, example, rtol, atol, dtypes, gradients, when)
         return fast
 
     return register
@@ -82,8 +84,12 @@ def all_pairs() -> list[Pair]:
     for folder in ("ops", "nets", "memory", "envs", "algorithms", "domains", "integrations.masked"):
         package = importlib.import_module(f"tenfold.{folder}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
-    return [PAIRS[name] for name in sorted(PAIRS)]
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                if error.name != "triton":  # what runs on a GPU alone is not there without it
+                    raise
+    return [PAIRS[name] for name in sorted(PAIRS) if PAIRS[name].when()]
 
 
 def check_pair(tested: Pair, seed: int = 0) -> Verdict:
@@ -136,11 +142,10 @@ def fresh(value: Any, differentiate: bool) -> Any:
 
 
 def to_array(value: Any) -> np.ndarray:
-    return (
-        value.detach().double().numpy()
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
-        else np.asarray(value)
-    )
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    value = value.detach().cpu()
+    return value.double().numpy() if value.is_floating_point() else value.numpy()
 
 
 def compare(

@@ -2,8 +2,8 @@
 order of preference.
 
 An engine is a class, made of an agent, its memory and its environments, with what `Engine` in
-`core.protocols` promises; `why_not(agent)` says in words what keeps it from an agent, and `words`
-what is special about it. No torch here: an engine is imported when it may run.
+`core.protocols` promises; `why_not(agent, run)` says in words what keeps it from an agent, and
+`words` what is special about it. No torch here: an engine is imported when it may run.
 """
 
 from dataclasses import dataclass
@@ -24,11 +24,22 @@ class EngineEntry:
     home: str  # module:Class
     about: str  # for `tenfold list`
     automatic: bool = True  # chosen where it fits; else only when asked for
+    device: str = ""  # the only one that it is for
 
 
-def engine_table(fused: str, compiled: str, plain: str) -> dict[str, EngineEntry]:
+RESIDENT = (
+    "whole rounds in one Triton launch, the environments on the GPU as well: small fully connected "
+    "networks, --device cuda"
+)
+
+
+def engine_table(
+    fused: str, compiled: str, plain: str, resident: str = ""
+) -> dict[str, EngineEntry]:
     """The usual engines of an algorithm, by where they are."""
-    return {
+    entry = EngineEntry(resident, RESIDENT, automatic=False, device="cuda")
+    on_gpu = {"resident": entry} if resident else {}
+    return on_gpu | {
         "fused": EngineEntry(
             fused, "a whole round in one compiled call: fully connected networks on the CPU"
         ),
@@ -53,7 +64,9 @@ def choose_engine(run: "Run", agent: Any, *parts: Any) -> tuple[Any, str]:
             f"= {run.verify} has nothing to compare: the engine is the reference itself, plain, "
             f"{'; '.join(reasons)}; leave verify at 0.",
         )
-    return kind(agent, *parts), f"{name}, {'; '.join(filter(None, [*reasons, kind.words]))}"
+    engine = kind(agent, *parts)
+    engine.prepare(run)
+    return engine, f"{name}, {'; '.join(filter(None, [*reasons, engine.words]))}"
 
 
 def fitting_engine(run: "Run", agent: Any) -> tuple[str, Any, list[str]]:
@@ -67,8 +80,17 @@ def fitting_engine(run: "Run", agent: Any) -> tuple[str, Any, list[str]]:
         )
     reasons = ["as asked"] if asked else []
     for name in [run.engine] if asked else table:
-        kind, automatic = own(table[name].home), table[name].automatic
-        obstacle = kind.why_not(agent)
+        entry = table[name]
+        if entry.device not in ("", agent.device.type):
+            if asked:
+                raise ConfigError(
+                    "engine",
+                    f"= {name} is for {entry.device}, and the networks are on "
+                    f"{agent.device.type}: set device, or use plain or auto.",
+                )
+            continue
+        kind, automatic = own(entry.home), entry.automatic
+        obstacle = kind.why_not(agent, run)
         if not obstacle and (asked or automatic):
             return name, kind, reasons
         if asked:
@@ -81,10 +103,16 @@ def fitting_engine(run: "Run", agent: Any) -> tuple[str, Any, list[str]]:
 
 
 def why_not_fused(agent: Any) -> str:
-    """What keeps a fused engine from an agent's networks; an algorithm may have more reasons."""
-    encoder = agent.config.net.encoder
+    """What keeps a fused engine from an agent; an algorithm may have more reasons."""
     if agent.device.type != "cpu":
         return f"the networks are on {agent.device.type}"
+    return why_not_layers(agent)
+
+
+def why_not_layers(agent: Any) -> str:
+    """What keeps an engine from an agent's networks that takes them as fully connected layers and
+    numbers."""
+    encoder = agent.config.net.encoder
     if encoder == "graph":
         return "the network reads graphs"
     if encoder != "mlp":

@@ -31,7 +31,7 @@ class Compiled(AutogradEngine):
         self.step = torch.compile(step, fullgraph=True, dynamic=False)
 
     @classmethod
-    def why_not(cls, agent: Any) -> str:
+    def why_not(cls, agent: Any, run: Any = None) -> str:
         if not shutil.which("g++"):
             return "it needs a C++ compiler, and g++ is not installed"
         if agent.device.type != "cpu":

@@ -29,17 +29,25 @@ class AutogradEngine:
 
     words = ""  # what is special about it, for the person who watches
     whole_batches = False  # whether micro-batches are learned from as one
+    whole_rounds = False  # whether it has `run`, which does everything between two looks at a run
+    by_stages = True  # whether what a round is made of can be had one by one
     names: tuple[str, ...]  # of the statistics
     agent: Any
     sums: Any  # of the statistics, and the number of updates
 
     @classmethod
-    def why_not(cls, agent: Any) -> str:
+    def why_not(cls, agent: Any, run: Any = None) -> str:
         """What keeps it from an agent, in words; empty if nothing does."""
         return ""
 
+    def prepare(self, run: Any) -> None:
+        """Takes what it needs to know of a run."""
+
     def warm_up(self) -> None:
         """Compiles what there is to compile, and changes nothing."""
+
+    def settle(self) -> None:
+        """Before the state is saved: what is held elsewhere comes back."""
 
     def set_lr(self, lr: Any) -> None:
         """The agent's settings say it."""

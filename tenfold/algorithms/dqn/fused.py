@@ -34,28 +34,33 @@ from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import DiscreteActions
 from tenfold.core.tables import table_of
 from tenfold.core.timing import Clock
-from tenfold.engines.choose import why_not_fused
+from tenfold.engines.choose import why_not_fused, why_not_layers
 from tenfold.engines.fusing import PATIENCE, zeros
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.memory.replay import Replay
 
 
+def why_not_compiled(agent: DQNAgent) -> str:
+    """What keeps an engine from an agent that computes its update as numbers and products."""
+    if found := why_not_layers(agent):
+        return found
+    if isinstance(agent.config.explore, Noisy):
+        return "the layers are noisy"
+    if agent.config.frames > 1:
+        return "the network sees several frames"
+    return "the quantiles are implicit" if agent.config.implicit else ""
+
+
 class FusedEngine(PlainEngine):
     """Runs rounds by one call each. Parameters, moments, memory and statistics stay where the plain
     engine keeps them, so a run can change engines at any round."""
 
-    words = "one compiled call a round"
+    words, whole_rounds = "one compiled call a round", True
 
     @classmethod
-    def why_not(cls, agent: DQNAgent) -> str:
-        if found := why_not_fused(agent):
-            return found
-        if isinstance(agent.config.explore, Noisy):
-            return "the layers are noisy"
-        if agent.config.frames > 1:
-            return "the network sees several frames"
-        return "the quantiles are implicit" if agent.config.implicit else ""
+    def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
+        return why_not_fused(agent) or why_not_compiled(agent)
 
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
         super().__init__(agent, replay, envs)

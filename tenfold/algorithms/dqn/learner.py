@@ -60,7 +60,7 @@ class QLearner(ActorLearner):
         self.rows = self.replay = self.agent.make_replay(self.envs)
         self.engine, self.engine_choice = self.agent.make_engine(run, self.replay, self.envs)
         alone = self.envs.agents == 1 and self.pool.direct
-        if isinstance(self.engine, FusedEngine) and alone and not run.verify:
+        if self.engine.whole_rounds and alone and not run.verify:
             # a timed round costs several times a whole one: the more rounds there are to an
             # update, the rarer
             every = self.settings.every
@@ -151,6 +151,7 @@ class QLearner(ActorLearner):
     def settle(self) -> list[Episode]:
         """Before the state is saved: takes what actors are ahead by. Updates that are due for it
         come with the next round."""
+        self.engine.settle()
         return [episode for part in self.pool.settle() for episode in self.take(part)]
 
     def counters(self) -> dict[str, np.ndarray]:

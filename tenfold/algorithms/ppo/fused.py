@@ -48,10 +48,10 @@ class FusedPPO(PlainPPO):
     """Runs rounds by one call each. Parameters, moments, rollout and statistics stay where the
     plain engine keeps them, so a run can change engines at any round."""
 
-    words = "a learning phase in one compiled call"
+    words, whole_rounds = "a learning phase in one compiled call", True
 
     @classmethod
-    def why_not(cls, agent: PPOAgent) -> str:
+    def why_not(cls, agent: PPOAgent, run: Any = None) -> str:
         if found := why_not_fused(agent):
             return found
         if agent.config.baseline == "counterfactual":

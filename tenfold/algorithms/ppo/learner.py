@@ -6,7 +6,6 @@ import numpy as np
 from tenfold.actors.actor import SimpleActing, first_rollout
 from tenfold.algorithms.learner import RolloutLearner
 from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.algorithms.ppo.fused import FusedPPO
 from tenfold.algorithms.ppo.plain import PolicyLockstep
 from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError
@@ -50,7 +49,7 @@ class PPOLearner(RolloutLearner):
         )
         self.engine, self.engine_choice = choose_engine(run, self.agent, self.rollout, envs)
         alone = envs.agents == 1 and self.pool.direct
-        if isinstance(self.engine, FusedPPO) and alone and not run.verify:
+        if self.engine.whole_rounds and alone and not run.verify:
             self.fused, self.timed_every = self.engine, RARELY
         if run.verify:
             self.lockstep = PolicyLockstep(self.engine, run.verify)

@@ -1,0 +1,280 @@
+"""CartPole, Acrobot, MountainCar and Pendulum in Triton: the dynamics of `control_dynamics` for all
+lanes at once, in float64.
+
+A device environment is three Triton functions on a tuple of numbers per lane:
+
+    begin(stream, episode)   -> state              its draws are `uniform(stream, address)`
+    advance(state, action)   -> state, reward, terminated
+    observe(state)           -> what the agent sees, one tensor a number
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+
+from tenfold.core.pairs import pair
+from tenfold.envs import control_dynamics as c
+from tenfold.envs.control_tasks import random_lanes
+from tenfold.ops.device.lanes import load_state, store_state
+from tenfold.ops.device.language import available, device, gpu_kernel, padded, uniform, words
+
+STATES = tl.constexpr(c.STATES)
+PI = tl.constexpr(3.141592653589793)
+TRACK, TILT = tl.constexpr(c.TRACK), tl.constexpr(c.TILT)
+MAX_SPEED_1, MAX_SPEED_2 = tl.constexpr(c.MAX_SPEED_1), tl.constexpr(c.MAX_SPEED_2)
+
+
+@dataclass(frozen=True)
+class DeviceTask:
+    """An environment that runs on the GPU, and the numbers that its kernels are compiled for."""
+
+    begin: Any
+    advance: Any
+    observe: Any
+    states: int  # numbers of a state
+    obs: int
+    limit: int  # steps of an episode
+
+    @property
+    def sources(self) -> str:
+        """Changes with the functions' code."""
+        parts = (self.begin, self.advance, self.observe)
+        return " ".join(getattr(part, "cache_key", "") for part in parts)
+
+
+@gpu_kernel
+def between(stream, address, low, high):
+    return low + (high - low) * uniform(stream, address)
+
+
+@gpu_kernel
+def bounded(x, low, high):
+    """x within [low, high]. The bounds are made float64 by arithmetic: a literal alone would be
+    float32."""
+    return tl.minimum(tl.maximum(x, x * 0.0 + low), x * 0.0 + high)
+
+
+@gpu_kernel
+def cartpole_begin(stream, episode):
+    at = episode * 4
+    return (
+        between(stream, at, -0.05, 0.05),
+        between(stream, at + 1, -0.05, 0.05),
+        between(stream, at + 2, -0.05, 0.05),
+        between(stream, at + 3, -0.05, 0.05),
+    )
+
+
+@gpu_kernel
+def cartpole_advance(state, action):
+    x, x_dot, theta, theta_dot = state
+    force = tl.where(action == 1, 10.0, -10.0).to(tl.float64)
+    cosine, sine = tl.cos(theta), tl.sin(theta)
+    a = (force + 0.05 * theta_dot * theta_dot * sine) / 1.1
+    theta_ddot = (9.8 * sine - cosine * a) / (0.5 * (4.0 / 3.0 - 0.1 * cosine * cosine / 1.1))
+    x_ddot = a - 0.05 * theta_ddot * cosine / 1.1
+    x, theta = x + 0.02 * x_dot, theta + 0.02 * theta_dot
+    x_dot, theta_dot = x_dot + 0.02 * x_ddot, theta_dot + 0.02 * theta_ddot
+    over = (tl.abs(x) > TRACK) | (tl.abs(theta) > TILT)
+    return (x, x_dot, theta, theta_dot), x * 0.0 + 1.0, over
+
+
+@gpu_kernel
+def as_it_is(state):
+    return state
+
+
+@gpu_kernel
+def acrobot_begin(stream, episode):
+    at = episode * 4
+    return (
+        between(stream, at, -0.1, 0.1),
+        between(stream, at + 1, -0.1, 0.1),
+        between(stream, at + 2, -0.1, 0.1),
+        between(stream, at + 3, -0.1, 0.1),
+    )
+
+
+@gpu_kernel
+def acrobot_rates(theta1, theta2, dot1, dot2, torque):
+    """Both links have mass and length 1, their centres in the middle, inertia 1."""
+    cosine, sine = tl.cos(theta2), tl.sin(theta2)
+    d1 = 0.25 + (1.25 + cosine) + 2.0
+    d2 = 0.25 + 0.5 * cosine + 1.0
+    phi2 = 0.5 * 9.8 * tl.cos(theta1 + theta2 - PI / 2)
+    phi1 = (
+        -0.5 * dot2 * dot2 * sine - dot2 * dot1 * sine + 1.5 * 9.8 * tl.cos(theta1 - PI / 2) + phi2
+    )
+    ddot2 = (torque + d2 / d1 * phi1 - 0.5 * dot1 * dot1 * sine - phi2) / (1.25 - d2 * d2 / d1)
+    return dot1, dot2, -(d2 * ddot2 + phi1) / d1, ddot2
+
+
+@gpu_kernel
+def wrapped(angle):
+    """The same angle within ±π."""
+    turns = angle / (2 * PI)
+    return angle - 2 * PI * tl.floor(turns + 0.5)
+
+
+@gpu_kernel
+def acrobot_advance(state, action):
+    a, b, p, q = state
+    torque = action.to(tl.float64) - 1
+    a1, b1, p1, q1 = acrobot_rates(a, b, p, q, torque)
+    a2, b2, p2, q2 = acrobot_rates(a + 0.1 * a1, b + 0.1 * b1, p + 0.1 * p1, q + 0.1 * q1, torque)
+    a3, b3, p3, q3 = acrobot_rates(a + 0.1 * a2, b + 0.1 * b2, p + 0.1 * p2, q + 0.1 * q2, torque)
+    a4, b4, p4, q4 = acrobot_rates(a + 0.2 * a3, b + 0.2 * b3, p + 0.2 * p3, q + 0.2 * q3, torque)
+    a = wrapped(a + 0.2 / 6 * (a1 + 2 * a2 + 2 * a3 + a4))
+    b = wrapped(b + 0.2 / 6 * (b1 + 2 * b2 + 2 * b3 + b4))
+    p = bounded(p + 0.2 / 6 * (p1 + 2 * p2 + 2 * p3 + p4), -MAX_SPEED_1, MAX_SPEED_1)
+    q = bounded(q + 0.2 / 6 * (q1 + 2 * q2 + 2 * q3 + q4), -MAX_SPEED_2, MAX_SPEED_2)
+    up = -tl.cos(a) - tl.cos(a + b) > 1.0
+    return (a, b, p, q), tl.where(up, 0.0, -1.0).to(tl.float64), up
+
+
+@gpu_kernel
+def acrobot_observe(state):
+    a, b, p, q = state
+    return tl.cos(a), tl.sin(a), tl.cos(b), tl.sin(b), p, q
+
+
+@gpu_kernel
+def mountain_car_begin(stream, episode):
+    x = between(stream, episode * 4, -0.6, -0.4)
+    return x, x * 0.0
+
+
+@gpu_kernel
+def mountain_car_advance(state, action):
+    x, v = state
+    push = (action.to(tl.float64) - 1) * 0.001
+    v = bounded(v + (push - 0.0025 * tl.cos(3 * x)), -0.07, 0.07)
+    x = bounded(x + v, -1.2, 0.6)
+    v = tl.where((x == -1.2) & (v < 0), 0.0, v)
+    return (x, v), x * 0.0 - 1.0, (x >= 0.5) & (v >= 0)
+
+
+@gpu_kernel
+def pendulum_begin(stream, episode):
+    return between(stream, episode * 4, -PI, PI), between(stream, episode * 4 + 1, -1.0, 1.0)
+
+
+@gpu_kernel
+def pendulum_advance(state, action):
+    theta, speed = state
+    u = bounded(action.to(tl.float64), -2.0, 2.0)
+    turns = (theta + PI) / (2 * PI)
+    off = theta + PI - tl.floor(turns) * (2 * PI) - PI
+    cost = off * off + 0.1 * speed * speed + 0.001 * u * u
+    speed = bounded(speed + (15.0 * tl.sin(theta) + 3 * u) * 0.05, -8.0, 8.0)
+    return (theta + speed * 0.05, speed), -cost, speed > 1e30
+
+
+@gpu_kernel
+def pendulum_observe(state):
+    theta, speed = state
+    return tl.cos(theta), tl.sin(theta), speed
+
+
+TASKS = {
+    "tenfold/CartPole-v1": DeviceTask(cartpole_begin, cartpole_advance, as_it_is, 4, 4, 500),
+    "tenfold/Acrobot-v1": DeviceTask(acrobot_begin, acrobot_advance, acrobot_observe, 4, 6, 500),
+    "tenfold/MountainCar-v0": DeviceTask(
+        mountain_car_begin, mountain_car_advance, as_it_is, 2, 2, 200
+    ),
+    "tenfold/Pendulum-v1": DeviceTask(
+        pendulum_begin, pendulum_advance, pendulum_observe, 2, 3, 200
+    ),
+}
+
+
+# the pair: the compiled tasks, one lane at a time
+
+
+@gpu_kernel
+def step_kernel(
+    states,
+    actions,
+    streams,
+    episodes,
+    obs,
+    reward,
+    terminated,
+    fresh,
+    count,
+    TASK: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """One step of every lane, and the first state of an episode of each."""
+    lane = tl.arange(0, LANES)
+    live = lane < count
+    state = load_state(states, lane, live, TASK.states, STATES)
+    action = tl.load(actions + lane, mask=live, other=0)
+    state, won, over = TASK.advance(state, action)
+    store_state(states, state, lane, live, TASK.states, STATES)
+    tl.store(reward + lane, won, mask=live)
+    tl.store(terminated + lane, over.to(tl.uint8), mask=live)
+    seen = TASK.observe(state)
+    numbers: tl.constexpr = TASK.obs
+    for j in tl.static_range(numbers):
+        tl.store(obs + lane * numbers + j, seen[j].to(tl.float32), mask=live)
+    stream = tl.load(streams + lane, mask=live, other=0)
+    first = TASK.begin(stream, tl.load(episodes + lane, mask=live, other=0))
+    store_state(fresh, first, lane, live, TASK.states, STATES)
+
+
+def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """States from all over each task, the edges where episodes end included."""
+    for kind, state, _, episode, streams, action in random_lanes(rng, "int64"):
+        yield kind, state, episode, streams, action
+
+
+def step_reference(kind, state, episode, streams, action):
+    """The compiled tasks, row by row."""
+    obs = np.zeros((len(state), kind.obs_size), np.float32)
+    reward, terminated = np.zeros(len(state)), np.zeros(len(state), np.bool_)
+    fresh = np.zeros_like(state)
+    for i, row in enumerate(state):
+        reward[i], terminated[i] = c.advance(kind.number, row, action[i])
+        c.observe(kind.number, row, obs[i])
+        c.begin(kind.number, fresh[i], streams[i], episode[i])
+    used = kind.used
+    return state[:, :used], obs, reward, terminated, fresh[:, :used]
+
+
+@pair(step_reference, step_examples, rtol=1e-9, atol=1e-9, when=available, name="envs.device.step")
+def step_on_device(
+    kind: c.Kind,
+    state: np.ndarray,
+    episode: np.ndarray,
+    streams: np.ndarray,
+    action: np.ndarray,
+) -> tuple[torch.Tensor, ...]:
+    task = next(TASKS[name] for name, each in c.KINDS.items() if each == kind)
+    states, actions, episodes = (
+        torch.from_numpy(array).to(device()) for array in (state, action, episode)
+    )
+    count = len(state)
+    obs = torch.zeros(count, task.obs, device=device())
+    reward = torch.zeros(count, dtype=torch.float64, device=device())
+    terminated = torch.zeros(count, dtype=torch.uint8, device=device())
+    fresh = torch.zeros_like(states)
+    step_kernel[(1,)](
+        states,
+        actions,
+        words(list(streams), device()),
+        episodes,
+        obs,
+        reward,
+        terminated,
+        fresh,
+        count,
+        TASK=task,
+        LANES=padded(count),
+    )
+    used = kind.used
+    return states[:, :used], obs, reward, terminated.bool(), fresh[:, :used]

@@ -1,0 +1,1 @@
+"""Triton functions that the GPU engines are made of. Nothing here is imported without Triton."""

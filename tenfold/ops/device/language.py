@@ -1,0 +1,85 @@
+"""How every Triton function is compiled, and what all of them need: draws, schedules, powers of
+two.
+
+Without a GPU the same functions run in Triton's interpreter (TRITON_INTERPRET=1), slowly: so are
+they tested. Numbers that change from launch to launch come as tensors or as arguments that Triton
+does not look at: it compiles anew for integers that are 1 or divisible by 16. Where an `if` on
+constants returns, the rest stands under its `else`: Triton reads on after a return.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from tenfold.core import random
+
+GOLDEN, FIRST, SECOND = (
+    tl.constexpr(number) for number in (random.GOLDEN, random.FIRST, random.SECOND)
+)
+UNIT = tl.constexpr(random.UNIT)
+
+
+def gpu_kernel(function: Any = None, **options: Any) -> Any:
+    """Triton's `jit` with our options."""
+    return triton.jit(function, **options) if function else lambda f: triton.jit(f, **options)
+
+
+def available() -> bool:
+    """Whether these functions can run here: on a GPU, or in the interpreter."""
+    return torch.cuda.is_available() or triton.knobs.runtime.interpret
+
+
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def padded(size: int, least: int = 16) -> int:
+    """The power of two that a tensor's side takes; a product's sides are at least 16."""
+    return max(least, 1 << (size - 1).bit_length())
+
+
+def words(keys: list[Any], device: Any) -> torch.Tensor:
+    """Streams of `core.random` as int64 tensors hold them."""
+    return torch.tensor([random.signed(int(k)) for k in keys], dtype=torch.int64, device=device)
+
+
+@gpu_kernel
+def mix(x):
+    x = (x ^ (x >> 30)) * FIRST
+    x = (x ^ (x >> 27)) * SECOND
+    return x ^ (x >> 31)
+
+
+@gpu_kernel
+def bits(stream, counter):
+    """64 random bits for each counter, those of `core.random`."""
+    counter = counter.to(tl.int64).to(tl.uint64, bitcast=True)
+    return mix(stream.to(tl.uint64, bitcast=True) + mix(counter * GOLDEN))
+
+
+@gpu_kernel
+def uniform(stream, counter):
+    """Uniform in [0, 1), float64: the upper 53 bits."""
+    return (bits(stream, counter) >> 11).to(tl.float64) * UNIT
+
+
+@gpu_kernel
+def normal(stream, counter):
+    """Standard normal numbers by Box and Muller, float64."""
+    first, second = uniform(stream, 2 * counter), uniform(stream, 2 * counter + 1)
+    return tl.sqrt(-2 * tl.log(1 - first)) * tl.cos(6.283185307179586 * second)
+
+
+@gpu_kernel
+def schedule_at(numbers, step, KIND: tl.constexpr):
+    """The value at an environment step of a schedule's four numbers: kind, start, end, steps."""
+    found = tl.load(numbers + 1)
+    if KIND > 0:
+        start, end = found, tl.load(numbers + 2)
+        done = tl.minimum(step.to(tl.float64) / tl.load(numbers + 3), 1.0)
+        found = start + (end - start) * done
+        if KIND == 2:
+            found = start * tl.exp(tl.log(end / start) * done)
+    return found

@@ -1,0 +1,62 @@
+"""The kernels compile for a GPU, which needs none: what the interpreter takes, Triton may refuse."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SCRIPT = """
+import sys
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from test_resident import OPTIONS, learner
+from tenfold.algorithms.dqn.resident_arrays import Arrays
+from tenfold.algorithms.dqn.resident_kernel import train
+from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed, shape_of
+
+NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8"}
+for name in sys.argv[1:]:
+    one = learner(OPTIONS[name], 8)
+    seed = Seed(one.agent, one.replay, one.envs)
+    arrays = ResidentSeeds([seed], "cpu").arrays
+    kinds = Arrays(*(NAMES[tensor.dtype] for tensor in arrays))
+    for precision in ("fp32", "tf32"):
+        source = ASTSource(
+            fn=train,
+            signature={"arrays": kinds, "rounds": "i32", "S": "constexpr"},
+            constexprs={"S": shape_of(seed, precision)},
+        )
+        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8})
+        assert "cubin" in made.asm
+    print(name)
+"""
+
+
+def compiled(names: list[str], cache: Path) -> list[str]:
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    paths = [str(HERE), str(HERE.parents[1]), env.get("PYTHONPATH", "")]
+    env |= {"PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, *names],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+def test_a_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
+    names = ["prioritised, a batch in parts, a full ring"]
+    assert compiled(names, tmp_path) == names
+
+
+@pytest.mark.slow
+def test_kernels_of_all_options_compile_for_a_gpu(tmp_path: Path) -> None:
+    from test_resident import OPTIONS
+
+    assert compiled(list(OPTIONS), tmp_path) == list(OPTIONS)

@@ -1,0 +1,151 @@
+"""The resident engine against the plain one: the same run from the same draws, everything it holds
+compared. Without a GPU in Triton's interpreter, a few rounds of each option; on one (make
+test-cuda) two hundred updates."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed
+from tenfold.config.run import Run
+from tenfold.training.learners import make_learner
+
+PRIORITIZED = "prioritized(0.6, 0.4, 1e-6)"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "double, Polyak": {},
+    "hard target, huber, clipped": {
+        "double": False,
+        "target": "hard(3)",
+        "loss": "huber",
+        "clip_norm": 0.5,
+    },
+    "dueling, three steps, tanh": {
+        "dueling": True,
+        "n_step": 3,
+        "net": {"hidden": [8, 16, 8], "activation": "tanh"},
+    },
+    "quantiles, dueling": {"distribution": "quantile(5)", "dueling": True},
+    "prioritised, a batch in parts, a full ring": {
+        "replay": PRIORITIZED,
+        "batch_size": 70,
+        "n_step": 3,
+        "capacity": 70,
+        "net": {"hidden": [8]},
+    },
+    "Boltzmann, three Acrobats, schedules": {
+        "env": "tenfold/Acrobot-v1",
+        "num_envs": 3,
+        "explore": "boltzmann(linear(2, 0.1, 60))",
+        "lr": "exponential(1e-2, 1e-3, 80)",
+        "every": 2,
+        "updates": 2,
+    },
+    "two cars, accumulated, prioritised": {
+        "env": "tenfold/MountainCar-v0",
+        "num_envs": 2,
+        "accumulate": 2,
+        "replay": PRIORITIZED,
+    },
+}
+MEMORY = ("action", "kind", "ready", "head", "start", "count")
+
+
+def learner(options: dict[str, Any], starts: int, seed: int = 0) -> Any:
+    given = dict(options)
+    env, envs = given.pop("env", "tenfold/CartPole-v1"), given.pop("num_envs", 1)
+    usual = {
+        "name": "dqn",
+        "learning_starts": starts,
+        "batch_size": 16,
+        "capacity": 200,
+        "net": {"hidden": [16, 16]},
+    }
+    return make_learner(
+        Run.of(
+            {
+                "env": env,
+                "num_envs": envs,
+                "steps": 10_000,
+                "engine": "plain",
+                "seed": seed,
+                "agent": usual | given,
+            }
+        )
+    )
+
+
+def resident(learners: list[Any], device: str) -> ResidentSeeds:
+    made = ResidentSeeds([Seed(each.agent, each.replay, each.envs) for each in learners], device)
+    made.send([each.step for each in learners], [each.rounds for each in learners])
+    return made
+
+
+def require_equal(plain: Any, fast: Any, what: str = "") -> None:
+    for name in MEMORY:
+        assert np.array_equal(getattr(plain.replay, name), getattr(fast.replay, name)), (what, name)
+    for name in ("obs", "reward", "tree", "top"):
+        own, other = getattr(plain.replay, name), getattr(fast.replay, name)
+        assert np.allclose(own, other, rtol=1e-4, atol=1e-5), (what, name)
+    for name in ("states", "length", "episode", "ret"):
+        own, other = np.array(getattr(plain.envs, name)), getattr(fast.envs, name)
+        assert np.allclose(own, other, rtol=1e-6, atol=1e-6), (what, name)
+    assert plain.agent.updates == fast.agent.updates > 0
+    assert torch.allclose(plain.agent.block[:4], fast.agent.block[:4], rtol=1e-3, atol=2e-5), what
+
+
+def compared(options: dict[str, Any], rounds: int, device: str) -> Any:
+    plain, fast = learner(options, 8), learner(options, 8)
+    episodes = [episode for _ in range(rounds) for episode in plain.round()]
+    group = resident([fast], device)
+    group.advance(rounds // 2)
+    noted = group.finished()
+    group.advance(rounds - rounds // 2)
+    noted = noted[0] + group.finished()[0]
+    group.fetch()
+    require_equal(plain, fast)
+    assert [(e.env, e.length) for e in episodes] == [(e.env, e.length) for e in noted]
+    assert np.allclose([e.ret for e in episodes], [e.ret for e in noted])
+    return plain, group
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_rounds_are_the_plain_engines(option: str) -> None:
+    plain, group = compared(OPTIONS[option], 14, "cpu")
+    sums = plain.engine.sums.numpy()
+    found = group.arrays.sums[0].numpy()
+    assert np.allclose(found[[0, 1, 2, 4]], sums[[0, 1, 2, 4]], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("option", OPTIONS)
+def test_two_hundred_updates_on_the_gpu_are_the_plain_engines(option: str) -> None:
+    compared(OPTIONS[option], 208, "cuda")
+
+
+def test_seeds_side_by_side_are_what_each_is_alone() -> None:
+    together = [learner({}, 4, seed) for seed in (3, 8)]
+    group = resident(together, "cpu")
+    group.advance(8)
+    group.fetch()
+    for seed, one in zip((3, 8), together, strict=True):
+        alone = learner({}, 4, seed)
+        single = resident([alone], "cpu")
+        single.advance(8)
+        single.fetch()
+        assert torch.equal(alone.agent.block, one.agent.block)
+        assert np.array_equal(alone.replay.obs, one.replay.obs)
+
+
+def test_two_launches_are_one_long_one_bit_for_bit() -> None:
+    halves, whole = learner({}, 4), learner({}, 4)
+    group = resident([halves], "cpu")
+    group.advance(3)
+    group.advance(5)
+    group.fetch()
+    group = resident([whole], "cpu")
+    group.advance(8)
+    group.fetch()
+    assert torch.equal(halves.agent.block, whole.agent.block)
+    assert np.array_equal(halves.replay.obs, whole.replay.obs)
