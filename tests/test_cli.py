@@ -415,7 +415,10 @@ def test_a_users_own_environment_by_module(
     [
         (["--out", ""], "--out is empty"),
         (["--env", ""], "env is empty: give an environment's id"),
-        (["--engine", "fuse"], "engine = fuse is not one of auto, fused, compiled, plain"),
+        (
+            ["--engine", "fuse"],
+            "engine = fuse is not one of auto, resident, fused, compiled, plain",
+        ),
     ],
 )
 def test_what_is_empty_or_unknown_is_refused_by_name(

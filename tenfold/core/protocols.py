@@ -94,8 +94,11 @@ class Engine(Protocol):
     """How an update runs. Plain is the reference; every other engine does the same from the same
     random numbers."""
 
+    whole_rounds: bool  # whether it has `run(step, rounds, most)`, which makes many at once
+
     def warm_up(self) -> None: ...  # compiles what there is to compile, and changes nothing
     def statistics(self) -> dict[str, float]: ...  # means since the last call
+    def settle(self) -> None: ...  # before the state is saved: what is held elsewhere comes back
     def state(self) -> Arrays: ...
     def load_state(self, state: Arrays) -> None: ...
 

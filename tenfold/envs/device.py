@@ -6,6 +6,9 @@ A device environment is three Triton functions on a tuple of numbers per lane:
     begin(stream, episode)   -> state              its draws are `uniform(stream, address)`
     advance(state, action)   -> state, reward, terminated
     observe(state)           -> what the agent sees, one tensor a number
+
+Numbers stand in sums and products, where they are float64 as the state is; a comparison, `where` or
+`maximum` would take them as float32.
 """
 
 from collections.abc import Iterator
@@ -48,7 +51,7 @@ class DeviceTask:
 
 @gpu_kernel
 def between(stream, address, low, high):
-    return low + (high - low) * uniform(stream, address)
+    return uniform(stream, address) * (high - low) + low
 
 
 @gpu_kernel
@@ -79,7 +82,7 @@ def cartpole_advance(state, action):
     x_ddot = a - 0.05 * theta_ddot * cosine / 1.1
     x, theta = x + 0.02 * x_dot, theta + 0.02 * theta_dot
     x_dot, theta_dot = x_dot + 0.02 * x_ddot, theta_dot + 0.02 * theta_ddot
-    over = (tl.abs(x) > TRACK) | (tl.abs(theta) > TILT)
+    over = (tl.abs(x) - TRACK > 0) | (tl.abs(theta) - TILT > 0)
     return (x, x_dot, theta, theta_dot), x * 0.0 + 1.0, over
 
 
@@ -154,8 +157,8 @@ def mountain_car_advance(state, action):
     push = (action.to(tl.float64) - 1) * 0.001
     v = bounded(v + (push - 0.0025 * tl.cos(3 * x)), -0.07, 0.07)
     x = bounded(x + v, -1.2, 0.6)
-    v = tl.where((x == -1.2) & (v < 0), 0.0, v)
-    return (x, v), x * 0.0 - 1.0, (x >= 0.5) & (v >= 0)
+    v = tl.where((x + 1.2 == 0) & (v < 0), 0.0, v)
+    return (x, v), x * 0.0 - 1.0, (x - 0.5 >= 0) & (v >= 0)
 
 
 @gpu_kernel

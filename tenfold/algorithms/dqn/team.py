@@ -223,6 +223,8 @@ class Team(DQNAgent):
 class Apart:
     """One agent after another, each by an engine of its own on its own lanes."""
 
+    whole_rounds = False
+
     def __init__(self, team: Team, replay: TeamReplay, envs: Any, kind: type[PlainEngine]) -> None:
         self.agent, self.replay = team, replay
         self.devices = [str(team.device)]  # where learning happens
@@ -243,6 +245,10 @@ class Apart:
     def update(self, count: int, step: int, clock: Clock) -> None:
         for engine in self.engines:
             engine.update(count, step, clock)
+
+    def settle(self) -> None:
+        for engine in self.engines:
+            engine.settle()
 
     def set_lr(self, lr: Any) -> None:
         for engine in self.engines:
