@@ -248,7 +248,8 @@ def show_list(arguments: argparse.Namespace) -> int:
         print(f"  {name:20} {about_preset(path)}")
     print("agents")
     for name, algorithm in algorithms().items():
-        print(f"  {name:20} {(algorithm.config.__doc__ or '').splitlines()[0]}")
+        first, *_ = (algorithm.config.__doc__ or "").split("\n\n")
+        print(f"  {name:20} {' '.join(first.split())}")
     print("engines")
     entries = {name: one for found in algorithms().values() for name, one in found.engines.items()}
     for name, entry in entries.items():
