@@ -78,6 +78,7 @@ def act_for_learner(
         set_threads(1)
         actor = Actor(run, link.index)
         actor.rounds = rounds
+        link.ring.require(actor.schema(), run.env)
         agent = actor.algorithm.make_agent(Run.of(settings | {"device": "cpu"}), actor.envs.spec)
         actor.follow(agent)
         talk.send(("begin", actor.envs.obs, actor.envs.mask))

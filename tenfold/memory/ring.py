@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tenfold.core.errors import ConfigError
+from tenfold.core.errors import ConfigError, UserError
 from tenfold.memory.shared import LINE, Segment, Signal, aligned, check_ordering
 
 Schema = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
@@ -113,6 +113,18 @@ class Ring:
         return self.data.fd
 
     # the producer
+
+    def require(self, schema: Schema, whose: str) -> None:
+        """Refuses a producer whose rows have other fields: they would be stretched or converted on
+        their way."""
+        for name, (shape, dtype) in schema.items():
+            own = self.schema.get(name)
+            if own != (tuple(shape), np.dtype(dtype)):
+                had = f"{own[0]} of {own[1]}" if own else "not there"
+                raise UserError(
+                    f"{whose} is not the same each time it is made: its {name} is {tuple(shape)} "
+                    f"of {np.dtype(dtype)} here, and was {had} where the run began."
+                )
 
     def slot(self, timeout: float | None = None) -> Row | None:
         """The next slot's arrays, to fill in place before `publish`; None when the ring stayed

@@ -258,3 +258,23 @@ def test_closing_leaves_no_descriptor() -> None:
     assert (kept["obs"] == 5).all()  # whoever kept a view may still look
     del kept
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        (((1, 4), np.float32), "its obs is (1, 4) of float32 here, and was (4,) of float32"),
+        (((4,), np.float64), "its obs is (4,) of float64 here, and was (4,) of float32"),
+    ],
+)
+def test_a_producer_whose_rows_have_another_shape_or_type_is_refused(
+    field: tuple[Any, Any], words: str
+) -> None:
+    ring = Ring({"obs": ((4,), np.float32)}, 2)
+    ring.require({"obs": ((4,), np.float32)}, "Mine-v0")
+    with pytest.raises(UserError) as refused:
+        ring.require({"obs": field}, "Mine-v0")
+    assert words in str(refused.value)
+    with pytest.raises(UserError, match="its more is .* was not there where the run began"):
+        ring.require({"more": field}, "Mine-v0")
+    ring.close()
