@@ -275,6 +275,6 @@ def test_a_producer_whose_rows_have_another_shape_or_type_is_refused(
     with pytest.raises(UserError) as refused:
         ring.require({"obs": field}, "Mine-v0")
     assert words in str(refused.value)
-    with pytest.raises(UserError, match="its more is .* was not there where the run began"):
+    with pytest.raises(UserError, match=r"its more is .* was not there where the run began"):
         ring.require({"more": field}, "Mine-v0")
     ring.close()
