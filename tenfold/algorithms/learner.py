@@ -94,7 +94,8 @@ class ActorLearner:
         beyond step `until`."""
         if until is not None:
             most = min(most, -((self.step - until) // self.envs.num_envs))
-        self.clock.start()
+        if not self.fused.by_stages:
+            self.clock.start()
         self.step, self.rounds = self.fused.run(self.step, self.rounds, most)
         if not self.fused.by_stages:
             self.clock.lap("update")

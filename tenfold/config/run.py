@@ -85,7 +85,7 @@ class Run(Config):
     """where the networks live; auto is cpu, or several CUDA devices where there are agents with a
     network each"""
     precision: Literal["fp32", "bf16x3", "tf32"] = "fp32"
-    """of the resident engine's products on a GPU: fp32 (as exact as plain), bf16x3 (gradients to
+    """of the resident engine's products on a GPU: fp32 (to rounding), bf16x3 (gradients to
     1e-5, faster) or tf32 (to 1e-2, fastest)"""
     threads: Annotated[int, Limits(1, 1024)] = 1
     """threads of PyTorch"""

@@ -55,6 +55,17 @@ def between(stream, address, low, high):
 
 
 @gpu_kernel
+def four_around_zero(stream, episode, reach):
+    at = episode * 4
+    return (
+        between(stream, at, -reach, reach),
+        between(stream, at + 1, -reach, reach),
+        between(stream, at + 2, -reach, reach),
+        between(stream, at + 3, -reach, reach),
+    )
+
+
+@gpu_kernel
 def bounded(x, low, high):
     """x within [low, high]. The bounds are made float64 by arithmetic: a literal alone would be
     float32."""
@@ -63,13 +74,7 @@ def bounded(x, low, high):
 
 @gpu_kernel
 def cartpole_begin(stream, episode):
-    at = episode * 4
-    return (
-        between(stream, at, -0.05, 0.05),
-        between(stream, at + 1, -0.05, 0.05),
-        between(stream, at + 2, -0.05, 0.05),
-        between(stream, at + 3, -0.05, 0.05),
-    )
+    return four_around_zero(stream, episode, 0.05)
 
 
 @gpu_kernel
@@ -93,13 +98,7 @@ def as_it_is(state):
 
 @gpu_kernel
 def acrobot_begin(stream, episode):
-    at = episode * 4
-    return (
-        between(stream, at, -0.1, 0.1),
-        between(stream, at + 1, -0.1, 0.1),
-        between(stream, at + 2, -0.1, 0.1),
-        between(stream, at + 3, -0.1, 0.1),
-    )
+    return four_around_zero(stream, episode, 0.1)
 
 
 @gpu_kernel
@@ -183,15 +182,15 @@ def pendulum_observe(state):
     return tl.cos(theta), tl.sin(theta), speed
 
 
+PARTS = {
+    "tenfold/CartPole-v1": (cartpole_begin, cartpole_advance, as_it_is),
+    "tenfold/Acrobot-v1": (acrobot_begin, acrobot_advance, acrobot_observe),
+    "tenfold/MountainCar-v0": (mountain_car_begin, mountain_car_advance, as_it_is),
+    "tenfold/Pendulum-v1": (pendulum_begin, pendulum_advance, pendulum_observe),
+}
 TASKS = {
-    "tenfold/CartPole-v1": DeviceTask(cartpole_begin, cartpole_advance, as_it_is, 4, 4, 500),
-    "tenfold/Acrobot-v1": DeviceTask(acrobot_begin, acrobot_advance, acrobot_observe, 4, 6, 500),
-    "tenfold/MountainCar-v0": DeviceTask(
-        mountain_car_begin, mountain_car_advance, as_it_is, 2, 2, 200
-    ),
-    "tenfold/Pendulum-v1": DeviceTask(
-        pendulum_begin, pendulum_advance, pendulum_observe, 2, 3, 200
-    ),
+    name: DeviceTask(*parts, c.KINDS[name].used, c.KINDS[name].obs_size, c.KINDS[name].limit)
+    for name, parts in PARTS.items()
 }
 
 

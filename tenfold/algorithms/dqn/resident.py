@@ -57,7 +57,6 @@ class ResidentEngine(PlainEngine):
         envs: Any = self.envs
         seed = Seed(self.agent, self.replay, envs)
         self.seeds = ResidentSeeds([seed], str(self.agent.device), self.precision)
-        self.seeds.send([0], [0])
         self.seeds.advance(0)
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:

@@ -66,13 +66,6 @@ def uniform(stream, counter):
 
 
 @gpu_kernel
-def normal(stream, counter):
-    """Standard normal numbers by Box and Muller, float64."""
-    first, second = uniform(stream, 2 * counter), uniform(stream, 2 * counter + 1)
-    return tl.sqrt(-2 * tl.log(1 - first)) * tl.cos(6.283185307179586 * second)
-
-
-@gpu_kernel
 def schedule_at(numbers, step, KIND: tl.constexpr):
     """The value at an environment step of a schedule's four numbers: kind, start, end, steps."""
     found = tl.load(numbers + 1)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import triton.language as tl
 
+from tenfold.ops import mlp
 from tenfold.ops.adam import BETA1, BETA2
 from tenfold.ops.device.language import gpu_kernel
 
@@ -26,7 +27,7 @@ class NetShape(NamedTuple):
     precision: str
 
 
-RELU, TANH = tl.constexpr(0), tl.constexpr(1)
+RELU = tl.constexpr(mlp.RELU)  # else tanh
 KEEP1, KEEP2 = tl.constexpr(BETA1), tl.constexpr(BETA2)
 
 

@@ -1,10 +1,8 @@
 """Generalised advantage estimation in one launch: a scan over time of every lane's column, in
 registers."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -65,11 +63,7 @@ def gae_kernel(
         running = tl.sum(tl.where(first, found, 0.0), 0).to(running.dtype)
 
 
-def examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    yield from GAE_EXAMPLES(rng, dtype)
-
-
-@pair(gae_reference, examples, **EQUAL, name="ops.device.returns.gae", when=available)
+@pair(gae_reference, GAE_EXAMPLES, **EQUAL, name="ops.device.returns.gae", when=available)
 def gae_device(
     reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any, lam: float
 ) -> torch.Tensor:
