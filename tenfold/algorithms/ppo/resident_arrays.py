@@ -57,6 +57,9 @@ class Shape(NamedTuple):
     rows: int  # of a minibatch that are in registers at a time
     chunks: int  # of so many rows that a program takes
     parts: int  # programs of a network that share a minibatch
+    together: int  # parts that a program of the optimiser adds at a time
+    stretch: int  # of the flat buffer, such a program
+    stretches: int
     bits: tuple[int, int]  # halves of a place in a permutation
     columns: int  # lanes of a program that finishes a rollout
     time: int  # steps of it at a time
@@ -95,15 +98,13 @@ class Arrays(NamedTuple):
     weight: Any
     advantage: Any
     target: Any
+    order: Any  # of the rows, in each epoch
     moments: Any  # of the advantages of each finishing program: Σ, Σ of squares
     partial: Any  # gradients of each part of a minibatch
     squares: Any  # Σ of each stretch of the gradient
     said: Any  # of each part: the five statistics
     going: Any  # whether an epoch is to be learned from
     moved: Any  # an epoch's mean KL divergence
-
-
-STRETCH = tl.constexpr(256)  # of the flat buffer, a program of the optimiser
 
 
 @gpu_kernel
@@ -113,7 +114,6 @@ def arrays_of(a, seed, S: tl.constexpr):
     rows = seed * S.horizon * S.envs
     more = seed * (S.horizon + 1) * S.envs
     lanes = seed * S.envs
-    stretches: tl.constexpr = (S.parameters + STRETCH - 1) // STRETCH
     return Arrays(
         a.block + seed * 4 * S.parameters,
         a.streams + seed * 3,
@@ -144,9 +144,10 @@ def arrays_of(a, seed, S: tl.constexpr):
         a.weight + rows,
         a.advantage + rows,
         a.target + rows,
+        a.order + seed * S.epochs * S.horizon * S.envs,
         a.moments + seed * ((S.envs + S.columns - 1) // S.columns) * 2,
         a.partial + seed * S.parts * S.parameters,
-        a.squares + seed * stretches,
+        a.squares + seed * S.stretches,
         a.said + seed * S.parts * 5,
         a.going + seed * (S.epochs + 1),
         a.moved + seed * S.epochs,

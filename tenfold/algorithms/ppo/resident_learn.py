@@ -18,7 +18,6 @@ from tenfold.algorithms.ppo.resident_arrays import (
     LR,
     OBS_SCALE,
     SHUFFLES,
-    STRETCH,
     TARGET_KL,
     UPDATES,
     VALUE_CLIP,
@@ -38,6 +37,7 @@ from tenfold.ops.surrogate import CLIPPED, KL, POLICY_LOSS, VALUE_LOSS
 from tenfold.ops.surrogate import ENTROPY as SAID_ENTROPY
 
 LOG_KEEP1, LOG_KEEP2 = tl.constexpr(-0.10536051565782628), tl.constexpr(-0.0010005003335835344)
+ORDERED = tl.constexpr(1024)  # rows that a program finds the order of
 SAYS_POLICY, SAYS_VALUE, SAYS_ENTROPY, SAYS_KL, SAYS_CLIPPED = (
     tl.constexpr(place) for place in (POLICY_LOSS, VALUE_LOSS, SAID_ENTROPY, KL, CLIPPED)
 )
@@ -122,24 +122,29 @@ def scaling(a, S: tl.constexpr):
 
 
 @gpu_kernel
+def shuffle(arrays, S: tl.constexpr):
+    """The order of the rows in every epoch of the phase."""
+    a = arrays_of(arrays, tl.program_id(2).to(tl.int64), S)
+    all_rows: tl.constexpr = S.horizon * S.envs
+    epoch = tl.program_id(1)
+    item = tl.program_id(0) * ORDERED + tl.arange(0, ORDERED)
+    there = item < all_rows
+    stream, number = tl.load(a.streams + SHUFFLES), tl.load(a.count + EPOCHS) + epoch
+    found = places(tl.where(there, item, 0), stream, number, all_rows, S.bits[0], S.bits[1])
+    tl.store(a.order + epoch * all_rows + item, found.to(tl.int32), mask=there)
+
+
+@gpu_kernel
 def drawn_rows(a, number, chunk, S: tl.constexpr):
     """Of a chunk of this program's part of minibatch `number`: (rows of the rollout, which are
     there, one row's share of a mean)."""
     all_rows: tl.constexpr = S.horizon * S.envs
-    begun = tl.load(a.count + EPOCHS)
-    part = begun * 0 + number % S.minibatches  # as wide
+    part = tl.load(a.count) * 0 + number % S.minibatches  # as wide
     first, last = all_rows * part // S.minibatches, all_rows * (part + 1) // S.minibatches
     item = first + ((tl.program_id(0) // 2) * S.chunks + chunk) * S.rows + tl.arange(0, S.rows)
     there = item < last
-    epoch = begun + number // S.minibatches
-    place = places(
-        tl.where(there, item, 0),
-        tl.load(a.streams + SHUFFLES),
-        epoch,
-        all_rows,
-        S.bits[0],
-        S.bits[1],
-    )
+    order = a.order + number // S.minibatches * all_rows
+    place = tl.load(order + item, mask=there, other=0)
     return place, there, tl.where(there, 1.0 / (last - first).to(tl.float32), 0.0)
 
 
@@ -167,14 +172,12 @@ def policy_part(a, number, S: tl.constexpr):
         old = tl.load(a.log_p + place, mask=there, other=0.0)
         gain = (tl.load(a.advantage + place, mask=there, other=0.0) - mean) * inverse
         output = outputs[N.layers]
-        log_p, entropy = policy.probability(output, log_std, chosen, real, allowed, P)
+        log_p, entropy, each = policy.probability(output, log_std, chosen, real, allowed, P)
         change = tl.where(there, log_p - old, 0.0)
         ratio = tl.exp(change)
         limited = tl.minimum(tl.maximum(ratio, 1.0 - clip), 1.0 + clip)
         slope = tl.where(ratio * gain <= limited * gain, -ratio * gain * share, 0.0)
-        delta, more = policy.slopes(
-            output, log_std, chosen, real, allowed, slope, weight * share, P
-        )
+        delta, more = policy.slopes(output, log_std, chosen, real, each, slope, weight * share, P)
         grads = network.sum_of(grads, network.backward(layers, outputs, delta, N), N)
         added = ()
         for d in tl.static_range(reals):
@@ -250,11 +253,14 @@ def reduce(arrays, number, S: tl.constexpr):
     """A stretch of the gradient from its parts, and the sum of its squares."""
     a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
     if is_due(a, number, S):
-        j = tl.program_id(0) * STRETCH + tl.arange(0, STRETCH)
+        j = tl.program_id(0) * S.stretch + tl.arange(0, S.stretch)
         there = j < S.parameters
-        grad = j * 0.0
-        for part in range(S.parts):
-            grad += tl.load(a.partial + part * S.parameters + j, mask=there, other=0.0)
+        total = (tl.arange(0, S.together)[:, None] + j[None, :]) * 0.0
+        for start in range(0, S.parts, S.together):
+            part = (start + tl.arange(0, S.together))[:, None]
+            mask = there[None, :] & (part < S.parts)
+            total += tl.load(a.partial + part * S.parameters + j[None, :], mask=mask, other=0.0)
+        grad = tl.sum(total, 0)
         tl.store(a.block + 3 * S.parameters + j, grad, mask=there)
         tl.store(a.squares + tl.program_id(0), tl.sum(grad * grad, 0))
 
@@ -262,14 +268,14 @@ def reduce(arrays, number, S: tl.constexpr):
 @gpu_kernel
 def tell(a, number, norm, S: tl.constexpr):
     """Statistics of the minibatch; whether there is another epoch."""
-    kl = tl.full((), 0.0, tl.float32)
-    for k in tl.static_range(5):
-        said = tl.full((), 0.0, tl.float32)
-        for part in range(S.parts):
-            said += tl.load(a.said + part * 5 + k)
-        tl.store(a.sums + k, tl.load(a.sums + k) + said.to(tl.float64))
-        if k == SAYS_KL:
-            kl = said
+    kind, said = tl.arange(0, 8), tl.arange(0, 8) * 0.0
+    for start in range(0, S.parts, S.together):
+        part = (start + tl.arange(0, S.together))[:, None]
+        there = (part < S.parts) & (kind[None, :] < 5)
+        said += tl.sum(tl.load(a.said + part * 5 + kind[None, :], mask=there, other=0.0), 0)
+    before = tl.load(a.sums + kind, mask=kind < 5, other=0.0)
+    tl.store(a.sums + kind, before + said.to(tl.float64), mask=kind < 5)
+    kl = tl.sum(tl.where(kind == SAYS_KL, said, 0.0), 0)
     tl.store(a.sums + 5, tl.load(a.sums + 5) + norm.to(tl.float64))
     tl.store(a.sums + 6, tl.load(a.sums + 6) + 1.0)
     epoch, part = number // S.minibatches, number % S.minibatches
@@ -285,17 +291,16 @@ def apply(arrays, number, S: tl.constexpr):
     a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
     if is_due(a, number, S):
         square = tl.full((), 0.0, tl.float32)
-        stretches: tl.constexpr = (S.parameters + STRETCH - 1) // STRETCH
-        for start in range(0, stretches, 256):
+        for start in range(0, S.stretches, 256):
             part = start + tl.arange(0, 256)
-            square += tl.sum(tl.load(a.squares + part, mask=part < stretches, other=0.0), 0)
+            square += tl.sum(tl.load(a.squares + part, mask=part < S.stretches, other=0.0), 0)
         norm = tl.sqrt(square)
         shrink = tl.minimum(rule(a, CLIP_NORM) / (norm + 1e-6), 1.0)
         step = (tl.load(a.count + UPDATES) + number + 1).to(tl.float64)
         lr = schedule_at(a.rules + LR, tl.load(a.clock + 1) * S.envs, S.schedule)
         rate = (lr / (1.0 - tl.exp(step * LOG_KEEP1))).to(tl.float32)
         unbias = (1.0 / tl.sqrt(1.0 - tl.exp(step * LOG_KEEP2))).to(tl.float32)
-        j = tl.program_id(0) * STRETCH + tl.arange(0, STRETCH)
+        j = tl.program_id(0) * S.stretch + tl.arange(0, S.stretch)
         there, own = j < S.parameters, a.block + j
         grad = tl.load(own + 3 * S.parameters, mask=there, other=0.0) * shrink
         mean = tl.load(own + S.parameters, mask=there, other=0.0)

@@ -84,11 +84,7 @@ def advanced(state, chosen, real, S: tl.constexpr):
     action = chosen
     for d in tl.static_range(reals):
         action = action + (bounded(real[d], d, S),)
-    if S.alone:
-        found = S.task.advance(state, action[0])
-    else:
-        found = S.task.advance(state, action)
-    return found
+    return S.task.advance(state, action[0]) if S.alone else S.task.advance(state, action)
 
 
 @gpu_kernel
@@ -121,6 +117,7 @@ def play(arrays, count, S: tl.constexpr):
     """So many steps of every lane, into the rows from the current one on."""
     a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
     N: tl.constexpr = S.policy_net
+    P: tl.constexpr = S.actions
     lane, live = lanes_of(S)
     layers, log_std = network.load(a.block + S.actions.reals, N), deviations(a, S)
     state = load_state(a.state, lane, live, S.task.states, S.state_width)
@@ -139,7 +136,7 @@ def play(arrays, count, S: tl.constexpr):
         allowed = allowed_of(a, state, row, lane, live, S)
         output = network.forward(layers, rows * scale, N)[N.layers]
         at = rounds * S.envs + lane
-        chosen, real, log_p = policy.draw(output, log_std, allowed, coins, normals, at, S.actions)
+        chosen, real, log_p = policy.draw(output, log_std, allowed, coins, normals, at, P)
         store_action(a, row, lane, live, chosen, real, log_p, S)
         state, won, terminated = advanced(state, chosen, real, S)
         length, ret, place = length + 1, ret + won, row * S.envs + lane

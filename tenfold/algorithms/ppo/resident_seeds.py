@@ -15,8 +15,17 @@ import torch
 from tenfold.algorithms.ppo import resident_arrays as r
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.fused_arrays import DRAWS
-from tenfold.algorithms.ppo.resident_arrays import STRETCH, Arrays, Shape
-from tenfold.algorithms.ppo.resident_learn import apply, close, finish, gradient, reduce, values
+from tenfold.algorithms.ppo.resident_arrays import Arrays, Shape
+from tenfold.algorithms.ppo.resident_learn import (
+    ORDERED,
+    apply,
+    close,
+    finish,
+    gradient,
+    reduce,
+    shuffle,
+    values,
+)
 from tenfold.algorithms.ppo.resident_play import norm_update, play, show
 from tenfold.core.schedules import as_numbers
 from tenfold.envs.adapter import Episode
@@ -32,7 +41,7 @@ from tenfold.ops.permutation import split_bits
 PRECISIONS = {"fp32": "bf16x6", "bf16x3": "bf16x3", "tf32": "tf32", "ieee": "ieee"}
 MOST_LANES = 32  # of a program that plays
 ROWS = 32  # of a minibatch that are in registers at a time
-PROGRAMS = 256  # that share a minibatch, of each network and all seeds together
+PROGRAMS = 128  # that share a minibatch, of each network and all seeds together
 COLUMNS, TIME = 8, 128  # of a program that finishes rollouts
 TOLD = 8192  # episodes of a seed that are noted between two questions
 OF_ROLLOUT = (
@@ -105,6 +114,7 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
     blocks = -(-count // lanes)
     rows = -(-horizon * count // rollout.minibatches)
     parts = min(-(-rows // ROWS), max(1, PROGRAMS // seeds))
+    stretch = 64 if parts > 8 else 1024  # many parts: more programs add them
     firsts = tuple(int(first) for first in np.cumsum([0, *actions.sizes])[:-1])
     return Shape(
         task=task,
@@ -133,6 +143,9 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
         rows=ROWS,
         chunks=-(-rows // (parts * ROWS)),
         parts=parts,
+        together=min(32, padded(parts, 1)),
+        stretch=stretch,
+        stretches=-(-online.flat.numel() // stretch),
         bits=split_bits(horizon * count),
         columns=COLUMNS,
         time=min(TIME, padded(horizon, 1)),
@@ -148,8 +161,8 @@ class ResidentPolicies:
     ) -> None:
         self.seeds, self.device = list(seeds), torch.device(device)
         on_gpu = self.device.type == "cuda"
-        self.shape = s = shape_of(self.seeds[0], len(seeds), precision if on_gpu else "ieee")
-        self.warps = 4
+        self.shape = shape_of(self.seeds[0], len(seeds), precision if on_gpu else "ieee")
+        self.warps = {play: 4, gradient: 4, values: 4, apply: 2}
         self.row = self.valued = 0  # of the rollout: steps that are there, and those with values
         self.graph: Any = None  # of a whole phase
         agents, rollouts, envs = zip(*self.seeds, strict=True)
@@ -172,7 +185,6 @@ class ResidentPolicies:
             streams=torch.stack([words(each, self.device) for each in keys]),
             lane_stream=torch.stack([words(list(each.streams), self.device) for each in envs]),
         )
-        self.stretches = -(-s.parameters // STRETCH.value)
 
     def more_room(self, agent: PPOAgent, rollout: Rollout) -> dict[str, Any]:
         """Types and shapes of what only the device holds, or holds otherwise."""
@@ -193,9 +205,10 @@ class ResidentPolicies:
             "value": (single, (t + 1, b)),
             "advantage": (single, (t, b)),
             "target": (single, (t, b)),
+            "order": (np.int32, (s.epochs, t * b)),
             "moments": (double, (-(-b // s.columns), 2)),
             "partial": (single, (s.parts, s.parameters)),
-            "squares": (single, (-(-s.parameters // STRETCH.value),)),
+            "squares": (single, (s.stretches,)),
             "said": (single, (s.parts, 5)),
             "going": (np.int32, (s.epochs + 1,)),
             "moved": (double, (s.epochs,)),
@@ -283,7 +296,9 @@ class ResidentPolicies:
         self.learn()
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *given: Any) -> None:
-        kernel[(*grid, len(self.seeds))](self.arrays, *given, self.shape, num_warps=self.warps)
+        kernel[(*grid, len(self.seeds))](
+            self.arrays, *given, self.shape, num_warps=self.warps.get(kernel, 4)
+        )
 
     def play(self, count: int) -> None:
         """Steps of a rollout. Running statistics learn from every one before the next."""
@@ -308,16 +323,17 @@ class ResidentPolicies:
         if full:
             self.launch(show, (s.blocks,))
         rows = last + full - first
-        groups = max(1, min(rows, PROGRAMS * 4 // (s.blocks * len(self.seeds))))
+        groups = max(1, min(rows, PROGRAMS * 8 // (s.blocks * len(self.seeds))))
         self.launch(values, (s.blocks, groups), first, last + full)
 
     def learn(self) -> None:
         s = self.shape
+        self.launch(shuffle, (-(-s.horizon * s.envs // ORDERED.value), s.epochs))
         self.launch(finish, (-(-s.envs // s.columns),))
         for number in range(s.epochs * s.minibatches):
             self.launch(gradient, (2 * s.parts,), number)
-            self.launch(reduce, (self.stretches,), number)
-            self.launch(apply, (self.stretches,), number)
+            self.launch(reduce, (s.stretches,), number)
+            self.launch(apply, (s.stretches,), number)
         self.launch(close, ())
 
     def finished(self) -> list[list[Episode]]:

@@ -83,35 +83,37 @@ def draw(output, log_std, allowed, coins, normals, at, P: tl.constexpr):
 
 @gpu_kernel
 def probability(output, log_std, chosen, real, allowed, P: tl.constexpr):
-    """(log π(a), entropy) of rows."""
+    """(log π(a), entropy; of each component log-probabilities and probabilities of its options
+    and its entropy) of rows."""
     log_p = tl.sum(output * 0.0, 1)
-    entropy = log_p
+    entropy, each = log_p, ()
     for c in tl.static_range(len(P.sizes)):
         own, share, log_sum, there = component(output, allowed, c, P)
+        logs = tl.where(own, output - log_sum[:, None], 0.0)
         place = chosen[c] + P.firsts[c]
-        log_p += tl.where(there, column_of(output, place[:, None]) - log_sum, 0.0)
-        entropy -= tl.sum(tl.where(own, share * (output - log_sum[:, None]), 0.0), 1)
+        log_p += tl.where(there, column_of(logs, place[:, None]), 0.0)
+        surprise = -tl.sum(share * logs, 1)
+        entropy += surprise
+        each = each + (logs, share, surprise)
     reals: tl.constexpr = P.reals
     for d in tl.static_range(reals):
         z = (real[d] - column_of(output, P.options + d)) * tl.exp(-log_std[d])
         log_p -= 0.5 * z * z + log_std[d] + HALF_LOG_TAU
         entropy += log_std[d] + HALF_LOG_TAU + 0.5
-    return log_p, entropy
+    return log_p, entropy, each
 
 
 @gpu_kernel
-def slopes(output, log_std, chosen, real, allowed, slope, bonus, P: tl.constexpr):
+def slopes(output, log_std, chosen, real, each, slope, bonus, P: tl.constexpr):
     """(∂L/∂output, the rows' parts of ∂L/∂log_std): `slope` is ∂L/∂log π(a), `bonus` that by −
-    entropy."""
+    entropy, `each` what `probability` found."""
     column = tl.arange(0, output.shape[1])[None, :]
     delta, by_std = output * 0.0, ()
     for c in tl.static_range(len(P.sizes)):
-        own, share, log_sum, there = component(output, allowed, c, P)
-        surprise = tl.where(own, output - log_sum[:, None], 0.0)
-        entropy = -tl.sum(share * surprise, 1)
-        delta += bonus[:, None] * share * (surprise + entropy[:, None]) - slope[:, None] * share
-        taken = column == (chosen[c] + P.firsts[c])[:, None]
-        delta += tl.where(taken & there[:, None], slope[:, None], 0.0)
+        logs, share, surprise = each[3 * c], each[3 * c + 1], each[3 * c + 2]
+        taken = (column == (chosen[c] + P.firsts[c])[:, None]) & (share > 0)  # else it is absent
+        delta += bonus[:, None] * share * (logs + surprise[:, None])
+        delta += slope[:, None] * (tl.where(taken, 1.0, 0.0) - share)
     reals: tl.constexpr = P.reals
     for d in tl.static_range(reals):
         scale = tl.exp(-log_std[d])
