@@ -153,7 +153,7 @@ class Metrics:
         self.add(
             {
                 "kind": "episode",
-                "step": step,
+                "step": step if episode.step is None else episode.step,
                 "env": episode.env,
                 "return": episode.ret,
                 "length": episode.length,
