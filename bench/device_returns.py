@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
 from returns import LAMBDA, TOLERANCE, rollout, torch_loop
 
 from tenfold.cli.measure import interleave, timed_row
