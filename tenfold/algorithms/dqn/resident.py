@@ -14,6 +14,7 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Run
 from tenfold.engines.together import Group, TogetherEngine
 from tenfold.envs.control_dynamics import KINDS
+from tenfold.envs.functions import runs_on_gpu
 
 WIDEST, DEEPEST = 128, 3  # hidden layers that fit into the registers of a multiprocessor
 
@@ -26,9 +27,11 @@ class ResidentEngine(TogetherEngine, PlainEngine):
         if found := why_not_compiled(agent):
             return found
         hidden, outputs = agent.config.net.hidden, agent.online.sizes[-1]
-        if run.env not in KINDS:
+        if not runs_on_gpu(run.env):
             there = ", ".join(name for name, kind in KINDS.items() if kind.actions)
-            return f"{run.env} does not run on the GPU ({there} do)"
+            return f"{run.env} does not run on the GPU ({there} and registered tasks do)"
+        if agent.layout.size > WIDEST:
+            return f"it is for observations of up to {WIDEST} numbers"
         if len(hidden) not in range(1, DEEPEST + 1) or max(hidden) > WIDEST or outputs > WIDEST:
             return f"it is for 1 to {DEEPEST} hidden layers of up to {WIDEST}, and as many outputs"
         if agent.config.net.activation not in ("relu", "tanh"):

@@ -34,9 +34,8 @@ from tenfold.algorithms.dqn.resident_td import ValueShape
 from tenfold.core.random import Purpose, key
 from tenfold.core.schedules import as_numbers
 from tenfold.engines.together import MOST_ROUNDS
-from tenfold.envs.adapter import Episode, episode_seeds
-from tenfold.envs.control import ControlEnvironments
-from tenfold.envs.device import TASKS
+from tenfold.envs.adapter import Episode, StateEnvironments, episode_seeds
+from tenfold.envs.device import device_task
 from tenfold.memory.replay import Replay
 from tenfold.ops.adam import BETA1, BETA2
 from tenfold.ops.device.episodes import EpisodeShape, Played, play
@@ -55,7 +54,7 @@ class Seed(NamedTuple):
 
     agent: DQNAgent
     replay: Replay
-    envs: ControlEnvironments
+    envs: StateEnvironments
 
 
 def rules(agent: DQNAgent) -> np.ndarray:
@@ -89,7 +88,7 @@ def exploration(config: DQN) -> Any:
 def shape_of(seed: Seed, precision: str) -> Shape:
     """What a kernel is compiled for."""
     agent, replay, envs = seed
-    config, task = agent.config, TASKS[envs.name]
+    config, task = agent.config, device_task(envs.name)
     sizes = tuple(int(size) for size in agent.online.sizes)
     batch, target = config.batch_size * config.accumulate, config.target
     schedules = (config.lr, exploration(config), config.priorities.beta if config.priorities else 1)
