@@ -188,9 +188,11 @@ class RolloutLearner(ActorLearner):
         `until`. `most`: rounds that actors may play until the learner says more.
         """
         wait = self.until_timed()
-        # the last row's round ends with learning, and that is timed whole
-        if self.fused and wait and self.left > 1:
-            return self.run_fused(min(wait, self.left - 1), until)
+        # the last row's round ends with learning, and that is timed whole; an engine without
+        # stages makes all of it
+        whole = self.fused and (wait if not self.fused.by_stages else min(wait, self.left - 1))
+        if whole:
+            return self.run_fused(whole, until)
         scale = 0 if wait else self.timed_every
         if scale:
             self.clock.start()

@@ -26,6 +26,7 @@ class Seeds(Protocol):
     def send(self, steps: list[int], rounds: list[int]) -> None: ...  # all that the host holds
     def fetch(self) -> None: ...  # all of it comes back
     def fetch_networks(self) -> None: ...  # parameters and the count of updates alone
+    def rounded(self, rounds: int) -> int: ...  # near so many, as are best made together
     def advance(self, rounds: int) -> None: ...  # one launch
     # of each learner the episodes that ended in the last launch; waits for it
     def finished(self) -> list[list[Episode]]: ...
@@ -65,7 +66,7 @@ class Group:
         """One launch of a few milliseconds, at most so many rounds of every learner; how many it
         were."""
         self.send()
-        count, start = max(1, min(most, self.at_once)), perf_counter()
+        count, start = max(1, min(most, self.seeds.rounded(self.at_once))), perf_counter()
         self.seeds.advance(count)
         for kept, ended in zip(self.ended, self.seeds.finished(), strict=True):
             kept += ended

@@ -6,14 +6,16 @@ import triton.language as tl
 from tenfold.algorithms.dqn import resident_td as td
 from tenfold.algorithms.dqn.resident_arrays import SCALE, arrays_of
 from tenfold.ops.device import network
-from tenfold.ops.device.episodes import play_episodes
+from tenfold.ops.device.episodes import LANES, play_episodes
+from tenfold.ops.device.lanes import rows_of
 from tenfold.ops.device.language import gpu_kernel
 
 
 @gpu_kernel
-def greedy(policy, rows, number, length, S: tl.constexpr):
+def greedy(policy, state, number, length, S: tl.constexpr):
     """argmax_a Q(s, a)."""
     layers, scale = policy
+    rows = rows_of(S.task.observe(state), LANES, LANES, S.net.pads[0], S.task.obs)
     return td.best_group(td.values(layers, rows * scale, S), S.outputs) - S.outputs.duel
 
 
