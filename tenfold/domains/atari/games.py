@@ -163,7 +163,7 @@ class AtariEnvironments(Environments):
 
     def begin(self, which: np.ndarray) -> None:
         """The current games of these lanes from their start."""
-        seeds = np.array([self.episode_seed(i) for i in np.flatnonzero(which)])
+        seeds = np.array([self.episode_seed(i) for i in np.flatnonzero(which).tolist()])
         obs, info = self.ale.reset(seed=seeds, options={"reset_mask": which})
         self.obs[which] = obs.reshape(self.obs.shape)[which]
         self.lives[which] = info["lives"][which]

@@ -2,6 +2,7 @@
 of both presets that step and update."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_lives_and_games_end_with_their_true_last_observation_and_the_next_one_f
     hand = by_hand(envs, 0, taken)
     assert len(games) == 1 and len(hand) == games[0].length + 1 < 200
     assert games[0].ret == sum(score for _, score, _, _ in hand)
-    for t, (before, after) in enumerate(zip(hand, hand[1:], strict=False)):
+    for t, (before, after) in enumerate(pairwise(hand)):
         obs, final_obs, reward, terminated = rows[t]
         ended = after[3] < before[3]  # the game's end is that of the last life
         lost += ended
