@@ -1,11 +1,11 @@
 """The strongest rival, of our own writing: whole iterations of PPO inside one jitted JAX function,
 CartPole included; one agent with many worlds, or as many agents as there are seeds, vmapped.
 
-The work is tenfold's: two tanh networks of 64-64, one for the policy and one for the value; GAE with
-the value of the true final state at a time limit; advantages normalised over the whole phase; the
-clipped surrogate, half the squared error of the value by its weight, the gradient's norm clipped,
-Adam. Not equal to the others' in one thing, to its advantage: the environment is CartPole's
-equations in jnp, in float32 instead of float64.
+The work is tenfold's: two tanh networks of 64-64, one for the policy and one for the value; GAE
+with the value of the true final state at a time limit; advantages normalised over the whole phase;
+the clipped surrogate, half the squared error of the value by its weight, the gradient's norm
+clipped, Adam. Not equal to the others' in one thing, to its advantage: the environment is
+CartPole's equations in jnp, in float32 instead of float64.
 
 What makes it fast: no network is asked twice in a rollout (values come afterwards, in one pass; a
 world reaches its time limit at most once in a rollout, so that one row of final states a world is
