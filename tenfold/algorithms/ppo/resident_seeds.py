@@ -116,7 +116,9 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
     lanes = min(MOST_LANES, padded(count))
     blocks = -(-count // lanes)
     rows = -(-horizon * count // rollout.minibatches)
-    parts = min(-(-rows // ROWS), max(1, PROGRAMS // seeds))
+    pieces = -(-rows // ROWS)
+    chunks = -(-pieces // max(1, PROGRAMS // seeds))
+    parts = -(-pieces // chunks)
     stretch = 64 if parts > 8 else 1024  # many parts: more programs add them
     firsts = tuple(int(first) for first in np.cumsum([0, *actions.sizes])[:-1])
     return Shape(
@@ -144,7 +146,7 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
         minibatches=rollout.minibatches,
         epochs=config.epochs,
         rows=ROWS,
-        chunks=-(-rows // (parts * ROWS)),
+        chunks=chunks,
         parts=parts,
         together=min(32, padded(parts, 1)),
         stretch=stretch,
