@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
+import numpy as np
+import torch
+
 from tenfold.envs.adapter import Episode
 
 LAUNCH = 0.005  # seconds of a launch, so that a run is heard of and can be stopped
@@ -154,7 +157,8 @@ class TogetherEngine:
         raise NotImplementedError
 
     def prepare(self, run: Any) -> None:
-        self.sums = self.sums.cpu()  # they come from the device for all learners at once
+        # here: they come from the device for all learners at once
+        self.sums = torch.as_tensor(self.sums).cpu().numpy()
 
     def settle(self) -> None:
         if self.group:
@@ -165,7 +169,7 @@ class TogetherEngine:
             self.group.dissolve()
 
     def add_sums(self, own: list[float]) -> None:
-        self.sums += self.sums.new_tensor(own)
+        self.sums += np.array(own, self.sums.dtype)
 
     def take_sums(self) -> None:
         if self.group:
