@@ -234,22 +234,21 @@ class Cohort:
 
     def drive(self, seats: list[Seat]) -> None:
         """Those that are at the same step, to their ends."""
-        everyone = [seat.session.learner for seat in seats]
-        engine: Any = everyone[0]
-        group = engine.engine.together(everyone, len(self.many.members))
+        everyone: list[Any] = [seat.session.learner for seat in seats]
+        group = everyone[0].engine.together(everyone, len(self.many.members))
         learners.warm_up(group, self.display.quiet)
-        all_seats = seats
         for seat in seats:
             seat.go()
-        while seats := self.still(seats):
+        going = seats
+        while going := self.still(going):
             self.latch.signal = self.interrupt.signal
-            saving = [seat for seat in seats if seat.turn and not seat.turn.until]
-            if saving:
-                self.save(saving)
-            else:
-                self.play(group, all_seats, min(seat.turn.until for seat in seats if seat.turn))
-                for seat in seats:
-                    seat.go(True)
+            if saving := [seat for seat in going if seat.turn and not seat.turn.until]:
+                self.save(group, saving)
+                continue
+            self.play(group, seats, min(seat.turn.until for seat in going if seat.turn))
+            for seat in going:
+                seat.go(True)
+        group.dissolve()  # the device's memory is the next ones'
 
     def still(self, seats: list[Seat]) -> list[Seat]:
         """Those that have not ended; who failed is told of."""
@@ -258,13 +257,15 @@ class Cohort:
                 self.note_failure(seat.name, seat.error)
         return [seat for seat in seats if seat.turn]
 
-    def save(self, seats: list[Seat]) -> None:
+    def save(self, group: Any, seats: list[Seat]) -> None:
         """Checkpoints of all: they wait for the disk together."""
         last = any(seat.turn and seat.turn.last for seat in seats)
         if not last and monotonic() - self.saved < PAUSE:
             for seat in seats:
                 seat.go(True)
             return
+        group.fetch()  # here: the threads below then have nothing more to ask of it
+        group.take_sums()
         list(self.writers.map(Seat.go, seats))
         self.saved = monotonic()
 
@@ -278,9 +279,9 @@ class Cohort:
         group.fetch_networks()
         passed = perf_counter_ns() - begun
         for seat, episodes in zip(seats, group.finished(), strict=True):
-            self.steps[seat.name] = first.step
-            seat.session.learner.clock.spent["update"] += passed
             if seat.turn:
+                self.steps[seat.name] = first.step
+                seat.session.learner.clock.spent["update"] += passed
                 for episode in episodes:
                     seat.metrics.episode(first.step, episode)
 

@@ -205,7 +205,9 @@ class ResidentSeeds:
         """What the seeds hold on the host, onto the device."""
         self.arrays.block.copy_(torch.stack([agent.block for agent, _, _ in self.seeds]))
         for name, arrays in self.held.items():
-            getattr(self.arrays, name).copy_(torch.from_numpy(np.stack(arrays)))
+            # one by one: memories that were never written to are then never made
+            for row, array in zip(getattr(self.arrays, name), arrays, strict=True):
+                row.copy_(torch.from_numpy(array))
         counts = [
             [step, played, agent.updates, *memory.count.tolist(), 0]
             for (agent, memory, _), step, played in zip(self.seeds, steps, rounds, strict=True)
