@@ -17,9 +17,8 @@ from tenfold.cli.train import finish, finish_seeds, stopped
 from tenfold.config.run import Run
 from tenfold.core.processes import Interrupt
 from tenfold.domains.dynamics.learner import ExplorerLearner
-from tenfold.training import learners
+from tenfold.training import learners, session
 from tenfold.training import loop as training
-from tenfold.training import session
 from tenfold.training.pool import Pool
 
 HOME = str(Path(training.__file__).parents[2])
