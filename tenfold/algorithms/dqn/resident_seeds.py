@@ -196,8 +196,8 @@ class ResidentSeeds:
         self.arrays = Arrays(
             **tensors,
             rules=torch.from_numpy(rules(agents[0])).to(device),
-            streams=torch.stack([words(each, device) for each in keys]),
-            lane_stream=torch.stack([words(list(each.streams), device) for each in envs]),
+            streams=torch.stack([words(each, "cpu") for each in keys]).to(device),
+            lane_stream=torch.stack([words(list(each.streams), "cpu") for each in envs]).to(device),
         )
         self.sums = self.arrays.sums
 
