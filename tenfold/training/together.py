@@ -235,7 +235,13 @@ class Cohort:
     def drive(self, seats: list[Seat]) -> None:
         """Those that are at the same step, to their ends."""
         everyone: list[Any] = [seat.session.learner for seat in seats]
-        group = everyone[0].engine.together(everyone, len(self.many.members))
+        try:
+            group = everyone[0].engine.together(everyone, len(self.many.members))
+        except torch.OutOfMemoryError:  # somebody else took it meanwhile
+            raise UserError(
+                f"The GPU's memory does not hold {len(seats):,} {self.many.what}: train fewer at a "
+                "time with --jobs."
+            ) from None
         learners.warm_up(group, self.display.quiet)
         for seat in seats:
             seat.go()
