@@ -19,11 +19,41 @@ GOLDEN, FIRST, SECOND = (
     tl.constexpr(number) for number in (random.GOLDEN, random.FIRST, random.SECOND)
 )
 UNIT = tl.constexpr(random.UNIT)
+INT32 = 2**31 - 1
 
 
 def gpu_kernel(function: Any = None, **options: Any) -> Any:
     """Triton's `jit` with our options."""
     return triton.jit(function, **options) if function else lambda f: triton.jit(f, **options)
+
+
+def kind_of(argument: Any) -> Any:
+    """What Triton compiles anew for."""
+    if isinstance(argument, int):
+        return argument > INT32
+    return getattr(argument, "dtype", None)
+
+
+class Launched:
+    """A kernel that is called by itself, often: compiled once for each set of constants and types,
+    and then launched without Triton's look at every argument, which takes longer than a small
+    kernel does. So nothing is assumed of integers and addresses. Constants come last."""
+
+    def __init__(self, function: Any) -> None:
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        given = [name for name in names if name not in function.__annotations__]
+        self.kernel, self.made = triton.jit(function, do_not_specialize=given), {}
+
+    def __call__(
+        self, grid: tuple[int, int, int], given: tuple[Any, ...], constants: tuple[Any, ...]
+    ) -> None:
+        """With four warps."""
+        key = (given[0].device, constants, *map(kind_of, given))
+        made = self.made.get(key)
+        if made is None:  # always in the interpreter
+            self.made[key] = self.kernel[grid](*given, *constants)
+        else:
+            made[grid](*given, *constants)
 
 
 def available() -> bool:
