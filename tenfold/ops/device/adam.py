@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 
 from tenfold.core.pairs import pair
@@ -103,7 +102,7 @@ def adam_step(
     if lr.numel() != 1 or count.numel() != 1 or count.dtype != torch.int64:
         raise ValueError("lr must hold one number, and count one of int64")
     members, size = (1, *flat.shape)[-2:]
-    blocks = triton.cdiv(size, BLOCK)
+    blocks = -(-size // BLOCK)
     parts = min(PARTS, blocks)
     partial = torch.empty(members, parts, dtype=torch.float64, device=flat.device)
     norm = torch.empty(members, dtype=flat.dtype, device=flat.device)

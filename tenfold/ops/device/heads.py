@@ -8,11 +8,10 @@ import copy
 from typing import Any
 
 import torch
-import triton
 
 from tenfold.core.pairs import pair
 from tenfold.ops.device.head_kernels import choose_kernel, gradient_kernel
-from tenfold.ops.device.language import available, device
+from tenfold.ops.device.language import available, device, padded
 from tenfold.ops.heads import (
     EQUAL,
     MaskedHeads,
@@ -47,10 +46,10 @@ class Launch:
         self.heads, self.logits = heads, rows_of(logits)
         allowed = None if mask is None else rows_of(heads.as_bool(mask, logits.shape))
         self.mask = self.logits if allowed is None else allowed
-        wide = max(2, triton.next_power_of_2(heads.widest))
+        wide = padded(heads.widest, 2)
         self.size = wide, max(1, min(64, CELLS // wide))
         self.masked, self.rows = allowed is not None, len(self.logits)
-        self.grid = (triton.cdiv(self.rows, self.size[1]), heads.count, 1)
+        self.grid = (-(-self.rows // self.size[1]), heads.count, 1)
 
     @property
     def places(self) -> tuple[torch.Tensor, ...]:

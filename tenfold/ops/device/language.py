@@ -29,9 +29,8 @@ def gpu_kernel(function: Any = None, **options: Any) -> Any:
 
 def kind_of(argument: Any) -> Any:
     """What Triton compiles anew for."""
-    if isinstance(argument, int):
-        return argument > INT32
-    return getattr(argument, "dtype", None)
+    kind = type(argument)
+    return argument > INT32 if kind is int else kind if kind is float else argument.dtype
 
 
 class Launched:
@@ -48,7 +47,7 @@ class Launched:
         self, grid: tuple[int, int, int], given: tuple[Any, ...], constants: tuple[Any, ...]
     ) -> None:
         """With four warps."""
-        key = (given[0].device, constants, *map(kind_of, given))
+        key = (given[0].get_device(), constants, *map(kind_of, given))
         made = self.made.get(key)
         if made is None:  # always in the interpreter
             self.made[key] = self.kernel[grid](*given, *constants)

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 
 from tenfold.core.pairs import pair
-from tenfold.ops.device.language import Launched, available, device, gpu_kernel
+from tenfold.ops.device.language import Launched, available, device, gpu_kernel, padded
 from tenfold.ops.returns import EQUAL, GAE_EXAMPLES, gae_reference
 from tenfold.ops.rollouts import check_shapes, dispatched
 
@@ -130,7 +129,7 @@ def launched(
     full, lead = reward.shape, discount.shape
     time, batch = lead[-2:]
     parts = full[-1] if len(full) > len(lead) else 1
-    size = min(TIME, triton.next_power_of_2(time))
+    size = min(TIME, padded(time, 1))
     out, near = torch.empty_like(reward), float(np.float32(lam))
     given = reward, discount, value, next_value, boundary, out, near, lam - near
     gae_kernel(

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 
 from tenfold.core.pairs import pair
@@ -111,7 +110,7 @@ def find_leaves(
     leaf = torch.empty(len(given), dtype=torch.int64, device=tree.device)
     priority, count = torch.empty_like(given), len(given)
     given = tree, given, leaf, priority, len(tree) // 2, count
-    find_kernel((triton.cdiv(count, SIZE), 1, 1), given, (shares, SIZE))
+    find_kernel((-(-count // SIZE), 1, 1), given, (shares, SIZE))
     return leaf, priority
 
 
