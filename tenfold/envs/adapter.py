@@ -17,7 +17,7 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.protocols import EnvSpec
-from tenfold.core.random import Purpose, draw_bits, key
+from tenfold.core.random import Purpose, bits, draw_bits, key
 from tenfold.core.spaces import observation_layout
 from tenfold.envs.faults import fault_of
 
@@ -33,6 +33,12 @@ class Episode:
     length: int
     each: tuple[float, ...] = ()  # with several agents every one's own return
     success: bool | None = None  # whether the goal was reached, where there is one
+    step: int | None = None  # of the run at its end, where that is not the latest one
+
+
+def episode_seeds(seed: int, purpose: Purpose, episodes: int) -> list[int]:
+    """Of the episodes that are played for a purpose, one after another."""
+    return (bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(64 - SEED_BITS)).tolist()
 
 
 class Environments:

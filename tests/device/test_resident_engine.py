@@ -22,11 +22,15 @@ from tenfold.training.loop import resume, train
 CARTPOLE = "tenfold/CartPole-v1"
 
 
-@pytest.fixture
-def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def allow_anywhere(patch: pytest.MonkeyPatch) -> None:
     """The engine runs on the CPU as well, in the interpreter."""
     entry = replace(QLearning.engines["resident"], device="")
-    monkeypatch.setitem(QLearning.engines, "resident", entry)
+    patch.setitem(QLearning.engines, "resident", entry)
+
+
+@pytest.fixture
+def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    allow_anywhere(monkeypatch)
 
 
 def a_run(agent: dict[str, Any] | None = None, **more: Any) -> Run:
@@ -109,7 +113,7 @@ def test_without_a_gpu_it_is_refused_and_nobody_hears_of_it_unasked() -> None:
 
 def test_without_triton_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(a_run(engine="plain"))
-    monkeypatch.setattr("tenfold.algorithms.dqn.resident.find_spec", lambda name: None)
+    monkeypatch.setattr("tenfold.engines.resident.find_spec", lambda name: None)
     assert ResidentEngine.why_not(learner.agent, a_run()) == "Triton is not installed"
 
 

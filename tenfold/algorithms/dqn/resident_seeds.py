@@ -4,6 +4,7 @@
 evaluations and reports know nothing of it.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,10 +27,14 @@ from tenfold.algorithms.dqn.resident_arrays import (
     Arrays,
     Shape,
 )
+from tenfold.algorithms.dqn.resident_evaluate import evaluate
 from tenfold.algorithms.dqn.resident_kernel import train
 from tenfold.algorithms.dqn.resident_td import ValueShape
 from tenfold.core.random import Purpose
 from tenfold.core.schedules import as_numbers
+from tenfold.engines.device import DeviceSeeds, empty_rows
+from tenfold.engines.resident import PRECISIONS
+from tenfold.engines.together import MOST_ROUNDS
 from tenfold.envs.adapter import Episode, StateEnvironments
 from tenfold.envs.device import device_task
 from tenfold.memory.replay import Replay
@@ -38,8 +43,6 @@ from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.mlp import ACTIVATIONS
 
-MOST_ROUNDS = 4096  # of a launch
-PRECISIONS = {"fp32": "bf16x6", "bf16x3": "bf16x3", "tf32": "tf32", "ieee": "ieee"}
 MOST_ROWS = 64  # of a batch that are in registers at a time
 OF_MEMORY = ("obs", "action", "reward", "kind", "ready", "head", "start", "tree", "top")
 OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "ret"}
@@ -123,6 +126,21 @@ def shape_of(seed: Seed, precision: str) -> Shape:
     )
 
 
+def room_of(seed: Seed, shape: Shape) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Type and shape of what the device holds of a seed."""
+    held = {name: getattr(seed.replay, name) for name in OF_MEMORY}
+    held |= {name: getattr(seed.envs, own) for name, own in OF_ENVS.items()}
+    return {name: (array.dtype, array.shape) for name, array in held.items()} | {
+        "block": (np.dtype(np.float32), tuple(seed.agent.block.shape)),
+        "counts": (np.dtype(np.int64), (6,)),
+        "powers": (np.dtype(np.float64), (2,)),
+        "sums": (np.dtype(np.float32), (5,)),
+        "batch_row": (np.dtype(np.int64), (shape.batch,)),
+        "batch_error": (np.dtype(np.float32), (shape.batch,)),
+        "ended": (np.dtype(np.float64), (shape.most, 3)),
+    }
+
+
 def usual_warps(seeds: int, device: str, precision: str) -> int:
     """Eight; four where two programs then share a multiprocessor and products are long."""
     if device == "cpu" or precision == "tf32":
@@ -130,18 +148,22 @@ def usual_warps(seeds: int, device: str, precision: str) -> int:
     return 8 if seeds <= torch.cuda.get_device_properties(device).multi_processor_count else 4
 
 
-class ResidentSeeds:
-    """All seeds of a launch. Their settings are alike but for the seed."""
+class ResidentSeeds(DeviceSeeds):
+    """All seeds of a launch, a program each."""
 
     def __init__(
-        self, seeds: list[Seed], device: str = "cuda", precision: str = "fp32", warps: int = 0
+        self,
+        seeds: list[Seed],
+        device: str = "cuda",
+        precision: str = "fp32",
+        warps: int = 0,
+        of: int = 0,
     ) -> None:
-        """`warps` of a program; 0: as many as were fastest."""
-        self.seeds, self.device = seeds, device
-        self.warps = warps or usual_warps(len(seeds), device, precision)
+        """`warps` of a program; 0: as many as were fastest for `of` seeds, these by default."""
+        self.warps = warps or usual_warps(of or len(seeds), device, precision)
         self.shape = shape_of(seeds[0], precision if device != "cpu" else "ieee")
+        super().__init__(seeds, device, self.shape.task)
         agents, memories, envs = zip(*seeds, strict=True)
-        # the seeds' own arrays that the device holds copies of
         self.held = {
             **{name: [getattr(memory, name) for memory in memories] for name in OF_MEMORY},
             **{name: [getattr(each, own) for each in envs] for name, own in OF_ENVS.items()},
@@ -150,32 +172,21 @@ class ResidentSeeds:
             [agent.keys[p] for p in (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)]
             for agent in agents
         ]
-        room = {name: (arrays[0].dtype, arrays[0].shape) for name, arrays in self.held.items()} | {
-            "block": (np.float32, tuple(agents[0].block.shape)),
-            "counts": (np.int64, (6,)),
-            "powers": (np.float64, (2,)),
-            "sums": (np.float32, (5,)),
-            "batch_row": (np.int64, (self.shape.batch,)),
-            "batch_error": (np.float32, (self.shape.batch,)),
-            "ended": (np.float64, (self.shape.most, 3)),
-        }
-        tensors = {
-            name: torch.from_numpy(np.zeros((len(seeds), *shape), dtype)).to(device)
-            for name, (dtype, shape) in room.items()
-        }
-        tensors["ready"] = tensors["ready"].view(torch.uint8)  # flags are bytes in the kernel
         self.arrays = Arrays(
-            **tensors,
+            **empty_rows(len(seeds), room_of(seeds[0], self.shape), device),
             rules=torch.from_numpy(rules(agents[0])).to(device),
             streams=torch.stack([words(each, device) for each in keys]),
             lane_stream=torch.stack([words(list(each.streams), device) for each in envs]),
         )
 
+    def warm_up(self) -> None:
+        """Compiles the kernels, and changes nothing."""
+        self.advance(0)
+        self.compile_evaluation("greedy")
+
     def send(self, steps: list[int], rounds: list[int]) -> None:
         """What the seeds hold on the host, onto the device."""
-        self.arrays.block.copy_(torch.stack([agent.block for agent, _, _ in self.seeds]))
-        for name, arrays in self.held.items():
-            getattr(self.arrays, name).copy_(torch.from_numpy(np.stack(arrays)))
+        self.send_held()
         counts = [
             [step, played, agent.updates, *memory.count.tolist(), 0]
             for (agent, memory, _), step, played in zip(self.seeds, steps, rounds, strict=True)
@@ -187,20 +198,19 @@ class ResidentSeeds:
     def fetch(self) -> None:
         """What the seeds hold on the host becomes what it is on the device."""
         self.fetch_networks()
-        for name, arrays in self.held.items():
-            for array, row in zip(arrays, getattr(self.arrays, name).cpu().numpy(), strict=True):
-                array[...] = row
-        for (_, memory, envs), counts in zip(self.seeds, self.arrays.counts.tolist(), strict=True):
+        self.fetch_held()
+        for (_, memory, _), counts in zip(self.seeds, self.arrays.counts.tolist(), strict=True):
             memory.count[:] = counts[3:5]
-            envs.see_again()
 
     def fetch_networks(self) -> None:
         """Parameters and moments alone, for who acts or looks."""
-        for (agent, _, _), block, count in zip(
-            self.seeds, self.arrays.block, self.arrays.counts[:, 2].tolist(), strict=True
-        ):
-            agent.block.copy_(block)
+        self.fetch_blocks()
+        for (agent, _, _), count in zip(self.seeds, self.arrays.counts[:, 2].tolist(), strict=True):
             agent.count[0] = count
+
+    def rounded(self, rounds: int) -> int:
+        """As many as are best launched together, near so many."""
+        return rounds
 
     def advance(self, rounds: int) -> None:
         """So many rounds of every seed, at most MOST_ROUNDS."""
@@ -208,10 +218,28 @@ class ResidentSeeds:
         train[(len(self.seeds),)](self.arrays, rounds, self.shape, num_warps=self.warps)
 
     def finished(self) -> list[list[Episode]]:
-        """The episodes of each seed that ended in the last launch."""
-        counts = self.arrays.counts[:, 5].tolist()
-        rows = self.arrays.ended[:, : max(counts)].cpu().numpy()
-        return [
-            [Episode(int(lane), ret, int(length)) for lane, ret, length in own[:count].tolist()]
-            for own, count in zip(rows, counts, strict=True)
-        ]
+        """The episodes of each seed that ended in the last launch, each with the step it ended
+        at."""
+        counts = self.arrays.counts.tolist()
+        rows = self.arrays.ended[:, : max(own[5] for own in counts)].cpu().numpy()
+        envs = self.shape.envs
+        found = []
+        for own, (step, rounds, _, _, _, noted) in zip(rows, counts, strict=True):
+            first = step - rounds * envs  # they count alike, but for what a resume began with
+            found.append(
+                [
+                    Episode(
+                        int(at) % envs, ret, int(length), step=first + (int(at) // envs + 1) * envs
+                    )
+                    for at, ret, length in own[:noted].tolist()
+                ]
+            )
+        return found
+
+    def launcher(self, how: str) -> Callable[..., None]:
+        shapes = (self.episodes, self.shape)
+
+        def launch(episodes: Any, count: int, steps: int, limit: int, grid: Any) -> None:
+            evaluate[grid](self.arrays, episodes, count, steps, limit, *shapes, num_warps=4)
+
+        return launch
