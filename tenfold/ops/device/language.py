@@ -4,7 +4,8 @@ two.
 Without a GPU the same functions run in Triton's interpreter (TRITON_INTERPRET=1), slowly: so are
 they tested. Numbers that change from launch to launch come as tensors or as arguments that Triton
 does not look at: it compiles anew for integers that are 1 or divisible by 16. Where an `if` on
-constants returns, the rest stands under its `else`: Triton reads on after a return.
+constants returns, the rest stands under its `else`: Triton reads on after a return. A part of a
+constant is named as one, `N: tl.constexpr = S.net`, before it is handed on.
 """
 
 from typing import Any
