@@ -251,6 +251,8 @@ class RolloutLearner(ActorLearner):
     def settle(self) -> list[Episode]:
         """Before the state is saved: goes on until all actors have come as far as the furthest."""
         finished: list[Episode] = []
+        if self.engine:
+            self.engine.settle()
         while ahead := self.pool.hold():  # more than once only where an actor was replaced
             for left in range(ahead, 0, -1):
                 finished += self.round(most=left)

@@ -180,6 +180,13 @@ def show(arrays, S: tl.constexpr):
 
 
 @gpu_kernel
+def store_inverse(a, j, m2, count, width: tl.constexpr):
+    """1/√(σ² + ε) with σ² = M2/n."""
+    inverse = 1.0 / tl.sqrt(m2 / count + tl.load(a.rules + NORM_EPS))
+    tl.store(a.norm + 2 * width + j, inverse)
+
+
+@gpu_kernel
 def norm_update(arrays, S: tl.constexpr):
     """What all lanes of a seed see now, into the running statistics, as `ops.moments.merged`."""
     a = arrays_of(arrays, tl.program_id(0).to(tl.int64), S)
@@ -202,7 +209,17 @@ def norm_update(arrays, S: tl.constexpr):
         inside = tl.sum(square, 0) - moved * moved * there
         m2 += inside + moved * moved * before.to(tl.float64) * there / total
         tl.store(a.norm + j, mean + moved * there / total)
-        tl.store(a.norm + S.task.obs + j, m2)
-        inverse = 1.0 / tl.sqrt(m2 / total + tl.load(a.rules + NORM_EPS))
-        tl.store(a.norm + 2 * S.task.obs + j, inverse)
+        tl.store(a.norm + width + j, m2)
+        store_inverse(a, j, m2, total, width)
     tl.store(a.norm_count, before + there)
+
+
+@gpu_kernel
+def norm_scale(arrays, S: tl.constexpr):
+    """What the kernels multiply by, from the moments: a resumed run has the same bits."""
+    a = arrays_of(arrays, tl.program_id(0).to(tl.int64), S)
+    width: tl.constexpr = S.task.obs
+    count = tl.load(a.norm_count)
+    for j in tl.static_range(width):
+        if count > 0:
+            store_inverse(a, j, tl.load(a.norm + width + j), count.to(tl.float64), width)

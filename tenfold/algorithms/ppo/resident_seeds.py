@@ -27,7 +27,7 @@ from tenfold.algorithms.ppo.resident_learn import (
     shuffle,
     values,
 )
-from tenfold.algorithms.ppo.resident_play import norm_update, play, show
+from tenfold.algorithms.ppo.resident_play import norm_scale, norm_update, play, show
 from tenfold.core.schedules import as_numbers
 from tenfold.engines.device import DeviceSeeds, Room, empty_rows
 from tenfold.engines.resident import PRECISIONS
@@ -235,6 +235,7 @@ class ResidentPolicies(DeviceSeeds):
             norms: list[Any] = [agent.norm for agent, _, _ in self.seeds]
             a.norm.copy_(torch.from_numpy(np.stack([norm.moments for norm in norms])))
             a.norm_count.copy_(torch.tensor([int(norm.count[0]) for norm in norms]))
+            self.launch(norm_scale, ())
 
     def fetch(self) -> None:
         """What the seeds hold on the host becomes what it is on the device."""
