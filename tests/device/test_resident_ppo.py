@@ -59,7 +59,10 @@ def test_a_run_is_that_of_the_plain_engine_and_a_resumed_one_that_which_never_st
     for name, value in plain.items():
         if "next_value" not in name:  # which is set where an episode was cut, and elsewhere old
             assert np.allclose(value, whole[name], rtol=1e-3, atol=1e-4), name
-    rows = [[row for row in read_rows(tmp_path / which / "metrics.jsonl")] for which in ("whole", "plain")]
+    rows = [
+        [row for row in read_rows(tmp_path / which / "metrics.jsonl")]
+        for which in ("whole", "plain")
+    ]
     for own, other in zip(*rows, strict=True):
         assert own.keys() == other.keys() and own["step"] == other["step"]
 
@@ -88,7 +91,9 @@ def test_evaluations_are_those_of_the_host(env: str, how: str) -> None:
         judge, allowance = EpisodeEvaluator(each.run), Allowance(10**6, 12)
         host = judge.play(each, allowance, bool)
         device = judge.play_together(group, each, allowance, bool)
-        assert host.lengths == device.lengths and device.returns == pytest.approx(host.returns, rel=1e-4)
+        assert host.lengths == device.lengths and device.returns == pytest.approx(
+            host.returns, rel=1e-4
+        )
 
 
 @pytest.mark.parametrize(

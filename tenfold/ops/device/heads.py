@@ -40,15 +40,14 @@ def fits(heads: MaskedHeads, logits: torch.Tensor) -> bool:
 
 
 class Launch:
-    """What the kernels take of heads, logits and mask."""
+    """What the kernels take of heads, and of logits and mask as rows."""
 
     def __init__(self, heads: MaskedHeads, logits: torch.Tensor, mask: torch.Tensor | None) -> None:
-        self.heads, self.logits = heads, rows_of(logits)
-        allowed = None if mask is None else rows_of(heads.as_bool(mask, logits.shape))
-        self.mask = self.logits if allowed is None else allowed
+        self.heads, self.logits = heads, logits
+        self.mask = logits if mask is None else mask
         wide = padded(heads.widest, 2)
         self.size = wide, max(1, min(64, CELLS // wide))
-        self.masked, self.rows = allowed is not None, len(self.logits)
+        self.masked, self.rows = mask is not None, len(logits)
         self.grid = (-(-self.rows // self.size[1]), heads.count, 1)
 
     @property
@@ -118,14 +117,11 @@ class Evaluate(torch.autograd.Function):
     """Log-probability of actions, where there are any, and entropy, of rows [rows, M]."""
 
     @staticmethod
-    def forward(logits: Any, mask: Any, actions: Any, heads: Any) -> Any:
-        return Launch(heads, logits, mask).choose(None, actions)[1:]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        logits, mask, actions, ctx.heads = inputs
+    def forward(ctx: Any, logits: Any, mask: Any, actions: Any, heads: Any) -> Any:
+        ctx.heads = heads
         ctx.save_for_backward(logits, mask, actions)
         ctx.set_materialize_grads(False)
+        return Launch(heads, logits, mask).choose(None, actions)[1:]
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -142,7 +138,7 @@ def prepared(
     heads.check_logits(logits, values=False)
     if mask is not None:
         mask = rows_of(heads.as_bool(mask, logits.shape))
-    rows = logits.reshape(-1, heads.options)
+    rows = rows_of(logits)
     return rows.float() if rows.dtype.itemsize < 4 else rows, mask
 
 
