@@ -54,7 +54,9 @@ class DeviceSeeds:
     def send_held(self) -> None:
         self.arrays.block.copy_(torch.stack([seed.agent.block for seed in self.seeds]))
         for name, arrays in self.held.items():
-            getattr(self.arrays, name).copy_(torch.from_numpy(np.stack(arrays)))
+            # one by one: memories that were never written to are then never made
+            for row, array in zip(getattr(self.arrays, name), arrays, strict=True):
+                row.copy_(torch.from_numpy(array))
 
     def fetch_held(self) -> None:
         for name, arrays in self.held.items():

@@ -59,10 +59,7 @@ def test_a_run_is_that_of_the_plain_engine_and_a_resumed_one_that_which_never_st
     for name, value in plain.items():
         if "next_value" not in name:  # which is set where an episode was cut, and elsewhere old
             assert np.allclose(value, whole[name], rtol=1e-3, atol=1e-4), name
-    rows = [
-        [row for row in read_rows(tmp_path / which / "metrics.jsonl")]
-        for which in ("whole", "plain")
-    ]
+    rows = [list(read_rows(tmp_path / which / "metrics.jsonl")) for which in ("whole", "plain")]
     for own, other in zip(*rows, strict=True):
         assert own.keys() == other.keys() and own["step"] == other["step"]
 

@@ -14,6 +14,7 @@ from tenfold.ops.device.language import gpu_kernel
 @gpu_kernel
 def greedy(policy, state, number, length, S: tl.constexpr):
     """argmax_a Q(s, a)."""
+    V: tl.constexpr = S.outputs
     layers, scale = policy
     V: tl.constexpr = S.outputs
     rows = rows_of(S.task.observe(state), LANES, LANES, S.net.pads[0], S.task.obs)

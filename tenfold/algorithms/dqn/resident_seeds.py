@@ -175,8 +175,8 @@ class ResidentSeeds(DeviceSeeds):
         self.arrays = Arrays(
             **empty_rows(len(seeds), room_of(seeds[0], self.shape), device),
             rules=torch.from_numpy(rules(agents[0])).to(device),
-            streams=torch.stack([words(each, device) for each in keys]),
-            lane_stream=torch.stack([words(list(each.streams), device) for each in envs]),
+            streams=torch.stack([words(each, "cpu") for each in keys]).to(device),
+            lane_stream=torch.stack([words(list(each.streams), "cpu") for each in envs]).to(device),
         )
 
     def warm_up(self) -> None:

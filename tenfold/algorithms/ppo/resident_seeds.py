@@ -116,7 +116,9 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
     lanes = min(MOST_LANES, padded(count))
     blocks = -(-count // lanes)
     rows = -(-horizon * count // rollout.minibatches)
-    parts = min(-(-rows // ROWS), max(1, PROGRAMS // seeds))
+    pieces = -(-rows // ROWS)
+    chunks = -(-pieces // max(1, PROGRAMS // seeds))
+    parts = -(-pieces // chunks)
     stretch = 64 if parts > 8 else 1024  # many parts: more programs add them
     firsts = tuple(int(first) for first in np.cumsum([0, *actions.sizes])[:-1])
     return Shape(
@@ -144,7 +146,7 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
         minibatches=rollout.minibatches,
         epochs=config.epochs,
         rows=ROWS,
-        chunks=-(-rows // (parts * ROWS)),
+        chunks=chunks,
         parts=parts,
         together=min(32, padded(parts, 1)),
         stretch=stretch,
@@ -206,8 +208,8 @@ class ResidentPolicies(DeviceSeeds):
         self.arrays = Arrays(
             **empty_rows(len(seeds), room_of(seeds[0], self.shape), device),
             rules=torch.from_numpy(rules(agents[0])).to(device),
-            streams=torch.stack([words(each, device) for each in keys]),
-            lane_stream=torch.stack([words(list(each.streams), device) for each in envs]),
+            streams=torch.stack([words(each, "cpu") for each in keys]).to(device),
+            lane_stream=torch.stack([words(list(each.streams), "cpu") for each in envs]).to(device),
         )
 
     def warm_up(self) -> None:

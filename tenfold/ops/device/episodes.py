@@ -109,7 +109,7 @@ def play(
         return torch.zeros(seeds, count, *shape, dtype=dtype, device=device)
 
     episodes = Episodes(
-        torch.stack([words(own, device) for own in streams]),
+        torch.stack([words(own, "cpu") for own in streams]).to(device),
         room(task.states, dtype=torch.float64),
         room(dtype=torch.int64),
         room(dtype=torch.float64),
