@@ -208,8 +208,10 @@ SECTIONS: dict[str, Callable[[Run], bool]] = {
 def fitted(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """The settings of a file with those of its sections that hold for a run with `change`: what is
     good for one environment on a CPU is not for thousands on a GPU."""
-    plain = {name: value for name, value in base.items() if name not in SECTIONS}
+    found = {name: value for name, value in base.items() if name not in SECTIONS}
     for name, holds in SECTIONS.items():
-        if name in base and holds(Run.of(merge(plain, change))):
-            plain = merge(plain, base[name])
-    return plain
+        if section := base.get(name):
+            Run.of(merge(found, section))  # a mistake in it is told, whatever the run
+            if holds(Run.of(merge(found, change))):
+                found = merge(found, section)
+    return found
