@@ -2,6 +2,7 @@
 needs it: the first connects, the last disconnects. No port is opened by anything but Ray."""
 
 import contextlib
+import importlib.metadata
 import logging
 import os
 import re
@@ -9,9 +10,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from time import monotonic
 from typing import Any
 
-from tenfold.core.errors import UserError
+from tenfold.core.errors import ActorFault, UserError
 
 REACH, ANSWER = 3.0, 6.0  # seconds until an address is given up: to be reached, and to answer
 # its own processes are asked by one that can be ended: Ray's client waits for a minute and then
@@ -146,14 +148,57 @@ def require_answer(address: str) -> None:
         raise UserError(f"What listens at {address} does not answer as Ray does: {words}")
 
 
-def answers(address: str) -> bool:
-    """Whether the cluster's head is there; for whoever has lost sight of it."""
-    host, port = place_of(address)
-    try:
-        socket.create_connection((host, port), REACH).close()
-    except OSError:
-        return False
-    return True
+class Head:
+    """The head of the cluster that this process has joined. Where it is gone Ray tries for a minute
+    to find it again, and then ends this process without a word: we look, and stop before."""
+
+    pause = 2.0  # seconds between two looks
+    most = 12.0  # seconds without it
+
+    def __init__(self) -> None:
+        self.address = require_ray().get_runtime_context().gcs_address
+        self.looked = self.seen = monotonic()
+
+    def there(self) -> bool:
+        try:
+            socket.create_connection(place_of(self.address), REACH).close()
+        except OSError:
+            return False
+        return True
+
+    def require(self) -> None:
+        """Now and then; an error where it has not been there for too long."""
+        now = monotonic()
+        if now - self.looked < self.pause:
+            return
+        if now - self.looked > 2 * self.most or self.there():  # this process was elsewhere
+            self.seen = monotonic()
+        self.looked = monotonic()
+        if (gone := self.looked - self.seen) > self.most:
+            raise ActorFault(
+                f"The head of the Ray cluster at {self.address} has not answered for {gone:.0f} s: "
+                "the run stops."
+            )
+
+
+def versions() -> dict[str, str]:
+    """Of what decides the numbers of an actor."""
+    return {name: importlib.metadata.version(name) for name in ("tenfold", "torch", "numpy")}
+
+
+def differing(node: str, there: dict[str, str]) -> str:
+    """Words about a node whose packages are not those of this process; another tenfold is an
+    error."""
+    own = versions()
+    if (old := there["tenfold"]) != own["tenfold"]:
+        raise UserError(
+            f"The node {node} has tenfold {old}, and this process has {own['tenfold']}: install "
+            "the same on all machines of the cluster."
+        )
+    found = [f"{name} {old} and not {own[name]}" for name, old in there.items() if own[name] != old]
+    if not found:
+        return ""
+    return f"node {node} has {', '.join(found)}: numbers may differ in their last bits"
 
 
 def mismatch(address: str, words: str) -> str:
