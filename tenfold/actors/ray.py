@@ -160,7 +160,7 @@ class RayActors(Inline):
                 ends = [
                     seat.handle.end.remote() for seat in self.seats if seat.handle and seat.warm
                 ]
-                if ends and self.head.there():
+                if ends:
                     self.ray.wait(ends, num_returns=len(ends), timeout=FAREWELL)
         finally:
             for seat in self.seats:
