@@ -51,6 +51,9 @@ def connect(address: str = "", cpus: int = 0) -> None:
             join(ray, wanted)
         else:
             start(ray, max(len(os.sched_getaffinity(0)), cpus))
+        # what happens to actors and nodes is told by whoever asked for them, in one sentence; Ray
+        # would print its own about each
+        ray._private.worker.print_to_stdstream = lambda *_, **__: None
         state.update(users=0, ours=True)
     state.update(users=state["users"] + 1, address=address)
 
@@ -179,6 +182,13 @@ class Head:
                 f"The head of the Ray cluster at {self.address} has not answered for {gone:.0f} s: "
                 "the run stops."
             )
+
+
+def is_placed(handle: Any) -> bool:
+    """Whether Ray has found a node for an actor, where its process may still be starting."""
+    from ray._private.state import actors
+
+    return bool(actors(handle._actor_id.hex()).get("Address", {}).get("Port"))
 
 
 def versions() -> dict[str, str]:
