@@ -62,7 +62,11 @@ class RayActors(Inline):
         try:
             self.renew(agent)
             self.kind = self.ray.remote(
-                num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+                num_cpus=1,
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy="SPREAD",
+                enable_task_events=False,  # which tell Ray's dashboard of every single call
             )(RemoteActor)
             for seat in self.seats:
                 self.start(seat)

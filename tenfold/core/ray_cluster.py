@@ -121,7 +121,9 @@ def join(ray: Any, address: str) -> None:
 def place_of(address: str) -> tuple[str, int]:
     if address == "auto":
         from ray._private import services
+        from ray._private.authentication import authentication_token_setup as tokens
 
+        tokens.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)  # as Ray does
         try:
             address = str(services.canonicalize_bootstrap_address("auto"))
         except ConnectionError:
@@ -148,6 +150,11 @@ def require_answer(address: str) -> None:
         ) from None
     if asked.returncode:
         words = (asked.stderr.strip() or "no words").splitlines()[-1]
+        if "AuthenticationError" in words:
+            raise UserError(
+                f"The Ray cluster at {address} asks for its token: set RAY_AUTH_MODE=token, with "
+                "the cluster's own in ~/.ray/auth_token or RAY_AUTH_TOKEN."
+            )
         raise UserError(f"What listens at {address} does not answer as Ray does: {words}")
 
 
