@@ -112,6 +112,7 @@ def join(ray: Any, address: str) -> None:
         try:
             ray.init(address=f"{host}:{port}", log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError) as error:
+            ray.shutdown()  # it may be half there
             words = " ".join(f"{error} {error.__cause__ or ''}".split())
             raise UserError(
                 mismatch(address, words) or f"Ray at {address} cannot be joined: {words}"

@@ -84,8 +84,7 @@ def pool_of(place: Any) -> RayActors:
 @pytest.mark.parametrize(
     "case",
     [
-        case if case in ("five agents", "normalised policy") else pytest.param(case, marks=slow)
-        for slow in [pytest.mark.slow]
+        case if case == "five agents" else pytest.param(case, marks=pytest.mark.slow)
         for case in CASES
     ],
 )
