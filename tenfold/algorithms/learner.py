@@ -155,6 +155,8 @@ class ActorLearner:
 
     def close(self) -> None:
         self.pool.close()
+        if hasattr(self.engine, "close"):  # it has processes of its own
+            self.engine.close()
 
 
 class RolloutLearner(ActorLearner):

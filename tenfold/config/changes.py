@@ -31,6 +31,7 @@ CHANGEABLE = (
     "on_death",
     "patience",
     "engine",
+    "learners",
     "stack",
     "verify",
     "device",

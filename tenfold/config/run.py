@@ -63,6 +63,9 @@ class Run(Config):
     address: str = ""
     """of the Ray cluster, host:port or auto (the one of this machine), where something is to run on
     Ray; without it that of RAY_ADDRESS, or one that is started here for this run"""
+    learners: Annotated[int, Limits(1, 64)] = 1
+    """processes that learn from every batch, a share each, their gradients summed (dqn with engine
+    = parallel, through Ray)"""
     ahead: Whole = 8
     """steps an actor's process may be ahead of the learner; 0: none, and the run equals the serial
     one bit for bit"""
@@ -147,6 +150,12 @@ class Run(Config):
                 "env",
                 f"= {self.env} is one object, and {several} needs several environments: give a "
                 "function that makes one, such as env=lambda: MyEnv().",
+            )
+        if (self.learners > 1) != (self.engine == "parallel"):
+            raise ConfigError(
+                "learners",
+                f"= {self.learners} does not fit engine = {self.engine}: several learners are of "
+                "engine parallel, and that is for several.",
             )
         if self.eval_policy == "sampled" and not self.agent.can_sample:
             those = [name for name, kind in AgentConfig.kinds().items() if kind.can_sample]

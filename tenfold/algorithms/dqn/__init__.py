@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.protocols import Algorithm
-from tenfold.engines.choose import engine_table
+from tenfold.engines.choose import EngineEntry, engine_table
 
 if TYPE_CHECKING:
     from tenfold.algorithms.dqn.agent import DQNAgent
@@ -29,7 +29,14 @@ class QLearning(Algorithm):
         compiled="tenfold.algorithms.dqn.plain:CompiledEngine",
         plain="tenfold.algorithms.dqn.plain:PlainEngine",
         resident="tenfold.algorithms.dqn.resident:ResidentEngine",
-    )
+    ) | {
+        "parallel": EngineEntry(
+            "tenfold.algorithms.dqn.parallel:ParallelEngine",
+            "plain over several learner processes (learners = N) started through Ray, for large "
+            "networks",
+            automatic=False,
+        )
+    }
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "DQNAgent":
         """One, or one for each agent of a world."""
