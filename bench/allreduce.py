@@ -1,5 +1,5 @@
 """The gradient of a million parameters, summed over two learner processes by gloo: one flat buffer,
-as all networks here have it, against one call for each tensor.
+as all networks here have it, against one call for each tensor; and whole updates by two learners.
 
     python bench/allreduce.py        or        tenfold bench all-reduce --peers
 """
@@ -15,11 +15,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from actors import begun, going
 
-from tenfold.cli.measure import timed_row
+from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.cli.measure import interleave, timed_row
+from tenfold.config.run import Run
+from tenfold.core.system import set_threads
 
 RANKS, TURNS, TIMES = 2, 15, 20
-# 12 layers of weights and biases, nearly 1,000,000 numbers in all, as a policy and its value have them
+# weights and biases of 12 layers, nearly 1,000,000 numbers in all: a policy and its value
 SHAPES = [(256, 701), (256,), *[(256, 256), (256,)] * 4, (222, 256), (222,)] * 2
 
 
@@ -70,8 +74,32 @@ def all_reduce() -> list[dict[str, Any]]:
     return [row | {"equal": equal}]
 
 
+def learners() -> list[dict[str, Any]]:
+    """Whole updates of a network of a million parameters, batch 1,024, by one learner or two."""
+    set_threads(1)
+    agent = {
+        "batch_size": 1024,
+        "learning_starts": 2_000,
+        "every": 1,
+        "net": {"hidden": [1000] * 2},
+    }
+    run = {"env": "tenfold/CartPole-v1", "agent": agent, "steps": 10**9}
+    kinds = {"one": {"engine": "plain"}, "two": {"engine": "parallel", "learners": 2}}
+    places = {name: QLearner(Run.of(run | more)) for name, more in kinds.items()}
+    try:
+        for place in places.values():
+            begun(place, 2_005)
+        found = interleave({name: going(place, 10) for name, place in places.items()}, 7)
+    finally:
+        for place in places.values():
+            place.close()
+    setting = {"work": "an update of 1M parameters, batch 1,024"}
+    return [timed_row("learners", setting, ("plain", found["one"]), ("2 learners", found["two"]))]
+
+
 NAMES = {}
-PEERS = {"all-reduce": all_reduce}
+PEERS = {"all-reduce": all_reduce, "learners": learners}
 
 if __name__ == "__main__":
-    print(json.dumps(all_reduce()[0]))
+    for work_of in PEERS.values():
+        print(json.dumps(work_of()[0]), flush=True)

@@ -57,7 +57,7 @@ class RayActors(Inline):
 
     def follow(self, agent: Any, explore: Explore) -> None:
         self.ray = require_ray()
-        connect(self.run.address, self.run.actors)
+        connect(self.run.address, self.run.actors + self.run.learners)
         self.connected, self.head = True, Head()
         try:
             self.renew(agent)

@@ -23,7 +23,7 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault
-from tenfold.core.ray_cluster import connect, disconnect, require_ray
+from tenfold.core.ray_cluster import connect, disconnect, is_placed, require_ray
 from tenfold.core.registry import algorithm
 from tenfold.core.system import set_threads
 from tenfold.engines.plain import apply_gradient
@@ -99,6 +99,7 @@ class ParallelEngine(PlainEngine):
     """The first of the learners, which has the memory."""
 
     others: tuple[Any, ...] = ()
+    connected = False
 
     @classmethod
     def why_not(cls, agent: Any, run: Any = None) -> str:
@@ -112,8 +113,8 @@ class ParallelEngine(PlainEngine):
 
     def prepare(self, run: Run) -> None:
         ray = require_ray()
-        connect(run.address, run.learners)
-        self.ray, self.run = ray, run
+        connect(run.address, run.learners + run.actors)
+        self.ray, self.run, self.connected = ray, run, True
         self.words = f"{run.learners} learners on Ray"
         try:
             gpus = int(self.agent.device.type == "cuda")
@@ -153,7 +154,9 @@ class ParallelEngine(PlainEngine):
                 words = str(error).strip().splitlines()[-1]
                 raise ActorFault(f"Learner {rank + 1} stopped: {words}: the run stops.") from None
             except ray.exceptions.RayError:
-                raise ActorFault(f"Learner {rank + 1} was lost: the run stops.") from None
+                placed = is_placed(self.others[rank])
+                how = "was lost" if placed else "found no free CPU (or GPU) in the cluster"
+                raise ActorFault(f"Learner {rank + 1} {how}: the run stops.") from None
         if broken:
             raise broken
         return done, said
@@ -209,7 +212,9 @@ class ParallelEngine(PlainEngine):
         self.others = ()
         if dist.is_initialized():
             dist.destroy_process_group()
-        disconnect()
+        if self.connected:
+            self.connected = False
+            disconnect()
 
 
 def sent_share(share: Share) -> Any:
