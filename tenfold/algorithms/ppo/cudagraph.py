@@ -1,0 +1,194 @@
+"""Policy gradients whose updates are CUDA graphs: a rollout goes to the GPU once, up to eight
+minibatches are one launch, and between them goes nothing but the order of the rows. Acting is one
+launch too."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
+from tenfold.algorithms.ppo.plain import PlainPPO, unchecked
+from tenfold.config.schedules import value_at
+from tenfold.core.random import Purpose
+from tenfold.engines.cudagraph import MOST, Captured, at_once
+from tenfold.memory.rollout import Rollout
+from tenfold.memory.staging import Parcel, Shapes
+from tenfold.ops.policy import shuffle
+from tenfold.ops.surrogate import KL
+
+NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by side in one table
+ACTED = ("chosen", "real", "log_p", "value")
+
+
+class GraphPPO(Captured, PlainPPO):
+    """As the plain engine; statistics stay on the GPU until they are logged."""
+
+    def __init__(self, agent: PPOAgent, rollout: Rollout, envs: Any) -> None:
+        super().__init__(agent, rollout, envs)
+        device = agent.device
+        self.sums = torch.zeros(len(self.names) + 1, dtype=torch.float64, device=device)
+        self.one = torch.ones(1, device=device)
+        self.far = torch.zeros((), dtype=torch.float64, device=device)  # moved in this epoch
+        self.columns, width = {}, 0
+        for name in NUMBERS:
+            size = self.rows[name].flatten(1).shape[1] if self.rows[name].dim() > 1 else 1
+            self.columns[name] = (width, width + size)
+            width += size
+        count = rollout.order.size
+        shapes: Shapes = {
+            name: (tuple(rows.shape), rows.numpy().dtype)
+            for name, rows in self.rows.items()
+            if name not in NUMBERS
+        }
+        self.phase = Parcel(device, {"numbers": ((count, width), np.float32), **shapes}, depth=1)
+        # of counterfactual baselines
+        self.static: Tensors = {}
+        if agent.online.critic is not None:
+            parts = (count, len(agent.actions.sizes))
+            self.static = {n: torch.zeros(parts, device=device) for n in ("advantage", "log_p")}
+        sizes = [b - a for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        self.size, self.uneven = max(sizes), min(sizes) < max(sizes)
+        scalars = {name: ((), np.float32) for name in ("lr", "before")}
+        there = {"there": ((self.size,), np.float32)} if self.uneven else {}
+        index = {"index": ((self.size,), np.int64)}
+        self.sent = Parcel(device, index | there | scalars, min(MOST, rollout.minibatches))
+        self.acting: Any = None
+
+    def unchecked_agent(self) -> Any:
+        return unchecked(self.agent)
+
+    def changed(self) -> list[torch.Tensor]:
+        return [*super().changed(), self.far]
+
+    def record(self) -> None:
+        """Minibatches, as many as make an epoch, and acting."""
+        left = self.rollout.minibatches
+        while left:
+            self.minibatches(at_once(left))
+            left -= at_once(left)
+        self.acting_graph()
+
+    # learning
+
+    def finish(self) -> None:
+        """The rollout goes to the GPU."""
+        super().finish()
+        (here,) = self.phase.open()
+        for name, rows in self.rows.items():
+            if name in self.columns:
+                own = here["numbers"][:, slice(*self.columns[name])]
+                own[...] = rows.numpy().reshape(own.shape)
+            else:
+                here[name][...] = rows.numpy()
+        self.phase.send()
+        for name, own in self.static.items():
+            own.copy_(self.each[name])
+
+    def learn(self, first: int, last: int, step: int) -> bool:
+        agent, parts, target_kl = self.agent, self.rollout.minibatches, self.agent.config.target_kl
+        lr = value_at(agent.config.lr, step)
+        while first < last:
+            part = first % parts
+            if part == 0:
+                shuffle(agent.keys[Purpose.SHUFFLE], agent.count[1], self.rollout.order)
+                agent.count[1] += 1
+                self.far.zero_()
+            now = at_once(min(parts - part, last - first))
+            self.send_order(part, now, lr)
+            self.minibatches(now).replay()
+            agent.updates += now
+            first += now
+            if target_kl and part + now == parts and float(self.far) > target_kl:
+                return False
+        return True
+
+    def send_order(self, part: int, count: int, lr: float) -> None:
+        """Which rows the minibatches from number `part` on are made of. Shorter ones are filled up
+        with rows that do not count."""
+        here, before = self.sent.open(), self.agent.updates
+        for k in range(count):
+            own = self.rollout.order[self.bounds[part + k] : self.bounds[part + k + 1]]
+            here[k]["index"][: len(own)] = own
+            if self.uneven:
+                here[k]["index"][len(own) :] = own[0]
+                here[k]["there"][: len(own)] = 1
+                here[k]["there"][len(own) :] = 0
+            here[k]["lr"][...], here[k]["before"][...] = lr, before + k
+        self.sent.send(count)
+
+    def minibatches(self, count: int) -> Any:
+        def work() -> None:
+            for k in range(count):
+                self.update_there(k)
+
+        return self.graph(count, work)
+
+    def update_there(self, k: int) -> None:
+        """Minibatch number k of those that were sent, as it is recorded."""
+        sent = self.sent.there[k]
+        parts = [(self.minibatch_there(k),)]
+        [(_, statistics)], norm = self.descend_by(sent["lr"], sent["before"], parts)
+        self.sums.add_(torch.cat([statistics, norm, self.one]))
+        if self.agent.config.target_kl:
+            self.far.add_(statistics[KL].double() / self.rollout.minibatches)
+
+    def minibatch_there(self, k: int) -> Tensors:
+        sent, rows = self.sent.there[k], self.phase.there[0] | self.static
+        found = {name: value.index_select(0, sent["index"]) for name, value in rows.items()}
+        numbers = found.pop("numbers")
+        for name, (start, end) in self.columns.items():
+            own = numbers[:, start:end]
+            flat = self.rows[name].dim() == 1 and name not in ("log_p", "advantage")
+            found.setdefault(name, own.squeeze(1) if flat else own)
+        if self.uneven:
+            found["weight"] = found["weight"] * sent["there"]
+        return found | {"obs": self.agent.to_net(found["obs"])}
+
+    # acting
+
+    def choose(
+        self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
+    ) -> tuple[np.ndarray, ...]:
+        agent = self.agent
+        u, noise = agent.draws(len(rows), rounds * len(rows))
+        graph = self.acting_graph()
+        parcel, found = self.acting
+        (here,) = parcel.open()
+        here["rows"][...], here["u"][...], here["noise"][...] = rows, u, noise
+        if "mask" in here:
+            here["mask"][...] = mask
+        parcel.send()
+        graph.replay()
+        self.wait()
+        told = tuple(found[name].numpy() for name in ACTED)
+        if not np.isfinite(told[2]).all():  # the agent says what is wrong
+            return agent.choose(rows, mask, u, noise)
+        return told
+
+    def acting_graph(self) -> Any:
+        rollout, device = self.rollout, self.agent.device
+        if self.acting is None:
+            lanes, arrays = rollout.obs.shape[1], {"rows": rollout.obs}
+            if rollout.mask.shape[-1]:
+                arrays["mask"] = rollout.mask
+            shapes: Shapes = {name: (a.shape[1:], a.dtype) for name, a in arrays.items()}
+            shapes["u"] = (lanes, rollout.chosen.shape[2]), np.float64
+            shapes["noise"] = (lanes, rollout.real.shape[2]), np.float32
+            outputs = {name: getattr(rollout, name)[0] for name in ACTED}
+            found = {
+                name: self.host(*a.shape, dtype=torch.from_numpy(a).dtype)
+                for name, a in outputs.items()
+            }
+            self.acting = Parcel(device, shapes), found
+        parcel, found = self.acting
+        given = parcel.there[0]
+
+        @torch.no_grad()
+        def work() -> None:
+            rows = self.agent.to_net(given["rows"])
+            told = self.learning.chosen_by(rows, given.get("mask"), given["u"], given["noise"])
+            for name, value in zip(ACTED, told, strict=True):
+                found[name].copy_(value, non_blocking=True)
+
+        return self.graph("act", work)

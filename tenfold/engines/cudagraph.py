@@ -1,0 +1,163 @@
+"""The engine of any algorithm on a GPU whose updates are CUDA graphs: every kernel of an update is
+recorded once and launched again by one call, so that Python and the launches cost nothing.
+
+What is recorded reads and writes tensors that stay where they are (`memory.staging.Parcel`), and
+all that changes from update to update (rows, learning rate, the count that Adam corrects by, how
+far the target moves) is in them: nothing is recorded twice. On the CPU the same work is done anew
+each time, which is how it is tested.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from tenfold.core.errors import Obstacle
+from tenfold.engines.plain import ADAM_EPS, AutogradEngine
+from tenfold.memory.staging import Parcel
+from tenfold.ops.adam import adam_recorded, clip
+
+TRIALS = 3  # of the work before it is recorded: libraries choose and allocate
+MOST = 8  # updates of a graph
+
+Work = Callable[[], None]
+
+
+class Graph:
+    """Work on tensors that stay where they are, recorded once. `changed` are those it changes: they
+    are what they were before it was tried out."""
+
+    def __init__(self, work: Work, changed: Iterable[torch.Tensor], pool: Any = None) -> None:
+        self.work, self.graph = work, None
+        tensors = list(changed)
+        kept = [tensor.clone() for tensor in tensors]
+        if pool is None:
+            work()
+        else:
+            side, here = torch.cuda.Stream(), torch.cuda.current_stream()
+            side.wait_stream(here)
+            with torch.cuda.stream(side):
+                for _ in range(TRIALS):
+                    work()
+            here.wait_stream(side)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+                work()
+        for tensor, value in zip(tensors, kept, strict=True):
+            tensor.copy_(value)
+
+    def replay(self) -> None:
+        if self.graph is None:
+            self.work()
+        else:
+            self.graph.replay()
+
+
+class Captured(AutogradEngine):
+    """Stands before a plain engine among the bases of a class, which says what an update is
+    (`record`)."""
+
+    words = "updates as CUDA graphs"
+    record: Callable[[], None]  # makes the graphs that a run begins with
+    sent: Parcel  # what updates are given; a step of Adam counts itself there
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.graphs: dict[Any, Graph] = {}
+        self.learning = self.unchecked_agent()
+        self.pool: Any = None  # of the graphs' memory, one for all: they never run side by side
+
+    @classmethod
+    def why_not(cls, agent: Any, run: Any = None) -> str:
+        if agent.layout.graph:
+            return "every batch of graphs has another number of nodes, and would be recorded anew"
+        return ""
+
+    def unchecked_agent(self) -> Any:
+        """The agent whose loss is recorded: one that does not wait for the GPU to check numbers."""
+        return self.agent
+
+    def prepare(self, run: Any) -> None:
+        """Records the first graphs, so that what cannot be recorded is known at once."""
+        tf32 = run.precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+        self.words = f"updates as CUDA graphs, products in {'tf32' if tf32 else 'fp32'}"
+        try:
+            self.warm_up()
+        except RuntimeError as error:
+            raise Obstacle(f"an update cannot be recorded ({one_line(error)})") from error
+
+    def warm_up(self) -> None:
+        self.record()
+
+    def graph(self, key: Any, work: Work) -> Graph:
+        """The graph of this name, recorded when it is first asked for."""
+        if key not in self.graphs:
+            if self.agent.device.type == "cuda" and self.pool is None:
+                self.pool = torch.cuda.graph_pool_handle()
+            with repeatable():
+                self.graphs[key] = Graph(work, self.changed(), self.pool)
+        return self.graphs[key]
+
+    def changed(self) -> list[torch.Tensor]:
+        """What an update changes."""
+        networks = [self.agent.online, getattr(self.agent, "target", None)]
+        buffers = [buffer for network in networks if network for buffer in network.buffers()]
+        return [self.agent.block, self.sums, self.sent.buffer, *buffers]
+
+    def wait(self) -> None:
+        """Until what was launched has happened."""
+        if self.agent.device.type == "cuda":
+            torch.cuda.current_stream(self.agent.device).synchronize()
+
+    def host(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Where the GPU writes what is read here."""
+        return torch.zeros(shape, dtype=dtype, pin_memory=self.agent.device.type == "cuda")
+
+    def descend_by(
+        self, lr: torch.Tensor, before: torch.Tensor, parts: Iterable[tuple[Any, ...]]
+    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
+        """`descend` as it can be recorded; `before`: updates so far. The gradient arrives in the
+        flat buffer by one copy, instead of an addition for each parameter."""
+        agent, online = self.agent, self.agent.online
+        parameters, said = list(online.parameters()), []
+        lead = () if online.members is None else (online.members,)
+        total: torch.Tensor | None = None
+        for inputs in parts:
+            loss, *more = self.learning.loss(*inputs)
+            found = torch.autograd.grad(loss, parameters, allow_unused=True)
+            own = [
+                torch.zeros_like(p) if g is None else g
+                for p, g in zip(parameters, found, strict=True)
+            ]
+            flat = torch.cat([g.reshape(*lead, -1) for g in own], -1)
+            total = flat if total is None else total.add_(flat)
+            said.append([loss.detach(), *more])
+        assert total is not None
+        grad, limit = online.flat_grad.copy_(total), getattr(agent.config, "clip_norm", None)
+        norm = clip(grad, limit)[1] if limit else grad.norm(dim=-1, keepdim=True)
+        eps = getattr(agent.config, "adam_eps", ADAM_EPS)
+        adam_recorded(online.flat, grad, agent.mean, agent.square, before, lr, eps)
+        return said, norm
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Convolutions by algorithms that give the same bits each time."""
+    cudnn = torch.backends.cudnn
+    before, cudnn.deterministic = cudnn.deterministic, True
+    try:
+        yield
+    finally:
+        cudnn.deterministic = before
+
+
+def at_once(count: int) -> int:
+    """How many of `count` updates the next graph makes: a power of two, so that there are few
+    graphs."""
+    return min(1 << (count.bit_length() - 1), MOST)
+
+
+def one_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")
