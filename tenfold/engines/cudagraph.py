@@ -9,6 +9,7 @@ each time, which is how it is tested.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -60,6 +61,9 @@ class Captured(AutogradEngine):
 
     words = "updates as CUDA graphs"
     record: Callable[[], None]  # makes the graphs that a run begins with
+    # what an update is given -> (what is differentiated, the loss's derivatives by it or None, what
+    # there is to say of it)
+    differentiate: Callable[[Any], tuple[list[torch.Tensor], list[torch.Tensor] | None, Any]]
     sent: Parcel  # what updates are given; a step of Adam counts itself there
 
     def __init__(self, *parts: Any) -> None:
@@ -116,30 +120,36 @@ class Captured(AutogradEngine):
         return torch.zeros(shape, dtype=dtype, pin_memory=self.agent.device.type == "cuda")
 
     def descend_by(
-        self, lr: torch.Tensor, before: torch.Tensor, parts: Iterable[tuple[Any, ...]]
-    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
+        self, lr: torch.Tensor, before: torch.Tensor, parts: Iterable[Any]
+    ) -> tuple[list[Any], torch.Tensor]:
         """`descend` as it can be recorded; `before`: updates so far. The gradient arrives in the
         flat buffer by one copy, instead of an addition for each parameter."""
         agent, online = self.agent, self.agent.online
-        parameters, said = list(online.parameters()), []
+        parameters, said, grad = list(online.parameters()), [], online.flat_grad
         lead = () if online.members is None else (online.members,)
-        total: torch.Tensor | None = None
-        for inputs in parts:
-            loss, *more = self.learning.loss(*inputs)
-            found = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for number, inputs in enumerate(parts):
+            outputs, slopes, told = self.differentiate(inputs)
+            found = torch.autograd.grad(outputs, parameters, slopes, allow_unused=True)
             own = [
-                torch.zeros_like(p) if g is None else g
+                (torch.zeros_like(p) if g is None else g).reshape(*lead, -1)
                 for p, g in zip(parameters, found, strict=True)
             ]
-            flat = torch.cat([g.reshape(*lead, -1) for g in own], -1)
-            total = flat if total is None else total.add_(flat)
-            said.append([loss.detach(), *more])
-        assert total is not None
-        grad, limit = online.flat_grad.copy_(total), getattr(agent.config, "clip_norm", None)
+            if number == 0 and grad.is_contiguous():
+                torch.cat(own, -1, out=grad)
+            else:
+                (grad.add_ if number else grad.copy_)(torch.cat(own, -1))
+            said.append(told)
+        limit = getattr(agent.config, "clip_norm", None)
         norm = clip(grad, limit)[1] if limit else grad.norm(dim=-1, keepdim=True)
         eps = getattr(agent.config, "adam_eps", ADAM_EPS)
         adam_recorded(online.flat, grad, agent.mean, agent.square, before, lr, eps)
         return said, norm
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether losses are differentiated by Triton's kernels: on a GPU, where Triton is installed;
+    else by autograd."""
+    return device.type == "cuda" and find_spec("triton") is not None
 
 
 @contextmanager

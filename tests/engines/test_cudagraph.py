@@ -58,6 +58,7 @@ POLICY_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "whole": (CARTPOLE, {"minibatches": 1, "clip_norm": None, "horizon": 12}),
     "many": (CARTPOLE, {"minibatches": 13, "horizon": 13, "lr": "linear(1e-2, 1e-3, 300)"}),
     "box": ("tenfold/Pendulum-v1", {"squash": True, "entropy": 0.01}),
+    "gaussian": ("tenfold/Pendulum-v1", {"entropy": 0.01, "value_clip": 0.2}),
     "masked": ("tenfold/Assign-v0", {}),
     "counterfactual": ("tenfold/Assign-v0", {"baseline": "counterfactual"}),
     "absent": ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"}),
@@ -87,6 +88,13 @@ def a_run(env: str, agent: dict[str, Any], engine: str, device: str, **more: Any
     return Run.of(given | {"agent": small | agent} | more)
 
 
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses are differentiated by kernels on the CPU as well, in Triton's interpreter."""
+    for name in ("dqn", "ppo"):
+        monkeypatch.setattr(f"tenfold.algorithms.{name}.cudagraph.has_kernels", lambda device: True)
+
+
 def per_layer(agent: Any) -> list[torch.Tensor]:
     return [p.grad.detach().cpu().clone() for p in agent.online.parameters() if p.numel()]
 
@@ -108,13 +116,24 @@ def copy_state(plain: Any, fast: Any) -> None:
 
 @pytest.mark.parametrize("case", Q_CASES)
 def test_updates_are_the_plain_engines(case: str, device: str) -> None:
+    hold_updates(case, device, 200)
+
+
+@pytest.mark.parametrize(
+    "case", ["defaults", "single", "dueling", "quantile", "implicit", "images", "team"]
+)
+def test_updates_by_kernels_are_the_plain_engines(kernels: None, case: str, device: str) -> None:
+    hold_updates(case, device, 6)
+
+
+def hold_updates(case: str, device: str, wanted: int) -> None:
     env, option = Q_CASES[case]
     plain, fast = (
         make_learner(a_run(env, option, engine, device)) for engine in ("plain", "cudagraph")
     )
     assert fast.description.name == "cudagraph"
     made = 0
-    while made < 200:
+    while made < wanted:
         for place in (plain, fast):
             place.learn = lambda: False  # type: ignore[method-assign]
             place.round()
@@ -158,13 +177,24 @@ def test_k_updates_in_few_graphs_equal_k_of_one(case: str, device: str) -> None:
 
 @pytest.mark.parametrize("case", POLICY_CASES)
 def test_learning_phases_are_the_plain_engines(case: str, device: str) -> None:
+    hold_phases(case, device, 8)
+
+
+@pytest.mark.parametrize("case", ["discrete", "whole", "gaussian", "masked", "absent", "images", "target_kl"])
+def test_learning_phases_by_kernels_are_the_plain_engines(
+    kernels: None, case: str, device: str
+) -> None:
+    hold_phases(case, device, 1)
+
+
+def hold_phases(case: str, device: str, phases: int) -> None:
     env, option = POLICY_CASES[case]
     agent = {"name": "ppo", **option}
     plain, fast = (
         make_learner(a_run(env, agent, engine, device)) for engine in ("plain", "cudagraph")
     )
     assert fast.description.name == "cudagraph"
-    for _ in range(8):
+    for _ in range(phases):
         for place in (plain, fast):
             place.learn = lambda: None  # type: ignore[method-assign]
             while place.left:
@@ -185,7 +215,7 @@ def test_learning_phases_are_the_plain_engines(case: str, device: str) -> None:
             if not going[0]:
                 break
     if case == "target_kl":
-        assert plain.agent.updates < 8 * plain.engine.per_phase
+        assert plain.agent.updates < phases * plain.engine.per_phase
     assert fast.engine.statistics() == pytest.approx(plain.engine.statistics(), rel=1e-3, abs=1e-5)
 
 

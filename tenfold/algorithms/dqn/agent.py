@@ -234,7 +234,15 @@ class DQNAgent(FlatAgent):
         target_noise: torch.Tensor | None,
         effective: int,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(Σ weight·loss / effective batch, TD error of each item, mean Q of the actions taken).
+        """(Σ weight·loss / effective batch, TD error of each item, mean Q of the actions taken)."""
+        passes = self.passes(batch, noise, target_noise)
+        weighted, errors, q = td_items(batch, *passes, self.config.loss)
+        return weighted.sum() / effective, errors, q.mean()
+
+    def passes(
+        self, batch: Tensors, noise: torch.Tensor | None, target_noise: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(values of s, target network's values of s', values of s' that choose the next action).
 
         Double Q-learning needs the online network on s' too, a pass of its own without gradient, at
         the same fractions.
@@ -246,8 +254,7 @@ class DQNAgent(FlatAgent):
             chooser = (
                 self.online(next_obs, noise, next_fractions) if self.config.double else next_values
             )
-        weighted, errors, q = td_items(batch, values, next_values, chooser, self.config.loss)
-        return weighted.sum() / effective, errors, q.mean()
+        return values, next_values, chooser
 
     # state
 

@@ -13,7 +13,7 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose, fill_normal, fill_uniform
 from tenfold.core.timing import Clock
-from tenfold.engines.cudagraph import MOST, Captured, at_once
+from tenfold.engines.cudagraph import MOST, Captured, at_once, has_kernels
 from tenfold.memory.places import Mirror, draw_places
 from tenfold.memory.replay import Replay, replay_bytes
 from tenfold.memory.staging import Parcel, Shapes
@@ -39,7 +39,12 @@ class GraphEngine(Captured, PlainEngine):
             for slot in self.sent.arrays
         ]
         self.errors = self.host(*replay.batch.action.shape)
-        self.one = torch.ones((), device=agent.device)
+        self.one = torch.ones(1, device=agent.device)
+        # of loss, Σ Q, Σ |TD error|, the gradient's norm and 1 in the means of an update
+        each = 1 / replay.batch.action.size
+        shares = [1 / agent.members, each, each, 1.0, 1.0]
+        self.shares = torch.tensor(shares, device=agent.device)
+        self.by_kernel = has_kernels(agent.device) and self.atoms_fit()
         self.acting: Any = None
 
     @classmethod
@@ -56,6 +61,13 @@ class GraphEngine(Captured, PlainEngine):
                 f"{free / 2**30:.1f} free"
             )
         return ""
+
+    def atoms_fit(self) -> bool:
+        from tenfold.ops.device.td import fits
+
+        settings = self.agent.config
+        how = settings.implicit
+        return fits(how.samples, how.target_samples) if how else fits(*[settings.atoms] * 2)
 
     # what goes to the GPU
 
@@ -149,16 +161,27 @@ class GraphEngine(Captured, PlainEngine):
         said, norm = self.descend_by(sent["lr"], sent["before"], self.parts(k))
         with torch.no_grad():
             agent.target.flat.lerp_(agent.online.flat, sent["tau"])
-            errors = torch.cat([part[1] for part in said], -1) if len(said) > 1 else said[0][1]
             if self.replay.priorities:
+                found = [errors for _, errors in said]
+                errors = torch.cat(found, -1) if len(found) > 1 else found[0]
                 self.errors.copy_(errors, non_blocking=True)
-            loss, q = said[0][0], said[0][2]
-            if len(said) > 1:
-                loss = torch.stack([part[0] for part in said]).sum()
-                q = torch.stack([part[2] for part in said]).mean()
-            loss = loss / agent.members if agent.members > 1 else loss
-            told = [loss, q, errors.abs().mean(), norm.mean(), self.one]
-            self.sums.add_(torch.stack(told))
+            told = said[0][0] if len(said) == 1 else torch.stack([part[0] for part in said]).sum(0)
+            norm = norm.mean(0) if agent.members > 1 else norm
+            self.sums.addcmul_(torch.cat([told, norm, self.one]), self.shares)
+
+    def differentiate(self, inputs: Any) -> Any:
+        """Beside the derivatives: [loss, Σ Q, Σ |TD error|], and every item's TD error."""
+        batch, noise, target_noise, effective = inputs
+        agent = self.agent
+        if not self.by_kernel:
+            loss, errors, q = agent.loss(batch, noise, target_noise, effective)
+            told = [loss.detach(), q * errors.numel(), errors.abs().sum()]
+            return [loss], None, (torch.stack(told), errors)
+        from tenfold.ops.device.td import td_derivative  # here: it needs Triton
+
+        passes = agent.passes(batch, noise, target_noise)
+        slope, errors, told = td_derivative(batch, *passes, agent.config.loss, effective)
+        return [passes[0]], [slope], (told, errors)
 
     def parts(self, k: int) -> Any:
         """What the loss is given: micro-batches, or all."""

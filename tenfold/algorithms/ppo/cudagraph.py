@@ -11,7 +11,7 @@ from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
 from tenfold.algorithms.ppo.plain import PlainPPO, unchecked
 from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose
-from tenfold.engines.cudagraph import MOST, Captured, at_once
+from tenfold.engines.cudagraph import MOST, Captured, at_once, has_kernels
 from tenfold.memory.rollout import Rollout
 from tenfold.memory.staging import Parcel, Shapes
 from tenfold.ops.policy import shuffle
@@ -54,6 +54,7 @@ class GraphPPO(Captured, PlainPPO):
         index = {"index": ((self.size,), np.int64)}
         self.sent = Parcel(device, index | there | scalars, min(MOST, rollout.minibatches))
         self.acting: Any = None
+        self.shape = self.kernel_shape()
 
     def unchecked_agent(self) -> Any:
         return unchecked(self.agent)
@@ -127,11 +128,60 @@ class GraphPPO(Captured, PlainPPO):
     def update_there(self, k: int) -> None:
         """Minibatch number k of those that were sent, as it is recorded."""
         sent = self.sent.there[k]
-        parts = [(self.minibatch_there(k),)]
-        [(_, statistics)], norm = self.descend_by(sent["lr"], sent["before"], parts)
+        [statistics], norm = self.descend_by(sent["lr"], sent["before"], [k])
         self.sums.add_(torch.cat([statistics, norm, self.one]))
         if self.agent.config.target_kl:
             self.far.add_(statistics[KL].double() / self.rollout.minibatches)
+
+    def differentiate(self, inputs: Any) -> Any:
+        """Of minibatch number `inputs`; beside the derivatives the statistics."""
+        if self.shape is None:
+            loss, statistics = self.learning.loss(self.minibatch_there(inputs))
+            return [loss], None, statistics
+        from tenfold.ops.device.policy_loss import PolicyRows, policy_derivative  # needs Triton
+
+        sent, phase, online = self.sent.there[inputs], self.phase.there[0], self.agent.online
+        obs = self.agent.to_net(phase["obs"].index_select(0, sent["index"]))
+        output, value = online(obs)
+        rows = PolicyRows(
+            sent["index"],
+            sent.get("there", value),
+            phase["numbers"],
+            phase["chosen"],
+            phase.get("mask", value),
+        )
+        by_output, by_value, by_spread, statistics = policy_derivative(
+            output, value, online.log_std, rows, self.offsets, self.shape
+        )
+        if not self.shape.reals:
+            return [output, value], [by_output, by_value], statistics
+        return [output, value, online.log_std], [by_output, by_value, by_spread], statistics
+
+    def kernel_shape(self) -> Any:
+        """What the loss's kernel is compiled for; None where autograd has to do it."""
+        agent, settings = self.agent, self.agent.config
+        if (
+            not has_kernels(agent.device)
+            or agent.online.critic is not None
+            or agent.gates is not None
+            or self.rows["value"].dim() > 1
+            or (settings.squash and settings.entropy > 0)
+        ):
+            return None
+        from tenfold.ops.device.policy_loss import PolicyShape, head_offsets
+
+        shape = PolicyShape(
+            tuple(agent.actions.sizes),
+            len(agent.actions.low),
+            "mask" in self.rows,
+            self.uneven,
+            settings.clip,
+            settings.value_clip or 0.0,
+            settings.value_weight,
+            settings.entropy,
+        )
+        self.offsets = head_offsets(shape, agent.device)
+        return shape
 
     def minibatch_there(self, k: int) -> Tensors:
         sent, rows = self.sent.there[k], self.phase.there[0] | self.static
