@@ -36,7 +36,10 @@ def images(kind: Any, batch: int, precision: str) -> Any:
         {"batch_size": batch, "capacity": 4_000, "frames": 4, "lr": 1e-3, "target": "hard(1000)"}
         | {"net": {"hidden": [512], "encoder": "nature"}}
     )
-    agent, replay = DQNAgent(config, IMAGE, DiscreteActions(6, 0), 0, "cuda"), Replay(config, IMAGE, 1, 0)
+    agent, replay = (
+        DQNAgent(config, IMAGE, DiscreteActions(6, 0), 0, "cuda"),
+        Replay(config, IMAGE, 1, 0),
+    )
     rng, no = np.random.default_rng(0), np.zeros(1, np.bool_)
     seen = rng.integers(0, 256, (2, 1, 84, 84), np.uint8)
     for number in range(3_000):

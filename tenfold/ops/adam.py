@@ -101,9 +101,12 @@ def adam_recorded(
     [M] counts this step afterwards."""
     members = flat.dim() > 1
     parts = [t.unbind() if members else [t] for t in (flat, grad, mean, square, before)]
-    *buffers, steps = map(list, parts)
+    flats, grads, means, squares, steps = map(list, parts)
     fused(
-        *buffers,
+        flats,
+        grads,
+        means,
+        squares,
         [],
         steps,
         fused=True,

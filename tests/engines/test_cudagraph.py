@@ -180,7 +180,9 @@ def test_learning_phases_are_the_plain_engines(case: str, device: str) -> None:
     hold_phases(case, device, 8)
 
 
-@pytest.mark.parametrize("case", ["discrete", "whole", "gaussian", "masked", "absent", "images", "target_kl"])
+@pytest.mark.parametrize(
+    "case", ["discrete", "whole", "gaussian", "masked", "absent", "images", "target_kl"]
+)
 def test_learning_phases_by_kernels_are_the_plain_engines(
     kernels: None, case: str, device: str
 ) -> None:
@@ -300,7 +302,8 @@ def test_verify_holds_a_run_to_the_plain_engine(
 def test_recording_changes_nothing(device: str) -> None:
     for agent in ({"replay": "prioritized"}, {"name": "ppo"}):
         plain, fast = (
-            make_learner(a_run(CARTPOLE, agent, engine, device)) for engine in ("plain", "cudagraph")
+            make_learner(a_run(CARTPOLE, agent, engine, device))
+            for engine in ("plain", "cudagraph")
         )
         fast.warm_up()
         assert torch.equal(plain.agent.block, fast.agent.block)
@@ -348,7 +351,9 @@ def test_without_a_gpu_it_is_refused_in_one_sentence() -> None:
 def test_graphs_of_changing_size_are_refused_in_one_sentence(device: str) -> None:
     run = a_run("tenfold/Durotaxis-v0", {"name": "ppo", "on_empty": "absent"}, "cudagraph", device)
     with pytest.raises(ConfigError, match="another number of nodes"):
-        make_learner(replace(run, agent=replace(run.agent, net=replace(run.agent.net, hidden=(8, 8)))))
+        make_learner(
+            replace(run, agent=replace(run.agent, net=replace(run.agent.net, hidden=(8, 8))))
+        )
 
 
 @pytest.mark.cuda

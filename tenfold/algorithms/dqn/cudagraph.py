@@ -179,9 +179,11 @@ class GraphEngine(Captured, PlainEngine):
             return [loss], None, (torch.stack(told), errors)
         from tenfold.ops.device.td import td_derivative  # here: it needs Triton
 
-        passes = agent.passes(batch, noise, target_noise)
-        slope, errors, told = td_derivative(batch, *passes, agent.config.loss, effective)
-        return [passes[0]], [slope], (told, errors)
+        values, next_values, chooser = agent.passes(batch, noise, target_noise)
+        slope, errors, told = td_derivative(
+            batch, values, next_values, chooser, agent.config.loss, effective
+        )
+        return [values], [slope], (told, errors)
 
     def parts(self, k: int) -> Any:
         """What the loss is given: micro-batches, or all."""
@@ -190,7 +192,9 @@ class GraphEngine(Captured, PlainEngine):
         obs, next_obs = self.mirror.at(sent["places"]).unbind(items)
         shape = self.replay.batch.obs.shape
         rows = {"obs": obs.reshape(shape), "next_obs": next_obs.reshape(shape)}
-        rows |= {name: sent[name] for name in (*DRAWN, "fractions", "next_fractions") if name in sent}
+        rows |= {
+            name: sent[name] for name in (*DRAWN, "fractions", "next_fractions") if name in sent
+        }
         size = agent.config.batch_size
         for start in range(0, effective, size):
             part = {name: t.narrow(items, start, size) for name, t in rows.items()}

@@ -49,7 +49,7 @@ class GraphPPO(Captured, PlainPPO):
             self.static = {n: torch.zeros(parts, device=device) for n in ("advantage", "log_p")}
         sizes = [b - a for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
         self.size, self.uneven = max(sizes), min(sizes) < max(sizes)
-        scalars = {name: ((), np.float32) for name in ("lr", "before")}
+        scalars = dict.fromkeys(("lr", "before"), ((), np.float32))
         there = {"there": ((self.size,), np.float32)} if self.uneven else {}
         index = {"index": ((self.size,), np.int64)}
         self.sent = Parcel(device, index | there | scalars, min(MOST, rollout.minibatches))
@@ -145,10 +145,10 @@ class GraphPPO(Captured, PlainPPO):
         output, value = online(obs)
         rows = PolicyRows(
             sent["index"],
-            sent.get("there", value),
+            sent["there"] if self.uneven else value,
             phase["numbers"],
             phase["chosen"],
-            phase.get("mask", value),
+            phase["mask"] if self.shape.masked else value,
         )
         by_output, by_value, by_spread, statistics = policy_derivative(
             output, value, online.log_std, rows, self.offsets, self.shape

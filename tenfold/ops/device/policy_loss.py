@@ -67,7 +67,9 @@ def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
             torch.from_numpy(mask),
         )
         output, value = rng.normal(size=(batch, options + reals)), rng.normal(size=batch)
-        tensors = (torch.from_numpy(x.astype(dtype)) for x in (output, value, np.zeros(reals) - 0.3))
+        tensors = (
+            torch.from_numpy(x.astype(dtype)) for x in (output, value, np.zeros(reals) - 0.3)
+        )
         shape = PolicyShape(sizes, reals, masked, uneven, 0.2, value_clip, 0.5, entropy)
         yield *tensors, given, shape
 
@@ -237,8 +239,7 @@ def policy_derivative_anywhere(*given: Any) -> Any:
     *tensors, rows, shape = given
     moved = [tensor.to(device()) for tensor in (*tensors, *rows)]
     offsets = head_offsets(shape, device())
-    found = policy_derivative(*moved[:3], PolicyRows(*moved[3:]), offsets, shape)
-    return found
+    return policy_derivative(*moved[:3], PolicyRows(*moved[3:]), offsets, shape)
 
 
 def head_offsets(shape: PolicyShape, where: Any) -> torch.Tensor:
