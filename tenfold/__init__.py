@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from tenfold.core.protocols import EnvSpec as EnvSpec
     from tenfold.domains.dynamics.public import *  # noqa: F403
     from tenfold.envs import register_domain as register_domain
+    from tenfold.envs.functions import Functions as Functions
+    from tenfold.envs.functions import register_task as register_task
     from tenfold.evaluation.evaluate import evaluate as evaluate
     from tenfold.training.learners import load as load
     from tenfold.training.loop import resume as resume
@@ -69,6 +71,7 @@ PUBLIC = {
     "config.schedules": "Custom Exponential Linear Schedule",
     "core.graph_spaces": "BoundedGraph Gated",
     "envs": "register_domain",
+    "envs.functions": "Functions register_task",
     "evaluation.evaluate": "evaluate",
     "training.learners": "load",
     "training.loop": "resume train",

@@ -59,7 +59,9 @@ class ActorLearner:
         return self.envs.exact_resume
 
     def warm_up(self) -> None:
-        if self.engine:
+        if self.fused and not self.fused.by_stages:
+            self.engine.together([self]).warm_up()
+        elif self.engine:
             self.engine.warm_up()
 
     def statistics(self) -> dict[str, float]:
@@ -95,11 +97,19 @@ class ActorLearner:
         if until is not None:
             most = min(most, -((self.step - until) // self.envs.num_envs))
         if not self.fused.by_stages:
-            self.clock.start()
+            return self.run_together(most)
         self.step, self.rounds = self.fused.run(self.step, self.rounds, most)
-        if not self.fused.by_stages:
-            self.clock.lap("update")
         return self.envs.finished
+
+    def run_together(self, most: int) -> list[Episode]:
+        """The same by a group of its own (`engines.together`)."""
+        self.clock.start()
+        group = self.engine.group or self.engine.together([self])
+        group.run(most)
+        group.fetch_networks()
+        (finished,) = group.finished()
+        self.clock.lap("update")
+        return finished
 
     def steps_of(self, skipped: np.ndarray, worlds: int) -> int:
         """Environment steps of a row: one of each world, or of each lane that moved."""

@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tenfold.cli.flags import (
 from tenfold.config.mappings import read_yaml
 from tenfold.config.run import named, presets
 from tenfold.core.domain import Command
-from tenfold.core.errors import UserError
+from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import algorithms, domain_of, domains
 
 
@@ -107,21 +108,32 @@ def add_check(parsers: Any, given: Sequence[str]) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="only those with one of these in their name, such as returns",
+        help="only those with one of these in their name, such as returns; module:NAME for those "
+        "of a module of your own",
     )
+
+
+def own_pairs(name: str) -> str:
+    """Of `module:NAME` the module is imported, which registers its pairs; what is looked for is
+    NAME."""
+    module, colon, inside = name.partition(":")
+    if not colon:
+        return name
+    with told_of(f"{name}: importing {module}"):
+        import_module(module)
+    return inside
 
 
 def check(arguments: argparse.Namespace) -> int:
     from tenfold.core.pairs import all_pairs, check_pair
 
+    names = [own_pairs(name) for name in arguments.names]
     chosen = [
-        tested
-        for tested in all_pairs()
-        if not arguments.names or any(name in tested.name for name in arguments.names)
+        tested for tested in all_pairs() if not names or any(name in tested.name for name in names)
     ]
     if not chosen:
         raise UserError(
-            f"No fast path has {' or '.join(arguments.names)} in its name: `tenfold check` without "
+            f"No fast path has {' or '.join(names)} in its name: `tenfold check` without "
             "a name shows all."
         )
     verdicts = [check_pair(tested) for tested in chosen]

@@ -23,6 +23,7 @@ from tenfold.core.errors import UserError, told_of
 from tenfold.core.registry import algorithms
 
 NAMED = 8  # runs that are named one by one
+LISTED = 32  # seeds whose numbers are; of more summary.json tells
 MOST_SEEDS = 10_000  # of one command
 EXAMPLES = """examples:
   tenfold train cartpole --seed 3
@@ -240,7 +241,8 @@ def finish_seeds(result: Any) -> int:
     from tenfold.runs.seeds import SeedsFolder, summary_sentences
 
     reporter, folder = reporter_of(result.run), SeedsFolder.open(result.path)
-    for seed, member in result.summary["seeds"].items():
+    members = result.summary["seeds"] if len(result.summary["seeds"]) <= LISTED else {}
+    for seed, member in members.items():
         numbers = ", ".join(
             f"{name.replace('_', ' ')} {reporter.numbers[name].told(value)}"
             for name, value in member.items()
@@ -255,7 +257,9 @@ def finish_seeds(result: Any) -> int:
     page, how = result.path / "report.html", evaluation_of(result.run)
     more = how.onward(result.path, many=True)
     print(f"results: {result.path}   report: {page}   {more}")
-    return 0
+    for name, words in result.failed.items():
+        print(f"tenfold: {name}: {words}", file=sys.stderr)
+    return 2 if result.failed else 0
 
 
 def stopped(saved: dict[str, int]) -> str:

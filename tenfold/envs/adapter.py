@@ -17,7 +17,7 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.protocols import EnvSpec
-from tenfold.core.random import Purpose, draw_bits, key
+from tenfold.core.random import Purpose, bits, draw_bits, key
 from tenfold.core.spaces import observation_layout
 from tenfold.envs.faults import fault_of
 
@@ -33,6 +33,12 @@ class Episode:
     length: int
     each: tuple[float, ...] = ()  # with several agents every one's own return
     success: bool | None = None  # whether the goal was reached, where there is one
+    step: int | None = None  # of the run at its end, where that is not the latest one
+
+
+def episode_seeds(seed: int, purpose: Purpose, episodes: int) -> list[int]:
+    """Of the episodes that are played for a purpose, one after another."""
+    return (bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(64 - SEED_BITS)).tolist()
 
 
 class Environments:
@@ -211,3 +217,31 @@ class Environments:
             else f"environment {self.first + w}"
         )
         return f"{self.name}, {which}, episode {self.episode[w]}, step {self.length[w] + later}"
+
+
+class StateEnvironments(Environments):
+    """Lanes whose state is a row of numbers, and whose episodes are functions of their address:
+    lane i plays those of the stream (seed, EPISODE, first + i). A row and two counters restore a
+    lane, here and on a GPU, which works on copies of these arrays."""
+
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        seed: int,
+        observation_space: Any,
+        action_space: Any,
+        first: int,
+        numbers: int,
+    ) -> None:
+        super().__init__(name, num_envs, seed, observation_space, action_space, first)
+        self.states = np.zeros((num_envs, numbers))
+        self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        self.ret = np.zeros(num_envs)
+        self.held = {
+            "state": self.states,
+            "length": self.length,
+            "episode": self.episode,
+            "ret": self.ret,
+        }
+        self.streams = np.array(self.keys, np.uint64)

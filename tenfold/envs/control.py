@@ -8,28 +8,19 @@ import numpy as np
 
 from tenfold.core.random import Purpose, key
 from tenfold.core.tables import table_of
-from tenfold.envs.adapter import Environments
+from tenfold.envs.adapter import StateEnvironments
 from tenfold.envs.control_dynamics import KINDS, MAX_TORQUE, STATES, advance, begin, observe
 from tenfold.envs.control_tasks import Lanes, play_all, reset_all
 
 
-class ControlEnvironments(Environments):
-    """All lanes of one task, one kernel call a step. Lane i plays the episodes of the stream
-    (seed, EPISODE, first + i)."""
+class ControlEnvironments(StateEnvironments):
+    """All lanes of one task, one kernel call a step."""
 
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0) -> None:
         self.kind = kind = KINDS[name]
-        super().__init__(name, num_envs, seed, kind.observation_space(), kind.action_space(), first)
-        self.states = np.zeros((num_envs, STATES))
-        self.length, self.episode = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
-        self.ret, self.last = np.zeros(num_envs), np.zeros((num_envs, 3))
-        self.held = {
-            "state": self.states,
-            "length": self.length,
-            "episode": self.episode,
-            "ret": self.ret,
-        }
-        self.streams = np.array(self.keys, np.uint64)
+        spaces = kind.observation_space(), kind.action_space()
+        super().__init__(name, num_envs, seed, *spaces, first, STATES)
+        self.last = np.zeros((num_envs, 3))
         self.action = np.zeros(num_envs, np.int64 if kind.actions else np.float64)
         # what every step hands to the kernel; these arrays are written to, never replaced
         self.lanes = Lanes(

@@ -1,11 +1,12 @@
-"""CartPole, Acrobot, MountainCar and Pendulum in Triton: the dynamics of `control_dynamics` for all
-lanes at once, in float64.
+"""Environments in Triton: CartPole, Acrobot, MountainCar and Pendulum, the dynamics of
+`control_dynamics` for all lanes at once, in float64, and those that were registered.
 
-A device environment is three Triton functions on a tuple of numbers per lane:
+A device environment is functions on a tuple of numbers per lane, as `envs.functions` has them:
 
     begin(stream, episode)   -> state              its draws are `uniform(stream, address)`
     advance(state, action)   -> state, reward, terminated
     observe(state)           -> what the agent sees, one tensor a number
+    mask(state)              -> a truth for each option, where some may be forbidden
 
 Numbers stand in sums and products, where they are float64 as the state is; a comparison, `where` or
 `maximum` would take them as float32.
@@ -22,10 +23,10 @@ import triton.language as tl
 from tenfold.core.pairs import pair
 from tenfold.envs import control_dynamics as c
 from tenfold.envs.control_tasks import random_lanes
-from tenfold.ops.device.lanes import load_state, store_state
+from tenfold.envs.functions import task_of
+from tenfold.ops.device.lanes import load_action, load_state, store_numbers, store_state
 from tenfold.ops.device.language import available, device, gpu_kernel, padded, uniform, words
 
-STATES = tl.constexpr(c.STATES)
 PI = tl.constexpr(3.141592653589793)
 TRACK, TILT = tl.constexpr(c.TRACK), tl.constexpr(c.TILT)
 MAX_SPEED_1, MAX_SPEED_2 = tl.constexpr(c.MAX_SPEED_1), tl.constexpr(c.MAX_SPEED_2)
@@ -33,7 +34,9 @@ MAX_SPEED_1, MAX_SPEED_2 = tl.constexpr(c.MAX_SPEED_1), tl.constexpr(c.MAX_SPEED
 
 @dataclass(frozen=True)
 class DeviceTask:
-    """An environment that runs on the GPU, and the numbers that its kernels are compiled for."""
+    """An environment that runs on the GPU, and the numbers that its kernels are compiled for. Its
+    actions are components with so many options (`sizes`), or `reals` real numbers within bounds;
+    `advance` is given one tensor, or a tuple of them where there are several."""
 
     begin: Any
     advance: Any
@@ -41,11 +44,29 @@ class DeviceTask:
     states: int  # numbers of a state
     obs: int
     limit: int  # steps of an episode
+    sizes: tuple[int, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    mask: Any = None
+
+    @property
+    def reals(self) -> int:
+        return len(self.low)
+
+    @property
+    def parts(self) -> int:
+        """Numbers of an action."""
+        return len(self.sizes) + len(self.low)
+
+    @property
+    def options(self) -> int:
+        """The length of a mask."""
+        return sum(self.sizes)
 
     @property
     def sources(self) -> str:
         """Changes with the functions' code."""
-        parts = (self.begin, self.advance, self.observe)
+        parts = (self.begin, self.advance, self.observe, self.mask)
         return " ".join(getattr(part, "cache_key", "") for part in parts)
 
 
@@ -188,10 +209,35 @@ PARTS = {
     "tenfold/MountainCar-v0": (mountain_car_begin, mountain_car_advance, as_it_is),
     "tenfold/Pendulum-v1": (pendulum_begin, pendulum_advance, pendulum_observe),
 }
-TASKS = {
-    name: DeviceTask(*parts, c.KINDS[name].used, c.KINDS[name].obs_size, c.KINDS[name].limit)
-    for name, parts in PARTS.items()
-}
+
+
+def control_task(kind: c.Kind, parts: tuple[Any, ...]) -> DeviceTask:
+    bound = () if kind.actions else (c.MAX_TORQUE,)
+    return DeviceTask(
+        *parts,
+        states=kind.used,
+        obs=kind.obs_size,
+        limit=kind.limit,
+        sizes=(kind.actions,) if kind.actions else (),
+        low=tuple(-most for most in bound),
+        high=bound,
+    )
+
+
+TASKS = {name: control_task(c.KINDS[name], parts) for name, parts in PARTS.items()}
+
+
+def device_task(name: str) -> DeviceTask:
+    """By the name of an environment for which `functions.runs_on_gpu` holds."""
+    if name in TASKS:
+        return TASKS[name]
+    task: Any = task_of(name)
+    begin, advance, observe, mask = task.device
+    numbers = task.states, task.obs, task.limit
+    actions = task.actions
+    return DeviceTask(
+        begin, advance, observe, *numbers, actions.sizes, actions.low, actions.high, mask
+    )
 
 
 # the pair: the compiled tasks, one lane at a time
@@ -207,26 +253,72 @@ def step_kernel(
     reward,
     terminated,
     fresh,
+    allowed,
     count,
     TASK: tl.constexpr,
     LANES: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):
-    """One step of every lane, and the first state of an episode of each."""
+    """One step of every lane, and the first state of an episode of each. States are the first of
+    WIDTH numbers."""
     lane = tl.arange(0, LANES)
     live = lane < count
-    state = load_state(states, lane, live, TASK.states, STATES)
-    action = tl.load(actions + lane, mask=live, other=0)
-    state, won, over = TASK.advance(state, action)
-    store_state(states, state, lane, live, TASK.states, STATES)
+    state = load_state(states, lane, live, TASK.states, WIDTH)
+    state, won, over = TASK.advance(state, load_action(actions, lane, live, TASK))
+    store_state(states, state, lane, live, TASK.states, WIDTH)
     tl.store(reward + lane, won, mask=live)
     tl.store(terminated + lane, over.to(tl.uint8), mask=live)
-    seen = TASK.observe(state)
-    numbers: tl.constexpr = TASK.obs
-    for j in tl.static_range(numbers):
-        tl.store(obs + lane * numbers + j, seen[j].to(tl.float32), mask=live)
+    store_numbers(obs, TASK.observe(state), lane, live, TASK.obs)
+    if TASK.mask is not None:
+        store_numbers(allowed, TASK.mask(state), lane, live, TASK.options)
     stream = tl.load(streams + lane, mask=live, other=0)
     first = TASK.begin(stream, tl.load(episodes + lane, mask=live, other=0))
-    store_state(fresh, first, lane, live, TASK.states, STATES)
+    store_state(fresh, first, lane, live, TASK.states, WIDTH)
+
+
+def step_on_device(
+    task: DeviceTask,
+    state: np.ndarray,
+    episode: np.ndarray,
+    streams: np.ndarray,
+    action: np.ndarray,
+) -> tuple[torch.Tensor, ...]:
+    """(state, observation, reward, terminated) after one step of every lane, the first state of its
+    episode, and the mask after the step."""
+    where, count = device(), len(state)
+    states, actions, episodes = (
+        torch.from_numpy(np.ascontiguousarray(array)).to(where)
+        for array in (state, action, episode)
+    )
+    obs = torch.zeros(count, task.obs, device=where)
+    reward = torch.zeros(count, dtype=torch.float64, device=where)
+    terminated = torch.zeros(count, dtype=torch.uint8, device=where)
+    fresh = torch.zeros_like(states)
+    allowed = torch.ones(count, task.options, dtype=torch.uint8, device=where)
+    step_kernel[(1,)](
+        states,
+        actions,
+        words(list(streams), where),
+        episodes,
+        obs,
+        reward,
+        terminated,
+        fresh,
+        allowed,
+        count,
+        TASK=task,
+        LANES=padded(count),
+        WIDTH=state.shape[1],
+    )
+    used = task.states
+    return (
+        states[:, :used],
+        obs,
+        reward,
+        terminated.bool(),
+        fresh[:, :used],
+        allowed.bool(),
+    )
 
 
 def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -249,34 +341,6 @@ def step_reference(kind, state, episode, streams, action):
 
 
 @pair(step_reference, step_examples, rtol=1e-9, atol=1e-9, when=available, name="envs.device.step")
-def step_on_device(
-    kind: c.Kind,
-    state: np.ndarray,
-    episode: np.ndarray,
-    streams: np.ndarray,
-    action: np.ndarray,
-) -> tuple[torch.Tensor, ...]:
+def control_step_on_device(kind, state, episode, streams, action):
     task = next(TASKS[name] for name, each in c.KINDS.items() if each == kind)
-    states, actions, episodes = (
-        torch.from_numpy(array).to(device()) for array in (state, action, episode)
-    )
-    count = len(state)
-    obs = torch.zeros(count, task.obs, device=device())
-    reward = torch.zeros(count, dtype=torch.float64, device=device())
-    terminated = torch.zeros(count, dtype=torch.uint8, device=device())
-    fresh = torch.zeros_like(states)
-    step_kernel[(1,)](
-        states,
-        actions,
-        words(list(streams), device()),
-        episodes,
-        obs,
-        reward,
-        terminated,
-        fresh,
-        count,
-        TASK=task,
-        LANES=padded(count),
-    )
-    used = kind.used
-    return states[:, :used], obs, reward, terminated.bool(), fresh[:, :used]
+    return step_on_device(task, state, episode, streams, action)[:5]

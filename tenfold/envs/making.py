@@ -167,6 +167,7 @@ def make_environments(
     `first` is the index of the first one in its run."""
     # a run needs one of these at most
     from tenfold.envs.control_dynamics import KINDS
+    from tenfold.envs.functions import FunctionEnvironments, task_of
 
     if name in KINDS:
         from tenfold.envs.control import ControlEnvironments
@@ -175,6 +176,8 @@ def make_environments(
     own = domain_of(name).environments(name, num_envs, seed, policy, first)
     if own is not None:
         return own
+    if task := task_of(name):
+        return FunctionEnvironments(task, name, num_envs, seed, policy, first)
     if vectorize == "scalar":
         from tenfold.envs.scalar import ScalarEnvironments
 

@@ -12,7 +12,7 @@ from tenfold.core.given import is_object
 from tenfold.core.protocols import Evaluated
 from tenfold.core.random import Purpose
 from tenfold.envs.making import time_limit
-from tenfold.evaluation.player import Allowance, Stopped, play
+from tenfold.evaluation.player import Allowance, Rota, Score, Stopped, play
 from tenfold.runs.folder import RunFolder
 
 
@@ -29,19 +29,13 @@ class EpisodeEvaluator:
         run = self.run
         length = time_limit(run.env) or math.ceil(fmean(lengths or [0]))
         allowance = Allowance(run.evaluation_steps, min(length, run.episode_limit))
+        group = getattr(getattr(learner, "engine", None), "group", None)
         try:
-            with borrowed(learner):
-                score = play(
-                    run.env,
-                    learner.agent,
-                    learner.agent.policy(run.eval_policy),
-                    run.eval_episodes,
-                    run.seed,
-                    Purpose.SELECT,
-                    run.episode_limit,
-                    stop,
-                    allowance,
-                )
+            score = (
+                self.play_together(group, learner, allowance, stop)
+                if group
+                else self.play(learner, allowance, stop)
+            )
         except Stopped:
             return None
         row: dict[str, Any] = {
@@ -68,6 +62,35 @@ class EpisodeEvaluator:
                 f"one played {score.episodes} of {run.eval_episodes} episodes"
             ) + f", {score.cut} of them cut" * (score.cut > 0)
         return Evaluated(row, score.selection_score, notice)
+
+    def play(self, learner: Any, allowance: Allowance, stop: Callable[[], bool]) -> Score:
+        run = self.run
+        with borrowed(learner):
+            return play(
+                run.env,
+                learner.agent,
+                learner.agent.policy(run.eval_policy),
+                run.eval_episodes,
+                run.seed,
+                Purpose.SELECT,
+                run.episode_limit,
+                stop,
+                allowance,
+            )
+
+    def play_together(
+        self, group: Any, learner: Any, allowance: Allowance, stop: Callable[[], bool]
+    ) -> Score:
+        """The same episodes on the device that trains the learner. All are played, and those count
+        that there is an allowance for."""
+        run, limit = self.run, min(self.run.episode_limit, allowance.steps)
+        asked = (run.eval_episodes, limit, Purpose.SELECT, run.eval_policy)
+        found = group.evaluate(learner, *asked, stop)
+        if found is None:
+            raise Stopped
+        numbers = Rota(run.eval_episodes, allowance).played(found.lengths.tolist())
+        returns, lengths, cut = (part[numbers] for part in found)
+        return Score(returns.tolist(), lengths.tolist(), cut=int(cut.sum()))
 
     def final(self, learner: Any) -> Evaluated | None:
         """Evaluations at intervals are enough."""

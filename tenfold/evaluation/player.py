@@ -15,8 +15,8 @@ import numpy as np
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.given import is_object
 from tenfold.core.protocols import Agent, Policy
-from tenfold.core.random import Purpose, bits, key
-from tenfold.envs.adapter import SEED_BITS, Environments
+from tenfold.core.random import Purpose, key
+from tenfold.envs.adapter import Environments, episode_seeds
 from tenfold.envs.making import is_multiagent, make_environments
 from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.memory.frames import Seen
@@ -77,10 +77,6 @@ def random_policy(agent: Agent, seed: int) -> Policy:
     return lambda rows, mask, episode, step: agent.actions.random(
         stream, episode * 2**32 + step, mask
     )
-
-
-def episode_seeds(seed: int, purpose: Purpose, episodes: int) -> list[int]:
-    return (bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(64 - SEED_BITS)).tolist()
 
 
 class ChosenEpisodes(ScalarEnvironments):
@@ -156,6 +152,21 @@ class Rota:
             return self.episodes
         self.begun += 1
         return self.begun - 1
+
+    def played(self, lengths: list[int]) -> list[int]:
+        """The numbers of the episodes that are played, where the lengths of all are known."""
+        ends = {lane: lengths[lane] for lane in range(self.lanes)}  # by lane
+        numbers, now = list(range(self.lanes)), 0
+        while ends:
+            end = min(ends.values())
+            self.spend((end - now) * len(ends))
+            now = end
+            for lane in sorted(lane for lane in ends if ends[lane] == end):
+                del ends[lane]
+                if (number := self.following(len(ends))) < self.episodes:
+                    numbers.append(number)
+                    ends[lane] = now + lengths[number]
+        return sorted(numbers)
 
 
 class Stopped(Exception):

@@ -5,6 +5,7 @@ component at a time, and look at allowed options only.
 """
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch.distributions import Categorical, kl_divergence
 
 from tenfold.core.pairs import pair
+from tenfold.ops.device import on_gpu
 from tenfold.ops.head_tables import cases, where
 from tenfold.ops.layout import HeadLayout
 
@@ -137,6 +139,15 @@ def mode_reference(heads, logits, mask):
 
 # all heads at once
 
+
+def in_one_launch(heads: "MaskedHeads", logits: torch.Tensor) -> Any:
+    """The Triton form for these logits, on a GPU; else None."""
+    if not on_gpu(logits):
+        return None
+    form = import_module("tenfold.ops.device.heads")
+    return form if form.fits(heads, logits) else None
+
+
 EQUAL = {"rtol": 2e-5, "atol": 5e-6, "dtypes": ("float32", "float64")}
 
 
@@ -181,6 +192,8 @@ class MaskedHeads(HeadLayout):
     ) -> torch.Tensor:
         """log π(aᵢ) of each component, (..., C). That of a forbidden action is the finite
         minimum."""
+        if fast := in_one_launch(self, logits):
+            return fast.evaluate(self, logits, actions, mask)[0]
         self.check_actions(actions)
         return self.taken(*self.log_probs(logits, mask), actions)
 
@@ -192,6 +205,8 @@ class MaskedHeads(HeadLayout):
     @pair(entropy_reference, policies, gradients=(1,), **EQUAL)
     def entropy(self, logits: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """−Σ π log π over the allowed options of each component, (..., C)."""
+        if fast := in_one_launch(self, logits):
+            return fast.evaluate(self, logits, None, mask)[1]
         log_probs, _ = self.log_probs(logits, mask)
         return -(log_probs.exp() * log_probs).sum(-1)
 
@@ -199,6 +214,8 @@ class MaskedHeads(HeadLayout):
         self, logits: torch.Tensor, actions: torch.Tensor, mask: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """`log_prob` and `entropy` from one softmax: what a policy-gradient loss needs."""
+        if fast := in_one_launch(self, logits):
+            return fast.evaluate(self, logits, actions, mask)
         self.check_actions(actions)
         log_probs, empty = self.log_probs(logits, mask)
         return self.taken(log_probs, empty, actions), -(log_probs.exp() * log_probs).sum(-1)
@@ -228,6 +245,8 @@ class MaskedHeads(HeadLayout):
     ) -> torch.Tensor:
         """Actions (..., C): the first option at which Σ π exceeds u, from `uniform` (..., C) or
         torch's generator."""
+        if fast := in_one_launch(self, logits):
+            return fast.draw(self, logits, mask, uniform, generator)[0]
         return self.drawn(self.log_probs(logits, mask)[0], uniform, generator)
 
     @torch.no_grad()
@@ -239,6 +258,8 @@ class MaskedHeads(HeadLayout):
         generator: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """`sample` and the `log_prob` of what was drawn, from one softmax."""
+        if fast := in_one_launch(self, logits):
+            return fast.draw(self, logits, mask, uniform, generator)[:2]
         log_probs, empty = self.log_probs(logits, mask)
         actions = self.drawn(log_probs, uniform, generator)
         return actions, self.taken(log_probs, empty, actions)

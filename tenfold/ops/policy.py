@@ -192,13 +192,3 @@ def draw_action(output, log_std, sizes, mask, coins, normals, start, scratch, ch
             z = (real[b, d] - output[options + d, b]) * np.exp(-log_std[d])
             log_p[b] -= np.float32(0.5) * z * z + log_std[d] + HALF_LOG_TAU
     return chosen, real, log_p
-
-
-@kernel
-def shuffle(stream, count, order):
-    """Permutation number `count` of 0 … n − 1 (Fisher & Yates), into `order`."""
-    for i in range(order.size):
-        order[i] = i
-    for i in range(order.size - 1, 0, -1):
-        j = int(draw_uniform(stream, count * order.size + i) * (i + 1))
-        order[i], order[j] = order[j], order[i]

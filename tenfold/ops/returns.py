@@ -14,7 +14,8 @@ share the episodes. So [T, B, K] with discount [T, B] is components, and [M, T, 
 T, B] is members; discount [T] is one environment. The end of the rollout cuts like a time limit.
 
 NumPy arrays and tensors alike, without gradient; tensors that are not on the CPU are scanned where
-they are. The …_into kernels serve other compiled code: [T, B] and C-contiguous, no allocation.
+they are, by `gae` on a GPU with Triton in one launch. The …_into kernels serve other compiled code:
+[T, B] and C-contiguous, no allocation.
 """
 
 from typing import Any
@@ -24,6 +25,7 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
+from tenfold.ops.device import on_gpu
 from tenfold.ops.rollouts import dispatched, everywhere, rollout_examples, time_first
 
 EQUAL = {"rtol": 1e-5, "atol": 1e-5, "dtypes": ("float32", "float64")}
@@ -191,8 +193,12 @@ def gae(
     the episode terminated; `boundary` is 1 where it ended for any reason; `next_value` is that of
     the true next observation.
     """
+    if on_gpu(reward):
+        from tenfold.ops.device.returns import gae_on_gpu as scan
+    else:
+        scan = gae_scan
     return dispatched(
-        gae_into, gae_scan, (reward, discount, value, next_value, boundary), float(lam), out
+        gae_into, scan, (reward, discount, value, next_value, boundary), float(lam), out
     )
 
 

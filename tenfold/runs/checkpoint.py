@@ -83,9 +83,13 @@ class Checkpoints:
     # row files of the current rows: file, digest, heads at its end
     chain: list[dict[str, Any]] = field(default_factory=list)
     saved: int | None = None  # the step whose state is on disk
+    # where the best policy is written with the next checkpoint only: it, its step and score
+    lazily: bool = False
+    waiting: tuple[Arrays, int, float] | None = None
 
     def save(self, learner: Any, note: dict[str, Any]) -> None:
         """Raises OSError when the disk refuses; then the previous checkpoint is as it was."""
+        self.close()
         if self.saved == learner.step:
             return
         chain, heads = self.chain, self.heads
@@ -116,14 +120,20 @@ class Checkpoints:
         }
 
     def save_best(self, policy_state: dict[str, Any], step: int, score: float) -> None:
+        arrays = flat_state({"agent": policy_state})
+        self.waiting = {name: array.copy() for name, array in arrays.items()}, step, score
+        if not self.lazily:
+            self.close()
+
+    def close(self) -> None:
+        """Writes the best policy, where it waits."""
+        if not self.waiting:
+            return
+        (arrays, step, score), self.waiting = self.waiting, None
         best, before = (self.folder.checkpoints / name for name in (BEST, BEFORE))
         if best.exists() and not before.exists():
             replace_file(before, best.read_bytes())
-        write_arrays(
-            best,
-            flat_state({"agent": policy_state}),
-            {"run": self.folder.id, "step": step, "score": score},
-        )
+        write_arrays(best, arrays, {"run": self.folder.id, "step": step, "score": score})
 
     def forget_best_after(self, step: int) -> None:
         """A run goes on from `step`: a best policy of a later one, of before it was killed, is not

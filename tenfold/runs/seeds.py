@@ -126,13 +126,15 @@ class SeedsFolder:
 
 
 def rows_of(folder: SeedsFolder) -> list[Rows]:
-    return [list(read_rows(member / "metrics.jsonl")) for member in folder.members]
+    """Of each member; without those of episodes, which nothing here needs."""
+    return [list(read_rows(member / "metrics.jsonl", episodes=False)) for member in folder.members]
 
 
-def summarise(folder: SeedsFolder) -> dict[str, Any]:
-    """The last numbers of each member and of all; also written to summary.json."""
-    reporter = reporter_of(folder.run)
-    members = dict(zip(folder.seeds, map(reporter.last_numbers, rows_of(folder)), strict=True))
+def summarise(folder: SeedsFolder, rows: list[Rows] | None = None) -> dict[str, Any]:
+    """The last numbers of each member and of all; also written to summary.json. `rows` are those
+    of the members, where they are at hand."""
+    reporter, rows = reporter_of(folder.run), rows or rows_of(folder)
+    members = dict(zip(folder.seeds, map(reporter.last_numbers, rows), strict=True))
     found: dict[str, Any] = {"seeds": members}
     for name in pooled(reporter):
         own = [value for member in members.values() if (value := member.get(name)) is not None]
@@ -164,15 +166,19 @@ def left_out(seeds: list[int]) -> str:
     )
 
 
-def write_seeds_report(folder: SeedsFolder) -> Path:
-    found, about = summarise(folder), read_json(folder.path / "seeds.json", SEEDS, "put it back")
-    members, reporter = rows_of(folder), reporter_of(folder.run)
+def write_seeds_report(
+    folder: SeedsFolder, rows: list[Rows] | None = None, found: dict[str, Any] | None = None
+) -> Path:
+    """`rows` of the members and what `summarise` found, where they are at hand."""
+    members, reporter = rows or rows_of(folder), reporter_of(folder.run)
+    found = found or summarise(folder, members)
+    about = read_json(folder.path / "seeds.json", SEEDS, "put it back")
     sentences = summary_sentences(reporter, found)
     changed = {"changed on resume": json.dumps(folder.changes)} if folder.changes else None
     sections = [
         Section("", table({reporter.numbers[name].heading: s for name, s in sentences.items()})),
         curves_section(folder, members, reporter),
-        members_section(found["seeds"], reporter),
+        members_section(folder.path, found["seeds"], reporter),
         *components_of(folder.path, members),
         settings_section(folder.run, changed),
         *origin_sections(about),
@@ -191,18 +197,23 @@ def curves_section(folder: SeedsFolder, members: list[Rows], reporter: Reporter)
     return Section("", image(picture, f"{reporter.course} over environment steps"))
 
 
-def members_section(members: dict[int, dict[str, Any]], reporter: Reporter) -> Section:
-    """A line for each seed, with a link to its own page."""
+def members_section(path: Path, members: dict[int, dict[str, Any]], reporter: Reporter) -> Section:
+    """A line for each seed, with a link to its own page where there is one."""
     there = next(iter(members.values()))
     shown = {name: number for name, number in reporter.numbers.items() if name in there}
+    pages = {seed: f"seed-{seed}/report.html" for seed in members}
+    linked = {seed for seed, page in pages.items() if (path / page).exists()}
     lines = [
         [
-            Link(seed, f"seed-{seed}/report.html"),
+            Link(seed, pages[seed]) if seed in linked else seed,
             *(number.told(member.get(name)) for name, number in shown.items()),
         ]
         for seed, member in members.items()
     ]
-    return Section("", grid(["seed", *(number.heading for number in shown.values())], lines))
+    missing = (
+        "" if linked else f"<p>A seed's own page: <code>tenfold report {path}/seed-N</code>.</p>"
+    )
+    return Section("", missing + grid(["seed", *(n.heading for n in shown.values())], lines))
 
 
 def components_of(path: Path, members: list[Rows]) -> list[Section]:

@@ -99,6 +99,25 @@ class Display:
             self.live = None
 
 
+class Aside(Display):
+    """Of one of several runs, beside the display of all: it says what a person must not miss, and
+    whose it is."""
+
+    def __init__(self, whole: Display, name: str, first_step: int) -> None:
+        self.whole, self.name, self.first = whole, name, first_step
+        self.started = whole.started
+        self.live = None
+
+    def say(self, sentence: str, always: bool = False) -> None:
+        if always:
+            self.whole.say(f"{self.name}: {sentence}", always=True)
+
+    def update(
+        self, step: int, metrics: Metrics, clock: Clock, exploring: dict[str, float]
+    ) -> None:
+        """All are shown together."""
+
+
 def clock_face(seconds: float) -> str:
     """1:02:03, or 4:05 under an hour."""
     if not math.isfinite(seconds):

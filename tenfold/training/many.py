@@ -2,20 +2,16 @@
 run it would be alone, bit for bit, into a folder of its own; one that was stopped goes on from its
 checkpoint.
 
-A process for each core takes one run after another. (One process that updates several members in
-one call would save only the cost of the calls, some 2 µs of a round; and it could not use a second
-core.) Each talks through a pipe of its own: unlike the locks of a queue, pipes have no names that
-could be left behind, whoever is killed.
+A process for each core takes one run after another (`pool`). (One process that updates several
+members in one call would save only the cost of the calls, some 2 µs of a round; and it could not
+use a second core.) Where an engine trains seeds together on a device, all are in this process
+(`together`).
 """
 
-import contextlib
-import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from signal import SIGINT
 from typing import Any
 
 from tenfold.config.changes import changed_run
@@ -23,149 +19,21 @@ from tenfold.config.mappings import merge, to_mapping
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.given import require_named
-from tenfold.core.processes import (
-    Interrupt,
-    enter,
-    how_it_ended,
-    leave,
-    require_guard,
-    signal_name,
-    spawning,
-)
+from tenfold.core.processes import require_guard
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run, require_place
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.names import FolderLock, destination, named_after, turn_latest
 from tenfold.runs.reporter import reporter_of
-from tenfold.runs.seeds import SeedsFolder, summarise, write_seeds_report
+from tenfold.runs.seeds import SeedsFolder, rows_of, summarise, write_seeds_report
+from tenfold.training import learners
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import prepare, ready
 from tenfold.training.loop import Finished, resume, train
+from tenfold.training.pool import Pool
+from tenfold.training.together import require_room, train_together
 
-POLL = 0.5  # seconds between looks at the progress
-FAREWELL = 3.0  # seconds for a process to end before it is killed
-# of a task: an error's sentence or "", and the signal that cut it short or 0
-Work = Callable[..., tuple[str, int]]
-
-
-class Worker:
-    """A process that does one task after another."""
-
-    def __init__(self, number: int, work: Work) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.talk, there = context.Pipe()
-        self.process = context.Process(
-            target=enter, name=f"worker {number}", args=(leave, serve, work, there)
-        )
-        self.task: int | None = None
-        self.began = self.told = False
-        with spawning():
-            self.process.start()
-        there.close()
-
-    def give(self, number: int, task: tuple[Any, ...]) -> None:
-        self.task = number
-        with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
-            self.talk.send(task)
-
-    def tell_to_stop(self) -> None:
-        """Once: it saves what it is at, where a second signal would end it at once."""
-        if not self.told and self.process.pid:
-            self.told = True
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, SIGINT)
-
-    def answer(self) -> str | None:
-        """What was wrong with its task, or ""; None: it has only begun."""
-        try:
-            said = self.talk.recv()
-        except (EOFError, OSError):
-            self.process.join(FAREWELL)  # its pipe may end a moment before it does
-            code = self.process.exitcode
-            how = "no longer answers" if code is None else how_it_ended(code, self.began)
-            return "" if self.told else f"its process {how}"
-        if not self.began:
-            self.began = True
-            return None
-        error, cut_short = said
-        return error or (
-            f"its process was stopped by {signal_name(cut_short)}"
-            if cut_short and not self.told
-            else ""
-        )
-
-    def end(self) -> None:
-        """It ends when nobody talks to it any more."""
-        self.talk.close()
-        self.process.join(FAREWELL)
-        self.process.kill()
-        self.process.join()
-        self.process.close()
-
-
-def serve(work: Work, talk: Connection) -> None:
-    """The life of a worker. Its group is its own, so that Ctrl-C comes from its parent only."""
-    os.setpgrp()
-    with contextlib.suppress(EOFError, OSError):  # the parent has no more for it to do, or is gone
-        talk.send("began")
-        while True:
-            talk.send(work(*talk.recv()))
-
-
-class Pool:
-    """`run` works through the tasks. `errors` are then the sentences of those that failed, by their
-    place in the list. After an error or a signal no task is begun, and those under way are told to
-    stop."""
-
-    def __init__(self, work: Work, tasks: Sequence[tuple[Any, ...]]) -> None:
-        self.work, self.count, self.tasks = work, len(tasks), iter(enumerate(tasks))
-        self.pool: list[Worker] = []
-        self.errors: dict[int, str] = {}
-        self.done, self.stopping = 0, False
-
-    def run(self, workers: int, look: Callable[[int], None]) -> int:
-        """The signal that stopped it, or 0. `look` is told every now and then how many tasks are
-        done."""
-        with Interrupt(self.stop) as interrupt:
-            try:
-                for number in range(min(workers, self.count)):
-                    self.pool.append(Worker(number, self.work))
-                    self.give_next(self.pool[-1])
-                if self.stopping:
-                    self.stop()  # it may have come while one of them was starting
-                while busy := {
-                    worker.talk: worker for worker in self.pool if worker.task is not None
-                }:
-                    for talk in wait(list(busy), POLL):
-                        self.hear(busy[talk])  # type: ignore[index]
-                    look(self.done)
-            finally:
-                while self.pool:
-                    self.pool.pop().end()
-        return interrupt.signal
-
-    def give_next(self, worker: Worker) -> None:
-        """A task, where there is one. A worker that is told to stop just then leaves without it."""
-        worker.task = None
-        if not self.stopping and (task := next(self.tasks, None)):
-            worker.give(*task)
-
-    def hear(self, worker: Worker) -> None:
-        """Takes an answer, and gives the next task for it."""
-        error = worker.answer()
-        if error is None:
-            return
-        if error and worker.task is not None:
-            self.errors[worker.task] = error
-            self.stop()
-        self.done += 1
-        self.give_next(worker)
-
-    def stop(self) -> None:
-        """Also as a signal's handler, between any two lines."""
-        self.stopping = True
-        for worker in self.pool:
-            worker.tell_to_stop()
+NAMED = 8  # seeds that a title names one by one
 
 
 @dataclass(frozen=True)
@@ -190,10 +58,17 @@ class Many:
     change: dict[str, Any]
 
     @property
+    def steps(self) -> dict[str, int]:
+        """How far each of them is."""
+        return {
+            member.name: latest_row(member.path / "metrics.jsonl").get("step", 0)
+            for member in self.members
+        }
+
+    @property
     def step(self) -> int:
         """How far they are together."""
-        rows = [latest_row(member.path / "metrics.jsonl") for member in self.members]
-        return sum(row.get("step", 0) for row in rows)
+        return sum(self.steps.values())
 
     @property
     def saved(self) -> dict[str, int]:
@@ -272,6 +147,8 @@ class SeedsResult:
     summary: dict[str, Any]
     interrupted: int = 0
     saved: dict[str, int] = field(default_factory=dict)
+    # the sentences of those that ended otherwise, by their names, where others went on
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 def train_seeds(
@@ -297,8 +174,24 @@ def train_seeds(
     require_named(run.env)
     target = destination(out, name or named_after(run.env), overwrite)
     require_place(target, overwrite)  # here: before anything is compiled
-    warm_up([run], quiet)
-    return carry_out(SeedsFolder.create(target, run, chosen, overwrite), jobs, quiet)
+    together = fit(run, min(len(chosen), jobs or len(chosen)), quiet)
+    folder = SeedsFolder.create(target, run, chosen, overwrite)
+    return carry_out(folder, jobs, quiet, together)
+
+
+def fit(run: Run, seeds: int, quiet: bool) -> bool:
+    """Before anything is written: settings that do not fit leave nothing behind, nor do more seeds
+    than a device has room for. Whether seeds are trained together; else kernels are compiled."""
+    prepare(run)
+    learner: Any = learners.make_learner(run)
+    try:
+        if not hasattr(getattr(learner, "engine", None), "together"):
+            learners.warm_up(learner, quiet)
+            return False
+        require_room(learner, seeds)
+        return True
+    finally:
+        learner.close()
 
 
 def resume_seeds(
@@ -323,25 +216,31 @@ def resume_seeds(
                     "steps",
                     f"= {run.steps:,} is less than {name} has done, {step:,}: give a larger one.",
                 )
-        warm_up([run], quiet)  # what does not fit is not written down
-        folder = folder.changed(change)
+        together = fit(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
+        folder = folder.changed(change)  # what does not fit is not written down
         turn_latest(folder.path)
-        return carry_out(folder, jobs, quiet)
+        return carry_out(folder, jobs, quiet, together)
 
 
 def many_of(folder: SeedsFolder) -> Many:
     members = [Member(f"seed {s}", folder.run_of(s), folder.member(s)) for s in folder.seeds]
     names = ", ".join(map(str, folder.seeds))
+    if len(folder.seeds) > NAMED:
+        names = f"{min(folder.seeds)} to {max(folder.seeds)}"
     title = f"{folder.run.agent.name} on {folder.run.env}, seeds {names}"
     again = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
     return Many(title, "seeds", members, folder.path, again, folder.changes)
 
 
-def carry_out(folder: SeedsFolder, jobs: int, quiet: bool) -> SeedsResult:
-    many, reporter = many_of(folder), reporter_of(folder.run)
-    stopped = run_many(many, jobs, quiet, lambda: reporter.progress(folder.members))
+def carry_out(folder: SeedsFolder, jobs: int, quiet: bool, together: bool) -> SeedsResult:
+    many, failed = many_of(folder), {}
+    if together:
+        stopped, failed = train_together(many, jobs, quiet)
+    else:
+        reporter = reporter_of(folder.run)
+        stopped = run_many(many, jobs, quiet, lambda: reporter.progress(folder.members))
+    rows = rows_of(folder)
+    summary = summarise(folder, rows)
     if not stopped:
-        write_seeds_report(folder)
-    return SeedsResult(
-        folder.path, folder.run, folder.seeds, summarise(folder), stopped, many.saved
-    )
+        write_seeds_report(folder, rows, summary)
+    return SeedsResult(folder.path, folder.run, folder.seeds, summary, stopped, many.saved, failed)

@@ -110,6 +110,11 @@ class Recorder:
         path = self.checkpoints.folder.path
         self.try_to("write the settings", lambda: write_settings(path, learner.run))
 
+    def play(self, until: int) -> None:
+        """Rounds, not beyond a step."""
+        for episode in self.learner.round(until):
+            self.metrics.episode(self.step, episode)
+
     # at intervals
 
     def log(self) -> None:
@@ -136,7 +141,7 @@ class Recorder:
         }
         self.call("on_log", row)
         self.metrics.add(row)
-        self.metrics.flush()
+        self.metrics.breathe()
         self.complain()
         self.notice_endless()
         self.display.update(learner.step, self.metrics, learner.clock, exploring)

@@ -15,23 +15,32 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from test_resident import OPTIONS, learner
 from tenfold.algorithms.dqn.resident_arrays import Arrays
+from tenfold.algorithms.dqn.resident_evaluate import evaluate
 from tenfold.algorithms.dqn.resident_kernel import train
 from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed, shape_of
+from tenfold.ops.device.episodes import Episodes
 
 NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8"}
 for name in sys.argv[1:]:
     one = learner(OPTIONS[name], 8)
     seed = Seed(one.agent, one.replay, one.envs)
-    arrays = ResidentSeeds([seed], "cpu").arrays
-    kinds = Arrays(*(NAMES[tensor.dtype] for tensor in arrays))
+    seeds = ResidentSeeds([seed], "cpu")
+    kinds = Arrays(*(NAMES[tensor.dtype] for tensor in seeds.arrays))
+    rows = Episodes("*i64", "*fp64", "*i64", "*fp64", "*u8")
+    numbers = dict.fromkeys(("count", "steps", "limit"), "i32")
     for precision in ("fp32", "tf32"):
-        source = ASTSource(
-            fn=train,
-            signature={"arrays": kinds, "rounds": "i32", "S": "constexpr"},
-            constexprs={"S": shape_of(seed, precision)},
-        )
-        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8})
-        assert "cubin" in made.asm
+        shape = shape_of(seed, precision)
+        for kernel, signature, constants in (
+            (train, {"rounds": "i32"}, {"S": shape}),
+            (evaluate, {"episodes": rows} | numbers, {"E": seeds.episodes, "S": shape}),
+        ):
+            source = ASTSource(
+                fn=kernel,
+                signature={"arrays": kinds} | signature | dict.fromkeys(constants, "constexpr"),
+                constexprs=constants,
+            )
+            made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8})
+            assert "cubin" in made.asm
     print(name)
 """
 

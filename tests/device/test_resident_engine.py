@@ -22,11 +22,15 @@ from tenfold.training.loop import resume, train
 CARTPOLE = "tenfold/CartPole-v1"
 
 
-@pytest.fixture
-def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def allow_anywhere(patch: pytest.MonkeyPatch) -> None:
     """The engine runs on the CPU as well, in the interpreter."""
     entry = replace(QLearning.engines["resident"], device="")
-    monkeypatch.setitem(QLearning.engines, "resident", entry)
+    patch.setitem(QLearning.engines, "resident", entry)
+
+
+@pytest.fixture
+def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    allow_anywhere(monkeypatch)
 
 
 def a_run(agent: dict[str, Any] | None = None, **more: Any) -> Run:

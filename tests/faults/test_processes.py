@@ -33,6 +33,7 @@ from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import Metrics, read_rows
 from tenfold.training import loop as training
 from tenfold.training.learners import make_learner
+from tenfold.training.recorder import Recorder
 
 COMMON = [
     "--actors",
@@ -208,15 +209,15 @@ def whenever(
     monkeypatch: pytest.MonkeyPatch, what: str, act: Callable[[Processes, int], object]
 ) -> None:
     """Calls `act` with the crew and a count from 1 before every `log` or `save` of the run."""
-    real, calls = getattr(training.Recorder, what), []
+    real, calls = getattr(Recorder, what), []
 
-    def hooked(self: training.Recorder) -> object:
+    def hooked(self: Recorder) -> object:
         calls.append(self)
         assert isinstance(self.learner.pool, Processes)
         act(self.learner.pool, len(calls))
         return real(self)
 
-    monkeypatch.setattr(training.Recorder, what, hooked)
+    monkeypatch.setattr(Recorder, what, hooked)
 
 
 def strike(crew: Processes, index: int) -> None:

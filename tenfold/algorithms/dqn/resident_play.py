@@ -113,7 +113,9 @@ def play(a, lanes, counts, action, ready_next, S: tl.constexpr):
     episode = lanes.episode + over
     head = lanes.head + live.to(tl.int64) + over
     if any_of(ended, S.envs):
-        noted = note_ended(ended, lane, ret, length, a.ended, noted, S.most, S.envs)
+        # the round is told with the lane: launches are of any length
+        at = counts.rounds * S.envs + lane
+        noted = note_ended(ended, at, ret, length, a.ended, noted, S.most, S.envs)
         state = renewed(ended, S.task.begin(lanes.stream, episode), state, S.task.states)
         tl.store(a.kind + base + place, (row * 0 + IS_FINAL).to(tl.uint8), mask=ended)
         place = next_place(place, ended.to(tl.int32), S)

@@ -4,6 +4,8 @@
 evaluations and reports know nothing of it.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,20 +28,21 @@ from tenfold.algorithms.dqn.resident_arrays import (
     Arrays,
     Shape,
 )
+from tenfold.algorithms.dqn.resident_evaluate import evaluate
 from tenfold.algorithms.dqn.resident_kernel import train
 from tenfold.algorithms.dqn.resident_td import ValueShape
-from tenfold.core.random import Purpose
+from tenfold.core.random import Purpose, key
 from tenfold.core.schedules import as_numbers
-from tenfold.envs.adapter import Episode
-from tenfold.envs.control import ControlEnvironments
-from tenfold.envs.device import TASKS
+from tenfold.engines.together import MOST_ROUNDS
+from tenfold.envs.adapter import Episode, StateEnvironments, episode_seeds
+from tenfold.envs.device import device_task
 from tenfold.memory.replay import Replay
 from tenfold.ops.adam import BETA1, BETA2
+from tenfold.ops.device.episodes import EpisodeShape, Played, play
 from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.mlp import ACTIVATIONS
 
-MOST_ROUNDS = 4096  # of a launch
 PRECISIONS = {"fp32": "bf16x6", "bf16x3": "bf16x3", "tf32": "tf32", "ieee": "ieee"}
 MOST_ROWS = 64  # of a batch that are in registers at a time
 OF_MEMORY = ("obs", "action", "reward", "kind", "ready", "head", "start", "tree", "top")
@@ -51,7 +54,7 @@ class Seed(NamedTuple):
 
     agent: DQNAgent
     replay: Replay
-    envs: ControlEnvironments
+    envs: StateEnvironments
 
 
 def rules(agent: DQNAgent) -> np.ndarray:
@@ -85,7 +88,7 @@ def exploration(config: DQN) -> Any:
 def shape_of(seed: Seed, precision: str) -> Shape:
     """What a kernel is compiled for."""
     agent, replay, envs = seed
-    config, task = agent.config, TASKS[envs.name]
+    config, task = agent.config, device_task(envs.name)
     sizes = tuple(int(size) for size in agent.online.sizes)
     batch, target = config.batch_size * config.accumulate, config.target
     schedules = (config.lr, exploration(config), config.priorities.beta if config.priorities else 1)
@@ -124,6 +127,29 @@ def shape_of(seed: Seed, precision: str) -> Shape:
     )
 
 
+def room_of(seed: Seed, shape: Shape) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Type and shape of what the device holds of a seed."""
+    held = {name: getattr(seed.replay, name) for name in OF_MEMORY}
+    held |= {name: getattr(seed.envs, own) for name, own in OF_ENVS.items()}
+    return {name: (array.dtype, array.shape) for name, array in held.items()} | {
+        "block": (np.dtype(np.float32), tuple(seed.agent.block.shape)),
+        "counts": (np.dtype(np.int64), (6,)),
+        "powers": (np.dtype(np.float64), (2,)),
+        "sums": (np.dtype(np.float32), (5,)),
+        "batch_row": (np.dtype(np.int64), (shape.batch,)),
+        "batch_error": (np.dtype(np.float32), (shape.batch,)),
+        "ended": (np.dtype(np.float64), (shape.most, 3)),
+    }
+
+
+def bytes_of(seed: Seed) -> int:
+    """What a seed takes on the device, its agent's own networks included."""
+    room = room_of(seed, shape_of(seed, "fp32"))
+    return 2 * seed.agent.block.nbytes + sum(
+        dtype.itemsize * math.prod(shape) for dtype, shape in room.values()
+    )
+
+
 def usual_warps(seeds: int, device: str, precision: str) -> int:
     """Eight; four where two programs then share a multiprocessor and products are long."""
     if device == "cpu" or precision == "tf32":
@@ -135,12 +161,20 @@ class ResidentSeeds:
     """All seeds of a launch. Their settings are alike but for the seed."""
 
     def __init__(
-        self, seeds: list[Seed], device: str = "cuda", precision: str = "fp32", warps: int = 0
+        self,
+        seeds: list[Seed],
+        device: str = "cuda",
+        precision: str = "fp32",
+        warps: int = 0,
+        of: int = 0,
     ) -> None:
-        """`warps` of a program; 0: as many as were fastest."""
+        """`warps` of a program; 0: as many as were fastest for `of` seeds, these by default."""
         self.seeds, self.device = seeds, device
-        self.warps = warps or usual_warps(len(seeds), device, precision)
+        self.warps = warps or usual_warps(of or len(seeds), device, precision)
         self.shape = shape_of(seeds[0], precision if device != "cpu" else "ieee")
+        task, width = self.shape.task, self.shape.net.pads[0]
+        self.episodes = EpisodeShape(task, task.sources, width)
+        self.streams: dict[Any, list[list[Any]]] = {}  # of the episodes of evaluations
         agents, memories, envs = zip(*seeds, strict=True)
         # the seeds' own arrays that the device holds copies of
         self.held = {
@@ -151,18 +185,11 @@ class ResidentSeeds:
             [agent.keys[p] for p in (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)]
             for agent in agents
         ]
-        room = {name: (arrays[0].dtype, arrays[0].shape) for name, arrays in self.held.items()} | {
-            "block": (np.float32, tuple(agents[0].block.shape)),
-            "counts": (np.int64, (6,)),
-            "powers": (np.float64, (2,)),
-            "sums": (np.float32, (5,)),
-            "batch_row": (np.int64, (self.shape.batch,)),
-            "batch_error": (np.float32, (self.shape.batch,)),
-            "ended": (np.float64, (self.shape.most, 3)),
-        }
         tensors = {
-            name: torch.from_numpy(np.zeros((len(seeds), *shape), dtype)).to(device)
-            for name, (dtype, shape) in room.items()
+            name: torch.zeros(
+                len(seeds), *shape, dtype=torch.from_numpy(np.zeros(0, dtype)).dtype, device=device
+            )
+            for name, (dtype, shape) in room_of(seeds[0], self.shape).items()
         }
         tensors["ready"] = tensors["ready"].view(torch.uint8)  # flags are bytes in the kernel
         self.arrays = Arrays(
@@ -171,6 +198,7 @@ class ResidentSeeds:
             streams=torch.stack([words(each, device) for each in keys]),
             lane_stream=torch.stack([words(list(each.streams), device) for each in envs]),
         )
+        self.sums = self.arrays.sums
 
     def send(self, steps: list[int], rounds: list[int]) -> None:
         """What the seeds hold on the host, onto the device."""
@@ -197,11 +225,16 @@ class ResidentSeeds:
 
     def fetch_networks(self) -> None:
         """Parameters and moments alone, for who acts or looks."""
-        for (agent, _, _), block, count in zip(
-            self.seeds, self.arrays.block, self.arrays.counts[:, 2].tolist(), strict=True
-        ):
-            agent.block.copy_(block)
+        blocks = [agent.block for agent, _, _ in self.seeds]
+        copied: Any = torch
+        copied._foreach_copy_(blocks, list(self.arrays.block.unbind(0)))  # one launch for all
+        for (agent, _, _), count in zip(self.seeds, self.arrays.counts[:, 2].tolist(), strict=True):
             agent.count[0] = count
+
+    def warm_up(self) -> None:
+        """Compiles the kernels, and changes nothing."""
+        self.advance(0)
+        play(self.launch, self.shape.task, [[0]], 0, self.device)
 
     def advance(self, rounds: int) -> None:
         """So many rounds of every seed, at most MOST_ROUNDS."""
@@ -209,10 +242,40 @@ class ResidentSeeds:
         train[(len(self.seeds),)](self.arrays, rounds, self.shape, num_warps=self.warps)
 
     def finished(self) -> list[list[Episode]]:
-        """The episodes of each seed that ended in the last launch."""
-        counts = self.arrays.counts[:, 5].tolist()
-        rows = self.arrays.ended[:, : max(counts)].cpu().numpy()
-        return [
-            [Episode(int(lane), ret, int(length)) for lane, ret, length in own[:count].tolist()]
-            for own, count in zip(rows, counts, strict=True)
-        ]
+        """The episodes of each seed that ended in the last launch, each with the step it ended
+        at."""
+        counts = self.arrays.counts.tolist()
+        rows = self.arrays.ended[:, : max(own[5] for own in counts)].cpu().numpy()
+        envs = self.shape.envs
+        found = []
+        for own, (step, rounds, _, _, _, noted) in zip(rows, counts, strict=True):
+            first = step - rounds * envs  # they count alike, but for what a resume began with
+            found.append(
+                [
+                    Episode(
+                        int(at) % envs, ret, int(length), step=first + (int(at) // envs + 1) * envs
+                    )
+                    for at, ret, length in own[:noted].tolist()
+                ]
+            )
+        return found
+
+    def play(
+        self, episodes: int, limit: int, purpose: Purpose, how: str, stop: Callable[[], bool]
+    ) -> list[Played] | None:
+        """Episodes of every seed's greedy policy, those that an evaluation on the host plays."""
+        if (episodes, purpose) not in self.streams:
+            self.streams[episodes, purpose] = [
+                [
+                    key(start, Purpose.EPISODE)
+                    for start in episode_seeds(agent.seed, purpose, episodes)
+                ]
+                for agent, _, _ in self.seeds
+            ]
+        streams = self.streams[episodes, purpose]
+        return play(self.launch, self.shape.task, streams, limit, self.device, stop)
+
+    def launch(self, episodes: Any, count: int, steps: int, limit: int, grid: Any) -> None:
+        """Of an evaluation."""
+        shapes = (self.episodes, self.shape)
+        evaluate[grid](self.arrays, episodes, count, steps, limit, *shapes, num_warps=4)

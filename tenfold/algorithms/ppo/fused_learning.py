@@ -35,7 +35,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
 from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.mlp import mlp_backward, mlp_forward
-from tenfold.ops.policy import shuffle
+from tenfold.ops.permutation import shuffle
 from tenfold.ops.surrogate import KL, policy_gradient, value_gradient
 
 

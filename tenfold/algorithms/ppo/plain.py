@@ -21,7 +21,7 @@ from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import Rollout
 from tenfold.memory.staging import Staging
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.policy import shuffle
+from tenfold.ops.permutation import shuffle
 from tenfold.ops.surrogate import KL
 
 

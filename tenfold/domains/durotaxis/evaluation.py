@@ -22,9 +22,10 @@ from tenfold.domains.durotaxis.deployment import Deployment
 from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, read_setting
 from tenfold.domains.durotaxis.substrate import Ground, Kind
 from tenfold.domains.durotaxis.view import TRAJECTORY, coloured, field, write_trajectories
+from tenfold.envs.adapter import episode_seeds
 from tenfold.envs.arguments import split_name
 from tenfold.evaluation.evaluate import Played
-from tenfold.evaluation.player import Score, episode_seeds
+from tenfold.evaluation.player import Score
 from tenfold.runs.files import replace_file
 from tenfold.runs.plots import as_png, new_figure
 

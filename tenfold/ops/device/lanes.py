@@ -79,6 +79,27 @@ def store_state(states, state, lane, live, STATES: tl.constexpr, WIDTH: tl.const
 
 
 @gpu_kernel
+def load_action(actions, lane, live, TASK: tl.constexpr):
+    """What `advance` takes, of rows [lanes, parts]."""
+    if TASK.parts == 1:
+        return tl.load(actions + lane, mask=live, other=0)
+    else:
+        found = ()
+        parts: tl.constexpr = TASK.parts
+        for j in tl.static_range(parts):
+            found = found + (tl.load(actions + lane * parts + j, mask=live, other=0),)
+        return found
+
+
+@gpu_kernel
+def store_numbers(rows, numbers, lane, live, COUNT: tl.constexpr):
+    """A tuple of numbers into rows [lanes, COUNT], of the rows' type."""
+    for j in tl.static_range(COUNT):
+        number = (numbers[j] + lane * 0).to(rows.dtype.element_ty)
+        tl.store(rows + lane * COUNT + j, number, mask=live)
+
+
+@gpu_kernel
 def renewed(ended, fresh, state, STATES: tl.constexpr):
     """`fresh` where an episode ended."""
     found = ()

@@ -1,0 +1,197 @@
+"""What the device engine's kernels are compiled for, and what they hold in the GPU's memory: of
+each seed a row."""
+
+from typing import Any, NamedTuple
+
+import triton.language as tl
+
+from tenfold.ops.device.language import gpu_kernel
+from tenfold.ops.device.network import NetShape
+from tenfold.ops.device.policy import PolicyShape
+
+# places in `rules`; the learning rate's schedule takes four
+(
+    GAMMA,
+    LAM,
+    REWARD_SCALE,
+    OBS_SCALE,
+    CLIP,
+    VALUE_CLIP,
+    VALUE_WEIGHT,
+    ENTROPY,
+    CLIP_NORM,
+    ADAM_EPS,
+    TARGET_KL,
+    NORM_CLIP,
+    NORM_EPS,
+) = (tl.constexpr(i) for i in range(13))
+LR, RULES = tl.constexpr(16), 20
+COINS, NORMALS, SHUFFLES = (tl.constexpr(i) for i in range(3))  # places in `streams`
+UPDATES, EPOCHS = tl.constexpr(0), tl.constexpr(1)  # places in `count`
+
+
+class Shape(NamedTuple):
+    """What the kernels are compiled for."""
+
+    task: Any  # begin, advance, observe and their numbers
+    sources: str  # of the task's functions: Triton keeps what it compiled by names alone
+    state_width: int
+    envs: int
+    lanes: int  # of a program that plays, a power of two
+    blocks: int  # such programs of a seed
+    horizon: int
+    low: tuple[float, ...]  # bounds of the action's numbers
+    high: tuple[float, ...]
+    squash: bool
+    actions: PolicyShape
+    alone: bool  # an action is one number
+    policy_net: NetShape
+    value_net: NetShape
+    parameters: int
+    normalizes: bool  # observations
+    scales: bool  # advantages
+    stops: bool  # a phase may end early
+    schedule: int  # kind of the learning rate's
+    minibatches: int
+    epochs: int
+    rows: int  # of a minibatch that are in registers at a time
+    chunks: int  # of so many rows that a program takes
+    parts: int  # programs of a network that share a minibatch
+    together: int  # parts that a program of the optimiser adds at a time
+    stretch: int  # of the flat buffer, such a program
+    stretches: int
+    bits: tuple[int, int]  # halves of a place in a permutation
+    columns: int  # lanes of a program that finishes a rollout
+    time: int  # steps of it at a time
+    told: int  # episodes that a playing program can note
+
+
+class Arrays(NamedTuple):
+    """In the GPU's memory, a row for each seed; `T` steps of `B` environments."""
+
+    block: Any  # parameters, Adam's moments, gradient
+    streams: Any
+    rules: Any  # of all seeds
+    count: Any
+    clock: Any  # of each playing program: the rollout's current row, rounds
+    noted: Any  # of each: episodes that ended since the host asked
+    ended: Any  # the last of these: round, lane, return, length
+    sums: Any
+    norm_count: Any
+    norm: Any  # mean, sum of squares, 1 / deviation of each number
+    state: Any
+    length: Any
+    episode: Any
+    ret: Any
+    lane_stream: Any
+    obs: Any  # [T + 1, B, …]: the last row is that which is acted on next
+    final: Any  # [T, B, …], where a time limit cut an episode
+    mask: Any
+    chosen: Any
+    real: Any
+    log_p: Any
+    value: Any  # [T + 1, B]
+    next_value: Any
+    reward: Any
+    discount: Any
+    boundary: Any
+    weight: Any
+    advantage: Any
+    target: Any
+    order: Any  # of the rows, in each epoch
+    moments: Any  # of the advantages of each finishing program: Σ, Σ of squares
+    partial: Any  # gradients of each part of a minibatch
+    squares: Any  # Σ of each stretch of the gradient
+    said: Any  # of each part: the five statistics
+    going: Any  # whether an epoch is to be learned from
+    moved: Any  # an epoch's mean KL divergence
+
+
+@gpu_kernel
+def arrays_of(a, seed, S: tl.constexpr):
+    """The rows of one seed."""
+    P: tl.constexpr = S.actions
+    rows = seed * S.horizon * S.envs
+    more = seed * (S.horizon + 1) * S.envs
+    lanes = seed * S.envs
+    return Arrays(
+        a.block + seed * 4 * S.parameters,
+        a.streams + seed * 3,
+        a.rules,
+        a.count + seed * 2,
+        a.clock + seed * S.blocks * 2,
+        a.noted + seed * S.blocks,
+        a.ended + seed * S.blocks * S.told * 4,
+        a.sums + seed * 7,
+        a.norm_count + seed,
+        a.norm + seed * 3 * S.task.obs,
+        a.state + lanes * S.state_width,
+        a.length + lanes,
+        a.episode + lanes,
+        a.ret + lanes,
+        a.lane_stream + lanes,
+        a.obs + more * S.task.obs,
+        a.final + rows * S.task.obs,
+        a.mask + rows * P.options,
+        a.chosen + rows * len(P.sizes),
+        a.real + rows * P.reals,
+        a.log_p + rows,
+        a.value + more,
+        a.next_value + rows,
+        a.reward + rows,
+        a.discount + rows,
+        a.boundary + rows,
+        a.weight + rows,
+        a.advantage + rows,
+        a.target + rows,
+        a.order + seed * S.epochs * S.horizon * S.envs,
+        a.moments + seed * ((S.envs + S.columns - 1) // S.columns) * 2,
+        a.partial + seed * S.parts * S.parameters,
+        a.squares + seed * S.stretches,
+        a.said + seed * S.parts * 5,
+        a.going + seed * (S.epochs + 1),
+        a.moved + seed * S.epochs,
+    )
+
+
+@gpu_kernel
+def rule(a, place):
+    """A setting, float32."""
+    return tl.load(a.rules + place).to(tl.float32)
+
+
+@gpu_kernel
+def deviations(a, S: tl.constexpr):
+    """log σ of each of the action's numbers."""
+    reals: tl.constexpr = S.actions.reals
+    found = ()
+    for d in tl.static_range(reals):
+        found = found + (tl.load(a.block + d),)
+    return found
+
+
+@gpu_kernel
+def load_rows(source, place, there, NUMBERS: tl.constexpr, WIDTH: tl.constexpr):
+    """Rows `place` of [rows, NUMBERS] in memory as [rows, WIDTH], float32."""
+    column = tl.arange(0, WIDTH)[None, :]
+    mask = there[:, None] & (column < NUMBERS)
+    return tl.load(source + place[:, None] * NUMBERS + column, mask=mask, other=0.0)
+
+
+@gpu_kernel
+def load_numbers(source, place, there, NUMBERS: tl.constexpr):
+    """The same as a tuple of columns."""
+    found = ()
+    for j in tl.static_range(NUMBERS):
+        found = found + (tl.load(source + place * NUMBERS + j, mask=there, other=0),)
+    return found
+
+
+@gpu_kernel
+def load_allowed(a, place, there, S: tl.constexpr):
+    """Which options of rows were allowed [rows, columns], not 0 where."""
+    P: tl.constexpr = S.actions
+    width: tl.constexpr = S.policy_net.pads[len(S.policy_net.pads) - 1]
+    if P.masked:
+        return load_rows(a.mask, place, there, P.options, width)
+    return there[:, None].to(tl.float32) + tl.zeros((1, width), tl.float32)

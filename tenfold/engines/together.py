@@ -1,0 +1,186 @@
+"""Learners that a device trains together: every launch makes the same number of rounds of each of
+them. One learner is a group of one.
+
+An engine that can do so is a `TogetherEngine`. What it adds is an algorithm's arrays on the device,
+a row for each learner (`Seeds`); the group knows when they go there and come back, how long a
+launch is, and what is worth asking only once for all: several learners that ask for the same after
+a launch cause one copy, or one evaluation.
+"""
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, Protocol
+
+from tenfold.envs.adapter import Episode
+
+LAUNCH = 0.005  # seconds of a launch, so that a run is heard of and can be stopped
+FEWEST, MOST_ROUNDS = 64, 4096  # of the first launch; of any
+
+
+class Seeds(Protocol):
+    """What the learners of a group hold, on a device."""
+
+    sums: Any  # [learners, statistics and count] as in the engines' `sums`, since they were taken
+
+    def warm_up(self) -> None: ...  # compiles what there is to compile, and changes nothing
+    def send(self, steps: list[int], rounds: list[int]) -> None: ...  # all that the host holds
+    def fetch(self) -> None: ...  # all of it comes back
+    def fetch_networks(self) -> None: ...  # parameters and the count of updates alone
+    def advance(self, rounds: int) -> None: ...  # one launch
+    # of each learner the episodes that ended in the last launch; waits for it
+    def finished(self) -> list[list[Episode]]: ...
+    # episodes of each learner's policy; None: stopped
+    def play(
+        self, episodes: int, limit: int, purpose: Any, how: str, stop: Callable[[], bool]
+    ) -> list[Any] | None: ...
+
+
+class Group:
+    """Learners and what they hold on a device. All are at the same step."""
+
+    def __init__(self, learners: Sequence[Any], seeds: Seeds) -> None:
+        self.learners, self.seeds = list(learners), seeds
+        self.sent = False  # whether the device's copy is what counts
+        self.launches = 0
+        # the launches after which everything, networks and sums came back
+        self.fetched = self.looked = self.summed = 0
+        self.at_once = FEWEST  # rounds of the next launch
+        self.ended: list[list[Episode]] = [[] for _ in self.learners]
+        self.judged: tuple[Any, Any] = (None, None)
+        for learner in self.learners:
+            learner.engine.group = self
+
+    def warm_up(self) -> None:
+        """Compiles the kernels."""
+        self.seeds.warm_up()
+
+    def send(self) -> None:
+        """What the learners hold on the host, to the device, where it is not there."""
+        if not self.sent:
+            steps, rounds = zip(*((each.step, each.rounds) for each in self.learners), strict=True)
+            self.seeds.send(list(steps), list(rounds))
+            self.sent = True
+
+    def run(self, most: int) -> int:
+        """One launch of a few milliseconds, at most so many rounds of every learner; how many it
+        were."""
+        self.send()
+        count, start = max(1, min(most, self.at_once)), perf_counter()
+        self.seeds.advance(count)
+        for kept, ended in zip(self.ended, self.seeds.finished(), strict=True):
+            kept += ended
+        each = (perf_counter() - start) / count
+        self.at_once = min(max(int(LAUNCH / each), 1), MOST_ROUNDS, 2 * self.at_once)
+        self.launches += 1
+        for learner in self.learners:
+            learner.step += count * learner.envs.num_envs
+            learner.rounds += count
+        return count
+
+    def finished(self) -> list[list[Episode]]:
+        """The episodes of each learner that ended since the last call."""
+        found, self.ended = self.ended, [[] for _ in self.learners]
+        return found
+
+    def fetch_networks(self) -> None:
+        """For who acts or looks."""
+        if self.looked < self.launches:
+            self.looked = self.launches
+            self.seeds.fetch_networks()
+
+    def fetch(self) -> None:
+        """What the learners hold on the host becomes what it is on the device, before anything is
+        saved."""
+        if self.fetched < self.launches:
+            self.fetched = self.looked = self.launches
+            self.seeds.fetch()
+
+    def take_sums(self) -> None:
+        """The statistics, into the engines."""
+        if self.summed < self.launches:
+            self.summed = self.launches
+            for learner, own in zip(self.learners, self.seeds.sums.tolist(), strict=True):
+                learner.engine.add_sums(own)
+            self.seeds.sums.zero_()
+
+    def evaluate(
+        self,
+        learner: Any,
+        episodes: int,
+        limit: int,
+        purpose: Any,
+        how: str,
+        stop: Callable[[], bool] = bool,
+    ) -> Any:
+        """Returns, lengths and which were cut of a learner's episodes (`ops.device.episodes`);
+        None where `stop` said so."""
+        asked = (self.launches, episodes, limit, purpose, how)
+        if self.judged[0] != asked:
+            self.send()
+            found = self.seeds.play(episodes, limit, purpose, how, stop)
+            if found is None:
+                return None
+            self.judged = asked, found
+        return self.judged[1][self.learners.index(learner)]
+
+    def renew(self) -> None:
+        """The learners hold something else than the device does."""
+        self.sent, self.judged = False, (None, None)
+
+    def dissolve(self) -> None:
+        """What it was made for has changed: the next round makes another."""
+        self.fetch()
+        for learner in self.learners:
+            learner.engine.group = None
+
+
+class TogetherEngine:
+    """What such an engine has in front of the plain one. Its rounds are a group's; the stages of a
+    round are not to be had one by one."""
+
+    whole_rounds, by_stages = True, False
+    group: Group | None = None
+    sums: Any
+
+    @classmethod
+    def together(cls, learners: Sequence[Any], of: int = 0) -> Group:
+        """A group of these learners, whose settings are alike but for the seed. They may be some
+        of the `of` seeds of an experiment, all of which are trained alike."""
+        raise NotImplementedError
+
+    @classmethod
+    def bytes_each(cls, learner: Any) -> int:
+        """What a learner takes on the device."""
+        raise NotImplementedError
+
+    def prepare(self, run: Any) -> None:
+        self.sums = self.sums.cpu()  # they come from the device for all learners at once
+
+    def settle(self) -> None:
+        if self.group:
+            self.group.fetch()
+
+    def set_lr(self, lr: Any) -> None:
+        if self.group:
+            self.group.dissolve()
+
+    def add_sums(self, own: list[float]) -> None:
+        self.sums += self.sums.new_tensor(own)
+
+    def take_sums(self) -> None:
+        if self.group:
+            self.group.take_sums()
+
+    def statistics(self) -> dict[str, float]:
+        self.take_sums()
+        return super().statistics()  # type: ignore[misc]
+
+    def state(self) -> Any:
+        self.take_sums()
+        return super().state()  # type: ignore[misc]
+
+    def load_state(self, state: Any) -> None:
+        self.take_sums()
+        super().load_state(state)  # type: ignore[misc]
+        if self.group:
+            self.group.renew()

@@ -1,0 +1,128 @@
+"""Whole episodes of many seeds on the GPU, for evaluations: every program plays LANES episodes of
+one seed, each to its end, by a function that chooses.
+
+What an algorithm adds is a kernel that loads a seed's networks and calls `play_episodes` with its
+choosing function; `play` launches it until all episodes are over.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import triton.language as tl
+
+from tenfold.ops.device.lanes import load_state, renewed, rows_of, store_state
+from tenfold.ops.device.language import gpu_kernel, words
+
+EPISODES = 16  # of a program: a product's sides are at least that
+LANES = tl.constexpr(EPISODES)
+AT_ONCE = 512  # steps of a launch
+ENDED, CUT = 1, 2  # by the environment; at the limit of steps
+IS_ENDED, IS_CUT = tl.constexpr(ENDED), tl.constexpr(CUT)
+
+
+class EpisodeShape(NamedTuple):
+    """What a kernel is compiled for."""
+
+    task: Any  # a device environment
+    sources: str  # of its functions: Triton keeps what it compiled by names alone
+    width: int  # of what a network takes, a power of two
+
+
+class Episodes(NamedTuple):
+    """In the GPU's memory, rows [seeds, episodes]."""
+
+    stream: Any
+    state: Any
+    length: Any
+    ret: Any
+    over: Any
+
+
+class Played(NamedTuple):
+    """Of one seed: returns and lengths of its episodes, and which of them were cut."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    cut: np.ndarray
+
+
+@gpu_kernel
+def play_episodes(
+    e,
+    policy,
+    seed,
+    count,
+    steps,
+    limit,
+    CHOOSE: tl.constexpr,
+    E: tl.constexpr,
+    S: tl.constexpr,
+):
+    """At most so many steps of each of a program's episodes, of which a seed has `count`; one is
+    cut after `limit`. The actions are CHOOSE(policy, rows [LANES, width], number of the episode,
+    its steps so far, S)."""
+    number = tl.program_id(1) * LANES + tl.arange(0, LANES)
+    live = number < count
+    at = seed * count + number
+    stream = tl.load(e.stream + at, mask=live, other=0)
+    length = tl.load(e.length + at, mask=live, other=0)
+    ret = tl.load(e.ret + at, mask=live, other=0.0)
+    over = tl.load(e.over + at, mask=live, other=IS_ENDED).to(tl.int32)
+    state = load_state(e.state, at, live, E.task.states, E.task.states)
+    state = renewed(length == 0, E.task.begin(stream, length * 0), state, E.task.states)
+    left = tl.where(tl.sum((over == 0).to(tl.int32), 0) > 0, steps, 0)
+    while left > 0:
+        rows = rows_of(E.task.observe(state), LANES, LANES, E.width, E.task.obs)
+        action = CHOOSE(policy, rows, number, length, S)
+        after, won, terminated = E.task.advance(state, action)
+        running = over == 0
+        state = renewed(running, after, state, E.task.states)
+        ret = tl.where(running, ret + won, ret)
+        length = tl.where(running, length + 1, length)
+        ended = terminated | (length >= E.task.limit)
+        now = tl.where(ended, IS_ENDED, tl.where(length >= limit, IS_CUT, 0))
+        over = tl.where(running, now, over)
+        left = tl.where(tl.sum((over == 0).to(tl.int32), 0) > 0, left - 1, 0)
+    store_state(e.state, state, at, live, E.task.states, E.task.states)
+    tl.store(e.length + at, length, mask=live)
+    tl.store(e.ret + at, ret, mask=live)
+    tl.store(e.over + at, over.to(tl.uint8), mask=live)
+
+
+# one launch of an algorithm's kernel: (episodes, count, steps, limit, grid)
+Launch = Callable[[Episodes, int, int, int, tuple[int, int]], None]
+
+
+def play(
+    launch: Launch,
+    task: Any,
+    streams: list[list[Any]],
+    limit: int,
+    device: Any,
+    stop: Callable[[], bool] = bool,
+) -> list[Played] | None:
+    """The episodes of each seed that begin by these streams, each cut after `limit` steps; None
+    where `stop`, which is asked after every launch, said so. A limit of 0 plays nothing."""
+    seeds, count = len(streams), len(streams[0])
+
+    def room(*shape: int, dtype: Any) -> torch.Tensor:
+        return torch.zeros(seeds, count, *shape, dtype=dtype, device=device)
+
+    episodes = Episodes(
+        torch.stack([words(own, device) for own in streams]),
+        room(task.states, dtype=torch.float64),
+        room(dtype=torch.int64),
+        room(dtype=torch.float64),
+        room(dtype=torch.uint8),
+    )
+    grid = (seeds, -(-count // EPISODES))
+    while True:
+        launch(episodes, count, min(AT_ONCE, limit), limit, grid)
+        if not limit or bool((episodes.over > 0).all()):
+            break
+        if stop():
+            return None
+    rows = (episodes.ret, episodes.length, episodes.over == CUT)
+    return [Played(*own) for own in zip(*(row.cpu().numpy() for row in rows), strict=True)]

@@ -1,0 +1,123 @@
+"""`ops.policy` and `ops.surrogate` in Triton: actions drawn from a policy's output, their
+probability, and the slope of the loss by the output.
+
+Output is [rows, columns]: the logits of all components one after another, then the means, padded.
+Of an action's components and numbers each is a tensor [rows] in a tuple.
+"""
+
+from typing import NamedTuple
+
+import triton.language as tl
+
+from tenfold.ops import policy
+from tenfold.ops.device.language import gpu_kernel, uniform
+
+HALF_LOG_TAU = tl.constexpr(float(policy.HALF_LOG_TAU))
+SMALLEST = tl.constexpr(float(policy.SMALLEST))
+TAU = tl.constexpr(6.283185307179586)
+
+
+class PolicyShape(NamedTuple):
+    """What a policy's actions are."""
+
+    sizes: tuple[int, ...]  # options of each component
+    firsts: tuple[int, ...]  # column of each component's first option
+    options: int
+    reals: int
+    masked: bool
+
+
+@gpu_kernel
+def normal(stream, counter):
+    """Standard normal numbers, float64, those of `core.random`."""
+    radius = tl.sqrt(-2.0 * tl.log(1.0 - uniform(stream, counter * 2)))
+    return radius * tl.cos(uniform(stream, counter * 2 + 1) * TAU)
+
+
+@gpu_kernel
+def column_of(output, place):
+    """One column [rows]; `place` is a number, or one for each row."""
+    column = tl.arange(0, output.shape[1])[None, :]
+    return tl.sum(tl.where(column == place, output, 0.0), 1)
+
+
+@gpu_kernel
+def component(output, allowed, c: tl.constexpr, P: tl.constexpr):
+    """Of component c: (allowed columns, their probabilities, log Σ exp, whether there is any)."""
+    column = tl.arange(0, output.shape[1])[None, :]
+    own = (column >= P.firsts[c]) & (column < P.firsts[c] + P.sizes[c]) & (allowed != 0)
+    most = tl.max(tl.where(own, output, float("-inf")), 1)
+    there = most > float("-inf")
+    most = tl.where(there, most, 0.0)
+    # an allowed option keeps a probability, so that it is told apart
+    p = tl.where(own, tl.maximum(tl.exp(output - most[:, None]), SMALLEST), 0.0)
+    total = tl.where(there, tl.sum(p, 1), 1.0)
+    return own, p / total[:, None], most + tl.log(total), there
+
+
+@gpu_kernel
+def draw(output, log_std, allowed, coins, normals, at, P: tl.constexpr):
+    """(components, numbers, log π) for rows whose draws are number `at` of the streams;
+    `log_std` is a tuple, `allowed` [rows, columns] not 0 where an option is."""
+    column = tl.arange(0, output.shape[1])[None, :]
+    chosen, real, log_p = (), (), tl.sum(output * 0.0, 1)
+    for c in tl.static_range(len(P.sizes)):
+        own, probability, log_sum, there = component(output, allowed, c, P)
+        u = uniform(coins, at * len(P.sizes) + c)
+        beyond = own & (tl.cumsum(probability.to(tl.float64), 1) > u[:, None])
+        place = tl.min(tl.where(beyond, column, output.shape[1]), 1)
+        # the last allowed one, should rounding leave the sum below u
+        place = tl.minimum(place, tl.max(tl.where(own, column, P.firsts[c]), 1))
+        log_p += tl.where(there, column_of(output, place[:, None]) - log_sum, 0.0)
+        chosen = chosen + (place - P.firsts[c],)
+    reals: tl.constexpr = P.reals
+    for d in tl.static_range(reals):
+        mean = column_of(output, P.options + d)
+        noise = normal(normals, at * P.reals + d).to(tl.float32)
+        number = mean + tl.exp(log_std[d]) * noise
+        z = (number - mean) * tl.exp(-log_std[d])  # of the rounded number, which is learned from
+        log_p -= 0.5 * z * z + log_std[d] + HALF_LOG_TAU
+        real = real + (number,)
+    return chosen, real, log_p
+
+
+@gpu_kernel
+def probability(output, log_std, chosen, real, allowed, P: tl.constexpr):
+    """(log π(a), entropy; of each component log-probabilities and probabilities of its options
+    and its entropy) of rows."""
+    log_p = tl.sum(output * 0.0, 1)
+    entropy, each = log_p, ()
+    for c in tl.static_range(len(P.sizes)):
+        own, share, log_sum, there = component(output, allowed, c, P)
+        logs = tl.where(own, output - log_sum[:, None], 0.0)
+        place = chosen[c] + P.firsts[c]
+        log_p += tl.where(there, column_of(logs, place[:, None]), 0.0)
+        surprise = -tl.sum(share * logs, 1)
+        entropy += surprise
+        each = each + (logs, share, surprise)
+    reals: tl.constexpr = P.reals
+    for d in tl.static_range(reals):
+        z = (real[d] - column_of(output, P.options + d)) * tl.exp(-log_std[d])
+        log_p -= 0.5 * z * z + log_std[d] + HALF_LOG_TAU
+        entropy += log_std[d] + HALF_LOG_TAU + 0.5
+    return log_p, entropy, each
+
+
+@gpu_kernel
+def slopes(output, log_std, chosen, real, each, slope, bonus, P: tl.constexpr):
+    """(∂L/∂output, the rows' parts of ∂L/∂log_std): `slope` is ∂L/∂log π(a), `bonus` that by −
+    entropy, `each` what `probability` found."""
+    column = tl.arange(0, output.shape[1])[None, :]
+    delta, by_std = output * 0.0, ()
+    for c in tl.static_range(len(P.sizes)):
+        logs, share, surprise = each[3 * c], each[3 * c + 1], each[3 * c + 2]
+        taken = (column == (chosen[c] + P.firsts[c])[:, None]) & (share > 0)  # else it is absent
+        delta += bonus[:, None] * share * (logs + surprise[:, None])
+        delta += slope[:, None] * (tl.where(taken, 1.0, 0.0) - share)
+    reals: tl.constexpr = P.reals
+    for d in tl.static_range(reals):
+        scale = tl.exp(-log_std[d])
+        z = (real[d] - column_of(output, P.options + d)) * scale
+        delta += tl.where(column == P.options + d, (slope * z * scale)[:, None], 0.0)
+        by_std = by_std + (slope * (z * z - 1.0) - bonus,)
+    return delta, by_std

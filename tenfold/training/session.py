@@ -1,0 +1,280 @@
+"""One run from a start or a resume to the next end: the loop, which is one screen (`loop`), and
+what stands before and after it. A run asks before it goes on, so that several can be driven
+together."""
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tenfold.config.changes import cut_short, idle_from, never_learns, told_changes, unused_layers
+from tenfold.config.run import Run
+from tenfold.core.errors import ActorFault, EnvironmentFault
+from tenfold.core.protocols import Learner
+from tenfold.runs.checkpoint import Checkpoints
+from tenfold.runs.files import writing
+from tenfold.runs.folder import RunFolder, versions, write_settings
+from tenfold.runs.metrics import WORST, Metrics
+from tenfold.runs.reporter import reporter_of, write_report
+from tenfold.training.display import Aside, Display, clock_face
+from tenfold.training.learners import put_back
+from tenfold.training.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run that ended. `interrupted` is the signal that stopped it early, or 0. `unsaved` says
+    why, where its end could not be saved."""
+
+    path: Path
+    run: Run
+    step: int
+    mean_return: float | None
+    best_evaluation: float | None
+    seconds: float
+    interrupted: int = 0
+    unsaved: str = ""
+    episodes: int = 0  # of the last 100 at most, whose mean `mean_return` is
+    best_success: float | None = None  # of that evaluation, where the environment tells successes
+    finished: bool = False  # a resume would find nothing to do
+
+
+class Saved(NamedTuple):
+    """A checkpoint that a run goes on from, and what a person should know of that."""
+
+    arrays: Any
+    rows: Any
+    note: dict[str, Any]
+    complaints: list[str]
+
+
+class Turn(NamedTuple):
+    """What a run does next: rounds until a step, or a checkpoint. The run does it by itself unless
+    whoever drives it answers that it is done."""
+
+    recorder: Recorder
+    until: int  # 0: a checkpoint
+    last: bool = False  # it cannot be left out
+
+
+Course = Generator[Turn, Any, Result]
+
+
+def by_itself(course: Course) -> Result:
+    """Drives a run to its end that is not one of several."""
+    while True:
+        try:
+            next(course)
+        except StopIteration as end:
+            return end.value
+
+
+@dataclass
+class Session:
+    """A learner and the folder of its run, from a start or a resume to the next end."""
+
+    learner: Learner
+    folder: RunFolder
+    checkpoints: Checkpoints
+    interrupt: Any  # its `signal` ends the run
+    quiet: bool
+    # where it is one of several: what shows all of them
+    beside: Display | None = None
+
+    def restore(self, saved: Saved) -> tuple[Metrics, dict[str, Any], list[str]]:
+        """A checkpoint into the learner; what `carry_out` takes of it."""
+        learner, folder, note = self.learner, self.folder, saved.note
+        run, complaints = learner.run, list(saved.complaints)
+        with writing(folder.path):
+            write_settings(folder.path, run)
+        self.checkpoints.forget_best_after(note["step"])
+        if not put_back(learner, self.checkpoints, saved.arrays, saved.rows, note):
+            complaints.append(
+                f"{run.env} could not be restored exactly: its episodes begin anew and this resume "
+                "is not exact."
+            )
+        complaints += [
+            f"{package} was {old} when this run began and is {new} now: numbers may differ in "
+            "their last bits."
+            for package, old in folder.about["versions"].items()
+            if (new := versions().get(package, old)) != old
+        ]
+        best = WORST if note["best"] is None else (note.get("best_success", 0.0), note["best"])
+        return Metrics(folder, note["metrics_bytes"], note["step"], best), note, complaints
+
+    def carry_out(
+        self,
+        metrics: Metrics,
+        note: dict[str, Any],
+        complaints: list[str],
+        callbacks: Sequence[Any],
+    ) -> Result:
+        return by_itself(self.course(metrics, note, complaints, callbacks))
+
+    def course(
+        self,
+        metrics: Metrics,
+        note: dict[str, Any],
+        complaints: list[str],
+        callbacks: Sequence[Any] = (),
+    ) -> Course:
+        """The loop, with what stands before and after it. `note` is the checkpoint's that the run
+        goes on from, if there is one."""
+        learner, folder = self.learner, self.folder
+        run = learner.run
+        title = f"{run.agent.name} on {run.env}, seed {run.seed}"
+        display = (
+            Aside(self.beside, f"seed {run.seed}", learner.step)
+            if self.beside
+            else Display(title, run.steps, learner.step, self.quiet, reporter_of(run))
+        )
+        for complaint in complaints:
+            display.say(f"Note: {complaint}", always=True)
+        self.introduce(display, title, note)
+        if learner.lockstep:
+            learner.lockstep.folder = folder.path
+        recorder = Recorder(
+            learner, self.checkpoints, metrics, display, self.interrupt, note, callbacks
+        )
+        recorder.complain()
+        about = self.describe(note)
+        recorder.try_to("write run.json", folder.write_about)
+        try:
+            unsaved = yield from self.run_loop(recorder)
+        except ActorFault as fault:
+            if self.checkpoints.steps():
+                raise fault.adding(
+                    f"`tenfold resume {folder.path}` goes on from the last checkpoint."
+                ) from None
+            raise
+        finally:
+            recorder.try_to("save the best policy", self.checkpoints.close)
+            metrics.close()
+            display.close()
+        if learner.lockstep:
+            about["verify"] = learner.lockstep.sentence()
+            recorder.try_to("write run.json", folder.write_about)
+            display.say(about["verify"], always=True)
+        if not unsaved and not self.beside:  # `tenfold report` makes that of one of several
+            recorder.try_to("draw", lambda: recorder.evaluator.draw(folder, learner))
+            recorder.try_to("write the report", lambda: write_report(folder, learner.run))
+        seconds = recorder.seconds()
+        display.say(
+            f"step {learner.step:,} after {clock_face(seconds)} "
+            f"({display.rate(learner.step):,.0f} steps/s); time: {learner.clock.sentence()}"
+        )
+        return self.result(recorder, seconds, unsaved)
+
+    def introduce(self, display: Display, title: str, note: dict[str, Any]) -> None:
+        """What a person should know before the first step."""
+        learner, run, about = self.learner, self.learner.run, self.learner.description
+        onward = f", going on from step {learner.step:,}" if learner.step else ""
+        display.say(f"{title}, {run.steps:,} steps -> {self.folder.path}{onward}")
+        display.say(
+            f"engine {about.engine}; on {about.device}; {learner.agent.online.flat.numel():,} "
+            f"parameters; {about.memory}{'; ' if about.where else ''}{about.where}"
+        )
+        for words in filter(None, (cut_short(run), never_learns(run), unused_layers(run))):
+            display.say(f"Note: {words}")
+        if end := idle_from(run):
+            display.say(
+                f"Note: agent.lr ends at 0 at step {end:,}: nothing is learned from there on.",
+                always=True,
+            )
+        if note.get("changed"):
+            display.say(f"changed: {told_changes(note['changed'])}")
+        if not learner.exact_resume:
+            display.say(
+                f"Note: {run.env} is not deterministic, or steps in a vector class of its own: a "
+                "resume will not be exact."
+            )
+
+    def describe(self, note: dict[str, Any]) -> dict[str, Any]:
+        """This session, as run.json tells of it."""
+        about = self.learner.description
+        session: dict[str, Any] = {
+            "from_step": self.learner.step,
+            "engine": about.engine,
+            "device": about.device,
+            "where": about.where,
+        }
+        session |= {"changed": note["changed"]} if note.get("changed") else {}
+        self.folder.about.setdefault("sessions", []).append(session)
+        return session
+
+    def run_loop(self, recorder: Recorder) -> Generator[Turn, Any, str]:
+        """The loop, and the last evaluation, checkpoint and row; why it could not be saved."""
+        recorder.call("on_start")
+        if recorder.step == 0 and not self.beside:  # one of several begins anew without
+            recorder.save()  # so that a run can be resumed from its first moment on
+        if recorder.owes_evaluation:
+            recorder.evaluate()
+        try:
+            yield from loop(self.learner, recorder, self.interrupt)
+        except EnvironmentFault:
+            recorder.refuse_divergence()  # then the environment only suffers from its actions
+            raise
+        final = recorder.final()  # before the checkpoint, which keeps what it finds
+        yield Turn(recorder, 0, last=True)
+        unsaved = recorder.save()
+        if final:  # after it: a resume to a later end goes on without this row
+            recorder.note(final)
+        # after the checkpoint, which a resume goes on from without this row
+        if recorder.step > recorder.logged:
+            recorder.log()
+        recorder.call("on_end")
+        return unsaved
+
+    def result(self, recorder: Recorder, seconds: float, unsaved: str) -> Result:
+        metrics, run = recorder.metrics, self.learner.run
+        returns, best = metrics.returns, metrics.best_row
+        return Result(
+            self.folder.path,
+            run,
+            recorder.step,
+            sum(returns) / len(returns) if returns else None,
+            best.get("mean_return", metrics.best_or_none()),
+            seconds,
+            self.interrupt.signal,
+            unsaved,
+            len(returns),
+            best.get("success_rate"),
+            recorder.step >= run.steps and not recorder.owes_evaluation,
+        )
+
+
+def loop(learner: Learner, recorder: Recorder, interrupt: Any) -> Iterator[Turn]:
+    """Rounds of act, step, store and update; at the settings' intervals log, evaluate and save, in
+    this order. Before rounds and before a checkpoint whoever drives it is asked."""
+    run = learner.run
+    intervals = (
+        (run.log_every, recorder.log),
+        (run.eval_every, recorder.evaluate),
+        (run.checkpoint_every, recorder.save),
+    )
+    every_round = any(hasattr(callback, "on_round") for callback in recorder.callbacks)
+    reached = recorder.reached
+    due = next_due(reached, intervals)
+    while True:
+        # again where a save took rows that actors had ready, and so came past another boundary
+        while learner.step >= due:
+            before, reached = reached, learner.step
+            for every, action in intervals:
+                if every and reached // every > before // every:
+                    if action == recorder.save and (yield Turn(recorder, 0)):
+                        continue
+                    action()
+            due = next_due(reached, intervals)
+        if learner.step >= run.steps or interrupt.signal or recorder.stopping:
+            return
+        until = min(due, run.steps)
+        if not (yield Turn(recorder, until)):
+            recorder.play(until)
+        if learner.notices or learner.warnings:
+            recorder.tell()
+        if every_round:
+            recorder.call("on_round")
+
+
+def next_due(step: int, intervals: Any) -> int:
+    return min((step // every + 1) * every for every, _ in intervals if every)

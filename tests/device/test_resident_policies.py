@@ -1,0 +1,101 @@
+"""PPO's device engine against the plain one: the same run from the same draws, everything it holds
+compared. Without a GPU in Triton's interpreter, a phase or two of each option; on one (make
+test-cuda) many."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tenfold.algorithms.ppo.resident_seeds import ResidentPolicies, Seed
+from tenfold.config.run import Run
+from tenfold.training.learners import make_learner
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "two layers": {},
+    "clipped values, entropy, unequal minibatches": {
+        "value_clip": 0.1,
+        "entropy": 0.05,
+        "minibatches": 3,
+        "lr": "linear(1e-3, 1e-4, 200)",
+    },
+    "unscaled, not clipped, relu": {
+        "clip_norm": None,
+        "normalize_advantage": False,
+        "clip": 0.01,
+        "net": {"hidden": [8, 16, 8], "activation": "relu"},
+    },
+    "normalised, scaled rewards, an early end": {
+        "normalize_obs": True,
+        "reward_scale": 0.1,
+        "target_kl": 1e-4,
+        "epochs": 3,
+    },
+    "a torque": {"env": "tenfold/Pendulum-v1", "entropy": 0.01, "std": 0.5},
+    "a squashed torque": {"env": "tenfold/Pendulum-v1", "squash": True, "net": {"hidden": [8]}},
+    "three options, many lanes": {"env": "tenfold/Acrobot-v1", "num_envs": 35, "horizon": 3},
+}
+ROWS = ("obs", "chosen", "real", "log_p", "value", "reward", "discount", "boundary", "weight")
+
+
+def learner(options: dict[str, Any], seed: int = 0) -> Any:
+    given = dict(options)
+    env, envs = given.pop("env", "tenfold/CartPole-v1"), given.pop("num_envs", 3)
+    usual = {"horizon": 14, "epochs": 2, "minibatches": 2, "net": {"hidden": [16, 16]}, "lr": 1e-2}
+    run = {"env": env, "num_envs": envs, "steps": 10_000, "engine": "plain", "seed": seed}
+    return make_learner(Run.of(run | {"agent": {"name": "ppo"} | usual | given}))
+
+
+def resident(learners: list[Any], device: str) -> ResidentPolicies:
+    seeds = [Seed(each.agent, each.rollout, each.envs) for each in learners]
+    made = ResidentPolicies(seeds, device)
+    made.send(learners[0].rounds)
+    return made
+
+
+def require_equal(plain: Any, fast: Any) -> None:
+    there = int(plain.rollout.count[0])
+    assert there == fast.rollout.count[0]
+    for name in ROWS:
+        own, other = getattr(plain.rollout, name), getattr(fast.rollout, name)
+        assert np.allclose(own[:there], other[:there], rtol=1e-4, atol=1e-4), name
+    for name in ("states", "length", "episode", "ret"):
+        own, other = np.array(getattr(plain.envs, name)), getattr(fast.envs, name)
+        assert np.allclose(own, other, rtol=1e-6, atol=1e-5), name
+    assert np.array_equal(plain.agent.count, fast.agent.count) and plain.agent.count[0] > 0
+    assert torch.allclose(plain.agent.block[:3], fast.agent.block[:3], rtol=1e-3, atol=2e-5)
+    if plain.agent.norm:
+        assert np.array_equal(plain.agent.norm.count, fast.agent.norm.count)
+        assert np.allclose(plain.agent.norm.moments, fast.agent.norm.moments, rtol=1e-6)
+
+
+def compared(options: dict[str, Any], rounds: int, device: str) -> Any:
+    plain, fast = learner(options), learner(options)
+    episodes = [episode for _ in range(rounds) for episode in plain.round()]
+    group = resident([fast], device)
+    group.advance(rounds // 3)
+    noted = group.finished()[0]
+    group.fetch()  # in the middle of a rollout: what has values then keeps them
+    group.advance(rounds - rounds // 3)
+    noted += group.finished()[0]
+    group.fetch()
+    require_equal(plain, fast)
+    assert [(e.env, e.length) for e in episodes] == [(e.env, e.length) for e in noted]
+    assert np.allclose([e.ret for e in episodes], [e.ret for e in noted])
+    return plain, group
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_phases_are_the_plain_engines(option: str) -> None:
+    options = OPTIONS[option]
+    plain, group = compared(options, 2 * options.get("horizon", 14) + 2, "cpu")
+    sums = group.arrays.sums[0].numpy()
+    assert np.allclose(sums, plain.engine.sums, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("option", OPTIONS)
+def test_two_hundred_updates_on_the_gpu_are_the_plain_engines(option: str) -> None:
+    options = OPTIONS[option]
+    compared(options, 50 * options.get("horizon", 14) + 2, "cuda")
