@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tenfold.core.errors import Obstacle
-from tenfold.engines.plain import ADAM_EPS, AutogradEngine
+from tenfold.engines.plain import AutogradEngine
 from tenfold.memory.staging import Parcel
 from tenfold.ops.adam import adam_recorded, clip
 
@@ -70,6 +70,7 @@ class Captured(AutogradEngine):
         super().__init__(*parts)
         self.graphs: dict[Any, Graph] = {}
         self.learning = self.unchecked_agent()
+        self.by_kernels, self.precision = has_kernels(self.agent.device), "fp32"
         self.pool: Any = None  # of the graphs' memory, one for all: they never run side by side
 
     @classmethod
@@ -86,7 +87,8 @@ class Captured(AutogradEngine):
         """Records the first graphs, so that what cannot be recorded is known at once."""
         tf32 = run.precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-        self.words = f"updates as CUDA graphs, products in {'tf32' if tf32 else 'fp32'}"
+        self.precision = "tf32" if tf32 else "fp32"
+        self.words = f"updates as CUDA graphs, products in {self.precision}"
         try:
             self.warm_up()
         except RuntimeError as error:
@@ -119,12 +121,10 @@ class Captured(AutogradEngine):
         """Where the GPU writes what is read here."""
         return torch.zeros(shape, dtype=dtype, pin_memory=self.agent.device.type == "cuda")
 
-    def descend_by(
-        self, lr: torch.Tensor, before: torch.Tensor, parts: Iterable[Any]
-    ) -> tuple[list[Any], torch.Tensor]:
-        """`descend` as it can be recorded; `before`: updates so far. The gradient arrives in the
-        flat buffer by one copy, instead of an addition for each parameter."""
-        agent, online = self.agent, self.agent.online
+    def descend_by(self, parts: Iterable[Any]) -> list[Any]:
+        """The gradient of what `differentiate` is given of each part, into the flat buffer by one
+        copy, instead of an addition for each parameter; what there is to say of the parts."""
+        online = self.agent.online
         parameters, said, grad = list(online.parameters()), [], online.flat_grad
         lead = () if online.members is None else (online.members,)
         for number, inputs in enumerate(parts):
@@ -139,11 +139,38 @@ class Captured(AutogradEngine):
             else:
                 (grad.add_ if number else grad.copy_)(torch.cat(own, -1))
             said.append(told)
-        limit = getattr(agent.config, "clip_norm", None)
-        norm = clip(grad, limit)[1] if limit else grad.norm(dim=-1, keepdim=True)
-        eps = getattr(agent.config, "adam_eps", ADAM_EPS)
-        adam_recorded(online.flat, grad, agent.mean, agent.square, before, lr, eps)
-        return said, norm
+        return said
+
+    @torch.no_grad()
+    def finish_update(
+        self,
+        sent: dict[str, torch.Tensor],
+        told: torch.Tensor,
+        shares: torch.Tensor,
+        partial: torch.Tensor | None = None,
+    ) -> None:
+        """Clipping, Adam, the target network and the statistics, by the gradient in the flat buffer
+        or the sum of `partial` [..., parts, P]. `sent` has what changes: `lr`, the updates `before`,
+        and `tau`, where there is a target. Statistics are the columns of `told`, summed and times
+        `shares`, then the gradient's norm."""
+        agent, online = self.agent, self.agent.online
+        target, tau = getattr(agent, "target", None), sent.get("tau")
+        limit, eps = getattr(agent.config, "clip_norm", None), agent.config.adam_eps
+        buffers = (online.flat, online.flat_grad, agent.mean, agent.square)
+        if self.by_kernels:
+            from tenfold.ops.device.step import learn_step, tell  # here: it needs Triton
+
+            moved = target.flat if target else None
+            before, lr = sent["before"], sent["lr"]
+            norms = learn_step(buffers, before, lr, tau, eps, limit, moved, partial)
+            tell(self.sums, told, norms, shares)
+            return
+        norms = clip(buffers[1], limit)[1] if limit else buffers[1].norm(dim=-1, keepdim=True)
+        adam_recorded(*buffers, sent["before"], sent["lr"], eps)
+        if target:
+            target.flat.lerp_(online.flat, tau)
+        means = [told.sum(0) * shares, norms.view(-1).mean(0, keepdim=True), norms.new_ones(1)]
+        self.sums.add_(torch.cat(means))
 
 
 def has_kernels(device: torch.device) -> bool:

@@ -196,6 +196,7 @@ class Mirror:
         shape = (len(self.memories) * self.rows, self.words[0].shape[1])
         kind = torch.from_numpy(np.empty(0, word)).dtype
         self.table = torch.zeros(shape, dtype=kind, device=device)
+        self.numbers = self.table.view(self.kind)  # the same, number by number
         room = min(self.rows, max(16, CHUNK // row_bytes))
         shapes = {"place": ((room,), np.int64), "row": ((room, shape[1]), word)}
         self.parcel, self.room, self.row_bytes = Parcel(device, shapes), room, row_bytes

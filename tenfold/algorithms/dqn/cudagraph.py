@@ -2,6 +2,7 @@
 their observations are found on the GPU, and up to eight updates are one launch. Acting is one too.
 """
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose, fill_normal, fill_uniform
 from tenfold.core.timing import Clock
-from tenfold.engines.cudagraph import MOST, Captured, at_once, has_kernels
+from tenfold.engines.cudagraph import MOST, Captured, at_once
 from tenfold.memory.places import Mirror, draw_places
 from tenfold.memory.replay import Replay, replay_bytes
 from tenfold.memory.staging import Parcel, Shapes
@@ -39,12 +40,9 @@ class GraphEngine(Captured, PlainEngine):
             for slot in self.sent.arrays
         ]
         self.errors = self.host(*replay.batch.action.shape)
-        self.one = torch.ones(1, device=agent.device)
-        # of loss, Σ Q, Σ |TD error|, the gradient's norm and 1 in the means of an update
-        each = 1 / replay.batch.action.size
-        shares = [1 / agent.members, each, each, 1.0, 1.0]
+        # of loss, Σ Q and Σ |TD error| in the means of an update
+        shares = [1 / agent.members, *[1 / replay.batch.action.size] * 2]
         self.shares = torch.tensor(shares, device=agent.device)
-        self.by_kernel = has_kernels(agent.device) and self.atoms_fit()
         self.acting: Any = None
 
     @classmethod
@@ -157,33 +155,56 @@ class GraphEngine(Captured, PlainEngine):
 
     def update_there(self, k: int) -> None:
         """Update number k of those that were sent, as it is recorded."""
-        agent, sent = self.agent, self.sent.there[k]
-        said, norm = self.descend_by(sent["lr"], sent["before"], self.parts(k))
-        with torch.no_grad():
-            agent.target.flat.lerp_(agent.online.flat, sent["tau"])
-            if self.replay.priorities:
-                found = [errors for _, errors in said]
-                errors = torch.cat(found, -1) if len(found) > 1 else found[0]
-                self.errors.copy_(errors, non_blocking=True)
-            told = said[0][0] if len(said) == 1 else torch.stack([part[0] for part in said]).sum(0)
-            norm = norm.mean(0) if agent.members > 1 else norm
-            self.sums.addcmul_(torch.cat([told, norm, self.one]), self.shares)
+        sent = self.sent.there[k]
+        partial, errors, told = self.gradient_there(k)
+        if self.replay.priorities:
+            self.errors.copy_(errors, non_blocking=True)
+        self.finish_update(sent, told, self.shares, partial)
+
+    def gradient_there(self, k: int) -> Any:
+        """(parts of the gradient, or None where it is in its buffer; TD errors; rows of [loss, Σ Q,
+        Σ |TD error|])."""
+        if shape := self.small:
+            from tenfold.algorithms.dqn.cudagraph_kernel import batch_gradient
+
+            partial, errors, told = batch_gradient(
+                self.agent, self.mirror.numbers, self.sent.there[k], shape
+            )
+            return partial if self.agent.members > 1 else partial[0], errors, told
+        said = self.descend_by(self.parts(k))
+        if len(said) == 1:
+            return None, *said[0]
+        errors, told = (
+            torch.cat(each, dim) for each, dim in zip(zip(*said, strict=True), (-1, 0), strict=True)
+        )
+        return None, errors, told
+
+    @cached_property
+    def small(self) -> Any:
+        """What the kernel of small networks is compiled for; None where it does not fit."""
+        if not self.by_kernels:
+            return None
+        from tenfold.algorithms.dqn.cudagraph_kernel import shape_of, why_not
+
+        if why_not(self.agent):
+            return None
+        return shape_of(self.agent, self.replay.batch.action.shape[-1], self.precision)
 
     def differentiate(self, inputs: Any) -> Any:
-        """Beside the derivatives: [loss, Σ Q, Σ |TD error|], and every item's TD error."""
+        """Beside the derivatives: every item's TD error, and rows of [loss, Σ Q, Σ |TD error|]."""
         batch, noise, target_noise, effective = inputs
         agent = self.agent
-        if not self.by_kernel:
+        if not self.by_kernels or not self.atoms_fit():
             loss, errors, q = agent.loss(batch, noise, target_noise, effective)
             told = [loss.detach(), q * errors.numel(), errors.abs().sum()]
-            return [loss], None, (torch.stack(told), errors)
+            return [loss], None, (errors, torch.stack(told)[None])
         from tenfold.ops.device.td import td_derivative  # here: it needs Triton
 
         values, next_values, chooser = agent.passes(batch, noise, target_noise)
         slope, errors, told = td_derivative(
             batch, values, next_values, chooser, agent.config.loss, effective
         )
-        return [values], [slope], (told, errors)
+        return [values], [slope], (errors, told)
 
     def parts(self, k: int) -> Any:
         """What the loss is given: micro-batches, or all."""

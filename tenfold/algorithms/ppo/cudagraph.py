@@ -11,10 +11,10 @@ from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
 from tenfold.algorithms.ppo.plain import PlainPPO, unchecked
 from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose
-from tenfold.engines.cudagraph import MOST, Captured, at_once, has_kernels
+from tenfold.engines.cudagraph import MOST, Captured, at_once
 from tenfold.memory.rollout import Rollout
 from tenfold.memory.staging import Parcel, Shapes
-from tenfold.ops.policy import shuffle
+from tenfold.ops.permutation import shuffle
 from tenfold.ops.surrogate import KL
 
 NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by side in one table
@@ -28,7 +28,7 @@ class GraphPPO(Captured, PlainPPO):
         super().__init__(agent, rollout, envs)
         device = agent.device
         self.sums = torch.zeros(len(self.names) + 1, dtype=torch.float64, device=device)
-        self.one = torch.ones(1, device=device)
+        self.shares = torch.ones(len(self.names) - 1, device=device)
         self.far = torch.zeros((), dtype=torch.float64, device=device)  # moved in this epoch
         self.columns, width = {}, 0
         for name in NUMBERS:
@@ -68,7 +68,7 @@ class GraphPPO(Captured, PlainPPO):
         while left:
             self.minibatches(at_once(left))
             left -= at_once(left)
-        self.acting_graph()
+        self.value_graph()
 
     # learning
 
@@ -128,8 +128,8 @@ class GraphPPO(Captured, PlainPPO):
     def update_there(self, k: int) -> None:
         """Minibatch number k of those that were sent, as it is recorded."""
         sent = self.sent.there[k]
-        [statistics], norm = self.descend_by(sent["lr"], sent["before"], [k])
-        self.sums.add_(torch.cat([statistics, norm, self.one]))
+        [statistics] = self.descend_by([k])
+        self.finish_update(sent, statistics[None], self.shares)
         if self.agent.config.target_kl:
             self.far.add_(statistics[KL].double() / self.rollout.minibatches)
 
@@ -161,7 +161,7 @@ class GraphPPO(Captured, PlainPPO):
         """What the loss's kernel is compiled for; None where autograd has to do it."""
         agent, settings = self.agent, self.agent.config
         if (
-            not has_kernels(agent.device)
+            not self.by_kernels
             or agent.online.critic is not None
             or agent.gates is not None
             or self.rows["value"].dim() > 1
@@ -215,6 +215,26 @@ class GraphPPO(Captured, PlainPPO):
         if not np.isfinite(told[2]).all():  # the agent says what is wrong
             return agent.choose(rows, mask, u, noise)
         return told
+
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        graph = self.value_graph()
+        parcel, found = self.acting
+        parcel.open()[0]["rows"][...] = rows
+        parcel.send()
+        graph.replay()
+        self.wait()
+        return found["value"].numpy()
+
+    def value_graph(self) -> Any:
+        self.acting_graph()
+        parcel, found = self.acting
+
+        @torch.no_grad()
+        def work() -> None:
+            rows = self.agent.to_net(parcel.there[0]["rows"])
+            found["value"].copy_(self.agent.online.values(rows), non_blocking=True)
+
+        return self.graph("value", work)
 
     def acting_graph(self) -> Any:
         rollout, device = self.rollout, self.agent.device

@@ -140,6 +140,10 @@ class PlainPPO(AutogradEngine):
         """What the agent draws, its log-probability and the value."""
         return self.agent.explore(rows, mask, rounds)
 
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        """Of normalised rows of all environments."""
+        return self.agent.values(rows)
+
     def refuse_empty(self, mask: np.ndarray) -> None:
         """An error where a component has no allowed option."""
         sizes = self.agent.actions.sizes
@@ -158,7 +162,7 @@ class PlainPPO(AutogradEngine):
         envs, rollout = self.envs, self.rollout
         t = rollout.add(envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.components)
         if envs.truncated.any():
-            values = self.agent.values(self.agent.normalised(envs.final_obs))
+            values = self.values(self.agent.normalised(envs.final_obs))
             rollout.next_value[t][envs.truncated] = values[envs.truncated]
         if self.agent.norm:
             self.agent.norm.update(envs.obs.reshape(envs.num_envs, -1))
@@ -167,7 +171,7 @@ class PlainPPO(AutogradEngine):
         """Advantages of a full rollout, which can be learned from until the next step is stored."""
         if self.parts:
             self.parts.note()
-        self.rollout.finish(self.agent.values(self.agent.normalised(self.envs.obs)))
+        self.rollout.finish(self.values(self.agent.normalised(self.envs.obs)))
         if self.agent.layout.graph:
             self.each = {"said": self.agent.said(self.rows["obs"])}
         if self.agent.online.critic is None:

@@ -40,8 +40,8 @@ def td_derivative_reference(batch, values, next_values, chooser, kind, effective
     own = values.detach().clone().requires_grad_()
     weighted, errors, q = td_items(batch, own, next_values, chooser, kind)
     (derivative,) = torch.autograd.grad(weighted.sum() / effective, own)
-    told = [weighted.detach().sum() / effective, q.sum(), errors.abs().sum()]
-    return derivative, errors, torch.stack(told)
+    told = torch.stack([weighted.detach() / effective, q, errors.abs()], -1)
+    return derivative, errors, told.view(-1, 3)
 
 
 @gpu_kernel
@@ -134,8 +134,8 @@ def td_derivative(
     kind: str,
     effective: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(derivative of Σ weight·loss / effective by the values [..., B, A, N], TD error of each item,
-    [that loss, Σ Q of the actions taken, Σ |TD error|])."""
+    """(derivative of Σ weight·loss / effective by the values [..., B, A, N], TD error of each item;
+    of each item its share of that loss, Q of the action taken and |TD error|, [rows, 3])."""
     flat = [v.detach().flatten(0, -3) for v in (values, next_values, chooser)]
     (rows, actions, atoms), targets = flat[0].shape, flat[1].shape[-1]
     derivative = torch.empty_like(flat[0])
@@ -157,4 +157,4 @@ def td_derivative(
         C=flat[2].stride(),
         num_warps=1 if pads[1] * pads[2] <= 256 else 4,
     )
-    return derivative.view_as(values), errors.view(values.shape[:-2]), told.sum(0)
+    return derivative.view_as(values), errors.view(values.shape[:-2]), told
