@@ -5,7 +5,7 @@ draws as ever, and instead of observations their places are sent there.
 written since it was last asked follow in pinned buffers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tenfold.memory.rows import FINAL, PENDING
 from tenfold.memory.sampling import draw_prioritized, draw_ready
 from tenfold.memory.staging import Parcel
 
-CHUNK = 4 << 20  # bytes of rows that go at once
+LEAST = 16  # rows that go at once
 WORDS = {8: np.int64, 4: np.int32, 2: np.int16, 1: np.uint8}  # that a row is copied by
 
 
@@ -188,53 +188,59 @@ class Mirror:
     def __init__(self, memories: Sequence[Replay], device: torch.device) -> None:
         self.memories = list(memories)
         obs = self.memories[0].obs
-        self.kind = torch.from_numpy(np.empty(0, obs.dtype)).dtype
         row_bytes = obs.shape[1] * obs.itemsize
         word = next(WORDS[size] for size in WORDS if row_bytes % size == 0)
         self.rows = len(obs)
         self.words = [memory.obs.view(word) for memory in self.memories]
-        shape = (len(self.memories) * self.rows, self.words[0].shape[1])
-        kind = torch.from_numpy(np.empty(0, word)).dtype
-        self.table = torch.zeros(shape, dtype=kind, device=device)
-        self.numbers = self.table.view(self.kind)  # the same, number by number
-        room = min(self.rows, max(16, CHUNK // row_bytes))
-        shapes = {"place": ((room,), np.int64), "row": ((room, shape[1]), word)}
-        self.parcel, self.room, self.row_bytes = Parcel(device, shapes), room, row_bytes
+        rows, width = len(self.memories) * self.rows, self.words[0].shape[1]
+        # the last row is nobody's
+        self.table = torch.zeros(rows + 1, width, dtype=tensor_type(word), device=device)
+        self.numbers = self.table.view(tensor_type(obs.dtype))  # the same, number by number
+        self.room = min(self.rows, max(LEAST, 4 * len(self.memories[0].head)))
+        shapes = {"place": ((self.room,), np.int64), "row": ((self.room, width), word)}
+        self.parcel = Parcel(device, shapes)
+        self.parcel.there[0]["place"].fill_(rows)
         self.since = [np.zeros_like(memory.head) for memory in self.memories]
+        self.writes = [-1] * len(self.memories)
         self.written = np.zeros(self.rows, np.int64)  # scratch
-
-    @staticmethod
-    def bytes(memories: Sequence[Replay]) -> int:
-        """What it takes on the device."""
-        return sum(memory.obs.nbytes for memory in memories)
 
     def forget(self) -> None:
         """All rows may be others."""
-        for since in self.since:
-            since[:] = 0
+        for number, since in enumerate(self.since):
+            since[:], self.writes[number] = 0, -1
 
-    def follow(self) -> None:
-        """Sends what is new."""
+    def follow(self, put: Callable[[], None]) -> None:
+        """Sends what is new; `put` does on the device what the method of this name does."""
         for number, memory in enumerate(self.memories):
-            since = self.since[number]
+            if self.writes[number] == memory.writes:
+                continue
+            self.writes[number], since = memory.writes, self.since[number]
             if (memory.head < since).any():
                 since[:] = 0
             count = note_written(since, memory.head, memory.lane_rows, self.written)
             for start in range(0, count, self.room):
                 self.send(number, self.written[start : min(start + self.room, count)])
+                put()
 
     def send(self, number: int, written: np.ndarray) -> None:
         """These rows of memory `number`."""
         count = len(written)
         (here,) = self.parcel.open()
         np.add(written, number * self.rows, out=here["place"][:count])
+        here["place"][count:] = len(self.table) - 1
         np.take(self.words[number], written, axis=0, out=here["row"][:count], mode="clip")
-        places, rows = self.parcel.there[0]["place"], self.parcel.there[0]["row"]
-        before = rows.data_ptr() - places.data_ptr()
-        self.parcel.send(used=before + count * self.row_bytes)
-        self.table.index_copy_(0, places[:count], rows[:count])
+        self.parcel.send()
+
+    def put(self) -> None:
+        """Rows that have arrived, to their places."""
+        there = self.parcel.there[0]
+        self.table.index_put_((there["place"],), there["row"])
 
     def at(self, places: torch.Tensor) -> torch.Tensor:
         """The observations at `places`, numbers behind one another in the last dimension."""
-        found = self.table.index_select(0, places.flatten()).view(self.kind)
+        found = self.table.index_select(0, places.flatten()).view(self.numbers.dtype)
         return found.view(*places.shape, -1)
+
+
+def tensor_type(dtype: Any) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype

@@ -111,6 +111,8 @@ class Parcel:
         self.buffer = torch.zeros(count * self.part_bytes, dtype=torch.uint8, device=self.device)
         self.slots = [self.allocate(len(self.buffer)) for _ in range(depth)]
         self.sent: list[Any] = [None] * depth  # events
+        sizes = [self.part_bytes * parts for parts in range(1, count + 1)]
+        self.ways = [[(self.buffer[:size], slot[:size]) for size in sizes] for slot in self.slots]
 
         def views(buffer: torch.Tensor, part: int) -> Tensors:
             found = {}
@@ -134,13 +136,12 @@ class Parcel:
             self.sent[place].synchronize()
         return self.arrays[place]
 
-    def send(self, parts: int = 1, used: int | None = None) -> None:
-        """What was written, on its way: of so many parts, or the `used` bytes at the beginning."""
+    def send(self, parts: int = 1) -> None:
+        """What was written, on its way, the first so many parts."""
         place = self.count % len(self.slots)
         self.count += 1
-        size = parts * self.part_bytes if used is None else used
-        self.upload(self.buffer[:size], self.slots[place][:size])
-        self.sent[place] = self.mark()
+        self.upload(*self.ways[place][parts - 1])
+        self.sent[place] = self.mark(self.sent[place])
 
     # what a device does; tests put a slow one in its place
 
@@ -150,9 +151,10 @@ class Parcel:
     def upload(self, there: torch.Tensor, here: torch.Tensor) -> None:
         there.copy_(here, non_blocking=True)
 
-    def mark(self) -> Any:
+    def mark(self, event: Any) -> Any:
+        """An event after what was asked for so far: this one, or where there is none a new one."""
         if self.device.type != "cuda":
             return None
-        event = torch.cuda.Event()
+        event = event or torch.cuda.Event()
         event.record(torch.cuda.current_stream(self.device))
         return event

@@ -139,6 +139,7 @@ class GraphEngine(Captured, PlainEngine):
         while left:
             self.updates(self.at_once(left))
             left -= self.at_once(left)
+        self.graph("put", self.mirror.put)
         if self.agent.frames == 1 or self.seen is not None:
             self.acting_graph(self.looked_at, bool(self.agent.online.noise_size))
 
@@ -223,7 +224,7 @@ class GraphEngine(Captured, PlainEngine):
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         clock.start()
-        self.mirror.follow()
+        self.mirror.follow(self.graph("put", self.mirror.put).replay)
         while count:
             now = self.at_once(count)
             self.draw(now, step)
