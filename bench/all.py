@@ -1,5 +1,5 @@
 """Every benchmark into bench/results, then the tables of README.md and docs.    python bench/all.py
-[--peers] [NAME …]"""
+[--peers] [--cuda] [NAME …]"""
 
 import subprocess
 import sys
@@ -16,12 +16,13 @@ SCRIPTS = ("adapter", "timers", "startup")
 def main() -> None:
     set_threads(1)
     wanted = [name for name in sys.argv[1:] if not name.startswith("-")]
-    peers = "--peers" in sys.argv
+    peers, cuda = "--peers" in sys.argv, "--cuda" in sys.argv
     for script in SCRIPTS:
         if not wanted or script in wanted:
             subprocess.run([sys.executable, str(HERE / f"{script}.py")], check=True)
     for module in bench_modules():
         chosen = module.NAMES | (getattr(module, "PEERS", {}) if peers else {})
+        chosen |= getattr(module, "CUDA", {}) if cuda else {}
         for name, work in chosen.items():
             if not wanted or name in wanted:
                 write(name, work())

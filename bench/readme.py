@@ -303,6 +303,49 @@ def speed() -> str:
     return "\n".join(lines)
 
 
+def cuda() -> str:
+    """What was measured on a GPU, by the machines it was measured on."""
+    files = sorted((ROOT / "bench" / "results").glob("cuda-*.json"))
+    if not files:
+        return "Not measured yet."
+    lines = [
+        "| what | setting | baseline, steps/s | tenfold, steps/s | ratio | equal |",
+        "|---" * 6 + "|",
+    ]
+    machines = {}
+    for file in files:
+        found = json.loads(file.read_text())
+        machines[gpu_machine(found["machine"], found["versions"])] = True
+        for r in found["rows"]:
+            setting = ", ".join(
+                f"{v} {k}" if isinstance(v, int) else f"{k} {v}"
+                for k, v in r["setting"].items()
+                if k != "gpu"
+            )
+            equal = (
+                "" if r["equal"] is None else f"yes, {r['max_diff']:.0e}" if r["equal"] else "NO"
+            )
+            sides = (
+                f"{r[side]}: {r.get(f'{side}_per_second') or 1e6 / r[f'{side}_us']:,.0f}"
+                for side in ("baseline", "candidate")
+            )
+            lines.append(
+                f"| {CUDA.get(r['name'], r['name'])} | {setting} | {' | '.join(sides)} | "
+                f"**{r['ratio']:g}** | {equal} |"
+            )
+    return "\n".join([*lines, "", *machines])
+
+
+def gpu_machine(m: dict, versions: dict) -> str:
+    jax = versions.get("jax", "not installed")
+    beside = "" if jax == "not installed" else f", JAX {jax}"
+    return (
+        f"Machine: {m['gpu']} ({m['gpu_memory_gb']} GB, driver {m['driver']}, CUDA {m['cuda']}), "
+        f"{m['cpu']}, {m['cores']} cores, Python {m['python']}, torch {versions['torch']}, Triton "
+        f"{versions['triton']}{beside}."
+    )
+
+
 def amount(r: dict, side: str) -> str:
     if f"{side}_per_second" in r:
         return f"{r[f'{side}_per_second']:,} steps/s"
@@ -373,7 +416,11 @@ def learns() -> str:
     return "\n".join(lines)
 
 
+# what the rows of a GPU's file are called
+CUDA = {"cuda-dqn": "DQN, an update a step", "cuda-ppo": "PPO"}
+
 TABLES = {
+    "cuda": cuda,
     "fast": fast,
     "learns": learns,
     "defaults": defaults,

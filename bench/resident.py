@@ -8,24 +8,20 @@ its own numbers and is compared by its work alone, in its own favour: its enviro
 float32.
 """
 
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_peers import PRECISIONS, jax_peer
 
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.cli.measure import interleave, timed_row
 from tenfold.config.run import Run
 
 SEEDS, CHECKED, TOLERANCE = (1, 132, 264), 150, 1e-4
-PEERS = str(Path(__file__).parent / "peers")
 ROUNDS = 500  # of a turn
 STARTS = 1000
-PRECISIONS = {"fp32": "highest", "tf32": "tensorfloat32"}  # ours and JAX's names
 AGENT = {
     "name": "dqn",
     "lr": 1e-3,
@@ -90,18 +86,10 @@ def eager_turn() -> Callable[[], int]:
 
 
 def jax_turn(seeds: int, precision: str) -> Callable[[], int]:
-    sys.path.append(PEERS)
-    import peer
-
-    sys.path.append(PEERS)  # which `peer` takes away
-    os.environ |= {
-        "JAX_PLATFORMS": "cuda",
-        "XLA_FLAGS": "",
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    }
+    jax_loop = jax_peer("jax_loop")
     import jax
     import jax.numpy as jnp
-    import jax_loop
+    import peer
 
     with jax.default_matmul_precision(PRECISIONS[precision]):
 
@@ -158,4 +146,5 @@ def resident() -> list[dict[str, Any]]:
     return rows
 
 
-NAMES = {"cuda-dqn": resident} if torch.cuda.is_available() else {}
+NAMES = {}  # without a GPU
+CUDA = {"cuda-dqn": resident}

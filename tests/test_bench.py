@@ -1,11 +1,14 @@
 """tenfold bench and profile: rows that can be trusted, names, errors. No timing is asserted."""
 
+import importlib.util
 import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from tenfold.cli import measure
 from tenfold.cli.main import main
@@ -252,3 +255,81 @@ def test_the_benchmark_of_colonies_in_torch_compares_equal_sides(
     for row in rows:
         assert set(row) == KEYS | {"baseline_per_second", "candidate_per_second"}
         assert row["equal"] is True and row["setting"]["nodes"] == 40
+
+
+def a_checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one benchmark that needs a GPU and one that does not."""
+    (folder / "bench").mkdir()
+    (folder / "pyproject.toml").touch()
+    (folder / "bench" / "one.py").write_text(
+        "from tenfold.cli.measure import timed_row\n"
+        "work = lambda: [timed_row('cuda-x', {'seeds': 4}, ('eager', 6.0), ('ours', 0.0015))]\n"
+        "NAMES = {'x': None}\nCUDA = {'cuda-x': work}\n"
+    )
+    monkeypatch.setattr(measure, "FOLDER", folder / "bench")
+
+
+def readme(root: Path) -> Any:
+    """The module that writes the docs' tables, of another checkout."""
+    path = Path(__file__).parent.parent / "bench" / "readme.py"
+    spec = importlib.util.spec_from_file_location("bench_readme", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.ROOT = root
+    return module
+
+
+def test_what_needs_a_gpu_is_refused_in_one_sentence_without_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    a_checkout(tmp_path, monkeypatch)
+    assert main(["bench", "--cuda", "--list"]) == 0
+    assert capsys.readouterr().out.split("\n")[:-1] == ["cuda-x"]
+    assert main(["bench", "--cuda"]) == 2
+    said = capsys.readouterr().err
+    assert "--cuda needs a CUDA device" in said and len(said.strip().split("\n")) == 1
+    assert main(["bench", "--cuda", "x"]) == 2
+    assert "`tenfold bench --cuda --list` shows them all" in capsys.readouterr().err
+    (tmp_path / "pyproject.toml").unlink()
+    assert main(["bench", "--cuda"]) == 2
+    assert "run it in a checkout" in capsys.readouterr().err
+    assert not (tmp_path / "bench" / "results").exists()
+
+
+def test_what_was_measured_on_a_gpu_is_kept_with_its_card_and_shown_on_the_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    a_checkout(tmp_path, monkeypatch)
+    page = readme(tmp_path)
+    assert page.cuda() == "Not measured yet."
+    card = {"gpu": "H200", "gpu_memory_gb": 139.8, "driver": "570.86", "cuda": "12.8"}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(measure, "gpu_card", lambda: card)
+    assert main(["bench", "--cuda"]) == 0
+    found = json.loads((tmp_path / "bench" / "results" / "cuda-x.json").read_text())
+    assert found["machine"].items() >= card.items() and found["rows"][0]["ratio"] == 4000
+    assert {"torch", "triton", "jax"} <= set(found["versions"])
+    shown = page.cuda()
+    assert "| cuda-x | 4 seeds | eager: 166,667 | ours: 666,666,667 | **4000** |  |" in shown
+    assert "H200 (139.8 GB, driver 570.86, CUDA 12.8)" in shown
+
+
+def test_the_gpu_benchmark_of_ppo_takes_turns_on_equal_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the CPU, with the plain engine on both sides: the harness, not a result."""
+    ppo = next(
+        module for module in measure.bench_modules() if "cuda-ppo" in getattr(module, "CUDA", {})
+    )
+    for name, value in {"DEVICE": "cpu", "SIZES": ((3, 4, 8),), "TURNS": 1}.items():
+        monkeypatch.setattr(ppo, name, value)
+    monkeypatch.setattr(ppo.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(ppo, "ours", ppo.eager)
+    rows = ppo.ppo()
+    assert [row["setting"]["precision"] for row in rows] == ["fp32", "tf32"]
+    for row in rows:
+        assert set(row) == KEYS | {"baseline_per_second", "candidate_per_second"}
+        assert (row["baseline"], row["candidate"]) == ("eager PyTorch", "resident")
+        assert row["setting"].items() >= {"seeds": 3, "worlds": 4, "steps": 8}.items()

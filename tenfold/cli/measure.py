@@ -8,7 +8,9 @@ folder, each with a table NAMES of functions that return rows.
 import importlib.util
 import json
 import os
+import re
 import statistics
+import subprocess
 import sys
 import time
 import tracemalloc
@@ -24,7 +26,7 @@ from rich.table import Table
 
 from tenfold.core.errors import UserError
 from tenfold.core.pairs import Pair, all_pairs, compare, fresh, outcome
-from tenfold.runs.folder import machine_card, versions
+from tenfold.runs.folder import machine_card, version_of, versions
 
 FOLDER = Path(__file__).parents[2] / "bench"
 TURN_SECONDS = 0.02  # a candidate's turn lasts about so long
@@ -145,8 +147,8 @@ def timed_row(
         "setting": setting,
         "baseline": baseline[0],
         "candidate": candidate[0],
-        "baseline_us": round(baseline[1], 3),
-        "candidate_us": round(candidate[1], 3),
+        "baseline_us": shortened(baseline[1]),
+        "candidate_us": shortened(candidate[1]),
         "ratio": round(baseline[1] / candidate[1], 2),
         "equal": None,
         "max_diff": None,
@@ -154,6 +156,11 @@ def timed_row(
         "candidate_bytes": None,
         **more,
     }
+
+
+def shortened(us: float) -> float:
+    """To a nanosecond; what takes less, as a step of one of hundreds of seeds does, to more."""
+    return round(us, 3 if us >= 1 else 6)
 
 
 def pair_row(tested: Pair, rounds: int = 7) -> dict[str, Any]:
@@ -189,16 +196,49 @@ def numbers_in(inputs: tuple[Any, ...]) -> int:
     )
 
 
+def gpu_card() -> dict[str, Any]:
+    """The GPU that rows were measured on; empty where there is none."""
+    if not torch.cuda.is_available():
+        return {}
+    found = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": found.name,
+        "gpu_memory_gb": round(found.total_memory / 2**30, 1),
+        "driver": driver(),
+        "cuda": torch.version.cuda,
+    }
+
+
+def driver() -> str:
+    """NVIDIA's, as the kernel tells of it or its tool."""
+    file = Path("/proc/driver/nvidia/version")
+    if file.is_file() and (found := re.search(r"\b\d{3,}\.[\d.]+", file.read_text())):
+        return found[0]
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return said.stdout.split("\n")[0].strip() or "unknown"
+
+
 def as_json(rows: list[dict[str, Any]]) -> str:
     """Rows with the machine card."""
-    return json.dumps({"machine": machine_card(), "versions": versions(), "rows": rows}, indent=1)
+    gpu = gpu_card()
+    more = {package: version_of(package) for package in ("triton", "jax") if gpu}
+    card = {"machine": machine_card() | gpu, "versions": versions() | more, "rows": rows}
+    return json.dumps(card, indent=1)
+
+
+def keep_rows(name: str, rows: list[dict[str, Any]]) -> None:
+    file = FOLDER / "results" / f"{name}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(as_json(rows) + "\n")
 
 
 def write(name: str, rows: list[dict[str, Any]]) -> None:
     """Rows into bench/results/NAME.json."""
-    file = FOLDER / "results" / f"{name}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(as_json(rows) + "\n")
+    keep_rows(name, rows)
     for found in rows:
         print(found)
 
@@ -206,9 +246,14 @@ def write(name: str, rows: list[dict[str, Any]]) -> None:
 # tenfold bench
 
 
-def benchmarks(peers: bool = False) -> dict[str, Benchmark]:
-    """Names and what they run. Those that need other people's packages only with `peers`."""
+def benchmarks(peers: bool = False, cuda: bool = False) -> dict[str, Benchmark]:
+    """Names and what they run. Those that need other people's packages only with `peers`; with
+    `cuda` those that need a GPU, and no others."""
     found: dict[str, Benchmark] = {}
+    if cuda:
+        for module in bench_modules():
+            found |= getattr(module, "CUDA", {})
+        return found
     for module in bench_modules():
         found |= module.NAMES
         if peers:
@@ -233,29 +278,49 @@ def bench_modules() -> Iterator[Any]:
             yield module
 
 
-def choose(names: list[str], peers: bool) -> dict[str, Benchmark]:
+def require_cuda() -> None:
+    """Refuses what nothing can be measured on, before anything is."""
+    if not (FOLDER.parent / "pyproject.toml").is_file():
+        raise UserError(
+            "--cuda runs files of the repository's bench/ folder, which an installed package does "
+            "not have: run it in a checkout."
+        )
+    if not torch.cuda.is_available():
+        raise UserError(
+            "--cuda needs a CUDA device and PyTorch's CUDA build, and PyTorch "
+            f"{torch.__version__} finds no device here."
+        )
+
+
+def choose(names: list[str], peers: bool, cuda: bool = False) -> dict[str, Benchmark]:
     from tenfold.config.notation import nearest
 
-    known = benchmarks(peers)
+    known = benchmarks(peers, cuda)
     if not names:
         return known
     unknown = [n for n in names if n != "pairs" and n not in known]
     if unknown:
         near = nearest(unknown[0], list(known))
+        flag = " --cuda" if cuda else ""
         raise UserError(
-            f"There is no benchmark {unknown[0]}{near}: `tenfold bench --list` shows them all."
+            f"There is no benchmark {unknown[0]}{near}: `tenfold bench{flag} --list` shows them "
+            "all."
         )
     pairs = {tested.name for tested in all_pairs()}
     return {n: f for n, f in known.items() if n in names or ("pairs" in names and n in pairs)}
 
 
-def run_all(chosen: dict[str, Benchmark]) -> list[dict[str, Any]]:
-    """The rows of all, one benchmark after another; says on the terminal which one it is at."""
+def run_all(chosen: dict[str, Benchmark], keep: bool = False) -> list[dict[str, Any]]:
+    """The rows of all, one benchmark after another; says on the terminal which one it is at.
+    `keep`: each one's are written into bench/results as soon as they are there."""
     rows = []
     with Console(stderr=True).status("") as status:
         for number, (name, work) in enumerate(chosen.items(), 1):
             status.update(f"{number} of {len(chosen)}: {name}")
-            rows += work()
+            found = work()
+            if keep:
+                keep_rows(name, found)
+            rows += found
     return rows
 
 

@@ -171,6 +171,11 @@ def add_bench(parsers: Any, given: Sequence[str]) -> None:
         help="other people's packages too (make bench-peers installs them)",
     )
     bench.add_argument(
+        "--cuda",
+        action="store_true",
+        help="what needs a GPU, and nothing else; writes bench/results/cuda-*.json",
+    )
+    bench.add_argument(
         "--json",
         nargs="?",
         const="",
@@ -181,17 +186,19 @@ def add_bench(parsers: Any, given: Sequence[str]) -> None:
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    from tenfold.cli.measure import as_json, choose, run_all, show_rows
+    from tenfold.cli.measure import as_json, choose, require_cuda, run_all, show_rows
     from tenfold.core.system import set_threads
     from tenfold.runs.files import for_writing
 
-    chosen = choose(arguments.names, arguments.peers)
+    chosen = choose(arguments.names, arguments.peers, arguments.cuda)
     if arguments.list:
         print("\n".join(chosen))
         return 0
+    if arguments.cuda:
+        require_cuda()
     file = for_writing(Path(arguments.json), "--json") if arguments.json else None
     set_threads(1)
-    rows = run_all(chosen)
+    rows = run_all(chosen, keep=arguments.cuda)
     if arguments.json == "":
         print(as_json(rows))
     else:

@@ -60,7 +60,11 @@ def add_train(parsers: Any, given: Sequence[str]) -> None:
         metavar="N|A..B|A,B,…",
         help="train several seeds: 8 means 0 to 7; also 3..6 or 1,5,9",
     )
-    train.add_argument("--jobs", help="seeds trained at the same time (as many as there are cores)")
+    train.add_argument(
+        "--jobs",
+        help="seeds trained at the same time (as many as there are cores; all, where a GPU trains "
+        "them together)",
+    )
     train.add_argument(
         "--overwrite",
         action="store_true",

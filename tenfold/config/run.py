@@ -4,6 +4,7 @@ No torch here, so that help and errors appear at once.
 """
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -85,8 +86,8 @@ class Run(Config):
     """where the networks live; auto is cpu, or several CUDA devices where there are agents with a
     network each"""
     precision: Literal["fp32", "bf16x3", "tf32"] = "fp32"
-    """of products on a GPU, by the engines resident and cudagraph (without bf16x3): fp32 (to rounding), bf16x3 (gradients to
-    1e-5, faster) or tf32 (to 1e-2, fastest)"""
+    """of products on a GPU, by the engines resident and cudagraph: fp32 (to rounding), bf16x3 (the
+    resident engine's alone; gradients to 1e-5, faster) or tf32 (to 1e-2, fastest)"""
     threads: Annotated[int, Limits(1, 1024)] = 1
     """threads of PyTorch"""
     eval_every: Whole = by_agent("eval_every", 10_000)
@@ -193,4 +194,22 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
             f"agents are {', '.join(agents)} and your own as module:Name, presets "
             f"{', '.join(presets())}; a file ends in .yaml.",
         )
-    return Run.of(merge(base, change or {}))
+    return Run.of(merge(fitted(base, change or {}), change or {}))
+
+
+MANY_ENVS = 1024
+# sections of a preset or YAML file, and for which runs they hold
+SECTIONS: dict[str, Callable[[Run], bool]] = {
+    "on_cuda": lambda run: run.device == "cuda",
+    "many_envs": lambda run: run.num_envs >= MANY_ENVS,
+}
+
+
+def fitted(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a file with those of its sections that hold for a run with `change`: what is
+    good for one environment on a CPU is not for thousands on a GPU."""
+    plain = {name: value for name, value in base.items() if name not in SECTIONS}
+    for name, holds in SECTIONS.items():
+        if name in base and holds(Run.of(merge(plain, change))):
+            plain = merge(plain, base[name])
+    return plain

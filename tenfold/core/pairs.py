@@ -81,7 +81,17 @@ def pair(
 
 def all_pairs() -> list[Pair]:
     """Every pair of the package; importing a module registers its pairs."""
-    for folder in ("ops", "nets", "memory", "envs", "algorithms", "domains", "integrations.masked"):
+    rooms = (
+        "ops",
+        "nets",
+        "memory",
+        "envs",
+        "runs",
+        "algorithms",
+        "domains",
+        "integrations.masked",
+    )
+    for folder in rooms:
         package = importlib.import_module(f"tenfold.{folder}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             try:

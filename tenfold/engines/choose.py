@@ -48,7 +48,7 @@ def engine_table(
     fused: str, compiled: str, plain: str, cudagraph: str, resident: str = ""
 ) -> dict[str, EngineEntry]:
     """The usual engines of an algorithm, by where they are."""
-    entry = EngineEntry(resident, RESIDENT, automatic=False, device="cuda")
+    entry = EngineEntry(resident, RESIDENT, device="cuda")
     on_gpu = {"resident": entry} if resident else {}
     return on_gpu | {
         "cudagraph": EngineEntry(cudagraph, CUDAGRAPH, device="cuda"),

@@ -17,6 +17,7 @@ import torch
 from tenfold.core.errors import Obstacle
 from tenfold.engines.plain import AutogradEngine
 from tenfold.memory.staging import Parcel
+from tenfold.nets.products import products_instead
 from tenfold.ops.adam import adam_recorded, clip
 
 TRIALS = 3  # of the work before it is recorded: libraries choose and allocate
@@ -71,6 +72,7 @@ class Captured(AutogradEngine):
         self.graphs: dict[Any, Graph] = {}
         self.learning = self.unchecked_agent()
         self.by_kernels, self.precision = has_kernels(self.agent.device), "fp32"
+        self.sides: list[Any] = []  # streams of what runs side by side inside a graph
         self.pool: Any = None  # of the graphs' memory, one for all: they never run side by side
 
     @classmethod
@@ -97,14 +99,49 @@ class Captured(AutogradEngine):
     def warm_up(self) -> None:
         self.record()
 
-    def graph(self, key: Any, work: Work) -> Graph:
-        """The graph of this name, recorded when it is first asked for."""
+    def launch(self, name: Any, parcel: Parcel, work: Work, parts: int = 1) -> None:
+        """What was written into a parcel's arrays goes to the GPU, and `work` is done there: one
+        graph of this name, recorded when it is first asked for."""
+        self.graph(name, parcel, parcel.place, work, parts).replay()
+        parcel.gone()
+
+    def record_all(self, name: Any, parcel: Parcel, work: Work, parts: int = 1) -> None:
+        """The same from each of the parcel's buffers, without a launch."""
+        for place in range(len(parcel.slots)):
+            self.graph(name, parcel, place, work, parts)
+
+    def graph(self, name: Any, parcel: Parcel, place: int, work: Work, parts: int) -> Graph:
+        key = name, parts, place
         if key not in self.graphs:
+            way = parcel.ways[place][parts - 1]
+
+            def whole() -> None:
+                with products_instead(self.precision == "fp32"):
+                    parcel.upload(*way)
+                    work()
+
             if self.agent.device.type == "cuda" and self.pool is None:
                 self.pool = torch.cuda.graph_pool_handle()
             with repeatable():
-                self.graphs[key] = Graph(work, self.changed(), self.pool)
+                self.graphs[key] = Graph(whole, self.changed(), self.pool)
         return self.graphs[key]
+
+    @contextmanager
+    def aside(self, number: int) -> Iterator[None]:
+        """What is recorded inside does not wait for what follows, until `join`."""
+        if self.agent.device.type != "cuda":
+            yield
+            return
+        while len(self.sides) <= number:
+            self.sides.append(torch.cuda.Stream(self.agent.device))
+        self.sides[number].wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.sides[number]):
+            yield
+
+    def join(self) -> None:
+        """What was recorded aside is waited for."""
+        for side in self.sides:
+            torch.cuda.current_stream().wait_stream(side)
 
     def changed(self) -> list[torch.Tensor]:
         """What an update changes."""

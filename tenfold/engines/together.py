@@ -8,8 +8,12 @@ a launch cause one copy, or one evaluation.
 """
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 from time import perf_counter
 from typing import Any, Protocol
+
+import numpy as np
+import torch
 
 from tenfold.envs.adapter import Episode
 
@@ -26,6 +30,7 @@ class Seeds(Protocol):
     def send(self, steps: list[int], rounds: list[int]) -> None: ...  # all that the host holds
     def fetch(self) -> None: ...  # all of it comes back
     def fetch_networks(self) -> None: ...  # parameters and the count of updates alone
+    def rounded(self, rounds: int) -> int: ...  # near so many, as are best made together
     def advance(self, rounds: int) -> None: ...  # one launch
     # of each learner the episodes that ended in the last launch; waits for it
     def finished(self) -> list[list[Episode]]: ...
@@ -44,6 +49,7 @@ class Group:
         self.launches = 0
         # the launches after which everything, networks and sums came back
         self.fetched = self.looked = self.summed = 0
+        self.fetching = Lock()  # runs are saved in threads, and the first to come fetches for all
         self.at_once = FEWEST  # rounds of the next launch
         self.ended: list[list[Episode]] = [[] for _ in self.learners]
         self.judged: tuple[Any, Any] = (None, None)
@@ -65,7 +71,7 @@ class Group:
         """One launch of a few milliseconds, at most so many rounds of every learner; how many it
         were."""
         self.send()
-        count, start = max(1, min(most, self.at_once)), perf_counter()
+        count, start = max(1, min(most, self.seeds.rounded(self.at_once))), perf_counter()
         self.seeds.advance(count)
         for kept, ended in zip(self.ended, self.seeds.finished(), strict=True):
             kept += ended
@@ -91,9 +97,10 @@ class Group:
     def fetch(self) -> None:
         """What the learners hold on the host becomes what it is on the device, before anything is
         saved."""
-        if self.fetched < self.launches:
-            self.fetched = self.looked = self.launches
-            self.seeds.fetch()
+        with self.fetching:
+            if self.fetched < self.launches:
+                self.seeds.fetch()
+                self.fetched = self.looked = self.launches
 
     def take_sums(self) -> None:
         """The statistics, into the engines."""
@@ -154,7 +161,8 @@ class TogetherEngine:
         raise NotImplementedError
 
     def prepare(self, run: Any) -> None:
-        self.sums = self.sums.cpu()  # they come from the device for all learners at once
+        # here: they come from the device for all learners at once
+        self.sums = torch.as_tensor(self.sums).cpu().numpy()
 
     def settle(self) -> None:
         if self.group:
@@ -165,7 +173,7 @@ class TogetherEngine:
             self.group.dissolve()
 
     def add_sums(self, own: list[float]) -> None:
-        self.sums += self.sums.new_tensor(own)
+        self.sums += np.array(own, self.sums.dtype)
 
     def take_sums(self) -> None:
         if self.group:

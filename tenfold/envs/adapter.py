@@ -10,8 +10,7 @@ seeding its current episode again and repeating the actions taken in it, without
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,7 @@ from tenfold.envs.faults import fault_of
 SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
 
 
-@dataclass(frozen=True)
-class Episode:
+class Episode(NamedTuple):
     """A finished episode."""
 
     env: int

@@ -198,7 +198,7 @@ class Mirror:
         self.numbers = self.table.view(tensor_type(obs.dtype))  # the same, number by number
         self.room = min(self.rows, max(LEAST, 4 * len(self.memories[0].head)))
         shapes = {"place": ((self.room,), np.int64), "row": ((self.room, width), word)}
-        self.parcel = Parcel(device, shapes)
+        self.parcel = Parcel(device, shapes, depth=2)
         self.parcel.there[0]["place"].fill_(rows)
         self.since = [np.zeros_like(memory.head) for memory in self.memories]
         self.writes = [-1] * len(self.memories)
@@ -209,8 +209,8 @@ class Mirror:
         for number, since in enumerate(self.since):
             since[:], self.writes[number] = 0, -1
 
-    def follow(self, put: Callable[[], None]) -> None:
-        """Sends what is new; `put` does on the device what the method of this name does."""
+    def follow(self, go: Callable[[], None]) -> None:
+        """Sends what is new; `go` does what the method of this name does."""
         for number, memory in enumerate(self.memories):
             if self.writes[number] == memory.writes:
                 continue
@@ -219,17 +219,21 @@ class Mirror:
                 since[:] = 0
             count = note_written(since, memory.head, memory.lane_rows, self.written)
             for start in range(0, count, self.room):
-                self.send(number, self.written[start : min(start + self.room, count)])
-                put()
+                self.fill(number, self.written[start : min(start + self.room, count)])
+                go()
 
-    def send(self, number: int, written: np.ndarray) -> None:
-        """These rows of memory `number`."""
+    def fill(self, number: int, written: np.ndarray) -> None:
+        """These rows of memory `number` are the next to go."""
         count = len(written)
         (here,) = self.parcel.open()
         np.add(written, number * self.rows, out=here["place"][:count])
         here["place"][count:] = len(self.table) - 1
         np.take(self.words[number], written, axis=0, out=here["row"][:count], mode="clip")
+
+    def go(self) -> None:
+        """Rows that were filled in, to the device and to their places."""
         self.parcel.send()
+        self.put()
 
     def put(self) -> None:
         """Rows that have arrived, to their places."""

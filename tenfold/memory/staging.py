@@ -131,17 +131,24 @@ class Parcel:
 
     def open(self) -> list[dict[str, np.ndarray]]:
         """Arrays to write to, of every part; what they held is that of some earlier time."""
-        place = self.count % len(self.slots)
-        if self.sent[place] is not None:
-            self.sent[place].synchronize()
-        return self.arrays[place]
+        if self.sent[self.place] is not None:
+            self.sent[self.place].synchronize()
+        return self.arrays[self.place]
+
+    @property
+    def place(self) -> int:
+        """Of the buffer whose turn it is."""
+        return self.count % len(self.slots)
 
     def send(self, parts: int = 1) -> None:
         """What was written, on its way, the first so many parts."""
-        place = self.count % len(self.slots)
+        self.upload(*self.ways[self.place][parts - 1])
+        self.gone()
+
+    def gone(self) -> None:
+        """The copy was asked for, here or by a graph that it is a part of."""
+        self.sent[self.place] = self.mark(self.sent[self.place])
         self.count += 1
-        self.upload(*self.ways[place][parts - 1])
-        self.sent[place] = self.mark(self.sent[place])
 
     # what a device does; tests put a slow one in its place
 

@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Iterator
 from functools import cache
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -61,68 +61,111 @@ def crc32c(content):
     return np.uint32(crc ^ np.uint32(0xFFFFFFFF))
 
 
-def masked(content: bytes) -> bytes:
-    """The checksum as the format has it."""
-    crc = int(crc32c(np.frombuffer(content, np.uint8)))
-    turned = ((crc >> 15) | (crc << 17)) + 0xA282EAD8
-    return struct.pack("<I", turned & 0xFFFFFFFF)
-
-
 def varint(number: int) -> bytes:
+    """A whole number in ten bytes, however small: so all events of a kind are of the same
+    length."""
     number &= (1 << 64) - 1
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*found, number])
+    return bytes([*(number >> 7 * place & 127 | 128 for place in range(9)), number >> 63])
+
+
+def short(length: int) -> bytes:
+    """The length of a part, in five bytes."""
+    return bytes([*(length >> 7 * place & 127 | 128 for place in range(4)), length >> 28])
 
 
 @cache
-def before_number(tag: str) -> bytes:
-    """A value of the summary up to its number, which takes four bytes."""
-    name = tag.encode()
-    value = b"\x0a" + varint(len(name)) + name + b"\x15"
-    return b"\x0a" + varint(len(value) + 4) + value
+def event_of(kind: str, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The record of a row with these numbers, all 0, and the places of the numbers in it."""
+    summary, places = b"", []
+    for name in names:
+        tag = f"{kind}/{name}".encode()
+        value = b"\x0a" + short(len(tag)) + tag + b"\x15" + bytes(4)
+        summary += b"\x0a" + short(len(value)) + value
+        places.append(len(summary) - 4)
+    head = TIMED + bytes(8) + STEP + bytes(10) + b"\x2a" + short(len(summary))
+    numbers = np.array(places, np.int64)[:, None] + np.arange(4) + LENGTH + len(head)
+    return record(head + summary), numbers
 
 
-def number(value: float) -> bytes:
-    try:
-        return struct.pack("<f", value)
-    except OverflowError:
-        return struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+TIMED, STEP = b"\x09", b"\x10"
+LENGTH = 12  # bytes before an event: its length and the checksum of that
+TIME_AT, STEP_AT = LENGTH + 1, LENGTH + 10
+
+
+def record(event: bytes) -> np.ndarray:
+    """An event in its frame, the checksum behind it still 0."""
+    length = struct.pack("<Q", len(event))
+    before = length + struct.pack("<I", masked(np.frombuffer(length, np.uint8)))
+    return np.frombuffer(before + event + bytes(4), np.uint8)
+
+
+@kernel
+def masked(content):
+    """The checksum as the format has it."""
+    crc = np.uint64(crc32c(content))
+    return np.uint32(((crc >> np.uint64(15)) | (crc << np.uint64(17))) + np.uint64(0xA282EAD8))
+
+
+@kernel
+def sign(records):
+    """The checksum of every record, into its last four bytes."""
+    end = records.shape[1] - 4
+    for i in range(len(records)):
+        crc = masked(records[i, LENGTH:end])
+        for place in range(4):
+            records[i, end + place] = crc >> np.uint32(8 * place) & np.uint32(255)
+
+
+def as_bytes(numbers: Any, kind: str) -> np.ndarray:
+    with np.errstate(over="ignore"):  # beyond float32 is infinite
+        array = np.array(numbers, kind)
+    return array.view(np.uint8).reshape(*array.shape, array.itemsize)
 
 
 class Board:
-    """The event file of a run, made when it is first written to. Events wait in memory until
+    """The event file of a run, made when it is first written to. Rows wait in memory until
     `flush`."""
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
         """What a run wrote from `purge_step` on, before it was resumed, does not count."""
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}"
         self.path = folder / f"{name}.{os.getpid()}.{next(NUMBERS)}"
-        self.waiting: list[bytes] = []
-        self.event(VERSION)
+        self.waiting: list[tuple[float, dict[str, Any]]] = []
+        began = TIMED + struct.pack("<d", time.time())
+        self.first = [began + VERSION]
         if purge_step is not None:
-            self.event(b"\x10" + varint(purge_step) + START)
-
-    def event(self, content: bytes) -> None:
-        event = b"\x09" + struct.pack("<d", time.time()) + content
-        length = struct.pack("<Q", len(event))
-        self.waiting += (length, masked(length), event, masked(event))
+            self.first.append(began + STEP + varint(purge_step) + START)
 
     def add(self, row: dict[str, Any]) -> None:
         """The numbers of a row of the metrics."""
-        kind = row["kind"]
-        summary = b"".join(
-            before_number(f"{kind}/{name}") + number(value)
-            for name, value in row.items()
-            if isinstance(value, int | float) and name != "step"
-        )
-        self.event(b"\x10" + varint(row["step"]) + b"\x2a" + varint(len(summary)) + summary)
+        self.waiting.append((time.time(), row))
 
     def flush(self) -> None:
         """Raises OSError where the disk refuses."""
+        parts = [record(event)[None].copy() for event in self.first]
+        for key, those in groupby(self.waiting, key=lambda one: shape_of(one[1])):
+            parts.append(self.records(*key, list(those)))
+        for part in parts:
+            sign(part)
         self.path.parent.mkdir(exist_ok=True)
         with open(self.path, "ab") as file:
-            file.write(b"".join(self.waiting))
-        self.waiting = []
+            file.write(b"".join(part.tobytes() for part in parts))
+        self.waiting, self.first = [], []
+
+    def records(self, kind: str, names: tuple[str, ...], rows: list[Any]) -> np.ndarray:
+        """Of rows of a kind with the same numbers."""
+        template, places = event_of(kind, names)
+        found = np.tile(template, (len(rows), 1))
+        found[:, TIME_AT : TIME_AT + 8] = as_bytes([when for when, _ in rows], "<f8")
+        steps = b"".join(varint(row["step"]) for _, row in rows)
+        found[:, STEP_AT : STEP_AT + 10] = np.frombuffer(steps, np.uint8).reshape(-1, 10)
+        if names:
+            numbers = [[row[name] for name in names] for _, row in rows]
+            found[:, places] = as_bytes(numbers, "<f4")
+        return found
+
+
+def shape_of(row: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Kind and names of the numbers of a row."""
+    names = [n for n, value in row.items() if isinstance(value, int | float) and n != "step"]
+    return row["kind"], tuple(names)

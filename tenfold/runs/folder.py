@@ -17,7 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -95,6 +95,7 @@ WRITTEN = ("env", "agent", "steps", "seed")  # among what every config.yaml of o
 KIND, SEEDS_KIND, COMPARE_KIND = "tenfold-run", "tenfold-seeds", "tenfold-compare"
 
 
+@cache
 def machine_card() -> dict[str, Any]:
     """The machine a number was measured on."""
     model = platform.processor() or platform.machine()
@@ -239,8 +240,19 @@ def require_place(target: Target, overwrite: bool) -> None:
 
 def write_settings(path: Path, run: Run) -> None:
     settings = to_mapping(run)
-    replace_file(path / "config.yaml", yaml.safe_dump(settings, sort_keys=False).encode())
+    text = settings_text(json.dumps(settings | {"seed": 0}))
+    replace_file(path / "config.yaml", SEED.sub(f"seed: {run.seed}", text, count=1).encode())
     mark_modules(path, settings)
+
+
+SEED = re.compile("^seed: 0$", re.MULTILINE)
+
+
+@lru_cache(maxsize=4)
+def settings_text(settings: str) -> str:
+    """As config.yaml has them. Hundreds of seeds of one experiment differ in the seed alone, and
+    YAML takes milliseconds."""
+    return yaml.safe_dump(json.loads(settings), sort_keys=False)
 
 
 def read_settings(path: Path) -> Run:

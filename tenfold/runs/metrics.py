@@ -105,6 +105,7 @@ class Metrics:
         self.successes: deque[bool] = deque(maxlen=WINDOW)
         self.episodes = 0
         self.latest: dict[str, Any] = {}
+        self.rows: list[dict[str, Any]] = []  # all but those of episodes
         self.best = best
         # the evaluation that was best, since this run or its resume began
         self.best_row: dict[str, Any] = {}
@@ -131,7 +132,8 @@ class Metrics:
                 self.successes.append(row["success"])
             self.episodes += 1
         else:
-            self.latest |= {k: v for k, v in row.items() if k not in ("kind", "step")}
+            self.rows.append(row)
+            self.latest |= row
         if row["kind"] not in ("episode", "train"):  # an evaluation, of whatever kind
             if rank(row) >= self.best:
                 self.best_row = row
@@ -210,7 +212,7 @@ class Metrics:
 
     def flush_board(self) -> None:
         try:
-            if self.board is not None and self.board.waiting:
+            if self.board is not None and (self.board.waiting or self.board.first):
                 self.board.flush()
         except OSError as error:
             self.complaint, self.board = (

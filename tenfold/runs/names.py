@@ -120,8 +120,8 @@ def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, FolderL
 
 def moved(made: Path, target: Target) -> Path:
     if isinstance(target, Path):
-        replaced = made.with_suffix(".old")
-        if target.exists():
+        replaced, there = made.with_suffix(".old"), target.exists()
+        if there:
             target.rename(replaced)  # whole or not at all
         try:
             path = made.rename(target)
@@ -129,7 +129,8 @@ def moved(made: Path, target: Target) -> Path:
             with contextlib.suppress(FileNotFoundError):
                 replaced.rename(target)
             raise
-        shutil.rmtree(replaced, ignore_errors=True)
+        if there:
+            shutil.rmtree(replaced, ignore_errors=True)
         return path
     for path in target:
         try:

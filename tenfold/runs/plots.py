@@ -154,7 +154,7 @@ def seeds_figure(
     for curve in curves:
         steps, values = values_over_steps(members, curve.kind, curve.column)
         if steps.size:
-            axes.plot(steps, values.T, color=curve.colour, alpha=0.2, linewidth=0.8)
+            draw_thinly(axes, steps, values, curve.colour)
             axes.plot(steps, interquartile_mean(values), color=curve.colour, label=curve.label)
             axes.fill_between(
                 steps, *bootstrap_interval(values), color=curve.colour, alpha=0.2, linewidth=0
@@ -164,6 +164,17 @@ def seeds_figure(
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best", fontsize=8)
     return figure
+
+
+def draw_thinly(axes: Any, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
+    """A line for each row, all as one thing to draw: there may be hundreds."""
+    from matplotlib.collections import LineCollection
+
+    lines = np.stack([np.broadcast_to(steps, values.shape), values], axis=-1)
+    alpha = max(0.05, 0.2 * min(1.0, 16 / len(values)))
+    drawn = LineCollection(list(lines), colors=colour, alpha=alpha, linewidths=0.8)
+    axes.add_collection(drawn)
+    axes.autoscale_view()
 
 
 def values_over_steps(

@@ -2,6 +2,7 @@
 together."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -125,9 +126,13 @@ class SeedsFolder:
         return new
 
 
-def rows_of(folder: SeedsFolder) -> list[Rows]:
-    """Of each member; without those of episodes, which nothing here needs."""
-    return [list(read_rows(member / "metrics.jsonl", episodes=False)) for member in folder.members]
+def rows_of(folder: SeedsFolder, known: Mapping[int, Rows | None] = {}) -> list[Rows]:
+    """Of each member, those that are `known` or from its file; without those of episodes, which
+    nothing here needs."""
+    return [
+        known.get(seed) or list(read_rows(folder.member(seed) / "metrics.jsonl", episodes=False))
+        for seed in folder.seeds
+    ]
 
 
 def summarise(folder: SeedsFolder, rows: list[Rows] | None = None) -> dict[str, Any]:

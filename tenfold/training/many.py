@@ -233,13 +233,13 @@ def many_of(folder: SeedsFolder) -> Many:
 
 
 def carry_out(folder: SeedsFolder, jobs: int, quiet: bool, together: bool) -> SeedsResult:
-    many, failed = many_of(folder), {}
+    many, failed, known = many_of(folder), {}, {}
     if together:
-        stopped, failed = train_together(many, jobs, quiet)
+        stopped, failed, known = train_together(many, jobs, quiet)
     else:
         reporter = reporter_of(folder.run)
         stopped = run_many(many, jobs, quiet, lambda: reporter.progress(folder.members))
-    rows = rows_of(folder)
+    rows = rows_of(folder, {seed: known.get(f"seed {seed}") for seed in folder.seeds})
     summary = summarise(folder, rows)
     if not stopped:
         write_seeds_report(folder, rows, summary)

@@ -138,7 +138,8 @@ class Session:
         )
         recorder.complain()
         about = self.describe(note)
-        recorder.try_to("write run.json", folder.write_about)
+        if not self.beside:  # else at its end
+            recorder.try_to("write run.json", folder.write_about)
         try:
             unsaved = yield from self.run_loop(recorder)
         except ActorFault as fault:
@@ -155,7 +156,9 @@ class Session:
             about["verify"] = learner.lockstep.sentence()
             recorder.try_to("write run.json", folder.write_about)
             display.say(about["verify"], always=True)
-        if not unsaved and not self.beside:  # `tenfold report` makes that of one of several
+        if self.beside:
+            recorder.try_to("write run.json", folder.write_about)
+        elif not unsaved:  # `tenfold report` makes that of one of several
             recorder.try_to("draw", lambda: recorder.evaluator.draw(folder, learner))
             recorder.try_to("write the report", lambda: write_report(folder, learner.run))
         seconds = recorder.seconds()

@@ -8,10 +8,11 @@ anew), and so are those that are due less than PAUSE seconds after the last. A r
 left to `tenfold report`.
 """
 
+import gc
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import groupby
 from statistics import fmean
 from time import monotonic, perf_counter_ns
@@ -23,13 +24,14 @@ from tenfold.config.changes import changed_run
 from tenfold.core.errors import UserError
 from tenfold.core.processes import Interrupt
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
-from tenfold.runs.folder import RunFolder, is_run
+from tenfold.runs.folder import RunFolder, is_run, read_settings
 from tenfold.runs.metrics import Metrics
+from tenfold.runs.plots import new_figure
 from tenfold.training import learners
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import Unfit
 from tenfold.training.loop import Finished, last_saved, pass_over
-from tenfold.training.session import Course, Session, Turn
+from tenfold.training.session import Session, Turn
 
 if TYPE_CHECKING:
     from tenfold.training.many import Many, Member
@@ -58,12 +60,15 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 2**63
 
 
-def train_together(many: "Many", jobs: int, quiet: bool) -> tuple[int, dict[str, str]]:
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def train_together(many: "Many", jobs: int, quiet: bool) -> tuple[int, dict[str, str], Rows]:
     """Trains all of them, `jobs` at a time (0: all). Returns the signal that stopped them, or 0,
-    and the sentences of those that failed, by name: the others went on. A UserError where all
-    did."""
+    the sentences of those that failed, by name (the others went on; a UserError where all did),
+    and the metrics of those that were trained, without episodes."""
     end = sum(member.run.steps for member in many.members)
-    steps, failed = many.steps, {}
+    steps, failed, rows = many.steps, {}, {}
     display = Display(many.title, end, sum(steps.values()), quiet)
     display.say(f"{many.title}, {jobs or 'all'} at a time in one process -> {many.path}")
     allow_files(len(many.members))
@@ -72,7 +77,7 @@ def train_together(many: "Many", jobs: int, quiet: bool) -> tuple[int, dict[str,
         for first in range(0, len(many.members), at_a_time):
             members = many.members[first : first + at_a_time]
             if not interrupt.signal:
-                Cohort(many, members, display, interrupt, steps, failed).run()
+                rows |= Cohort(many, members, display, interrupt, steps, failed).run()
         stopped = interrupt.signal
     if len(failed) == len(many.members):
         name, words = next(iter(failed.items()))
@@ -82,7 +87,7 @@ def train_together(many: "Many", jobs: int, quiet: bool) -> tuple[int, dict[str,
         f"{clock_face(display.seconds())} ({display.rate(sum(steps.values())):,.0f} steps/s "
         "together)"
     )
-    return stopped, failed
+    return stopped, failed, rows
 
 
 def allow_files(runs: int) -> None:
@@ -91,6 +96,19 @@ def allow_files(runs: int) -> None:
     wanted = soft + runs if hard == resource.RLIM_INFINITY else min(soft + runs, hard)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextmanager
+def calm() -> Iterator[None]:
+    """Hundreds of learners are made and kept: nothing of them is garbage to be looked for."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was:
+            gc.enable()
 
 
 class Latch:
@@ -102,8 +120,11 @@ class Latch:
 class Seat:
     """One of the runs, and what it asks for next."""
 
-    def __init__(self, name: str, session: Session, course: Course) -> None:
-        self.name, self.session, self.course = name, session, course
+    def __init__(self, name: str, session: Session, metrics: Metrics, *more: Any) -> None:
+        """`more` is what a session's course takes besides."""
+        metrics.pause = WRITES
+        self.name, self.session, self.metrics = name, session, metrics
+        self.course = session.course(metrics, *more)
         self.turn: Turn | None = None
         self.error = ""
 
@@ -135,51 +156,68 @@ class Cohort:
         self.latch = Latch()
         self.saved = self.looked = monotonic()
 
-    def run(self) -> None:
-        """All of them to their ends. A resume may find them at several steps: then those at the
-        same step are trained together."""
-        with ExitStack() as held, ThreadPoolExecutor(WRITERS) as self.writers:
-            seats = [seat for member in self.members if (seat := self.seat(member, held))]
+    def run(self) -> Rows:
+        """All of them to their ends; their metrics. A resume may find them at several steps: then
+        those at the same step are trained together."""
+        with ExitStack() as held, calm(), ThreadPoolExecutor(WRITERS) as self.writers:
+            folders = self.writers.map(self.folder_of, self.members)
+            begun = list(zip(self.members, folders, strict=True))
+            seats = [seat for one in begun if (seat := self.seat(*one, held))]
             for seat in seats:
                 held.callback(seat.course.close)
+            self.writers.submit(new_figure, 1, 1)  # imports what the report needs meanwhile
+            gc.freeze()
+            gc.enable()
             seats.sort(key=step_of)
             for _, those in groupby(seats, key=step_of):
                 if not self.interrupt.signal:
                     self.drive(list(those))
+            return {seat.name: seat.metrics.rows for seat in seats}
 
-    def seat(self, member: "Member", held: ExitStack) -> Seat | None:
-        """Where a run begins or goes on; None where it is finished, or cannot."""
+    def folder_of(self, member: "Member") -> RunFolder | UserError | None:
+        """New, or that of a run that was saved; what is wrong with it, or None after a signal.
+        Folders wait for the disk together."""
         if self.interrupt.signal:
             return None
         try:
-            return self.begun(member, held)
+            if is_run(member.path) and checkpoint_steps(member.path):
+                folder = RunFolder.open(member.path)[0]
+                return folder.__enter__()
+            return RunFolder.create(member.path, member.run, overwrite=True)
+        except UserError as error:
+            return error
+
+    def seat(
+        self, member: "Member", folder: RunFolder | UserError | None, held: ExitStack
+    ) -> Seat | None:
+        """Where a run begins or goes on; None where it is finished, or cannot."""
+        try:
+            if isinstance(folder, UserError):
+                raise folder
+            if folder and not self.interrupt.signal:
+                held.push(folder)
+                return self.seat_in(folder, member, held)
         except Finished:
             return None
         except UserError as error:
             self.note_failure(member.name, str(error))
-            return None
+        return None
 
-    def begun(self, member: "Member", held: ExitStack) -> Seat:
-        refused: list[str] = []
-        if not (is_run(member.path) and checkpoint_steps(member.path)):
-            run = member.run
-            learner = self.learner_of(run, held)
-            folder = held.enter_context(RunFolder.create(member.path, run, overwrite=True))
-            session = self.session_of(learner, Checkpoints(folder, run.keep, lazily=True))
-            return Seat(member.name, session, session.course(self.rare(Metrics(folder)), {}, []))
-        folder, run = RunFolder.open(member.path)
-        run = changed_run(run, self.many.change)
-        held.enter_context(folder)
+    def seat_in(self, folder: RunFolder, member: "Member", held: ExitStack) -> Seat:
+        run, refused = member.run, []
+        if not checkpoint_steps(folder.path):
+            checkpoints = Checkpoints(folder, run.keep, lazily=True)
+            session = self.session_of(self.learner_of(run, held), checkpoints)
+            return Seat(member.name, session, Metrics(folder), {}, [])
+        run = changed_run(read_settings(folder.path), self.many.change)
         while True:
             checkpoints = Checkpoints(folder, run.keep, lazily=True)
             saved = last_saved(checkpoints, run, refused)
             session = self.session_of(self.learner_of(run, held), checkpoints)
             try:
-                metrics, note, complaints = session.restore(saved)
+                return Seat(member.name, session, *session.restore(saved))
             except Unfit as error:
                 refused.append(pass_over(error, folder))
-                continue
-            return Seat(member.name, session, session.course(self.rare(metrics), note, complaints))
 
     def learner_of(self, run: Any, held: ExitStack) -> Any:
         learner = learners.make_learner(run)
@@ -190,32 +228,33 @@ class Cohort:
         folder = checkpoints.folder
         return Session(learner, folder, checkpoints, self.latch, True, self.display)
 
-    def rare(self, metrics: Metrics) -> Metrics:
-        metrics.pause = WRITES
-        return metrics
-
     def note_failure(self, name: str, words: str) -> None:
         self.failed[name] = words
         self.display.say(f"{name}: {words}", always=True)
 
     def drive(self, seats: list[Seat]) -> None:
         """Those that are at the same step, to their ends."""
-        everyone = [seat.session.learner for seat in seats]
-        engine: Any = everyone[0]
-        group = engine.engine.together(everyone, len(self.many.members))
+        everyone: list[Any] = [seat.session.learner for seat in seats]
+        try:
+            group = everyone[0].engine.together(everyone, len(self.many.members))
+        except torch.OutOfMemoryError:  # somebody else took it meanwhile
+            raise UserError(
+                f"The GPU's memory does not hold {len(seats):,} {self.many.what}: train fewer at a "
+                "time with --jobs."
+            ) from None
         learners.warm_up(group, self.display.quiet)
-        all_seats = seats
         for seat in seats:
             seat.go()
-        while seats := self.still(seats):
+        going = seats
+        while going := self.still(going):
             self.latch.signal = self.interrupt.signal
-            saving = [seat for seat in seats if seat.turn and not seat.turn.until]
-            if saving:
-                self.save(saving)
-            else:
-                self.play(group, all_seats, min(seat.turn.until for seat in seats if seat.turn))
-                for seat in seats:
-                    seat.go(True)
+            if saving := [seat for seat in going if seat.turn and not seat.turn.until]:
+                self.save(group, saving)
+                continue
+            self.play(group, seats, min(seat.turn.until for seat in going if seat.turn))
+            for seat in going:
+                seat.go(True)
+        group.dissolve()  # the device's memory is the next ones'
 
     def still(self, seats: list[Seat]) -> list[Seat]:
         """Those that have not ended; who failed is told of."""
@@ -224,13 +263,15 @@ class Cohort:
                 self.note_failure(seat.name, seat.error)
         return [seat for seat in seats if seat.turn]
 
-    def save(self, seats: list[Seat]) -> None:
+    def save(self, group: Any, seats: list[Seat]) -> None:
         """Checkpoints of all: they wait for the disk together."""
         last = any(seat.turn and seat.turn.last for seat in seats)
         if not last and monotonic() - self.saved < PAUSE:
             for seat in seats:
                 seat.go(True)
             return
+        group.fetch()  # here: the threads below then have nothing more to ask of it
+        group.take_sums()
         list(self.writers.map(Seat.go, seats))
         self.saved = monotonic()
 
@@ -244,19 +285,18 @@ class Cohort:
         group.fetch_networks()
         passed = perf_counter_ns() - begun
         for seat, episodes in zip(seats, group.finished(), strict=True):
-            self.steps[seat.name] = first.step
-            seat.session.learner.clock.spent["update"] += passed
             if seat.turn:
+                self.steps[seat.name] = first.step
+                seat.session.learner.clock.spent["update"] += passed
                 for episode in episodes:
-                    seat.turn.recorder.metrics.episode(first.step, episode)
+                    seat.metrics.episode(first.step, episode)
 
     def look(self, seats: list[Seat]) -> None:
         if monotonic() - self.looked < LOOKS:
             return
         self.looked = monotonic()
         going = [seat for seat in seats if seat.turn]
-        kept = [seat.turn.recorder.metrics.returns for seat in going if seat.turn]
-        returns = [fmean(own) for own in kept if own]
+        returns = [fmean(seat.metrics.returns) for seat in going if seat.metrics.returns]
         told = {"mean return": f"{fmean(returns):.1f}"} if returns else {}
         now = {seat.name: step_of(seat) for seat in going}
         done = sum((self.steps | now).values())

@@ -50,7 +50,7 @@ def learner(options: dict[str, Any], seed: int = 0) -> Any:
 def resident(learners: list[Any], device: str) -> ResidentPolicies:
     seeds = [Seed(each.agent, each.rollout, each.envs) for each in learners]
     made = ResidentPolicies(seeds, device)
-    made.send(learners[0].rounds)
+    made.send([each.step for each in learners], [each.rounds for each in learners])
     return made
 
 

@@ -1,4 +1,4 @@
-"""What a domain promises, by the six that are shipped and by one that is not."""
+"""What a domain promises, by the seven that are shipped and by one that is not."""
 
 import argparse
 import json
@@ -22,6 +22,7 @@ OWNED = {
     "tenfold/Assign-v0": "tasks",
     "tenfold/Catch-v0": "tasks",
     "pettingzoo/a.b": "pettingzoo",
+    "tenfold/Atari-v0(game=breakout)": "atari",
     "tenfold/JobShop-v0": "jobshop",
     "tenfold/JobShop-v0 (instance=la01)": "jobshop",
     "tenfold/Durotaxis-v0(mode=nodes)": "durotaxis",
@@ -50,7 +51,7 @@ def test_other_environments_are_nobodys_and_nothing_is_said_of_them(env: str) ->
 def test_what_domains_register_is_known_and_those_that_gymnasium_does_not_know_as_well() -> None:
     named = {ident for domain in domains() for ident in (*domain.registered, *domain.ids())}
     assert named <= set(known_environments())
-    assert len([ident for ident in named if ident.startswith("tenfold/")]) == 14
+    assert len([ident for ident in named if ident.startswith("tenfold/")]) == 15
 
 
 def test_the_domains_are_known_without_anything_heavy() -> None:

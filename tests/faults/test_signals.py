@@ -17,7 +17,7 @@ from tenfold.cli.train import finish, finish_seeds, stopped
 from tenfold.config.run import Run
 from tenfold.core.processes import Interrupt
 from tenfold.domains.dynamics.learner import ExplorerLearner
-from tenfold.training import learners
+from tenfold.training import learners, session
 from tenfold.training import loop as training
 from tenfold.training.pool import Pool
 
@@ -192,9 +192,7 @@ def test_a_signal_while_the_report_is_written_is_told_and_the_run_is_finished(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(
-        training, "write_report", lambda *given: signal.raise_signal(signal.SIGTERM)
-    )
+    monkeypatch.setattr(session, "write_report", lambda *given: signal.raise_signal(signal.SIGTERM))
     result = training.train(small_run(steps=100), tmp_path / "run", quiet=True)
     assert finish(result) == 143
     assert capsys.readouterr().out == (

@@ -29,7 +29,7 @@ def played(replay: Replay, rng: np.random.Generator, steps: int) -> None:
 
 def same_batch(replay: Replay, mirror: Mirror, frames: int) -> None:
     """Drawn from the same counts, once by places and once by the memory itself."""
-    mirror.follow(mirror.put)
+    mirror.follow(mirror.go)
     counts, tree = replay.count.copy(), replay.tree.copy()
     places = np.zeros((2, 16, frames), np.int64)
     out = [places, np.zeros(16, np.int64), *np.ones((3, 16), np.float32)]
@@ -84,10 +84,10 @@ def test_several_memories_lie_behind_one_another_and_nothing_is_sent_twice() -> 
     mirror = Mirror(both, torch.device("cpu"))
     for each in both:
         played(each, rng, 20)
-    mirror.follow(mirror.put)
+    mirror.follow(mirror.go)
     for number, each in enumerate(both):
         own = mirror.numbers[number * mirror.rows : (number + 1) * mirror.rows].numpy()
         assert np.array_equal(own, each.obs)
     sent = mirror.parcel.count
-    mirror.follow(mirror.put)
+    mirror.follow(mirror.go)
     assert mirror.parcel.count == sent

@@ -142,6 +142,7 @@ def test_many_seeds_are_told_by_the_numbers_of_their_algorithm(tmp_path: Path) -
     for member in folder.members:
         RunFolder.create(member, Run()).__exit__()
         write_rows(member)
+        (member / "report.html").touch()
     found = summarise(folder)
     assert found["seeds"][1] == {"step": 2, "probed": 3.0} and found["probed"]["mean"] == 3.0
     text = write_seeds_report(folder).read_text()

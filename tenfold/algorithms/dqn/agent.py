@@ -6,6 +6,7 @@ here.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -240,20 +241,25 @@ class DQNAgent(FlatAgent):
         return weighted.sum() / effective, errors, q.mean()
 
     def passes(
-        self, batch: Tensors, noise: torch.Tensor | None, target_noise: torch.Tensor | None
+        self,
+        batch: Tensors,
+        noise: torch.Tensor | None,
+        target_noise: torch.Tensor | None,
+        aside: Callable[[int], Any] = nullcontext,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(values of s, target network's values of s', values of s' that choose the next action).
 
         Double Q-learning needs the online network on s' too, a pass of its own without gradient, at
-        the same fractions.
+        the same fractions. Inside of `aside` is what the other passes do not wait for.
         """
+        next_obs, next_fractions = batch["next_obs"], batch.get("next_fractions")
+        with torch.no_grad(), aside(0):
+            next_values = self.target(self.to_net(next_obs), target_noise, next_fractions)
+        chooser = next_values
+        if self.config.double:
+            with torch.no_grad(), aside(1):
+                chooser = self.online(self.to_net(next_obs), noise, next_fractions)
         values = self.online(self.to_net(batch["obs"]), noise, batch.get("fractions"))
-        with torch.no_grad():
-            next_obs, next_fractions = self.to_net(batch["next_obs"]), batch.get("next_fractions")
-            next_values = self.target(next_obs, target_noise, next_fractions)
-            chooser = (
-                self.online(next_obs, noise, next_fractions) if self.config.double else next_values
-            )
         return values, next_values, chooser
 
     # state

@@ -30,7 +30,8 @@ class GraphEngine(Captured, PlainEngine):
         super().__init__(agent, replay, envs)
         self.agents = getattr(agent, "agents", [agent])
         self.mirror = Mirror(replay.each, agent.device)
-        self.sent = Parcel(agent.device, self.shapes(), 1 if replay.priorities else MOST)
+        parts = 1 if replay.priorities else MOST
+        self.sent = Parcel(agent.device, self.shapes(), parts, depth=2)
         for slot in self.sent.arrays:
             for part in slot:
                 part["weight"][...] = 1
@@ -110,11 +111,11 @@ class GraphEngine(Captured, PlainEngine):
         return [own[name] for name in ("places", *DRAWN)], fractions, noise
 
     def draw(self, count: int, step: int) -> None:
-        """Everything that the next `count` updates need, on its way."""
+        """Everything that the next `count` updates need, into what is sent."""
         replay, config, updates = self.replay, self.agent.config, self.agent.updates
         beta = value_at(replay.priorities.beta, step) if replay.priorities else 1.0
         lr, parts = value_at(config.lr, step), self.sent.open()
-        drawn = self.drawn[self.sent.count % len(self.drawn)]
+        drawn = self.drawn[self.sent.place]
         for k in range(count):
             for m, (agent, memory) in enumerate(zip(self.agents, replay.each, strict=True)):
                 rows, fractions, noise = drawn[k][m]
@@ -128,7 +129,6 @@ class GraphEngine(Captured, PlainEngine):
             part["tau"][...] = (
                 (updates + k + 1) % target.every == 0 if isinstance(target, Hard) else target.tau
             )
-        self.sent.send(count)
 
     # learning
 
@@ -137,22 +137,31 @@ class GraphEngine(Captured, PlainEngine):
         settings, lanes = self.agent.config, len(self.looked_at) // self.agent.members
         left = settings.updates * max(1, lanes // settings.every)
         while left:
-            self.updates(self.at_once(left))
+            count = self.at_once(left)
+            self.record_all("update", self.sent, self.updates(count), count)
             left -= self.at_once(left)
-        self.graph("put", self.mirror.put)
+        self.record_all("append", self.mirror.parcel, self.mirror.put)
         if self.agent.frames == 1 or self.seen is not None:
-            self.acting_graph(self.looked_at, bool(self.agent.online.noise_size))
+            noisy = bool(self.agent.online.noise_size)
+            acting = self.act_there(self.looked_at, noisy)
+            self.record_all(("act", noisy), self.acting[0], acting)
 
     def at_once(self, count: int) -> int:
         """Updates of the next graph: one where its errors decide what is drawn next."""
         return 1 if self.replay.priorities else at_once(count)
 
     def updates(self, count: int) -> Any:
+        """So many updates as they are recorded."""
+
         def work() -> None:
             for k in range(count):
                 self.update_there(k)
 
-        return self.graph(count, work)
+        return work
+
+    def append(self) -> None:
+        """New rows, to the table."""
+        self.launch("append", self.mirror.parcel, self.mirror.put)
 
     def update_there(self, k: int) -> None:
         """Update number k of those that were sent, as it is recorded."""
@@ -201,7 +210,9 @@ class GraphEngine(Captured, PlainEngine):
             return [loss], None, (errors, torch.stack(told)[None])
         from tenfold.ops.device.td import td_derivative  # here: it needs Triton
 
-        values, next_values, chooser = agent.passes(batch, noise, target_noise)
+        passes = agent.passes(batch, noise, target_noise, self.aside)
+        self.join()
+        values, next_values, chooser = passes
         slope, errors, told = td_derivative(
             batch, values, next_values, chooser, agent.config.loss, effective
         )
@@ -224,12 +235,12 @@ class GraphEngine(Captured, PlainEngine):
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         clock.start()
-        self.mirror.follow(self.graph("put", self.mirror.put).replay)
+        self.mirror.follow(self.append)
         while count:
             now = self.at_once(count)
             self.draw(now, step)
             clock.lap("sample")
-            self.updates(now).replay()
+            self.launch("update", self.sent, self.updates(now), now)
             self.agent.updates += now
             count -= now
             if self.replay.priorities:
@@ -249,22 +260,22 @@ class GraphEngine(Captured, PlainEngine):
 
     def values(self, rows: np.ndarray, noise: torch.Tensor | None) -> np.ndarray:
         """Mean action values by one launch."""
-        graph = self.acting_graph(rows, noise is not None)
+        work = self.act_there(rows, noise is not None)
         parcel, found, place = self.acting
         parcel.open()[0]["rows"][...] = rows.reshape(parcel.there[0]["rows"].shape)
-        parcel.send()
         if noise is not None:
             place.copy_(noise)
-        graph.replay()
+        self.launch(("act", noise is not None), parcel, work)
         self.wait()
         return found.numpy().reshape(len(rows), -1)
 
-    def acting_graph(self, rows: np.ndarray, noisy: bool) -> Any:
+    def act_there(self, rows: np.ndarray, noisy: bool) -> Any:
+        """Acting as it is recorded, on arrays like `rows`."""
         agent, lanes = self.agent, len(rows) // self.agent.members
         if self.acting is None:
             shapes = {"rows": (self.lead(lanes, *rows.shape[1:]), rows.dtype)}
             self.acting = (
-                Parcel(agent.device, shapes),
+                Parcel(agent.device, shapes, depth=1),
                 self.host(*self.lead(lanes, agent.actions.n)),
                 torch.zeros(self.lead(agent.online.noise_size), device=agent.device),
             )
@@ -275,7 +286,7 @@ class GraphEngine(Captured, PlainEngine):
             known = agent.mean_values(parcel.there[0]["rows"], noise if noisy else None)
             found.copy_(known, non_blocking=True)
 
-        return self.graph(("act", noisy), work)
+        return work
 
     def load_state(self, state: Any) -> None:
         super().load_state(state)

@@ -6,15 +6,18 @@ import triton.language as tl
 from tenfold.algorithms.dqn import resident_td as td
 from tenfold.algorithms.dqn.resident_arrays import SCALE, arrays_of
 from tenfold.ops.device import network
-from tenfold.ops.device.episodes import play_episodes
+from tenfold.ops.device.episodes import LANES, play_episodes
+from tenfold.ops.device.lanes import rows_of
 from tenfold.ops.device.language import gpu_kernel
 
 
 @gpu_kernel
-def greedy(policy, rows, number, length, S: tl.constexpr):
+def greedy(policy, state, number, length, S: tl.constexpr):
     """argmax_a Q(s, a)."""
+    V: tl.constexpr = S.outputs
     layers, scale = policy
-    return td.best_group(td.values(layers, rows * scale, S), S.outputs) - S.outputs.duel
+    rows = rows_of(S.task.observe(state), LANES, LANES, S.net.pads[0], S.task.obs)
+    return td.best_group(td.values(layers, rows * scale, S), V) - V.duel
 
 
 @gpu_kernel(do_not_specialize=["count", "steps", "limit"])
@@ -22,5 +25,6 @@ def evaluate(arrays, episodes, count, steps, limit, E: tl.constexpr, S: tl.const
     """At most so many steps of every episode of every seed."""
     seed = tl.program_id(0).to(tl.int64)
     a = arrays_of(arrays, seed, S)
-    policy = (network.load(a.block, S.net), tl.load(a.rules + SCALE).to(tl.float32))
+    N: tl.constexpr = S.net
+    policy = (network.load(a.block, N), tl.load(a.rules + SCALE).to(tl.float32))
     play_episodes(episodes, policy, seed, count, steps, limit, greedy, E, S)

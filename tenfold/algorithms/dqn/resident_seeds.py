@@ -4,7 +4,6 @@
 evaluations and reports know nothing of it.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,19 +30,19 @@ from tenfold.algorithms.dqn.resident_arrays import (
 from tenfold.algorithms.dqn.resident_evaluate import evaluate
 from tenfold.algorithms.dqn.resident_kernel import train
 from tenfold.algorithms.dqn.resident_td import ValueShape
-from tenfold.core.random import Purpose, key
+from tenfold.core.random import Purpose
 from tenfold.core.schedules import as_numbers
+from tenfold.engines.device import DeviceSeeds, empty_rows
+from tenfold.engines.resident import PRECISIONS
 from tenfold.engines.together import MOST_ROUNDS
-from tenfold.envs.adapter import Episode, StateEnvironments, episode_seeds
+from tenfold.envs.adapter import Episode, StateEnvironments
 from tenfold.envs.device import device_task
 from tenfold.memory.replay import Replay
 from tenfold.ops.adam import BETA1, BETA2
-from tenfold.ops.device.episodes import EpisodeShape, Played, play
 from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.mlp import ACTIVATIONS
 
-PRECISIONS = {"fp32": "bf16x6", "bf16x3": "bf16x3", "tf32": "tf32", "ieee": "ieee"}
 MOST_ROWS = 64  # of a batch that are in registers at a time
 OF_MEMORY = ("obs", "action", "reward", "kind", "ready", "head", "start", "tree", "top")
 OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "ret"}
@@ -142,14 +141,6 @@ def room_of(seed: Seed, shape: Shape) -> dict[str, tuple[Any, tuple[int, ...]]]:
     }
 
 
-def bytes_of(seed: Seed) -> int:
-    """What a seed takes on the device, its agent's own networks included."""
-    room = room_of(seed, shape_of(seed, "fp32"))
-    return 2 * seed.agent.block.nbytes + sum(
-        dtype.itemsize * math.prod(shape) for dtype, shape in room.values()
-    )
-
-
 def usual_warps(seeds: int, device: str, precision: str) -> int:
     """Eight; four where two programs then share a multiprocessor and products are long."""
     if device == "cpu" or precision == "tf32":
@@ -157,8 +148,8 @@ def usual_warps(seeds: int, device: str, precision: str) -> int:
     return 8 if seeds <= torch.cuda.get_device_properties(device).multi_processor_count else 4
 
 
-class ResidentSeeds:
-    """All seeds of a launch. Their settings are alike but for the seed."""
+class ResidentSeeds(DeviceSeeds):
+    """All seeds of a launch, a program each."""
 
     def __init__(
         self,
@@ -169,14 +160,10 @@ class ResidentSeeds:
         of: int = 0,
     ) -> None:
         """`warps` of a program; 0: as many as were fastest for `of` seeds, these by default."""
-        self.seeds, self.device = seeds, device
         self.warps = warps or usual_warps(of or len(seeds), device, precision)
         self.shape = shape_of(seeds[0], precision if device != "cpu" else "ieee")
-        task, width = self.shape.task, self.shape.net.pads[0]
-        self.episodes = EpisodeShape(task, task.sources, width)
-        self.streams: dict[Any, list[list[Any]]] = {}  # of the episodes of evaluations
+        super().__init__(seeds, device, self.shape.task)
         agents, memories, envs = zip(*seeds, strict=True)
-        # the seeds' own arrays that the device holds copies of
         self.held = {
             **{name: [getattr(memory, name) for memory in memories] for name in OF_MEMORY},
             **{name: [getattr(each, own) for each in envs] for name, own in OF_ENVS.items()},
@@ -185,26 +172,21 @@ class ResidentSeeds:
             [agent.keys[p] for p in (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)]
             for agent in agents
         ]
-        tensors = {
-            name: torch.zeros(
-                len(seeds), *shape, dtype=torch.from_numpy(np.zeros(0, dtype)).dtype, device=device
-            )
-            for name, (dtype, shape) in room_of(seeds[0], self.shape).items()
-        }
-        tensors["ready"] = tensors["ready"].view(torch.uint8)  # flags are bytes in the kernel
         self.arrays = Arrays(
-            **tensors,
+            **empty_rows(len(seeds), room_of(seeds[0], self.shape), device),
             rules=torch.from_numpy(rules(agents[0])).to(device),
-            streams=torch.stack([words(each, device) for each in keys]),
-            lane_stream=torch.stack([words(list(each.streams), device) for each in envs]),
+            streams=torch.stack([words(each, "cpu") for each in keys]).to(device),
+            lane_stream=torch.stack([words(list(each.streams), "cpu") for each in envs]).to(device),
         )
-        self.sums = self.arrays.sums
+
+    def warm_up(self) -> None:
+        """Compiles the kernels, and changes nothing."""
+        self.advance(0)
+        self.compile_evaluation("greedy")
 
     def send(self, steps: list[int], rounds: list[int]) -> None:
         """What the seeds hold on the host, onto the device."""
-        self.arrays.block.copy_(torch.stack([agent.block for agent, _, _ in self.seeds]))
-        for name, arrays in self.held.items():
-            getattr(self.arrays, name).copy_(torch.from_numpy(np.stack(arrays)))
+        self.send_held()
         counts = [
             [step, played, agent.updates, *memory.count.tolist(), 0]
             for (agent, memory, _), step, played in zip(self.seeds, steps, rounds, strict=True)
@@ -216,25 +198,19 @@ class ResidentSeeds:
     def fetch(self) -> None:
         """What the seeds hold on the host becomes what it is on the device."""
         self.fetch_networks()
-        for name, arrays in self.held.items():
-            for array, row in zip(arrays, getattr(self.arrays, name).cpu().numpy(), strict=True):
-                array[...] = row
-        for (_, memory, envs), counts in zip(self.seeds, self.arrays.counts.tolist(), strict=True):
+        self.fetch_held()
+        for (_, memory, _), counts in zip(self.seeds, self.arrays.counts.tolist(), strict=True):
             memory.count[:] = counts[3:5]
-            envs.see_again()
 
     def fetch_networks(self) -> None:
         """Parameters and moments alone, for who acts or looks."""
-        blocks = [agent.block for agent, _, _ in self.seeds]
-        copied: Any = torch
-        copied._foreach_copy_(blocks, list(self.arrays.block.unbind(0)))  # one launch for all
+        self.fetch_blocks()
         for (agent, _, _), count in zip(self.seeds, self.arrays.counts[:, 2].tolist(), strict=True):
             agent.count[0] = count
 
-    def warm_up(self) -> None:
-        """Compiles the kernels, and changes nothing."""
-        self.advance(0)
-        play(self.launch, self.shape.task, [[0]], 0, self.device)
+    def rounded(self, rounds: int) -> int:
+        """As many as are best launched together, near so many."""
+        return rounds
 
     def advance(self, rounds: int) -> None:
         """So many rounds of every seed, at most MOST_ROUNDS."""
@@ -260,22 +236,10 @@ class ResidentSeeds:
             )
         return found
 
-    def play(
-        self, episodes: int, limit: int, purpose: Purpose, how: str, stop: Callable[[], bool]
-    ) -> list[Played] | None:
-        """Episodes of every seed's greedy policy, those that an evaluation on the host plays."""
-        if (episodes, purpose) not in self.streams:
-            self.streams[episodes, purpose] = [
-                [
-                    key(start, Purpose.EPISODE)
-                    for start in episode_seeds(agent.seed, purpose, episodes)
-                ]
-                for agent, _, _ in self.seeds
-            ]
-        streams = self.streams[episodes, purpose]
-        return play(self.launch, self.shape.task, streams, limit, self.device, stop)
-
-    def launch(self, episodes: Any, count: int, steps: int, limit: int, grid: Any) -> None:
-        """Of an evaluation."""
+    def launcher(self, how: str) -> Callable[..., None]:
         shapes = (self.episodes, self.shape)
-        evaluate[grid](self.arrays, episodes, count, steps, limit, *shapes, num_warps=4)
+
+        def launch(episodes: Any, count: int, steps: int, limit: int, grid: Any) -> None:
+            evaluate[grid](self.arrays, episodes, count, steps, limit, *shapes, num_warps=4)
+
+        return launch

@@ -28,6 +28,7 @@ class PolicyOptimisation(Algorithm):
         compiled="tenfold.algorithms.ppo.plain:CompiledPPO",
         plain="tenfold.algorithms.ppo.plain:PlainPPO",
         cudagraph="tenfold.algorithms.ppo.cudagraph:GraphPPO",
+        resident="tenfold.algorithms.ppo.resident:ResidentPPO",
     )
     reads_masks = True
     on_policy = True

@@ -52,8 +52,9 @@ class GraphPPO(Captured, PlainPPO):
         scalars = dict.fromkeys(("lr", "before"), ((), np.float32))
         there = {"there": ((self.size,), np.float32)} if self.uneven else {}
         index = {"index": ((self.size,), np.int64)}
-        self.sent = Parcel(device, index | there | scalars, min(MOST, rollout.minibatches))
-        self.acting: Any = None
+        parts = min(MOST, rollout.minibatches)
+        self.sent = Parcel(device, index | there | scalars, parts, depth=2)
+        self.acting = self.make_acting()
         self.shape = self.kernel_shape()
 
     def unchecked_agent(self) -> Any:
@@ -66,9 +67,11 @@ class GraphPPO(Captured, PlainPPO):
         """Minibatches, as many as make an epoch, and acting."""
         left = self.rollout.minibatches
         while left:
-            self.minibatches(at_once(left))
-            left -= at_once(left)
-        self.value_graph()
+            count = at_once(left)
+            self.record_all("learn", self.sent, self.minibatches(count), count)
+            left -= count
+        self.record_all("act", self.acting[0], self.act_there)
+        self.record_all("value", self.acting[0], self.value_there)
 
     # learning
 
@@ -97,7 +100,7 @@ class GraphPPO(Captured, PlainPPO):
                 self.far.zero_()
             now = at_once(min(parts - part, last - first))
             self.send_order(part, now, lr)
-            self.minibatches(now).replay()
+            self.launch("learn", self.sent, self.minibatches(now), now)
             agent.updates += now
             first += now
             if target_kl and part + now == parts and float(self.far) > target_kl:
@@ -116,14 +119,15 @@ class GraphPPO(Captured, PlainPPO):
                 here[k]["there"][: len(own)] = 1
                 here[k]["there"][len(own) :] = 0
             here[k]["lr"][...], here[k]["before"][...] = lr, before + k
-        self.sent.send(count)
 
     def minibatches(self, count: int) -> Any:
+        """So many of them as they are recorded."""
+
         def work() -> None:
             for k in range(count):
                 self.update_there(k)
 
-        return self.graph(count, work)
+        return work
 
     def update_there(self, k: int) -> None:
         """Minibatch number k of those that were sent, as it is recorded."""
@@ -202,14 +206,12 @@ class GraphPPO(Captured, PlainPPO):
     ) -> tuple[np.ndarray, ...]:
         agent = self.agent
         u, noise = agent.draws(len(rows), rounds * len(rows))
-        graph = self.acting_graph()
         parcel, found = self.acting
         (here,) = parcel.open()
         here["rows"][...], here["u"][...], here["noise"][...] = rows, u, noise
         if "mask" in here:
             here["mask"][...] = mask
-        parcel.send()
-        graph.replay()
+        self.launch("act", parcel, self.act_there)
         self.wait()
         told = tuple(found[name].numpy() for name in ACTED)
         if not np.isfinite(told[2]).all():  # the agent says what is wrong
@@ -217,48 +219,37 @@ class GraphPPO(Captured, PlainPPO):
         return told
 
     def values(self, rows: np.ndarray) -> np.ndarray:
-        graph = self.value_graph()
         parcel, found = self.acting
         parcel.open()[0]["rows"][...] = rows
-        parcel.send()
-        graph.replay()
+        self.launch("value", parcel, self.value_there)
         self.wait()
         return found["value"].numpy()
 
-    def value_graph(self) -> Any:
-        self.acting_graph()
-        parcel, found = self.acting
+    def make_acting(self) -> tuple[Parcel, Tensors]:
+        """What acting is given, and where its results arrive."""
+        rollout, lanes = self.rollout, self.rollout.obs.shape[1]
+        arrays = {"rows": rollout.obs}
+        if rollout.mask.shape[-1]:
+            arrays["mask"] = rollout.mask
+        shapes: Shapes = {name: (a.shape[1:], a.dtype) for name, a in arrays.items()}
+        shapes["u"] = (lanes, rollout.chosen.shape[2]), np.float64
+        shapes["noise"] = (lanes, rollout.real.shape[2]), np.float32
+        found = {}
+        for name in ACTED:
+            first = torch.from_numpy(getattr(rollout, name)[0])
+            found[name] = self.host(*first.shape, dtype=first.dtype)
+        return Parcel(self.agent.device, shapes, depth=1), found
 
-        @torch.no_grad()
-        def work() -> None:
-            rows = self.agent.to_net(parcel.there[0]["rows"])
-            found["value"].copy_(self.agent.online.values(rows), non_blocking=True)
+    @torch.no_grad()
+    def act_there(self) -> None:
+        """Acting as it is recorded."""
+        given, found = self.acting[0].there[0], self.acting[1]
+        rows = self.agent.to_net(given["rows"])
+        told = self.learning.chosen_by(rows, given.get("mask"), given["u"], given["noise"])
+        for name, value in zip(ACTED, told, strict=True):
+            found[name].copy_(value, non_blocking=True)
 
-        return self.graph("value", work)
-
-    def acting_graph(self) -> Any:
-        rollout, device = self.rollout, self.agent.device
-        if self.acting is None:
-            lanes, arrays = rollout.obs.shape[1], {"rows": rollout.obs}
-            if rollout.mask.shape[-1]:
-                arrays["mask"] = rollout.mask
-            shapes: Shapes = {name: (a.shape[1:], a.dtype) for name, a in arrays.items()}
-            shapes["u"] = (lanes, rollout.chosen.shape[2]), np.float64
-            shapes["noise"] = (lanes, rollout.real.shape[2]), np.float32
-            outputs = {name: getattr(rollout, name)[0] for name in ACTED}
-            found = {
-                name: self.host(*a.shape, dtype=torch.from_numpy(a).dtype)
-                for name, a in outputs.items()
-            }
-            self.acting = Parcel(device, shapes), found
-        parcel, found = self.acting
-        given = parcel.there[0]
-
-        @torch.no_grad()
-        def work() -> None:
-            rows = self.agent.to_net(given["rows"])
-            told = self.learning.chosen_by(rows, given.get("mask"), given["u"], given["noise"])
-            for name, value in zip(ACTED, told, strict=True):
-                found[name].copy_(value, non_blocking=True)
-
-        return self.graph("act", work)
+    @torch.no_grad()
+    def value_there(self) -> None:
+        rows = self.agent.to_net(self.acting[0].there[0]["rows"])
+        self.acting[1]["value"].copy_(self.agent.online.values(rows), non_blocking=True)

@@ -30,8 +30,8 @@ def lanes_of(S: tl.constexpr):
 
 
 @gpu_kernel
-def seen(a, state, S: tl.constexpr):
-    """What lanes see, as their policy takes it [lanes, …]."""
+def seen(a, state, LANES: tl.constexpr, S: tl.constexpr):
+    """What lanes see, as their policy takes it [LANES, …]."""
     width: tl.constexpr = S.task.obs
     numbers, found = S.task.observe(state), ()
     for j in tl.static_range(width):
@@ -42,7 +42,18 @@ def seen(a, state, S: tl.constexpr):
             x = (x.to(tl.float64) - mean) * inverse
             x = tl.minimum(tl.maximum(x, -clip), clip).to(tl.float32)
         found = found + (x,)
-    return rows_of(found, SEVERAL, S.lanes, S.policy_net.pads[0], S.task.obs)
+    return rows_of(found, SEVERAL, LANES, S.policy_net.pads[0], width)
+
+
+@gpu_kernel
+def allowed_of(state, LANES: tl.constexpr, S: tl.constexpr):
+    """Which options are allowed now [LANES, columns], not 0 where."""
+    P: tl.constexpr = S.actions
+    width: tl.constexpr = S.policy_net.pads[len(S.policy_net.pads) - 1]
+    if P.masked:
+        return rows_of(S.task.mask(state), SEVERAL, LANES, width, P.options)
+    else:
+        return tl.full((LANES, width), 1.0, tl.float32)
 
 
 @gpu_kernel
@@ -53,18 +64,13 @@ def store_seen(target, row, rows, lane, there, S: tl.constexpr):
 
 
 @gpu_kernel
-def allowed_of(a, state, row, lane, live, S: tl.constexpr):
-    """Which options are allowed now [lanes, columns]; noted in the rollout."""
+def store_allowed(a, row, allowed, lane, live, S: tl.constexpr):
     P: tl.constexpr = S.actions
-    width: tl.constexpr = S.policy_net.pads[len(S.policy_net.pads) - 1]
     if P.masked:
-        allowed = S.task.mask(state)
-        options: tl.constexpr = P.options
-        for k in tl.static_range(options):
-            place = (row * S.envs + lane) * P.options + k
-            tl.store(a.mask + place, (allowed[k] != 0).to(tl.uint8), mask=live)
-        return rows_of(allowed, SEVERAL, S.lanes, width, P.options)
-    return tl.full((S.lanes, width), 1.0, tl.float32)
+        column = tl.arange(0, allowed.shape[1])[None, :]
+        place = (row * S.envs + lane)[:, None] * P.options + column
+        mask = live[:, None] & (column < P.options)
+        tl.store(a.mask + place, (allowed != 0).to(tl.uint8), mask=mask)
 
 
 @gpu_kernel
@@ -78,13 +84,13 @@ def bounded(number, d: tl.constexpr, S: tl.constexpr):
 
 
 @gpu_kernel
-def advanced(state, chosen, real, S: tl.constexpr):
-    """A step of the task, which takes its action as one tensor, or a tuple of several."""
+def for_task(chosen, real, S: tl.constexpr):
+    """The action as the task takes it: one tensor, or a tuple of several."""
     reals: tl.constexpr = S.actions.reals
     action = chosen
     for d in tl.static_range(reals):
         action = action + (bounded(real[d], d, S),)
-    return S.task.advance(state, action[0]) if S.alone else S.task.advance(state, action)
+    return action[0] if S.alone else action
 
 
 @gpu_kernel
@@ -131,14 +137,15 @@ def play(arrays, count, S: tl.constexpr):
     scale, gamma = rule(a, OBS_SCALE), rule(a, GAMMA)
     reward_scale = tl.load(a.rules + REWARD_SCALE)
     for _ in range(count):
-        rows = seen(a, state, S)
+        rows = seen(a, state, S.lanes, S)
         store_seen(a.obs, row, rows, lane, live, S)
-        allowed = allowed_of(a, state, row, lane, live, S)
+        allowed = allowed_of(state, S.lanes, S)
+        store_allowed(a, row, allowed, lane, live, S)
         output = network.forward(layers, rows * scale, N)[N.layers]
         at = rounds * S.envs + lane
         chosen, real, log_p = policy.draw(output, log_std, allowed, coins, normals, at, P)
         store_action(a, row, lane, live, chosen, real, log_p, S)
-        state, won, terminated = advanced(state, chosen, real, S)
+        state, won, terminated = S.task.advance(state, for_task(chosen, real, S))
         length, ret, place = length + 1, ret + won, row * S.envs + lane
         truncated = length >= S.task.limit
         ended = (terminated | truncated) & live
@@ -146,7 +153,7 @@ def play(arrays, count, S: tl.constexpr):
         tl.store(a.discount + place, tl.where(terminated, 0.0, gamma), mask=live)
         tl.store(a.boundary + place, ended.to(tl.float32), mask=live)
         tl.store(a.weight + place, tl.where(live, 1.0, 0.0), mask=live)
-        store_seen(a.final, row, seen(a, state, S), lane, truncated & live, S)
+        store_seen(a.final, row, seen(a, state, S.lanes, S), lane, truncated & live, S)
         row, rounds, episode = row + 1, rounds + 1, episode + ended.to(tl.int64)
         if tl.sum(ended.to(tl.int32), 0) > 0:
             noted = note_ended(a, ended, rounds, lane, ret, length, noted, S)
@@ -167,7 +174,16 @@ def show(arrays, S: tl.constexpr):
     a = arrays_of(arrays, tl.program_id(1).to(tl.int64), S)
     lane, live = lanes_of(S)
     state = load_state(a.state, lane, live, S.task.states, S.state_width)
-    store_seen(a.obs, tl.load(a.clock + tl.program_id(0) * 2), seen(a, state, S), lane, live, S)
+    store_seen(
+        a.obs, tl.load(a.clock + tl.program_id(0) * 2), seen(a, state, S.lanes, S), lane, live, S
+    )
+
+
+@gpu_kernel
+def store_inverse(a, j, m2, count, width: tl.constexpr):
+    """1/√(σ² + ε) with σ² = M2/n."""
+    inverse = 1.0 / tl.sqrt(m2 / count + tl.load(a.rules + NORM_EPS))
+    tl.store(a.norm + 2 * width + j, inverse)
 
 
 @gpu_kernel
@@ -193,7 +209,17 @@ def norm_update(arrays, S: tl.constexpr):
         inside = tl.sum(square, 0) - moved * moved * there
         m2 += inside + moved * moved * before.to(tl.float64) * there / total
         tl.store(a.norm + j, mean + moved * there / total)
-        tl.store(a.norm + S.task.obs + j, m2)
-        inverse = 1.0 / tl.sqrt(m2 / total + tl.load(a.rules + NORM_EPS))
-        tl.store(a.norm + 2 * S.task.obs + j, inverse)
+        tl.store(a.norm + width + j, m2)
+        store_inverse(a, j, m2, total, width)
     tl.store(a.norm_count, before + there)
+
+
+@gpu_kernel
+def norm_scale(arrays, S: tl.constexpr):
+    """What the kernels multiply by, from the moments: a resumed run has the same bits."""
+    a = arrays_of(arrays, tl.program_id(0).to(tl.int64), S)
+    width: tl.constexpr = S.task.obs
+    count = tl.load(a.norm_count)
+    for j in tl.static_range(width):
+        if count > 0:
+            store_inverse(a, j, tl.load(a.norm + width + j), count.to(tl.float64), width)

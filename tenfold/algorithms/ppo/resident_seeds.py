@@ -16,6 +16,7 @@ from tenfold.algorithms.ppo import resident_arrays as r
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.fused_arrays import DRAWS
 from tenfold.algorithms.ppo.resident_arrays import Arrays, Shape
+from tenfold.algorithms.ppo.resident_evaluate import evaluate, greedy, sampled
 from tenfold.algorithms.ppo.resident_learn import (
     ORDERED,
     apply,
@@ -26,11 +27,12 @@ from tenfold.algorithms.ppo.resident_learn import (
     shuffle,
     values,
 )
-from tenfold.algorithms.ppo.resident_play import norm_update, play, show
+from tenfold.algorithms.ppo.resident_play import norm_scale, norm_update, play, show
 from tenfold.core.schedules import as_numbers
-from tenfold.envs.adapter import Episode
-from tenfold.envs.control import ControlEnvironments
-from tenfold.envs.device import TASKS
+from tenfold.engines.device import DeviceSeeds, Room, empty_rows
+from tenfold.engines.resident import PRECISIONS
+from tenfold.envs.adapter import Episode, StateEnvironments
+from tenfold.envs.device import device_task
 from tenfold.memory.rollout import Rollout
 from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
@@ -38,12 +40,13 @@ from tenfold.ops.device.policy import PolicyShape
 from tenfold.ops.mlp import ACTIVATIONS
 from tenfold.ops.permutation import split_bits
 
-PRECISIONS = {"fp32": "bf16x6", "bf16x3": "bf16x3", "tf32": "tf32", "ieee": "ieee"}
 MOST_LANES = 32  # of a program that plays
 ROWS = 32  # of a minibatch that are in registers at a time
 PROGRAMS = 128  # that share a minibatch, of each network and all seeds together
+VALUING = 1024  # programs that find values
+WARPS = 4
 COLUMNS, TIME = 8, 128  # of a program that finishes rollouts
-TOLD = 8192  # episodes of a seed that are noted between two questions
+TOLD = 65536  # episodes that are noted between two questions
 OF_ROLLOUT = (
     "mask",
     "chosen",
@@ -64,7 +67,7 @@ class Seed(NamedTuple):
 
     agent: PPOAgent
     rollout: Rollout
-    envs: ControlEnvironments
+    envs: StateEnvironments
 
 
 def rules(agent: PPOAgent) -> np.ndarray:
@@ -109,11 +112,13 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
     agent, rollout, envs = seed
     config, actions, online = agent.config, agent.actions, agent.online
     network: Any = online
-    task, horizon, count = TASKS[envs.name], len(rollout.obs), envs.num_envs
+    task, horizon, count = device_task(envs.name), len(rollout.obs), envs.num_envs
     lanes = min(MOST_LANES, padded(count))
     blocks = -(-count // lanes)
     rows = -(-horizon * count // rollout.minibatches)
-    parts = min(-(-rows // ROWS), max(1, PROGRAMS // seeds))
+    pieces = -(-rows // ROWS)
+    chunks = -(-pieces // max(1, PROGRAMS // seeds))
+    parts = -(-pieces // chunks)
     stretch = 64 if parts > 8 else 1024  # many parts: more programs add them
     firsts = tuple(int(first) for first in np.cumsum([0, *actions.sizes])[:-1])
     return Shape(
@@ -141,7 +146,7 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
         minibatches=rollout.minibatches,
         epochs=config.epochs,
         rows=ROWS,
-        chunks=-(-rows // (parts * ROWS)),
+        chunks=chunks,
         parts=parts,
         together=min(32, padded(parts, 1)),
         stretch=stretch,
@@ -149,121 +154,120 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
         bits=split_bits(horizon * count),
         columns=COLUMNS,
         time=min(TIME, padded(horizon, 1)),
-        told=max(64, TOLD // blocks),
+        told=max(64, TOLD // (seeds * blocks)),
     )
 
 
-class ResidentPolicies:
-    """All seeds of a launch. Their settings are alike but for the seed."""
+def room_of(seed: Seed, s: Shape) -> Room:
+    """Type and shape of what the device holds of a seed."""
+    held = {name: getattr(seed.rollout, name) for name in OF_ROLLOUT}
+    held |= {name: getattr(seed.envs, own) for name, own in OF_ENVS.items()}
+    obs, t, b = s.task.obs, s.horizon, s.envs
+    single, double, whole = (np.dtype(kind) for kind in ("float32", "float64", "int64"))
+    return {name: (array.dtype, array.shape) for name, array in held.items()} | {
+        "block": (single, tuple(seed.agent.block.shape)),
+        "count": (whole, (2,)),
+        "clock": (whole, (s.blocks, 2)),
+        "noted": (whole, (s.blocks,)),
+        "ended": (double, (s.blocks, s.told, 4)),
+        "sums": (double, (7,)),
+        "norm_count": (whole, ()),
+        "norm": (double, (3, obs)),
+        "obs": (single, (t + 1, b, obs)),
+        "final": (single, (t, b, obs)),
+        "value": (single, (t + 1, b)),
+        "advantage": (single, (t, b)),
+        "target": (single, (t, b)),
+        "order": (np.dtype("int32"), (s.epochs, t * b)),
+        "moments": (double, (-(-b // s.columns), 2)),
+        "partial": (single, (s.parts, s.parameters)),
+        "squares": (single, (s.stretches,)),
+        "said": (single, (s.parts, 5)),
+        "going": (np.dtype("int32"), (s.epochs + 1,)),
+        "moved": (double, (s.epochs,)),
+    }
+
+
+class ResidentPolicies(DeviceSeeds):
+    """All seeds of a launch, some programs each."""
 
     def __init__(
-        self, seeds: Sequence[Seed], device: str = "cuda", precision: str = "fp32"
+        self, seeds: Sequence[Seed], device: str = "cuda", precision: str = "fp32", of: int = 0
     ) -> None:
-        self.seeds, self.device = list(seeds), torch.device(device)
-        on_gpu = self.device.type == "cuda"
-        self.shape = shape_of(self.seeds[0], len(seeds), precision if on_gpu else "ieee")
-        self.warps = {play: 4, gradient: 4, values: 4, apply: 2}
+        """`of`: as many seeds share the device, these by default."""
+        self.shape = shape_of(seeds[0], of or len(seeds), precision if device != "cpu" else "ieee")
+        super().__init__(seeds, device, self.shape.task)
         self.row = self.valued = 0  # of the rollout: steps that are there, and those with values
         self.graph: Any = None  # of a whole phase
         agents, rollouts, envs = zip(*self.seeds, strict=True)
-        # the seeds' own arrays that the device holds copies of
-        self.held: dict[str, list[np.ndarray]] = {
+        self.held = {
             **{name: [getattr(each, name) for each in rollouts] for name in OF_ROLLOUT},
             **{name: [getattr(each, own) for each in envs] for name, own in OF_ENVS.items()},
         }
-        room = {name: (arrays[0].dtype, arrays[0].shape) for name, arrays in self.held.items()}
-        room |= self.more_room(agents[0], rollouts[0])
-        tensors = {
-            name: torch.from_numpy(np.zeros((len(seeds), *shape), dtype)).to(self.device)
-            for name, (dtype, shape) in room.items()
-        }
-        tensors["mask"] = tensors["mask"].view(torch.uint8)  # flags are bytes in the kernels
         keys = [[agent.keys[purpose] for purpose in DRAWS] for agent in agents]
         self.arrays = Arrays(
-            **tensors,
-            rules=torch.from_numpy(rules(agents[0])).to(self.device),
-            streams=torch.stack([words(each, self.device) for each in keys]),
-            lane_stream=torch.stack([words(list(each.streams), self.device) for each in envs]),
+            **empty_rows(len(seeds), room_of(seeds[0], self.shape), device),
+            rules=torch.from_numpy(rules(agents[0])).to(device),
+            streams=torch.stack([words(each, "cpu") for each in keys]).to(device),
+            lane_stream=torch.stack([words(list(each.streams), "cpu") for each in envs]).to(device),
         )
 
-    def more_room(self, agent: PPOAgent, rollout: Rollout) -> dict[str, Any]:
-        """Types and shapes of what only the device holds, or holds otherwise."""
-        s = self.shape
-        obs, t, b = s.task.obs, s.horizon, s.envs
-        single, double, whole = np.float32, np.float64, np.int64
-        return {
-            "block": (single, tuple(agent.block.shape)),
-            "count": (whole, (2,)),
-            "clock": (whole, (s.blocks, 2)),
-            "noted": (whole, (s.blocks,)),
-            "ended": (double, (s.blocks, s.told, 4)),
-            "sums": (double, (7,)),
-            "norm_count": (whole, ()),
-            "norm": (double, (3, obs)),
-            "obs": (single, (t + 1, b, obs)),
-            "final": (single, (t, b, obs)),
-            "value": (single, (t + 1, b)),
-            "advantage": (single, (t, b)),
-            "target": (single, (t, b)),
-            "order": (np.int32, (s.epochs, t * b)),
-            "moments": (double, (-(-b // s.columns), 2)),
-            "partial": (single, (s.parts, s.parameters)),
-            "squares": (single, (s.stretches,)),
-            "said": (single, (s.parts, 5)),
-            "going": (np.int32, (s.epochs + 1,)),
-            "moved": (double, (s.epochs,)),
-        }
+    def warm_up(self) -> None:
+        """Compiles the kernels. What they do to empty arrays is forgotten when the seeds are
+        sent."""
+        if self.device.type == "cuda":
+            self.phase()
+        self.compile_evaluation("greedy")
 
     # to the device and back
 
-    def send(self, rounds: int) -> None:
-        """What the seeds hold on the host, onto the device; all have played so many rounds."""
+    def send(self, steps: list[int], rounds: list[int]) -> None:
+        """What the seeds hold on the host, onto the device."""
+        self.send_held()
         a = self.arrays
-        a.block.copy_(torch.stack([agent.block for agent, _, _ in self.seeds]))
-        for name, arrays in self.held.items():
-            tensor = getattr(a, name)
-            tensor.copy_(torch.from_numpy(np.stack(arrays)).view_as(tensor).to(tensor.dtype))
         for name in WITH_NEXT:
             rows = [getattr(rollout, name) for _, rollout, _ in self.seeds]
             getattr(a, name)[:, :-1] = torch.from_numpy(np.stack(rows)).to(self.device)
         a.count.copy_(torch.from_numpy(np.stack([agent.count for agent, _, _ in self.seeds])))
         self.row = self.valued = int(self.seeds[0].rollout.count[0])
-        a.clock[..., 0], a.clock[..., 1] = self.row, rounds
+        a.clock[..., 0] = self.row
+        a.clock[..., 1] = torch.tensor(rounds, device=self.device)[:, None]
         a.noted.zero_()
         if self.shape.normalizes:
             norms: list[Any] = [agent.norm for agent, _, _ in self.seeds]
             a.norm.copy_(torch.from_numpy(np.stack([norm.moments for norm in norms])))
-            a.norm_count.copy_(torch.from_numpy(np.stack([norm.count[0] for norm in norms])))
+            a.norm_count.copy_(torch.tensor([int(norm.count[0]) for norm in norms]))
+            self.launch(norm_scale, ())
 
     def fetch(self) -> None:
         """What the seeds hold on the host becomes what it is on the device."""
         self.find_values()
         self.fetch_networks()
-        for name, arrays in self.held.items():
-            own = getattr(self.arrays, name).cpu().numpy()
-            for array, row in zip(arrays, own, strict=True):
-                array[...] = row
+        self.fetch_held()
         for name in WITH_NEXT:
             own = getattr(self.arrays, name)[:, :-1].cpu().numpy()
             for (_, rollout, _), rows in zip(self.seeds, own, strict=True):
                 getattr(rollout, name)[...] = rows
-        for _, rollout, envs in self.seeds:
+        for _, rollout, _ in self.seeds:
             rollout.count[0] = self.row
-            envs.see_again()
 
     def fetch_networks(self) -> None:
         """Parameters and moments alone, for who acts or looks."""
+        self.fetch_blocks()
         a = self.arrays
-        counts, norms = a.count.cpu().numpy(), a.norm.cpu().numpy()
-        seen = a.norm_count.tolist()
+        counts, norms, seen = a.count.cpu().numpy(), a.norm.cpu().numpy(), a.norm_count.tolist()
         for i, (agent, _, _) in enumerate(self.seeds):
-            agent.block.copy_(a.block[i])
             agent.count[:] = counts[i]
             if agent.norm:
                 agent.norm.moments[...] = norms[i]
                 agent.norm.count[0] = seen[i]
 
     # phases
+
+    def rounded(self, rounds: int) -> int:
+        """As many as are best launched together, near so many: whole phases."""
+        left = self.shape.horizon - self.row
+        return left + max(rounds - left, 0) // self.shape.horizon * self.shape.horizon
 
     def advance(self, rounds: int) -> None:
         """So many rounds of every seed; a full rollout is learned from at once."""
@@ -273,7 +277,7 @@ class ResidentPolicies:
                 rounds -= self.shape.horizon
                 continue
             count = min(rounds, self.shape.horizon - self.row)
-            self.play(count)
+            self.play_rows(count)
             self.row += count
             rounds -= count
             if self.row == self.shape.horizon:
@@ -291,16 +295,14 @@ class ResidentPolicies:
             self.graph.replay()
 
     def phase(self) -> None:
-        self.play(self.shape.horizon)
-        self.value_rows(0)
+        self.play_rows(self.shape.horizon)
+        self.value_rows(0, self.shape.horizon)
         self.learn()
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *given: Any) -> None:
-        kernel[(*grid, len(self.seeds))](
-            self.arrays, *given, self.shape, num_warps=self.warps.get(kernel, 4)
-        )
+        kernel[(*grid, len(self.seeds))](self.arrays, *given, self.shape, num_warps=WARPS)
 
-    def play(self, count: int) -> None:
+    def play_rows(self, count: int) -> None:
         """Steps of a rollout. Running statistics learn from every one before the next."""
         grid = (self.shape.blocks,)
         if not self.shape.normalizes:
@@ -313,18 +315,17 @@ class ResidentPolicies:
     def find_values(self) -> None:
         """Of the rows that have none yet."""
         if self.valued < self.row:
-            self.value_rows(self.valued)
+            self.value_rows(self.valued, self.row)
             self.valued = self.row
 
-    def value_rows(self, first: int) -> None:
+    def value_rows(self, first: int, last: int) -> None:
+        """Of the rows first … last − 1, and of what follows a full rollout."""
         s = self.shape
-        last = s.horizon if self.row == 0 else self.row
-        full = last == s.horizon
-        if full:
+        if last == s.horizon:
             self.launch(show, (s.blocks,))
-        rows = last + full - first
-        groups = max(1, min(rows, PROGRAMS * 8 // (s.blocks * len(self.seeds))))
-        self.launch(values, (s.blocks, groups), first, last + full)
+            last += 1
+        groups = max(1, min(last - first, VALUING // (s.blocks * len(self.seeds))))
+        self.launch(values, (s.blocks, groups), first, last)
 
     def learn(self) -> None:
         s = self.shape
@@ -337,20 +338,30 @@ class ResidentPolicies:
         self.launch(close, ())
 
     def finished(self) -> list[list[Episode]]:
-        """The episodes of each seed that ended since the last call: all, or the latest."""
+        """The episodes of each seed that ended since the last call, the latest of them where there
+        are very many, each with the step it ended at."""
         noted = self.arrays.noted.cpu().clone().numpy()
-        told = self.shape.told
         self.arrays.noted.zero_()
-        rows = self.arrays.ended[:, :, : min(told, int(noted.max()))].cpu().numpy()
-        found = []
+        rows = self.arrays.ended[:, :, : min(self.shape.told, int(noted.max()))].cpu().numpy()
+        envs, found = self.shape.envs, []
         for own, counts in zip(rows, noted, strict=True):
-            there = [part[:count] for part, count in zip(own, counts, strict=True)]
-            each = np.concatenate(there)
+            each = np.concatenate([part[:n] for part, n in zip(own, counts, strict=True)])
             each = each[np.lexsort((each[:, 1], each[:, 0]))]
             found.append(
-                [Episode(int(lane), ret, int(length)) for _, lane, ret, length in each.tolist()]
+                [
+                    Episode(int(lane), ret, int(length), step=int(rounds) * envs)
+                    for rounds, lane, ret, length in each.tolist()
+                ]
             )
         return found
+
+    def launcher(self, how: str) -> Callable[..., None]:
+        shapes = (sampled if how == "sampled" else greedy, self.episodes, self.shape)
+
+        def launch(episodes: Any, count: int, steps: int, limit: int, grid: Any) -> None:
+            evaluate[grid](self.arrays, episodes, count, steps, limit, *shapes, num_warps=WARPS)
+
+        return launch
 
 
 def captured(work: Callable[[], None]) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from tenfold.ops.device.lanes import load_state, renewed, rows_of, store_state
+from tenfold.ops.device.lanes import load_state, renewed, store_state
 from tenfold.ops.device.language import gpu_kernel, words
 
 EPISODES = 16  # of a program: a product's sides are at least that
@@ -27,7 +27,6 @@ class EpisodeShape(NamedTuple):
 
     task: Any  # a device environment
     sources: str  # of its functions: Triton keeps what it compiled by names alone
-    width: int  # of what a network takes, a power of two
 
 
 class Episodes(NamedTuple):
@@ -61,8 +60,8 @@ def play_episodes(
     S: tl.constexpr,
 ):
     """At most so many steps of each of a program's episodes, of which a seed has `count`; one is
-    cut after `limit`. The actions are CHOOSE(policy, rows [LANES, width], number of the episode,
-    its steps so far, S)."""
+    cut after `limit`. The actions are CHOOSE(policy, states, number of the episode, its steps so
+    far, S)."""
     number = tl.program_id(1) * LANES + tl.arange(0, LANES)
     live = number < count
     at = seed * count + number
@@ -74,8 +73,7 @@ def play_episodes(
     state = renewed(length == 0, E.task.begin(stream, length * 0), state, E.task.states)
     left = tl.where(tl.sum((over == 0).to(tl.int32), 0) > 0, steps, 0)
     while left > 0:
-        rows = rows_of(E.task.observe(state), LANES, LANES, E.width, E.task.obs)
-        action = CHOOSE(policy, rows, number, length, S)
+        action = CHOOSE(policy, state, number, length, S)
         after, won, terminated = E.task.advance(state, action)
         running = over == 0
         state = renewed(running, after, state, E.task.states)
@@ -111,7 +109,7 @@ def play(
         return torch.zeros(seeds, count, *shape, dtype=dtype, device=device)
 
     episodes = Episodes(
-        torch.stack([words(own, device) for own in streams]),
+        torch.stack([words(own, "cpu") for own in streams]).to(device),
         room(task.states, dtype=torch.float64),
         room(dtype=torch.int64),
         room(dtype=torch.float64),

@@ -56,6 +56,23 @@ def component(output, allowed, c: tl.constexpr, P: tl.constexpr):
 
 
 @gpu_kernel
+def mode(output, allowed, P: tl.constexpr):
+    """The most probable (components, numbers) of rows; the first of equals."""
+    column = tl.arange(0, output.shape[1])[None, :]
+    chosen, real = (), ()
+    for c in tl.static_range(len(P.sizes)):
+        own = (column >= P.firsts[c]) & (column < P.firsts[c] + P.sizes[c]) & (allowed != 0)
+        most = tl.max(tl.where(own, output, float("-inf")), 1)
+        best = own & (output == most[:, None])
+        place = tl.min(tl.where(best, column, output.shape[1]), 1)
+        chosen = chosen + (tl.where(place < output.shape[1], place - P.firsts[c], 0),)
+    reals: tl.constexpr = P.reals
+    for d in tl.static_range(reals):
+        real = real + (column_of(output, P.options + d),)
+    return chosen, real
+
+
+@gpu_kernel
 def draw(output, log_std, allowed, coins, normals, at, P: tl.constexpr):
     """(components, numbers, log π) for rows whose draws are number `at` of the streams;
     `log_std` is a tuple, `allowed` [rows, columns] not 0 where an option is."""
