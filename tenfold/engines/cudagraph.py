@@ -187,9 +187,9 @@ class Captured(AutogradEngine):
         partial: torch.Tensor | None = None,
     ) -> None:
         """Clipping, Adam, the target network and the statistics, by the gradient in the flat buffer
-        or the sum of `partial` [..., parts, P]. `sent` has what changes: `lr`, the updates `before`,
-        and `tau`, where there is a target. Statistics are the columns of `told`, summed and times
-        `shares`, then the gradient's norm."""
+        or the sum of `partial` [..., parts, P]. `sent` has what changes: `lr`, the updates
+        `before`, and `tau`, where there is a target. Statistics are the columns of `told`, summed
+        and times `shares`, then the gradient's norm."""
         agent, online = self.agent, self.agent.online
         target, tau = getattr(agent, "target", None), sent.get("tau")
         limit, eps = getattr(agent.config, "clip_norm", None), agent.config.adam_eps

@@ -40,7 +40,7 @@ def convolve_reference(x, weight, bias, stride):
 
 @pair(
     convolve_reference,
-    products_examples,
+    convolve_examples,
     rtol=1e-4,
     atol=1e-5,
     dtypes=("float32", "float64"),
