@@ -194,11 +194,11 @@ def gae(
     the true next observation.
     """
     if on_gpu(reward):
-        from tenfold.ops.device.returns import gae_on_gpu as scan
-    else:
-        scan = gae_scan
+        from tenfold.ops.device.returns import gae_on_gpu
+
+        return gae_on_gpu(reward, discount, value, next_value, boundary, float(lam), out)
     return dispatched(
-        gae_into, scan, (reward, discount, value, next_value, boundary), float(lam), out
+        gae_into, gae_scan, (reward, discount, value, next_value, boundary), float(lam), out
     )
 
 

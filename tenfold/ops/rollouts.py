@@ -145,14 +145,14 @@ def applied(
 
 
 def dispatched(
-    kernel: Callable[..., Any],
+    kernel: Callable[..., Any] | None,
     scan: Callable[..., torch.Tensor],
     inputs: tuple[Any, ...],
     last: float,
     out: Any,
 ) -> Any:
     """Arrays and CPU tensors to the kernel, other tensors to the scan; what comes back is of the
-    kind that came."""
+    kind that came. Without a kernel all are scanned."""
     # one environment
     if np.ndim(inputs[1]) == np.ndim(inputs[4]) == 1 and all(np.ndim(a) for a in inputs):
         inputs = tuple(
@@ -160,11 +160,11 @@ def dispatched(
         )
         found = dispatched(kernel, scan, inputs, last, None if out is None else out[:, None])
         return found[:, 0] if out is None else out
-    if not isinstance(inputs[0], torch.Tensor):
+    if kernel and not isinstance(inputs[0], torch.Tensor):
         return applied(kernel, inputs, last, out)
     tensors = tuple(torch.as_tensor(a, device=inputs[0].device).detach() for a in inputs)
     tensors = tuple(t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors)
-    if tensors[0].device.type == "cpu":
+    if kernel and tensors[0].device.type == "cpu":
         found = applied(
             kernel, tuple(t.numpy() for t in tensors), last, None if out is None else out.numpy()
         )

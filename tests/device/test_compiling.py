@@ -45,12 +45,12 @@ for name in sys.argv[1:]:
 """
 
 
-def compiled(names: list[str], cache: Path) -> list[str]:
+def compiled(names: list[str], cache: Path, script: str = SCRIPT) -> list[str]:
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     paths = [str(HERE), str(HERE.parents[1]), env.get("PYTHONPATH", "")]
     env |= {"PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(cache)}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT, *names],
+        [sys.executable, "-W", "ignore", "-c", script, *names],
         env=env,
         capture_output=True,
         text=True,

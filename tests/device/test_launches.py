@@ -13,7 +13,8 @@ import tenfold as ten
 from tenfold.core.pairs import fresh
 from tenfold.ops.adam import adam, clip
 from tenfold.ops.device.adam import adam_kernel, adam_step, squares_kernel
-from tenfold.ops.device.heads import choose_kernel, evaluate, gradient_kernel
+from tenfold.ops.device.head_kernels import choose_kernel, gradient_kernel
+from tenfold.ops.device.heads import evaluate
 from tenfold.ops.device.language import device
 from tenfold.ops.device.returns import gae_kernel
 from tenfold.ops.device.tree import find_kernel, find_leaves, put_kernel, put_leaves
@@ -42,10 +43,18 @@ def where_kernels_run() -> Iterator[None]:
     torch.set_default_device("cpu")
 
 
+def heads_of(*given: Any) -> MaskedHeads:
+    with torch.device("cpu"):
+        return MaskedHeads(*given).to(device())
+
+
 def by_case(dtype: str) -> Any:
-    for heads, logits, mask in cases(np.random.default_rng(3), dtype, MaskedHeads):
+    with torch.device("cpu"):
+        made = list(cases(np.random.default_rng(3), dtype, MaskedHeads))
+    for heads, logits, mask in made:
         u = torch.rand(*logits.shape[:-1], heads.count, dtype=logits.dtype)
-        yield heads, logits.to(u.device), None if mask is None else mask.to(u.device), u
+        where = u.device
+        yield heads.to(where), logits.to(where), None if mask is None else mask.to(where), u
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -72,7 +81,7 @@ def test_heads_choose_and_judge_in_a_launch_what_they_do_eagerly(
 
 
 def test_gradients_stand_finite_differences() -> None:
-    heads = MaskedHeads([3, 1, 5], "absent")
+    heads = heads_of([3, 1, 5], "absent")
     logits = torch.randn(4, 9, dtype=torch.float64, requires_grad=True)
     mask = torch.rand(4, 9) < 0.7
     actions = heads.sample(logits, mask)
@@ -82,7 +91,7 @@ def test_gradients_stand_finite_differences() -> None:
 def test_logits_that_are_part_of_a_wider_output_and_16_bit_ones_are_taken(
     as_on_a_gpu: list[str],
 ) -> None:
-    heads, wide = MaskedHeads([3, 4]), torch.randn(5, 11)
+    heads, wide = heads_of([3, 4]), torch.randn(5, 11)
     actions = heads.sample(wide[:, 2:9])
     assert torch.equal(
         heads.log_prob(wide[:, 2:9], actions), heads.log_prob(wide[:, 2:9].clone(), actions)
@@ -97,7 +106,7 @@ def test_logits_that_are_part_of_a_wider_output_and_16_bit_ones_are_taken(
 def test_a_forbidden_action_has_the_lowest_log_probability_and_no_gradient(
     as_on_a_gpu: list[str],
 ) -> None:
-    heads, logits = MaskedHeads([3]), torch.zeros(1, 3, requires_grad=True)
+    heads, logits = heads_of([3]), torch.zeros(1, 3, requires_grad=True)
     mask = torch.tensor([[True, True, False]])
     log_prob = heads.log_prob(logits, torch.tensor([[2]]), mask)
     log_prob.sum().backward()
@@ -105,7 +114,7 @@ def test_a_forbidden_action_has_the_lowest_log_probability_and_no_gradient(
 
 
 def test_an_empty_batch_gives_empty_results(as_on_a_gpu: list[str]) -> None:
-    heads = MaskedHeads([3, 2])
+    heads = heads_of([3, 2])
     assert heads.sample(torch.zeros(0, 5)).shape == (0, 2)
 
 
@@ -125,16 +134,16 @@ def test_bad_values_are_refused_in_the_eager_forms_words(
 ) -> None:
     usual = {"logits": torch.zeros(2, 4), "actions": torch.zeros(2, 2, dtype=torch.int64), "mask": None}  # fmt: skip
     with pytest.raises(ValueError, match=words):
-        MaskedHeads([2, 2]).evaluate(
+        heads_of([2, 2]).evaluate(
             **(usual | {name: torch.tensor(value) for name, value in change.items()})
         )
 
 
 def test_a_uniform_number_outside_its_range_is_refused(as_on_a_gpu: list[str]) -> None:
     with pytest.raises(ValueError, match=r"row 1, component 0 was given a uniform number outside"):
-        MaskedHeads([2]).sample(torch.zeros(2, 2), None, torch.tensor([[0.5], [1.5]]))
+        heads_of([2]).sample(torch.zeros(2, 2), None, torch.tensor([[0.5], [1.5]]))
     with pytest.raises(ValueError, match="uniform must be"):
-        MaskedHeads([2]).sample(torch.zeros(2, 2), None, torch.tensor([0.5]))
+        heads_of([2]).sample(torch.zeros(2, 2), None, torch.tensor([0.5]))
 
 
 def test_steps_of_adam_in_two_launches_are_the_eager_ones() -> None:
@@ -234,10 +243,10 @@ def test_other_sizes_compile_nothing_new() -> None:
     )
 
     def there() -> list[int]:
-        return [len(kernel.device_caches[0][0]) for kernel in kernels]
+        return [len(kernel.kernel.device_caches[0][0]) for kernel in kernels]
 
     def launch(size: int) -> None:
-        heads = MaskedHeads([3, 5], "absent")
+        heads = heads_of([3, 5], "absent")
         logits = torch.randn(size, 8, requires_grad=True)
         mask = torch.rand(size, 8) < 0.5
         evaluate(heads, logits, heads.sample(logits, mask), mask)[0].sum().backward()

@@ -217,3 +217,18 @@ def test_a_task_is_stepped_by_its_functions_and_evaluated_as_any_other() -> None
     for _ in range(15):
         scalar.step(np.zeros((2, 2), np.float32))
     assert [episode.length for episode in scalar.finished] == [15, 15]
+
+
+@pytest.mark.slow
+def test_the_example_is_learned_on_the_host(tmp_path: Path) -> None:
+    run = ten.Run.of({"env": "docking:Docking-v0", "steps": 30_000, "agent": {"name": "dqn"}})
+    assert (train(run, tmp_path / "run", quiet=True).best_evaluation or 0) > 0.8
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["dqn", "ppo"])
+def test_the_example_is_learned_inside_the_gpu(tmp_path: Path, name: str) -> None:
+    given = {"env": "docking:Docking-v0", "device": "cuda", "engine": "resident"}
+    more = {"steps": 50_000} if name == "dqn" else {"steps": 200_000, "num_envs": 16}
+    run = ten.Run.of(given | more | {"agent": {"name": name}})
+    assert (train(run, tmp_path / "run", quiet=True).best_evaluation or 0) > 0.8

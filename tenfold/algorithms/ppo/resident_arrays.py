@@ -194,4 +194,5 @@ def load_allowed(a, place, there, S: tl.constexpr):
     width: tl.constexpr = S.policy_net.pads[len(S.policy_net.pads) - 1]
     if P.masked:
         return load_rows(a.mask, place, there, P.options, width)
-    return there[:, None].to(tl.float32) + tl.zeros((1, width), tl.float32)
+    else:
+        return there[:, None].to(tl.float32) + tl.zeros((1, width), tl.float32)

@@ -255,7 +255,9 @@ def reduce(arrays, number, S: tl.constexpr):
     if is_due(a, number, S):
         j = tl.program_id(0) * S.stretch + tl.arange(0, S.stretch)
         there = j < S.parameters
-        total = (tl.arange(0, S.together)[:, None] + j[None, :]) * 0.0
+        together: tl.constexpr = S.together
+        stretch: tl.constexpr = S.stretch
+        total = tl.zeros((together, stretch), tl.float32)
         for start in range(0, S.parts, S.together):
             part = (start + tl.arange(0, S.together))[:, None]
             mask = there[None, :] & (part < S.parts)

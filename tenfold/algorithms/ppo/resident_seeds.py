@@ -300,7 +300,9 @@ class ResidentPolicies(DeviceSeeds):
         self.learn()
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *given: Any) -> None:
-        kernel[(*grid, len(self.seeds))](self.arrays, *given, self.shape, num_warps=WARPS)
+        # loads of the next rows are not worth the registers that they take
+        options = {"num_warps": WARPS, "num_stages": 1}
+        kernel[(*grid, len(self.seeds))](self.arrays, *given, self.shape, **options)
 
     def play_rows(self, count: int) -> None:
         """Steps of a rollout. Running statistics learn from every one before the next."""

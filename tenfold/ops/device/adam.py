@@ -11,19 +11,18 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 
 from tenfold.core.pairs import pair
 from tenfold.ops.adam import BETA1, BETA2, adam_examples, adam_reference, clip_reference
-from tenfold.ops.device.language import available, device, gpu_kernel
+from tenfold.ops.device.language import Launched, available, device
 
 KEEP1, KEEP2 = tl.constexpr(BETA1), tl.constexpr(BETA2)
 LOG1, LOG2 = tl.constexpr(math.log(BETA1)), tl.constexpr(math.log(BETA2))
 PARTS, BLOCK = 256, 1024  # sums of squares of a member, at most; numbers of a program
 
 
-@gpu_kernel(do_not_specialize=["size", "parts"])
+@Launched
 def squares_kernel(grad, partial, count, size, parts, BLOCK: tl.constexpr):
     """Σ g² of every `parts`-th block into `partial` [M, parts], and one more step into `count`,
     which nobody reads in this launch."""
@@ -38,7 +37,7 @@ def squares_kernel(grad, partial, count, size, parts, BLOCK: tl.constexpr):
         tl.store(count, tl.load(count) + 1)
 
 
-@gpu_kernel(do_not_specialize=["size", "parts", "limit", "eps"])
+@Launched
 def adam_kernel(
     flat,
     grad,
@@ -103,14 +102,16 @@ def adam_step(
     if lr.numel() != 1 or count.numel() != 1 or count.dtype != torch.int64:
         raise ValueError("lr must hold one number, and count one of int64")
     members, size = (1, *flat.shape)[-2:]
-    blocks = triton.cdiv(size, BLOCK)
+    blocks = -(-size // BLOCK)
     parts = min(PARTS, blocks)
     partial = torch.empty(members, parts, dtype=torch.float64, device=flat.device)
     norm = torch.empty(members, dtype=flat.dtype, device=flat.device)
-    squares_kernel[(parts, members)](grad, partial, count, size, parts, BLOCK)
+    squares_kernel((parts, members, 1), (grad, partial, count, size, parts), (BLOCK,))
     limit, clips = float(clip_norm or 0.0), clip_norm is not None
-    adam_kernel[(blocks, members)](
-        *given, lr, count, partial, norm, size, parts, limit, eps, clips, PARTS, BLOCK
+    adam_kernel(
+        (blocks, members, 1),
+        (*given, lr, count, partial, norm, size, parts, limit, float(eps)),
+        (clips, PARTS, BLOCK),
     )
     return norm
 

@@ -1,19 +1,17 @@
 """`ops.heads.MaskedHeads` in one launch: what is drawn, its log-probability and the entropy of
 every component; and their gradient in another.
 
-A program takes some rows of one component, [ROWS, WIDE], its options padded to a power of two. Bad
-values set a flag, and the eager form then says where they are and what is wrong with them.
+Where the kernels meet bad values, the eager form says where they are and what is wrong with them.
 """
 
 import copy
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 
 from tenfold.core.pairs import pair
-from tenfold.ops.device.language import available, device, gpu_kernel
+from tenfold.ops.device.head_kernels import choose_kernel, gradient_kernel
+from tenfold.ops.device.language import available, device, padded
 from tenfold.ops.heads import (
     EQUAL,
     MaskedHeads,
@@ -26,198 +24,6 @@ from tenfold.ops.heads import (
 )
 
 CELLS, WIDEST = 1024, 8192  # of a program; of a component
-INTEGERS = ["rows", "count", "logits_stride", "mask_stride", "widest", "options"]
-
-
-@gpu_kernel
-def load_part(
-    logits,
-    mask,
-    offsets,
-    limits,
-    fallback,
-    rows,
-    logits_stride,
-    mask_stride,
-    widest,
-    MASKED: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """(rows, which of them exist, options [1, WIDE], which are the component's own, logits, which
-    are allowed, which rows had none); such a row keeps its fallback."""
-    part = tl.program_id(1)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    option, there = tl.arange(0, WIDE)[None, :], row < rows
-    start = tl.load(offsets + part)
-    cell = there[:, None] & (option < tl.load(limits + part))
-    at = row.to(tl.int64)[:, None]
-    x = tl.load(logits + at * logits_stride + start + option, mask=cell, other=0.0)
-    allowed, empty = cell, row < 0
-    if MASKED:
-        allowed = tl.load(mask + at * mask_stride + start + option, mask=cell, other=0) != 0
-        empty = there & (tl.max(allowed.to(tl.int32), 1) == 0)
-        left = tl.load(fallback + part * widest + option, mask=option < widest, other=0) != 0
-        alone = empty[:, None] & left
-        x, allowed = tl.where(alone, 0.0, x), allowed | alone
-    return row, there, option, cell, x, allowed, empty
-
-
-@gpu_kernel
-def log_softmax(x, allowed):
-    """log π of allowed options; what stands elsewhere means nothing."""
-    most = tl.max(tl.where(allowed, x, float("-inf")), 1)
-    away = tl.where(allowed, x - tl.where(most == float("-inf"), 0.0, most)[:, None], 0.0)
-    total = tl.sum(tl.where(allowed, tl.exp(away), 0.0), 1)
-    return away - tl.log(tl.where(total > 0, total, 1.0))[:, None]
-
-
-@gpu_kernel
-def below(x):
-    """The number before a positive one."""
-    if x.dtype == tl.float64:
-        return (x.to(tl.int64, bitcast=True) - 1).to(tl.float64, bitcast=True)
-    else:
-        return (x.to(tl.int32, bitcast=True) - 1).to(tl.float32, bitcast=True)
-
-
-@gpu_kernel
-def drawn(weight, u, option, WIDE: tl.constexpr):
-    """The first option at which Σ π exceeds u, as `MaskedHeads.drawn` has it."""
-    steps = tl.where(weight > 0, tl.cumsum(weight, 1), -1.0)
-    most = tl.max(steps, 1)
-    aim = tl.minimum(u.to(weight.dtype) * most, below(most))
-    return tl.min(tl.where(steps > aim[:, None], option, WIDE - 1), 1)
-
-
-@gpu_kernel(do_not_specialize=INTEGERS[:-1])
-def choose_kernel(
-    logits,
-    mask,
-    offsets,
-    limits,
-    fallback,
-    uniform,
-    actions,
-    log_prob,
-    entropy,
-    bad,
-    rows,
-    count,
-    logits_stride,
-    mask_stride,
-    widest,
-    MASKED: tl.constexpr,
-    ABSENT: tl.constexpr,
-    RAISES: tl.constexpr,
-    CHECK: tl.constexpr,
-    DRAWS: tl.constexpr,
-    TAKES: tl.constexpr,
-    LOWEST: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """DRAWS: actions are written, from uniform numbers; TAKES: they are read. Without either there
-    is the entropy alone."""
-    row, there, option, cell, x, allowed, empty = load_part(
-        logits,
-        mask,
-        offsets,
-        limits,
-        fallback,
-        rows,
-        logits_stride,
-        mask_stride,
-        widest,
-        MASKED,
-        WIDE,
-        ROWS,
-    )
-    place = row.to(tl.int64) * count + tl.program_id(1)
-    log_pi = log_softmax(x, allowed)
-    weight = tl.where(allowed, tl.exp(log_pi), 0.0)
-    wrong = tl.max((cell & (x - x != 0)).to(tl.int32), 1)
-    if RAISES:
-        wrong = tl.maximum(wrong, empty.to(tl.int32))
-    if DRAWS:
-        u = tl.load(uniform + place, mask=there, other=0.0)
-        wrong = tl.maximum(wrong, ((u < 0) | (u > 1) | (u != u)).to(tl.int32))
-        action = drawn(weight, u, option, WIDE)
-        tl.store(actions + place, action.to(tl.int64), mask=there)
-    if TAKES:
-        action = tl.load(actions + place, mask=there, other=0)
-        size = tl.load(limits + tl.program_id(1))
-        wrong = tl.maximum(wrong, ((action < 0) | (action >= size)).to(tl.int32))
-    if DRAWS or TAKES:
-        taken = allowed & (option == action[:, None])
-        lowest = tl.full((ROWS,), LOWEST, x.dtype)
-        of_action = tl.maximum(tl.sum(tl.where(taken, log_pi, 0.0), 1), lowest)
-        of_action = tl.where(tl.max(taken.to(tl.int32), 1) > 0, of_action, lowest)
-        if ABSENT:
-            of_action = tl.where(empty, 0.0, of_action)
-        tl.store(log_prob + place, of_action, mask=there)
-    own = tl.where(weight > 0, weight * log_pi, 0.0)
-    tl.store(entropy + place, -tl.sum(own, 1), mask=there)
-    if CHECK:
-        if tl.max(tl.where(there, wrong, 0), 0) > 0:
-            tl.store(bad, 1)
-
-
-@gpu_kernel(do_not_specialize=INTEGERS)
-def gradient_kernel(
-    logits,
-    mask,
-    offsets,
-    limits,
-    fallback,
-    actions,
-    by_log_prob,
-    by_entropy,
-    gradient,
-    rows,
-    count,
-    logits_stride,
-    mask_stride,
-    widest,
-    options,
-    MASKED: tl.constexpr,
-    OF_ACTION: tl.constexpr,
-    OF_ENTROPY: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Σ over both results of what a logit adds, times the derivative by each: ∂ log π(a) / ∂ x_k =
-    [k = a] − π_k,   ∂ H / ∂ x_k = −π_k (log π_k + H). A fallback is a constant."""
-    row, there, option, cell, x, allowed, empty = load_part(
-        logits,
-        mask,
-        offsets,
-        limits,
-        fallback,
-        rows,
-        logits_stride,
-        mask_stride,
-        widest,
-        MASKED,
-        WIDE,
-        ROWS,
-    )
-    place = row.to(tl.int64) * count + tl.program_id(1)
-    log_pi = log_softmax(x, allowed)
-    weight = tl.where(allowed, tl.exp(log_pi), 0.0)
-    found = weight * 0.0
-    if OF_ACTION:
-        taken = allowed & (option == tl.load(actions + place, mask=there, other=0)[:, None])
-        by = tl.load(by_log_prob + place, mask=there, other=0.0)
-        by = tl.where(tl.max(taken.to(tl.int32), 1) > 0, by, 0.0)
-        found += by[:, None] * (taken.to(weight.dtype) - weight)
-    if OF_ENTROPY:
-        own = tl.where(weight > 0, weight * log_pi, 0.0)
-        by = tl.load(by_entropy + place, mask=there, other=0.0)
-        found -= by[:, None] * (own - weight * tl.sum(own, 1)[:, None])
-    learned = allowed & (empty.to(tl.int32) == 0)[:, None]
-    at = row.to(tl.int64)[:, None] * options + tl.load(offsets + tl.program_id(1)) + option
-    tl.store(gradient + at, tl.where(learned, found, 0.0), mask=cell)
 
 
 # launches
@@ -234,22 +40,20 @@ def fits(heads: MaskedHeads, logits: torch.Tensor) -> bool:
 
 
 class Launch:
-    """What the kernels take of heads, logits and mask."""
+    """What the kernels take of heads, and of logits and mask as rows."""
 
     def __init__(self, heads: MaskedHeads, logits: torch.Tensor, mask: torch.Tensor | None) -> None:
-        self.heads, self.logits = heads, rows_of(logits)
-        allowed = None if mask is None else rows_of(heads.as_bool(mask, logits.shape))
-        self.mask = self.logits if allowed is None else allowed.view(torch.uint8)
-        wide = max(2, triton.next_power_of_2(heads.widest))
-        self.size = {"WIDE": wide, "ROWS": max(1, min(64, CELLS // wide))}
-        self.masked, self.rows = allowed is not None, len(self.logits)
-        self.grid = (triton.cdiv(self.rows, self.size["ROWS"]), heads.count)
+        self.heads, self.logits = heads, logits
+        self.mask = logits if mask is None else mask
+        wide = padded(heads.widest, 2)
+        self.size = wide, max(1, min(64, CELLS // wide))
+        self.masked, self.rows = mask is not None, len(logits)
+        self.grid = (-(-self.rows // self.size[1]), heads.count, 1)
 
     @property
     def places(self) -> tuple[torch.Tensor, ...]:
         heads = self.heads
-        left = heads.fallback.view(torch.uint8)
-        return self.logits, self.mask, heads.offsets, heads.limits, left
+        return self.logits, self.mask, heads.offsets, heads.limits, heads.fallback
 
     @property
     def integers(self) -> tuple[int, ...]:
@@ -272,30 +76,18 @@ class Launch:
             else actions
         )
         bad = torch.zeros(1, dtype=torch.int32, device=nothing.device) if heads.check else entropy
-        choose_kernel[self.grid](
-            *self.places,
-            nothing if uniform is None else uniform,
-            made,
-            log_prob,
-            entropy,
-            bad,
-            *self.integers,
-            MASKED=self.masked,
-            ABSENT=heads.tables.absent,
-            RAISES=heads.raises,
-            CHECK=heads.check,
-            DRAWS=uniform is not None,
-            TAKES=actions is not None,
-            LOWEST=torch.finfo(nothing.dtype).min,
-            **self.size,
-        )
+        drawn_from = nothing if uniform is None else uniform
+        given = (*self.places, drawn_from, made, log_prob, entropy, bad, *self.integers)
+        rules = (self.masked, heads.tables.absent, heads.raises, heads.check)
+        ways = (uniform is not None, actions is not None, torch.finfo(nothing.dtype).min)
+        choose_kernel(self.grid, given, (*rules, *ways, *self.size))
         if heads.check and bad.item():
             self.complain(uniform, actions)
         return made, log_prob, entropy
 
     def complain(self, uniform: torch.Tensor | None, actions: torch.Tensor | None) -> None:
         """The eager form says where and why."""
-        mask = self.mask.view(torch.bool) if self.masked else None
+        mask = self.mask if self.masked else None
         shaped, _ = self.heads.shaped_plainly(self.logits, mask)
         if actions is not None:
             self.heads.check_actions(actions)
@@ -308,24 +100,15 @@ class Launch:
         by_log_prob: torch.Tensor | None,
         by_entropy: torch.Tensor | None,
     ) -> torch.Tensor:
-        found, nothing = (
-            torch.empty_like(self.logits, memory_format=torch.contiguous_format),
-            self.logits,
-        )
-        given = (
-            nothing if each is None else each.contiguous() for each in (by_log_prob, by_entropy)
-        )
-        gradient_kernel[self.grid](
-            *self.places,
-            nothing if actions is None else actions,
-            *given,
-            found,
-            *self.integers,
-            self.heads.options,
-            MASKED=self.masked,
-            OF_ACTION=by_log_prob is not None,
-            OF_ENTROPY=by_entropy is not None,
-            **self.size,
+        nothing, shape = self.logits, self.logits.shape
+        found = torch.empty(shape, dtype=nothing.dtype, device=nothing.device)
+        results = (actions, by_log_prob, by_entropy)
+        given = (nothing if each is None else each.contiguous() for each in results)
+        ways = (self.masked, by_log_prob is not None, by_entropy is not None)
+        gradient_kernel(
+            self.grid,
+            (*self.places, *given, found, *self.integers, self.heads.options),
+            (*ways, *self.size),
         )
         return found
 
@@ -334,14 +117,11 @@ class Evaluate(torch.autograd.Function):
     """Log-probability of actions, where there are any, and entropy, of rows [rows, M]."""
 
     @staticmethod
-    def forward(logits: Any, mask: Any, actions: Any, heads: Any) -> Any:
-        return Launch(heads, logits, mask).choose(None, actions)[1:]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        logits, mask, actions, ctx.heads = inputs
+    def forward(ctx: Any, logits: Any, mask: Any, actions: Any, heads: Any) -> Any:
+        ctx.heads = heads
         ctx.save_for_backward(logits, mask, actions)
         ctx.set_materialize_grads(False)
+        return Launch(heads, logits, mask).choose(None, actions)[1:]
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -358,7 +138,7 @@ def prepared(
     heads.check_logits(logits, values=False)
     if mask is not None:
         mask = rows_of(heads.as_bool(mask, logits.shape))
-    rows = logits.reshape(-1, heads.options)
+    rows = rows_of(logits)
     return rows.float() if rows.dtype.itemsize < 4 else rows, mask
 
 

@@ -4,7 +4,8 @@ two.
 Without a GPU the same functions run in Triton's interpreter (TRITON_INTERPRET=1), slowly: so are
 they tested. Numbers that change from launch to launch come as tensors or as arguments that Triton
 does not look at: it compiles anew for integers that are 1 or divisible by 16. Where an `if` on
-constants returns, the rest stands under its `else`: Triton reads on after a return.
+constants returns, the rest stands under its `else`: Triton reads on after a return. A part of a
+constant is named as one, `N: tl.constexpr = S.net`, before it is handed on.
 """
 
 from typing import Any
@@ -19,11 +20,40 @@ GOLDEN, FIRST, SECOND = (
     tl.constexpr(number) for number in (random.GOLDEN, random.FIRST, random.SECOND)
 )
 UNIT = tl.constexpr(random.UNIT)
+INT32 = 2**31 - 1
 
 
 def gpu_kernel(function: Any = None, **options: Any) -> Any:
     """Triton's `jit` with our options."""
     return triton.jit(function, **options) if function else lambda f: triton.jit(f, **options)
+
+
+def kind_of(argument: Any) -> Any:
+    """What Triton compiles anew for."""
+    kind = type(argument)
+    return argument > INT32 if kind is int else kind if kind is float else argument.dtype
+
+
+class Launched:
+    """A kernel that is called by itself, often: compiled once for each set of constants and types,
+    and then launched without Triton's look at every argument, which takes longer than a small
+    kernel does. So nothing is assumed of integers and addresses. Constants come last."""
+
+    def __init__(self, function: Any) -> None:
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        given = [name for name in names if name not in function.__annotations__]
+        self.kernel, self.made = triton.jit(function, do_not_specialize=given), {}
+
+    def __call__(
+        self, grid: tuple[int, int, int], given: tuple[Any, ...], constants: tuple[Any, ...]
+    ) -> None:
+        """With four warps."""
+        key = (given[0].get_device(), constants, *map(kind_of, given))
+        made = self.made.get(key)
+        if made is None:  # always in the interpreter
+            self.made[key] = self.kernel[grid](*given, *constants)
+        else:
+            made[grid](*given, *constants)
 
 
 def available() -> bool:

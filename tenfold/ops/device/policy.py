@@ -81,7 +81,7 @@ def draw(output, log_std, allowed, coins, normals, at, P: tl.constexpr):
     for c in tl.static_range(len(P.sizes)):
         own, probability, log_sum, there = component(output, allowed, c, P)
         u = uniform(coins, at * len(P.sizes) + c)
-        beyond = own & (tl.cumsum(probability.to(tl.float64), 1) > u[:, None])
+        beyond = own & (tl.cumsum(probability, 1).to(tl.float64) > u[:, None])
         place = tl.min(tl.where(beyond, column, output.shape[1]), 1)
         # the last allowed one, should rounding leave the sum below u
         place = tl.minimum(place, tl.max(tl.where(own, column, P.firsts[c]), 1))

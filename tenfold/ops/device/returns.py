@@ -5,16 +5,15 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 
 from tenfold.core.pairs import pair
-from tenfold.ops.device.language import available, device, gpu_kernel
+from tenfold.ops.device.language import Launched, available, device, gpu_kernel, padded
 from tenfold.ops.returns import EQUAL, GAE_EXAMPLES, gae_reference
-from tenfold.ops.rollouts import check_shapes
+from tenfold.ops.rollouts import check_shapes, dispatched
 
 TIME = 128  # steps that a program holds at a time
-COLUMNS, WARPS = 8, 4
+COLUMNS = 16
 
 
 @gpu_kernel
@@ -24,7 +23,7 @@ def follow(constant, factor, later_constant, later_factor):
     return later_constant + later_factor * constant, later_factor * factor
 
 
-@gpu_kernel(do_not_specialize=["lam", "rest", "time", "batch", "parts"])
+@Launched
 def gae_kernel(
     reward,
     discount,
@@ -74,51 +73,69 @@ def gae_kernel(
 
 def gae_on_gpu(
     reward: torch.Tensor,
+    discount: Any,
+    value: Any,
+    next_value: Any,
+    boundary: Any,
+    lam: float,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`ops.returns.gae` of tensors where they are, all layouts, without gradient."""
+    given = (reward, discount, value, next_value, boundary)
+    if out is None and as_they_are(*given):
+        return launched(*given, lam)
+    return dispatched(None, copied, given, lam, out)
+
+
+def as_they_are(reward: Any, discount: Any, value: Any, next_value: Any, boundary: Any) -> bool:
+    """Whether the kernel takes these tensors without a copy."""
+    for other in (discount, value, next_value, boundary):
+        if not isinstance(other, torch.Tensor) or not other.is_contiguous() or not other.is_cuda:
+            return False
+    dtype, full, lead = reward.dtype, reward.shape, discount.shape
+    return (
+        dtype in (torch.float32, torch.float64)
+        and dtype == discount.dtype == value.dtype == next_value.dtype
+        and boundary.dtype in (dtype, torch.bool)
+        and full == value.shape == next_value.shape
+        and lead == boundary.shape
+        and len(lead) in (2, 3)
+        and len(full) <= len(lead) + 1
+        and full[: len(lead)] == lead
+        and reward.numel() > 0
+        and reward.is_contiguous()
+    )
+
+
+def copied(*tensors: Any) -> torch.Tensor:
+    """The same of tensors that must be made alike first."""
+    *given, boundary, lam = tensors
+    check_shapes((*given, boundary))
+    dtype = torch.float32
+    for tensor in given:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    floats = (tensor.to(dtype).contiguous() for tensor in given)
+    return launched(*floats, boundary.to(dtype).contiguous(), lam)
+
+
+def launched(
+    reward: torch.Tensor,
     discount: torch.Tensor,
     value: torch.Tensor,
     next_value: torch.Tensor,
     boundary: torch.Tensor,
     lam: float,
 ) -> torch.Tensor:
-    """`ops.returns.gae` of tensors where they are, all layouts, without gradient."""
-    dtype, lead, full = reward.dtype, discount.shape, reward.shape
-    ready = all(
-        t.dtype == dtype and t.is_contiguous() for t in (reward, discount, value, next_value)
-    )
-    flat = (full, lead) == (value.shape, boundary.shape) and full == next_value.shape
-    if not (ready and flat and boundary.is_contiguous() and dtype.itemsize >= 4):
-        check_shapes((reward, discount, value, next_value, boundary))
-        floats = (reward, discount, value, next_value)
-        dtype = torch.promote_types(torch.float32, reward.dtype)
-        for t in floats[1:]:
-            dtype = torch.promote_types(dtype, t.dtype)
-        reward, discount, value, next_value = (t.to(dtype).contiguous() for t in floats)
-        boundary = boundary.contiguous()
-    elif len(lead) not in (2, 3) or full[: len(lead)] != lead or 0 in full:
-        check_shapes((reward, discount, value, next_value, boundary))
-    if boundary.dtype == torch.bool:
-        boundary = boundary.view(torch.uint8)
+    full, lead = reward.shape, discount.shape
     time, batch = lead[-2:]
     parts = full[-1] if len(full) > len(lead) else 1
-    size = min(TIME, triton.next_power_of_2(time))
+    size = min(TIME, padded(time, 1))
     out, near = torch.empty_like(reward), float(np.float32(lam))
-    gae_kernel[(triton.cdiv(batch * parts, COLUMNS), lead[0] if len(lead) == 3 else 1)](
-        reward,
-        discount,
-        value,
-        next_value,
-        boundary,
-        out,
-        near,
-        lam - near,
-        time,
-        batch,
-        parts,
-        size,
-        COLUMNS,
-        time > size,
-        parts > 1,
-        num_warps=WARPS,
+    given = reward, discount, value, next_value, boundary, out, near, lam - near
+    gae_kernel(
+        (-(-batch * parts // COLUMNS), lead[0] if len(lead) == 3 else 1, 1),
+        (*given, time, batch, parts),
+        (size, COLUMNS, time > size, parts > 1),
     )
     return out
 
@@ -130,4 +147,4 @@ def gae_device(
     """The same of arrays and tensors anywhere."""
     given = (reward, discount, value, next_value, boundary)
     tensors = [torch.as_tensor(a).to(device()) for a in given]
-    return gae_on_gpu(*tensors, lam)
+    return copied(*tensors, lam)

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 
 from tenfold.core.pairs import pair
-from tenfold.ops.device.language import available, device, gpu_kernel
+from tenfold.ops.device.language import Launched, available, device, gpu_kernel
 from tenfold.ops.sumtree import (
     find_examples,
     find_reference,
@@ -18,7 +17,8 @@ from tenfold.ops.sumtree import (
     tree_examples,
 )
 
-CHUNK, WIDE = 64, 1024  # leaves that are compared with one another; that are summed above together
+# leaves that are compared with one another; that are summed above together; that a program finds
+CHUNK, WIDE, SIZE = 64, 1024, 128
 
 
 @gpu_kernel
@@ -59,7 +59,7 @@ def is_last(leaf, there, SIZE: tl.constexpr):
 # launches
 
 
-@gpu_kernel(do_not_specialize=["half", "count"])
+@Launched
 def put_kernel(tree, leaf, value, half, count, CHUNK: tl.constexpr, WIDE: tl.constexpr):
     """One program: leaves in their order, of equal ones the last counts; then the sums above them,
     level by level."""
@@ -83,7 +83,7 @@ def put_kernel(tree, leaf, value, half, count, CHUNK: tl.constexpr, WIDE: tl.con
         tl.debug_barrier()
 
 
-@gpu_kernel(do_not_specialize=["half", "count"])
+@Launched
 def find_kernel(tree, given, leaf, priority, half, count, SHARES: tl.constexpr, SIZE: tl.constexpr):
     """`given` are masses, or with SHARES uniform numbers: item i then falls into the i-th of
     `count` equal parts of the whole mass."""
@@ -99,7 +99,7 @@ def find_kernel(tree, given, leaf, priority, half, count, SHARES: tl.constexpr, 
 
 def put_leaves(tree: torch.Tensor, leaf: torch.Tensor, value: torch.Tensor) -> None:
     """`ops.sumtree.put` on the GPU: tree [2·size] and value [B] float64, leaf [B] int64."""
-    put_kernel[(1,)](tree, leaf, value, len(tree) // 2, len(leaf), CHUNK, WIDE)
+    put_kernel((1, 1, 1), (tree, leaf, value, len(tree) // 2, len(leaf)), (CHUNK, WIDE))
 
 
 def find_leaves(
@@ -108,10 +108,9 @@ def find_leaves(
     """(leaf, its priority) of masses [B] float64; with `shares` of uniform numbers, the i-th of
     which falls into the i-th of B equal parts of the whole mass."""
     leaf = torch.empty(len(given), dtype=torch.int64, device=tree.device)
-    priority, grid = torch.empty_like(given), (triton.cdiv(len(given), CHUNK),)
-    find_kernel[grid](
-        tree, given, leaf, priority, len(tree) // 2, len(given), shares, CHUNK, num_warps=2
-    )
+    priority, count = torch.empty_like(given), len(given)
+    given = tree, given, leaf, priority, len(tree) // 2, count
+    find_kernel((-(-count // SIZE), 1, 1), given, (shares, SIZE))
     return leaf, priority
 
 

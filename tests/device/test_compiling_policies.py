@@ -1,0 +1,39 @@
+"""PPO's kernels compile for a GPU, which needs none: masked components, and real numbers."""
+
+from pathlib import Path
+
+from test_compiling import compiled
+
+SCRIPT = """
+import sys
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from tenfold.algorithms.ppo import resident_seeds as kernels
+from tenfold.algorithms.ppo.resident_arrays import Arrays
+from tenfold.config.run import Run
+from tenfold.training.learners import make_learner
+
+NAMES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64", torch.int32: "*i32", torch.uint8: "*u8"}
+GIVEN = {"play": ["count"], "values": ["first", "last"], "finish": [], "gradient": ["number"]}
+for name in sys.argv[1:]:
+    agent = {"name": "ppo", "horizon": 8, "minibatches": 2, "net": {"hidden": [16], "activation": "tanh"}}
+    run = Run.of({"env": f"forage:{name}", "num_envs": 16, "engine": "plain", "agent": agent})
+    one = make_learner(run)
+    seed = kernels.Seed(one.agent, one.rollout, one.envs)
+    kinds = Arrays(*(NAMES[t.dtype] for t in kernels.ResidentPolicies([seed], "cpu").arrays))
+    for kernel, integers in GIVEN.items():
+        source = ASTSource(
+            fn=getattr(kernels, kernel),
+            signature={"arrays": kinds} | dict.fromkeys(integers, "i32") | {"S": "constexpr"},
+            constexprs={"S": kernels.shape_of(seed, 1, "fp32")},
+        )
+        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+        assert "cubin" in made.asm
+    print(name)
+"""
+
+
+def test_policies_of_tasks_of_ones_own_compile_for_a_gpu(tmp_path: Path) -> None:
+    names = ["Forage-v0", "Push-v0"]
+    assert compiled(names, tmp_path, SCRIPT) == names
