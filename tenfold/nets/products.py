@@ -4,7 +4,6 @@ repeated bit for bit much faster), and products over long rows without the bias.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,23 @@ from torch.nn import functional as F
 from tenfold.core.pairs import pair
 from tenfold.ops.qlearning import tensor
 
-PRODUCTS: ContextVar[bool] = ContextVar("PRODUCTS", default=False)
 LONG = 64  # numbers of a row
+
+
+class Layers:
+    """How layers run now."""
+
+    by_products = False
 
 
 @contextmanager
 def products_instead(wanted: bool = True) -> Iterator[None]:
     """Layers inside run that way."""
-    before = PRODUCTS.set(wanted)
+    before, Layers.by_products = Layers.by_products, wanted
     try:
         yield
     finally:
-        PRODUCTS.reset(before)
+        Layers.by_products = before
 
 
 def convolve_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
