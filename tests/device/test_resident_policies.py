@@ -38,7 +38,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "two forces": {"env": "forage:Push-v0", "entropy": 0.01, "normalize_obs": True},
     "three options, many lanes": {"env": "tenfold/Acrobot-v1", "num_envs": 35, "horizon": 3},
 }
-ROWS = ("obs", "mask", "chosen", "real", "log_p", "value", "reward", "discount", "boundary", "weight")
+ROWS = (
+    "obs",
+    "mask",
+    "chosen",
+    "real",
+    "log_p",
+    "value",
+    "reward",
+    "discount",
+    "boundary",
+    "weight",
+)
 
 
 def learner(options: dict[str, Any], seed: int = 0) -> Any:
