@@ -74,8 +74,9 @@ class Run(Config):
     vector class"""
     engine: Annotated[str, OneOf(engine_names)] = "auto"
     """how an update runs: fused (one compiled call, for fully connected networks on the CPU),
-    compiled (any network on the CPU through torch.compile), cudagraph (updates as CUDA graphs),
-    plain (eager PyTorch, the reference); auto picks fused or plain, on a GPU cudagraph"""
+    compiled (any network on the CPU through torch.compile), resident (environments and learning
+    inside a GPU), cudagraph (updates as CUDA graphs), plain (eager PyTorch, the reference); auto
+    picks the first that fits: fused or plain, on a GPU resident, cudagraph or plain"""
     stack: Literal["auto", "together", "apart"] = "auto"
     """agents of one world are updated in one call (together) or one after another (apart); auto
     picks by the shapes"""
