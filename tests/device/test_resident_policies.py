@@ -2,14 +2,19 @@
 compared. Without a GPU in Triton's interpreter, a phase or two of each option; on one (make
 test-cuda) many."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import triton.language as tl
 
 from tenfold.algorithms.ppo.resident_seeds import ResidentPolicies, Seed
 from tenfold.config.run import Run
+from tenfold.core.errors import EnvironmentFault
+from tenfold.envs.device import device_task
+from tenfold.ops.device.language import gpu_kernel
 from tenfold.training.learners import make_learner
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -155,3 +160,29 @@ def test_on_a_gpu_nothing_is_compiled_anew_and_memory_stays_as_it_is() -> None:
         assert not compiled and torch.cuda.memory_allocated() <= used
     finally:
         triton.knobs.runtime.jit_post_compile_hook = None
+
+
+def test_a_component_without_an_allowed_option_is_refused_or_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner({"env": "forage:Forage-v0"})  # which registers it
+    task = device_task("Forage-v0")
+    monkeypatch.setattr(
+        "tenfold.algorithms.ppo.resident_seeds.device_task",
+        lambda name: replace(task, mask=no_hand),
+    )
+    group = resident([learner({"env": "forage:Forage-v0"})], "cpu")
+    group.advance(2)
+    with pytest.raises(EnvironmentFault, match="environment 2: component 1 of the action has no"):
+        group.finished()
+    group = resident([learner({"env": "forage:Forage-v0", "on_empty": "absent"})], "cpu")
+    group.advance(2)
+    group.finished()
+    assert (group.arrays.chosen[0, :2, :, 1] == 0).all()
+
+
+@gpu_kernel
+def no_hand(state):
+    """Every step is allowed, and nothing else."""
+    yes = tl.abs(state[0]) * 0.0 + 1.0
+    return yes, yes, yes, yes * 0.0, yes * 0.0, yes * 0.0

@@ -150,10 +150,7 @@ class PlainPPO(AutogradEngine):
         there = np.logical_or.reduceat(mask, np.cumsum([0, *sizes[:-1]]), axis=1)
         if not there.all():
             row, component = np.argwhere(~there)[0].tolist()
-            raise EnvironmentFault(
-                f"{self.envs.name}, environment {row}: component {component} of the action has no "
-                "allowed option; mend the mask, or set agent.on_empty to absent."
-            )
+            raise empty_component(self.envs.name, row, component)
 
     def store(self) -> None:
         """What the step brought; at a time limit the value of the final observation. The running
@@ -246,6 +243,13 @@ def unchecked(agent: PPOAgent) -> PPOAgent:
     if own.heads:
         own.heads = MaskedHeads(own.actions.sizes, "absent", check=False).to(own.device)
     return own
+
+
+def empty_component(env: str, row: int, component: int) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"{env}, environment {row}: component {component} of the action has no allowed option; "
+        "mend the mask, or set agent.on_empty to absent."
+    )
 
 
 class CompiledPPO(Compiled, PlainPPO):
