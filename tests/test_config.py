@@ -1,6 +1,7 @@
 """Settings: one conversion for Python, YAML and flags, and sentences that help."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from tenfold.config.leaves import OURS, SUCH_AS, THEIRS, leaves_of
 from tenfold.config.mappings import read_yaml, to_mapping
 from tenfold.config.nets import Net
 from tenfold.config.notation import parse_call, parse_number
-from tenfold.config.run import Run, named, presets
+from tenfold.config.run import SECTIONS, Run, named, presets
 from tenfold.config.schedules import Linear
 from tenfold.config.schema import Config
 from tenfold.core.errors import ConfigError
@@ -60,8 +61,32 @@ def test_presets_are_valid_and_are_differences_from_the_defaults(name: str) -> N
         read_yaml(presets()[name]),
         to_mapping(Run(agent=AgentConfig.kind(run.agent.name)())),
     )
-    assert set(given) <= set(default) and set(given["agent"]) <= set(default["agent"])
+    assert set(given) <= {*default, *SECTIONS}
     assert set(given["agent"]) < set(default["agent"])
+
+
+def test_sections_of_a_file_hold_for_the_runs_they_are_for_and_flags_stand_above_them(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "steps: 100\nagent: {name: ppo, horizon: 8, epochs: 3}\n"
+        "on_cuda: {steps: 200, num_envs: 16}\n"
+        "many_envs: {steps: 9000, agent: {horizon: 4}}\n"
+    )
+
+    def made(**change: Any) -> tuple[int, int, int, int]:
+        run: Any = named(str(file), change)
+        return run.steps, run.num_envs, run.agent.horizon, run.agent.epochs
+
+    assert made() == (100, 1, 8, 3)
+    assert made(device="cuda") == (200, 16, 8, 3)
+    assert made(device="cuda", num_envs="2k") == (9000, 2000, 4, 3)
+    assert made(num_envs=1023) == (100, 1023, 8, 3)
+    assert made(device="cuda", num_envs=4096, steps="5k", agent={"epochs": 1}) == (5000, 4096, 4, 1)
+    file.write_text("steps: 100\nmany_envs: {stepz: 5}\n")
+    with pytest.raises(ConfigError, match="stepz"):
+        named(str(file))
 
 
 def test_flags_set_every_setting_there_is() -> None:

@@ -74,8 +74,9 @@ class Run(Config):
     vector class"""
     engine: Annotated[str, OneOf(engine_names)] = "auto"
     """how an update runs: fused (one compiled call, for fully connected networks on the CPU),
-    compiled (any network on the CPU through torch.compile), cudagraph (updates as CUDA graphs),
-    plain (eager PyTorch, the reference); auto picks fused or plain, on a GPU cudagraph"""
+    compiled (any network on the CPU through torch.compile), resident (environments and learning
+    inside a GPU), cudagraph (updates as CUDA graphs), plain (eager PyTorch, the reference); auto
+    picks the first that fits: fused or plain, on a GPU resident, cudagraph or plain"""
     stack: Literal["auto", "together", "apart"] = "auto"
     """agents of one world are updated in one call (together) or one after another (apart); auto
     picks by the shapes"""
@@ -208,8 +209,10 @@ SECTIONS: dict[str, Callable[[Run], bool]] = {
 def fitted(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """The settings of a file with those of its sections that hold for a run with `change`: what is
     good for one environment on a CPU is not for thousands on a GPU."""
-    plain = {name: value for name, value in base.items() if name not in SECTIONS}
+    found = {name: value for name, value in base.items() if name not in SECTIONS}
     for name, holds in SECTIONS.items():
-        if name in base and holds(Run.of(merge(plain, change))):
-            plain = merge(plain, base[name])
-    return plain
+        if section := base.get(name):
+            Run.of(merge(found, section))  # a mistake in it is told, whatever the run
+            if holds(Run.of(merge(found, change))):
+                found = merge(found, section)
+    return found

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 NO_OBSTACLES: Mapping[str, str] = MappingProxyType({})
+FOUND: dict[str, str] = {}  # what kept engines from runs of this process once they were chosen
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def engine_table(
 def choose_engine(run: "Run", agent: Any, *parts: Any) -> tuple[Any, str]:
     """The engine of a run, made of its agent and `parts`, and one sentence about the choice. One
     that turns out not to fit when it is made leaves its place to the next."""
-    obstacles: dict[str, str] = {}
+    obstacles = dict(FOUND)
     while True:
         name, kind, reasons = fitting_engine(run, agent, obstacles)
         refuse_idle_verify(run, name, reasons)

@@ -232,7 +232,7 @@ def clearly_better(folder: RunFolder, played: dict[str, Any]) -> dict[str, Any] 
     """The evaluation that chose the best checkpoint, where what was `played`, of another step, is
     clearly worse than it: by more than two standard errors, and by more than a tenth of the range
     of what the run has been through."""
-    rows = [row for row in read_rows(folder.metrics) if row["kind"] == "eval"]
+    rows = [row for row in read_rows(folder.metrics, episodes=False) if row["kind"] == "eval"]
     best = max(rows, key=rank, default=played)
     if best["step"] == played["step"] or not (folder.checkpoints / BEST).exists():
         return None

@@ -28,6 +28,9 @@ from tenfold.runs.schema import ROWS, Schema, misfit, parsed
 Rank = tuple[float, float]
 WORST = (0.0, -math.inf)
 WINDOW = 100  # episodes in the running mean, as it is usually reported
+# the latest episodes between two other rows that have rows of their own: thousands of environments
+# end more than anyone reads, and the running mean knows all of them
+KEPT = 1000
 
 
 @cache
@@ -47,6 +50,11 @@ def row_in(line: str | bytes) -> dict[str, Any] | None:
     kind = row.get("kind") if isinstance(row, dict) else None
     schema = row_schemas().get(kind) if isinstance(kind, str) else None
     return row if schema is not None and not misfit(row, schema) else None
+
+
+def number(x: float) -> str:
+    """As JSON has it, at a fifth of the price."""
+    return repr(x) if math.isfinite(x) else json.dumps(x)
 
 
 EPISODE = '{"kind": "episode"'  # as every such row begins
@@ -100,6 +108,7 @@ class Metrics:
         `best` is the best so far."""
         self.path, self.board_path = folder.metrics, folder.tensorboard
         self.waiting: list[str] = []
+        self.ended: deque[str] = deque(maxlen=KEPT)
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.lengths: deque[int] = deque(maxlen=WINDOW)
         self.successes: deque[bool] = deque(maxlen=WINDOW)
@@ -134,6 +143,8 @@ class Metrics:
         else:
             self.rows.append(row)
             self.latest |= row
+        if row["kind"] == "train":
+            self.episodes = row.get("episodes", self.episodes)
         if row["kind"] not in ("episode", "train"):  # an evaluation, of whatever kind
             if rank(row) >= self.best:
                 self.best_row = row
@@ -174,9 +185,9 @@ class Metrics:
         self.returns.append(episode.ret)
         self.lengths.append(episode.length)
         self.episodes += 1
-        self.waiting.append(
+        self.ended.append(
             f'{EPISODE}, "step": {step}, "env": {episode.env}, '
-            f'"return": {json.dumps(episode.ret)}, "length": {episode.length}}}'
+            f'"return": {number(episode.ret)}, "length": {episode.length}}}'
         )
 
     def add(self, row: dict[str, Any]) -> None:
@@ -184,9 +195,14 @@ class Metrics:
         for sink in self.sinks:
             with told_of(f"{type(sink).__name__}.on_row"):
                 sink.on_row(row)
+        self.take_ended()
         self.waiting.append(json.dumps(row))
         if self.board is not None and row["kind"] != "episode":
             self.board.add(row)
+
+    def take_ended(self) -> None:
+        self.waiting += self.ended
+        self.ended.clear()
 
     def breathe(self) -> None:
         """Writes what waits, unless that was done less than `pause` seconds ago."""
@@ -196,6 +212,7 @@ class Metrics:
     def flush(self) -> int:
         """Writes what waits; returns the file's size."""
         self.flushed = monotonic()
+        self.take_ended()
         self.flush_board()
         size = self.path.stat().st_size if self.path.exists() else 0
         try:

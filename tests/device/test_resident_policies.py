@@ -34,9 +34,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "a torque": {"env": "tenfold/Pendulum-v1", "entropy": 0.01, "std": 0.5},
     "a squashed torque": {"env": "tenfold/Pendulum-v1", "squash": True, "net": {"hidden": [8]}},
+    "masked components": {"env": "forage:Forage-v0", "entropy": 0.02},
+    "two forces": {"env": "forage:Push-v0", "entropy": 0.01, "normalize_obs": True},
     "three options, many lanes": {"env": "tenfold/Acrobot-v1", "num_envs": 35, "horizon": 3},
 }
-ROWS = ("obs", "chosen", "real", "log_p", "value", "reward", "discount", "boundary", "weight")
+ROWS = (
+    "obs",
+    "mask",
+    "chosen",
+    "real",
+    "log_p",
+    "value",
+    "reward",
+    "discount",
+    "boundary",
+    "weight",
+)
 
 
 def learner(options: dict[str, Any], seed: int = 0) -> Any:
@@ -99,3 +112,46 @@ def test_phases_are_the_plain_engines(option: str) -> None:
 def test_two_hundred_updates_on_the_gpu_are_the_plain_engines(option: str) -> None:
     options = OPTIONS[option]
     compared(options, 50 * options.get("horizon", 14) + 2, "cuda")
+
+
+def test_pieces_of_a_phase_are_the_whole_phase_bit_for_bit() -> None:
+    pieces, whole = learner({}), learner({})
+    group = resident([pieces], "cpu")
+    for rounds in (5, 1, 12, 10):
+        group.advance(rounds)
+        group.find_values()
+    group.fetch()
+    group = resident([whole], "cpu")
+    group.advance(28)
+    group.fetch()
+    assert torch.equal(pieces.agent.block[:3], whole.agent.block[:3])
+    assert np.array_equal(pieces.envs.states, whole.envs.states)
+
+
+def test_rounds_come_in_whole_phases() -> None:
+    group = resident([learner({})], "cpu")
+    assert [group.rounded(count) for count in (1, 14, 27, 28, 64)] == [14, 14, 14, 28, 56]
+    group.advance(4)
+    assert [group.rounded(count) for count in (1, 10, 24, 64)] == [10, 10, 24, 52]
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_nothing_is_compiled_anew_and_memory_stays_as_it_is() -> None:
+    import triton
+
+    group = resident([learner({}, seed) for seed in range(3)], "cuda")
+    group.advance(14 * 3 + 5)
+    compiled: list[Any] = []
+    triton.knobs.runtime.jit_post_compile_hook = lambda **given: compiled.append(given)
+    try:
+        used = torch.cuda.memory_allocated()
+        for rounds in (9, 14 * 100, 1, 16, 14 * 2):
+            group.advance(rounds)
+            group.finished()
+        again = resident([learner({}, seed) for seed in range(3)], "cuda")
+        again.advance(14 * 3 + 5)
+        del again
+        torch.cuda.synchronize()
+        assert not compiled and torch.cuda.memory_allocated() <= used
+    finally:
+        triton.knobs.runtime.jit_post_compile_hook = None

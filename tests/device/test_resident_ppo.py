@@ -1,6 +1,7 @@
 """PPO's device engine as runs have it: saved, resumed and evaluated as every other, alone and with
 other seeds. Without a GPU in Triton's interpreter, on networks on the CPU."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from test_resident_policies import learner
 from tenfold.algorithms.ppo import PolicyOptimisation
 from tenfold.algorithms.ppo.resident_seeds import ResidentPolicies, Seed
 from tenfold.config.run import Run
-from tenfold.core.errors import ConfigError
+from tenfold.core.errors import ConfigError, UserError
 from tenfold.engines.together import Group
 from tenfold.evaluation.evaluator import EpisodeEvaluator
 from tenfold.evaluation.player import Allowance
@@ -110,3 +111,25 @@ def test_what_does_not_fit_is_refused_in_one_sentence(
     with pytest.raises(ConfigError) as refused:
         make_learner(a_run(settings.pop("agent", {}), engine="resident", **settings))
     assert "engine = resident does not fit" in str(refused.value) and words in str(refused.value)
+
+
+def broken(*given: Any) -> None:
+    raise RuntimeError("first line\nout of registers.")
+
+
+def test_kernels_that_do_not_compile_leave_their_place_to_another_engine(
+    anywhere: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tenfold.engines.choose.FOUND", found := {})
+    monkeypatch.setattr("tenfold.training.learners.FOUND", found)
+    monkeypatch.setattr(ResidentPolicies, "warm_up", broken)
+    done = train(a_run(), tmp_path / "run", quiet=True)
+    assert done.step == 32
+    (session,) = json.loads((tmp_path / "run" / "run.json").read_text())["sessions"]
+    words = "not resident: its kernels cannot be compiled here (out of registers)"
+    assert session["engine"].startswith("fused") and words in session["engine"]
+    with pytest.raises(ConfigError, match=r"= resident does not fit: its kernels cannot"):
+        train(a_run(engine="resident"), tmp_path / "asked", quiet=True)
+    with pytest.raises(UserError, match=r"out of registers"):
+        train_seeds(a_run(engine="resident"), (0, 1), tmp_path / "seeds", quiet=True)
+    assert not (tmp_path / "asked").exists()

@@ -16,7 +16,6 @@ def greedy(policy, state, number, length, S: tl.constexpr):
     """argmax_a Q(s, a)."""
     V: tl.constexpr = S.outputs
     layers, scale = policy
-    V: tl.constexpr = S.outputs
     rows = rows_of(S.task.observe(state), LANES, LANES, S.net.pads[0], S.task.obs)
     return td.best_group(td.values(layers, rows * scale, S), V) - V.duel
 
