@@ -99,7 +99,7 @@ class Captured(AutogradEngine):
     def warm_up(self) -> None:
         self.record()
 
-    def launch(self, name: Any, parcel: Parcel, work: Work, parts: int = 1) -> None:
+    def replay_graph(self, name: Any, parcel: Parcel, work: Work, parts: int = 1) -> None:
         """What was written into a parcel's arrays goes to the GPU, and `work` is done there: one
         graph of this name, recorded when it is first asked for."""
         self.graph(name, parcel, parcel.place, work, parts).replay()

@@ -51,6 +51,7 @@ Q_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "boltzmann": (CARTPOLE, {"explore": "boltzmann"}),
     "images": (IMAGES, {"net": {"encoder": "small", "hidden": [12]}, "frames": 2}),
     "team": (TEAM, {"distribution": IMPLICIT, "explore": "noisy", "clip_norm": 1.0}),
+    "team small": (TEAM, {"dueling": True}),
     "team prioritised": (TEAM, {"replay": "prioritized", "frames": 2, "n_step": 3}),
 }
 POLICY_CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -121,7 +122,7 @@ def test_updates_are_the_plain_engines(case: str, device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["defaults", "single", "dueling", "quantile", "implicit", "images", "team"]
+    "case", ["defaults", "single", "dueling", "quantile", "implicit", "images", "team small"]
 )
 def test_updates_by_kernels_are_the_plain_engines(kernels: None, case: str, device: str) -> None:
     hold_updates(case, device, 6)

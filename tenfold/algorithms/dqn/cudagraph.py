@@ -161,7 +161,7 @@ class GraphEngine(Captured, PlainEngine):
 
     def append(self) -> None:
         """New rows, to the table."""
-        self.launch("append", self.mirror.parcel, self.mirror.put)
+        self.replay_graph("append", self.mirror.parcel, self.mirror.put)
 
     def update_there(self, k: int) -> None:
         """Update number k of those that were sent, as it is recorded."""
@@ -240,7 +240,7 @@ class GraphEngine(Captured, PlainEngine):
             now = self.at_once(count)
             self.draw(now, step)
             clock.lap("sample")
-            self.launch("update", self.sent, self.updates(now), now)
+            self.replay_graph("update", self.sent, self.updates(now), now)
             self.agent.updates += now
             count -= now
             if self.replay.priorities:
@@ -265,7 +265,7 @@ class GraphEngine(Captured, PlainEngine):
         parcel.open()[0]["rows"][...] = rows.reshape(parcel.there[0]["rows"].shape)
         if noise is not None:
             place.copy_(noise)
-        self.launch(("act", noise is not None), parcel, work)
+        self.replay_graph(("act", noise is not None), parcel, work)
         self.wait()
         return found.numpy().reshape(len(rows), -1)
 

@@ -2,17 +2,23 @@
 of the items through all passes, the derivative of the loss and the backward pass in registers, by
 the functions of the resident engine. What follows a gradient is `ops.device.step`'s."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 
 from tenfold.algorithms.dqn import resident_td as td
+from tenfold.algorithms.dqn.agent import DQNAgent
+from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.resident_td import ValueShape
+from tenfold.core.pairs import pair
+from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.ops import mlp
 from tenfold.ops.device import network
-from tenfold.ops.device.language import gpu_kernel, padded
+from tenfold.ops.device.language import available, device, gpu_kernel, padded
 from tenfold.ops.device.network import NetShape
 
 WIDEST, DEEPEST = 128, 3  # hidden layers that fit into registers
@@ -155,3 +161,69 @@ def batch_gradient(
         num_warps=4,
     )
     return partial, errors, told
+
+
+# the pair
+
+SIZE, ROOM = 3, 40  # numbers of a frame, rows of a table
+
+
+def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for options in (
+        {},
+        {
+            "double": False,
+            "loss": "huber",
+            "frames": 2,
+            "net": {"hidden": [5], "activation": "tanh"},
+        },
+        {"dueling": True, "distribution": "quantile(3)", "batch_size": 20},
+    ):
+        yield options, int(rng.integers(100))
+
+
+def example_batch(options: dict[str, Any], seed: int) -> tuple[DQNAgent, Any, Any]:
+    """An agent whose target is another network, a table, and items at places in it."""
+    rng = np.random.default_rng(seed)
+    config = DQN.of({"batch_size": 7, "net": {"hidden": [9, 8]}, **options})
+    layout = ObsLayout((SIZE,), np.dtype(np.float32), (SIZE,), 1.0)
+    agent = DQNAgent(config, layout, DiscreteActions(4, 0), seed, device())
+    agent.target.flat.mul_(0.5)
+    size = config.batch_size
+    drawn = {
+        "places": rng.integers(0, ROOM, (2, size, config.frames)),
+        "action": rng.integers(0, 4, size),
+        "reward": rng.normal(size=size).astype(np.float32),
+        "discount": (0.9 * rng.integers(0, 2, size)).astype(np.float32),
+        "weight": rng.uniform(0.1, 1, size).astype(np.float32),
+    }
+    table = torch.from_numpy(rng.normal(size=(ROOM, SIZE)).astype(np.float32))
+    sent = {name: torch.from_numpy(value).to(device()) for name, value in drawn.items()}
+    return agent, table.to(device()), sent
+
+
+def gradient_reference(options: dict[str, Any], seed: int) -> tuple[torch.Tensor, ...]:
+    """Autograd of the agent's loss."""
+    agent, table, sent = example_batch(options, seed)
+    obs, next_obs = table[sent["places"]]
+    size = len(obs)
+    rows = {"obs": obs.view(size, -1), "next_obs": next_obs.view(size, -1)}
+    loss, errors, q = agent.loss(sent | rows, None, None, size)
+    loss.backward()
+    told = torch.stack([loss.detach(), size * q, errors.abs().sum()])
+    return agent.online.flat_grad, errors, told
+
+
+@pair(
+    gradient_reference,
+    gradient_examples,
+    rtol=1e-4,
+    atol=1e-5,
+    when=available,
+    name="engines.cudagraph.a gradient in one launch",
+)
+def gradient_outcome(options: dict[str, Any], seed: int) -> tuple[torch.Tensor, ...]:
+    agent, table, sent = example_batch(options, seed)
+    shape = shape_of(agent, len(sent["action"]), "fp32")
+    partial, errors, told = batch_gradient(agent, table, sent, shape)
+    return partial[0].sum(0), errors, told.sum(0)

@@ -100,7 +100,7 @@ class GraphPPO(Captured, PlainPPO):
                 self.far.zero_()
             now = at_once(min(parts - part, last - first))
             self.send_order(part, now, lr)
-            self.launch("learn", self.sent, self.minibatches(now), now)
+            self.replay_graph("learn", self.sent, self.minibatches(now), now)
             agent.updates += now
             first += now
             if target_kl and part + now == parts and float(self.far) > target_kl:
@@ -211,7 +211,7 @@ class GraphPPO(Captured, PlainPPO):
         here["rows"][...], here["u"][...], here["noise"][...] = rows, u, noise
         if "mask" in here:
             here["mask"][...] = mask
-        self.launch("act", parcel, self.act_there)
+        self.replay_graph("act", parcel, self.act_there)
         self.wait()
         told = tuple(found[name].numpy() for name in ACTED)
         if not np.isfinite(told[2]).all():  # the agent says what is wrong
@@ -221,7 +221,7 @@ class GraphPPO(Captured, PlainPPO):
     def values(self, rows: np.ndarray) -> np.ndarray:
         parcel, found = self.acting
         parcel.open()[0]["rows"][...] = rows
-        self.launch("value", parcel, self.value_there)
+        self.replay_graph("value", parcel, self.value_there)
         self.wait()
         return found["value"].numpy()
 
