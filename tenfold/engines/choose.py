@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from tenfold.config.schedules import custom_schedule
 from tenfold.core.errors import ConfigError, Obstacle
-from tenfold.core.registry import algorithm, own
+from tenfold.core.registry import OBSTACLES, algorithm, own
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
 
 
 NO_OBSTACLES: Mapping[str, str] = MappingProxyType({})
-FOUND: dict[str, str] = {}  # what kept engines from runs of this process once they were chosen
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def engine_table(
 def choose_engine(run: "Run", agent: Any, *parts: Any) -> tuple[Any, str]:
     """The engine of a run, made of its agent and `parts`, and one sentence about the choice. One
     that turns out not to fit when it is made leaves its place to the next."""
-    obstacles = dict(FOUND)
+    obstacles = dict(OBSTACLES)
     while True:
         name, kind, reasons = fitting_engine(run, agent, obstacles)
         refuse_idle_verify(run, name, reasons)

@@ -18,9 +18,8 @@ from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, 
 from tenfold.core.given import lend
 from tenfold.core.processes import refuse_in_child
 from tenfold.core.protocols import Learner
-from tenfold.core.registry import algorithm
+from tenfold.core.registry import OBSTACLES, algorithm
 from tenfold.core.system import require_memory, set_threads
-from tenfold.engines.choose import FOUND
 from tenfold.envs.making import spec_of
 from tenfold.ops.mlp import parameter_count
 from tenfold.runs.checkpoint import Checkpoints, nested_state
@@ -125,7 +124,7 @@ def ready(run: Run, quiet: bool) -> Iterator[Learner]:
         name = learner.description.name
         if run.engine != "auto":
             raise ConfigError("engine", f"= {name} does not fit: {obstacle}; use auto.") from None
-        FOUND[name] = str(obstacle)
+        OBSTACLES[name] = str(obstacle)
         with ready(run, quiet) as another:  # by the next engine, which says why
             yield another
         return

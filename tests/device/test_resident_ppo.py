@@ -120,8 +120,9 @@ def broken(*given: Any) -> None:
 def test_kernels_that_do_not_compile_leave_their_place_to_another_engine(
     anywhere: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tenfold.engines.choose.FOUND", found := {})
-    monkeypatch.setattr("tenfold.training.learners.FOUND", found)
+    monkeypatch.setattr("tenfold.core.registry.OBSTACLES", found := {})
+    monkeypatch.setattr("tenfold.engines.choose.OBSTACLES", found)
+    monkeypatch.setattr("tenfold.training.learners.OBSTACLES", found)
     monkeypatch.setattr(ResidentPolicies, "warm_up", broken)
     done = train(a_run(), tmp_path / "run", quiet=True)
     assert done.step == 32
