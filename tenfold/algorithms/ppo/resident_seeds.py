@@ -215,10 +215,13 @@ class ResidentPolicies(DeviceSeeds):
         )
 
     def warm_up(self) -> None:
-        """Compiles the kernels. What they do to empty arrays is forgotten when the seeds are
-        sent."""
+        """Compiles the kernels and records a phase. What they do to empty arrays is forgotten, here
+        or when the seeds are sent."""
         if self.device.type == "cuda":
             self.phase()
+            self.graph = captured(self.phase)
+            for tensor in (self.arrays.sums, self.arrays.empty):
+                tensor.zero_()
         self.compile_evaluation("greedy")
 
     # to the device and back
@@ -380,6 +383,6 @@ def captured(work: Callable[[], None]) -> Any:
     """A CUDA graph of the launches that `work` makes; it does not run them."""
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         work()
     return graph
