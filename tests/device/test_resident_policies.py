@@ -43,6 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "two forces": {"env": "forage:Push-v0", "entropy": 0.01, "normalize_obs": True},
     "three options, many lanes": {"env": "tenfold/Acrobot-v1", "num_envs": 35, "horizon": 3},
 }
+HORIZON = 8
 ROWS = (
     "obs",
     "mask",
@@ -60,7 +61,7 @@ ROWS = (
 def learner(options: dict[str, Any], seed: int = 0) -> Any:
     given = dict(options)
     env, envs = given.pop("env", "tenfold/CartPole-v1"), given.pop("num_envs", 3)
-    usual = {"horizon": 14, "epochs": 2, "minibatches": 2, "net": {"hidden": [16, 16]}, "lr": 1e-2}
+    usual = {"horizon": HORIZON, "epochs": 2, "minibatches": 2, "net": {"hidden": [16, 16]}, "lr": 1e-2}
     run = {"env": env, "num_envs": envs, "steps": 10_000, "engine": "plain", "seed": seed}
     return make_learner(Run.of(run | {"agent": {"name": "ppo"} | usual | given}))
 
@@ -107,7 +108,7 @@ def compared(options: dict[str, Any], rounds: int, device: str) -> Any:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_phases_are_the_plain_engines(option: str) -> None:
     options = OPTIONS[option]
-    plain, group = compared(options, 2 * options.get("horizon", 14) + 2, "cpu")
+    plain, group = compared(options, 3 * options.get("horizon", HORIZON) // 2, "cpu")
     sums = group.arrays.sums[0].numpy()
     assert np.allclose(sums, plain.engine.sums, rtol=1e-3, atol=1e-4)
 
@@ -116,18 +117,18 @@ def test_phases_are_the_plain_engines(option: str) -> None:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_two_hundred_updates_on_the_gpu_are_the_plain_engines(option: str) -> None:
     options = OPTIONS[option]
-    compared(options, 50 * options.get("horizon", 14) + 2, "cuda")
+    compared(options, 50 * options.get("horizon", HORIZON) + 2, "cuda")
 
 
 def test_pieces_of_a_phase_are_the_whole_phase_bit_for_bit() -> None:
     pieces, whole = learner({}), learner({})
     group = resident([pieces], "cpu")
-    for rounds in (5, 1, 12, 10):
+    for rounds in (3, 1, 8):
         group.advance(rounds)
         group.find_values()
     group.fetch()
     group = resident([whole], "cpu")
-    group.advance(28)
+    group.advance(12)
     group.fetch()
     assert torch.equal(pieces.agent.block[:3], whole.agent.block[:3])
     assert np.array_equal(pieces.envs.states, whole.envs.states)
@@ -135,9 +136,9 @@ def test_pieces_of_a_phase_are_the_whole_phase_bit_for_bit() -> None:
 
 def test_rounds_come_in_whole_phases() -> None:
     group = resident([learner({})], "cpu")
-    assert [group.rounded(count) for count in (1, 14, 27, 28, 64)] == [14, 14, 14, 28, 56]
-    group.advance(4)
-    assert [group.rounded(count) for count in (1, 10, 24, 64)] == [10, 10, 24, 52]
+    assert [group.rounded(count) for count in (1, 8, 15, 16, 35)] == [8, 8, 8, 16, 32]
+    group.advance(3)
+    assert [group.rounded(count) for count in (1, 5, 13, 35)] == [5, 5, 13, 29]
 
 
 @pytest.mark.cuda
@@ -145,16 +146,16 @@ def test_on_a_gpu_nothing_is_compiled_anew_and_memory_stays_as_it_is() -> None:
     import triton
 
     group = resident([learner({}, seed) for seed in range(3)], "cuda")
-    group.advance(14 * 3 + 5)
+    group.advance(HORIZON * 3 + 5)
     compiled: list[Any] = []
     triton.knobs.runtime.jit_post_compile_hook = lambda **given: compiled.append(given)
     try:
         used = torch.cuda.memory_allocated()
-        for rounds in (9, 14 * 100, 1, 16, 14 * 2):
+        for rounds in (3, HORIZON * 100, 1, 16, HORIZON * 2):
             group.advance(rounds)
             group.finished()
         again = resident([learner({}, seed) for seed in range(3)], "cuda")
-        again.advance(14 * 3 + 5)
+        again.advance(HORIZON * 3 + 5)
         del again
         torch.cuda.synchronize()
         assert not compiled and torch.cuda.memory_allocated() <= used

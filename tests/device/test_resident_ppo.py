@@ -34,9 +34,9 @@ def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_run(agent: dict[str, Any] | None = None, **more: Any) -> Run:
-    small = {"name": "ppo", "horizon": 6, "epochs": 2, "minibatches": 2, "net": {"hidden": [16]}}
-    given = {"env": CARTPOLE, "num_envs": 2, "steps": 32, "eval_every": 0, "log_every": 8}
-    return Run.of(given | {"checkpoint_every": 16, "agent": small | (agent or {})} | more)
+    small = {"name": "ppo", "horizon": 4, "epochs": 2, "minibatches": 2, "net": {"hidden": [16]}}
+    given = {"env": CARTPOLE, "num_envs": 2, "steps": 20, "eval_every": 0, "log_every": 6}
+    return Run.of(given | {"checkpoint_every": 10, "agent": small | (agent or {})} | more)
 
 
 def last(path: Path) -> dict[str, np.ndarray]:
@@ -46,11 +46,11 @@ def last(path: Path) -> dict[str, np.ndarray]:
 def test_a_run_is_that_of_the_plain_engine_and_a_resumed_one_that_which_never_stopped(
     anywhere: None, tmp_path: Path
 ) -> None:
-    run = a_run({"normalize_obs": True}, engine="resident", eval_every=32, eval_episodes=1)
+    run = a_run({"normalize_obs": True}, engine="resident", eval_every=20, eval_episodes=1)
     done = train(run, tmp_path / "whole", quiet=True)
-    assert done.step == 32 and done.best_evaluation
-    train(replace(run, steps=16), tmp_path / "half", quiet=True)
-    resume(tmp_path / "half", 32, quiet=True)
+    assert done.step == 20 and done.best_evaluation
+    train(replace(run, steps=10), tmp_path / "half", quiet=True)
+    resume(tmp_path / "half", 20, quiet=True)
     whole, halves = last(tmp_path / "whole"), last(tmp_path / "half")
     unequal = [name for name in whole if not np.array_equal(whole[name], halves[name])]
     assert not [name for name in unequal if "next_value" not in name]
@@ -66,7 +66,7 @@ def test_a_run_is_that_of_the_plain_engine_and_a_resumed_one_that_which_never_st
 
 
 def test_seeds_side_by_side_are_what_each_is_alone(anywhere: None, tmp_path: Path) -> None:
-    run = a_run(engine="resident", checkpoint_every=0)
+    run = a_run(engine="resident", checkpoint_every=0, steps=12)
     train_seeds(run, [3, 8], tmp_path / "seeds", quiet=True)
     for seed in (3, 8):
         train(replace(run, seed=seed), tmp_path / f"alone-{seed}", quiet=True)
@@ -125,7 +125,7 @@ def test_kernels_that_do_not_compile_leave_their_place_to_another_engine(
     monkeypatch.setattr("tenfold.training.learners.OBSTACLES", found)
     monkeypatch.setattr(ResidentPolicies, "warm_up", broken)
     done = train(a_run(), tmp_path / "run", quiet=True)
-    assert done.step == 32
+    assert done.step == 20
     (session,) = json.loads((tmp_path / "run" / "run.json").read_text())["sessions"]
     words = "not resident: its kernels cannot be compiled here (out of registers)"
     assert session["engine"].startswith("fused") and words in session["engine"]
