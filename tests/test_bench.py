@@ -327,9 +327,11 @@ def test_the_gpu_benchmark_of_ppo_takes_turns_on_equal_work(
         monkeypatch.setattr(ppo, name, value)
     monkeypatch.setattr(ppo.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(ppo, "ours", ppo.eager)
+    monkeypatch.setattr(ppo, "difference", lambda: 1e-6)
     rows = ppo.ppo()
     assert [row["setting"]["precision"] for row in rows] == ["fp32", "tf32"]
     for row in rows:
         assert set(row) == KEYS | {"baseline_per_second", "candidate_per_second"}
         assert (row["baseline"], row["candidate"]) == ("eager PyTorch", "resident")
         assert row["setting"].items() >= {"seeds": 3, "worlds": 4, "steps": 8}.items()
+        assert row["equal"] and row["max_diff"] == 1e-6

@@ -418,7 +418,7 @@ def test_a_users_own_environment_by_module(
         (["--env", ""], "env is empty: give an environment's id"),
         (
             ["--engine", "fuse"],
-            "engine = fuse is not one of auto, resident, fused, compiled, plain",
+            "engine = fuse is not one of auto, resident, cudagraph, fused, compiled, plain",
         ),
     ],
 )

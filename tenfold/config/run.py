@@ -81,8 +81,9 @@ class Run(Config):
     vector class"""
     engine: Annotated[str, OneOf(engine_names)] = "auto"
     """how an update runs: fused (one compiled call, for fully connected networks on the CPU),
-    compiled (any network on the CPU through torch.compile), plain (eager PyTorch, the reference);
-    auto picks fused or plain"""
+    compiled (any network on the CPU through torch.compile), resident (environments and learning
+    inside a GPU), cudagraph (updates as CUDA graphs), plain (eager PyTorch, the reference); auto
+    picks the first that fits: fused or plain, on a GPU resident, cudagraph or plain"""
     stack: Literal["auto", "together", "apart"] = "auto"
     """agents of one world are updated in one call (together) or one after another (apart); auto
     picks by the shapes"""
@@ -93,8 +94,8 @@ class Run(Config):
     """where the networks live; auto is cpu, or several CUDA devices where there are agents with a
     network each"""
     precision: Literal["fp32", "bf16x3", "tf32"] = "fp32"
-    """of the resident engine's products on a GPU: fp32 (to rounding), bf16x3 (gradients to
-    1e-5, faster) or tf32 (to 1e-2, fastest)"""
+    """of products on a GPU, by the engines resident and cudagraph: fp32 (to rounding), bf16x3 (the
+    resident engine's alone; gradients to 1e-5, faster) or tf32 (to 1e-2, fastest)"""
     threads: Annotated[int, Limits(1, 1024)] = 1
     """threads of PyTorch"""
     eval_every: Whole = by_agent("eval_every", 10_000)

@@ -50,6 +50,11 @@ class ActorFault(UserError):
         return ActorFault(f"{self.sentence} {more}", self.trace)
 
 
+class Obstacle(Exception):
+    """What keeps an engine from a run, in words, where only trying tells: another one takes its
+    place."""
+
+
 class CheckpointError(UserError):
     """A checkpoint that is missing, torn, foreign or cannot be written."""
 

@@ -18,6 +18,7 @@ from tenfold.core.errors import UserError, told_of
 
 NOBODYS = Domain()  # of environments that no domain owns
 ADDED: list[Domain] = []  # by users, while the program runs
+OBSTACLES: dict[str, str] = {}  # what kept engines from runs of this process when they were tried
 MODULE = re.compile(r"[^\W\d][\w.]*")
 OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")  # how one's own is written: module:Name
 

@@ -6,15 +6,20 @@ An engine is a class, made of an agent, its memory and its environments, with wh
 `words` what is special about it. No torch here: an engine is imported when it may run.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tenfold.config.schedules import custom_schedule
-from tenfold.core.errors import ConfigError
-from tenfold.core.registry import algorithm, own
+from tenfold.core.errors import ConfigError, Obstacle
+from tenfold.core.registry import OBSTACLES, algorithm, own
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
+
+
+NO_OBSTACLES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -33,13 +38,20 @@ RESIDENT = (
 )
 
 
+CUDAGRAPH = (
+    "updates as CUDA graphs, replay memory and rollouts on the GPU: any network but those on "
+    "graphs, --device cuda"
+)
+
+
 def engine_table(
-    fused: str, compiled: str, plain: str, resident: str = ""
+    fused: str, compiled: str, plain: str, cudagraph: str, resident: str = ""
 ) -> dict[str, EngineEntry]:
     """The usual engines of an algorithm, by where they are."""
     entry = EngineEntry(resident, RESIDENT, device="cuda")
     on_gpu = {"resident": entry} if resident else {}
     return on_gpu | {
+        "cudagraph": EngineEntry(cudagraph, CUDAGRAPH, device="cuda"),
         "fused": EngineEntry(
             fused, "a whole round in one compiled call: fully connected networks on the CPU"
         ),
@@ -56,22 +68,36 @@ def engine_table(
 
 
 def choose_engine(run: "Run", agent: Any, *parts: Any) -> tuple[Any, str]:
-    """The engine of a run, made of its agent and `parts`, and one sentence about the choice."""
-    name, kind, reasons = fitting_engine(run, agent)
+    """The engine of a run, made of its agent and `parts`, and one sentence about the choice. One
+    that turns out not to fit when it is made leaves its place to the next."""
+    obstacles = dict(OBSTACLES)
+    while True:
+        name, kind, reasons = fitting_engine(run, agent, obstacles)
+        refuse_idle_verify(run, name, reasons)
+        engine = kind(agent, *parts)
+        try:
+            engine.prepare(run)
+        except Obstacle as found:
+            obstacles[name] = str(found)
+            continue
+        return engine, f"{name}, {'; '.join(filter(None, [*reasons, engine.words]))}"
+
+
+def refuse_idle_verify(run: "Run", name: str, reasons: list[str]) -> None:
+    """Updates of the plain engine cannot be held to the plain engine's."""
     if run.verify and name == "plain":
         raise ConfigError(
             "verify",
             f"= {run.verify} has nothing to compare: the engine is the reference itself, plain, "
             f"{'; '.join(reasons)}; leave verify at 0.",
         )
-    engine = kind(agent, *parts)
-    engine.prepare(run)
-    return engine, f"{name}, {'; '.join(filter(None, [*reasons, engine.words]))}"
 
 
-def fitting_engine(run: "Run", agent: Any) -> tuple[str, Any, list[str]]:
-    """Name and class of the engine that was asked for, or of the first that fits; and the
-    reasons."""
+def fitting_engine(
+    run: "Run", agent: Any, obstacles: Mapping[str, str] = NO_OBSTACLES
+) -> tuple[str, Any, list[str]]:
+    """Name and class of the engine that was asked for, or of the first that fits; and the reasons.
+    `obstacles`: what keeps engines from it that were tried."""
     table, asked = algorithm(run.agent.name).engines, run.engine != "auto"
     if asked and run.engine not in table:
         there = ", ".join(table)
@@ -90,7 +116,7 @@ def fitting_engine(run: "Run", agent: Any) -> tuple[str, Any, list[str]]:
                 )
             continue
         kind, automatic = own(entry.home), entry.automatic
-        obstacle = kind.why_not(agent, run)
+        obstacle = obstacles.get(name) or kind.why_not(agent, run)
         if not obstacle and (asked or automatic):
             return name, kind, reasons
         if asked:

@@ -87,7 +87,8 @@ class Lockstep:
         fast, plain = self.engine.agent, self.plain.agent
         path = self.folder / f"mismatch-{fast.updates}.safetensors"
         results = {"before": self.before, "fast": fast.block, "plain": plain.block}
-        save_file(self.batch() | {name: block.numpy() for name, block in results.items()}, path)
+        saved = {name: block.cpu().numpy() for name, block in results.items()}
+        save_file(self.batch() | saved, path)
         raise Mismatch(
             f"Update {fast.updates} of the fast engine is not the plain one's: the {where} differ "
             f"{excess:.3g} times more than allowed. The batch and both results are in {path}; "

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from tenfold.core.errors import Obstacle
 from tenfold.envs.adapter import Episode
 
 LAUNCH = 0.005  # seconds of a launch, so that a run is heard of and can be stopped
@@ -57,8 +58,12 @@ class Group:
             learner.engine.group = self
 
     def warm_up(self) -> None:
-        """Compiles the kernels."""
-        self.seeds.warm_up()
+        """Compiles the kernels; an Obstacle where they cannot be."""
+        try:
+            self.seeds.warm_up()
+        except Exception as error:  # whatever a compiler may say
+            words = (str(error).strip() or type(error).__name__).splitlines()[-1].rstrip(".")
+            raise Obstacle(f"its kernels cannot be compiled here ({words})") from error
 
     def send(self) -> None:
         """What the learners hold on the host, to the device, where it is not there."""

@@ -12,30 +12,33 @@ from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, key
 from tenfold.envs import control_dynamics as c
 from tenfold.envs.device import TASKS
-from tenfold.ops.device.episodes import EpisodeShape, play, play_episodes
+from tenfold.ops.device.episodes import LANES, EpisodeShape, play, play_episodes
+from tenfold.ops.device.lanes import rows_of
 from tenfold.ops.device.language import available, device, gpu_kernel
 
-WIDTH = 16  # of what the policy sees
+WIDE = 16
+WIDTH = tl.constexpr(WIDE)  # of what the policy sees
 
 
 @gpu_kernel
-def lean(policy, rows, number, length, S: tl.constexpr):
+def lean(policy, state, number, length, E: tl.constexpr):
     """The second action where the sum is positive."""
+    rows = rows_of(E.task.observe(state), LANES, LANES, WIDTH, E.task.obs)
     return (tl.sum(rows * policy[None, :], 1) > 0).to(tl.int32)
 
 
 @gpu_kernel(do_not_specialize=["count", "steps", "limit"])
 def lean_kernel(weights, episodes, count, steps, limit, E: tl.constexpr):
     seed = tl.program_id(0).to(tl.int64)
-    policy = tl.load(weights + seed * E.width + tl.arange(0, E.width))
-    play_episodes(episodes, policy, seed, count, steps, limit, lean, E, 0)
+    policy = tl.load(weights + seed * WIDTH + tl.arange(0, WIDTH))
+    play_episodes(episodes, policy, seed, count, steps, limit, lean, E, E)
 
 
 def examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Two seeds of each task with actions, more episodes than a program plays, few steps."""
     for name, kind in c.KINDS.items():
         if kind.actions:
-            weights = np.zeros((2, WIDTH), np.float32)
+            weights = np.zeros((2, WIDE), np.float32)
             weights[:, : kind.obs_size] = rng.normal(size=(2, kind.obs_size))
             streams = [
                 [key(int(s), Purpose.EPISODE) for s in row]
@@ -73,7 +76,7 @@ def episodes_on_device(
     name: str, weights: np.ndarray, streams: list[list[Any]], limit: int
 ) -> tuple[np.ndarray, ...]:
     task, policy = TASKS[name], torch.from_numpy(weights).to(device())
-    shape = EpisodeShape(task, task.sources, WIDTH)
+    shape = EpisodeShape(task, task.sources)
 
     def launch(episodes: Any, count: int, steps: int, limit: int, grid: Any) -> None:
         lean_kernel[grid](policy, episodes, count, steps, limit, shape)

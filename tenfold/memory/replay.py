@@ -72,6 +72,7 @@ class Replay:
         self.priorities = config.priorities
         self.tree = make_tree(rows if self.priorities else 0)
         self.top = np.ones(1)  # the largest priority so far, given to new rows
+        self.writes = 0  # calls that wrote rows
         self.stream = key(seed, Purpose.REPLAY, member)
         self.draw = np.zeros(size)  # scratch
         shape = (
@@ -103,6 +104,7 @@ class Replay:
 
     def begin(self, obs: np.ndarray) -> None:
         """The first observations, one for each lane."""
+        self.writes += 1
         self.obs[self.head % self.lane_rows + np.arange(len(obs)) * self.lane_rows] = obs.reshape(
             len(obs), -1
         )
@@ -120,6 +122,7 @@ class Replay:
     ) -> None:
         """One step of the environments whose lanes begin with `first`: all of them, or an actor's.
         `obs` is what each acts on next; `final_obs` counts where an episode ended."""
+        self.writes += 1
         add_rows(
             self.obs,
             self.action,
@@ -239,6 +242,7 @@ class Replay:
         }
 
     def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        self.writes += 1
         for name in ("obs", "action", "reward"):
             getattr(self, name)[rows["place"]] = rows[name]
 

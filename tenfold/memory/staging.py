@@ -9,8 +9,10 @@ On the CPU there is nothing to copy: what is sent is the rows themselves, good u
 are written to.
 """
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 
 Tensors = dict[str, torch.Tensor]
@@ -79,5 +81,87 @@ class Staging:
 
     def mark(self) -> Any:
         event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+
+Shapes = dict[str, tuple[tuple[int, ...], Any]]  # shape and NumPy type by name
+ALIGNED = 16  # bytes
+
+
+class Parcel:
+    """Arrays of fixed shapes that always arrive at the same place on a device, all in one copy:
+    `there[k]` are those of the k-th of `count` equal parts, by name, for work that was recorded
+    with them.
+
+    `open` gives the arrays to write to, part by part; `send` lets the first of them go. A buffer on
+    its way is not given out again before it has arrived; on the CPU the same is done without
+    pinned memory.
+    """
+
+    def __init__(
+        self, device: str | torch.device, shapes: Shapes, count: int = 1, depth: int = DEPTH
+    ) -> None:
+        self.device, self.count = torch.device(device), 0
+        starts, self.part_bytes = {}, 0
+        for name, (shape, dtype) in shapes.items():
+            starts[name] = self.part_bytes
+            size = math.prod(shape) * np.dtype(dtype).itemsize
+            self.part_bytes += -(-size // ALIGNED) * ALIGNED
+        self.buffer = torch.zeros(count * self.part_bytes, dtype=torch.uint8, device=self.device)
+        self.slots = [self.allocate(len(self.buffer)) for _ in range(depth)]
+        self.sent: list[Any] = [None] * depth  # events
+        sizes = [self.part_bytes * parts for parts in range(1, count + 1)]
+        self.ways = [[(self.buffer[:size], slot[:size]) for size in sizes] for slot in self.slots]
+
+        def views(buffer: torch.Tensor, part: int) -> Tensors:
+            found = {}
+            for name, (shape, dtype) in shapes.items():
+                first = part * self.part_bytes + starts[name]
+                size = math.prod(shape) * np.dtype(dtype).itemsize
+                kind = torch.from_numpy(np.empty(0, dtype)).dtype
+                found[name] = buffer[first : first + size].view(kind).view(shape)
+            return found
+
+        self.there = [views(self.buffer, part) for part in range(count)]
+        self.arrays: list[list[dict[str, np.ndarray]]] = [
+            [{k: v.numpy() for k, v in views(slot, part).items()} for part in range(count)]
+            for slot in self.slots
+        ]
+
+    def open(self) -> list[dict[str, np.ndarray]]:
+        """Arrays to write to, of every part; what they held is that of some earlier time."""
+        if self.sent[self.place] is not None:
+            self.sent[self.place].synchronize()
+        return self.arrays[self.place]
+
+    @property
+    def place(self) -> int:
+        """Of the buffer whose turn it is."""
+        return self.count % len(self.slots)
+
+    def send(self, parts: int = 1) -> None:
+        """What was written, on its way, the first so many parts."""
+        self.upload(*self.ways[self.place][parts - 1])
+        self.gone()
+
+    def gone(self) -> None:
+        """The copy was asked for, here or by a graph that it is a part of."""
+        self.sent[self.place] = self.mark(self.sent[self.place])
+        self.count += 1
+
+    # what a device does; tests put a slow one in its place
+
+    def allocate(self, size: int) -> torch.Tensor:
+        return torch.zeros(size, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+
+    def upload(self, there: torch.Tensor, here: torch.Tensor) -> None:
+        there.copy_(here, non_blocking=True)
+
+    def mark(self, event: Any) -> Any:
+        """An event after what was asked for so far: this one, or where there is none a new one."""
+        if self.device.type != "cuda":
+            return None
+        event = event or torch.cuda.Event()
         event.record(torch.cuda.current_stream(self.device))
         return event

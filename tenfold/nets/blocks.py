@@ -23,6 +23,7 @@ from tenfold.core.layout import NATURE_SIDE, ObsLayout
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
 from tenfold.nets.flat import FlatModule
+from tenfold.nets.products import LONG, Layers, convolve_by_products
 from tenfold.nets.quantile import cosines, join
 from tenfold.ops.qlearning import dueling, midpoints, tensor
 
@@ -61,6 +62,8 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.T
     """x·Wᵀ + b for all members at once: [M, B, in] -> [M, B, out]; without members, [B, in] -> [B,
     out]."""
     if weight.dim() == 2:
+        if Layers.by_products and weight.shape[1] >= LONG:
+            return torch.mm(x, weight.t()) + bias
         return F.linear(x, weight, bias)
     return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
 
@@ -92,6 +95,8 @@ def convolve(
 ) -> torch.Tensor:
     """Members as groups of one convolution: [M, B, C, H, W] -> [M, B, O, H', W']."""
     if weight.dim() == 4:
+        if Layers.by_products:
+            return convolve_by_products(x, weight, bias, stride)
         return F.conv2d(x, weight, bias, stride)
     m, b, c = x.shape[:3]
     together = x.transpose(0, 1).reshape(b, m * c, *x.shape[3:])

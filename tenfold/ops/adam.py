@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.optim.adam import adam as fused
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
@@ -72,6 +73,51 @@ def adam(
     square.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
     root = (square.sqrt() / (1 - BETA2**step) ** 0.5).add_(eps)
     flat.addcdiv_(mean, root, value=-lr / (1 - BETA1**step))
+    return flat, mean, square
+
+
+def recorded_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for *buffers, step, lr, eps in adam_examples(rng, dtype):
+        yield *buffers, torch.tensor(float(step - 1)), torch.tensor(lr), eps
+
+
+def recorded_reference(flat, grad, mean, square, before, lr, eps):
+    return adam_reference(flat, grad, mean, square, int(before) + 1, float(lr), eps)
+
+
+@pair(recorded_reference, recorded_examples, rtol=1e-5, atol=1e-7)
+@torch.no_grad()
+def adam_recorded(
+    flat: torch.Tensor,
+    grad: torch.Tensor,
+    mean: torch.Tensor,
+    square: torch.Tensor,
+    before: torch.Tensor,
+    lr: torch.Tensor,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same for work that is recorded and repeated: what changes from step to step, how many
+    there were `before` and the learning rate, are tensors, and all is one kernel. `before` [] or
+    [M] counts this step afterwards."""
+    members = flat.dim() > 1
+    parts = [t.unbind() if members else [t] for t in (flat, grad, mean, square, before)]
+    flats, grads, means, squares, steps = map(list, parts)
+    fused(
+        flats,
+        grads,
+        means,
+        squares,
+        [],
+        steps,
+        fused=True,
+        amsgrad=False,
+        beta1=BETA1,
+        beta2=BETA2,
+        lr=lr,
+        weight_decay=0.0,
+        eps=eps,
+        maximize=False,
+    )
     return flat, mean, square
 
 

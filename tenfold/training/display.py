@@ -36,6 +36,7 @@ class Display:
         self.title, self.steps, self.first = title, steps, first_step
         self.started = self.spoke = time.monotonic()
         self.pause = FIRST_LINE
+        self.told: set[str] = set()  # by runs beside one another
         self.live: Live | None = None
         if self.console.is_terminal and not quiet:
             self.live = Live(console=self.console, refresh_per_second=REFRESH, transient=True)
@@ -109,7 +110,8 @@ class Aside(Display):
         self.live = None
 
     def say(self, sentence: str, always: bool = False) -> None:
-        if always:
+        if always and sentence not in self.whole.told:  # once, where all would say it
+            self.whole.told.add(sentence)
             self.whole.say(f"{self.name}: {sentence}", always=True)
 
     def update(

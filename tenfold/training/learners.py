@@ -14,11 +14,11 @@ import torch
 
 from tenfold.config.notation import show
 from tenfold.config.run import Run
-from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, UserError
+from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, Obstacle, UserError
 from tenfold.core.given import lend
 from tenfold.core.processes import refuse_in_child
 from tenfold.core.protocols import Learner
-from tenfold.core.registry import algorithm
+from tenfold.core.registry import OBSTACLES, algorithm
 from tenfold.core.system import require_memory, set_threads
 from tenfold.envs.making import spec_of
 from tenfold.ops.mlp import parameter_count
@@ -119,6 +119,19 @@ def ready(run: Run, quiet: bool) -> Iterator[Learner]:
     learner = make_learner(run)
     try:
         warm_up(learner, quiet)
+    except Obstacle as obstacle:
+        learner.close()
+        name = learner.description.name
+        if run.engine != "auto":
+            raise ConfigError("engine", f"= {name} does not fit: {obstacle}; use auto.") from None
+        OBSTACLES[name] = str(obstacle)
+        with ready(run, quiet) as another:  # by the next engine, which says why
+            yield another
+        return
+    except BaseException:
+        learner.close()
+        raise
+    try:
         yield learner
     finally:
         learner.close()
@@ -131,8 +144,10 @@ def warm_up(learner: Learner, quiet: bool) -> None:
     )
     words.daemon = True
     words.start()
-    learner.warm_up()
-    words.cancel()
+    try:
+        learner.warm_up()
+    finally:
+        words.cancel()
 
 
 class Unfit(CheckpointError):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tenfold.config.changes import changed_run
-from tenfold.core.errors import UserError
+from tenfold.core.errors import ConfigError, Obstacle, UserError
 from tenfold.core.processes import Interrupt
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
 from tenfold.runs.folder import RunFolder, is_run, read_settings
@@ -242,7 +242,12 @@ class Cohort:
                 f"The GPU's memory does not hold {len(seats):,} {self.many.what}: train fewer at a "
                 "time with --jobs."
             ) from None
-        learners.warm_up(group, self.display.quiet)
+        try:
+            learners.warm_up(group, self.display.quiet)
+        except Obstacle as obstacle:
+            raise ConfigError(
+                "engine", f"= resident does not fit: {obstacle}; use cudagraph."
+            ) from None
         for seat in seats:
             seat.go()
         going = seats

@@ -28,7 +28,7 @@ for name in sys.argv[1:]:
     kinds = Arrays(*(NAMES[tensor.dtype] for tensor in seeds.arrays))
     rows = Episodes("*i64", "*fp64", "*i64", "*fp64", "*u8")
     numbers = dict.fromkeys(("count", "steps", "limit"), "i32")
-    for precision in ("fp32", "tf32"):
+    for precision in ("fp32",):
         shape = shape_of(seed, precision)
         for kernel, signature, constants in (
             (train, {"rounds": "i32"}, {"S": shape}),

@@ -2,14 +2,19 @@
 compared. Without a GPU in Triton's interpreter, a phase or two of each option; on one (make
 test-cuda) many."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import triton.language as tl
 
 from tenfold.algorithms.ppo.resident_seeds import ResidentPolicies, Seed
 from tenfold.config.run import Run
+from tenfold.core.errors import EnvironmentFault
+from tenfold.envs.device import device_task
+from tenfold.ops.device.language import gpu_kernel
 from tenfold.training.learners import make_learner
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -34,15 +39,29 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "a torque": {"env": "tenfold/Pendulum-v1", "entropy": 0.01, "std": 0.5},
     "a squashed torque": {"env": "tenfold/Pendulum-v1", "squash": True, "net": {"hidden": [8]}},
+    "masked components": {"env": "forage:Forage-v0", "entropy": 0.02},
+    "two forces": {"env": "forage:Push-v0", "entropy": 0.01, "normalize_obs": True},
     "three options, many lanes": {"env": "tenfold/Acrobot-v1", "num_envs": 35, "horizon": 3},
 }
-ROWS = ("obs", "chosen", "real", "log_p", "value", "reward", "discount", "boundary", "weight")
+HORIZON = 8
+ROWS = (
+    "obs",
+    "mask",
+    "chosen",
+    "real",
+    "log_p",
+    "value",
+    "reward",
+    "discount",
+    "boundary",
+    "weight",
+)
 
 
 def learner(options: dict[str, Any], seed: int = 0) -> Any:
     given = dict(options)
     env, envs = given.pop("env", "tenfold/CartPole-v1"), given.pop("num_envs", 3)
-    usual = {"horizon": 14, "epochs": 2, "minibatches": 2, "net": {"hidden": [16, 16]}, "lr": 1e-2}
+    usual = {"horizon": HORIZON, "epochs": 2, "minibatches": 2, "net": {"hidden": [16, 16]}, "lr": 1e-2}
     run = {"env": env, "num_envs": envs, "steps": 10_000, "engine": "plain", "seed": seed}
     return make_learner(Run.of(run | {"agent": {"name": "ppo"} | usual | given}))
 
@@ -89,7 +108,7 @@ def compared(options: dict[str, Any], rounds: int, device: str) -> Any:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_phases_are_the_plain_engines(option: str) -> None:
     options = OPTIONS[option]
-    plain, group = compared(options, 2 * options.get("horizon", 14) + 2, "cpu")
+    plain, group = compared(options, 3 * options.get("horizon", HORIZON) // 2, "cpu")
     sums = group.arrays.sums[0].numpy()
     assert np.allclose(sums, plain.engine.sums, rtol=1e-3, atol=1e-4)
 
@@ -98,4 +117,73 @@ def test_phases_are_the_plain_engines(option: str) -> None:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_two_hundred_updates_on_the_gpu_are_the_plain_engines(option: str) -> None:
     options = OPTIONS[option]
-    compared(options, 50 * options.get("horizon", 14) + 2, "cuda")
+    compared(options, 50 * options.get("horizon", HORIZON) + 2, "cuda")
+
+
+def test_pieces_of_a_phase_are_the_whole_phase_bit_for_bit() -> None:
+    pieces, whole = learner({}), learner({})
+    group = resident([pieces], "cpu")
+    for rounds in (3, 1, 8):
+        group.advance(rounds)
+        group.find_values()
+    group.fetch()
+    group = resident([whole], "cpu")
+    group.advance(12)
+    group.fetch()
+    assert torch.equal(pieces.agent.block[:3], whole.agent.block[:3])
+    assert np.array_equal(pieces.envs.states, whole.envs.states)
+
+
+def test_rounds_come_in_whole_phases() -> None:
+    group = resident([learner({})], "cpu")
+    assert [group.rounded(count) for count in (1, 8, 15, 16, 35)] == [8, 8, 8, 16, 32]
+    group.advance(3)
+    assert [group.rounded(count) for count in (1, 5, 13, 35)] == [5, 5, 13, 29]
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_nothing_is_compiled_anew_and_memory_stays_as_it_is() -> None:
+    import triton
+
+    group = resident([learner({}, seed) for seed in range(3)], "cuda")
+    group.advance(HORIZON * 3 + 5)
+    compiled: list[Any] = []
+    triton.knobs.runtime.jit_post_compile_hook = lambda **given: compiled.append(given)
+    try:
+        used = torch.cuda.memory_allocated()
+        for rounds in (3, HORIZON * 100, 1, 16, HORIZON * 2):
+            group.advance(rounds)
+            group.finished()
+        again = resident([learner({}, seed) for seed in range(3)], "cuda")
+        again.advance(HORIZON * 3 + 5)
+        del again
+        torch.cuda.synchronize()
+        assert not compiled and torch.cuda.memory_allocated() <= used
+    finally:
+        triton.knobs.runtime.jit_post_compile_hook = None
+
+
+def test_a_component_without_an_allowed_option_is_refused_or_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner({"env": "forage:Forage-v0"})  # which registers it
+    task = device_task("Forage-v0")
+    monkeypatch.setattr(
+        "tenfold.algorithms.ppo.resident_seeds.device_task",
+        lambda name: replace(task, mask=no_hand),
+    )
+    group = resident([learner({"env": "forage:Forage-v0"})], "cpu")
+    group.advance(2)
+    with pytest.raises(EnvironmentFault, match="environment 2: component 1 of the action has no"):
+        group.finished()
+    group = resident([learner({"env": "forage:Forage-v0", "on_empty": "absent"})], "cpu")
+    group.advance(2)
+    group.finished()
+    assert (group.arrays.chosen[0, :2, :, 1] == 0).all()
+
+
+@gpu_kernel
+def no_hand(state):
+    """Every step is allowed, and nothing else."""
+    yes = tl.abs(state[0]) * 0.0 + 1.0
+    return yes, yes, yes, yes * 0.0, yes * 0.0, yes * 0.0

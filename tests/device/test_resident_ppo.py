@@ -1,6 +1,7 @@
 """PPO's device engine as runs have it: saved, resumed and evaluated as every other, alone and with
 other seeds. Without a GPU in Triton's interpreter, on networks on the CPU."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from test_resident_policies import learner
 from tenfold.algorithms.ppo import PolicyOptimisation
 from tenfold.algorithms.ppo.resident_seeds import ResidentPolicies, Seed
 from tenfold.config.run import Run
-from tenfold.core.errors import ConfigError
+from tenfold.core.errors import ConfigError, UserError
 from tenfold.engines.together import Group
 from tenfold.evaluation.evaluator import EpisodeEvaluator
 from tenfold.evaluation.player import Allowance
@@ -33,9 +34,9 @@ def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_run(agent: dict[str, Any] | None = None, **more: Any) -> Run:
-    small = {"name": "ppo", "horizon": 6, "epochs": 2, "minibatches": 2, "net": {"hidden": [16]}}
-    given = {"env": CARTPOLE, "num_envs": 2, "steps": 32, "eval_every": 0, "log_every": 8}
-    return Run.of(given | {"checkpoint_every": 16, "agent": small | (agent or {})} | more)
+    small = {"name": "ppo", "horizon": 4, "epochs": 2, "minibatches": 2, "net": {"hidden": [16]}}
+    given = {"env": CARTPOLE, "num_envs": 2, "steps": 20, "eval_every": 0, "log_every": 6}
+    return Run.of(given | {"checkpoint_every": 10, "agent": small | (agent or {})} | more)
 
 
 def last(path: Path) -> dict[str, np.ndarray]:
@@ -45,11 +46,11 @@ def last(path: Path) -> dict[str, np.ndarray]:
 def test_a_run_is_that_of_the_plain_engine_and_a_resumed_one_that_which_never_stopped(
     anywhere: None, tmp_path: Path
 ) -> None:
-    run = a_run({"normalize_obs": True}, engine="resident", eval_every=32, eval_episodes=1)
+    run = a_run({"normalize_obs": True}, engine="resident", eval_every=20, eval_episodes=1)
     done = train(run, tmp_path / "whole", quiet=True)
-    assert done.step == 32 and done.best_evaluation
-    train(replace(run, steps=16), tmp_path / "half", quiet=True)
-    resume(tmp_path / "half", 32, quiet=True)
+    assert done.step == 20 and done.best_evaluation
+    train(replace(run, steps=10), tmp_path / "half", quiet=True)
+    resume(tmp_path / "half", 20, quiet=True)
     whole, halves = last(tmp_path / "whole"), last(tmp_path / "half")
     unequal = [name for name in whole if not np.array_equal(whole[name], halves[name])]
     assert not [name for name in unequal if "next_value" not in name]
@@ -65,7 +66,7 @@ def test_a_run_is_that_of_the_plain_engine_and_a_resumed_one_that_which_never_st
 
 
 def test_seeds_side_by_side_are_what_each_is_alone(anywhere: None, tmp_path: Path) -> None:
-    run = a_run(engine="resident", checkpoint_every=0)
+    run = a_run(engine="resident", checkpoint_every=0, steps=12)
     train_seeds(run, [3, 8], tmp_path / "seeds", quiet=True)
     for seed in (3, 8):
         train(replace(run, seed=seed), tmp_path / f"alone-{seed}", quiet=True)
@@ -110,3 +111,26 @@ def test_what_does_not_fit_is_refused_in_one_sentence(
     with pytest.raises(ConfigError) as refused:
         make_learner(a_run(settings.pop("agent", {}), engine="resident", **settings))
     assert "engine = resident does not fit" in str(refused.value) and words in str(refused.value)
+
+
+def broken(*given: Any) -> None:
+    raise RuntimeError("first line\nout of registers.")
+
+
+def test_kernels_that_do_not_compile_leave_their_place_to_another_engine(
+    anywhere: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tenfold.core.registry.OBSTACLES", found := {})
+    monkeypatch.setattr("tenfold.engines.choose.OBSTACLES", found)
+    monkeypatch.setattr("tenfold.training.learners.OBSTACLES", found)
+    monkeypatch.setattr(ResidentPolicies, "warm_up", broken)
+    done = train(a_run(), tmp_path / "run", quiet=True)
+    assert done.step == 20
+    (session,) = json.loads((tmp_path / "run" / "run.json").read_text())["sessions"]
+    words = "not resident: its kernels cannot be compiled here (out of registers)"
+    assert session["engine"].startswith("fused") and words in session["engine"]
+    with pytest.raises(ConfigError, match=r"= resident does not fit: its kernels cannot"):
+        train(a_run(engine="resident"), tmp_path / "asked", quiet=True)
+    with pytest.raises(UserError, match=r"out of registers"):
+        train_seeds(a_run(engine="resident"), (0, 1), tmp_path / "seeds", quiet=True)
+    assert not (tmp_path / "asked").exists()

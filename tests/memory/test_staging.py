@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from staging_stress import stress
 
-from tenfold.memory.staging import Staging
+from tenfold.memory.staging import Parcel, Staging
 
 
 def test_on_the_cpu_the_rows_themselves_are_sent_and_arrive_whole() -> None:
@@ -70,3 +71,46 @@ def test_a_slot_grows_and_keeps_types_apart() -> None:
         row = device.send({"row": torch.ones(size, dtype=dtype)})["row"]
         device.events[-1].synchronize()
         assert row.dtype == dtype and row.tolist() == [1] * size
+
+
+class SlowParcel(Parcel):
+    """A device whose copies happen as late as they are allowed to."""
+
+    def __init__(self, depth: int) -> None:
+        self.asked: list[tuple[torch.Tensor, torch.Tensor]] = []
+        super().__init__("cpu", {"row": ((5,), np.float32), "lr": ((), np.float32)}, 2, depth)
+
+    def upload(self, there: torch.Tensor, here: torch.Tensor) -> None:
+        self.asked.append((torch.full_like(there, 7), here))
+
+    def mark(self, event: Any) -> Any:
+        return Event([self.asked[-1]])
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_parcels_arrays_are_not_given_out_before_their_copies_have_happened(depth: int) -> None:
+    parcel = SlowParcel(depth)
+    for number in range(20):
+        for part in parcel.open():
+            part["row"][:] = number
+        parcel.send(2)
+    for _ in range(depth):
+        parcel.open()
+        parcel.count += 1
+    for number, (arrived, _) in enumerate(parcel.asked):
+        assert arrived[:20].view(torch.float32).tolist() == [number] * 5
+
+
+def test_what_a_parcel_holds_arrives_at_the_same_tensors_each_time() -> None:
+    parcel = Parcel("cpu", {"index": ((3,), np.int64), "lr": ((), np.float32)}, 2)
+    first, second = parcel.there
+    for number in range(7):
+        here = parcel.open()
+        for k in range(2):
+            here[k]["index"][:], here[k]["lr"][...] = number + k, number / 2
+        parcel.send(1 + number % 2)
+        assert first["index"].tolist() == [number] * 3 and float(first["lr"]) == number / 2
+        # the second part went with every second
+        assert second["index"].tolist() == [(number if number % 2 else number - 1) + 1] * 3 * (
+            number > 0
+        ) + [0] * 3 * (number == 0)

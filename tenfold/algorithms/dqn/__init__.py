@@ -28,6 +28,7 @@ class QLearning(Algorithm):
         fused="tenfold.algorithms.dqn.fused:FusedEngine",
         compiled="tenfold.algorithms.dqn.plain:CompiledEngine",
         plain="tenfold.algorithms.dqn.plain:PlainEngine",
+        cudagraph="tenfold.algorithms.dqn.cudagraph:GraphEngine",
         resident="tenfold.algorithms.dqn.resident:ResidentEngine",
     ) | {
         "parallel": EngineEntry(

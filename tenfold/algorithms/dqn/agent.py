@@ -6,6 +6,7 @@ here.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from tenfold.memory.replay import Replay
 from tenfold.nets.blocks import QNetwork, fit_encoder
 from tenfold.ops.qlearning import td_items
 
+Values = Callable[[np.ndarray, torch.Tensor | None], np.ndarray]
 ONLINE, TARGET, MEAN, SQUARE, GRAD = range(5)  # rows of an agent's `block`
 
 
@@ -100,17 +102,20 @@ class DQNAgent(FlatAgent):
     def values(self, rows: np.ndarray, noise: torch.Tensor | None = None) -> np.ndarray:
         """Mean action values [B, A] for encoded observations [B, *shape]."""
         with torch.no_grad():
-            return (
-                self.online(self.to_net(torch.from_numpy(rows).to(self.device)), noise)
-                .mean(-1)
-                .cpu()
-                .numpy()
-            )
+            return self.mean_values(torch.from_numpy(rows).to(self.device), noise).cpu().numpy()
 
-    def explore(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
+    def mean_values(self, rows: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
+        """The same of rows on the device."""
+        return self.online(self.to_net(rows), noise).mean(-1)
+
+    def explore(
+        self, rows: np.ndarray, step: int, rounds: int, values: Values | None = None
+    ) -> np.ndarray:
         """Actions [B] 0 … n − 1 for training. `step` sets the schedules; `rounds` counts calls and
-        addresses the draws."""
-        return self.explore_by(lambda noise: self.values(rows, noise), len(rows), step, rounds)
+        addresses the draws; `values` does what the method of this name does, where an engine has a
+        faster way."""
+        ask = values or self.values
+        return self.explore_by(lambda noise: ask(rows, noise), len(rows), step, rounds)
 
     def explore_by(
         self, values: Callable[[torch.Tensor | None], np.ndarray], size: int, step: int, rounds: int
@@ -230,20 +235,32 @@ class DQNAgent(FlatAgent):
         target_noise: torch.Tensor | None,
         effective: int,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(Σ weight·loss / effective batch, TD error of each item, mean Q of the actions taken).
+        """(Σ weight·loss / effective batch, TD error of each item, mean Q of the actions taken)."""
+        passes = self.passes(batch, noise, target_noise)
+        weighted, errors, q = td_items(batch, *passes, self.config.loss)
+        return weighted.sum() / effective, errors, q.mean()
+
+    def passes(
+        self,
+        batch: Tensors,
+        noise: torch.Tensor | None,
+        target_noise: torch.Tensor | None,
+        aside: Callable[[int], Any] = nullcontext,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(values of s, target network's values of s', values of s' that choose the next action).
 
         Double Q-learning needs the online network on s' too, a pass of its own without gradient, at
-        the same fractions.
+        the same fractions. Inside of `aside` is what the other passes do not wait for.
         """
+        next_obs, next_fractions = batch["next_obs"], batch.get("next_fractions")
+        with torch.no_grad(), aside(0):
+            next_values = self.target(self.to_net(next_obs), target_noise, next_fractions)
+        chooser = next_values
+        if self.config.double:
+            with torch.no_grad(), aside(1):
+                chooser = self.online(self.to_net(next_obs), noise, next_fractions)
         values = self.online(self.to_net(batch["obs"]), noise, batch.get("fractions"))
-        with torch.no_grad():
-            next_obs, next_fractions = self.to_net(batch["next_obs"]), batch.get("next_fractions")
-            next_values = self.target(next_obs, target_noise, next_fractions)
-            chooser = (
-                self.online(next_obs, noise, next_fractions) if self.config.double else next_values
-            )
-        weighted, errors, q = td_items(batch, values, next_values, chooser, self.config.loss)
-        return weighted.sum() / effective, errors, q.mean()
+        return values, next_values, chooser
 
     # state
 

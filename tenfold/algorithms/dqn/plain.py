@@ -123,7 +123,7 @@ class QLockstep(Lockstep):
         replay.use(copy.deepcopy(replay.batch))
         for name in CHANGED:
             setattr(replay, name, getattr(replay, name).copy())
-        twin = DQNAgent(agent.config, agent.layout, agent.actions, 0)
+        twin = DQNAgent(agent.config, agent.layout, agent.actions, 0, str(agent.device))
         twin.keys = agent.keys
         super().__init__(engine, PlainEngine(twin, replay, engine.envs), every)
 
@@ -160,7 +160,8 @@ class QLockstep(Lockstep):
     def next_values(self) -> torch.Tensor:
         """Of every action in the batch's next states, by the network that chose one of them before
         the update."""
-        agent, rows = self.plain.agent, self.plain.rows
+        agent = self.plain.agent
+        rows = {name: value.to(agent.device) for name, value in self.plain.rows.items()}
         network = copy.deepcopy(agent.online)
         network.flat.copy_(self.before[ONLINE if agent.config.double else TARGET])
         with torch.no_grad():

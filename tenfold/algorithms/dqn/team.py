@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET, DQNAgent, Tensors
+from tenfold.algorithms.dqn.agent import (
+    GRAD,
+    MEAN,
+    ONLINE,
+    SQUARE,
+    TARGET,
+    DQNAgent,
+    Tensors,
+    Values,
+)
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.run import Run
@@ -156,15 +165,18 @@ class Team(DQNAgent):
         found = super().values(rows.reshape(self.members, -1, *rows.shape[1:]), noise)
         return found.reshape(-1, self.actions.n)
 
-    def explore(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
+    def explore(
+        self, rows: np.ndarray, step: int, rounds: int, values: Values | None = None
+    ) -> np.ndarray:
         """Every agent by its own draws, all by one forward pass."""
+        ask = values or self.values
         size = len(rows) // self.members
         known: list[np.ndarray] = []
 
         def values_of(member: int) -> np.ndarray:
             if not known:
                 noise = self.draw_noise(Purpose.NOISE_ACT, rounds)
-                known.append(self.values(rows, noise).reshape(self.members, size, -1))
+                known.append(ask(rows, noise).reshape(self.members, size, -1))
             return known[0][member]
 
         each = [

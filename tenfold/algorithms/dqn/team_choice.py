@@ -13,12 +13,14 @@ import torch
 
 from tenfold.algorithms.dqn.agent import ONLINE, TARGET, DQNAgent
 from tenfold.algorithms.dqn.config import DQN, Implicit
+from tenfold.algorithms.dqn.cudagraph import GraphEngine
 from tenfold.algorithms.dqn.fused import FusedEngine, fill, updated_actions
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart, Placed, Team, TeamReplay
 from tenfold.config.run import Run
-from tenfold.core.errors import ConfigError
+from tenfold.core.errors import ConfigError, Obstacle
 from tenfold.core.pairs import pair
+from tenfold.core.registry import algorithm
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.core.timing import Clock
 from tenfold.engines.plain import Lanes
@@ -110,13 +112,19 @@ def choose_team_engine(
 ) -> tuple[Any, str]:
     """The engine of a world's agents, and one sentence about it."""
     single = f"is for a single agent, and {run.env} has {team.members}"
-    if run.engine not in ("auto", "fused", "plain"):
+    if run.engine not in ("auto", "cudagraph", "fused", "plain"):
         raise ConfigError("engine", f"= {run.engine} {single}: use auto or plain.")
     if run.verify:
         raise ConfigError("verify", f"= {run.verify} {single}: leave it at 0.")
     obstacle, words = FusedEngine.why_not(team), ""
     if run.engine == "fused" and obstacle:
         raise ConfigError("engine", f"= fused does not fit: {obstacle}; use plain or auto.")
+    if run.engine == "cudagraph" and not on_gpu(team):
+        raise ConfigError(
+            "engine",
+            f"= cudagraph is for cuda, and the networks are on {team.device.type}: set device, or "
+            "use plain or auto.",
+        )
     devices = several_devices() if run.device == "auto" else []
     if devices and run.stack != "together" and run.engine != "fused":
         places, words = place_agents(team, devices, fused=run.engine == "auto" and not obstacle)
@@ -126,25 +134,66 @@ def choose_team_engine(
     return engine, "; ".join(filter(None, [choice, words]))
 
 
+def on_gpu(team: Team) -> bool:
+    """Whether updates of a team may be CUDA graphs."""
+    entry = algorithm("dqn").engines["cudagraph"]
+    return entry.device in ("", team.device.type)
+
+
 def engine_here(
     run: Run, team: Team, replay: TeamReplay, envs: Any, obstacle: str
 ) -> tuple[Any, str]:
     """The same where the team is. The choice follows from the shapes alone, so that a run can be
     repeated."""
-    agents, asked = f"{team.members} agents", run.stack != "auto"
-    if run.stack != "together" and run.engine != "plain" and not obstacle:
+    agents = f"{team.members} agents"
+    if run.stack != "together" and run.engine in ("auto", "fused") and not obstacle:
         engine = Apart(team, replay, envs, FusedEngine)
         return engine, f"fused, {agents} one after another: a compiled call each"
     why = (
         f"plain, not fused: {obstacle}" if obstacle and run.engine == "auto" else "plain, as asked"
     )
-    if run.stack == "together" or (not asked and products(team) <= STACKED_PRODUCTS):
-        reason = "as asked" if asked else "faster than one after another while layers are small"
-        engine = PlainEngine(team, replay, envs)  # type: ignore[arg-type]
-        return engine, f"{why}; {agents} in one call, {reason}"
-    reason = "as asked" if asked else "faster than together when layers are large"
-    engine = Apart(team, replay, envs, PlainEngine)
-    return engine, f"{why}; {agents} one after another, {reason}"
+    if on_gpu(team) and run.engine in ("auto", "cudagraph"):
+        try:
+            return graph_engine(run, team, replay, envs)
+        except Obstacle as found:
+            if run.engine == "cudagraph":
+                sentence = f"= cudagraph does not fit: {found}; use plain or auto."
+                raise ConfigError("engine", sentence) from None
+            why = f"plain, not cudagraph: {found}"
+    together, reason = stacked(run, team, products(team) <= STACKED_PRODUCTS)
+    engine = (
+        PlainEngine(team, replay, envs)  # type: ignore[arg-type]
+        if together
+        else Apart(team, replay, envs, PlainEngine)
+    )
+    return engine, f"{why}; {agents} {reason}"
+
+
+def stacked(run: Run, team: Team, small: bool) -> tuple[bool, str]:
+    """Whether all agents are updated in one call, and why."""
+    asked = run.stack != "auto"
+    if run.stack == "together" or (not asked and small):
+        more = "as asked" if asked else "faster than one after another while layers are small"
+        return True, f"in one call, {more}"
+    more = "as asked" if asked else "faster than together when layers are large"
+    return False, f"one after another, {more}"
+
+
+def graph_engine(run: Run, team: Team, replay: TeamReplay, envs: Any) -> tuple[Any, str]:
+    """Updates as CUDA graphs: of all agents in one, but for convolutions, whose groups are slow."""
+    if found := GraphEngine.why_not(team, run):
+        raise Obstacle(found)
+    together, reason = stacked(run, team, not team.online.convolutions)
+    engine: Any = (
+        GraphEngine(team, replay, envs)  # type: ignore[arg-type]
+        if together
+        else Apart(team, replay, envs, GraphEngine)
+    )
+    each = [engine] if together else engine.engines
+    for one in each:
+        one.prepare(run)
+    asked = "as asked; " if run.engine == "cudagraph" else ""
+    return engine, f"cudagraph, {asked}{each[0].words}; {team.members} agents {reason}"
 
 
 # together and one after another as a pair

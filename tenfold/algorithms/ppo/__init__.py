@@ -27,6 +27,7 @@ class PolicyOptimisation(Algorithm):
         fused="tenfold.algorithms.ppo.fused:FusedPPO",
         compiled="tenfold.algorithms.ppo.plain:CompiledPPO",
         plain="tenfold.algorithms.ppo.plain:PlainPPO",
+        cudagraph="tenfold.algorithms.ppo.cudagraph:GraphPPO",
         resident="tenfold.algorithms.ppo.resident:ResidentPPO",
     )
     reads_masks = True

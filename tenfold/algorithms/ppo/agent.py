@@ -119,22 +119,26 @@ class PPOAgent(FlatAgent, PolicyLearning):
         """`explore` by given draws [B, C] and [B, D]."""
         if self.by_node:
             return self.choose_nodes(self.by_node, rows, mask, u, noise)
-        with torch.no_grad():
-            output, value = self.online(self.to_net(rows))
-            logits, means, log_std = self.parts_of(output)
-            log_p = torch.zeros(len(rows), device=self.device)
-            chosen = torch.zeros(u.shape, dtype=torch.int64)
-            if self.heads:
-                with told_to_user():
-                    chosen, each = self.heads.act(
-                        logits, self.mask_of(mask), torch.from_numpy(u).to(self.device)
-                    )
-                log_p = log_p + self.heads.joint(each)
-            real = means + log_std.exp() * torch.from_numpy(noise).to(self.device)
-            log_p = log_p + self.counted(
-                gaussian.log_prob(means, log_std, real), chosen, self.mask_of(mask)
-            ).sum(-1)
-        return chosen.cpu().numpy(), real.cpu().numpy(), log_p.cpu().numpy(), value.cpu().numpy()
+        given = (torch.from_numpy(array).to(self.device) for array in (u, noise))
+        with torch.no_grad(), told_to_user():
+            found = self.chosen_by(self.to_net(rows), self.mask_of(mask), *given)
+        chosen, real, log_p, value = (tensor.cpu().numpy() for tensor in found)
+        return chosen, real, log_p, value
+
+    def chosen_by(
+        self, rows: Any, mask: torch.Tensor | None, u: torch.Tensor, noise: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """The same of rows as the network takes them, on the device."""
+        output, value = self.online(rows)
+        logits, means, log_std = self.parts_of(output)
+        log_p = torch.zeros(len(u), device=self.device)
+        chosen = torch.zeros(u.shape, dtype=torch.int64, device=self.device)
+        if self.heads:
+            chosen, each = self.heads.act(logits, mask, u)
+            log_p = log_p + self.heads.joint(each)
+        real = means + log_std.exp() * noise
+        log_p = log_p + self.counted(gaussian.log_prob(means, log_std, real), chosen, mask).sum(-1)
+        return chosen, real, log_p, value
 
     def choose_nodes(
         self,

@@ -130,9 +130,19 @@ class PlainPPO(AutogradEngine):
             rollout.mask[t] = envs.mask
             if self.agent.config.on_empty == "raise":
                 self.refuse_empty(envs.mask)
-        found = self.agent.explore(rollout.obs[t], envs.mask, rounds)
+        found = self.choose(rollout.obs[t], envs.mask, rounds)
         rollout.chosen[t], rollout.real[t], rollout.log_p[t], rollout.value[t] = found
         return self.agent.for_env(rollout.chosen[t], rollout.real[t])
+
+    def choose(
+        self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
+    ) -> tuple[np.ndarray, ...]:
+        """What the agent draws, its log-probability and the value."""
+        return self.agent.explore(rows, mask, rounds)
+
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        """Of normalised rows of all environments."""
+        return self.agent.values(rows)
 
     def refuse_empty(self, mask: np.ndarray) -> None:
         """An error where a component has no allowed option."""
@@ -140,10 +150,7 @@ class PlainPPO(AutogradEngine):
         there = np.logical_or.reduceat(mask, np.cumsum([0, *sizes[:-1]]), axis=1)
         if not there.all():
             row, component = np.argwhere(~there)[0].tolist()
-            raise EnvironmentFault(
-                f"{self.envs.name}, environment {row}: component {component} of the action has no "
-                "allowed option; mend the mask, or set agent.on_empty to absent."
-            )
+            raise empty_component(self.envs.name, row, component)
 
     def store(self) -> None:
         """What the step brought; at a time limit the value of the final observation. The running
@@ -152,7 +159,7 @@ class PlainPPO(AutogradEngine):
         envs, rollout = self.envs, self.rollout
         t = rollout.add(envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.components)
         if envs.truncated.any():
-            values = self.agent.values(self.agent.normalised(envs.final_obs))
+            values = self.values(self.agent.normalised(envs.final_obs))
             rollout.next_value[t][envs.truncated] = values[envs.truncated]
         if self.agent.norm:
             self.agent.norm.update(envs.obs.reshape(envs.num_envs, -1))
@@ -161,7 +168,7 @@ class PlainPPO(AutogradEngine):
         """Advantages of a full rollout, which can be learned from until the next step is stored."""
         if self.parts:
             self.parts.note()
-        self.rollout.finish(self.agent.values(self.agent.normalised(self.envs.obs)))
+        self.rollout.finish(self.values(self.agent.normalised(self.envs.obs)))
         if self.agent.layout.graph:
             self.each = {"said": self.agent.said(self.rows["obs"])}
         if self.agent.online.critic is None:
@@ -230,15 +237,26 @@ class PlainPPO(AutogradEngine):
             self.parts.load_state(state)
 
 
+def unchecked(agent: PPOAgent) -> PPOAgent:
+    """The same agent, which looks for no bad values in masks and actions: acting did that."""
+    own = copy.copy(agent)
+    if own.heads:
+        own.heads = MaskedHeads(own.actions.sizes, "absent", check=False).to(own.device)
+    return own
+
+
+def empty_component(env: str, row: int, component: int) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"{env}, environment {row}: component {component} of the action has no allowed option; "
+        "mend the mask, or set agent.on_empty to absent."
+    )
+
+
 class CompiledPPO(Compiled, PlainPPO):
     """As the plain engine, but gradient and step are one compiled call."""
 
     def unchecked_agent(self) -> Any:
-        """Masks are not checked: acting did that."""
-        agent = copy.copy(self.agent)
-        if agent.heads:
-            agent.heads = MaskedHeads(agent.actions.sizes, "absent", check=False)
-        return agent
+        return unchecked(self.agent)
 
     def examples(self) -> Iterator[tuple[Any, ...]]:
         """A minibatch of zeros of each size; there may be two."""
@@ -254,7 +272,7 @@ class PolicyLockstep(Lockstep):
 
     def __init__(self, engine: PlainPPO, every: int) -> None:
         agent = engine.agent
-        twin = PPOAgent(agent.config, agent.layout, agent.actions, 0)
+        twin = PPOAgent(agent.config, agent.layout, agent.actions, 0, str(agent.device))
         twin.keys, twin.norm = agent.keys, agent.norm
         super().__init__(engine, PlainPPO(twin, engine.rollout, engine.envs), every)
         self.number = 0  # of the phase's update that was last made
@@ -279,4 +297,4 @@ class PolicyLockstep(Lockstep):
 
     def batch(self) -> dict[str, np.ndarray]:
         rows = self.plain.minibatch(self.number % self.plain.rollout.minibatches)
-        return {name: np.ascontiguousarray(value.numpy()) for name, value in rows.items()}
+        return {name: np.ascontiguousarray(value.cpu().numpy()) for name, value in rows.items()}

@@ -45,6 +45,7 @@ class Shape(NamedTuple):
     squash: bool
     actions: PolicyShape
     alone: bool  # an action is one number
+    refuses: bool  # components without an allowed option
     policy_net: NetShape
     value_net: NetShape
     parameters: int
@@ -76,6 +77,7 @@ class Arrays(NamedTuple):
     clock: Any  # of each playing program: the rollout's current row, rounds
     noted: Any  # of each: episodes that ended since the host asked
     ended: Any  # the last of these: round, lane, return, length
+    empty: Any  # of each: an environment and its component that has no allowed option, from 1 on
     sums: Any
     norm_count: Any
     norm: Any  # mean, sum of squares, 1 / deviation of each number
@@ -122,6 +124,7 @@ def arrays_of(a, seed, S: tl.constexpr):
         a.clock + seed * S.blocks * 2,
         a.noted + seed * S.blocks,
         a.ended + seed * S.blocks * S.told * 4,
+        a.empty + seed * S.blocks * 2,
         a.sums + seed * 7,
         a.norm_count + seed,
         a.norm + seed * 3 * S.task.obs,

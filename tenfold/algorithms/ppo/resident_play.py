@@ -74,6 +74,20 @@ def store_allowed(a, row, allowed, lane, live, S: tl.constexpr):
 
 
 @gpu_kernel
+def note_empty(a, allowed, lane, live, S: tl.constexpr):
+    """Where a component has no allowed option, which the host refuses."""
+    P: tl.constexpr = S.actions
+    if S.refuses:
+        column, place = tl.arange(0, allowed.shape[1])[None, :], a.empty + tl.program_id(0) * 2
+        for c in tl.static_range(len(P.sizes)):
+            own = (column >= P.firsts[c]) & (column < P.firsts[c] + P.sizes[c]) & (allowed != 0)
+            none = live & (tl.sum(own.to(tl.int32), 1) == 0)
+            found = tl.max(tl.where(none, lane + 1, 0), 0).to(tl.int64)
+            tl.store(place, found, mask=found > 0)
+            tl.store(place + 1, found * 0 + c + 1, mask=found > 0)
+
+
+@gpu_kernel
 def bounded(number, d: tl.constexpr, S: tl.constexpr):
     """A number of the action as the environment takes it."""
     x = number.to(tl.float64)
@@ -141,6 +155,7 @@ def play(arrays, count, S: tl.constexpr):
         store_seen(a.obs, row, rows, lane, live, S)
         allowed = allowed_of(state, S.lanes, S)
         store_allowed(a, row, allowed, lane, live, S)
+        note_empty(a, allowed, lane, live, S)
         output = network.forward(layers, rows * scale, N)[N.layers]
         at = rounds * S.envs + lane
         chosen, real, log_p = policy.draw(output, log_std, allowed, coins, normals, at, P)

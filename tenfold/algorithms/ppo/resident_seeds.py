@@ -15,6 +15,7 @@ import torch
 from tenfold.algorithms.ppo import resident_arrays as r
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.fused_arrays import DRAWS
+from tenfold.algorithms.ppo.plain import empty_component
 from tenfold.algorithms.ppo.resident_arrays import Arrays, Shape
 from tenfold.algorithms.ppo.resident_evaluate import evaluate, greedy, sampled
 from tenfold.algorithms.ppo.resident_learn import (
@@ -120,6 +121,7 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
     chunks = -(-pieces // max(1, PROGRAMS // seeds))
     parts = -(-pieces // chunks)
     stretch = 64 if parts > 8 else 1024  # many parts: more programs add them
+    masked = rollout.mask.shape[-1] > 0
     firsts = tuple(int(first) for first in np.cumsum([0, *actions.sizes])[:-1])
     return Shape(
         task=task,
@@ -132,10 +134,9 @@ def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:
         low=actions.low,
         high=actions.high,
         squash=config.squash,
-        actions=PolicyShape(
-            actions.sizes, firsts, actions.options, len(actions.low), rollout.mask.shape[-1] > 0
-        ),
+        actions=PolicyShape(actions.sizes, firsts, actions.options, len(actions.low), masked),
         alone=actions.numbers == 1,
+        refuses=masked and config.on_empty == "raise",
         policy_net=net_shape(network.policy, config, precision),
         value_net=net_shape(network.value, config, precision),
         parameters=online.flat.numel(),
@@ -170,6 +171,7 @@ def room_of(seed: Seed, s: Shape) -> Room:
         "clock": (whole, (s.blocks, 2)),
         "noted": (whole, (s.blocks,)),
         "ended": (double, (s.blocks, s.told, 4)),
+        "empty": (whole, (s.blocks, 2)),
         "sums": (double, (7,)),
         "norm_count": (whole, ()),
         "norm": (double, (3, obs)),
@@ -213,10 +215,13 @@ class ResidentPolicies(DeviceSeeds):
         )
 
     def warm_up(self) -> None:
-        """Compiles the kernels. What they do to empty arrays is forgotten when the seeds are
-        sent."""
+        """Compiles the kernels and records a phase. What they do to empty arrays is forgotten, here
+        or when the seeds are sent."""
         if self.device.type == "cuda":
             self.phase()
+            self.graph = captured(self.phase)
+            for tensor in (self.arrays.sums, self.arrays.empty):
+                tensor.zero_()
         self.compile_evaluation("greedy")
 
     # to the device and back
@@ -342,6 +347,8 @@ class ResidentPolicies(DeviceSeeds):
     def finished(self) -> list[list[Episode]]:
         """The episodes of each seed that ended since the last call, the latest of them where there
         are very many, each with the step it ended at."""
+        if self.shape.refuses:
+            self.refuse_empty()
         noted = self.arrays.noted.cpu().clone().numpy()
         self.arrays.noted.zero_()
         rows = self.arrays.ended[:, :, : min(self.shape.told, int(noted.max()))].cpu().numpy()
@@ -357,6 +364,12 @@ class ResidentPolicies(DeviceSeeds):
             )
         return found
 
+    def refuse_empty(self) -> None:
+        """An error where a component had no allowed option."""
+        found = self.arrays.empty.amax((0, 1)).tolist()
+        if found[0]:
+            raise empty_component(self.seeds[0].envs.name, found[0] - 1, found[1] - 1)
+
     def launcher(self, how: str) -> Callable[..., None]:
         shapes = (sampled if how == "sampled" else greedy, self.episodes, self.shape)
 
@@ -370,6 +383,6 @@ def captured(work: Callable[[], None]) -> Any:
     """A CUDA graph of the launches that `work` makes; it does not run them."""
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         work()
     return graph

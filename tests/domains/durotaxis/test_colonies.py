@@ -354,7 +354,9 @@ def test_seeds_tell_successes_and_steps_to_the_goal(
     assert "<h2>Components</h2>" in page and (
         folder.path / "components.png"
     ).read_bytes().startswith(b"\x89PNG")
-    result = SimpleNamespace(path=folder.path, interrupted=0, summary=found, run=folder.run)
+    result = SimpleNamespace(
+        path=folder.path, interrupted=0, summary=found, run=folder.run, failed={}
+    )
     capsys.readouterr()
     assert finish_seeds(result) == 0
     shown = capsys.readouterr().out

@@ -1,0 +1,237 @@
+"""The engine of any algorithm on a GPU whose updates are CUDA graphs: every kernel of an update is
+recorded once and launched again by one call, so that Python and the launches cost nothing.
+
+What is recorded reads and writes tensors that stay where they are (`memory.staging.Parcel`), and
+all that changes from update to update (rows, learning rate, the count that Adam corrects by, how
+far the target moves) is in them: nothing is recorded twice. On the CPU the same work is done anew
+each time, which is how it is tested.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from tenfold.core.errors import Obstacle
+from tenfold.engines.plain import AutogradEngine
+from tenfold.memory.staging import Parcel
+from tenfold.nets.products import products_instead
+from tenfold.ops.adam import adam_recorded, clip
+
+TRIALS = 3  # of the work before it is recorded: libraries choose and allocate
+MOST = 8  # updates of a graph
+
+Work = Callable[[], None]
+
+
+class Graph:
+    """Work on tensors that stay where they are, recorded once. `changed` are those it changes: they
+    are what they were before it was tried out."""
+
+    def __init__(self, work: Work, changed: Iterable[torch.Tensor], pool: Any = None) -> None:
+        self.work, self.graph = work, None
+        tensors = list(changed)
+        kept = [tensor.clone() for tensor in tensors]
+        if pool is None:
+            work()
+        else:
+            side, here = torch.cuda.Stream(), torch.cuda.current_stream()
+            side.wait_stream(here)
+            with torch.cuda.stream(side):
+                for _ in range(TRIALS):
+                    work()
+            here.wait_stream(side)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+                work()
+        for tensor, value in zip(tensors, kept, strict=True):
+            tensor.copy_(value)
+
+    def replay(self) -> None:
+        if self.graph is None:
+            self.work()
+        else:
+            self.graph.replay()
+
+
+class Captured(AutogradEngine):
+    """Stands before a plain engine among the bases of a class, which says what an update is
+    (`record`)."""
+
+    words = "updates as CUDA graphs"
+    record: Callable[[], None]  # makes the graphs that a run begins with
+    # what an update is given -> (what is differentiated, the loss's derivatives by it or None, what
+    # there is to say of it)
+    differentiate: Callable[[Any], tuple[list[torch.Tensor], list[torch.Tensor] | None, Any]]
+    sent: Parcel  # what updates are given; a step of Adam counts itself there
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.graphs: dict[Any, Graph] = {}
+        self.learning = self.unchecked_agent()
+        self.by_kernels, self.precision = has_kernels(self.agent.device), "fp32"
+        self.sides: list[Any] = []  # streams of what runs side by side inside a graph
+        self.pool: Any = None  # of the graphs' memory, one for all: they never run side by side
+
+    @classmethod
+    def why_not(cls, agent: Any, run: Any = None) -> str:
+        if agent.layout.graph:
+            return "every batch of graphs has another number of nodes, and would be recorded anew"
+        return ""
+
+    def unchecked_agent(self) -> Any:
+        """The agent whose loss is recorded: one that does not wait for the GPU to check numbers."""
+        return self.agent
+
+    def prepare(self, run: Any) -> None:
+        """Records the first graphs, so that what cannot be recorded is known at once."""
+        tf32 = run.precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+        self.precision = "tf32" if tf32 else "fp32"
+        self.words = f"updates as CUDA graphs, products in {self.precision}"
+        try:
+            self.warm_up()
+        except RuntimeError as error:
+            raise Obstacle(f"an update cannot be recorded ({one_line(error)})") from error
+
+    def warm_up(self) -> None:
+        self.record()
+
+    def replay_graph(self, name: Any, parcel: Parcel, work: Work, parts: int = 1) -> None:
+        """What was written into a parcel's arrays goes to the GPU, and `work` is done there: one
+        graph of this name, recorded when it is first asked for."""
+        self.graph(name, parcel, parcel.place, work, parts).replay()
+        parcel.gone()
+
+    def record_all(self, name: Any, parcel: Parcel, work: Work, parts: int = 1) -> None:
+        """The same from each of the parcel's buffers, without a launch."""
+        for place in range(len(parcel.slots)):
+            self.graph(name, parcel, place, work, parts)
+
+    def graph(self, name: Any, parcel: Parcel, place: int, work: Work, parts: int) -> Graph:
+        key = name, parts, place
+        if key not in self.graphs:
+            way = parcel.ways[place][parts - 1]
+
+            def whole() -> None:
+                with products_instead(self.precision == "fp32"):
+                    parcel.upload(*way)
+                    work()
+
+            if self.agent.device.type == "cuda" and self.pool is None:
+                self.pool = torch.cuda.graph_pool_handle()
+            with repeatable():
+                self.graphs[key] = Graph(whole, self.changed(), self.pool)
+        return self.graphs[key]
+
+    @contextmanager
+    def aside(self, number: int) -> Iterator[None]:
+        """What is recorded inside does not wait for what follows, until `join`."""
+        if self.agent.device.type != "cuda":
+            yield
+            return
+        while len(self.sides) <= number:
+            self.sides.append(torch.cuda.Stream(self.agent.device))
+        self.sides[number].wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.sides[number]):
+            yield
+
+    def join(self) -> None:
+        """What was recorded aside is waited for."""
+        for side in self.sides:
+            torch.cuda.current_stream().wait_stream(side)
+
+    def changed(self) -> list[torch.Tensor]:
+        """What an update changes."""
+        networks = [self.agent.online, getattr(self.agent, "target", None)]
+        buffers = [buffer for network in networks if network for buffer in network.buffers()]
+        return [self.agent.block, self.sums, self.sent.buffer, *buffers]
+
+    def wait(self) -> None:
+        """Until what was launched has happened."""
+        if self.agent.device.type == "cuda":
+            torch.cuda.current_stream(self.agent.device).synchronize()
+
+    def host(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Where the GPU writes what is read here."""
+        return torch.zeros(shape, dtype=dtype, pin_memory=self.agent.device.type == "cuda")
+
+    def descend_by(self, parts: Iterable[Any]) -> list[Any]:
+        """The gradient of what `differentiate` is given of each part, into the flat buffer by one
+        copy, instead of an addition for each parameter; what there is to say of the parts."""
+        online = self.agent.online
+        parameters, said, grad = list(online.parameters()), [], online.flat_grad
+        lead = () if online.members is None else (online.members,)
+        for number, inputs in enumerate(parts):
+            outputs, slopes, told = self.differentiate(inputs)
+            found = torch.autograd.grad(outputs, parameters, slopes, allow_unused=True)
+            own = [
+                (torch.zeros_like(p) if g is None else g).reshape(*lead, -1)
+                for p, g in zip(parameters, found, strict=True)
+            ]
+            if number == 0 and grad.is_contiguous():
+                torch.cat(own, -1, out=grad)
+            else:
+                (grad.add_ if number else grad.copy_)(torch.cat(own, -1))
+            said.append(told)
+        return said
+
+    @torch.no_grad()
+    def finish_update(
+        self,
+        sent: dict[str, torch.Tensor],
+        told: torch.Tensor,
+        shares: torch.Tensor,
+        partial: torch.Tensor | None = None,
+    ) -> None:
+        """Clipping, Adam, the target network and the statistics, by the gradient in the flat buffer
+        or the sum of `partial` [..., parts, P]. `sent` has what changes: `lr`, the updates
+        `before`, and `tau`, where there is a target. Statistics are the columns of `told`, summed
+        and times `shares`, then the gradient's norm."""
+        agent, online = self.agent, self.agent.online
+        target, tau = getattr(agent, "target", None), sent.get("tau")
+        limit, eps = getattr(agent.config, "clip_norm", None), agent.config.adam_eps
+        buffers = (online.flat, online.flat_grad, agent.mean, agent.square)
+        if self.by_kernels:
+            from tenfold.ops.device.step import learn_step, tell  # here: it needs Triton
+
+            moved = target.flat if target else None
+            before, lr = sent["before"], sent["lr"]
+            norms = learn_step(buffers, before, lr, tau, eps, limit, moved, partial)
+            tell(self.sums, told, norms, shares)
+            return
+        norms = clip(buffers[1], limit)[1] if limit else buffers[1].norm(dim=-1, keepdim=True)
+        adam_recorded(*buffers, sent["before"], sent["lr"], eps)
+        if target:
+            target.flat.lerp_(online.flat, tau)
+        means = [told.sum(0) * shares, norms.view(-1).mean(0, keepdim=True), norms.new_ones(1)]
+        self.sums.add_(torch.cat(means))
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether losses are differentiated by Triton's kernels: on a GPU, where Triton is installed;
+    else by autograd."""
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Convolutions by algorithms that give the same bits each time."""
+    cudnn = torch.backends.cudnn
+    before, cudnn.deterministic = cudnn.deterministic, True
+    try:
+        yield
+    finally:
+        cudnn.deterministic = before
+
+
+def at_once(count: int) -> int:
+    """How many of `count` updates the next graph makes: a power of two, so that there are few
+    graphs."""
+    return min(1 << (count.bit_length() - 1), MOST)
+
+
+def one_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")

@@ -1,0 +1,299 @@
+"""The derivative of PPO's loss by the networks' outputs in one launch: what autograd makes of
+`nets.policy_loss` in more than a hundred. For components with masks and for Gaussian numbers that
+are not squashed where their entropy counts; one value."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from tenfold.core.pairs import pair
+from tenfold.ops import gaussian
+from tenfold.ops.device.language import available, device, gpu_kernel, padded
+from tenfold.ops.heads import MaskedHeads
+
+ROWS = 16  # of a program
+AT_ONCE = 1024  # weights that are summed at a time
+TOLD = 5  # policy loss, value loss, entropy, KL divergence, share of clipped ratios
+# columns of a row's numbers; behind them those of the action
+LOG_P, ADVANTAGE, WEIGHT, VALUE, TARGET, REAL = range(6)
+HALF_LOG_TAU = tl.constexpr(gaussian.HALF_LOG_TAU)
+
+
+class PolicyShape(NamedTuple):
+    """What the kernel is compiled for."""
+
+    sizes: tuple[int, ...]  # of the components
+    reals: int
+    masked: bool
+    uneven: bool  # not all rows of a minibatch count
+    clip: float
+    value_clip: float  # 0: none
+    value_weight: float
+    entropy: float
+
+
+class PolicyRows(NamedTuple):
+    """What was acted, of all rows of a rollout, and which of them are a minibatch."""
+
+    index: torch.Tensor
+    there: torch.Tensor  # 1 where such a row counts; read where the shape is uneven
+    numbers: torch.Tensor  # [rows, columns]
+    chosen: torch.Tensor
+    mask: torch.Tensor
+
+
+def policy_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for sizes, reals, masked, uneven, value_clip, entropy in (
+        ((2,), 0, False, False, 0.0, 0.0),
+        ((3, 5, 2), 0, True, True, 0.1, 0.02),
+        ((), 3, False, False, 0.2, 0.01),
+        ((4, 4), 2, True, False, 0.0, 0.01),
+    ):
+        rows, batch, options = 40, 21, sum(sizes)
+        mask = rng.random((rows, options)) < 0.6
+        mask[:, np.cumsum((0, *sizes[:-1]))[: len(sizes)]] = True
+        numbers = rng.normal(size=(rows, REAL + reals)).astype(dtype)
+        numbers[:, WEIGHT] = rng.random(rows) < 0.9
+        numbers[:, LOG_P] = -len(sizes) - reals
+        given = PolicyRows(
+            torch.from_numpy(rng.permutation(rows)[:batch]),
+            torch.from_numpy((np.arange(batch) < batch - 2).astype(dtype)),
+            torch.from_numpy(numbers),
+            torch.zeros(rows, len(sizes), dtype=torch.int64),
+            torch.from_numpy(mask),
+        )
+        output, value = rng.normal(size=(batch, options + reals)), rng.normal(size=batch)
+        tensors = (
+            torch.from_numpy(x.astype(dtype)) for x in (output, value, np.zeros(reals) - 0.3)
+        )
+        shape = PolicyShape(sizes, reals, masked, uneven, 0.2, value_clip, 0.5, entropy)
+        yield *tensors, given, shape
+
+
+def policy_derivative_reference(output, value, log_std, rows, shape):
+    own = [x.detach().clone().requires_grad_() for x in (output, value, log_std)]
+    numbers, chosen = rows.numbers[rows.index], rows.chosen[rows.index]
+    mask = rows.mask[rows.index] if shape.masked else None
+    weight = numbers[:, WEIGHT] * (rows.there if shape.uneven else 1)
+    weight = weight / weight.sum().clamp(min=1)
+    options = sum(shape.sizes)
+    means, deviations = own[0][:, options:], own[2].expand(len(output), -1)
+    log_p = gaussian.log_prob(means, deviations, numbers[:, REAL:]).sum(-1)
+    entropy = gaussian.entropy(deviations).sum(-1)
+    if shape.sizes:
+        heads = MaskedHeads(shape.sizes, "absent", check=False).to(output.device)
+        each, more = heads.evaluate(own[0][:, :options], chosen, mask)
+        log_p, entropy = log_p + each.sum(-1), entropy + more.sum(-1)
+    change = log_p - numbers[:, LOG_P]
+    ratio, gain, old = change.exp(), numbers[:, ADVANTAGE], numbers[:, VALUE]
+    cut = ratio.clamp(1 - shape.clip, 1 + shape.clip)
+    policy_loss = -(weight * torch.minimum(ratio * gain, cut * gain)).sum()
+    error = (own[1] - numbers[:, TARGET]).square()
+    if shape.value_clip:
+        near = old + (own[1] - old).clamp(-shape.value_clip, shape.value_clip)
+        error = torch.maximum(error, (near - numbers[:, TARGET]).square())
+    value_loss, mean_entropy = 0.5 * (weight * error).sum(), (weight * entropy).sum()
+    loss = policy_loss + shape.value_weight * value_loss - shape.entropy * mean_entropy
+    found = torch.autograd.grad(loss, own, allow_unused=True)
+    kl, clipped = ratio - 1 - change, ((ratio - 1).abs() > shape.clip).float()
+    told = [policy_loss, value_loss, mean_entropy, (weight * kl).sum(), (weight * clipped).sum()]
+    last = torch.zeros_like(log_std) if found[2] is None else found[2]
+    return found[0], found[1], last, torch.stack(told)
+
+
+@gpu_kernel
+def head_of(output, mask, item, row, here, start, size, H: tl.constexpr):
+    """One component of a block of rows: (log-probabilities, probabilities, which options are
+    allowed), 0 where one is not."""
+    k = tl.arange(0, H[2])[None, :]
+    inside = here[:, None] & (k < size)
+    x = tl.load(output + item[:, None] * H[0] + start + k, mask=inside, other=0.0)
+    if H[3]:
+        inside &= tl.load(mask + row[:, None] * H[1] + start + k, mask=inside, other=0) != 0
+    x = tl.where(inside, x, float("-inf"))
+    top = tl.max(x, 1)
+    some = top > float("-inf")
+    top = tl.where(some, top, 0.0)
+    power = tl.where(inside, tl.exp(x - top[:, None]), 0.0)
+    total = tl.where(some, tl.sum(power, 1), 1.0)
+    log_p = tl.where(inside, x - top[:, None] - tl.log(total)[:, None], 0.0)
+    return log_p, power / total[:, None], inside
+
+
+@gpu_kernel
+def policy_kernel(
+    output,
+    value,
+    log_std,
+    index,
+    there,
+    numbers,
+    chosen,
+    mask,
+    offsets,
+    d_output,
+    d_value,
+    parts,
+    batch,
+    clip,
+    value_clip,
+    value_weight,
+    entropy_weight,
+    H: tl.constexpr,
+    ROWS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+):
+    """A block of rows a program. H: outputs of a row, options, the widest component padded, whether
+    there are masks, components, numbers of an action, these padded, columns of a row's numbers,
+    whether rows may not count, whether values are clipped."""
+    program = tl.program_id(0)
+    total = 0.0
+    for first in range(0, batch, AT_ONCE):
+        i = first + tl.arange(0, AT_ONCE)
+        place = tl.load(index + i, mask=i < batch, other=0)
+        w = tl.load(numbers + place * H[7] + 2, mask=i < batch, other=0.0)
+        if H[8]:
+            w *= tl.load(there + i, mask=i < batch, other=0.0)
+        total += tl.sum(w, 0)
+    item = program * ROWS + tl.arange(0, ROWS)
+    here = item < batch
+    row = tl.load(index + item, mask=here, other=0)
+    own = numbers + row * H[7]
+    weight = tl.load(own + 2, mask=here, other=0.0) / tl.maximum(total, 1.0)
+    if H[8]:
+        weight *= tl.load(there + item, mask=here, other=0.0)
+    log_p = tl.zeros((ROWS,), tl.float32)
+    entropy = tl.zeros((ROWS,), tl.float32)
+    for head in range(H[4]):
+        start, end = tl.load(offsets + head), tl.load(offsets + head + 1)
+        each, share, inside = head_of(output, mask, item, row, here, start, end - start, H)
+        taken = tl.load(chosen + row * H[4] + head, mask=here, other=0)
+        is_taken = (tl.arange(0, H[2])[None, :] == taken[:, None]) & inside
+        log_p += tl.sum(tl.where(is_taken, each, 0.0), 1)
+        entropy -= tl.sum(share * each, 1)
+    d = tl.arange(0, H[6])
+    if H[5]:
+        both = here[:, None] & (d < H[5])[None, :]
+        spread = tl.load(log_std + d, mask=d < H[5], other=0.0)[None, :]
+        mean = tl.load(output + item[:, None] * H[0] + H[1] + d[None, :], mask=both, other=0.0)
+        real = tl.load(own[:, None] + 5 + d[None, :], mask=both, other=0.0)
+        off = (real - mean) * tl.exp(-spread)
+        log_p += tl.sum(tl.where(both, -0.5 * off * off - spread - HALF_LOG_TAU, 0.0), 1)
+        entropy += tl.sum(tl.where(both, spread + 0.5 + HALF_LOG_TAU, 0.0), 1)
+    change = log_p - tl.load(own, mask=here, other=0.0)
+    gain = tl.load(own + 1, mask=here, other=0.0)
+    ratio = tl.exp(change)
+    plain = ratio * gain
+    cut = tl.minimum(tl.maximum(ratio, 1 - clip), 1 + clip) * gain
+    by_log_p = -weight * tl.where(plain <= cut, plain, 0.0)
+    for head in range(H[4]):
+        start, end = tl.load(offsets + head), tl.load(offsets + head + 1)
+        each, share, inside = head_of(output, mask, item, row, here, start, end - start, H)
+        taken = tl.load(chosen + row * H[4] + head, mask=here, other=0)
+        k = tl.arange(0, H[2])[None, :]
+        is_taken = tl.where((k == taken[:, None]) & inside, 1.0, 0.0)
+        spread_out = -tl.sum(share * each, 1)
+        some = tl.sum(share, 1)[:, None]
+        slope = by_log_p[:, None] * (is_taken - share) * some
+        slope += (entropy_weight * weight)[:, None] * share * (each + spread_out[:, None])
+        places = d_output + item[:, None] * H[0] + start + k
+        tl.store(places, slope, mask=here[:, None] & (k < end - start))
+    if H[5]:
+        slope = by_log_p[:, None] * off * tl.exp(-spread)
+        tl.store(d_output + item[:, None] * H[0] + H[1] + d[None, :], slope, mask=both)
+        by_spread = by_log_p[:, None] * (off * off - 1) - (entropy_weight * weight)[:, None]
+        summed = tl.sum(tl.where(both, by_spread, 0.0), 0)
+        tl.store(parts + program * (5 + H[5]) + 5 + d, summed, mask=d < H[5])
+    now = tl.load(value + item, mask=here, other=0.0)
+    aim, old = tl.load(own + 4, mask=here, other=0.0), tl.load(own + 3, mask=here, other=0.0)
+    error, by_value = (now - aim) * (now - aim), 2 * (now - aim)
+    if H[9]:
+        near = old + tl.minimum(tl.maximum(now - old, -value_clip), value_clip)
+        other = (near - aim) * (near - aim)
+        by_near = tl.where(tl.abs(now - old) <= value_clip, 2 * (near - aim), 0.0)
+        by_value = tl.where(other > error, by_near, by_value)
+        error = tl.maximum(error, other)
+    tl.store(d_value + item, value_weight * 0.5 * weight * by_value, mask=here)
+    far = tl.where(tl.abs(ratio - 1) > clip, 1.0, 0.0)
+    out = parts + program * (5 + H[5])
+    tl.store(out, -tl.sum(weight * tl.minimum(plain, cut), 0))
+    tl.store(out + 1, 0.5 * tl.sum(weight * error, 0))
+    tl.store(out + 2, tl.sum(weight * entropy, 0))
+    tl.store(out + 3, tl.sum(weight * (ratio - 1 - change), 0))
+    tl.store(out + 4, tl.sum(weight * far, 0))
+
+
+@pair(
+    policy_derivative_reference,
+    policy_examples,
+    rtol=1e-4,
+    atol=2e-6,
+    when=available,
+    name="ops.device.policy_loss.policy_derivative",
+)
+def policy_derivative_anywhere(*given: Any) -> Any:
+    *tensors, rows, shape = given
+    moved = [tensor.to(device()) for tensor in (*tensors, *rows)]
+    offsets = head_offsets(shape, device())
+    return policy_derivative(*moved[:3], PolicyRows(*moved[3:]), offsets, shape)
+
+
+def head_offsets(shape: PolicyShape, where: Any) -> torch.Tensor:
+    """Where each component's options begin, and where the last one's end."""
+    return torch.tensor([0, *np.cumsum(shape.sizes)], dtype=torch.int64, device=where)
+
+
+def policy_derivative(
+    output: torch.Tensor,
+    value: torch.Tensor,
+    log_std: torch.Tensor,
+    rows: PolicyRows,
+    offsets: torch.Tensor,
+    shape: PolicyShape,
+) -> tuple[torch.Tensor, ...]:
+    """(derivative of the loss by logits and means [B, M + D], by the value [B], by the deviations'
+    logarithms [D], [policy loss, value loss, entropy, KL divergence, share of clipped ratios])."""
+    output, value, log_std = output.detach().contiguous(), value.detach(), log_std.detach()
+    batch, outputs = output.shape
+    programs = triton.cdiv(batch, ROWS)
+    d_output, d_value = torch.empty_like(output), output.new_empty(batch)
+    parts = output.new_empty(programs, TOLD + shape.reals)
+    policy_kernel[(programs,)](
+        output,
+        value.contiguous(),
+        log_std if shape.reals else output,
+        rows.index,
+        rows.there,
+        rows.numbers,
+        rows.chosen,
+        rows.mask.view(torch.uint8) if shape.masked else output,
+        offsets,
+        d_output,
+        d_value,
+        parts,
+        batch,
+        shape.clip,
+        shape.value_clip,
+        shape.value_weight,
+        shape.entropy,
+        H=(
+            outputs,
+            outputs - shape.reals,
+            padded(max(shape.sizes, default=1), 2),
+            shape.masked,
+            len(shape.sizes),
+            shape.reals,
+            padded(max(shape.reals, 1), 2),
+            rows.numbers.shape[1],
+            shape.uneven,
+            shape.value_clip > 0,
+        ),
+        ROWS=ROWS,
+        AT_ONCE=min(AT_ONCE, padded(batch)),
+    )
+    summed = parts.sum(0)
+    return d_output, d_value, summed[TOLD:], summed[:TOLD]

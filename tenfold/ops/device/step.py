@@ -1,0 +1,258 @@
+"""What follows a gradient, in two launches: the sum of its parts and its norm; then clipping, Adam
+and the target network, on flat buffers [P] or [M, P] whose rows may lie apart.
+
+Learning rate, the count of steps and how far the target moves are tensors, so that a CUDA graph can
+repeat a step. Every sum has one order: the same gradient gives the same bits.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from tenfold.core.pairs import pair
+from tenfold.ops.adam import BETA1, BETA2, adam_reference, clip_reference, polyak_reference
+from tenfold.ops.device.language import available, device, gpu_kernel, padded
+
+KEEP1, KEEP2 = tl.constexpr(BETA1), tl.constexpr(BETA2)
+LOG1, LOG2 = tl.constexpr(math.log(BETA1)), tl.constexpr(math.log(BETA2))
+SMALL, LARGE = 512, 4096  # numbers of a program, of a small network and of a large one
+
+
+def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Buffers of one network and of two whose rows are apart; parts of the gradient; a target."""
+    for members, size, clip, parts, moves in (
+        (0, 3, None, 0, False),
+        (0, 5000, 0.5, 3, True),
+        (2, 700, 1e-2, 0, True),
+        (2, 33, None, 2, False),
+    ):
+        lead = (members,) if members else ()
+        block = torch.from_numpy(rng.normal(size=(*lead, 5, size)).astype(dtype))
+        block[..., 2, :] = block[..., 2, :].square()
+        flat, mean, square, grad, target = block.unbind(-2)
+        pieces = rng.normal(size=(*lead, parts, size)).astype(dtype) if parts else None
+        partial = None if pieces is None else torch.from_numpy(pieces)
+        before = torch.full(lead, 6.0)
+        numbers = torch.tensor(1e-2), torch.tensor(0.3)
+        yield flat, grad, mean, square, before, *numbers, 1e-8, clip, target, partial, moves
+
+
+def step_reference(flat, grad, mean, square, before, lr, tau, eps, clip, target, partial, moves):
+    """PyTorch's clipping and optimiser, member by member."""
+    if flat.dim() > 1:
+        parts = [None] * len(flat) if partial is None else partial
+        each = [
+            step_reference(f, g, m, s, b, lr, tau, eps, clip, t, p, moves)
+            for f, g, m, s, b, t, p in zip(
+                flat, grad, mean, square, before, target, parts, strict=True
+            )
+        ]
+        *found, norms = zip(*each, strict=True)
+        return *(torch.stack(one) for one in found), torch.cat(norms)
+    grad = grad if partial is None else partial.sum(0)
+    shortened, norm = clip_reference(grad, math.inf if clip is None else clip)
+    grad = grad if clip is None else shortened
+    new = adam_reference(flat, grad, mean, square, int(before) + 1, float(lr), eps)
+    return *new, grad, polyak_reference(target, new[0], float(tau)) if moves else target, norm
+
+
+@gpu_kernel
+def sum_kernel(grad, partial, squares, size, stride, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """The gradient of a block, from its parts where there are any, and Σ g²."""
+    member = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = place < size
+    if PARTS:
+        g = tl.zeros((BLOCK,), tl.float32)
+        for part in range(PARTS):
+            g += tl.load(partial + (member * PARTS + part) * size + place, mask=there, other=0.0)
+        tl.store(grad + member * stride + place, g, mask=there)
+    else:
+        g = tl.load(grad + member * stride + place, mask=there, other=0.0)
+    tl.store(squares + member * tl.num_programs(0) + tl.program_id(0), tl.sum(g * g, 0))
+
+
+@gpu_kernel
+def step_kernel(
+    flat,
+    grad,
+    mean,
+    square,
+    target,
+    before,
+    lr,
+    tau,
+    squares,
+    norms,
+    size,
+    stride,
+    limit,
+    eps,
+    CLIPS: tl.constexpr,
+    MOVES: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A step with the gradient shortened to `limit`, which is kept; the norm before is kept too."""
+    member, blocks = tl.program_id(1).to(tl.int64), tl.num_programs(0)
+    part = tl.arange(0, BLOCKS)
+    own = tl.load(squares + member * blocks + part, mask=part < blocks, other=0.0)
+    norm = tl.sqrt(tl.sum(own, 0))
+    if tl.program_id(0) == 0:
+        tl.store(norms + member, norm)
+    steps = tl.load(before + member).to(tl.float64) + 1
+    rate = (tl.load(lr).to(tl.float64) / (1 - tl.exp(steps * LOG1))).to(tl.float32)
+    unbias = (1 / tl.sqrt(1 - tl.exp(steps * LOG2))).to(tl.float32)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there, at = place < size, member * stride + place
+    g = tl.load(grad + at, mask=there, other=0.0)
+    if CLIPS:  # 1e-6: as clip_grad_norm_ does
+        g = g * tl.minimum(limit / (norm + 1e-6), 1.0)
+        tl.store(grad + at, g, mask=there)
+    m = KEEP1 * tl.load(mean + at, mask=there, other=0.0) + (1 - KEEP1) * g
+    s = KEEP2 * tl.load(square + at, mask=there, other=0.0) + (1 - KEEP2) * g * g
+    x = tl.load(flat + at, mask=there, other=0.0) - rate * m / (tl.sqrt(s) * unbias + eps)
+    tl.store(flat + at, x, mask=there)
+    tl.store(mean + at, m, mask=there)
+    tl.store(square + at, s, mask=there)
+    if MOVES:
+        share = tl.load(tau)
+        old = tl.load(target + at, mask=there, other=0.0)
+        # exactly the one or the other where it moves wholly or not at all
+        new = tl.where(share < 0.5, old + share * (x - old), x - (x - old) * (1 - share))
+        tl.store(target + at, new, mask=there)
+
+
+@pair(
+    step_reference,
+    step_examples,
+    rtol=1e-5,
+    atol=1e-7,
+    when=available,
+    name="ops.device.step.learn_step",
+)
+def step_anywhere(flat, grad, mean, square, before, lr, tau, eps, clip, target, partial, moves):
+    block = torch.stack([flat, grad, mean, square, target], -2).to(device())
+    own = block.unbind(-2)
+    numbers = [tensor.to(device()) for tensor in (before, lr, tau)]
+    parts = None if partial is None else partial.to(device())
+    moved = own[4] if moves else None
+    norm = learn_step(own[:4], *numbers, eps, clip, moved, parts)
+    return own[0], own[2], own[3], own[1], own[4], norm
+
+
+def learn_step(
+    buffers: Any,
+    before: torch.Tensor,
+    lr: torch.Tensor,
+    tau: torch.Tensor | None,
+    eps: float,
+    clip_norm: float | None = None,
+    target: torch.Tensor | None = None,
+    partial: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """One step, in place: `buffers` are parameters, gradient and Adam's moments, all with rows
+    equally far apart; `before` [] or [M] the steps so far; `target` moves by `tau` of the way. The
+    gradient is what it says, or the sum of `partial` [..., parts, P]. Returns the norms [M] of
+    gradients before they were clipped."""
+    flat, grad, mean, square = buffers
+    members, size = (1, *flat.shape)[-2:]
+    stride = flat.stride(0) if flat.dim() > 1 else size
+    block = SMALL if size < 100_000 else LARGE
+    blocks = triton.cdiv(size, block)
+    squares, norms = flat.new_empty(members, blocks), flat.new_empty(members)
+    parts = 0 if partial is None else partial.shape[-2]
+    given = grad if partial is None else partial
+    grid = (blocks, members)
+    sum_kernel[grid](grad, given, squares, size, stride, PARTS=parts, BLOCK=block)
+    step_kernel[grid](
+        flat,
+        grad,
+        mean,
+        square,
+        flat if target is None else target,
+        before,
+        lr,
+        lr if tau is None else tau,
+        squares,
+        norms,
+        size,
+        stride,
+        float(clip_norm or 0.0),
+        float(eps),
+        CLIPS=clip_norm is not None,
+        MOVES=target is not None,
+        BLOCKS=padded(blocks, 1),
+        BLOCK=block,
+    )
+    return norms
+
+
+def tell_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for rows, columns, width, members in ((1, 5, 5, 1), (70, 3, 4, 1), (10, 3, 3, 2)):
+        sums, told, norms, shares = (
+            torch.from_numpy(rng.normal(size=size).astype(dtype))
+            for size in ((columns + 2,), (rows, width), (members,), (columns,))
+        )
+        yield sums.double() if members == 1 else sums, told, norms, shares
+
+
+def tell_reference(sums, told, norms, shares):
+    means = [*(told[:, : len(shares)].sum(0) * shares), norms.mean(), torch.ones(())]
+    return sums + torch.stack(means)
+
+
+@gpu_kernel
+def tell_kernel(
+    sums, told, norms, shares, rows, width, members, COLUMNS: tl.constexpr, PAD: tl.constexpr
+):
+    column, row = tl.arange(0, PAD), tl.arange(0, 64)
+    there = column < COLUMNS
+    total = tl.zeros((PAD,), tl.float32)
+    for first in range(0, rows, 64):
+        at = (first + row)[:, None] * width + column[None, :]
+        mask = (first + row < rows)[:, None] & there[None, :]
+        total += tl.sum(tl.load(told + at, mask=mask, other=0.0), 0)
+    total = total * tl.load(shares + column, mask=there, other=0.0)
+    old = tl.load(sums + column, mask=there, other=0.0)
+    tl.store(sums + column, old + total, mask=there)
+    norm = 0.0
+    for member in range(members):
+        norm += tl.load(norms + member)
+    tl.store(sums + COLUMNS, tl.load(sums + COLUMNS) + norm / members)
+    tl.store(sums + COLUMNS + 1, tl.load(sums + COLUMNS + 1) + 1)
+
+
+@pair(
+    tell_reference,
+    tell_examples,
+    rtol=1e-5,
+    atol=1e-6,
+    when=available,
+    name="ops.device.step.tell",
+)
+def tell_anywhere(*given: Any) -> Any:
+    sums, *rest = (tensor.to(device()) for tensor in given)
+    tell(sums, *rest)
+    return sums
+
+
+def tell(sums: torch.Tensor, told: torch.Tensor, norms: torch.Tensor, shares: torch.Tensor) -> None:
+    """Adds an update to the sums of statistics: the columns of `told` [rows, …], summed and times
+    `shares`; the mean norm; and 1."""
+    tell_kernel[(1,)](
+        sums,
+        told,
+        norms,
+        shares,
+        told.shape[0],
+        told.shape[1],
+        norms.numel(),
+        COLUMNS=shares.numel(),
+        PAD=padded(shares.numel(), 1),
+    )

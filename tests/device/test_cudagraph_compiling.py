@@ -1,0 +1,51 @@
+"""The kernels of updates as CUDA graphs compile for a GPU, which needs none."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from tenfold.algorithms.dqn.cudagraph_kernel import GradientShape, gradient_kernel
+from tenfold.algorithms.dqn.resident_td import ValueShape
+from tenfold.ops.device.network import NetShape
+from tenfold.ops.device.policy_loss import policy_kernel
+from tenfold.ops.device.step import step_kernel, sum_kernel, tell_kernel
+from tenfold.ops.device.td import td_kernel
+
+KINDS = {"action": "*i64", "places": "*i64", "index": "*i64", "chosen": "*i64", "offsets": "*i64", "mask": "*u8",
+         "size": "i32", "stride": "i32", "batch": "i32", "rows": "i32", "width": "i32", "members": "i32", "sums": "*fp64",
+         "effective": "fp32", "limit": "fp32", "eps": "fp32", "clip": "fp32", "value_clip": "fp32",
+         "value_weight": "fp32", "entropy_weight": "fp32"}
+
+def compiled(kernel, **constants):
+    names = [name for name in kernel.arg_names if name not in constants]
+    signature = {name: KINDS.get(name, "*fp32") for name in names} | dict.fromkeys(constants, "constexpr")
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    assert "cubin" in triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm
+
+for shape in ((2, 1, 1, 2, 1, 1, False, True), (4, 5, 6, 4, 8, 8, True, False)):
+    compiled(td_kernel, S=shape, V=(2, 1, 1), N=(2, 1, 1), C=(2, 1, 1))
+for heads in ((10, 10, 8, True, 3, 0, 2, 5, True, True), (5, 3, 4, False, 1, 2, 2, 7, False, False)):
+    compiled(policy_kernel, H=heads, ROWS=16, AT_ONCE=64)
+compiled(sum_kernel, PARTS=3, BLOCK=512)
+compiled(step_kernel, CLIPS=True, MOVES=True, BLOCKS=16, BLOCK=512)
+compiled(tell_kernel, COLUMNS=3, PAD=4)
+net = NetShape((4, 16, 3), (16, 16, 16), 2, 131, 0, "bf16x6")
+compiled(gradient_kernel, S=GradientShape(net, ValueShape(1, 2, 1, False), 20, 2, 2, True, 1.0, 131), ROWS=16)
+print("all")
+"""
+
+
+def test_the_kernels_compile_for_a_gpu(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    path = os.pathsep.join([str(Path(__file__).parents[2]), env.get("PYTHONPATH", "")])
+    env |= {"PYTHONPATH": path, "TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT], env=env, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["all"], done.stderr[-3000:]

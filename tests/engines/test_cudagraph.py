@@ -1,0 +1,372 @@
+"""Updates as graphs: the same code with and without a GPU. Without one a graph does its work anew,
+so that everything but the recording is held to the plain engine here; tests marked `cuda` are the
+same on one."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tenfold.algorithms.dqn import QLearning
+from tenfold.algorithms.ppo import PolicyOptimisation
+from tenfold.config.run import Run
+from tenfold.core.errors import ConfigError
+from tenfold.engines.cudagraph import Graph
+from tenfold.runs.files import read_arrays
+from tenfold.runs.metrics import read_rows
+from tenfold.training.learners import make_learner
+from tenfold.training.loop import resume, train
+
+SMALL: dict[str, Any] = {
+    "name": "dqn",
+    "learning_starts": 20,
+    "batch_size": 8,
+    "capacity": 200,
+    "target": "hard(3)",
+    "net": {"hidden": [12, 9]},
+}
+POLICY: dict[str, Any] = {
+    "name": "ppo",
+    "horizon": 13,
+    "epochs": 3,
+    "minibatches": 3,
+    "net": {"hidden": [12, 9]},
+}
+IMPLICIT = "implicit(samples=3, target_samples=4, cosines=6, acting=5)"
+CARTPOLE, IMAGES, TEAM = "tenfold/CartPole-v1", "tenfold/Catch-v0", "tenfold/TreasureSmall-v0"
+Q_CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "defaults": (CARTPOLE, {}),
+    "single": (CARTPOLE, {"double": False, "loss": "huber", "clip_norm": 0.5}),
+    "dueling": (CARTPOLE, {"dueling": True, "target": "polyak(0.1)"}),
+    "several": (CARTPOLE, {"updates": 11, "every": 3, "lr": "linear(1e-2, 1e-3, 300)"}),
+    "n-step": (CARTPOLE, {"n_step": 3, "frames": 3}),
+    "prioritised": (CARTPOLE, {"replay": "prioritized", "n_step": 2, "updates": 3}),
+    "quantile": (CARTPOLE, {"distribution": "quantile(5)", "accumulate": 3}),
+    "implicit": (CARTPOLE, {"distribution": IMPLICIT, "replay": "prioritized"}),
+    "noisy": (CARTPOLE, {"explore": "noisy"}),
+    "boltzmann": (CARTPOLE, {"explore": "boltzmann"}),
+    "images": (IMAGES, {"net": {"encoder": "small", "hidden": [12]}, "frames": 2}),
+    "team": (TEAM, {"distribution": IMPLICIT, "explore": "noisy", "clip_norm": 1.0}),
+    "team small": (TEAM, {"dueling": True}),
+    "team prioritised": (TEAM, {"replay": "prioritized", "frames": 2, "n_step": 3}),
+}
+POLICY_CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "discrete": (CARTPOLE, {"value_clip": 0.1, "entropy": 0.01, "normalize_obs": True}),
+    "whole": (CARTPOLE, {"minibatches": 1, "clip_norm": None, "horizon": 12}),
+    "many": (CARTPOLE, {"minibatches": 13, "horizon": 13, "lr": "linear(1e-2, 1e-3, 300)"}),
+    "box": ("tenfold/Pendulum-v1", {"squash": True, "entropy": 0.01}),
+    "gaussian": ("tenfold/Pendulum-v1", {"entropy": 0.01, "value_clip": 0.2}),
+    "masked": ("tenfold/Assign-v0", {}),
+    "counterfactual": ("tenfold/Assign-v0", {"baseline": "counterfactual"}),
+    "absent": ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"}),
+    "images": (IMAGES, {"net": {"encoder": "small", "hidden": [12]}}),
+    "target_kl": (CARTPOLE, {"target_kl": 1e-3, "lr": 1e-2}),
+}
+
+
+@pytest.fixture(
+    params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)],
+)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The engine runs on the CPU as well."""
+    for kind in (QLearning, PolicyOptimisation):
+        entry = replace(kind.engines["cudagraph"], device="")
+        monkeypatch.setitem(kind.engines, "cudagraph", entry)
+    flags = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [each.allow_tf32 for each in flags]
+    yield request.param
+    for each, value in zip(flags, before, strict=True):
+        each.allow_tf32 = value
+
+
+def a_run(env: str, agent: dict[str, Any], engine: str, device: str, **more: Any) -> Run:
+    small = POLICY if agent.get("name") == "ppo" else SMALL
+    given = {"env": env, "num_envs": 2, "engine": engine, "device": device, "eval_every": 0}
+    return Run.of(given | {"agent": small | agent} | more)
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses are differentiated by kernels on the CPU as well, in Triton's interpreter."""
+    monkeypatch.setattr("tenfold.engines.cudagraph.has_kernels", lambda device: True)
+
+
+def per_layer(agent: Any) -> list[torch.Tensor]:
+    return [p.grad.detach().cpu().clone() for p in agent.online.parameters() if p.numel()]
+
+
+def assert_same_update(fast: Any, plain: Any, lr: float) -> None:
+    # sums over all places of an image have another order in a convolution's own kernels
+    allowed = 1e-5 if fast.agent.config.net.encoder == "mlp" else 2e-5
+    for own, other in zip(per_layer(fast.agent), per_layer(plain.agent), strict=True):
+        scale = max(float(other.norm()), 1e-3)
+        assert float((own - other).norm()) <= allowed * scale
+    apart = (fast.agent.online.flat - plain.agent.online.flat.to(fast.agent.device)).abs().max()
+    assert float(apart) <= 1e-6 + 0.01 * lr
+
+
+def copy_state(plain: Any, fast: Any) -> None:
+    """The plain engine's state into the fast one's, so that errors of the last bits do not add
+    up."""
+    fast.agent.block.copy_(plain.agent.block)
+    fast.agent.count[:] = plain.agent.count
+
+
+@pytest.mark.parametrize("case", Q_CASES)
+def test_updates_are_the_plain_engines(case: str, device: str) -> None:
+    hold_updates(case, device, 200)
+
+
+@pytest.mark.parametrize(
+    "case", ["defaults", "single", "dueling", "quantile", "implicit", "images", "team small"]
+)
+def test_updates_by_kernels_are_the_plain_engines(kernels: None, case: str, device: str) -> None:
+    hold_updates(case, device, 6)
+
+
+def hold_updates(case: str, device: str, wanted: int) -> None:
+    env, option = Q_CASES[case]
+    plain, fast = (
+        make_learner(a_run(env, option, engine, device)) for engine in ("plain", "cudagraph")
+    )
+    assert fast.description.name == "cudagraph"
+    made = 0
+    while made < wanted:
+        for place in (plain, fast):
+            place.learn = lambda: False  # type: ignore[method-assign]
+            place.round()
+        assert np.array_equal(plain.replay.head, fast.replay.head)
+        if plain.step < 30:
+            continue
+        count = option.get("updates", 1)
+        for place in (plain, fast):
+            place.engine.update(count, plain.step, place.clock)
+        made += count
+        if count == 1:
+            assert_same_update(fast, plain, 5e-4)
+        # the first steps of Adam are as long for a gradient of nothing but rounding
+        allowed = 1e-5 if count == 1 else 1e-3
+        assert torch.allclose(
+            plain.agent.target.flat, fast.agent.target.flat, rtol=1e-3, atol=allowed
+        )
+        assert np.array_equal(plain.replay.batch.row[-1:], fast.replay.batch.row[-1:])
+        copy_state(plain, fast)
+        for own, other in zip(fast.replay.each, plain.replay.each, strict=True):
+            assert np.allclose(own.tree, other.tree, rtol=1e-3, atol=1e-4)
+            assert np.array_equal(own.count, other.count)
+            own.tree[:], own.top[:] = other.tree, other.top
+    assert fast.engine.statistics() == pytest.approx(plain.engine.statistics(), rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("case", ["several", "quantile", "noisy", "images", "team"])
+def test_k_updates_in_few_graphs_equal_k_of_one(case: str, device: str) -> None:
+    env, option = Q_CASES[case]
+    once, singly = (make_learner(a_run(env, option, "cudagraph", device)) for _ in range(2))
+    for place in (once, singly):
+        place.learn = lambda: False  # type: ignore[method-assign]
+        while place.step < 40:
+            place.round()
+    once.engine.update(13, 40, once.clock)
+    for _ in range(13):
+        singly.engine.update(1, 40, singly.clock)
+    assert torch.equal(once.agent.block, singly.agent.block)
+    assert once.agent.updates == 13
+    assert {("update", 1), ("update", 4), ("update", 8)} <= {key[:2] for key in once.engine.graphs}
+
+
+@pytest.mark.parametrize("case", POLICY_CASES)
+def test_learning_phases_are_the_plain_engines(case: str, device: str) -> None:
+    hold_phases(case, device, 8)
+
+
+@pytest.mark.parametrize(
+    "case", ["discrete", "whole", "gaussian", "masked", "absent", "images", "target_kl"]
+)
+def test_learning_phases_by_kernels_are_the_plain_engines(
+    kernels: None, case: str, device: str
+) -> None:
+    hold_phases(case, device, 1)
+
+
+def hold_phases(case: str, device: str, phases: int) -> None:
+    env, option = POLICY_CASES[case]
+    agent = {"name": "ppo", **option}
+    plain, fast = (
+        make_learner(a_run(env, agent, engine, device)) for engine in ("plain", "cudagraph")
+    )
+    assert fast.description.name == "cudagraph"
+    for _ in range(phases):
+        for place in (plain, fast):
+            place.learn = lambda: None  # type: ignore[method-assign]
+            while place.left:
+                place.round()
+        for name in ("obs", "chosen", "reward", "weight", "mask"):
+            assert np.array_equal(getattr(plain.rollout, name), getattr(fast.rollout, name)), name
+        for name in ("log_p", "value", "real"):
+            own, other = getattr(fast.rollout, name), getattr(plain.rollout, name)
+            assert np.allclose(own, other, rtol=1e-4, atol=1e-5), name
+            own[...] = other
+        for place in (plain, fast):
+            place.engine.finish()
+        for number in range(plain.engine.per_phase):
+            going = [p.engine.learn(number, number + 1, plain.step) for p in (plain, fast)]
+            assert_same_update(fast, plain, 3e-4)
+            copy_state(plain, fast)
+            assert going[0] == going[1]
+            if not going[0]:
+                break
+    if case == "target_kl":
+        assert plain.agent.updates < phases * plain.engine.per_phase
+    assert fast.engine.statistics() == pytest.approx(plain.engine.statistics(), rel=1e-3, abs=1e-5)
+
+
+def test_a_phase_in_few_graphs_is_that_of_one_minibatch_after_another(device: str) -> None:
+    agent = {"name": "ppo", "minibatches": 13, "normalize_obs": True}
+    whole, singly = (make_learner(a_run(CARTPOLE, agent, "cudagraph", device)) for _ in range(2))
+    for place in (whole, singly):
+        place.learn = lambda: None  # type: ignore[method-assign]
+        while place.left:
+            place.round()
+        place.engine.finish()
+    whole.engine.learn(0, whole.engine.per_phase, 100)
+    for number in range(singly.engine.per_phase):
+        singly.engine.learn(number, number + 1, 100)
+    assert whole.agent.updates == 39 == singly.agent.updates
+    assert torch.equal(whole.agent.block, singly.agent.block)
+    names = {("learn", 1), ("learn", 4), ("learn", 8), ("act", 1), ("value", 1)}
+    assert {key[:2] for key in whole.engine.graphs} == names
+
+
+def last(path: Path) -> dict[str, np.ndarray]:
+    return read_arrays(sorted((path / "checkpoints").glob("step-*.safetensors"))[-1])[0]
+
+
+@pytest.mark.parametrize(
+    ("env", "agent"),
+    [
+        (CARTPOLE, {"replay": "prioritized", "frames": 2}),
+        (IMAGES, {"net": {"encoder": "small", "hidden": [12]}, "updates": 3}),
+        (TEAM, {"distribution": IMPLICIT}),
+        (CARTPOLE, {"name": "ppo", "normalize_obs": True}),
+        ("tenfold/Assign-v0", {"name": "ppo"}),
+    ],
+    ids=["vector", "images", "team", "policy", "masked"],
+)
+def test_two_runs_are_equal_and_a_resumed_one_is_that_which_never_stopped(
+    env: str, agent: dict[str, Any], device: str, tmp_path: Path
+) -> None:
+    run = a_run(
+        env, agent, "cudagraph", device, steps=120, log_every=40, checkpoint_every=60, eval_every=0
+    )
+    train(run, tmp_path / "whole", quiet=True)
+    train(run, tmp_path / "again", quiet=True)
+    train(replace(run, steps=60), tmp_path / "half", quiet=True)
+    resume(tmp_path / "half", 120, quiet=True)
+    whole, again, halves = (last(tmp_path / name) for name in ("whole", "again", "half"))
+    for name, value in whole.items():
+        assert np.array_equal(value, again[name]), name
+        if "sums" not in name:
+            assert np.array_equal(value, halves[name]), name
+    rows = [r for r in read_rows(tmp_path / "whole" / "metrics.jsonl") if r["kind"] == "train"]
+    assert rows[-1]["updates"] > 0 and np.isfinite(rows[-1]["grad_norm"])
+    resume(tmp_path / "half", 160, quiet=True, engine="plain")  # another engine goes on with it
+
+
+def test_another_learning_rate_counts_without_recording_anew(device: str) -> None:
+    for agent in ({}, {"name": "ppo"}):
+        learner = make_learner(a_run(CARTPOLE, agent, "cudagraph", device))
+        while not learner.agent.updates:
+            learner.round()
+        graphs, updates = dict(learner.engine.graphs), learner.agent.updates
+        learner.set_lr(0.0)
+        before = learner.agent.online.flat.clone()
+        while learner.agent.updates < updates + 5:
+            learner.round()
+        assert torch.equal(learner.agent.online.flat, before)
+        assert learner.engine.graphs == graphs
+
+
+@pytest.mark.parametrize("agent", [{}, {"replay": "prioritized", "n_step": 3}, {"name": "ppo"}])
+def test_verify_holds_a_run_to_the_plain_engine(
+    agent: dict[str, Any], device: str, tmp_path: Path
+) -> None:
+    run = a_run(CARTPOLE, agent, "cudagraph", device, steps=150, verify=2)
+    train(run, tmp_path / "run", quiet=True)
+    learner = make_learner(run)
+    while learner.agent.updates < 20:
+        learner.round()
+    assert learner.lockstep.compared + learner.lockstep.ties >= 10
+
+
+def test_recording_changes_nothing(device: str) -> None:
+    for agent in ({"replay": "prioritized"}, {"name": "ppo"}):
+        plain, fast = (
+            make_learner(a_run(CARTPOLE, agent, engine, device))
+            for engine in ("plain", "cudagraph")
+        )
+        fast.warm_up()
+        assert torch.equal(plain.agent.block, fast.agent.block)
+        assert fast.engine.statistics() == {} and fast.agent.updates == 0
+
+
+def test_a_graph_reads_what_its_tensors_hold_when_it_is_replayed(device: str) -> None:
+    scale, total = torch.ones(1, device=device), torch.zeros(1, device=device)
+    pool = torch.cuda.graph_pool_handle() if device == "cuda" else None
+    graph = Graph(lambda: total.add_(scale), [total], pool)
+    assert total.item() == 0
+    for value in (2.0, 5.0):
+        scale.fill_(value)
+        graph.replay()
+    assert total.item() == 7
+
+
+def test_where_recording_fails_the_plain_engine_takes_over_and_says_so(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr("tenfold.engines.cudagraph.Graph.__init__", refuse)
+    for agent, env in (({}, IMAGES), ({"distribution": IMPLICIT}, TEAM), ({"name": "ppo"}, IMAGES)):
+        learner = make_learner(a_run(env, agent, "auto", device))
+        assert learner.description.name == "plain"
+        assert (
+            "not cudagraph: an update cannot be recorded (operation not permitted when stream is "
+            "capturing)" in learner.description.engine
+        )
+        with pytest.raises(ConfigError, match=r"engine = cudagraph does not fit: an update cannot"):
+            make_learner(a_run(env, agent, "cudagraph", device))
+
+
+def test_without_a_gpu_it_is_refused_in_one_sentence() -> None:
+    for env, agent in ((CARTPOLE, {}), (TEAM, {}), (CARTPOLE, {"name": "ppo"})):
+        with pytest.raises(
+            ConfigError, match="engine = cudagraph is for cuda, and the networks are on cpu"
+        ):
+            make_learner(a_run(env, agent, "cudagraph", "cpu"))
+        assert "cudagraph" not in make_learner(a_run(env, agent, "auto", "cpu")).description.engine
+
+
+def test_graphs_of_changing_size_are_refused_in_one_sentence(device: str) -> None:
+    run = a_run("tenfold/Durotaxis-v0", {"name": "ppo", "on_empty": "absent"}, "cudagraph", device)
+    with pytest.raises(ConfigError, match="another number of nodes"):
+        make_learner(
+            replace(run, agent=replace(run.agent, net=replace(run.agent.net, hidden=(8, 8))))
+        )
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_it_is_chosen_and_memory_stays_flat() -> None:
+    agent = {"net": {"hidden": [256, 256]}, "lr": "linear(1e-3, 0, 10k)", "target": "polyak(0.01)"}
+    learner = make_learner(a_run(CARTPOLE, agent, "auto", "cuda"))
+    assert learner.description.name == "cudagraph"
+    while learner.agent.updates < 50:
+        learner.round()
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    while learner.agent.updates < 3000:
+        learner.round()
+    assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
