@@ -1,0 +1,5 @@
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+
+
+class FusedPPOTorchLearner(PPOTorchLearner):
+    pass
