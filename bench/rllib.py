@@ -206,7 +206,7 @@ def local_ray() -> Any:
     import ray
 
     quietly()
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
     try:
         yield
     finally:

@@ -5,9 +5,9 @@ An episode of n steps takes n + 1 rows, the last with its true final observation
 resets the environment, and what was chosen there is not part of anything.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 ACTIONS = Columns.ACTIONS
 Picker = Callable[[Any], Any]
@@ -27,7 +28,7 @@ class Leaf:
     """One array of an observation: where it lies in it, and that of all environments now, once more
     flat for joining and as a tensor."""
 
-    pick: Picker
+    pick: Picker | None  # none: the observation is the array
     now: np.ndarray
     place: int = 0  # among all of the observation
     joined: np.ndarray = field(init=False)
@@ -38,7 +39,7 @@ class Leaf:
         self.tensor = torch.from_numpy(self.now)
 
     def see(self, seen: Sequence[Any]) -> None:
-        parts = [self.pick(one) for one in seen]
+        parts = list(map(self.pick, seen)) if self.pick else seen
         if self.now.ndim > 1:
             np.concatenate(parts, out=self.joined)
         else:
@@ -50,17 +51,17 @@ class Leaf:
         return self.tensor.float() if wide else self.tensor
 
 
-def leaves_of(space: gym.Space, lanes: int, pick: Picker = lambda one: one) -> Any:
+def within(pick: Picker | None, key: Any) -> Picker:
+    """What lies under a key of what is picked."""
+    return (lambda one: pick(one)[key]) if pick else itemgetter(key)
+
+
+def leaves_of(space: gym.Space, lanes: int, pick: Picker | None = None) -> Any:
     """A Leaf for every array of the space, nested as it is."""
     if isinstance(space, gym.spaces.Dict):
-        return {
-            key: leaves_of(part, lanes, lambda one, key=key: pick(one)[key])
-            for key, part in space.items()
-        }
+        return {key: leaves_of(part, lanes, within(pick, key)) for key, part in space.items()}
     if isinstance(space, gym.spaces.Tuple):
-        return tuple(
-            leaves_of(part, lanes, lambda one, i=i: pick(one)[i]) for i, part in enumerate(space)
-        )
+        return tuple(leaves_of(part, lanes, within(pick, i)) for i, part in enumerate(space))
     if not isinstance(space, LEAVES):
         raise ValueError(
             f"BulkEnvRunner has no arrays for observations in {space}; leave env_runner_cls out, "
@@ -107,6 +108,8 @@ class Lanes:
         for place, leaf in enumerate(self.leaves):
             leaf.place = place
         self.like = SingleAgentEpisode(observation_space=space, action_space=action_space)
+        # of every episode, before it is filled; making one anew walks through its spaces
+        self.constant = {name: getattr(self.like, name) for name in SingleAgentEpisode.__slots__}
         self.extra = SingleAgentEpisode(
             observations=[0, 0], actions=[0], rewards=[0], extra_model_outputs={"": [0]}
         ).extra_model_outputs[""]
@@ -179,7 +182,9 @@ class Lanes:
         """The chunk of an episode whose last observation lies in row `stop`, as RLlib holds one
         after `to_numpy`."""
         first, like, before = of.start - of.lookback, self.like, of.lookback
-        made = copy.copy(like)
+        made = SingleAgentEpisode.__new__(SingleAgentEpisode)
+        for name, value in self.constant.items():
+            setattr(made, name, value)
         made.id_, made.t_started, made.t = of.name, of.t_started, of.t_started + stop - of.start
         arrays = [array[lane, first : stop + 1] for array in self.obs]
         seen = nested(self.tree, lambda leaf: arrays[leaf.place])
@@ -201,6 +206,7 @@ class Lanes:
 
 def filled(like: Any, data: Any, lookback: int) -> Any:
     """RLlib's buffer with other contents; making one anew walks through its space."""
-    made = copy.copy(like)
+    made = InfiniteLookbackBuffer.__new__(InfiniteLookbackBuffer)
+    made.__dict__.update(like.__dict__)
     made.data, made.lookback, made.finalized = data, lookback, not isinstance(data, list)
     return made

@@ -83,8 +83,8 @@ def why_not_module(module: Any) -> str:
 class Phase:
     """All minibatches of an update, in place of the one that RLlib hands over at a time."""
 
-    def __init__(self, rows: ppo.Rows, seq: np.ndarray, order: np.ndarray, env_steps: int) -> None:
-        self.rows, self.seq, self.order, self.steps = rows, seq, order, env_steps
+    def __init__(self, rows: ppo.Rows, seq: np.ndarray, order: np.ndarray) -> None:
+        self.rows, self.seq, self.order = rows, seq, order
         self.policy_batches = {DEFAULT_MODULE_ID: self}
 
     def __len__(self) -> int:
@@ -94,7 +94,8 @@ class Phase:
         """RLlib looks for sequences; there are none."""
 
     def env_steps(self) -> int:
-        return self.steps * len(self.order)
+        """RLlib counts those of all episodes with every minibatch, the rows without a step too."""
+        return len(self.rows.counts) * len(self.order)
 
 
 class FusedPPOTorchLearner(PPOTorchLearner):
@@ -203,8 +204,7 @@ class FusedPPOTorchLearner(PPOTorchLearner):
             num_total_minibatches,
         )
         order = minibatch_order(plan, np.random.permutation)
-        env_steps = count - len(training_data.episodes)
-        return [Phase(self.rows(steps), steps.columns[WEIGHTS_SEQ_NO], order, env_steps)]
+        return [Phase(self.rows(steps), steps.columns[WEIGHTS_SEQ_NO], order)]
 
     def rows(self, steps: Steps) -> ppo.Rows:
         """With advantages and targets of the values as they are now."""
@@ -276,7 +276,7 @@ class FusedPPOTorchLearner(PPOTorchLearner):
             DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY: behind,
         }
         if self.config.grad_clip or self.config.log_gradients:
-            name = self._module_optimizers[DEFAULT_MODULE_ID][0]
+            ((name, _),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
             logged[f"gradients_{name}_global_norm"] = found[ppo.NORM]
         numbers = {name: float(number) for name, number in logged.items()}
         self.metrics.log_dict(numbers, key=DEFAULT_MODULE_ID, window=1)

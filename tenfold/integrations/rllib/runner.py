@@ -38,6 +38,7 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 
+from tenfold.integrations.rllib.acting import CompiledActing
 from tenfold.integrations.rllib.lanes import LEAVES, Lanes, Running
 
 logger = logging.getLogger("ray.rllib")
@@ -120,7 +121,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         space = vector.single_action_space
         if not isinstance(space, LEAVES):
             raise ValueError(f"BulkEnvRunner has no arrays for actions in {space}; {INSTEAD}")
-        self.worlds = vector.envs
+        self.worlds, self.space = vector.envs, space
         self.lanes = Lanes(vector.single_observation_space, space, len(self.worlds))
 
     # episodes begin
@@ -177,6 +178,8 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         else:
             self.go_on(lanes)
         self._needs_initial_reset = num_episodes is not None
+        self.compiled = CompiledActing.of(self.module, lanes.tree)
+        self.seq = np.full(self.num_envs, self._weights_seq_no)
         done: list[Any] = []
         steps = rounds = 0
         acting = stepping = 0.0
@@ -207,6 +210,8 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         """Actions for the environments, after all that the module said of them was kept."""
         if random_actions:
             outputs = {Columns.ACTIONS: np.asarray(self.env.action_space.sample())}
+        elif self.compiled and explore:
+            outputs = self.compiled.act()
         else:
             batch = {Columns.OBS: lanes.for_module(self._device)}
             if explore:
@@ -221,11 +226,11 @@ class BulkEnvRunner(SingleAgentEnvRunner):
                 )
             outputs = {name: narrowed(value.cpu().numpy()) for name, value in found.items()}
         lanes.note(self.row, outputs)
-        lanes.note(self.row, {WEIGHTS_SEQ_NO: np.full(self.num_envs, self._weights_seq_no)})
+        lanes.note(self.row, {WEIGHTS_SEQ_NO: self.seq})
         return self.for_env(outputs[Columns.ACTIONS])
 
     def for_env(self, actions: np.ndarray) -> np.ndarray:
-        space = self.env.single_action_space
+        space = self.space
         if isinstance(space, gym.spaces.Box):
             if self.config.normalize_actions:
                 return unsquash_action(actions, space)
