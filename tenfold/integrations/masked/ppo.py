@@ -234,14 +234,14 @@ def slopes(rows, places, offsets, rule, value, policy, old_entropy, by, found):
             log_p += log_prob[i, offsets[c] + rows.actions[place, c]]
         ratio, gain = np.exp(log_p - rows.log_p[place]), rows.advantage[place]
         bounded = min(max(ratio, np.float32(1) - narrow), np.float32(1) + narrow)
-        slope = -ratio * gain * share if ratio * gain <= bounded * gain else np.float32(0)
+        # what is no number stays none, and is found in the gradient
+        slope = np.float32(0) if ratio * gain > bounded * gain else -ratio * gain * share
         for c in range(offsets.size - 1):
             by_log_prob[i, offsets[c] + rows.actions[place, c]] += slope
         by_entropy[i] = -np.float32(rule.entropy_weight) * share
         error = value[i] - rows.target[place]
-        by_value[i] = (
-            np.float32(2) * error * value_weight * share if error * error <= most else np.float32(0)
-        )
+        slope = np.float32(2) * error * value_weight * share
+        by_value[i] = np.float32(0) if error * error > most else slope
         found[POLICY_LOSS] -= share * min(ratio * gain, bounded * gain)
         found[VALUE_LOSS] += share * min(error * error, most)
         found[VALUE_LOSS_UNCUT] += share * error * error

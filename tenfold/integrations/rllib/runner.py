@@ -193,6 +193,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
                 self.recover(error)
                 steps = 0
                 self._reset_envs_and_episodes(explore)
+                lanes = self.lanes
                 continue
             now = perf_counter()
             acting, stepping, rounds = acting + chosen - start, stepping + now - chosen, rounds + 1
@@ -264,6 +265,8 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         if not isinstance(error, StepFailedRecreateEnvError):
             logger.exception("BulkEnvRunner: a step failed; environments are made anew.")
         self.make_env()
+        assert self.lanes is not None
+        self.compiled = CompiledActing.of(self.module, self.lanes.tree)
 
     def finish_round(
         self, lanes: Lanes, ended: dict[int, tuple[bool, bool]], now: float, wanted: int | None
