@@ -32,52 +32,13 @@ from ray.rllib.utils.metrics import (
 from ray.rllib.utils.torch_utils import explained_variance
 
 from tenfold.integrations.masked import ppo
-from tenfold.integrations.rllib.module import MultiHeadActionMaskRLModule
+from tenfold.integrations.rllib.refusals import learner_lacks, learner_lacks_for
 from tenfold.integrations.rllib.rows import Plan, Steps, advantages, minibatch_order, steps_of
 
 logger = logging.getLogger("ray.rllib")
 INSTEAD = "leave learner_class out, and RLlib's own learner takes it"
 ADAM = torch.optim.Adam([torch.zeros(1)]).defaults
 OUTPUTS = (Columns.ACTION_DIST_INPUTS, Columns.ACTION_LOGP, WEIGHTS_SEQ_NO)
-
-
-def why_not(config: Any) -> str:
-    """What this learner does not do of a configuration; empty where it does all."""
-    if config.is_multi_agent:
-        return "trains a single agent, and this configuration is multi-agent"
-    if config._learner_connector is not None:
-        return "runs no connectors, and the configuration has learner_connector"
-    if not config.add_default_connectors_to_learner_pipeline:
-        return "does what the default connectors do, which the learner pipeline is without"
-    if config.num_learners > 1:
-        return f"is one learner, and num_learners is {config.num_learners}"
-    if config.num_gpus_per_learner:
-        return f"updates on a CPU, and num_gpus_per_learner is {config.num_gpus_per_learner}"
-    if config.grad_clip and config.grad_clip_by != "global_norm":
-        return f"clips by global_norm, and grad_clip_by is {config.grad_clip_by}"
-    if not config.use_critic:
-        return "bootstraps from a value, and use_critic is off"
-    for name in (
-        "torch_compile_learner",
-        "_torch_grad_scaler_class",
-        "_torch_lr_scheduler_classes",
-    ):
-        if getattr(config, name):
-            return f"has an update of its own, and {name} is set"
-    return ""
-
-
-def why_not_module(module: Any) -> str:
-    """As `why_not`: of the module."""
-    ours = MultiHeadActionMaskRLModule
-    if not isinstance(module, ours):
-        return f"updates a MultiHeadActionMaskRLModule, and this is a {type(module).__name__}"
-    for name in ("features", "_forward_train", "compute_values"):
-        if getattr(type(module), name) is not getattr(ours, name):
-            return f"has compiled networks, and {type(module).__name__} has its own {name}"
-    if module.critic is not None:
-        return "trains no critic, and the module has one (CriticPPOTorchLearner does)"
-    return ""
 
 
 class Phase:
@@ -106,14 +67,16 @@ class FusedPPOTorchLearner(PPOTorchLearner):
     one's own, several learners, GPUs, a loss of one's own.
     """
 
+    config: Any
+
     def build(self) -> None:
-        reason = why_not(self.config)
+        reason = learner_lacks(self.config)
         loss = type(self).compute_loss_for_module
         if not reason and loss is not PPOTorchLearner.compute_loss_for_module:
             reason = f"has a compiled loss, and {type(self).__name__} has its own"
         if not reason:
             super().build()
-            reason = why_not_module(self.module[DEFAULT_MODULE_ID].unwrapped())
+            reason = learner_lacks_for(self.module[DEFAULT_MODULE_ID].unwrapped())
             optimiser = self.get_optimizer(DEFAULT_MODULE_ID)
             if type(optimiser) is not torch.optim.Adam or optimiser.defaults != ADAM:
                 reason = reason or "has RLlib's own Adam compiled, and another optimiser is set"

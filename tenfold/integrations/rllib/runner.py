@@ -40,6 +40,7 @@ from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 
 from tenfold.integrations.rllib.acting import CompiledActing
 from tenfold.integrations.rllib.lanes import LEAVES, Lanes, Running
+from tenfold.integrations.rllib.refusals import runner_lacks
 
 logger = logging.getLogger("ray.rllib")
 NARROWER = {
@@ -49,30 +50,6 @@ NARROWER = {
 }
 INSTEAD = "leave env_runner_cls out, and RLlib's own runner takes it"
 GROWTH = 1.25  # rows a sample takes where episodes end at different times, as a first guess
-
-
-def why_not(config: Any) -> str:
-    """What this runner does not do of a configuration; empty where it does all."""
-    if config.is_multi_agent:
-        return "samples a single agent, and this configuration is multi-agent"
-    for name in ("env_to_module", "module_to_env"):
-        if getattr(config, f"_{name}_connector") is not None:
-            return f"runs no connectors, and the configuration has {name}_connector"
-        if not getattr(config, f"add_default_connectors_to_{name}_pipeline"):
-            return f"does what the default connectors do, which the {name} pipeline is without"
-    if gym.VectorizeMode(config.gym_env_vectorize_mode) is not gym.VectorizeMode.SYNC:
-        return f"steps environments itself, not with vectorize mode {config.gym_env_vectorize_mode}"
-    if not config.episodes_to_numpy:
-        return "makes episodes of arrays, and episodes_to_numpy is off"
-    classes = config.callbacks_class
-    for kind in classes if isinstance(classes, list | tuple) else [classes]:
-        if getattr(kind, "on_episode_step", None) is not RLlibCallback.on_episode_step:
-            return (
-                f"has no episode to show in every step, which {kind.__name__}.on_episode_step asks"
-            )
-    if config.callbacks_on_episode_step:
-        return "has no episode to show in every step, which callbacks_on_episode_step asks"
-    return ""
 
 
 def narrowed(array: np.ndarray) -> np.ndarray:
@@ -89,10 +66,15 @@ class BulkEnvRunner(SingleAgentEnvRunner):
     `on_episode_step` callbacks.
     """
 
+    config: Any
+    env: Any
+    module: Any
+    _ongoing_episodes: Any
+    lanes: Lanes  # where there are environments: not in an algorithm that samples elsewhere
+
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
-        if reason := why_not(config):
+        if reason := runner_lacks(config):
             raise ValueError(f"BulkEnvRunner {reason}; {INSTEAD}")
-        self.lanes: Lanes | None = None
         super().__init__(config=config, **kwargs)
         if self.module is not None and self.module.is_stateful():
             raise ValueError(f"BulkEnvRunner keeps no state of a recurrent module; {INSTEAD}")
@@ -128,7 +110,6 @@ class BulkEnvRunner(SingleAgentEnvRunner):
 
     def _reset_envs(self, episodes: Any, shared_data: Any, explore: bool) -> None:
         """All environments anew, seeded if this is the first time; nothing of before is kept."""
-        assert self.lanes is not None
         self.running: list[Running] = [self.expect(i, 0) for i in range(self.num_envs)]
         self._ongoing_episodes_for_metrics.clear()
         seed = self._seed if self._needs_initial_reset else None
@@ -149,7 +130,6 @@ class BulkEnvRunner(SingleAgentEnvRunner):
     def begin(self, i: int, of: Running) -> None:
         of.began = perf_counter()
         if self.heard["start"]:
-            assert self.lanes is not None
             first = SingleAgentEpisode(of.name)
             first.add_env_reset(self.lanes.first_of(i, of.start), self.lanes.infos[i][of.start])
             self.tell("start", i, first, of)
@@ -171,7 +151,6 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         force_reset: bool = False,
     ) -> list[Any]:
         lanes = self.lanes
-        assert lanes is not None
         self.expected_rows = 2 + int(GROWTH * (num_timesteps or 0) / self.num_envs)
         if force_reset or num_episodes is not None or self._needs_initial_reset:
             self._reset_envs_and_episodes(explore)
@@ -183,7 +162,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         done: list[Any] = []
         steps = rounds = 0
         acting = stepping = 0.0
-        while steps < num_timesteps if num_timesteps is not None else len(done) < num_episodes:
+        while len(done) < (num_episodes or 0) if num_timesteps is None else steps < num_timesteps:
             start = perf_counter()
             actions = self.act(lanes, explore, random_actions, steps)
             chosen = perf_counter()
@@ -207,7 +186,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         self._increase_sampled_metrics(steps, len(done))
         return done + going
 
-    def act(self, lanes: Lanes, explore: bool, random_actions: bool, steps: int) -> np.ndarray:
+    def act(self, lanes: Lanes, explore: bool, random_actions: bool, steps: int) -> Any:
         """Actions for the environments, after all that the module said of them was kept."""
         if random_actions:
             outputs = {Columns.ACTIONS: np.asarray(self.env.action_space.sample())}
@@ -230,7 +209,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         lanes.note(self.row, {WEIGHTS_SEQ_NO: self.seq})
         return self.for_env(outputs[Columns.ACTIONS])
 
-    def for_env(self, actions: np.ndarray) -> np.ndarray:
+    def for_env(self, actions: np.ndarray) -> Any:
         space = self.space
         if isinstance(space, gym.spaces.Box):
             if self.config.normalize_actions:
@@ -243,7 +222,7 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         """A step of every environment, or its reset where an episode has ended; the lanes of the
         episodes that end now, with whether they are terminated and truncated."""
         seen, infos, ended = [], [], {}
-        reward = [0.0] * self.num_envs
+        reward: list[Any] = [0.0] * self.num_envs
         for i, world in enumerate(self.worlds):
             if self.resets[i]:
                 obs, info = world.reset()
@@ -265,7 +244,6 @@ class BulkEnvRunner(SingleAgentEnvRunner):
         if not isinstance(error, StepFailedRecreateEnvError):
             logger.exception("BulkEnvRunner: a step failed; environments are made anew.")
         self.make_env()
-        assert self.lanes is not None
         self.compiled = CompiledActing.of(self.module, self.lanes.tree)
 
     def finish_round(
