@@ -195,24 +195,35 @@ def gather_inputs(rows, places, inputs):
 
 
 @kernel
-def gather_logits(rows, old_prob, places, output, logits, before):
-    """The network's output [M + 1, S] as masked logits [S, M], and the acting policy's
-    probabilities."""
+def gather_logits(before, places, output, logits):
+    """The network's output [M + 1, S] as masked logits [S, M]."""
     for start in range(0, places.size, LINE):
         for m in range(logits.shape[1]):
             for i in range(start, min(start + LINE, places.size)):
                 logits[i, m] = output[m, i]
     for i in range(places.size):
-        old, prob, own, p = rows.old[places[i]], old_prob[places[i]], logits[i], before[i]
+        p, own = before[places[i]], logits[i]
         for m in range(own.size):
-            own[m] = own[m] if old[m] > LOWEST else LOWEST
-            p[m] = prob[m]
+            own[m] = own[m] if p[m] >= 0 else LOWEST
+
+
+@kernel(fastmath={"reassoc", "contract", "nsz"})
+def cross_entropy(prob, log_prob, by_log_prob, factor):
+    """Σ p·log π over the allowed options, and factor·p as its derivative by log π."""
+    total = np.float32(0)
+    for m in range(prob.size):
+        p = max(prob[m], np.float32(0))
+        by_log_prob[m] = factor * p
+        # a forbidden option's log π is the finite minimum, and its p is 0
+        total += p * log_prob[m]
+    return total
 
 
 @kernel
-def slopes(rows, places, offsets, rule, value, policy, old_entropy, by, found):
+def slopes(rows, places, offsets, rule, value, policy, acting, by, found):
     """The loss's derivatives by log π, by the entropy and by the value, and its terms."""
-    log_prob, entropy, before = policy
+    log_prob, entropy = policy
+    before, old_entropy = acting
     by_log_prob, by_entropy, by_value = by
     total = np.float32(0)
     for i in range(places.size):
@@ -223,12 +234,7 @@ def slopes(rows, places, offsets, rule, value, policy, old_entropy, by, found):
     for i in range(places.size):
         place = places[i]
         share = rows.counts[place] / total
-        cross = np.float32(0)
-        for m in range(log_prob.shape[1]):
-            p = before[i, m]
-            # 0 times the finite minimum
-            cross += p * log_prob[i, m] if p > 0 else np.float32(0)
-            by_log_prob[i, m] = -kl_weight * share * p
+        cross = cross_entropy(before[place], log_prob[i], by_log_prob[i], -kl_weight * share)
         log_p = np.float32(0)
         for c in range(offsets.size - 1):
             log_p += log_prob[i, offsets[c] + rows.actions[place, c]]
@@ -275,10 +281,12 @@ def learn_heads(network, rows, order, step, rule):
     old_log, old_prob = space(count, options), space(count, options)
     old_entropy = np.empty(count, np.float32)
     normalise_rows(rows.old, offsets, old_log, old_prob, old_entropy)
+    # −1 where an option is forbidden: one array to look into instead of two
+    before = np.where(rows.old > LOWEST, old_prob, np.float32(-1))
     hidden = np.empty(sizes[1:].sum() * size, np.float32)
     delta, turned = np.empty_like(hidden), np.empty(size * sizes.max(), np.float32)
     inputs = np.empty((sizes[0], size), np.float32)
-    logits, before, by_logits = space(size, options), space(size, options), space(size, options)
+    logits, by_logits = space(size, options), space(size, options)
     log_prob, prob = space(size, options), space(size, options)
     by_log_prob, by_prob = space(size, options), space(size, options)
     by_prob[:] = 0  # the loss names no probability but by its logarithm
@@ -290,11 +298,12 @@ def learn_heads(network, rows, order, step, rule):
         places = order[u]
         gather_inputs(rows, places, inputs)
         output = mlp_forward(flat, sizes, network.activation, inputs, hidden)
-        gather_logits(rows, old_prob, places, output, logits, before)
+        gather_logits(before, places, output, logits)
         values[:] = output[options]
         normalise_rows(logits, offsets, log_prob, prob, entropy)
-        policy, by = (log_prob, entropy, before), (by_log_prob, by_entropy, by_value)
-        slopes(rows, places, offsets, rule, values, policy, old_entropy, by, found)
+        policy, acting = (log_prob, entropy), (before, old_entropy)
+        by = by_log_prob, by_entropy, by_value
+        slopes(rows, places, offsets, rule, values, policy, acting, by, found)
         normalise_rows_backward(
             logits, offsets, log_prob, prob, by_log_prob, by_prob, by_entropy, by_logits
         )
