@@ -29,7 +29,7 @@ from tenfold.core.system import set_threads
 HEADS, OPTIONS, HIDDEN = 10, 8, [64, 64]
 WIDTH = HEADS * OPTIONS
 BATCHES = (1, 32, 512)
-ITERATIONS, SEEDS, LONG = 9, 5, 15
+ITERATIONS, SEEDS, LONG = 15, 5, 15
 THEIRS, LOOP, OURS = "RLlib's masking example", "loop over heads", "tenfold"
 # of whole iterations `OURS` is all three parts; fewer of them are measured too
 MODULE, RUNNER = "tenfold's module", "tenfold's module and runner"

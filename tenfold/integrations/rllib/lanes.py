@@ -160,7 +160,7 @@ class Lanes:
             leaf.see(seen)
             array[:, row] = leaf.now
         for lane, info in zip(self.infos, infos, strict=True):
-            lane.append(info or {})
+            lane.append(dict(info or ()))  # environments may give the same one every time
 
     def for_module(self, device: Any) -> Any:
         return nested(self.tree, lambda leaf: leaf.for_module().to(device))
