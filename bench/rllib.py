@@ -3,7 +3,8 @@ example and a loop over heads.
 
     rllib-act    forward pass, mask, sample and log-probability of one batch
     rllib-loss   what PPO's loss asks of the policy, forward and backward
-    rllib-ppo    whole PPO iterations of 2,048 steps, in turns; and the returns of both over seeds
+    rllib-ppo    whole PPO iterations of 2,048 steps, in turns: with our module, with our runner
+                 too, with our learner too; and the returns of both ends over seeds
 
 Same weights, same inputs, one thread; 64-64 tanh, policy and value on one trunk in every module.
 Needs ray[rllib].
@@ -28,8 +29,10 @@ from tenfold.core.system import set_threads
 HEADS, OPTIONS, HIDDEN = 10, 8, [64, 64]
 WIDTH = HEADS * OPTIONS
 BATCHES = (1, 32, 512)
-ITERATIONS, SEEDS, LONG = 5, 5, 15
+ITERATIONS, SEEDS, LONG = 15, 5, 15
 THEIRS, LOOP, OURS = "RLlib's masking example", "loop over heads", "tenfold"
+# of whole iterations `OURS` is all three parts; fewer of them are measured too
+MODULE, RUNNER = "tenfold's module", "tenfold's module and runner"
 TOLERANCE = 1e-5
 
 
@@ -52,9 +55,8 @@ def spec(who: str) -> Any:
     theirs = {"fcnet_hiddens": HIDDEN, "fcnet_activation": "tanh", "vf_share_layers": True}
     module, config = {
         THEIRS: (ActionMaskingTorchRLModule, theirs),
-        OURS: (MultiHeadActionMaskRLModule, {"hidden": HIDDEN}),
         LOOP: (examples()[1].PerHead, {"hidden": HIDDEN}),
-    }[who]
+    }.get(who, (MultiHeadActionMaskRLModule, {"hidden": HIDDEN}))
     return RLModuleSpec(module_class=module, model_config=config)
 
 
@@ -206,7 +208,7 @@ def local_ray() -> Any:
     import ray
 
     quietly()
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
     try:
         yield
     finally:
@@ -214,20 +216,41 @@ def local_ray() -> Any:
 
 
 def algorithm(who: str, seed: int) -> Any:
-    return examples()[0].configuration(seed=seed).rl_module(rl_module_spec=spec(who)).build_algo()
+    from tenfold.integrations.rllib import BulkEnvRunner, FusedPPOTorchLearner
+
+    config = examples()[0].configuration(seed=seed).rl_module(rl_module_spec=spec(who))
+    if who in (RUNNER, OURS):
+        config.env_runners(env_runner_cls=BulkEnvRunner)
+    if who == OURS:
+        config.training(learner_class=FusedPPOTorchLearner)
+    return config.build_algo()
+
+
+def environment_alone() -> float:
+    """Seconds that the steps and resets of an iteration take by themselves."""
+    env = examples()[0].Orders({"machines": HEADS, "orders": OPTIONS})
+    env.reset(seed=0)
+    start = time.perf_counter()
+    for step in range(2048):
+        env.step(env.allowed.argmax(1))
+        if (step + 1) % env.steps == 0:
+            env.reset()
+    return time.perf_counter() - start
 
 
 def iterations() -> list[dict[str, Any]]:
     """Median seconds of an iteration, in turns, after one that is not counted; then the returns of
     every seed."""
-    whom = (THEIRS, LOOP, OURS)
+    whom = (THEIRS, LOOP, MODULE, RUNNER, OURS)
     with local_ray():
         running = {who: algorithm(who, 0) for who in whom}
         times: dict[str, list[float]] = {who: [] for who in whom}
         stages: dict[str, dict[str, list[float]]] = {
             who: {"sampling": [], "learner": []} for who in whom
         }
+        alone = []
         for turn in range(ITERATIONS + 1):
+            alone.append(environment_alone())
             for who, trained in running.items():
                 start = time.perf_counter()
                 with staged(trained, stages[who]):
@@ -252,22 +275,21 @@ def iterations() -> list[dict[str, Any]]:
         who: {stage: round(statistics.median(found[1:]), 3) for stage, found in parts.items()}
         for who, parts in stages.items()
     }
-    more = {
-        "iterations": LONG,
-        "candidate_returns": returns[OURS],
-        "candidate_stages": seconds[OURS],
-    }
+    pairs = [(who, OURS) for who in (THEIRS, LOOP)] + [(THEIRS, who) for who in (RUNNER, MODULE)]
     return [
         timed_row(
             "rllib-ppo",
             setting,
             (who, median[who] * 1e6),
-            (OURS, median[OURS] * 1e6),
-            **more,
+            (against, median[against] * 1e6),
+            iterations=LONG,
+            environment_alone=round(statistics.median(alone), 3),
+            candidate_returns=returns.get(against),
+            candidate_stages=seconds[against],
             baseline_returns=returns.get(who),
             baseline_stages=seconds[who],
         )
-        for who in (THEIRS, LOOP)
+        for who, against in pairs
     ]
 
 

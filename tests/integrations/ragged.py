@@ -74,6 +74,22 @@ class Ragged(gym.Env):
         return self.look(), float(action[1]), self.left == 0, False, {}
 
 
+class Uneven(Ragged):
+    """Episodes of one to eight steps; half of them are terminated, half cut by a time limit."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        seen, _ = super().reset(seed=seed)
+        self.left = int(self.np_random.integers(1, 9))
+        return seen, {"left": self.left}
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        seen, reward, over, _, _ = super().step(action)
+        terminated = over and bool(self.np_random.random() < 0.5)
+        return seen, 0.1 * reward, terminated, over and not terminated, {"left": self.left}
+
+
 def small(env: type, **model: Any) -> PPOConfig:
     return (
         PPOConfig()

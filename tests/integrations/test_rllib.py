@@ -3,7 +3,6 @@ heads; the examples run."""
 
 import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +26,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:.*Overriding environment rllib-.*-env-v0 already in registry:UserWarning"
 )
 logging.getLogger("ray").setLevel(logging.ERROR)
-
-
-@pytest.fixture(scope="module")
-def local_ray() -> Iterator[None]:
-    """A Ray of two CPUs in this process and its children, without a dashboard, gone afterwards."""
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 class Pair(MultiAgentEnv):

@@ -1,4 +1,4 @@
-"""Ray RLlib, new API stack: PPO and its relatives with many masked action heads.
+"""A module of RLlib's for many masked action heads.
 
 `MultiHeadActionMaskRLModule` is a TorchRLModule for MultiDiscrete actions and observations
 {"observations", "action_mask"}; `MaskedMultiCategorical` is its action distribution;
@@ -28,18 +28,11 @@ from tenfold.core.errors import ConfigError
 from tenfold.core.spaces import observation_layout
 from tenfold.integrations.distribution import MaskedMultiCategorical, sizes_of
 from tenfold.integrations.masked.acting import act_on_logits, act_on_observations
-from tenfold.integrations.rllib_inputs import check_mask_space, join_mask, join_observation
+from tenfold.integrations.rllib.inputs import check_mask_space, join_mask, join_observation
 from tenfold.nets.flat import FlatModule
 from tenfold.ops import counterfactual
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.mlp import ACTIVATIONS, FUNCTIONS, parameter_count
-
-__all__ = [
-    "CriticPPOTorchLearner",
-    "HeadsModel",
-    "MaskedMultiCategorical",
-    "MultiHeadActionMaskRLModule",
-]
 
 Batch = dict[str, Any]
 Width = Annotated[int, Limits(1)]

@@ -1,0 +1,140 @@
+"""Whole RLlib runs with our environment runner and learner: results, checkpoints, evaluation,
+remote runners and Tune stay RLlib's; each part works without the other."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ragged import Ragged, Uneven, rllib_masked_heads, small
+from ray import tune
+from ray.rllib.algorithms.ppo import PPO, PPOConfig
+from ray.rllib.core import DEFAULT_MODULE_ID
+
+from tenfold.integrations.rllib import BulkEnvRunner, FusedPPOTorchLearner
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*already in registry:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*Overriding environment rllib-.*:UserWarning"),
+    pytest.mark.usefixtures("local_ray"),
+]
+logging.getLogger("ray").setLevel(logging.ERROR)
+
+
+def ours(config: PPOConfig, runner: bool = True, learner: bool = True) -> PPOConfig:
+    if runner:
+        config = config.env_runners(env_runner_cls=BulkEnvRunner)
+    return config.training(learner_class=FusedPPOTorchLearner) if learner else config
+
+
+def weights(algorithm: Any) -> torch.Tensor:
+    module = algorithm.learner_group._learner.module[DEFAULT_MODULE_ID]
+    return torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+
+
+def trained(config: PPOConfig) -> tuple[dict[str, Any], torch.Tensor]:
+    """The results and the weights after two iterations."""
+    algorithm = config.build_algo()
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002  # RLlib shuffles by it
+    algorithm.train()
+    result = algorithm.train()
+    found = weights(algorithm)
+    algorithm.stop()
+    return result, found
+
+
+@pytest.mark.parametrize(
+    ("runner", "learner"),
+    [(True, False), (False, True), (True, True)],
+    ids=["runner", "learner", "both"],
+)
+def test_training_is_that_of_rllibs_own_parts(runner: bool, learner: bool) -> None:
+    """From the same seeds: the same episodes and, within rounding, the same weights; every key of
+    the results but those of connectors."""
+    expected, theirs = trained(small(Uneven))
+    result, found = trained(ours(small(Uneven), runner, learner))
+    assert torch.allclose(theirs, found, atol=1e-5)
+    for part in ("env_runners", "learners"):
+        missing = set(expected[part]) - set(result[part])
+        assert all("connector" in key or "env_to_module" in key for key in missing), missing
+    for name in ("episode_return_mean", "episode_len_max", "num_env_steps_sampled_lifetime"):
+        assert expected["env_runners"][name] == result["env_runners"][name]
+    losses = [result["learners"][DEFAULT_MODULE_ID] for result in (expected, result)]
+    for name in ("total_loss", "policy_loss", "vf_loss", "entropy", "mean_kl_loss"):
+        assert float(losses[1][name]) == pytest.approx(float(losses[0][name]), abs=1e-4), name
+
+
+def test_two_remote_runners_and_evaluation() -> None:
+    """The environment refuses a forbidden action, and every episode is ten steps long."""
+    config = (
+        ours(small(Ragged))
+        .env_runners(num_env_runners=2)
+        .evaluation(evaluation_interval=1, evaluation_duration=4, evaluation_num_env_runners=0)
+    )
+    algorithm = config.build_algo()
+    for iteration in range(2):
+        result = algorithm.train()
+        assert result["env_runners"]["num_env_steps_sampled_lifetime"] >= 100 * (iteration + 1)
+    assert result["env_runners"]["episode_len_mean"] == 10
+    assert result["evaluation"]["env_runners"]["num_episodes"] == 4
+    assert result["evaluation"]["env_runners"]["episode_len_mean"] == 10
+    algorithm.stop()
+
+
+def test_a_restored_checkpoint_has_weights_and_moments_and_goes_on(tmp_path: Path) -> None:
+    algorithm = ours(small(Ragged)).build_algo()
+    algorithm.train()
+    algorithm.save_to_path(tmp_path / "checkpoint")
+    restored = PPO.from_checkpoint(str(tmp_path / "checkpoint"))
+    assert torch.equal(weights(algorithm), weights(restored))
+    optimisers = [
+        a.learner_group._learner.get_optimizer(DEFAULT_MODULE_ID).state_dict()["state"]
+        for a in (algorithm, restored)
+    ]
+    assert len(optimisers[0]) == 6
+    for place, moments in optimisers[0].items():
+        assert all(torch.equal(moments[name], optimisers[1][place][name]) for name in moments)
+    algorithm.stop()
+    later = restored.train()
+    assert later["training_iteration"] == 2
+    assert later["env_runners"]["num_env_steps_sampled_lifetime"] == 200
+    restored.stop()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of environments that RLlib registers for it
+def test_tune_runs_it(tmp_path: Path) -> None:
+    config = ours(small(Ragged)).training(lr=tune.grid_search([1e-3, 1e-4]))
+    found = tune.Tuner(
+        "PPO",
+        param_space=config,
+        run_config=tune.RunConfig(
+            stop={"training_iteration": 2}, storage_path=str(tmp_path), verbose=0
+        ),
+    ).fit()
+    assert len(found) == 2 and not found.errors
+    for one in found:
+        assert one.metrics and one.metrics["training_iteration"] == 2
+        assert np.isfinite(one.metrics["env_runners"]["episode_return_mean"])
+
+
+@pytest.mark.slow
+def test_returns_over_five_seeds_overlap_rllibs_own() -> None:
+    """Ten masked heads, 15 iterations of 2,048 steps: the intervals of mean ± 2 standard errors
+    over the same five seeds meet, and both learn."""
+    found: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(5):
+        for own in found:
+            config = rllib_masked_heads.configuration(seed=seed)
+            algorithm = (ours(config) if own else config).build_algo()
+            for _ in range(15):
+                result = algorithm.train()
+            found[own].append(result["env_runners"]["episode_return_mean"])
+            algorithm.stop()
+    means = {own: np.mean(values) for own, values in found.items()}
+    errors = {own: np.std(values, ddof=1) / 5**0.5 for own, values in found.items()}
+    print(found)
+    assert min(means.values()) > 0.3  # a random allowed choice earns 0
+    assert abs(means[True] - means[False]) < 2 * (errors[True] + errors[False])
