@@ -61,7 +61,13 @@ ROWS = (
 def learner(options: dict[str, Any], seed: int = 0) -> Any:
     given = dict(options)
     env, envs = given.pop("env", "tenfold/CartPole-v1"), given.pop("num_envs", 3)
-    usual = {"horizon": HORIZON, "epochs": 2, "minibatches": 2, "net": {"hidden": [16, 16]}, "lr": 1e-2}
+    usual = {
+        "horizon": HORIZON,
+        "epochs": 2,
+        "minibatches": 2,
+        "net": {"hidden": [16, 16]},
+        "lr": 1e-2,
+    }
     run = {"env": env, "num_envs": envs, "steps": 10_000, "engine": "plain", "seed": seed}
     return make_learner(Run.of(run | {"agent": {"name": "ppo"} | usual | given}))
 
