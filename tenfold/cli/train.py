@@ -189,8 +189,15 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
 def resume(arguments: argparse.Namespace) -> int:
     path, jobs = chosen_run(arguments.run), number_of_jobs(arguments.jobs)
     change = {"settings": settings_given(arguments), "quiet": arguments.quiet}
-    from tenfold.runs.folder import is_seeds
+    from tenfold.runs.folder import is_seeds, is_sweep
 
+    if is_sweep(path):
+        from tenfold.cli.sweep import finish_sweep
+        from tenfold.training.sweep import resume_sweep
+
+        if change["settings"]:
+            raise UserError(f"{path} is a sweep, whose settings stay as they are.")
+        return finish_sweep(resume_sweep(path, jobs=jobs, quiet=arguments.quiet))
     if is_seeds(path):
         from tenfold.training.many import resume_seeds
 

@@ -62,7 +62,7 @@ def locked_below(folder: Path) -> Iterator[None]:
 
 RUNS = Path("runs")
 LATEST = "latest"
-SEVERAL = ("seeds.json", "compare.json")  # what a folder of several runs holds
+SEVERAL = ("seeds.json", "compare.json", "sweep.json")  # what a folder of several runs holds
 # said by `rename` where something is there already
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 

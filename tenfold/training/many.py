@@ -56,6 +56,7 @@ class Many:
     path: Path
     again: str
     change: dict[str, Any]
+    callbacks: Sequence[Any] = ()  # where they are trained together
 
     @property
     def steps(self) -> dict[str, int]:
