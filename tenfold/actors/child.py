@@ -11,6 +11,7 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from tenfold.actors.actor import WAIT, Actor
+from tenfold.actors.losses import Lost, too_slow
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
@@ -134,20 +135,6 @@ def answer(actor: Actor, what: str, *given: Any) -> tuple[Any, ...]:
 
 
 FAREWELL = 3.0  # seconds for a child to end before it is killed
-
-
-class Lost(Exception):
-    """An actor's process is gone: how, and its traceback if it had one."""
-
-    def __init__(self, how: str, trace: str = "") -> None:
-        super().__init__(how)
-        self.how, self.trace = how, trace
-
-
-def too_slow(deed: str, seconds: float) -> Lost:
-    return Lost(
-        f"has not {deed} in {seconds:g} s (the environment hangs, or needs a larger --patience)"
-    )
 
 
 class Child:

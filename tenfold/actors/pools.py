@@ -101,6 +101,24 @@ class Inline:
         # of the rows since the last report, in versions and seconds
         self.ages: list[tuple[int, float]] = []
 
+    def foresee(self, run: Run) -> None:
+        """Instead of actors here: what those elsewhere will bring, by one that is made and left."""
+        self.run, probe = run, sample_actor(run)
+        self.envs, self.schema = Gathered(probe.envs, run.actors), probe.schema()
+        self.worlds = probe.envs.worlds
+        probe.envs.close()
+        self.spent, self.ages, self.notices = np.zeros((run.actors, 3)), [], []
+        # rows of all actors make one row of a rollout
+        self.rollouts = algorithm(run.agent.name).on_policy
+        self.together = self.rollouts or run.ahead == 0  # a round is a row of every actor
+        self.began: list[Part] = []  # of actors that were started again
+
+    def begins(self, index: int) -> Part:
+        """What is seen first by an actor that was started again."""
+        first, obs = index * self.worlds, self.envs.obs
+        own = self.envs.lanes(obs, first, self.worlds).reshape(-1, *obs.shape[1:]).copy()
+        return Part(index, first, {"obs": own}, begins=True)
+
     def follow(self, agent: Any, explore: Explore) -> None:
         """Begins, with this agent's networks."""
         for actor in self.actors:
@@ -197,6 +215,10 @@ COMPILING = 60.0
 
 def make_pool(run: Run) -> tuple[ActorPool, str]:
     """The run's actors, and one sentence about where they are, if there are several."""
+    if run.where == "ray":
+        from tenfold.actors.ray import RayActors  # here: others need no Ray
+
+        return RayActors(run), f"{run.actors} actor{'s' * (run.actors > 1)} on Ray, as asked"
     if run.where == "processes":
         many = "s" * (run.actors > 1)
         return in_processes(run), f"{run.actors} actor{many} in processes, as asked"

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import MAKING, Gathered, Part, part_of, sample_actor
+from tenfold.actors.actor import MAKING, Part, part_of
 from tenfold.actors.child import (
     ASK,
     FAREWELL,
@@ -34,21 +34,18 @@ from tenfold.actors.child import (
     STOP,
     Child,
     Link,
-    Lost,
-    too_slow,
 )
+from tenfold.actors.losses import Losses, Lost, too_slow
 from tenfold.actors.pools import Explore, Inline
 from tenfold.config.run import Run
-from tenfold.core.errors import ActorFault, UserError
+from tenfold.core.errors import UserError
 from tenfold.core.processes import require_guard
-from tenfold.core.registry import algorithm
 from tenfold.core.timing import Clock
 from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import LINE, Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
 
-RESTARTS = 3  # in a row without a single step
 # seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
 ABSENT = 1.0
 
@@ -58,21 +55,12 @@ class Processes(Inline):
 
     def __init__(self, run: Run) -> None:
         require_guard()
-        self.run = run
-        probe = sample_actor(run)
-        self.envs, self.schema = Gathered(probe.envs, run.actors), probe.schema()
-        self.worlds = probe.envs.worlds
-        probe.envs.close()
-        self.spent, self.ages, self.notices = np.zeros((run.actors, 3)), [], []
-        # rows of all actors make one row of a rollout
-        self.rollouts = algorithm(run.agent.name).on_policy
-        self.together = self.rollouts or run.ahead == 0  # a round is a row of every actor
+        self.foresee(run)
         self.links: list[Link] = []
         self.children: list[Child] = []
         # when each was last seen alive, or was given something to do
         self.heard = [monotonic()] * run.actors
-        self.failures = [0] * run.actors  # processes lost since the last row
-        self.began: list[Part] = []
+        self.losses = Losses(run)
 
     # processes
 
@@ -128,7 +116,7 @@ class Processes(Inline):
         child = self.children[index]
         link.ring.take_over()
         if link.ring.available():
-            self.failures[index] = 0
+            self.losses.failures[index] = 0
         while link.ring.available():  # rows it had finished are good
             row = link.ring.peek(0)
             assert row is not None
@@ -137,17 +125,7 @@ class Processes(Inline):
             link.ring.release()
         while True:
             child.dismiss()
-            self.failures[index] += 1
-            if self.run.on_death == "stop" or self.failures[index] > RESTARTS:
-                times = (
-                    f", the {self.failures[index]}th time without a step"
-                    if self.run.on_death == "restart"
-                    else ""
-                )
-                raise ActorFault(
-                    f"Actor {index} {fault.how.rstrip('.')}{times}: the run stops.", fault.trace
-                )
-            self.notices.append(f"actor {index} {fault.how.rstrip('.')}; another takes its place")
+            self.notices.append(self.losses.judge(index, fault))
             link.handshake.renew(link.name)
             child.start(self.run, self.weights)
             try:
@@ -155,12 +133,7 @@ class Processes(Inline):
                 break
             except Lost as again:
                 fault = again
-        obs = (
-            self.envs.lanes(self.envs.obs, first, self.worlds)
-            .reshape(-1, *self.envs.obs.shape[1:])
-            .copy()
-        )
-        self.began.append(Part(index, first, {"obs": obs}, begins=True))
+        self.began.append(self.begins(index))
         link.bell.give()
 
     def kill(self) -> None:
@@ -218,7 +191,7 @@ class Processes(Inline):
 
     def note(self, link: Link, row: dict[str, np.ndarray]) -> None:
         now = perf_counter()
-        self.heard[link.index], self.failures[link.index] = monotonic(), 0
+        self.heard[link.index], self.losses.failures[link.index] = monotonic(), 0
         self.children[link.index].warm = True
         self.spent[link.index] = row["seconds"]
         self.ages.append((self.weights.newest - int(row["version"]), now - float(row["acted"])))

@@ -26,6 +26,7 @@ CHANGEABLE = (
     "keep",
     "log_every",
     "where",
+    "address",
     "ahead",
     "on_death",
     "patience",
@@ -49,9 +50,11 @@ def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
                 f"its own. What can change: {', '.join(CHANGEABLE)}.",
             )
     new = Run.of(merge(to_mapping(run), change))
-    if new.actors == 1 and (new.where == "processes") != (run.where == "processes"):
+    apart = [settings.where in ("processes", "ray") for settings in (new, run)]
+    if new.actors == 1 and apart[0] != apart[1]:
         raise ConfigError(
             "where",
+            "address",
             f"= {new.where} cannot be on resume: one actor's state in a process of its own is not "
             f"what it is here; leave it at {run.where}.",
         )

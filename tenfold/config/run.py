@@ -56,9 +56,13 @@ class Run(Config):
     """environments stepped together (by each actor); of worlds with several agents, worlds"""
     actors: Annotated[int, Limits(1, 1024)] = 1
     """how many act for the one learner, each with environments and draws of its own"""
-    where: Literal["auto", "serial", "processes"] = "auto"
-    """where actors act: in this process one after another (serial), or each in its own; auto
-    measures a round of an actor and takes processes where they pay"""
+    where: Literal["auto", "serial", "processes", "ray"] = "auto"
+    """where actors act: in this process one after another (serial), each in its own, or on the
+    machines of a Ray cluster (ray); auto measures a round of an actor and takes processes where
+    they pay"""
+    address: str = ""
+    """of the Ray cluster, host:port or auto (the one of this machine), where something is to run on
+    Ray; without it that of RAY_ADDRESS, or one that is started here for this run"""
     ahead: Whole = 8
     """steps an actor's process may be ahead of the learner; 0: none, and the run equals the serial
     one bit for bit"""

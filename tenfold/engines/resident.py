@@ -24,7 +24,7 @@ def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
         return f"it is for 1 to {DEEPEST} hidden layers of up to {WIDEST}, and as many outputs"
     if agent.config.net.activation not in ("relu", "tanh"):
         return f"the activation is {agent.config.net.activation}"
-    if run.actors > 1 or run.where == "processes":
+    if run.actors > 1 or run.where in ("processes", "ray"):
         return "actors act elsewhere"
     if run.verify:
         return "updates that are verified are made one by one"

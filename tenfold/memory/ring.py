@@ -115,16 +115,7 @@ class Ring:
     # the producer
 
     def require(self, schema: Schema, whose: str) -> None:
-        """Refuses a producer whose rows have other fields: they would be stretched or converted on
-        their way."""
-        for name, (shape, dtype) in schema.items():
-            own = self.schema.get(name)
-            if own != (tuple(shape), np.dtype(dtype)):
-                had = f"{own[0]} of {own[1]}" if own else "not there"
-                raise UserError(
-                    f"{whose} is not the same each time it is made: its {name} is {tuple(shape)} "
-                    f"of {np.dtype(dtype)} here, and was {had} where the run began."
-                )
+        require_same(self.schema, schema, whose)
 
     def slot(self, timeout: float | None = None) -> Row | None:
         """The next slot's arrays, to fill in place before `publish`; None when the ring stayed
@@ -211,3 +202,16 @@ def checked_dtype(name: str, dtype: DTypeLike) -> np.dtype:
             "is of Python objects, which cannot lie in shared memory: give it a number's dtype.",
         )
     return found
+
+
+def require_same(agreed: Schema, schema: Schema, whose: str) -> None:
+    """Refuses a producer whose rows have other fields: they would be stretched or converted on
+    their way."""
+    for name, (shape, dtype) in schema.items():
+        own = agreed.get(name)
+        if own is None or (tuple(own[0]), np.dtype(own[1])) != (tuple(shape), np.dtype(dtype)):
+            had = f"{own[0]} of {np.dtype(own[1])}" if own else "not there"
+            raise UserError(
+                f"{whose} is not the same each time it is made: its {name} is {tuple(shape)} "
+                f"of {np.dtype(dtype)} here, and was {had} where the run began."
+            )

@@ -22,7 +22,8 @@ import torch
 
 from tenfold.actors import actor, processes
 from tenfold.actors.child import Child
-from tenfold.actors.processes import RESTARTS, Processes
+from tenfold.actors.losses import RESTARTS
+from tenfold.actors.processes import Processes
 from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core import processes as watch

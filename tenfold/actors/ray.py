@@ -1,0 +1,346 @@
+"""Actors on the machines of a Ray cluster, one learner in this process.
+
+An actor is asked for a few rows at once, by a call that brings what it needs (the step, and the
+weights where it has older ones); its answer is these rows as one array. Half of the `ahead` + 1
+rows that it may be ahead travel or wait while the other half is being played, so that neither side
+waits for the network, and nobody ever has more in flight. What a call brings was the newest when it
+was made: no policy that acts is older than in `actors.processes`, and with `ahead` = 0 the numbers
+are those of `Inline` bit for bit.
+
+Weights are one array a version: in the object store once, whoever acts (`ray.put`), or in the call
+itself where they are so small that the store would cost more. The last reference is dropped with
+the next version.
+
+Ray restarts nothing here: constructors would run again and what an actor knew would be gone without
+a word. Lost actors are replaced by `losses.Losses`, and rows that were asked of them and never came
+are counted.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from time import monotonic, perf_counter
+from typing import Any
+
+import numpy as np
+
+from tenfold.actors.actor import MAKING, Part, part_of
+from tenfold.actors.losses import Losses, Lost, too_slow
+from tenfold.actors.pools import Explore, Inline
+from tenfold.actors.ray_actor import RemoteActor, Seat, answer_of, packed, rows_of
+from tenfold.config.mappings import to_mapping
+from tenfold.config.run import Run
+from tenfold.core.ray_cluster import Head, connect, differing, disconnect, require_ray
+from tenfold.core.timing import Clock
+
+START_UP = 120.0  # seconds for a process of Ray's to import what it needs
+SAY = 5.0  # seconds after which a person is told what is waited for, and again after ten times that
+FAREWELL = 3.0  # seconds for actors to close their environments
+ABSENT = 1.0  # seconds this process woke up too late: it was stopped (Ctrl-Z)
+INLINE = 100_000  # bytes that Ray puts into a call itself rather than into its store
+
+
+class RayActors(Inline):
+    """Starts actors on a cluster, asks them for rows, watches over them."""
+
+    def __init__(self, run: Run) -> None:
+        require_ray()
+        self.foresee(run)
+        self.losses, self.row = Losses(run), packed(self.schema)
+        self.actors_lost = self.rows_lost = self.version = 0
+        self.connected, self.seats = False, [Seat(index) for index in range(run.actors)]
+        self.heard = [monotonic()] * run.actors
+        # rows in one call: while one is played another travels
+        self.batch = max((run.ahead + 1) // 2, 1)
+
+    # actors
+
+    def follow(self, agent: Any, explore: Explore) -> None:
+        self.ray = require_ray()
+        connect(self.run.address, self.run.actors)
+        self.connected, self.head = True, Head()
+        try:
+            self.renew(agent)
+            self.kind = self.ray.remote(
+                num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+            )(RemoteActor)
+            for seat in self.seats:
+                self.start(seat)
+            for seat in self.seats:
+                try:
+                    self.greet(seat)
+                except Lost as fault:
+                    self.replace(seat, fault)
+            self.began.clear()  # nobody has seen anything of theirs yet
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, seat: Seat) -> None:
+        seat.handle = self.kind.remote(to_mapping(self.run), seat.index, seat.taken)
+        seat.version, seat.clock, seat.warm = 0, np.inf, False
+
+    def greet(self, seat: Seat) -> None:
+        """Waits until Ray has found a place for an actor, and takes its first observations."""
+        seat.node_id, there = self.placed(seat)
+        found = {node["NodeID"]: node["NodeManagerAddress"] for node in self.ray.nodes()}
+        seat.node = found.get(seat.node_id, "a node that is gone")
+        if words := differing(seat.node, there):
+            self.notices.append(words)
+        ref = seat.handle.begin.remote(self.schema)
+        making = max(self.run.patience, MAKING)
+        self.show(seat, self.hear(seat, ref, making, f"made {self.run.env}"))
+
+    def placed(self, seat: Seat) -> tuple[str, dict[str, str]]:
+        """An actor's first words. While the cluster has no processor free for it a person is told,
+        and there is no end to the waiting: one may be on its way."""
+        ref, told_at, end = seat.handle.hello.remote(), monotonic() + SAY, monotonic() + START_UP
+        while not self.ray.wait([ref], timeout=1.0)[0]:
+            self.head.require()
+            free, all_of = (
+                int(found.get("CPU", 0))
+                for found in (self.ray.available_resources(), self.ray.cluster_resources())
+            )
+            if free < 1:
+                end = monotonic() + START_UP
+            if monotonic() > end:
+                raise too_slow("started", START_UP)
+            if free < 1 and monotonic() > told_at:
+                told_at = monotonic() + 10 * SAY
+                print(
+                    f"actor {seat.index} of {self.run.actors} waits for a free CPU: the cluster "
+                    f"has {all_of}, each actor needs one (Ctrl-C ends the waiting)",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        return answer_of(seat, ref)
+
+    def show(self, seat: Seat, seen: tuple[np.ndarray, np.ndarray | None]) -> None:
+        self.heard[seat.index] = monotonic()
+        self.see(seat.index * self.worlds, *seen)
+
+    def replace(self, seat: Seat, fault: Lost) -> None:
+        """What becomes of a lost actor: by the run's policy an error, or another in its place."""
+        self.head.require()
+        missing = sum(count for _, count in seat.calls)
+        first = seat.index * self.worlds
+        if self.rollouts:  # whose rows must fit together
+            missing += len(seat.rows)
+        else:
+            self.began += [Part(seat.index, first, row) for row in seat.rows]
+            seat.taken += len(seat.rows)
+        seat.calls.clear()
+        seat.rows.clear()
+        self.actors_lost, self.rows_lost = self.actors_lost + 1, self.rows_lost + missing
+        while True:
+            self.dismiss(seat)
+            lost = f" ({missing} rows asked of it are lost)" if missing else ""
+            self.notices.append(self.losses.judge(seat.index, fault, lost))
+            self.start(seat)
+            try:
+                self.greet(seat)
+                break
+            except Lost as again:
+                fault, missing = again, 0
+        self.began.append(self.begins(seat.index))
+
+    def dismiss(self, seat: Seat) -> None:
+        if seat.handle is not None:
+            with contextlib.suppress(Exception):  # it is gone, or so is the cluster
+                self.ray.kill(seat.handle)
+        seat.handle = None
+
+    def close(self) -> None:
+        """Lets actors close their environments, ends them, and leaves the cluster."""
+        if not self.connected:
+            return
+        self.connected = False
+        try:
+            with contextlib.suppress(Exception):
+                ends = [
+                    seat.handle.end.remote() for seat in self.seats if seat.handle and seat.warm
+                ]
+                if ends:
+                    self.ray.wait(ends, num_returns=len(ends), timeout=FAREWELL)
+        finally:
+            for seat in self.seats:
+                self.dismiss(seat)
+                seat.calls.clear()
+            self.weights = None
+            disconnect()
+
+    # rows
+
+    def parts(self, step: int, left: int) -> Iterator[Part]:
+        """Rows as they come: one of every actor where all go together, otherwise whatever is
+        there."""
+        slowest, most = min(seat.taken for seat in self.seats), min(left, self.run.ahead + 1)
+        for seat in self.seats:
+            self.ask(seat, step, (seat.taken if self.together else slowest) + most)
+        self.wait()
+        yield from self.delivered(1 if self.together else self.run.ahead + 1)
+
+    def ask(self, seat: Seat, step: int, let: int) -> None:
+        """Calls for what an actor may play beyond what it was asked for; little calls only where it
+        has nothing else to do."""
+        while (want := let - seat.asked) > 0 and (want >= self.batch or not seat.calls):
+            if not seat.calls:
+                self.heard[seat.index] = monotonic()
+            count, weights = min(want, self.batch), None
+            if seat.version != self.version:
+                seat.version, weights = self.version, self.newest_weights()
+            ref = seat.handle.play.remote(count, step, self.version, weights)
+            seat.calls.append((ref, count))
+
+    def newest_weights(self) -> Any:
+        """As a call brings them: once into the store for all actors, if they are not small."""
+        if self.weights is None:
+            flat = self.agent.published()
+            self.weights = flat if flat.nbytes < INLINE else self.ray.put(flat)
+        return self.weights
+
+    def wait(self) -> None:
+        """Sleeps until there are rows enough, an actor died, or one has been silent for too
+        long."""
+        while True:
+            missing = sorted(
+                (seat for seat in self.seats if not seat.rows), key=lambda seat: seat.taken
+            )
+            self.head.require()
+            if not missing or (not self.together and len(missing) < len(self.seats)) or self.began:
+                return
+            self.receive([seat for seat in missing if seat.calls], self.together)
+
+    def receive(self, seats: list[Seat], everyone: bool) -> None:
+        """The next answers of some actors: those of all, or of whoever is first."""
+        before, first = monotonic(), {seat.calls[0][0]: seat for seat in seats}
+        late = min(self.heard[seat.index] + self.patience(seat) for seat in seats) - before
+        ready, waiting = self.ray.wait(
+            list(first),
+            num_returns=len(first) if everyone else 1,
+            timeout=min(max(late, 0.01), self.head.pause),
+        )
+        for ref in ready:
+            self.take_in(first[ref])
+        if monotonic() - before > late + ABSENT:
+            self.heard = [monotonic()] * len(self.seats)
+        for seat in (first[ref] for ref in waiting):
+            if monotonic() - self.heard[seat.index] > self.patience(seat):
+                deed = f"finished {seat.calls[0][1]} steps of {self.run.env}"
+                if not self.ray.wait([seat.calls[0][0]], timeout=0)[0]:
+                    self.replace(seat, too_slow(deed, self.patience(seat)))
+
+    def take_in(self, seat: Seat) -> None:
+        try:
+            batch, clock = answer_of(seat, seat.calls[0][0])
+        except Lost as fault:
+            self.replace(seat, fault)
+            return
+        seat.calls.popleft()
+        seat.rows += rows_of(batch.view(self.row))
+        seat.clock, seat.warm = min(seat.clock, perf_counter() - clock), True
+        self.heard[seat.index], self.losses.failures[seat.index] = monotonic(), 0
+
+    def patience(self, seat: Seat) -> float:
+        """Seconds for the answer to a call."""
+        each = self.run.patience if seat.warm else max(self.run.patience, MAKING)
+        return each * seat.calls[0][1]
+
+    def delivered(self, most: int) -> Iterator[Part]:
+        """Up to `most` rows of each actor that are there."""
+        while self.began:
+            yield self.began.pop(0)
+        for seat in self.seats:
+            for _ in range(min(most, len(seat.rows))):
+                row = seat.rows.popleft()
+                seat.taken += 1
+                self.spent[seat.index] = row["seconds"]
+                age = perf_counter() - (float(row["acted"]) + seat.clock)
+                self.ages.append((self.version - int(row["version"]), age))
+                self.see(seat.index * self.worlds, row["obs"], row.get("mask"))
+                yield Part(seat.index, seat.index * self.worlds, row)
+
+    # words
+
+    def hear(self, seat: Seat, ref: Any, seconds: float, deed: str) -> Any:
+        """An answer within some seconds, or the actor is lost."""
+        end = monotonic() + seconds
+        while not self.ray.wait([ref], timeout=min(max(end - monotonic(), 0), self.head.pause))[0]:
+            self.head.require()
+            if monotonic() > end:
+                raise too_slow(deed, seconds)
+        return answer_of(seat, ref)
+
+    def hear_all(
+        self, what: str, seconds: float, deed: str, given: Callable[[int], tuple[Any, ...]]
+    ) -> list[Any]:
+        """Every actor's answer to a question; whoever dies over it is replaced and asked again, or
+        is an error."""
+
+        def asked(seat: Seat) -> Any:
+            return getattr(seat.handle, what).remote(*given(seat.index))
+
+        refs, answers = [asked(seat) for seat in self.seats], []
+        for seat, ref in zip(self.seats, refs, strict=True):
+            while len(answers) <= seat.index:
+                try:
+                    answers.append(self.hear(seat, ref, seconds, deed))
+                except Lost as fault:
+                    self.replace(seat, fault)
+                    ref = asked(seat)
+        return answers
+
+    def rest(self) -> None:
+        """Asks nobody for more; all calls come to their end."""
+        while busy := [seat for seat in self.seats if seat.calls]:
+            self.head.require()
+            self.receive(busy, True)
+
+    def hold(self) -> int:
+        self.rest()
+        return max(len(seat.rows) for seat in self.seats)
+
+    def settle(self) -> Iterator[Part]:
+        self.rest()
+        deed = f"told the state of {self.run.env}"
+        self.states = self.hear_all("state", max(self.run.patience, MAKING), deed, lambda index: ())
+        yield from self.delivered(self.run.ahead + 1)
+
+    def state(self) -> dict[str, dict[str, np.ndarray]]:
+        """After `settle`."""
+        found = {
+            f"{index}.{name}": value
+            for index, state in enumerate(self.states)
+            for name, value in state.items()
+        }
+        return {"envs": found}
+
+    def restore(self, state: dict[str, dict[str, np.ndarray]], agent: Any, step: int) -> bool:
+        self.renew(agent)
+        saved = state["envs"]
+        answers = self.hear_all(
+            "restore",
+            max(START_UP, self.run.patience),
+            f"restored {self.run.env}",
+            lambda index: (part_of(saved, f"{index}."),),
+        )
+        self.began.clear()
+        for seat, (_, *seen) in zip(self.seats, answers, strict=True):
+            seat.taken = int(saved[f"{seat.index}.rounds"])
+            self.show(seat, tuple(seen))
+        return all(exact for exact, *_ in answers)
+
+    # weights
+
+    def renew(self, agent: Any) -> None:
+        self.agent, self.weights, self.version = agent, None, self.version + 1
+
+    def publish(self, agent: Any, step: int, clock: Clock) -> None:
+        """The next calls bring it."""
+        clock.start()
+        self.renew(agent)
+        clock.lap("publish")
+
+    def report(self) -> dict[str, float]:
+        lost = {"actors_lost": self.actors_lost, "actors_rows_lost": self.rows_lost}
+        return super().report() | (lost if self.actors_lost else {})

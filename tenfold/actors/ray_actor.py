@@ -1,0 +1,156 @@
+"""An actor in a process of Ray's: what it is asked, its rows as one array, and how it is known to
+the learner."""
+
+import contextlib
+import functools
+import multiprocessing
+import os
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tenfold.actors.actor import WAIT, Actor
+from tenfold.actors.losses import Lost
+from tenfold.config.run import Run
+from tenfold.core.errors import UserError
+from tenfold.core.ray_cluster import require_ray, versions
+from tenfold.core.system import set_threads
+from tenfold.memory.ring import Row, Schema, require_same
+
+
+def packed(schema: Schema) -> np.dtype:
+    """A row as one item of an array."""
+    fields = [(name, np.dtype(dtype), tuple(shape)) for name, (shape, dtype) in schema.items()]
+    return np.dtype(fields, align=True)
+
+
+def rows_of(batch: np.ndarray) -> list[Row]:
+    """The rows of a packed array, in place."""
+    columns = {name: batch[name] for name in batch.dtype.names or ()}
+    return [{name: column[k, ...] for name, column in columns.items()} for k in range(len(batch))]
+
+
+def told(method: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+    """What is raised over there comes here in words: exceptions of an environment's own module
+    could not even be read."""
+
+    @functools.wraps(method)
+    def answer(*given: Any) -> tuple[Any, ...]:
+        try:
+            return ("well", method(*given))
+        except UserError as error:
+            return ("error", str(error), "")
+        except Exception as error:
+            words = " ".join("".join(traceback.format_exception_only(error)).split())
+            return ("error", words, traceback.format_exc())
+
+    return answer
+
+
+class RemoteActor:
+    """In a process of Ray's."""
+
+    def __init__(self, settings: dict[str, Any], index: int, rounds: int) -> None:
+        self.settings, self.index, self.rounds = settings, index, rounds
+        multiprocessing.current_process().name = f"actor {index}"
+
+    def hello(self) -> tuple[str, dict[str, str]]:
+        """Its node, and what is installed there."""
+        return require_ray().get_runtime_context().get_node_id(), versions()
+
+    @told
+    def begin(self, schema: Schema) -> tuple[np.ndarray, np.ndarray | None]:
+        """Makes its environments; what they show first."""
+        run = Run.of(self.settings)
+        set_threads(1)
+        self.actor = actor = Actor(run, self.index)
+        actor.rounds = self.rounds
+        require_same(schema, actor.schema(), run.env)
+        self.row = packed(schema)
+        own = Run.of(self.settings | {"device": "cpu"})
+        self.agent = actor.algorithm.make_agent(own, actor.envs.spec)
+        actor.follow(self.agent)
+        self.newest, self.version, self.idle = self.agent.published(), 0, perf_counter()
+        return actor.envs.obs, actor.envs.mask
+
+    @told
+    def play(
+        self, count: int, step: int, version: int, weights: np.ndarray | None
+    ) -> tuple[np.ndarray, float]:
+        """So many rows, and the time by its own clock."""
+        self.actor.seconds[WAIT] += perf_counter() - self.idle
+        if weights is not None:
+            self.newest[...] = weights
+            self.agent.adopt(self.newest)
+            self.version = version
+        batch = np.zeros(count, self.row)
+        for row in rows_of(batch):
+            self.actor.advance(step, row, self.version)
+        self.idle = perf_counter()
+        return batch.view(np.uint8), self.idle
+
+    @told
+    def state(self) -> dict[str, np.ndarray]:
+        return self.actor.state()
+
+    @told
+    def restore(self, state: dict[str, np.ndarray]) -> tuple[bool, np.ndarray, np.ndarray | None]:
+        # what comes through Ray cannot be written to
+        exact = self.actor.restore({name: value.copy() for name, value in state.items()})
+        return exact, self.actor.envs.obs, self.actor.envs.mask
+
+    def end(self) -> None:
+        """Closes its environments and leaves: Ray could not end it where its head is gone."""
+        with contextlib.suppress(Exception):
+            self.actor.envs.close()
+        os._exit(0)
+
+
+@dataclass
+class Seat:
+    """One actor as the learner knows it."""
+
+    index: int
+    handle: Any = None
+    node: str = ""  # its address
+    node_id: str = ""
+    calls: deque[tuple[Any, int]] = field(default_factory=deque)  # under way, with their rows
+    rows: deque[Row] = field(default_factory=deque)  # that came and were not taken yet
+    taken: int = 0  # rounds whose rows the learner has
+    version: int = 0  # of the weights it was given
+    clock: float = np.inf  # how far its clock is behind ours, at most
+    warm: bool = False  # it has played: the first row loads kernels
+
+    @property
+    def asked(self) -> int:
+        """Rounds that it was asked to play, from the first on."""
+        return self.taken + len(self.rows) + sum(count for _, count in self.calls)
+
+
+def answer_of(seat: Seat, ref: Any) -> Any:
+    """What a call gave that has been answered; or the actor is lost."""
+    ray = require_ray()
+    try:
+        said = ray.get(ref)
+    except ray.exceptions.OutOfMemoryError:
+        raise Lost(f"was ended by Ray, since {seat.node} ran out of memory") from None
+    except ray.exceptions.RayError as error:
+        raise gone(seat, error) from None
+    if said[0] == "error":
+        raise Lost(f"stopped: {said[1]}", said[2])
+    return said[1] if said[0] == "well" else said
+
+
+def gone(seat: Seat, error: Exception) -> Lost:
+    words = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "creation task" in words[0]:
+        return Lost(f"could not be made by Ray: {words[-1]}")
+    alive = {node["NodeID"] for node in require_ray().nodes() if node["Alive"]}
+    if seat.node_id and seat.node_id not in alive:
+        return Lost(f"was lost with its node {seat.node}")
+    return Lost(f"was lost: its process on {seat.node or 'its node'} died")

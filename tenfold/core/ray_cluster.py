@@ -1,0 +1,213 @@
+"""A Ray cluster, joined by its address or started here on loopback, for whoever of this process
+needs it: the first connects, the last disconnects. No port is opened by anything but Ray."""
+
+import contextlib
+import importlib.metadata
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any
+
+from tenfold.core.errors import ActorFault, UserError
+
+REACH, ANSWER = 3.0, 6.0  # seconds until an address is given up: to be reached, and to answer
+# its own processes are asked by one that can be ended: Ray's client waits for a minute and then
+# ends whoever asks
+PROBE = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
+
+state: dict[str, Any] = {"users": 0, "ours": False, "address": ""}
+
+
+def require_ray() -> Any:
+    """The module, or the sentence that says where it comes from."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before it is imported
+    try:
+        import ray
+    except ImportError:
+        raise UserError(
+            "where = ray needs Ray, which is not installed: pip install 'tenfold[ray]'."
+        ) from None
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it tells of addresses and authentication
+    return ray
+
+
+def connect(address: str = "", cpus: int = 0) -> None:
+    """Joins the cluster at `address` ("host:port", or "auto": the one of this machine); without one
+    that of RAY_ADDRESS, and without that one of this machine's cores (`cpus` of them, if more),
+    reachable from nowhere else. A Ray that this process has begun by itself is used as it is."""
+    ray = require_ray()
+    if ray.is_initialized():
+        if state["users"] and state["address"] != address:
+            was = state["address"] or "started here"
+            raise UserError(f"This process uses the Ray cluster {was}, and cannot join {address}.")
+    else:
+        wanted = address or os.environ.get("RAY_ADDRESS", "")
+        if wanted and wanted != "local":
+            join(ray, wanted)
+        else:
+            start(ray, max(len(os.sched_getaffinity(0)), cpus))
+        state.update(users=0, ours=True)
+    state.update(users=state["users"] + 1, address=address)
+
+
+def disconnect() -> None:
+    """The last of those who connected ends what the first began, and nothing else."""
+    state["users"] = max(state["users"] - 1, 0)
+    if not state["users"] and state["ours"]:
+        state.update(ours=False, address="")
+        require_ray().shutdown()
+
+
+def start(ray: Any, cpus: int) -> None:
+    with on_loopback():
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+
+
+@contextlib.contextmanager
+def on_loopback() -> Iterator[None]:
+    """Ray's processes started in here listen on 127.0.0.1 only: Ray's own way for laptops, which on
+    Linux has to be asked for."""
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def join(ray: Any, address: str) -> None:
+    """Within ten seconds, or one sentence."""
+    if "://" in address:
+        raise UserError(
+            f"address = {address} is one for Ray's client, through which every row would take two "
+            "more steps: run this on a machine of the cluster, with its address host:port."
+        )
+    host, port = place_of(address)
+    loopback = host.startswith("127.") or host == "localhost"
+    with on_loopback() if loopback else contextlib.nullcontext():
+        try:
+            socket.create_connection((host, port), REACH).close()
+        except OSError as error:
+            raise UserError(
+                f"No Ray cluster answers at {host}:{port} ({error}): is it there (ray status), and "
+                "is the port open to this machine?"
+            ) from None
+        require_answer(f"{host}:{port}")
+        try:
+            ray.init(address=f"{host}:{port}", log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            words = " ".join(f"{error} {error.__cause__ or ''}".split())
+            raise UserError(
+                mismatch(address, words) or f"Ray at {address} cannot be joined: {words}"
+            ) from None
+
+
+def place_of(address: str) -> tuple[str, int]:
+    if address == "auto":
+        from ray._private import services
+
+        try:
+            address = str(services.canonicalize_bootstrap_address("auto"))
+        except ConnectionError:
+            raise UserError(
+                "address = auto finds no Ray cluster on this machine: start one with ray start "
+                "--head, or give host:port."
+            ) from None
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise UserError(f"address = {address} is not host:port, such as 10.0.0.5:6379.")
+    return host, int(port)
+
+
+def require_answer(address: str) -> None:
+    """Somebody who listens there and is no Ray is waited for by Ray without end."""
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", PROBE, address], timeout=ANSWER, capture_output=True, text=True
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"Somebody listens at {address}, and does not answer as Ray does in {ANSWER:g} s: is "
+            "it the port of ray start --head (6379)?"
+        ) from None
+    if asked.returncode:
+        words = (asked.stderr.strip() or "no words").splitlines()[-1]
+        raise UserError(f"What listens at {address} does not answer as Ray does: {words}")
+
+
+class Head:
+    """The head of the cluster that this process has joined. Where it is gone Ray tries for a minute
+    to find it again, and then ends this process without a word: we look, and stop before."""
+
+    pause = 2.0  # seconds between two looks
+    most = 12.0  # seconds without it
+
+    def __init__(self) -> None:
+        self.address = require_ray().get_runtime_context().gcs_address
+        self.looked = self.seen = monotonic()
+
+    def there(self) -> bool:
+        try:
+            socket.create_connection(place_of(self.address), REACH).close()
+        except OSError:
+            return False
+        return True
+
+    def require(self) -> None:
+        """Now and then; an error where it has not been there for too long."""
+        now = monotonic()
+        if now - self.looked < self.pause:
+            return
+        if now - self.looked > 2 * self.most or self.there():  # this process was elsewhere
+            self.seen = monotonic()
+        self.looked = monotonic()
+        if (gone := self.looked - self.seen) > self.most:
+            raise ActorFault(
+                f"The head of the Ray cluster at {self.address} has not answered for {gone:.0f} s: "
+                "the run stops."
+            )
+
+
+def versions() -> dict[str, str]:
+    """Of what decides the numbers of an actor."""
+    return {name: importlib.metadata.version(name) for name in ("tenfold", "torch", "numpy")}
+
+
+def differing(node: str, there: dict[str, str]) -> str:
+    """Words about a node whose packages are not those of this process; another tenfold is an
+    error."""
+    own = versions()
+    if (old := there["tenfold"]) != own["tenfold"]:
+        raise UserError(
+            f"The node {node} has tenfold {old}, and this process has {own['tenfold']}: install "
+            "the same on all machines of the cluster."
+        )
+    found = [f"{name} {old} and not {own[name]}" for name, old in there.items() if own[name] != old]
+    if not found:
+        return ""
+    return f"node {node} has {', '.join(found)}: numbers may differ in their last bits"
+
+
+def mismatch(address: str, words: str) -> str:
+    """A sentence where Ray's own words say that versions differ."""
+    pair = r"Ray: (\S+) Python: (\S+)"
+    if not (found := re.search(rf"started with: {pair}.*started with: {pair}", words)):
+        return ""
+    theirs, ours = found.groups()[:2], found.groups()[2:]
+    return (
+        f"The Ray cluster at {address} has Ray {theirs[0]} and Python {theirs[1]}, and this "
+        f"process has Ray {ours[0]} and Python {ours[1]}: they must be the same."
+    )
