@@ -65,7 +65,19 @@ def add_sweep(parsers: Any, given: Sequence[str]) -> None:
     sweep.add_argument("--jobs", help="runs at the same time (as many as there are cores)")
     sweep.add_argument("--overwrite", action="store_true", help="replace the sweep in that folder")
     sweep.add_argument("--quiet", action="store_true", help="no progress, only the result")
-    add_settings(sweep, given, without=("seed",))
+    sweep.add_argument(
+        "--where",
+        metavar="local|ray",
+        help="where runs are trained: in processes of this machine, or each as a task of a Ray "
+        "cluster (--address)",
+    )
+    sweep.add_argument(
+        "--storage",
+        metavar="DIR",
+        help="with --where ray: a folder that all machines of the cluster share, where the sweep "
+        "is kept",
+    )
+    add_settings(sweep, given, without=("seed", "where"))
 
 
 def sweep(arguments: argparse.Namespace) -> int:
@@ -73,7 +85,14 @@ def sweep(arguments: argparse.Namespace) -> int:
 
     if arguments.out == "":
         raise UserError("--out is empty: name a folder, or leave it out.")
-    run = named(arguments.what, settings_given(arguments))
+    if arguments.storage == "":
+        raise UserError("--storage is empty: name a folder, or leave it out.")
+    where = {"local": "auto", "ray": "ray", None: None}.get(arguments.where, "")
+    if where == "":
+        raise ConfigError("--where", f"= {arguments.where} is not one of local, ray.")
+    given = settings_given(arguments)
+    given = {name: value for name, value in given.items() if name != "where"}
+    run = named(arguments.what, given | ({"where": where} if where else {}))
     search: dict[str, str] = {}
     for text in arguments.search:
         path, space = parse_search(text)
@@ -83,15 +102,18 @@ def sweep(arguments: argparse.Namespace) -> int:
     trials = whole_number(arguments.trials, "--trials", 1, 100_000)
     confirm = whole_number(arguments.confirm, "--confirm", 0, 10_000)
     seeds, jobs = seeds_named(arguments.seeds), number_of_jobs(arguments.jobs)
+    from tenfold.runs.names import destination
     from tenfold.training.sweep import sweep as start
 
+    out, storage = arguments.out or "", arguments.storage or ""
+    name = f"sweep-{run_name(arguments.what, run)}"
     result = start(
         run,
         search,
         trials,
         seeds,
-        arguments.out or "",
-        name=run_name(arguments.what, run),
+        destination(out, name, arguments.overwrite, storage),
+        storage=storage,
         pruner=arguments.pruner,
         confirm=confirm,
         jobs=jobs,

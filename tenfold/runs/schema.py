@@ -164,7 +164,13 @@ RUN: Schema = {
         }
     ],
 }
-SEEDS: Schema = {"kind": TEXT, "seeds": filled(WHOLE), **MACHINE, "changes?": {}}
+SEEDS: Schema = {
+    "kind": TEXT,
+    "seeds": filled(WHOLE),
+    **MACHINE,
+    "changes?": {},
+    "shared?": FLAG,
+}
 SWEEP: Schema = {
     "kind": TEXT,
     **MACHINE,
@@ -174,6 +180,7 @@ SWEEP: Schema = {
         "seeds": filled(WHOLE),
         "held_out": [WHOLE],
         "pruner": TEXT,
+        "shared": FLAG,
     },
 }
 TRIAL: Schema = {

@@ -20,7 +20,7 @@ from tenfold.runs.folder import SWEEP_KIND, is_seeds, origin, read_settings, wri
 from tenfold.runs.metrics import latest_row, rank, read_rows
 from tenfold.runs.names import FolderLock, Target, install, settled
 from tenfold.runs.schema import SWEEP, SWEPT, read_json
-from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.seeds import SeedsFolder, alone
 
 PLAN, RESULTS, STUDY, BEST = "sweep.json", "results.json", "study.db", "best.yaml"
 
@@ -34,6 +34,7 @@ class Plan:
     seeds: tuple[int, ...]
     held_out: tuple[int, ...]  # those that the winner is confirmed on
     pruner: str
+    shared: bool = False  # every machine of the cluster sees the sweep's folder
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,15 @@ class SweepFolder:
         seeds, held_out = tuple(plan["seeds"]), tuple(plan["held_out"])
         return cls(path, read_settings(path), Plan(**plan | {"seeds": seeds, "held_out": held_out}))
 
-    def locked(self, trials: int) -> "SweepFolder":
-        """The same, kept to this process, with so many trials."""
+    def locked(self, trials: int, run: Run) -> "SweepFolder":
+        """The same, kept to this process, with so many trials, where `run` says."""
         lock, plan = FolderLock(self.path), replace(self.plan, trials=trials)
-        if plan != self.plan:
+        run = replace(self.run, where=run.where, address=run.address)
+        if plan != self.plan or run != self.run:
             with writing(self.path):
+                write_settings(self.path, run)
                 write_plan(self.path, about_sweep(self.path), plan)
-        return replace(self, plan=plan, lock=lock)
+        return replace(self, run=run, plan=plan, lock=lock)
 
     def other_than(self, run: Run, plan: Plan) -> str:
         """What tells this sweep from another: a name; nothing where they are the same but for the
@@ -102,7 +105,7 @@ class SweepFolder:
         if found := [name for name in mine if mine[name] != others[name]]:
             return found[0]
         run = replace(run, env=resolve_paths(run.env))
-        return next(iter(differing(to_mapping(self.run), to_mapping(run))), "")
+        return next(iter(differing(to_mapping(alone(self.run)), to_mapping(alone(run)))), "")
 
     def write_best(self, run: Run) -> None:
         text = yaml.safe_dump(to_mapping(run), sort_keys=False)

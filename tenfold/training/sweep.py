@@ -10,7 +10,7 @@ begins with the next trial meanwhile.
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,10 @@ from tenfold.core.processes import require_guard
 from tenfold.runs.folder import is_sweep
 from tenfold.runs.names import Numbered, Target, destination, named_after, turn_latest
 from tenfold.runs.plots import together
-from tenfold.runs.seeds import SeedsFolder, write_seeds_report
+from tenfold.runs.seeds import SeedsFolder, alone, write_seeds_report
 from tenfold.runs.sweep import Plan, SweepFolder, evaluations
 from tenfold.runs.sweep_page import write_sweep_report
+from tenfold.training.cluster import Place
 from tenfold.training.display import Display
 from tenfold.training.many import fit
 from tenfold.training.trials import Confirmation, Trials, carry_out_tasks
@@ -70,23 +71,25 @@ def sweep(
     search: Mapping[str, Any],
     trials: int = 40,
     seeds: int | tuple[int, ...] = 4,
-    out: str | Path = "",
+    out: str | Path | Numbered = "",
     *,
-    name: str = "",
     pruner: str = "median",
     confirm: int = 8,
     jobs: int = 0,
     overwrite: bool = False,
     quiet: bool = False,
+    storage: str | Path = "",
 ) -> SweepResult:
     """Searches for better settings of `run`: `search` are spaces by the settings' names, such as
     {"agent.lr": "log(1e-4, 1e-2)", "agent.n_step": [1, 3, 5]}. Each trial is trained with `seeds`;
     the winner and `run` as it is with `confirm` other ones. Called again it goes on where it
-    stopped. Without `out` the folder is the first of runs/sweep-NAME, runs/sweep-NAME-2, … that
-    holds this sweep or is free."""
+    stopped. Without `out` the folder is the first of runs/sweep-ENV, runs/sweep-ENV-2, … that
+    holds this sweep or is free. A run with `where` = ray: each seed is a task of the Ray cluster at
+    its `address`, and its files come here, or stay below `storage`, which all machines share."""
     require_optuna()
+    place = Place.of(run, bool(storage))
     wanted = searches(run, search)
-    plan = plan_of(search, trials, seeds, confirm, pruner)
+    plan = replace(plan_of(search, trials, seeds, confirm, pruner), shared=place.shared)
     if not 0 < run.eval_every <= run.steps:
         raise ConfigError(
             "eval_every",
@@ -95,11 +98,13 @@ def sweep(
         )
     require_guard()
     require_named(run.env)
-    base = destination(out, f"sweep-{name or named_after(run.env)}", overwrite)
-    target = own_folder(base, run, plan, overwrite)
+    if not isinstance(out, Numbered):  # which has a name of its own
+        out = destination(out, f"sweep-{named_after(run.env)}", overwrite, storage)
+    target = own_folder(out, run, plan, overwrite)
     at_once = fit(run, len(plan.seeds), quiet)
     if isinstance(target, Path) and is_sweep(target) and not overwrite:
-        folder = SweepFolder.open(target).locked(max(trials, SweepFolder.open(target).plan.trials))
+        folder = SweepFolder.open(target)
+        folder = folder.locked(max(trials, folder.plan.trials), run)
         turn_latest(target)
     else:
         folder = SweepFolder.create(target, run, plan)
@@ -111,7 +116,7 @@ def resume_sweep(path: str | Path, *, jobs: int = 0, quiet: bool = False) -> Swe
     require_optuna()
     require_guard()
     folder = SweepFolder.open(Path(path))
-    folder = folder.locked(folder.plan.trials)
+    folder = folder.locked(folder.plan.trials, folder.run)
     wanted = searches(folder.run, folder.plan.search)
     at_once = fit(folder.run, len(folder.plan.seeds), quiet)
     turn_latest(folder.path)
@@ -209,25 +214,25 @@ def carry_out(
     plan, study = folder.plan, study_of(folder, wanted)
     spaces = {name: distribution_of(s) for one in wanted for name, s in one.spaces.items()}
     display = Display(f"{folder.title}", 0, 0, quiet)
-    workers = jobs or len(os.sched_getaffinity(0))
-    how = "a trial's seeds together" if at_once else f"{workers} runs at a time"
+    place = Place.of(folder.run, plan.shared and folder.run.where == "ray")
+    how = "a trial's seeds together" if at_once else f"runs {place.words(jobs)}"
     display.say(f"{folder.title}, {how} -> {folder.path}")
     trials = Trials(folder, study, wanted, spaces, display)
     try:
-        stopped = carry_out_tasks(trials, workers, at_once)
+        stopped = carry_out_tasks(trials, place, jobs, at_once)
         found: dict[str, Any] = {"trials": [row_of(trial) for trial in finished(study)]}
         winner = winner_of(found["trials"])
         if stopped:
-            best = drawn_run(folder.run, wanted, winner["params"]) if winner else None
+            best = drawn_run(alone(folder.run), wanted, winner["params"]) if winner else None
             return SweepResult(folder.path, found, best, stopped)
         if winner is None:
             why = next((row["why"] for row in found["trials"] if row["why"]), "none ended")
             raise UserError(f"All {plan.trials} trials failed. The first: {why}")
-        best = drawn_run(folder.run, wanted, winner["params"])
+        best = drawn_run(alone(folder.run), wanted, winner["params"])
         folder.write_best(best)
         found |= {"winner": winner["number"], "importance": importances(study)}
         confirmation = Confirmation(folder, best, display)
-        if stopped := carry_out_tasks(confirmation, workers, at_once):
+        if stopped := carry_out_tasks(confirmation, place, jobs, at_once):
             return SweepResult(folder.path, found, best, stopped)
     finally:
         display.close()
@@ -237,7 +242,7 @@ def carry_out(
     found["confirmed"] = {
         name: confirmed(own, confirmation.errors) for name, own in confirmation.folders.items()
     }
-    found["verdict"] = verdict(found, best == folder.run)
+    found["verdict"] = verdict(found, best == alone(folder.run))
     folder.write_results(found)
     write_sweep_report(folder)
     return SweepResult(folder.path, found, best, 0, confirmation.errors)

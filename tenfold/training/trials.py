@@ -1,7 +1,9 @@
 """The runs of a sweep, as tasks for whoever has time: the seeds of trials from rung to rung, and
 those that the winner is confirmed on. A run that fails fails its trial, and nothing else."""
 
+import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ from tenfold.core.errors import ConfigError, UserError, raised
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run
 from tenfold.runs.plots import interquartile_mean
-from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.sweep import SweepFolder, evaluations, scores_of, steps_of
+from tenfold.training.cluster import Place
 from tenfold.training.display import Display
 from tenfold.training.loop import Finished, resume, train
 from tenfold.training.many import Many, Member
-from tenfold.training.pool import Pool, Tasks
+from tenfold.training.pool import Tasks
 from tenfold.training.together import train_together
 
 RUNGS = 10  # at which a trial may be pruned, at most: at each of them its runs are stopped
@@ -36,10 +39,12 @@ class Halt:
             training.stop()
 
 
-def advance(settings: dict[str, Any], path: str, until: int) -> tuple[str, int]:
+def advance(
+    settings: dict[str, Any], path: str, until: int, callbacks: Sequence[Any] = ()
+) -> tuple[str, int]:
     """In a process of its own: a run from its start, or from where it stopped, to a step."""
     run = Run.of(settings)
-    how: dict[str, Any] = {"quiet": True, "report": False, "callbacks": [Halt(until)]}
+    how: dict[str, Any] = {"quiet": True, "report": False, "callbacks": [Halt(until), *callbacks]}
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
             result = resume(path, **how)
@@ -139,7 +144,7 @@ class Trials(Runs):
         """Draws the settings; those that do not fit one another fail the trial."""
         drawn = {name: trial._suggest(name, space) for name, space in self.spaces.items()}
         try:
-            run = drawn_run(self.folder.run, self.wanted, drawn)
+            run = drawn_run(alone(self.folder.run), self.wanted, drawn)
             seeds = self.folder.plan.seeds
             folder = self.folder.seeds_in(f"trial-{trial.number}", run, seeds)
         except ConfigError as error:
@@ -155,7 +160,7 @@ class Trials(Runs):
             run, path = folder.run_of(seed), folder.member(seed)
             if not is_at(path, run, until):
                 going.waiting.add(seed)
-                self.queue.append(((number, seed), (to_mapping(run), str(path), until)))
+                self.queue.append(((number, seed), (to_mapping(run), str(path.absolute()), until)))
         if not going.waiting:
             self.settle(going)
 
@@ -257,11 +262,8 @@ class Confirmation(Runs):
     def __init__(self, folder: SweepFolder, best: Run, display: Display) -> None:
         super().__init__(display)
         seeds = folder.plan.held_out
-        runs = (
-            {"default": folder.run}
-            if best == folder.run
-            else {"winner": best, "default": folder.run}
-        )
+        default = alone(folder.run)
+        runs = {"default": default} if best == default else {"winner": best, "default": default}
         self.folders = (
             {n: folder.seeds_in(n, run, seeds) for n, run in runs.items()} if seeds else {}
         )
@@ -269,10 +271,10 @@ class Confirmation(Runs):
             for seed in seeds:
                 run, path = own.run_of(seed), own.member(seed)
                 if not is_at(path, run, run.steps):
-                    task = (to_mapping(run), str(path), run.steps)
+                    task = (to_mapping(run), str(path.absolute()), run.steps)
                     self.queue.append(((name, seed), task))
         self.tasks = len(self.queue)
-        self.before = display.first + display.steps
+        display.started = time.monotonic()
         display.steps = folder.run.steps * len(seeds) * len(self.folders)
         display.first = self.steps()
 
@@ -288,10 +290,10 @@ class Confirmation(Runs):
         self.display.show(self.steps(), {"confirmed": f"{done} of {self.tasks} held-out runs"})
 
 
-def carry_out_tasks(tasks: Runs, workers: int, at_once: bool) -> int:
+def carry_out_tasks(tasks: Runs, place: Place, jobs: int, at_once: bool) -> int:
     """All of them; the signal that stopped them, or 0."""
     if not at_once:
-        return Pool(advance, tasks).run(workers, tasks.look)
+        return place.pool(advance, tasks).run(place.workers(jobs), tasks.look)
     done = 0
     while cohort := tasks.cohort():
         members = [
