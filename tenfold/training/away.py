@@ -134,19 +134,21 @@ def away(
     begins with `files`; or in that very folder, where the disk is `shared`."""
     import ray
 
-    yield Parcel(begun=(ray.util.get_node_ip_address(), versions()))
+    node = ray.get_runtime_context().get_node_id()[:8]  # several may have one address
+    machine = f"{ray.util.get_node_ip_address()} ({node})"
+    yield Parcel(begun=(machine, versions()))
     os.environ[TRUST] = "1"  # whoever sent the task wrote the settings
     settings, path, *more = task
     with nullcontext("") if shared else tempfile.TemporaryDirectory(prefix="tenfold-") as home:
         folder = Path(path) if shared else Path(home) / Path(path).name
         if shared and not folder.parent.is_dir():
-            words = f"{folder.parent} is not on the disk of {ray.util.get_node_ip_address()}"
+            words = f"{folder.parent} is not on the disk of {machine}"
             yield Parcel(answer=(f"{words}: --storage is a folder that every machine shares.", 0))
             return
         unpack(folder, files)
         packer = None if shared else Packer(folder)
-        if packer:
-            packer.known = packer.files()
+        if packer:  # a resume cuts metrics where the checkpoint was: those are sent as a whole
+            packer.known = {n: about for n, about in packer.files().items() if not grows(n)}
         parcels: queue.Queue[Parcel] = queue.Queue(maxsize=1)
         courier = Courier(packer, parcels)
 
