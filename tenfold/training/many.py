@@ -15,7 +15,7 @@ from typing import Any
 
 from tenfold.config.mappings import merge, to_mapping
 from tenfold.config.run import Run
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.runs.checkpoint import checkpoint_steps
@@ -119,6 +119,8 @@ def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str
 
     try:
         stopped = pool.run(workers, look)
+    except ActorFault as fault:  # the cluster's head is gone
+        raise fault.adding(many.again) from None
     finally:
         display.close()
     for number, error in pool.errors.items():

@@ -25,7 +25,7 @@ from tenfold.config.search import (
     drawn_run,
     searches,
 )
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.runs.folder import is_sweep
@@ -234,6 +234,8 @@ def carry_out(
         confirmation = Confirmation(folder, best, display)
         if stopped := carry_out_tasks(confirmation, place, jobs, at_once):
             return SweepResult(folder.path, found, best, stopped)
+    except ActorFault as fault:  # the cluster's head is gone
+        raise fault.adding(f"`tenfold resume {folder.path}` goes on.") from None
     finally:
         display.close()
         study._storage.remove_session()
