@@ -24,7 +24,7 @@ examples:
 def add_sweep(parsers: Any, given: Sequence[str]) -> None:
     sweep = parsers.add_parser(
         "sweep",
-        help="search for better settings: trials of several seeds each, the winner confirmed",
+        help="search for better settings, over several seeds",
         allow_abbrev=False,
         usage="tenfold sweep WHAT --search SETTING=SPACE … [--trials N] [--seeds N] [--SETTING "
         "VALUE …]",
