@@ -368,3 +368,25 @@ def test_who_dies_is_replaced_where_the_others_go_on() -> None:
     pool = Pool(deed, tasks)
     assert pool.run(1, lambda done: None) == 0 and pool.done == 4
     assert tasks.errors == {0: "its process was killed by SIGKILL", 2: "it fails"}
+
+
+def test_the_command_says_what_was_found_and_once_more_finds_it_done(
+    small_run: Callable[..., Run], here: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = written(small_run({"lr": 1e-3}), tmp_path / "mine.yaml")
+    search = ["--search", "agent.lr=log(1e-4,1e-2)", "--search", "agent.n-step=[1,3]"]
+    how = ["--trials", "5", "--seeds", "2", "--confirm", "1", "--pruner", "hyperband", "--quiet"]
+    first = here("sweep", file, *search, *how, "--where", "local")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.startswith("5 trials: ") and "winner, trial " in first.stdout
+    assert "train it: tenfold train runs/sweep-mine/best.yaml" in first.stdout
+    assert here("sweep", file, *search, *how).stdout == first.stdout
+    assert here("resume", "runs/sweep-mine", "--quiet").stdout == first.stdout
+    listed = [line for line in here("list").stdout.splitlines() if "runs/" in line]
+    assert len(listed) == 1 and "sweep of dqn on CartPole-v1: 5 trials of 2 seeds" in listed[0]
+    other = here("sweep", file, "--search", "agent.gamma=[0.9,0.99]", *how, "--trials", "1")
+    assert "runs/sweep-mine-2/best.yaml" in other.stdout
+    found = here("resume", "runs/sweep-mine", "--steps", "900")
+    assert found.returncode == 2 and "whose settings stay as they are" in found.stderr
+    found = here("sweep", file, *search, "--where", "cloud")
+    assert found.returncode == 2 and "--where = cloud is not one of local, ray" in found.stderr
