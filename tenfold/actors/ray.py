@@ -30,7 +30,7 @@ from tenfold.actors.pools import Explore, Inline
 from tenfold.actors.ray_actor import RemoteActor, Seat, answer_of, packed, rows_of
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
-from tenfold.core.ray_cluster import Head, connect, differing, disconnect, require_ray
+from tenfold.core.ray_cluster import Head, connect, differing, disconnect, is_placed, require_ray
 from tenfold.core.timing import Clock
 
 START_UP = 120.0  # seconds for a process of Ray's to import what it needs
@@ -62,7 +62,11 @@ class RayActors(Inline):
         try:
             self.renew(agent)
             self.kind = self.ray.remote(
-                num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+                num_cpus=1,
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy="SPREAD",
+                enable_task_events=False,  # which tell Ray's dashboard of every single call
             )(RemoteActor)
             for seat in self.seats:
                 self.start(seat)
@@ -97,19 +101,17 @@ class RayActors(Inline):
         ref, told_at, end = seat.handle.hello.remote(), monotonic() + SAY, monotonic() + START_UP
         while not self.ray.wait([ref], timeout=1.0)[0]:
             self.head.require()
-            free, all_of = (
-                int(found.get("CPU", 0))
-                for found in (self.ray.available_resources(), self.ray.cluster_resources())
-            )
-            if free < 1:
-                end = monotonic() + START_UP
-            if monotonic() > end:
-                raise too_slow("started", START_UP)
-            if free < 1 and monotonic() > told_at:
+            if is_placed(seat.handle):
+                if monotonic() > end:
+                    raise too_slow("started", START_UP)
+                continue
+            end = monotonic() + START_UP
+            if monotonic() > told_at:
                 told_at = monotonic() + 10 * SAY
+                has = int(self.ray.cluster_resources().get("CPU", 0))
                 print(
-                    f"actor {seat.index} of {self.run.actors} waits for a free CPU: the cluster "
-                    f"has {all_of}, each actor needs one (Ctrl-C ends the waiting)",
+                    f"actor {seat.index} of {self.run.actors} waits for a free CPU: each needs "
+                    f"one, and the cluster has {has} (Ctrl-C ends the waiting)",
                     file=sys.stderr,
                     flush=True,
                 )

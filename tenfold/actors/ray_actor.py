@@ -4,7 +4,6 @@ the learner."""
 import contextlib
 import functools
 import multiprocessing
-import os
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -108,7 +107,7 @@ class RemoteActor:
         """Closes its environments and leaves: Ray could not end it where its head is gone."""
         with contextlib.suppress(Exception):
             self.actor.envs.close()
-        os._exit(0)
+        require_ray().actor.exit_actor()
 
 
 @dataclass

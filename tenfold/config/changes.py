@@ -54,7 +54,6 @@ def changed_run(run: Run, change: Mapping[str, Any]) -> Run:
     if new.actors == 1 and apart[0] != apart[1]:
         raise ConfigError(
             "where",
-            "address",
             f"= {new.where} cannot be on resume: one actor's state in a process of its own is not "
             f"what it is here; leave it at {run.where}.",
         )

@@ -51,6 +51,9 @@ def connect(address: str = "", cpus: int = 0) -> None:
             join(ray, wanted)
         else:
             start(ray, max(len(os.sched_getaffinity(0)), cpus))
+        # what happens to actors and nodes is told by whoever asked for them, in one sentence; Ray
+        # would print its own about each
+        ray._private.worker.print_to_stdstream = lambda *_, **__: None
         state.update(users=0, ours=True)
     state.update(users=state["users"] + 1, address=address)
 
@@ -109,6 +112,7 @@ def join(ray: Any, address: str) -> None:
         try:
             ray.init(address=f"{host}:{port}", log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError) as error:
+            ray.shutdown()  # it may be half there
             words = " ".join(f"{error} {error.__cause__ or ''}".split())
             raise UserError(
                 mismatch(address, words) or f"Ray at {address} cannot be joined: {words}"
@@ -118,7 +122,9 @@ def join(ray: Any, address: str) -> None:
 def place_of(address: str) -> tuple[str, int]:
     if address == "auto":
         from ray._private import services
+        from ray._private.authentication import authentication_token_setup as tokens
 
+        tokens.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)  # as Ray does
         try:
             address = str(services.canonicalize_bootstrap_address("auto"))
         except ConnectionError:
@@ -145,6 +151,11 @@ def require_answer(address: str) -> None:
         ) from None
     if asked.returncode:
         words = (asked.stderr.strip() or "no words").splitlines()[-1]
+        if "AuthenticationError" in words:
+            raise UserError(
+                f"The Ray cluster at {address} asks for its token: set RAY_AUTH_MODE=token, with "
+                "the cluster's own in ~/.ray/auth_token or RAY_AUTH_TOKEN."
+            )
         raise UserError(f"What listens at {address} does not answer as Ray does: {words}")
 
 
@@ -179,6 +190,13 @@ class Head:
                 f"The head of the Ray cluster at {self.address} has not answered for {gone:.0f} s: "
                 "the run stops."
             )
+
+
+def is_placed(handle: Any) -> bool:
+    """Whether Ray has found a node for an actor, where its process may still be starting."""
+    from ray._private.state import actors
+
+    return bool(actors(handle._actor_id.hex()).get("Address", {}).get("Port"))
 
 
 def versions() -> dict[str, str]:

@@ -113,9 +113,10 @@ def test_going_on_beyond_a_schedule_is_said_in_one_line() -> None:
 
 
 def test_one_actor_cannot_move_on_resume_and_several_can() -> None:
-    with pytest.raises(ConfigError, match="where = processes cannot be on resume"):
-        changed_run(Run(), {"where": "processes"})
-    assert changed_run(Run(actors=2), {"where": "processes"}).where == "processes"
+    for where in ("processes", "ray"):
+        with pytest.raises(ConfigError, match=f"where = {where} cannot be on resume"):
+            changed_run(Run(), {"where": where})
+        assert changed_run(Run(actors=2), {"where": where}).where == where
 
 
 def test_changes_of_many_seeds_stay_with_their_folder(

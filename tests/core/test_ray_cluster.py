@@ -1,0 +1,91 @@
+"""Clusters that cannot be joined: one sentence, within ten seconds."""
+
+import socket
+import sys
+import time
+
+import pytest
+
+from tenfold.cli.main import main
+from tenfold.core import ray_cluster
+from tenfold.core.errors import ActorFault, UserError
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("nonsense", "address = nonsense is not host:port, such as 10.0.0.5:6379."),
+        ("host:99999", "address = host:99999 is not host:port"),
+        ("ray://head:10001", "address = ray://head:10001 is one for Ray's client"),
+        ("127.0.0.1:1", "No Ray cluster answers at 127.0.0.1:1 ([Errno 111] Connection refused)"),
+    ],
+)
+def test_an_address_where_no_cluster_is_gets_a_sentence(address: str, sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        ray_cluster.connect(address)
+    assert str(error.value).startswith(sentence)
+    assert not ray_cluster.state["users"]
+
+
+def test_somebody_else_who_listens_there_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert ray_cluster.REACH + ray_cluster.ANSWER < 10
+    monkeypatch.setattr(ray_cluster, "ANSWER", 1.0)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        start = time.monotonic()
+        with pytest.raises(UserError, match="and does not answer as Ray does in 1 s"):
+            ray_cluster.connect(f"127.0.0.1:{other.getsockname()[1]}")
+    assert time.monotonic() - start < 60  # where Ray would wait without end
+
+
+def test_a_run_on_an_unreachable_cluster_ends_with_that_sentence_and_leaves_no_folder(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = "train dqn --env CartPole-v1 --where ray --actors 2 --address 127.0.0.1:1 --out run"
+    assert main(command.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tenfold: No Ray cluster answers at 127.0.0.1:1") and said[-1] == "\n"
+    assert said.count("\n") == 1 and not (tmp_path / "run").exists()
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"not installed: pip install 'tenfold\[ray\]'"):
+        ray_cluster.connect()
+
+
+def test_versions_that_differ_are_named() -> None:
+    words = "Version mismatch: The cluster was started with: Ray: 2.9.0 Python: 3.10.1 "
+    words += "This process on node 10.0.0.1 was started with: Ray: 2.60.0 Python: 3.11.7"
+    assert ray_cluster.mismatch("10.0.0.5:6379", words) == (
+        "The Ray cluster at 10.0.0.5:6379 has Ray 2.9.0 and Python 3.10.1, and this process has "
+        "Ray 2.60.0 and Python 3.11.7: they must be the same."
+    )
+    assert ray_cluster.mismatch("10.0.0.5:6379", "something else") == ""
+    own = ray_cluster.versions()
+    assert ray_cluster.differing("10.0.0.7", own) == ""
+    assert ray_cluster.differing("10.0.0.7", own | {"torch": "1.0"}) == (
+        f"node 10.0.0.7 has torch 1.0 and not {own['torch']}: numbers may differ in their last bits"
+    )
+    with pytest.raises(UserError, match=r"The node 10\.0\.0\.7 has tenfold 0\.0\.1, and this"):
+        ray_cluster.differing("10.0.0.7", own | {"tenfold": "0.0.1"})
+
+
+def test_a_head_that_is_gone_is_an_error_after_a_while_and_not_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head = ray_cluster.Head.__new__(ray_cluster.Head)
+    head.address, head.looked, head.seen = "127.0.0.1:1", 0.0, 0.0
+    now = 0.0
+    monkeypatch.setattr(ray_cluster, "monotonic", lambda: now)
+    while now < head.most:
+        head.require()
+        now += head.pause
+    assert head.most + head.pause + ray_cluster.REACH < 60  # when Ray ends this process
+    now += head.pause
+    with pytest.raises(ActorFault, match=r"head of the Ray cluster at 127\.0\.0\.1:1 has not ans"):
+        head.require()
