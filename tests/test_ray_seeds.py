@@ -154,6 +154,29 @@ def test_ctrl_c_saves_the_runs_on_all_machines(
     assert all(found.saved[f"seed {seed}"] > 0 for seed in began) and len(found.saved) <= 3
 
 
+@pytest.mark.slow
+def test_a_cluster_whose_head_is_gone_ends_with_a_sentence(
+    small_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ray_cluster.on_loopback():
+        head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+        made = Cluster(initialize_head=True, head_node_args=head)
+    take, killed = RayPool.take, []
+
+    def take_and_strike(self: RayPool, errand: Any, parcel: Parcel) -> None:
+        take(self, errand, parcel)
+        if not killed and checkpoint_steps(tmp_path / "s" / "seed-0")[-1:] > [0]:
+            killed.append(made.head_node.kill_gcs_server(check_alive=False))
+
+    monkeypatch.setattr(RayPool, "take", take_and_strike)
+    run = small_run(steps=10**8, checkpoint_every=1000, eval_every=10**7)
+    try:
+        with pytest.raises(UserError, match=r"The head of the Ray cluster .*`tenfold resume .*/s`"):
+            train_seeds(on_ray(run, made), 2, tmp_path / "s", quiet=True)
+    finally:
+        made.shutdown()
+
+
 # without a cluster
 
 

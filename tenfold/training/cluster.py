@@ -68,9 +68,9 @@ class RayPool:
         try:
             self.bell = self.ray.remote(num_cpus=0)(Bell).remote()
             self.rung = self.bell.wait.remote()
-            head = Head()
+            self.head = Head()
             with Interrupt(self.stop) as interrupt:
-                self.carry_out(workers, look, head)
+                self.carry_out(workers, look)
             return interrupt.signal
         finally:
             for errand in self.errands:
@@ -82,7 +82,7 @@ class RayPool:
         """Also as a signal's handler, between any two lines: what follows is done by the loop."""
         self.stopping = True
 
-    def carry_out(self, workers: int, look: Callable[[int], None], head: Head) -> None:
+    def carry_out(self, workers: int, look: Callable[[int], None]) -> None:
         ray, deadline = self.ray, 0.0
         while True:
             if self.stopping and not deadline:
@@ -95,7 +95,7 @@ class RayPool:
             by_parcels = {errand.parcels: errand for errand in self.errands}
             for ready in ray.wait(list(by_parcels), timeout=POLL)[0]:
                 self.hear(by_parcels[ready])
-            head.require()
+            self.head.require()
             look(self.done)
 
     def call_off(self) -> None:
@@ -112,8 +112,9 @@ class RayPool:
             self.send(self.errands[-1])
 
     def room(self) -> int:
-        """How many runs the cluster has cores for, now: machines come and go."""
-        if time.monotonic() - self.counted > COUNTS:
+        """How many runs the cluster has cores for, now: machines come and go. (A head that is gone
+        would be waited for.)"""
+        if time.monotonic() - self.counted > COUNTS and self.head.there():
             self.counted = time.monotonic()
             self.cores = self.ray.cluster_resources().get("CPU", 1.0)
         return max(int(self.cores), 1)
@@ -121,7 +122,8 @@ class RayPool:
     def send(self, errand: Errand) -> None:
         settings, path, *_ = errand.task
         cores, gpus = needs(settings)
-        self.require_room(cores, gpus)
+        if self.head.there():
+            self.require_room(cores, gpus)
         there = Parcel() if self.shared else Packer(Path(path)).pack()
         task = self.ray.remote(
             num_cpus=cores,
