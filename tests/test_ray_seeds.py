@@ -256,6 +256,22 @@ def test_a_run_that_never_comes_further_is_given_up(
     assert len(pool.ray.sent) == 2 * (ATTEMPTS - 1) and pool.errands == []
 
 
+def test_a_bell_that_is_gone_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def lost(*given: Any, **more: Any) -> Any:
+        raise ray.exceptions.ActorDiedError
+
+    told: list[Callable[[], bool]] = []
+    monkeypatch.setattr(cluster_module, "away", lambda *given: told.append(given[-1]) or iter(()))
+    monkeypatch.setattr(ray, "wait", lambda refs, **more: (refs, []))
+    list(cluster_module.errand_of(print, (), Parcel(), False, ["bell"]))
+    monkeypatch.setattr(ray, "get", lambda *given, **more: True)
+    assert told[0]()
+    monkeypatch.setattr(ray, "get", lost)
+    assert not told[0]()
+
+
 def test_what_a_run_needs_of_a_machine(small_run: Callable[..., Run]) -> None:
     from tenfold.config.mappings import to_mapping
 

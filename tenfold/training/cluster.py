@@ -24,6 +24,7 @@ from tenfold.training.pool import POLL, Pool, Tasks, Work
 ATTEMPTS = 4  # of a run that never comes any further
 FAREWELL = 60.0  # seconds for runs to be saved after a signal
 COUNTS = 5.0  # seconds between counts of the cluster's cores
+LONGEST = 5.0  # seconds to hear a bell that rings
 IN_FLIGHT = 2  # parcels of a run that nobody has taken yet
 
 
@@ -66,7 +67,7 @@ class RayPool:
         """The signal that stopped it, or 0; `workers` at a time (0: as many as there are cores)."""
         connect(self.address)
         try:
-            self.bell = self.ray.remote(num_cpus=0)(Bell).remote()
+            self.bell = self.hang_bell()
             self.rung = self.bell.wait.remote()
             self.head = Head()
             with Interrupt(self.stop) as interrupt:
@@ -77,6 +78,14 @@ class RayPool:
                 with contextlib.suppress(Exception):
                     self.ray.cancel(errand.parcels, force=True)
             disconnect()
+
+    def hang_bell(self) -> Any:
+        """On this machine, which is lost only with this process."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = self.ray.get_runtime_context().get_node_id()
+        strategy = NodeAffinitySchedulingStrategy(here, soft=False)
+        return self.ray.remote(num_cpus=0, scheduling_strategy=strategy)(Bell).remote()
 
     def stop(self) -> None:
         """Also as a signal's handler, between any two lines: what follows is done by the loop."""
@@ -215,7 +224,13 @@ def errand_of(work: Work, task: tuple[Any, ...], there: Parcel, shared: bool, be
     import ray
 
     def stopped() -> bool:
-        return bool(ray.wait(bell, timeout=0, fetch_local=False)[0])
+        """Whether somebody rang: a bell that is gone says nothing."""
+        if not ray.wait(bell, timeout=0, fetch_local=False)[0]:
+            return False
+        try:
+            return bool(ray.get(bell[0], timeout=LONGEST))
+        except ray.exceptions.RayError:
+            return False
 
     yield from away(work, task, there, shared, stopped)
 
