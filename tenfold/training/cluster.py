@@ -222,6 +222,7 @@ def errand_of(work: Work, task: tuple[Any, ...], there: Parcel, shared: bool, be
     """On a machine of the cluster; `bell` is a list, so that Ray does not wait for what is in
     it."""
     import ray
+    from ray.exceptions import RayError
 
     def stopped() -> bool:
         """Whether somebody rang: a bell that is gone says nothing."""
@@ -229,7 +230,7 @@ def errand_of(work: Work, task: tuple[Any, ...], there: Parcel, shared: bool, be
             return False
         try:
             return bool(ray.get(bell[0], timeout=LONGEST))
-        except ray.exceptions.RayError:
+        except RayError:
             return False
 
     yield from away(work, task, there, shared, stopped)
