@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from tenfold.training.loop import train as train
     from tenfold.training.many import resume_seeds as resume_seeds
     from tenfold.training.many import train_seeds as train_seeds
+    from tenfold.training.sweep import resume_sweep as resume_sweep
+    from tenfold.training.sweep import sweep as sweep
 
 __version__ = "0.1.0"
 
@@ -76,6 +78,7 @@ PUBLIC = {
     "training.learners": "load",
     "training.loop": "resume train",
     "training.many": "resume_seeds train_seeds",
+    "training.sweep": "resume_sweep sweep",
 }
 HOMES = {name: home for home, names in PUBLIC.items() for name in names.split()} | domain_names()
 __all__ = sorted(["__version__", "nets", "ops", *HOMES])  # pyright: ignore[reportUnsupportedDunderAll]

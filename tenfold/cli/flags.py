@@ -70,7 +70,7 @@ def print_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
     Console(width=None if sys.stdout.isatty() else PIPE).print(table)
 
 
-SETTINGS = ("train", "profile")  # commands that take every setting of a run
+SETTINGS = ("train", "sweep", "profile")  # commands that take every setting of a run
 ALL = "--help-all"
 
 

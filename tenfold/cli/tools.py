@@ -84,12 +84,17 @@ def add_report(parsers: Any, given: Sequence[str]) -> None:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    from tenfold.runs.folder import RunFolder, is_seeds
+    from tenfold.runs.folder import RunFolder, is_seeds, is_sweep
     from tenfold.runs.reporter import write_report
     from tenfold.runs.seeds import SeedsFolder, write_seeds_report
 
     path = chosen_run(arguments.run)
-    if is_seeds(path):
+    if is_sweep(path):
+        from tenfold.runs.sweep import SweepFolder
+        from tenfold.runs.sweep_page import write_sweep_report
+
+        print(write_sweep_report(SweepFolder.open(path)))
+    elif is_seeds(path):
         print(write_seeds_report(SeedsFolder.open(path)))
     else:
         print(write_report(*RunFolder.open(path)))
@@ -289,17 +294,21 @@ def about_preset(path: Path) -> str:
 
 def list_runs() -> None:
     """Those below runs/, as eval and resume take them."""
-    from tenfold.runs.folder import is_seeds, runs_below
+    from tenfold.runs.folder import is_seeds, is_sweep, runs_below
     from tenfold.runs.names import RUNS
     from tenfold.runs.seeds import about_run, about_seeds
+    from tenfold.runs.sweep import about_of_sweep
 
     found = runs_below(RUNS)
     if not found:
         return
     print("runs")
     many = {path.parent for path in found if is_seeds(path.parent)}
-    for path in dict.fromkeys(p.parent if p.parent in many else p for p in found):
-        print(f"  {path!s:32} {about_seeds(path) if path in many else about_run(path)}")
+    sweeps = {path.parent for path in many if is_sweep(path.parent)}
+    found = [path.parent if path.parent in many else path for path in found]
+    for path in dict.fromkeys(p.parent if p.parent in sweeps else p for p in found):
+        about = about_of_sweep if path in sweeps else about_seeds if path in many else about_run
+        print(f"  {path!s:32} {about(path)}")
 
 
 COMMANDS = (

@@ -29,6 +29,7 @@ EXAMPLES = """examples:
   tenfold train cartpole --seed 3
   tenfold train dqn --env Acrobot-v1 --steps 100k --agent.double true --agent.n-step 3
   tenfold train dqn --env "FrozenLake-v1(is_slippery=false)" --agent.target "polyak(0.01)"
+  tenfold train cartpole --seeds 64 --where ray --address 10.0.0.5:6379
   tenfold train my.yaml --agent.explore "epsilon(linear(1, 0.05, 20k))"
 """
 
@@ -58,12 +59,19 @@ def add_train(parsers: Any, given: Sequence[str]) -> None:
     train.add_argument(
         "--seeds",
         metavar="N|A..B|A,B,…",
-        help="train several seeds: 8 means 0 to 7; also 3..6 or 1,5,9",
+        help="train several seeds: 8 means 0 to 7; also 3..6 or 1,5,9; with --where ray each of "
+        "them is a task of a Ray cluster (and its actors are where it is)",
     )
     train.add_argument(
         "--jobs",
         help="seeds trained at the same time (as many as there are cores; all, where a GPU trains "
         "them together)",
+    )
+    train.add_argument(
+        "--storage",
+        metavar="DIR",
+        help="with --seeds and --where ray: a folder that all machines of the cluster share, where "
+        "the runs are kept (without it their files come here as they train)",
     )
     train.add_argument(
         "--overwrite",
@@ -87,8 +95,10 @@ def train(arguments: argparse.Namespace) -> int:
         raise UserError(
             "--jobs says how many seeds are trained at the same time: give --seeds as well."
         )
+    if arguments.storage is not None and (arguments.seeds is None or not arguments.storage):
+        raise UserError("--storage is for seeds on a Ray cluster: give --seeds and --where ray.")
     run, jobs = named(arguments.what, given), number_of_jobs(arguments.jobs)
-    where = {
+    where: dict[str, Any] = {
         "name": run_name(arguments.what, run),
         "overwrite": arguments.overwrite,
         "quiet": arguments.quiet,
@@ -99,6 +109,7 @@ def train(arguments: argparse.Namespace) -> int:
         if arguments.callbacks:
             raise UserError("--callback is for one run: leave out --seeds.")
         seeds = seeds_named(arguments.seeds)
+        where["storage"] = arguments.storage or ""
         return finish_seeds(train_seeds(run, seeds, arguments.out or "", jobs=jobs, **where))
     from tenfold.training.loop import train as start
 
@@ -189,8 +200,15 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
 def resume(arguments: argparse.Namespace) -> int:
     path, jobs = chosen_run(arguments.run), number_of_jobs(arguments.jobs)
     change = {"settings": settings_given(arguments), "quiet": arguments.quiet}
-    from tenfold.runs.folder import is_seeds
+    from tenfold.runs.folder import is_seeds, is_sweep
 
+    if is_sweep(path):
+        from tenfold.cli.sweep import finish_sweep
+        from tenfold.training.sweep import resume_sweep
+
+        if change["settings"]:
+            raise UserError(f"{path} is a sweep, whose settings stay as they are.")
+        return finish_sweep(resume_sweep(path, jobs=jobs, quiet=arguments.quiet))
     if is_seeds(path):
         from tenfold.training.many import resume_seeds
 

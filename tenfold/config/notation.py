@@ -21,14 +21,8 @@ def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]
             f"= {show(text)} cannot be read: write it as a name or a call, such as name(1, key=2).",
         )
     name, inside = match.group(1), match.group(2) or ""
-    parts, depth, start = [], 0, 0
-    for place, letter in enumerate(inside + ","):
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            parts.append(inside[start:place].strip())
-            start = place + 1
     positional, named = [], {}
-    for part in filter(None, parts):
+    for part in split_list(inside):
         word = re.match(r"(\w+)\s*=\s*(.*)", part, re.DOTALL)
         if word and word.group(1) in named:
             raise ConfigError(key, f"= {show(text)}: {word.group(1)} is given twice.")
@@ -37,6 +31,17 @@ def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]
         else:
             positional.append(part)
     return name, positional, named
+
+
+def split_list(inside: str) -> list[str]:
+    """`a, b(c, d), [e, f]` -> ["a", "b(c, d)", "[e, f]"]."""
+    parts, depth, start = [], 0, 0
+    for place, letter in enumerate(inside + ","):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append(inside[start:place].strip())
+            start = place + 1
+    return [part for part in parts if part]
 
 
 def parse_number(text: str) -> int | float | None:

@@ -59,7 +59,7 @@ class Run(Config):
     where: Literal["auto", "serial", "processes", "ray"] = "auto"
     """where actors act: in this process one after another (serial), each in its own, or on the
     machines of a Ray cluster (ray); auto measures a round of an actor and takes processes where
-    they pay"""
+    they pay. With several seeds ray is about them: each is a task of the cluster"""
     address: str = ""
     """of the Ray cluster, host:port or auto (the one of this machine), where something is to run on
     Ray; without it that of RAY_ADDRESS, or one that is started here for this run"""

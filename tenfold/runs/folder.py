@@ -93,6 +93,7 @@ def require_trust(folder: Path, settings: Mapping[str, Any]) -> None:
 PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
 WRITTEN = ("env", "agent", "steps", "seed")  # among what every config.yaml of ours says
 KIND, SEEDS_KIND, COMPARE_KIND = "tenfold-run", "tenfold-seeds", "tenfold-compare"
+SWEEP_KIND = "tenfold-sweep"
 
 
 @cache
@@ -200,6 +201,11 @@ class RunFolder:
                 f"{path} is a comparison of runs: name one of them, {runs}; the same `tenfold "
                 "compare` goes on."
             )
+        if is_sweep(path):
+            raise UserError(
+                f"{path} is a sweep: name one of its folders of seeds, such as {path / 'winner'} "
+                f"or {path / 'trial-0'}; `tenfold resume {path}` goes on with it."
+            )
         if not is_run(path):
             raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
         folder = cls(path)
@@ -279,6 +285,11 @@ def is_seeds(path: Path) -> bool:
 def is_compare(path: Path) -> bool:
     """Whether the folder holds several runs that are compared."""
     return is_kind(path / "compare.json", COMPARE_KIND)
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether the folder holds a search over settings (runs/sweep.py)."""
+    return is_kind(path / "sweep.json", SWEEP_KIND)
 
 
 def is_kind(path: Path, kind: str) -> bool:

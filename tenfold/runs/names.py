@@ -62,7 +62,7 @@ def locked_below(folder: Path) -> Iterator[None]:
 
 RUNS = Path("runs")
 LATEST = "latest"
-SEVERAL = ("seeds.json", "compare.json")  # what a folder of several runs holds
+SEVERAL = ("seeds.json", "compare.json", "sweep.json")  # what a folder of several runs holds
 # said by `rename` where something is there already
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
@@ -82,13 +82,16 @@ class Numbered:
 Target = Path | Numbered
 
 
-def destination(out: str | Path, name: str, overwrite: bool) -> Target:
-    """Where a new run goes: `out`, or without it a folder of its own below runs/, which `overwrite`
-    says to replace."""
+def destination(out: str | Path, name: str, overwrite: bool, below: str | Path = RUNS) -> Target:
+    """Where a new run goes: `out`, or without it a folder of its own `below` runs/, which
+    `overwrite` says to replace."""
+    home = Path(below or RUNS)
+    if out and home != RUNS and not Path(out).resolve().is_relative_to(home.resolve()):
+        raise UserError(f"{out} is not in {home}, the folder that all machines share.")
     if out:
         path = settled(Path(out))
         return path.resolve() if path.is_symlink() else path
-    return RUNS / name if overwrite else Numbered(RUNS / name)
+    return home / name if overwrite else Numbered(home / name)
 
 
 def named_after(env: str) -> str:

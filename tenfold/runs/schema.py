@@ -164,7 +164,35 @@ RUN: Schema = {
         }
     ],
 }
-SEEDS: Schema = {"kind": TEXT, "seeds": filled(WHOLE), **MACHINE, "changes?": {}}
+SEEDS: Schema = {
+    "kind": TEXT,
+    "seeds": filled(WHOLE),
+    **MACHINE,
+    "changes?": {},
+    "shared?": FLAG,
+}
+SWEEP: Schema = {
+    "kind": TEXT,
+    **MACHINE,
+    "plan": {
+        "search": {},
+        "trials": COUNT,
+        "seeds": filled(WHOLE),
+        "held_out": [WHOLE],
+        "pruner": TEXT,
+        "shared": FLAG,
+    },
+}
+TRIAL: Schema = {
+    "number": WHOLE,
+    "state": TEXT,
+    "params": {},
+    "value": maybe(NUMBER),
+    "values": {...: NUMBER},
+    "scores": [NUMBER],
+    "why": TEXT,
+}
+SWEPT: Schema = {"trials": [TRIAL], "importance": {...: NUMBER}, "verdict": TEXT}  # results.json
 
 # notes of checkpoints: `run` and `step` in all of them, the rest in those that a run goes on from
 POLICY: Schema = {"run": TEXT, "step": WHOLE}

@@ -50,6 +50,7 @@ class SeedsFolder:
     seeds: tuple[int, ...]
     lock: FolderLock | None = field(default=None, compare=False, repr=False)
     changes: dict[str, Any] = field(default_factory=dict)  # settings that are others since a resume
+    shared: bool = False  # every machine of the cluster sees the folder
 
     def member(self, seed: int) -> Path:
         return self.path / f"seed-{seed}"
@@ -63,14 +64,19 @@ class SeedsFolder:
         return f"{self.run.agent.name} on {self.run.env}, {len(self.seeds)} seeds"
 
     def run_of(self, seed: int) -> Run:
-        return replace(self.run, seed=seed)
+        return replace(alone(self.run), seed=seed)
 
     @classmethod
     def create(
-        cls, target: Target, run: Run, seeds: tuple[int, ...], overwrite: bool = False
+        cls,
+        target: Target,
+        run: Run,
+        seeds: tuple[int, ...],
+        overwrite: bool = False,
+        shared: bool = False,
     ) -> "SeedsFolder":
         run = replace(run, env=resolve_paths(run.env))
-        about = origin(SEEDS_KIND) | {"seeds": list(seeds)}
+        about = origin(SEEDS_KIND) | {"seeds": list(seeds)} | ({"shared": True} if shared else {})
 
         def fill(made: Path) -> None:
             write_settings(made, run)
@@ -78,7 +84,7 @@ class SeedsFolder:
 
         require_place(target, overwrite)
         path, lock = install(target, fill)
-        return cls(path, run, seeds, lock)
+        return cls(path, run, seeds, lock, shared=shared)
 
     @classmethod
     def open(cls, path: Path) -> "SeedsFolder":
@@ -94,6 +100,7 @@ class SeedsFolder:
             read_settings(path),
             tuple(about["seeds"]),
             changes=about.get("changes", {}),
+            shared=about.get("shared", False),
         )
 
     def ready(self, checkpoint: str) -> tuple[int, ...]:
@@ -118,12 +125,31 @@ class SeedsFolder:
         or later."""
         if not change:
             return self
-        new = replace(self, run=changed_run(self.run, change), changes=merge(self.changes, change))
+        new = replace(
+            self, run=changed_seeds(self.run, change), changes=merge(self.changes, change)
+        )
         about = read_json(self.path / "seeds.json", SEEDS, "put it back") | {"changes": new.changes}
         with writing(self.path):
             write_settings(self.path, new.run)
             replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
         return new
+
+
+def alone(run: Run) -> Run:
+    """One of several runs, as it would be by itself: `where` = ray says of several where they are,
+    and nothing of their actors."""
+    return replace(run, where="auto", address="") if run.where == "ray" else run
+
+
+def changed_seeds(run: Run, change: Mapping[str, Any]) -> Run:
+    """`changed_run` of several seeds, which may go on here that began on a cluster, and there that
+    began here."""
+    if "ray" not in (run.where, change.get("where")):
+        return changed_run(run, change)
+    there = {name: change[name] for name in ("where", "address") if name in change}
+    rest = {name: value for name, value in change.items() if name not in there}
+    there = {"where": run.where, "address": run.address} | there
+    return replace(changed_run(alone(run), rest), **there)
 
 
 def rows_of(folder: SeedsFolder, known: Mapping[int, Rows | None] = {}) -> list[Rows]:

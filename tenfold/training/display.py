@@ -52,7 +52,8 @@ class Display:
         return time.monotonic() - self.started
 
     def rate(self, step: int) -> float:
-        return (step - self.first) / max(self.seconds(), 1e-9)
+        """Steps a second; 0 where a resume is still behind what was told before it."""
+        return max(step - self.first, 0) / max(self.seconds(), 1e-9)
 
     def update(
         self, step: int, metrics: Metrics, clock: Clock, exploring: dict[str, float]

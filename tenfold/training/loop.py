@@ -33,10 +33,11 @@ def train(
     overwrite: bool = False,
     quiet: bool = False,
     callbacks: Sequence[Any] = (),
+    report: bool = True,
 ) -> Result:
     """Trains `run` from the start into the folder `out`; without it into a new one, runs/NAME,
     runs/NAME-2, … (the name is the environment's by default). `callbacks` are called at moments of
-    the run: see `tenfold.Callback`."""
+    the run: see `tenfold.Callback`. `report`: its page is written at the end."""
     target = destination(out, name or named_after(run.env), overwrite)
     require_place(target, overwrite)  # here: before anything is compiled
     run = replace(run, env=resolve_paths(run.env))
@@ -47,7 +48,9 @@ def train(
         Interrupt() as interrupt,
         RunFolder.create(target, run, overwrite) as folder,
     ):
-        session = Session(learner, folder, Checkpoints(folder, run.keep), interrupt, quiet)
+        session = Session(
+            learner, folder, Checkpoints(folder, run.keep), interrupt, quiet, report=report
+        )
         return session.carry_out(Metrics(folder), {}, [], callbacks)
 
 
@@ -60,6 +63,7 @@ def resume(
     quiet: bool = False,
     env: Any = None,
     callbacks: Sequence[Any] = (),
+    report: bool = True,
 ) -> Result:
     """Goes on from the latest whole checkpoint, as if the run had never stopped; `steps` sets a new
     end, `engine` another engine (then numbers differ in their last bits), `settings` whatever else
@@ -72,7 +76,7 @@ def resume(
         run, refused = changed_run(run, merge(settings or {}, given)), []
         while True:
             try:
-                return go_on(folder, run, quiet, refused, callbacks)
+                return go_on(folder, run, quiet, refused, callbacks, report)
             except Unfit as error:
                 refused.append(pass_over(error, folder))  # and the one before it is tried
 
@@ -86,7 +90,12 @@ def pass_over(error: Unfit, folder: RunFolder) -> str:
 
 
 def go_on(
-    folder: RunFolder, run: Run, quiet: bool, refused: list[str], callbacks: Sequence[Any]
+    folder: RunFolder,
+    run: Run,
+    quiet: bool,
+    refused: list[str],
+    callbacks: Sequence[Any],
+    report: bool,
 ) -> Result:
     """`resume` in a folder that nobody else writes to; `refused` says which checkpoints could not
     be gone on from."""
@@ -95,7 +104,7 @@ def go_on(
     prepare(run)
     with ready(run, quiet) as learner, Interrupt() as interrupt:
         turn_latest(folder.path)
-        session = Session(learner, folder, checkpoints, interrupt, quiet)
+        session = Session(learner, folder, checkpoints, interrupt, quiet, report=report)
         return session.carry_out(*session.restore(saved), callbacks)
 
 

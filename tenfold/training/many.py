@@ -8,16 +8,14 @@ use a second core.) Where an engine trains seeds together on a device, all are i
 (`together`).
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tenfold.config.changes import changed_run
 from tenfold.config.mappings import merge, to_mapping
 from tenfold.config.run import Run
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.runs.checkpoint import checkpoint_steps
@@ -25,12 +23,19 @@ from tenfold.runs.folder import is_run, require_place
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.names import FolderLock, destination, named_after, turn_latest
 from tenfold.runs.reporter import reporter_of
-from tenfold.runs.seeds import SeedsFolder, rows_of, summarise, write_seeds_report
+from tenfold.runs.seeds import (
+    SeedsFolder,
+    alone,
+    changed_seeds,
+    rows_of,
+    summarise,
+    write_seeds_report,
+)
 from tenfold.training import learners
+from tenfold.training.cluster import HERE, Place
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import prepare, ready
 from tenfold.training.loop import Finished, resume, train
-from tenfold.training.pool import Pool
 from tenfold.training.together import require_room, train_together
 
 NAMED = 8  # seeds that a title names one by one
@@ -56,6 +61,8 @@ class Many:
     path: Path
     again: str
     change: dict[str, Any]
+    callbacks: Sequence[Any] = ()  # where they are trained together
+    place: Place = HERE
 
     @property
     def steps(self) -> dict[str, int]:
@@ -92,12 +99,15 @@ def warm_up(runs: Sequence[Run], quiet: bool) -> None:
 def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str, str]]) -> int:
     """Trains all of them, `jobs` at a time (0: one a core), while a display shows their `progress`.
     Returns the signal that stopped them, or 0; a UserError names the run that failed."""
-    workers = min(jobs or len(os.sched_getaffinity(0)), len(many.members))
+    workers = min(many.place.workers(jobs), len(many.members))
     end = sum(member.run.steps for member in many.members)
     display = Display(many.title, end, many.step, quiet)
-    display.say(f"{many.title}, {workers} at a time -> {many.path}")
-    tasks = [(to_mapping(member.run), str(member.path), many.change) for member in many.members]
-    pool = Pool(train_member, tasks)
+    display.say(f"{many.title}, {many.place.words(workers)} -> {many.path}")
+    tasks = [
+        (to_mapping(member.run), str(member.path.absolute()), many.change)
+        for member in many.members
+    ]
+    pool = many.place.pool(train_member, tasks)
     seen = (-1, 0)
 
     def look(done: int) -> None:
@@ -109,6 +119,8 @@ def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str
 
     try:
         stopped = pool.run(workers, look)
+    except ActorFault as fault:  # the cluster's head is gone
+        raise fault.adding(many.again) from None
     finally:
         display.close()
     for number, error in pool.errors.items():
@@ -121,14 +133,16 @@ def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str
     return stopped
 
 
-def train_member(settings: dict[str, Any], path: str, change: dict[str, Any]) -> tuple[str, int]:
+def train_member(
+    settings: dict[str, Any], path: str, change: dict[str, Any], callbacks: Sequence[Any] = ()
+) -> tuple[str, int]:
     """In a process of its own: one run from its start, or from where it stopped, then with the
     settings that changed since."""
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
-            result = resume(path, settings=change, quiet=True)
+            result = resume(path, settings=change, quiet=True, callbacks=callbacks)
         else:
-            result = train(Run.of(settings), path, overwrite=True, quiet=True)
+            result = train(Run.of(settings), path, overwrite=True, quiet=True, callbacks=callbacks)
         return result.unsaved, result.interrupted
     except Finished:
         return "", 0
@@ -160,10 +174,12 @@ def train_seeds(
     jobs: int = 0,
     overwrite: bool = False,
     quiet: bool = False,
+    storage: str | Path = "",
 ) -> SeedsResult:
     """Trains `run` once for each seed (a number n means 0 … n − 1) into out/seed-0, out/seed-1, …;
     without `out` into a new folder, runs/NAME, runs/NAME-2, … (the name is the environment's by
-    default)."""
+    default). A run with `where` = ray: each seed is a task of the Ray cluster at its `address`, and
+    its files come here, or stay below `storage`, a folder that all machines share."""
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
         raise ConfigError(
@@ -172,20 +188,25 @@ def train_seeds(
         )
     require_guard()
     require_named(run.env)
-    target = destination(out, name or named_after(run.env), overwrite)
+    place = Place.of(run, bool(storage))
+    target = destination(out, name or named_after(run.env), overwrite, storage)
     require_place(target, overwrite)  # here: before anything is compiled
     together = fit(run, min(len(chosen), jobs or len(chosen)), quiet)
-    folder = SeedsFolder.create(target, run, chosen, overwrite)
+    folder = SeedsFolder.create(target, run, chosen, overwrite, place.shared)
     return carry_out(folder, jobs, quiet, together)
 
 
 def fit(run: Run, seeds: int, quiet: bool) -> bool:
     """Before anything is written: settings that do not fit leave nothing behind, nor do more seeds
-    than a device has room for. Whether seeds are trained together; else kernels are compiled."""
+    than a device has room for. Whether seeds are trained together; else kernels are compiled. What
+    is for the GPUs of a cluster is judged there."""
+    if run.where == "ray" and run.device == "cuda":
+        return False
+    elsewhere, run = run.where == "ray", alone(run)
     prepare(run)
     learner: Any = learners.make_learner(run)
     try:
-        if not hasattr(getattr(learner, "engine", None), "together"):
+        if elsewhere or not hasattr(getattr(learner, "engine", None), "together"):
             learners.warm_up(learner, quiet)
             return False
         require_room(learner, seeds)
@@ -209,7 +230,7 @@ def resume_seeds(
     given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with FolderLock(folder.path):
         change = merge(settings or {}, given)
-        run = changed_run(folder.run, change)
+        run = changed_seeds(folder.run, change)
         for name, step in many_of(folder).saved.items():
             if step > run.steps:
                 raise ConfigError(
@@ -229,7 +250,10 @@ def many_of(folder: SeedsFolder) -> Many:
         names = f"{min(folder.seeds)} to {max(folder.seeds)}"
     title = f"{folder.run.agent.name} on {folder.run.env}, seeds {names}"
     again = f"`tenfold resume {folder.path}` goes on from the last checkpoints."
-    return Many(title, "seeds", members, folder.path, again, folder.changes)
+    place = Place.of(folder.run, folder.shared and folder.run.where == "ray")
+    change = {name: own for name, own in folder.changes.items() if (name, own) != ("where", "ray")}
+    change.pop("address", None)
+    return Many(title, "seeds", members, folder.path, again, change, place=place)
 
 
 def carry_out(folder: SeedsFolder, jobs: int, quiet: bool, together: bool) -> SeedsResult:

@@ -7,7 +7,7 @@ left behind, whoever is killed.
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from signal import SIGINT
 from typing import Any
@@ -29,14 +29,14 @@ class Worker:
         self.process = context.Process(
             target=enter, name=f"worker {number}", args=(leave, serve, work, there)
         )
-        self.task: int | None = None
+        self.task: Any = None  # its name
         self.began = self.told = False
         with spawning():
             self.process.start()
         there.close()
 
-    def give(self, number: int, task: tuple[Any, ...]) -> None:
-        self.task = number
+    def give(self, name: Any, task: tuple[Any, ...]) -> None:
+        self.task = name
         with contextlib.suppress(OSError):  # whoever is dead is noticed when it should answer
             self.talk.send(task)
 
@@ -84,30 +84,51 @@ def serve(work: Work, talk: Connection) -> None:
             talk.send(work(*talk.recv()))
 
 
-class Pool:
-    """`run` works through the tasks. `errors` are then the sentences of those that failed, by their
-    place in the list. After an error or a signal no task is begun, and those under way are told to
-    stop."""
+class Tasks:
+    """Where a pool's tasks come from: a list, worked through until one of them fails. `errors` are
+    then the sentences of those that did, by their place in the list."""
 
-    def __init__(self, work: Work, tasks: Sequence[tuple[Any, ...]]) -> None:
-        self.work, self.count, self.tasks = work, len(tasks), iter(enumerate(tasks))
+    def __init__(self, tasks: Sequence[tuple[Any, ...]] = ()) -> None:
+        self.left: Iterator[tuple[Any, tuple[Any, ...]]] = iter(enumerate(tasks))
+        self.errors: dict[Any, str] = {}
+
+    def next(self) -> tuple[Any, tuple[Any, ...]] | None:
+        """A task and its name; None: none now, perhaps after others have ended."""
+        return next(self.left, None)
+
+    def ended(self, name: Any, error: str) -> bool:
+        """Takes note of a task's end; whether the others go on."""
+        if error:
+            self.errors[name] = error
+        return not error
+
+
+class Pool:
+    """`run` works through tasks. After an error that ends it all, or a signal, no task is begun,
+    and those under way are told to stop."""
+
+    def __init__(self, work: Work, tasks: Sequence[tuple[Any, ...]] | Tasks) -> None:
+        self.work, self.tasks = work, tasks if isinstance(tasks, Tasks) else Tasks(tasks)
         self.pool: list[Worker] = []
-        self.errors: dict[int, str] = {}
-        self.done, self.stopping = 0, False
+        self.begun = self.done = 0
+        self.stopping = False
+
+    @property
+    def errors(self) -> dict[Any, str]:
+        return self.tasks.errors
 
     def run(self, workers: int, look: Callable[[int], None]) -> int:
         """The signal that stopped it, or 0. `look` is told every now and then how many tasks are
         done."""
         with Interrupt(self.stop) as interrupt:
             try:
-                for number in range(min(workers, self.count)):
-                    self.pool.append(Worker(number, self.work))
-                    self.give_next(self.pool[-1])
-                if self.stopping:
-                    self.stop()  # it may have come while one of them was starting
-                while busy := {
-                    worker.talk: worker for worker in self.pool if worker.task is not None
-                }:
+                while True:
+                    self.employ(workers)
+                    if self.stopping:
+                        self.stop()  # it may have come while one of them was starting
+                    busy = {one.talk: one for one in self.pool if one.task is not None}
+                    if not busy:
+                        break
                     for talk in wait(list(busy), POLL):
                         self.hear(busy[talk])  # type: ignore[index]
                     look(self.done)
@@ -116,22 +137,37 @@ class Pool:
                     self.pool.pop().end()
         return interrupt.signal
 
-    def give_next(self, worker: Worker) -> None:
-        """A task, where there is one. A worker that is told to stop just then leaves without it."""
-        worker.task = None
-        if not self.stopping and (task := next(self.tasks, None)):
+    def employ(self, workers: int) -> None:
+        """Gives tasks to whoever has none, as long as there are some, and to new ones. A worker
+        that is told to stop just then leaves without it."""
+        for worker in self.pool:
+            if worker.task is None and not self.give_next(worker):
+                return
+        while len(self.pool) < workers and not self.stopping:
+            if not (task := self.tasks.next()):
+                return
+            self.pool.append(Worker(self.begun, self.work))
+            self.begun += 1
+            self.pool[-1].give(*task)
+
+    def give_next(self, worker: Worker) -> bool:
+        task = None if self.stopping else self.tasks.next()
+        if task:
             worker.give(*task)
+        return bool(task)
 
     def hear(self, worker: Worker) -> None:
-        """Takes an answer, and gives the next task for it."""
+        """Takes an answer. Who died is replaced, where there is more to do."""
         error = worker.answer()
         if error is None:
             return
-        if error and worker.task is not None:
-            self.errors[worker.task] = error
+        task, worker.task = worker.task, None
+        if not self.tasks.ended(task, error):
             self.stop()
         self.done += 1
-        self.give_next(worker)
+        if not worker.process.is_alive():
+            self.pool.remove(worker)
+            worker.end()
 
     def stop(self) -> None:
         """Also as a signal's handler, between any two lines."""

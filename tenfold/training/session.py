@@ -80,6 +80,7 @@ class Session:
     quiet: bool
     # where it is one of several: what shows all of them
     beside: Display | None = None
+    report: bool = True  # at its end; `tenfold report` makes it later
 
     def restore(self, saved: Saved) -> tuple[Metrics, dict[str, Any], list[str]]:
         """A checkpoint into the learner; what `carry_out` takes of it."""
@@ -158,7 +159,7 @@ class Session:
             display.say(about["verify"], always=True)
         if self.beside:
             recorder.try_to("write run.json", folder.write_about)
-        elif not unsaved:  # `tenfold report` makes that of one of several
+        elif self.report and not unsaved:  # `tenfold report` makes that of one of several
             recorder.try_to("draw", lambda: recorder.evaluator.draw(folder, learner))
             recorder.try_to("write the report", lambda: write_report(folder, learner.run))
         seconds = recorder.seconds()

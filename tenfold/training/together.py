@@ -208,14 +208,14 @@ class Cohort:
         if not checkpoint_steps(folder.path):
             checkpoints = Checkpoints(folder, run.keep, lazily=True)
             session = self.session_of(self.learner_of(run, held), checkpoints)
-            return Seat(member.name, session, Metrics(folder), {}, [])
+            return Seat(member.name, session, Metrics(folder), {}, [], self.many.callbacks)
         run = changed_run(read_settings(folder.path), self.many.change)
         while True:
             checkpoints = Checkpoints(folder, run.keep, lazily=True)
             saved = last_saved(checkpoints, run, refused)
             session = self.session_of(self.learner_of(run, held), checkpoints)
             try:
-                return Seat(member.name, session, *session.restore(saved))
+                return Seat(member.name, session, *session.restore(saved), self.many.callbacks)
             except Unfit as error:
                 refused.append(pass_over(error, folder))
 

@@ -228,3 +228,31 @@ def test_on_a_gpu_seeds_together_are_what_each_is_alone_and_resume_exactly(tmp_p
     halves = contents(tmp_path / "half" / "seed-2")
     whole = contents(tmp_path / "four" / "seed-2")
     assert all(halves[name] == whole[name] for name in whole if name != "metrics")
+
+
+@pytest.mark.slow
+def test_a_sweep_trains_the_seeds_of_a_trial_together(
+    anywhere: None,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From rung to rung, and each is the run it would be alone."""
+    from tenfold.runs.seeds import SeedsFolder
+    from tenfold.training import trials
+    from tenfold.training.sweep import sweep
+
+    cohorts, train_together = [], trials.train_together
+
+    def noted(many: Any, *more: Any) -> Any:
+        cohorts.append((many.path.name, [member.name for member in many.members]))
+        return train_together(many, *more)
+
+    monkeypatch.setattr(trials, "train_together", noted)
+    search = {"agent.lr": "log(1e-4, 1e-2)"}
+    found = sweep(small(), search, 2, (0, 3), tmp_path / "s", confirm=0, quiet=True)
+    assert [row["state"] for row in found.found["trials"]] == ["complete", "complete"]
+    both = ["seed 0", "seed 3"]
+    assert cohorts == [(f"trial-{number}", both) for number in (0, 0, 1, 1)]
+    run = SeedsFolder.open(tmp_path / "s" / "trial-1").run_of(3)
+    train(run, tmp_path / "alone", quiet=True)
+    assert contents(tmp_path / "alone") == contents(tmp_path / "s" / "trial-1" / "seed-3")

@@ -1,0 +1,231 @@
+"""What a sweep searches over, written as `SETTING=SPACE`: `agent.lr=log(1e-4, 1e-2)`,
+`agent.gamma=range(0.9, 0.999)`, `agent.n_step=[1,3,5]`, `agent.horizon=int(32, 256)`. A space may
+stand inside a value that is written as a call: `agent.lr=linear(log(1e-4, 1e-2), 0, 50k)`.
+
+No torch here, so that errors appear at once.
+"""
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from tenfold.config.leaves import Leaf, called_here, leaves_of
+from tenfold.config.mappings import merge, nested, to_mapping
+from tenfold.config.notation import nearest, parse_call, parse_number, show, split_list
+from tenfold.config.run import Run
+from tenfold.config.schema import Option, convert
+from tenfold.core.errors import ConfigError, UserError
+
+EXAMPLES = "log(1e-4,1e-2), range(0.9,0.99), int(1,8) or a list such as [1,3,5]"
+# what trials are compared by is the same for all of them
+FIXED = ("seed", "env", "members", "steps", "eval_every", "eval_episodes", "eval_policy")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers from `low` to `high`, both among them."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        return self.low, self.high
+
+    def __contains__(self, value: Any) -> bool:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One of several values."""
+
+    values: tuple[Any, ...]
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        return self.values
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.values
+
+
+Space = Interval | Choices
+
+
+@dataclass(frozen=True)
+class Search:
+    """A setting, and its value in pieces: text as it stands, and spaces that are drawn from."""
+
+    path: str
+    pieces: tuple[str | Space, ...]
+
+    @property
+    def spaces(self) -> dict[str, Space]:
+        """By the names of what is drawn: the setting's own, or with a number behind it."""
+        found = [piece for piece in self.pieces if not isinstance(piece, str)]
+        if len(found) == 1:
+            return {self.path: found[0]}
+        return {f"{self.path}.{number}": space for number, space in enumerate(found, 1)}
+
+    def value(self, drawn: Mapping[str, Any]) -> Any:
+        """The setting's value, of what was drawn."""
+        values = iter([drawn[name] for name in self.spaces])
+        filled = [piece if isinstance(piece, str) else next(values) for piece in self.pieces]
+        return filled[0] if len(filled) == 1 else "".join(map(show, filled))
+
+
+def parse_search(text: str) -> tuple[str, str]:
+    """`--agent.n-step=[1,3]` -> ("agent.n_step", "[1,3]")."""
+    path, equals, space = text.partition("=")
+    path = path.strip().lstrip("-").replace("-", "_")
+    if not (equals and path and space.strip()):
+        raise UserError(
+            f"--search {text} cannot be read: write SETTING=SPACE, where a space is {EXAMPLES}."
+        )
+    return path, space.strip()
+
+
+def searches(run: Run, wanted: Mapping[str, Any]) -> tuple[Search, ...]:
+    """What is to be searched over, by settings' names; a ConfigError for what cannot be."""
+    if not wanted:
+        raise UserError(
+            'There is nothing to search over: name a setting, such as --search "agent.lr='
+            'log(1e-4,1e-2)".'
+        )
+    leaves = leaves_by_path(run)
+    return tuple(search_of(path.replace("-", "_"), space, leaves) for path, space in wanted.items())
+
+
+def leaves_by_path(run: Run) -> dict[str, Leaf]:
+    """The settings of a run with this one's agent."""
+    everyones = {leaf.path: leaf for leaf in leaves_of(Run) if not leaf.path.startswith("agent.")}
+    own = {leaf.path: leaf for leaf in leaves_of(type(run.agent), "agent.")}
+    own.pop("agent.name", None)
+    return own | everyones
+
+
+def search_of(path: str, space: Any, leaves: Mapping[str, Leaf]) -> Search:
+    leaf = leaves.get(path)
+    if leaf is None:
+        word = path.split(".")[-1]
+        same = [known for known in leaves if known.split(".")[-1] == word]
+        told = (
+            called_here(leaves, word)
+            or (f": write {' or '.join(same)}" if same else "")
+            or nearest(path, [*leaves])
+        )
+        raise ConfigError(path, f"is not a setting that can be searched over{told}.")
+    if path in FIXED:
+        raise ConfigError(
+            path, "cannot be searched over: trials are compared by what is the same in all of them."
+        )
+    if isinstance(space, list | tuple):
+        pieces: list[str | Space] = [Choices(tuple(space))]
+    else:
+        pieces = pieces_of(str(space), path)
+    if all(isinstance(piece, str) for piece in pieces):
+        raise ConfigError(
+            path,
+            f"= {space} leaves nothing to search over: a space is {EXAMPLES}; one value is a flag, "
+            f"{leaf.flag} {space}.",
+        )
+    if len(pieces) == 1:
+        pieces = [fitted(pieces[0], leaf)]  # type: ignore[arg-type]
+    found = Search(path, tuple(pieces))
+    for end in (0, -1):  # bounds outside the setting's limits are refused by its own sentence
+        convert(found.value({n: s.ends[end] for n, s in found.spaces.items()}), leaf.hint, path)
+    return found
+
+
+def fitted(space: Space, leaf: Leaf) -> Space:
+    """The space of a whole setting, in values of its type."""
+    if isinstance(space, Choices):
+        values = tuple(plain(convert(value, leaf.hint, leaf.path)) for value in space.values)
+        if len(set(values)) < max(len(values), 2):
+            raise ConfigError(
+                leaf.path,
+                f"= [{', '.join(map(show, values))}] is no choice: give two values at least, none "
+                "of them twice.",
+            )
+        return Choices(values)
+    if not is_whole(leaf.hint):
+        return space
+    ends = tuple(convert(end, leaf.hint, leaf.path) for end in space.ends)
+    return Interval(*ends, log=space.log, whole=True)
+
+
+def plain(value: Any) -> Any:
+    """A value of a setting as a study keeps it."""
+    if isinstance(value, tuple):
+        return show(value)
+    return str(value) if isinstance(value, Option) else value
+
+
+def is_whole(hint: Any) -> bool:
+    """Whether a setting takes whole numbers only."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return is_whole(arguments[0])
+    if origin in (Union, types.UnionType):
+        return all(is_whole(kind) for kind in arguments if kind is not type(None))
+    return hint is int
+
+
+def pieces_of(text: str, path: str) -> list[str | Space]:
+    """A value with spaces in it, in the order in which they stand there."""
+    text = text.strip()
+    if text.startswith("[") and text.endswith("]"):
+        return [Choices(tuple(split_list(text[1:-1])))]
+    name, positional, named = parse_call(text, path)
+    if name in ("log", "range", "int") or (name == "linear" and len(positional) == 2):
+        return [interval(name, text, [*positional, *named], path)]
+    parts = [pieces_of(part, path) for part in positional]
+    parts += [[f"{key}=", *pieces_of(part, path)] for key, part in named.items()]
+    if all(isinstance(piece, str) for part in parts for piece in part):
+        return [text]
+    filled = reduce(lambda one, other: [*one, ", ", *other], parts)
+    return [f"{name}(", *filled, ")"]
+
+
+def interval(name: str, text: str, ends: list[str], path: str) -> Interval:
+    numbers = [parse_number(end) for end in ends]
+    if len(numbers) != 2 or None in numbers:
+        raise ConfigError(
+            path, f"= {text} cannot be read: write two numbers, such as {name}(1, 10)."
+        )
+    low, high = numbers
+    if not low < high:  # type: ignore[operator]
+        raise ConfigError(
+            path, f"= {text} is an empty range: the first number must be below the second."
+        )
+    if name == "log" and low <= 0:  # type: ignore[operator]
+        raise ConfigError(path, f"= {text} cannot be: a logarithmic range lies above 0.")
+    if name == "int" and any(end != int(end) for end in (low, high)):  # type: ignore[arg-type]
+        raise ConfigError(path, f"= {text} cannot be: the ends of int are whole numbers.")
+    whole = name == "int"
+    kind: Any = int if whole else float
+    return Interval(kind(low), kind(high), name == "log", whole)
+
+
+def drawn_run(run: Run, wanted: tuple[Search, ...], drawn: Mapping[str, Any]) -> Run:
+    """The run with what was drawn; a ConfigError where settings do not fit one another."""
+    change = nested({search.path: search.value(drawn) for search in wanted})
+    return Run.of(merge(to_mapping(run), change))
+
+
+def default_drawn(run: Run, wanted: tuple[Search, ...]) -> dict[str, Any] | None:
+    """What would have to be drawn for the run as it is; None where that cannot be drawn."""
+    found = {}
+    for search in wanted:
+        value = plain(reduce(getattr, search.path.split("."), run))
+        space = next(iter(search.spaces.values()))
+        if len(search.pieces) > 1 or value not in space:
+            return None
+        found[search.path] = value
+    return found

@@ -1,0 +1,314 @@
+"""The runs of a sweep, as tasks for whoever has time: the seeds of trials from rung to rung, and
+those that the winner is confirmed on. A run that fails fails its trial, and nothing else."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tenfold.config.mappings import to_mapping
+from tenfold.config.notation import show
+from tenfold.config.run import Run
+from tenfold.config.search import Search, drawn_run
+from tenfold.core.errors import ConfigError, UserError, raised
+from tenfold.runs.checkpoint import checkpoint_steps
+from tenfold.runs.folder import is_run
+from tenfold.runs.plots import interquartile_mean
+from tenfold.runs.seeds import SeedsFolder, alone
+from tenfold.runs.sweep import SweepFolder, evaluations, scores_of, steps_of
+from tenfold.training.cluster import Place
+from tenfold.training.display import Display
+from tenfold.training.loop import Finished, resume, train
+from tenfold.training.many import Many, Member
+from tenfold.training.pool import Tasks
+from tenfold.training.together import train_together
+
+RUNGS = 10  # at which a trial may be pruned, at most: at each of them its runs are stopped
+
+
+class Halt:
+    """A callback: the run is stopped, saved, at the first evaluation from a step on."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_evaluate(self, training: Any, row: dict[str, Any]) -> None:
+        if training.step >= self.step:
+            training.stop()
+
+
+def advance(
+    settings: dict[str, Any], path: str, until: int, callbacks: Sequence[Any] = ()
+) -> tuple[str, int]:
+    """In a process of its own: a run from its start, or from where it stopped, to a step."""
+    run = Run.of(settings)
+    how: dict[str, Any] = {"quiet": True, "report": False, "callbacks": [Halt(until), *callbacks]}
+    try:
+        if is_run(Path(path)) and checkpoint_steps(Path(path)):
+            result = resume(path, **how)
+        else:
+            result = train(run, path, overwrite=True, **how)
+        return result.unsaved, result.interrupted
+    except Finished:
+        return "", 0
+    except UserError as error:
+        return str(error), 0
+    except Exception as error:  # a mistake in one trial, whosever it is, does not end the others
+        return f"it {raised(error)}.", 0
+
+
+def is_at(path: Path, run: Run, until: int) -> bool:
+    """Whether a run is as far as that, evaluation and all."""
+    steps = checkpoint_steps(path) if is_run(path) else []
+    return bool(steps) and steps[-1] >= until and len(scores_of(path)) >= until // run.eval_every
+
+
+def rungs_of(run: Run) -> list[int]:
+    """The steps at which all seeds of a trial are waited for: evaluations, and the end."""
+    last = run.steps // run.eval_every
+    marks = sorted({round(last * part / RUNGS) for part in range(1, RUNGS)} - {0, last})
+    return [*(mark * run.eval_every for mark in marks), run.steps]
+
+
+@dataclass
+class Going:
+    """A trial under way: on its way to a rung, with `waiting` seeds that are not there yet."""
+
+    trial: Any
+    folder: SeedsFolder
+    rung: int = 0
+    waiting: set[int] = field(default_factory=set)
+    errors: dict[int, str] = field(default_factory=dict)
+
+
+class Runs(Tasks):
+    """Tasks that are runs, with a display of how far all of them are."""
+
+    def __init__(self, display: Display) -> None:
+        super().__init__()
+        self.display, self.queue = display, deque[tuple[Any, tuple[Any, ...]]]()
+
+    def next(self) -> tuple[Any, tuple[Any, ...]] | None:
+        return self.queue.popleft() if self.queue else None
+
+    def cohort(self) -> list[tuple[Any, tuple[Any, ...]]]:
+        """The next tasks that have the same settings but for the seed."""
+        first = self.next()
+        if first is None:
+            return []
+        alike = [one for one in self.queue if one[0][0] == first[0][0]]
+        self.queue = deque(one for one in self.queue if one not in alike)
+        return [first, *alike]
+
+    def look(self, done: int) -> None:
+        """Shows how far they are."""
+
+
+class Trials(Runs):
+    """The trials of a sweep. A task's name is the trial's number and the seed."""
+
+    def __init__(
+        self,
+        folder: SweepFolder,
+        study: Any,
+        wanted: tuple[Search, ...],
+        spaces: dict[str, Any],
+        display: Display,
+    ) -> None:
+        """Trials that were under way go on."""
+        super().__init__(display)
+        self.folder, self.study, self.wanted, self.spaces = folder, study, wanted, spaces
+        self.rungs = rungs_of(folder.run)
+        self.going: dict[int, Going] = {}
+        self.begun = self.pruned = self.failed = self.ended_steps = 0
+        self.best: tuple[float, int] | None = None
+        for one in study.get_trials(deepcopy=False):
+            self.begun += one.state.name != "WAITING"
+            self.count(one)
+            if one.state.name == "RUNNING":
+                self.start(again(study, one))
+        self.full = folder.run.steps * len(folder.plan.seeds)
+        self.display.first = self.steps()
+
+    # where tasks come from
+
+    def next(self) -> tuple[Any, tuple[Any, ...]] | None:
+        while not self.queue and self.begun < self.folder.plan.trials:
+            self.begun += 1
+            self.start(self.study.ask())
+        return super().next()
+
+    def start(self, trial: Any) -> None:
+        """Draws the settings; those that do not fit one another fail the trial."""
+        drawn = {name: trial._suggest(name, space) for name, space in self.spaces.items()}
+        try:
+            run = drawn_run(alone(self.folder.run), self.wanted, drawn)
+            seeds = self.folder.plan.seeds
+            folder = self.folder.seeds_in(f"trial-{trial.number}", run, seeds)
+        except ConfigError as error:
+            self.fail(trial, str(error))
+            return
+        self.going[trial.number] = going = Going(trial, folder)
+        self.send(going)
+
+    def send(self, going: Going) -> None:
+        """The seeds that are not at the rung yet, on their way there."""
+        number, folder, until = going.trial.number, going.folder, self.rungs[going.rung]
+        for seed in folder.seeds:
+            run, path = folder.run_of(seed), folder.member(seed)
+            if not is_at(path, run, until):
+                going.waiting.add(seed)
+                self.queue.append(((number, seed), (to_mapping(run), str(path.absolute()), until)))
+        if not going.waiting:
+            self.settle(going)
+
+    # where they end
+
+    def ended(self, name: Any, error: str) -> bool:
+        number, seed = name
+        going = self.going[number]
+        going.waiting.discard(seed)
+        if error:
+            going.errors[seed] = error
+            left = [one for one in self.queue if one[0][0] == number]
+            going.waiting -= {one[0][1] for one in left}
+            self.queue = deque(one for one in self.queue if one not in left)
+        if not going.waiting:
+            self.settle(going)
+        return True
+
+    def settle(self, going: Going) -> None:
+        """All seeds have come to the rung, or to an end before it."""
+        trial, folder, until = going.trial, going.folder, self.rungs[going.rung]
+        if going.errors:
+            seed, words = next(iter(going.errors.items()))
+            self.fail(trial, f"seed {seed}: {words}")
+            return
+        found = evaluations(folder.members)
+        if len(found) < until // folder.run.eval_every:
+            return  # it was stopped on its way, and a resume goes on
+        known = self.study._storage.get_trial(trial._trial_id).intermediate_values
+        for step, scores in found:
+            if step not in known:
+                trial.report(float(interquartile_mean(scores)), step)
+        trial.set_user_attr("scores", found[-1][1].tolist())
+        if until == self.rungs[-1]:
+            self.tell(trial, float(interquartile_mean(found[-1][1])))
+        elif trial.should_prune():
+            self.tell(trial, None, "PRUNED")
+        else:
+            going.rung += 1
+            self.send(going)
+
+    def fail(self, trial: Any, why: str) -> None:
+        trial.set_user_attr("why", why)
+        self.tell(trial, None, "FAIL")
+
+    def tell(self, trial: Any, value: float | None, state: str = "COMPLETE") -> None:
+        from optuna.trial import TrialState
+
+        one = self.study.tell(trial, value, TrialState[state])
+        best = self.best
+        self.count(one)
+        if going := self.going.pop(trial.number, None):
+            self.ended_steps += steps_of(going.folder)
+        drawn = ", ".join(f"{name} {shown(value)}" for name, value in one.params.items())
+        if state == "FAIL":
+            words = f"failed: {one.user_attrs['why']}"
+        elif state == "PRUNED":
+            words = f"{one.value:.2f}, pruned at step {one.last_step:,}"
+        else:
+            words = f"{one.value:.2f}{'' if self.best == best else ', the best so far'}"
+        self.display.say(f"trial {one.number} ({drawn}): {words}")
+
+    def count(self, one: Any) -> None:
+        self.pruned += one.state.name == "PRUNED"
+        self.failed += one.state.name == "FAIL"
+        better = one.state.name == "COMPLETE" and (self.best is None or one.value > self.best[0])
+        self.best = (one.value, one.number) if better else self.best
+
+    # what is shown
+
+    def steps(self) -> int:
+        return self.ended_steps + sum(steps_of(going.folder) for going in self.going.values())
+
+    def look(self, done: int) -> None:
+        trials, under_way = self.folder.plan.trials, len(self.going)
+        over = self.begun - under_way
+        told = [f"{self.pruned} pruned"] * bool(self.pruned)
+        told += [f"{self.failed} failed"] * bool(self.failed)
+        words = f"{over} of {trials}{f' ({chr(44).join(told)})' if told else ''}"
+        self.display.steps = self.ended_steps + (trials - over) * self.full
+        best = {"best": f"{self.best[0]:.2f} (trial {self.best[1]})"} if self.best else {}
+        self.display.show(self.steps(), {"trials done": words, **best})
+
+
+def again(study: Any, one: Any) -> Any:
+    """A trial that another process began."""
+    from optuna.trial import Trial
+
+    return Trial(study, one._trial_id)
+
+
+def shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else show(value)
+
+
+class Confirmation(Runs):
+    """The winner and the settings that the sweep began with, on seeds that no trial has seen."""
+
+    def __init__(self, folder: SweepFolder, best: Run, display: Display) -> None:
+        super().__init__(display)
+        seeds = folder.plan.held_out
+        default = alone(folder.run)
+        runs = {"default": default} if best == default else {"winner": best, "default": default}
+        self.folders = (
+            {n: folder.seeds_in(n, run, seeds) for n, run in runs.items()} if seeds else {}
+        )
+        for name, own in self.folders.items():
+            for seed in seeds:
+                run, path = own.run_of(seed), own.member(seed)
+                if not is_at(path, run, run.steps):
+                    task = (to_mapping(run), str(path.absolute()), run.steps)
+                    self.queue.append(((name, seed), task))
+        self.tasks = len(self.queue)
+        display.started = time.monotonic()
+        display.steps = folder.run.steps * len(seeds) * len(self.folders)
+        display.first = self.steps()
+
+    def steps(self) -> int:
+        return sum(map(steps_of, self.folders.values()))
+
+    def ended(self, name: Any, error: str) -> bool:
+        if error:
+            self.errors[f"{name[0]}, seed {name[1]}"] = error
+        return True
+
+    def look(self, done: int) -> None:
+        self.display.show(self.steps(), {"confirmed": f"{done} of {self.tasks} held-out runs"})
+
+
+def carry_out_tasks(tasks: Runs, place: Place, jobs: int, at_once: bool) -> int:
+    """All of them; the signal that stopped them, or 0."""
+    if not at_once:
+        return place.pool(advance, tasks).run(place.workers(jobs), tasks.look)
+    done = 0
+    while cohort := tasks.cohort():
+        members = [
+            Member(f"seed {name[1]}", Run.of(task[0]), Path(task[1])) for name, task in cohort
+        ]
+        home, until = members[0].path.parent, cohort[0][1][2]
+        many = Many("", "seeds", members, home, "", {}, [Halt(until)])
+        try:
+            stopped, failed, _ = train_together(many, 0, True)
+        except UserError as error:  # all of them failed
+            stopped, failed = 0, {member.name: str(error) for member in members}
+        for member, (name, _) in zip(members, cohort, strict=True):
+            tasks.ended(name, failed.get(member.name, ""))
+        done += len(cohort)
+        tasks.look(done)
+        if stopped:
+            return stopped
+    return 0
