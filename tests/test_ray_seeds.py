@@ -53,12 +53,13 @@ def on_ray(run: Run, cluster: Cluster) -> Run:
     return replace(run, where="ray", address=cluster.address)
 
 
-def test_eight_seeds_over_three_machines_are_those_of_here(
-    cluster: Cluster, small_run: Callable[..., Run], tmp_path: Path
+@pytest.mark.parametrize("count", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_seeds_over_three_machines_are_those_of_here(
+    cluster: Cluster, small_run: Callable[..., Run], tmp_path: Path, count: int
 ) -> None:
-    here = train_seeds(small_run(), 8, tmp_path / "here", quiet=True)
-    there = train_seeds(on_ray(small_run(), cluster), 8, tmp_path / "there", quiet=True)
-    for seed in range(8):
+    here = train_seeds(small_run(), count, tmp_path / "here", quiet=True)
+    there = train_seeds(on_ray(small_run(), cluster), count, tmp_path / "there", quiet=True)
+    for seed in range(count):
         one, other = (path / f"seed-{seed}" for path in (here.path, there.path))
         assert contents(one) == contents(other)
         names = [sorted(p.name for p in run.iterdir() if p.name != ".lock") for run in (one, other)]
@@ -67,6 +68,7 @@ def test_eight_seeds_over_three_machines_are_those_of_here(
     assert read_settings(there.path / "seed-0").where == "auto"  # an ordinary run from here on
 
 
+@pytest.mark.slow
 def test_runs_on_a_machine_that_is_lost_end_as_if_it_were_not(
     cluster: Cluster,
     small_run: Callable[..., Run],

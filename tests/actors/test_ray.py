@@ -179,6 +179,7 @@ def test_asynchronous_actors_deliver_every_row_once_and_a_killed_one_is_replaced
         assert report["actors_lost"] == 1 and report["actors_rows_lost"] == owed
 
 
+@pytest.mark.slow
 def test_a_killed_actor_ends_the_run_where_that_is_asked_and_the_run_goes_on_with_resume(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_killed_actor_ends_the_run_where_that_is_asked_and_the_run_goes_on_wit
 # nodes that come and go
 
 
+@pytest.mark.slow
 def test_actors_wait_for_a_node_and_outlive_one(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

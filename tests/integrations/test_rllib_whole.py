@@ -48,7 +48,11 @@ def trained(config: PPOConfig) -> tuple[dict[str, Any], torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("runner", "learner"),
-    [(True, False), (False, True), (True, True)],
+    [
+        pytest.param(True, False, marks=pytest.mark.slow),
+        pytest.param(False, True, marks=pytest.mark.slow),
+        (True, True),
+    ],
     ids=["runner", "learner", "both"],
 )
 def test_training_is_that_of_rllibs_own_parts(runner: bool, learner: bool) -> None:
@@ -67,6 +71,7 @@ def test_training_is_that_of_rllibs_own_parts(runner: bool, learner: bool) -> No
         assert float(losses[1][name]) == pytest.approx(float(losses[0][name]), abs=1e-4), name
 
 
+@pytest.mark.slow
 def test_two_remote_runners_and_evaluation() -> None:
     """The environment refuses a forbidden action, and every episode is ten steps long."""
     config = (
@@ -104,6 +109,7 @@ def test_a_restored_checkpoint_has_weights_and_moments_and_goes_on(tmp_path: Pat
     restored.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of environments that RLlib registers for it
 def test_tune_runs_it(tmp_path: Path) -> None:
     config = ours(small(Ragged)).training(lr=tune.grid_search([1e-3, 1e-4]))

@@ -20,7 +20,6 @@ from tenfold.runs.plots import Curve
 from tenfold.runs.reporter import Number, Reporter, reporter_of, write_report
 from tenfold.runs.schema import NUMBER, WHOLE
 from tenfold.runs.seeds import SeedsFolder, summarise, write_seeds_report
-from tenfold.training import many
 from tenfold.training.many import Many, Member, run_many
 
 SHOP = "tenfold/JobShop-v0"
@@ -171,7 +170,7 @@ class Failing:
 def test_the_one_runner_names_the_run_that_failed_and_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(many, "Pool", Failing)
+    monkeypatch.setattr("tenfold.training.cluster.Pool", Failing)
     monkeypatch.setattr("tenfold.training.display.LINE_SECONDS", 0.0)
     runs = Many(
         "two policies",
