@@ -53,7 +53,8 @@ def on_ray(run: Run, cluster: Cluster) -> Run:
     return replace(run, where="ray", address=cluster.address)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [8])
 def test_seeds_over_three_machines_are_those_of_here(
     cluster: Cluster, small_run: Callable[..., Run], tmp_path: Path, count: int
 ) -> None:

@@ -140,6 +140,7 @@ def test_a_run_moves_from_one_process_to_a_cluster_and_back(cluster: Cluster) ->
     assert torch.equal(place.agent.block, expected)
 
 
+@pytest.mark.slow
 def test_asynchronous_actors_deliver_every_row_once_and_a_killed_one_is_replaced(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,11 @@ POLICY_CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def rarely(case: str) -> Any:
+    """One that takes long in Triton's interpreter."""
+    return pytest.param(case, marks=pytest.mark.slow)
+
+
 @pytest.fixture(
     params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)],
 )
@@ -122,7 +127,16 @@ def test_updates_are_the_plain_engines(case: str, device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["defaults", "single", "dueling", "quantile", "implicit", "images", "team small"]
+    "case",
+    [
+        "defaults",
+        "single",
+        "dueling",
+        "quantile",
+        "implicit",
+        rarely("images"),
+        rarely("team small"),
+    ],
 )
 def test_updates_by_kernels_are_the_plain_engines(kernels: None, case: str, device: str) -> None:
     hold_updates(case, device, 6)
@@ -184,7 +198,8 @@ def test_learning_phases_are_the_plain_engines(case: str, device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["discrete", "whole", "gaussian", "masked", "absent", "images", "target_kl"]
+    "case",
+    ["discrete", "whole", "gaussian", "masked", rarely("absent"), rarely("images"), "target_kl"],
 )
 def test_learning_phases_by_kernels_are_the_plain_engines(
     kernels: None, case: str, device: str
