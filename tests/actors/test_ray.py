@@ -48,6 +48,8 @@ class Flawed(CartPoleEnv):
 gym.register("Flawed-v0", Flawed, max_episode_steps=500)
 """
 
+pytestmark = pytest.mark.slow  # a cluster takes half a minute of two cores
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
