@@ -245,8 +245,9 @@ class Cohort:
         try:
             learners.warm_up(group, self.display.quiet)
         except Obstacle as obstacle:
+            name = everyone[0].description.name
             raise ConfigError(
-                "engine", f"= resident does not fit: {obstacle}; use cudagraph."
+                "engine", f"= {name} does not fit: {obstacle}; use another one."
             ) from None
         for seat in seats:
             seat.go()
