@@ -40,7 +40,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def where_kernels_run() -> Iterator[None]:
     torch.set_default_device(device())
     yield
-    torch.set_default_device("cpu")
+    torch.set_default_device(None)
 
 
 def heads_of(*given: Any) -> MaskedHeads:

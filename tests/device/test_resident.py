@@ -10,6 +10,7 @@ import torch
 
 from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed
 from tenfold.config.run import Run
+from tenfold.engines.together import MOST_ROUNDS
 from tenfold.training.learners import make_learner
 
 PRIORITIZED = "prioritized(0.6, 0.4, 1e-6)"
@@ -122,6 +123,30 @@ def test_rounds_are_the_plain_engines(option: str) -> None:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_two_hundred_updates_on_the_gpu_are_the_plain_engines(option: str) -> None:
     compared(OPTIONS[option], 208, "cuda")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("replay", ["uniform", PRIORITIZED])
+def test_a_million_rounds_on_the_gpu_keep_memory_and_counts_right(replay: str) -> None:
+    """All threads of a program must agree on what is counted, whichever of them was last."""
+    option = {"n_step": 3, "replay": replay, "capacity": 5_000, "clip_norm": 1.0, "lr": 1e-4}
+    learners = [learner(option, 1_000, seed) for seed in range(100)]
+    group, used, played = resident(learners, "cuda"), 0, 0
+    while played < 1_000_000:
+        group.advance(MOST_ROUNDS)
+        group.finished()
+        played += MOST_ROUNDS * len(learners)
+        used = used or torch.cuda.memory_allocated()
+        assert torch.cuda.memory_allocated() <= used
+    group.fetch()
+    for each in learners:
+        memory = each.replay
+        assert memory.count[0] == memory.ready.sum() > 4_000
+        assert torch.isfinite(each.agent.block[:4]).all()
+        if memory.tree.size > 2:
+            leaves = memory.tree[memory.tree.size // 2 :][: memory.ready.size]
+            assert np.array_equal(leaves > 0, memory.ready)
+            assert memory.tree[1] == pytest.approx(leaves.sum())
 
 
 def test_seeds_side_by_side_are_what_each_is_alone() -> None:

@@ -26,7 +26,6 @@ class Shape(NamedTuple):
     lanes: int  # the same as a power of two
     net: network.NetShape
     outputs: td.ValueShape
-    double: bool
     clips: bool
     hard: int  # updates between copies of the target network; 0: Polyak's average
     boltzmann: bool

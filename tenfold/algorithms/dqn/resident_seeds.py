@@ -106,9 +106,12 @@ def shape_of(seed: Seed, precision: str) -> Shape:
             PRECISIONS[precision],
         ),
         outputs=ValueShape(
-            int(config.dueling), agent.actions.n, agent.online.atoms, config.loss == "huber"
+            int(config.dueling),
+            agent.actions.n,
+            agent.online.atoms,
+            config.loss == "huber",
+            config.double,
         ),
-        double=config.double,
         clips=config.clip_norm is not None,
         hard=target.every if isinstance(target, Hard) else 0,
         boltzmann=isinstance(config.explore, Boltzmann),
@@ -181,12 +184,16 @@ class ResidentSeeds(DeviceSeeds):
 
     def warm_up(self) -> None:
         """Compiles the kernels, and changes nothing."""
-        self.advance(0)
+        for steady in (False, True)[: 1 + self.one_a_round]:
+            self.launch(0, steady)
         self.compile_evaluation("greedy")
 
     def send(self, steps: list[int], rounds: list[int]) -> None:
         """What the seeds hold on the host, onto the device."""
         self.send_held()
+        self.step = min(steps)
+        empty = any(memory.count[0] == 0 for _, memory, _ in self.seeds)
+        self.filled = self.step + self.shape.envs * self.shape.n_step if empty else 0
         counts = [
             [step, played, agent.updates, *memory.count.tolist(), 0]
             for (agent, memory, _), step, played in zip(self.seeds, steps, rounds, strict=True)
@@ -215,7 +222,27 @@ class ResidentSeeds(DeviceSeeds):
     def advance(self, rounds: int) -> None:
         """So many rounds of every seed, at most MOST_ROUNDS."""
         self.arrays.counts[:, 5] = 0
-        train[(len(self.seeds),)](self.arrays, rounds, self.shape, num_warps=self.warps)
+        steady = self.steady_of(rounds)
+        for count, kind in ((rounds - steady, False), (steady, True)):
+            if count:
+                self.launch(count, kind)
+        self.step += rounds * self.shape.envs
+
+    def launch(self, rounds: int, steady: bool) -> None:
+        train[(len(self.seeds),)](self.arrays, rounds, steady, self.shape, num_warps=self.warps)
+
+    @property
+    def one_a_round(self) -> bool:
+        """Whether all rounds end with one update, once they end with any."""
+        S = self.shape
+        return S.every == S.envs and S.updates == 1 and S.length > 2 * S.n_step + 4
+
+    def steady_of(self, rounds: int) -> int:
+        """How many of the next rounds, the last ones, are each followed by one update: those that
+        end after learning starts and find rows to learn from."""
+        S = self.shape
+        before = max((S.starts - self.step) // S.envs, -(-(self.filled - self.step) // S.envs), 0)
+        return max(rounds - before, 0) if self.one_a_round else 0
 
     def finished(self) -> list[list[Episode]]:
         """The episodes of each seed that ended in the last launch, each with the step it ended
