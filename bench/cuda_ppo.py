@@ -20,7 +20,7 @@ from tenfold.config.run import Run
 
 Turn = Callable[[], int]  # some iterations; returns the environment steps of all seeds
 DEVICE = "cuda"
-SIZES = ((1, 4096, 32), (256, 16, 64))  # seeds, worlds of each, steps of a rollout
+SIZES = ((1, 4096, 32), (1, 16_384, 32), (256, 16, 64))  # seeds, worlds of each, steps of a rollout
 EPOCHS, MINIBATCHES, LR = 4, 4, 2.5e-4
 ITERATIONS, TURNS, TOLERANCE = 20, 5, 1e-4
 

@@ -50,6 +50,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "replay": PRIORITIZED,
     },
 }
+# networks and batches as large as people use them, on a GPU alone
+PRESET = {
+    "batch_size": 64,
+    "n_step": 3,
+    "loss": "huber",
+    "target": "hard(25)",
+    "clip_norm": 10,
+    "net": {"hidden": [64, 64]},
+    "lr": "linear(1e-3, 0, 50k)",
+    "explore": "epsilon(linear(1, 0.04, 8k))",
+}
+WIDE: dict[str, dict[str, Any]] = {
+    "batch 64": PRESET,
+    "batch 128, prioritised": PRESET | {"batch_size": 128, "replay": PRIORITIZED},
+    "batch 32, 128 wide": PRESET | {"batch_size": 32, "net": {"hidden": [128, 128]}},
+}
 MEMORY = ("action", "kind", "ready", "head", "start", "count")
 
 
@@ -120,9 +136,22 @@ def test_rounds_are_the_plain_engines(option: str) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", OPTIONS | WIDE)
 def test_two_hundred_updates_on_the_gpu_are_the_plain_engines(option: str) -> None:
-    compared(OPTIONS[option], 208, "cuda")
+    compared((OPTIONS | WIDE)[option], 208, "cuda")
+
+
+@pytest.mark.parametrize("warps", [4, 8])
+def test_moments_in_memory_are_the_same_as_in_registers(warps: int) -> None:
+    plain, fast = learner({"clip_norm": 1.0}, 8), learner({"clip_norm": 1.0}, 8)
+    for _ in range(14):
+        plain.round()
+    group = ResidentSeeds([Seed(fast.agent, fast.replay, fast.envs)], "cpu", warps=warps)
+    assert group.shape.apart == (warps == 4)
+    group.send([0], [0])
+    group.advance(14)
+    group.fetch()
+    require_equal(plain, fast)
 
 
 @pytest.mark.cuda

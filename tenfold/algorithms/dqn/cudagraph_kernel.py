@@ -34,7 +34,6 @@ class GradientShape(NamedTuple):
     batch: int
     size: int  # numbers of a frame
     frames: int
-    double: bool
     scale: float
     apart: int  # numbers between two agents' parameters
 
@@ -77,7 +76,7 @@ def gradient_kernel(
     layers = network.load(online + member * S.apart, N)
     next_values = td.values(network.load(target + member * S.apart, N), next_obs, S)
     chooser = next_values
-    if S.double:
+    if S.outputs.double:
         chooser = td.values(layers, next_obs, S)
     outputs = network.forward(layers, seen_at(table, first, item, there, S), N)
     delta, error, loss, q = td.gradient(
@@ -129,12 +128,15 @@ def shape_of(agent: Any, batch: int, precision: str) -> GradientShape:
             PRECISIONS[precision] if agent.device.type == "cuda" else "ieee",
         ),
         ValueShape(
-            int(settings.dueling), agent.actions.n, settings.atoms, settings.loss == "huber"
+            int(settings.dueling),
+            agent.actions.n,
+            settings.atoms,
+            settings.loss == "huber",
+            settings.double,
         ),
         batch,
         agent.layout.size,
         settings.frames,
-        settings.double,
         agent.layout.scale,
         agent.online.flat.stride(0) if agent.members > 1 else parameters,
     )

@@ -43,7 +43,7 @@ from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.mlp import ACTIVATIONS
 
-MOST_ROWS = 64  # of a batch that are in registers at a time
+MOST_ROWS = 32  # of a batch that are in registers at a time
 OF_MEMORY = ("obs", "action", "reward", "kind", "ready", "head", "start", "tree", "top")
 OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "ret"}
 
@@ -84,7 +84,7 @@ def exploration(config: DQN) -> Any:
     return how.temperature if isinstance(how, Boltzmann) else how.schedule
 
 
-def shape_of(seed: Seed, precision: str) -> Shape:
+def shape_of(seed: Seed, precision: str, apart: bool = False) -> Shape:
     """What a kernel is compiled for."""
     agent, replay, envs = seed
     config, task = agent.config, device_task(envs.name)
@@ -122,6 +122,7 @@ def shape_of(seed: Seed, precision: str) -> Shape:
         leaves=replay.tree.size // 2,
         batch=batch,
         rows=min(MOST_ROWS, padded(batch)),
+        apart=apart,
         starts=config.learning_starts,
         every=config.every,
         updates=config.updates,
@@ -144,11 +145,12 @@ def room_of(seed: Seed, shape: Shape) -> dict[str, tuple[Any, tuple[int, ...]]]:
     }
 
 
-def usual_warps(seeds: int, device: str, precision: str) -> int:
-    """Eight; four where two programs then share a multiprocessor and products are long."""
-    if device == "cpu" or precision == "tf32":
-        return 8
-    return 8 if seeds <= torch.cuda.get_device_properties(device).multi_processor_count else 4
+def two_share(seeds: int, batch: int, device: str, precision: str) -> bool:
+    """Whether two programs of four warps to a multiprocessor are faster than one of eight after
+    the other: products are long, and what a program holds is half of what there is."""
+    if device == "cpu" or precision == "tf32" or batch > MOST_ROWS:
+        return False
+    return seeds > torch.cuda.get_device_properties(device).multi_processor_count
 
 
 class ResidentSeeds(DeviceSeeds):
@@ -163,8 +165,10 @@ class ResidentSeeds(DeviceSeeds):
         of: int = 0,
     ) -> None:
         """`warps` of a program; 0: as many as were fastest for `of` seeds, these by default."""
-        self.warps = warps or usual_warps(of or len(seeds), device, precision)
-        self.shape = shape_of(seeds[0], precision if device != "cpu" else "ieee")
+        config = seeds[0].agent.config
+        batch = config.batch_size * config.accumulate
+        self.warps = warps or (4 if two_share(of or len(seeds), batch, device, precision) else 8)
+        self.shape = shape_of(seeds[0], precision if device != "cpu" else "ieee", self.warps == 4)
         super().__init__(seeds, device, self.shape.task)
         agents, memories, envs = zip(*seeds, strict=True)
         self.held = {

@@ -189,11 +189,15 @@ def update(a, nets, counts, sums, most, S: tl.constexpr):
     elif counts.updates % NORM_EVERY == 0:  # for the metrics: it takes as long as a product
         norm, seen = tl.sqrt(network.sum_of_squares(grads, N)), 1.0
     power1, power2 = counts.power1 * network.KEEP1, counts.power2 * network.KEEP2
+    mean, square, moments = nets.mean, nets.square, a.block + 2 * N.parameters
+    if S.apart:
+        mean, square = network.load(moments, N), network.load(moments + N.parameters, N)
+        tl.debug_barrier()  # every thread has read what one of them is about to write
     online, mean, square = network.adam(
         nets.online,
         grads,
-        nets.mean,
-        nets.square,
+        mean,
+        square,
         shrink,
         power1,
         power2,
@@ -228,4 +232,8 @@ def update(a, nets, counts, sums, most, S: tl.constexpr):
         sums[3] + norm,
         sums[4] + seen,
     )
+    if S.apart:
+        network.store(moments, mean, N)
+        network.store(moments + N.parameters, square, N)
+        mean, square = 0, 0
     return Nets(online, target, mean, square), counts, sums
