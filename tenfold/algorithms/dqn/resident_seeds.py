@@ -43,7 +43,9 @@ from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.mlp import ACTIVATIONS
 
-MOST_ROWS = 32  # of a batch that are in registers at a time
+# Rows of a batch that are in registers at a time. With 64 Triton 3.6 takes Hopper's products of
+# whole warp groups, and a program that has to spill registers then reads outside of its memory.
+MOST_ROWS = 32
 OF_MEMORY = ("obs", "action", "reward", "kind", "ready", "head", "start", "tree", "top")
 OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "ret"}
 
