@@ -16,9 +16,8 @@ from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.resident_td import ValueShape
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.ops import mlp
 from tenfold.ops.device import network
-from tenfold.ops.device.language import available, device, gpu_kernel, padded
+from tenfold.ops.device.language import available, device, gpu_kernel
 from tenfold.ops.device.network import NetShape
 
 WIDEST, DEEPEST = 128, 3  # hidden layers that fit into registers
@@ -118,12 +117,9 @@ def shape_of(agent: Any, batch: int, precision: str) -> GradientShape:
     settings, sizes = agent.config, tuple(agent.online.sizes)
     parameters = agent.online.flat.shape[-1]
     return GradientShape(
-        NetShape(
+        NetShape.of(
             sizes,
-            tuple(padded(size) for size in sizes),
-            len(sizes) - 1,
-            parameters,
-            mlp.ACTIVATIONS[settings.net.activation],
+            settings.net.activation,
             # the interpreter has float32 alone
             PRECISIONS[precision] if agent.device.type == "cuda" else "ieee",
         ),

@@ -41,7 +41,6 @@ from tenfold.memory.replay import Replay
 from tenfold.ops.adam import BETA1, BETA2
 from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
-from tenfold.ops.mlp import ACTIVATIONS
 
 # Rows of a batch that are in registers at a time. With 64 Triton 3.6 takes Hopper's products of
 # whole warp groups, and a program that has to spill registers then reads outside of its memory.
@@ -99,14 +98,7 @@ def shape_of(seed: Seed, precision: str, apart: bool = False) -> Shape:
         state_width=envs.states.shape[1],
         envs=envs.num_envs,
         lanes=padded(envs.num_envs),
-        net=NetShape(
-            sizes,
-            tuple(padded(size) for size in sizes),
-            len(sizes) - 1,
-            agent.online.flat.numel(),
-            ACTIVATIONS[config.net.activation],
-            PRECISIONS[precision],
-        ),
+        net=NetShape.of(sizes, config.net.activation, PRECISIONS[precision]),
         outputs=ValueShape(
             int(config.dueling),
             agent.actions.n,
