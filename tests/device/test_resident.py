@@ -63,7 +63,7 @@ PRESET = {
 }
 WIDE: dict[str, dict[str, Any]] = {
     "batch 64": PRESET,
-    "batch 128, prioritised": PRESET | {"batch_size": 128, "replay": PRIORITIZED},
+    "batch 128": PRESET | {"batch_size": 128},
     "batch 32, 128 wide": PRESET | {"batch_size": 32, "net": {"hidden": [128, 128]}},
 }
 MEMORY = ("action", "kind", "ready", "head", "start", "count")
