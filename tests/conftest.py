@@ -35,6 +35,7 @@ if (
     not torch.cuda.is_available()
 ):  # Triton's functions are interpreted: here, and in what is started
     os.environ["TRITON_INTERPRET"] = "1"
+    import interpreted  # noqa: F401
 # what is kept for a user is kept for the tests' own
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"tenfold-state-{os.getuid()}")
 gc.disable()  # until all tests are imported
