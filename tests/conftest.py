@@ -1,6 +1,7 @@
 """Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out,
 processes that start at once, and the slowest files."""
 
+import fcntl
 import gc
 import multiprocessing
 import os
@@ -36,9 +37,14 @@ if (
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"tenfold-state-{os.getuid()}")
 gc.disable()  # until all tests are imported
 
-
+FIRST = open(__file__)  # noqa: SIM115
 if "PYTEST_XDIST_WORKER" not in os.environ:
     forget_stale_kernels()
+else:  # one worker imports all tests, and compiles what was never imported; then the others do
+    try:
+        fcntl.flock(FIRST, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fcntl.flock(FIRST, fcntl.LOCK_SH)
 
 
 @pytest.fixture
@@ -109,6 +115,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What is imported by now stays, and need not be looked through for garbage again and again."""
+    FIRST.close()
     gc.freeze()
     gc.enable()
 

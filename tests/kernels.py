@@ -18,7 +18,7 @@ import torch
 from numba.core.dispatcher import Dispatcher
 
 import tenfold
-from tenfold.core.pairs import all_pairs
+from tenfold.core.pairs import all_pairs, outcome
 
 COMPILE, LOCKS = Dispatcher.compile, Path(tempfile.gettempdir()) / f"tenfold-kernels-{os.getuid()}"
 BEING_COMPILED: set[str] = set()
@@ -72,7 +72,7 @@ def compile_all() -> None:
         with suppress(Exception):  # which its test will tell
             for dtype in tested.dtypes:
                 for inputs in tested.example(np.random.default_rng(0), dtype):
-                    tested.fast(*inputs)
+                    outcome(tested.fast, inputs, tested.gradients)
 
 
 if __name__ == "__main__":
