@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -37,14 +38,15 @@ if (
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"tenfold-state-{os.getuid()}")
 gc.disable()  # until all tests are imported
 
-FIRST = open(__file__)  # noqa: SIM115
+COLLECTING = ExitStack()
 if "PYTEST_XDIST_WORKER" not in os.environ:
     forget_stale_kernels()
 else:  # one worker imports all tests, and compiles what was never imported; then the others do
+    lock = COLLECTING.enter_context(open(__file__))
     try:
-        fcntl.flock(FIRST, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        fcntl.flock(FIRST, fcntl.LOCK_SH)
+        fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 @pytest.fixture
@@ -115,7 +117,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What is imported by now stays, and need not be looked through for garbage again and again."""
-    FIRST.close()
+    COLLECTING.close()
     gc.freeze()
     gc.enable()
 
