@@ -42,7 +42,7 @@ COLLECTING = ExitStack()
 if "PYTEST_XDIST_WORKER" not in os.environ:
     forget_stale_kernels()
 else:  # one worker imports all tests, and compiles what was never imported; then the others do
-    lock = COLLECTING.enter_context(open(__file__))
+    lock = COLLECTING.enter_context(open(__file__))  # noqa: SIM115
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
