@@ -4,7 +4,7 @@
 FROM python:3.11-slim
 ARG TORCH=cpu
 # torch.compile and Triton call a C compiler
-RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 RUN pip install --no-cache-dir torch==2.13.0 --index-url https://download.pytorch.org/whl/${TORCH}
 COPY pyproject.toml README.md LICENSE MANIFEST.in constraints.txt /src/
 COPY tenfold /src/tenfold

@@ -54,7 +54,7 @@ lint: install
 
 # site/: opens from its files and is searched there, without a server
 docs: install
-	$(RUN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --strict --quiet
 
 # dist/: wheel and source archive, installed in a clean environment and run from another folder
 package: install

@@ -173,17 +173,19 @@ def test_the_wheel_runs_in_a_clean_environment_and_another_folder(
     is installed there is not found by it."""
     for needed in map(Requirement, PROJECT["dependencies"]):
         assert needed.specifier.contains(version(needed.name)), needed
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "TRITON"))}
     home = tmp_path / "clean"
     venv.create(home, with_pip=False)
     (made,) = distribution.glob("*.whl")
     install = ["-m", "pip", "--python", str(home), "install", "--no-deps", "--no-index", str(made)]
-    done = subprocess.run([sys.executable, *install], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *install], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     (packages,) = (home / "lib").glob("python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     away = tmp_path / "elsewhere"
     away.mkdir()
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "TRITON"))}
 
     def run(*command: str) -> str:
         done = subprocess.run(
