@@ -73,7 +73,7 @@ class Processes(Inline):
                 name = f"actor {index}"
                 link = Link(
                     index,
-                    Ring(self.schema, self.run.ahead + 1),
+                    Ring(self.schema, self.run.steps_ahead + 1),
                     Segment(LINE, "an actor's words"),
                     Signal(),
                     Handshake([name]),
@@ -168,14 +168,14 @@ class Processes(Inline):
         slowest = min(link.taken for link in self.links)
         for link in self.links:
             link.words[STEP] = step
-            let = link.taken + left if self.together else slowest + min(left, self.run.ahead + 1)
+            let = link.taken + left if self.together else slowest + min(left, self.run.steps_ahead + 1)
             if link.words[LET] != let:
                 if link.played >= link.words[LET]:  # it had nothing to do until now
                     self.heard[link.index] = monotonic()
                 link.words[LET] = let
                 link.bell.give()
         self.wait()
-        yield from self.taken(1 if self.together else self.run.ahead + 1)
+        yield from self.taken(1 if self.together else self.run.steps_ahead + 1)
 
     def taken(self, most: int) -> Iterator[Part]:
         """Up to `most` rows of each actor that are there."""
@@ -276,7 +276,7 @@ class Processes(Inline):
 
     def settle(self) -> Iterator[Part]:
         self.states: list[dict[str, np.ndarray]] = [state for _, state in self.rest("state")]
-        yield from self.taken(self.run.ahead + 1)
+        yield from self.taken(self.run.steps_ahead + 1)
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
         """After `settle`."""

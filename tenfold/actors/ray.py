@@ -27,7 +27,15 @@ import numpy as np
 from tenfold.actors.actor import MAKING, Part, part_of
 from tenfold.actors.losses import Losses, Lost, too_slow
 from tenfold.actors.pools import Explore, Inline
-from tenfold.actors.ray_actor import RemoteActor, Seat, answer_of, packed, rows_of
+from tenfold.actors.ray_actor import (
+    INLINE,
+    RemoteActor,
+    Seat,
+    answer_of,
+    order_of,
+    packed,
+    rows_of,
+)
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
 from tenfold.core.ray_cluster import Head, connect, differing, disconnect, is_placed, require_ray
@@ -37,7 +45,6 @@ START_UP = 120.0  # seconds for a process of Ray's to import what it needs
 SAY = 5.0  # seconds after which a person is told what is waited for, and again after ten times that
 FAREWELL = 3.0  # seconds for actors to close their environments
 ABSENT = 1.0  # seconds this process woke up too late: it was stopped (Ctrl-Z)
-INLINE = 100_000  # bytes that Ray puts into a call itself rather than into its store
 
 
 class RayActors(Inline):
@@ -50,8 +57,8 @@ class RayActors(Inline):
         self.actors_lost = self.rows_lost = self.version = 0
         self.connected, self.seats = False, [Seat(index) for index in range(run.actors)]
         self.heard = [monotonic()] * run.actors
-        # rows in one call: while one is played another travels
-        self.batch = max((run.ahead + 1) // 2, 1)
+        # rows in one call, at most and at least: while one is played another travels
+        self.most, self.least = (run.steps_ahead + 2) // 2, max((run.steps_ahead + 1) // 2, 1)
 
     # actors
 
@@ -176,29 +183,31 @@ class RayActors(Inline):
     def parts(self, step: int, left: int) -> Iterator[Part]:
         """Rows as they come: one of every actor where all go together, otherwise whatever is
         there."""
-        slowest, most = min(seat.taken for seat in self.seats), min(left, self.run.ahead + 1)
+        slowest, most = min(seat.taken for seat in self.seats), min(left, self.run.steps_ahead + 1)
         for seat in self.seats:
             self.ask(seat, step, (seat.taken if self.together else slowest) + most)
         self.wait()
-        yield from self.delivered(1 if self.together else self.run.ahead + 1)
+        yield from self.delivered(1 if self.together else self.run.steps_ahead + 1)
 
     def ask(self, seat: Seat, step: int, let: int) -> None:
         """Calls for what an actor may play beyond what it was asked for; little calls only where it
         has nothing else to do."""
-        while (want := let - seat.asked) > 0 and (want >= self.batch or not seat.calls):
+        while (want := let - seat.asked) > 0 and (want >= self.least or not seat.calls):
             if not seat.calls:
                 self.heard[seat.index] = monotonic()
-            count, weights = min(want, self.batch), None
+            count, small, stored = min(want, self.most), b"", ()
             if seat.version != self.version:
-                seat.version, weights = self.version, self.newest_weights()
-            ref = seat.handle.play.remote(count, step, self.version, weights)
+                seat.version, (small, *stored) = self.version, self.newest_weights()
+            ref = seat.handle.play.remote(order_of(count, step, self.version, small), *stored)
             seat.calls.append((ref, count))
 
-    def newest_weights(self) -> Any:
-        """As a call brings them: once into the store for all actors, if they are not small."""
+    def newest_weights(self) -> tuple[bytes, *tuple[Any, ...]]:
+        """As a call brings them: in its order, or once into the store for all actors if they are
+        not small."""
         if self.weights is None:
             flat = self.agent.published()
-            self.weights = flat if flat.nbytes < INLINE else self.ray.put(flat)
+            small = flat.nbytes < INLINE
+            self.weights = (flat.tobytes(),) if small else (b"", self.ray.put(flat))
         return self.weights
 
     def wait(self) -> None:
@@ -222,6 +231,9 @@ class RayActors(Inline):
             num_returns=len(first) if everyone else 1,
             timeout=min(max(late, 0.01), self.head.pause),
         )
+        if len(waiting) > 1 and ready:  # one look at many costs Ray as much as one at each
+            more, waiting = self.ray.wait(waiting, num_returns=len(waiting), timeout=0)
+            ready += more
         for ref in ready:
             self.take_in(first[ref])
         if monotonic() - before > late + ABSENT:
@@ -234,13 +246,15 @@ class RayActors(Inline):
 
     def take_in(self, seat: Seat) -> None:
         try:
-            batch, clock = answer_of(seat, seat.calls[0][0])
+            batch = np.frombuffer(answer_of(seat, seat.calls[0][0]), self.row)
         except Lost as fault:
             self.replace(seat, fault)
             return
         seat.calls.popleft()
-        seat.rows += rows_of(batch.view(self.row))
-        seat.clock, seat.warm = min(seat.clock, perf_counter() - clock), True
+        seat.rows += rows_of(batch)
+        # the last row was played just before it was sent
+        seat.clock = min(seat.clock, perf_counter() - float(batch["acted"][-1]))
+        seat.warm = True
         self.heard[seat.index], self.losses.failures[seat.index] = monotonic(), 0
 
     def patience(self, seat: Seat) -> float:
@@ -253,14 +267,17 @@ class RayActors(Inline):
         while self.began:
             yield self.began.pop(0)
         for seat in self.seats:
-            for _ in range(min(most, len(seat.rows))):
+            first, count = seat.index * self.worlds, min(most, len(seat.rows))
+            if count:  # what is acted on next is in the last one
+                last = seat.rows[count - 1]
+                self.spent[seat.index] = last["seconds"]
+                self.see(first, last["obs"], last.get("mask"))
+            for _ in range(count):
                 row = seat.rows.popleft()
                 seat.taken += 1
-                self.spent[seat.index] = row["seconds"]
                 age = perf_counter() - (float(row["acted"]) + seat.clock)
                 self.ages.append((self.version - int(row["version"]), age))
-                self.see(seat.index * self.worlds, row["obs"], row.get("mask"))
-                yield Part(seat.index, seat.index * self.worlds, row)
+                yield Part(seat.index, first, row)
 
     # words
 
@@ -306,7 +323,7 @@ class RayActors(Inline):
         self.rest()
         deed = f"told the state of {self.run.env}"
         self.states = self.hear_all("state", max(self.run.patience, MAKING), deed, lambda index: ())
-        yield from self.delivered(self.run.ahead + 1)
+        yield from self.delivered(self.run.steps_ahead + 1)
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
         """After `settle`."""

@@ -2,6 +2,7 @@
 needs it: the first connects, the last disconnects. No port is opened by anything but Ray."""
 
 import contextlib
+import functools
 import importlib.metadata
 import logging
 import os
@@ -23,6 +24,7 @@ PROBE = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.ar
 state: dict[str, Any] = {"users": 0, "ours": False, "address": ""}
 
 
+@functools.cache
 def require_ray() -> Any:
     """The module, or the sentence that says where it comes from."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before it is imported
@@ -67,7 +69,7 @@ def disconnect() -> None:
 
 
 def start(ray: Any, cpus: int) -> None:
-    with on_loopback():
+    with on_loopback(), without_monitors():
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -89,6 +91,23 @@ def on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def without_monitors() -> Iterator[None]:
+    """A cluster of this machine alone that lasts as long as a run has nobody to scale it, and
+    nobody to copy its logs to: Ray's processes for both take two seconds of a core to start."""
+    from ray._private.node import Node
+
+    names = ("start_monitor", "start_log_monitor")
+    before = [getattr(Node, name) for name in names]
+    try:
+        for name in names:
+            setattr(Node, name, lambda self: None)
+        yield
+    finally:
+        for name, method in zip(names, before, strict=True):
+            setattr(Node, name, method)
 
 
 def join(ray: Any, address: str) -> None:
