@@ -168,7 +168,11 @@ class Processes(Inline):
         slowest = min(link.taken for link in self.links)
         for link in self.links:
             link.words[STEP] = step
-            let = link.taken + left if self.together else slowest + min(left, self.run.steps_ahead + 1)
+            let = (
+                link.taken + left
+                if self.together
+                else slowest + min(left, self.run.steps_ahead + 1)
+            )
             if link.words[LET] != let:
                 if link.played >= link.words[LET]:  # it had nothing to do until now
                     self.heard[link.index] = monotonic()

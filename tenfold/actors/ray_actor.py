@@ -22,7 +22,6 @@ from tenfold.core.ray_cluster import require_ray, versions
 from tenfold.core.system import set_threads
 from tenfold.memory.ring import Row, Schema, require_same
 
-
 INLINE = 100_000  # bytes that Ray puts into a call or an answer itself rather than into its store
 ORDER = struct.Struct("<qqq")
 
@@ -108,7 +107,7 @@ class RemoteActor:
         count, step, version, small = read_order(order)
         weights = weights if small is None else small.view(self.newest.dtype)
         if weights is not None:
-            self.newest.reshape(-1)[...] = weights.reshape(-1)
+            self.newest[...] = weights.reshape(self.newest.shape)
             self.agent.adopt(self.newest)
             self.version = version
         batch = np.zeros(count, self.row)

@@ -65,8 +65,8 @@ class Run(Config):
     """of the Ray cluster, host:port or auto (the one of this machine), where something is to run on
     Ray; without it that of RAY_ADDRESS, or one that is started here for this run"""
     learners: Annotated[int, Limits(1, 64)] = 1
-    """processes that learn from every batch, a share each, their gradients summed (dqn with engine
-    = parallel, through Ray)"""
+    """processes that learn from every batch, a share each, their gradients summed (engine =
+    parallel, through Ray)"""
     ahead: Whole | None = None
     """steps an actor's process may be ahead of the learner; 0: none, and the run equals the serial
     one bit for bit; none: 8, or 32 on Ray, where a call costs more"""
