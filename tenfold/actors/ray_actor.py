@@ -156,7 +156,9 @@ class Seat:
 
 def answer_of(seat: Seat, ref: Any) -> Any:
     """What a call gave that has been answered; or the actor is lost."""
-    ray = require_ray()
+    import ray  # here: others need no Ray, and `require_ray` would take longer than the answer
+    import ray.exceptions
+
     try:
         said = ray.get(ref)
     except ray.exceptions.OutOfMemoryError:

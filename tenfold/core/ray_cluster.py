@@ -2,7 +2,6 @@
 needs it: the first connects, the last disconnects. No port is opened by anything but Ray."""
 
 import contextlib
-import functools
 import importlib.metadata
 import logging
 import os
@@ -24,7 +23,6 @@ PROBE = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.ar
 state: dict[str, Any] = {"users": 0, "ours": False, "address": ""}
 
 
-@functools.cache
 def require_ray() -> Any:
     """The module, or the sentence that says where it comes from."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before it is imported
