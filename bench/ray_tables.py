@@ -50,12 +50,16 @@ def rayactors() -> str:
         )
     for r in read("ray-seeds")["rows"]:
         s = r["setting"]
+        turns = "; ".join(
+            f"{place}: {', '.join(f'{t:.0f}' for t in times)} s"
+            for place, times in r["seconds"].items()
+        )
         lines += [
             "",
             f"{s['seeds']} seeds of {s['env']}, {s['steps']:,} steps each, whole commands: "
             f"{r['baseline_us'] / 1e6:.1f} s with `--jobs 2`, {r['candidate_us'] / 1e6:.1f} s with "
             f"`--where ray`, ratio **{r['ratio']:g}** (medians of {len(r['seconds']['--jobs 2'])}, "
-            "in turns; about 3 s of it are the start and the end of Ray).",
+            f"in turns: {turns}; 2 to 3 s of it are the start and the end of Ray).",
         ]
     return "\n".join([*lines, "", machine(found)])
 
