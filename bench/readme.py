@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+import ray_tables
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -469,6 +471,7 @@ TABLES = {
     "fields": fields,
     "speed": speed,
     "bench": bench,
+    **ray_tables.TABLES,
 }
 
 
