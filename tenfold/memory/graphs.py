@@ -16,7 +16,7 @@ Parts = tuple[np.ndarray, ...]
 
 def pack(rows: torch.Tensor, size: GraphSize) -> Graphs:
     """The graphs of rows [B, size]; nodes and edges that are not there take no room."""
-    if rows.device.type != "cpu":
+    if rows.device.type != "cpu" or torch.compiler.is_compiling():
         return pack_anywhere(rows, size)
     parts = pack_rows(
         rows.numpy(), np.array([size.nodes, size.edges, size.node, size.edge, size.whole])
