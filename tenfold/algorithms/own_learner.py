@@ -203,8 +203,8 @@ class OwnPolicy(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         found = self.agent.own.act(self.agent.to_net(rows), None)
         if self.agent.shape:
-            return torch.zeros(len(rows), 0, dtype=torch.int64), found.float()
-        return found.long()[:, None], torch.zeros(len(rows), 0)
+            return found[:, :0].long(), found.float()
+        return found.long()[:, None], found.float()[:, None][:, :0]
 
 
 class OwnActing(SimpleActing):

@@ -33,11 +33,11 @@ class Graphs(NamedTuple):
 
     @property
     def batch(self) -> int:
-        return len(self.ptr) - 1
+        return self.ptr.shape[0] - 1  # len() would be one number to whoever traces it
 
     def places(self, room: int) -> torch.Tensor:
         """Where each node lies in an array with `room` places for every graph."""
-        return torch.arange(len(self.owner), device=self.owner.device) + (
+        return torch.arange(self.owner.shape[0], device=self.owner.device) + (
             self.owner * room - self.ptr[self.owner]
         )
 

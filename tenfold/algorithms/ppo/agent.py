@@ -131,7 +131,7 @@ class PPOAgent(FlatAgent, PolicyLearning):
         """The same of rows as the network takes them, on the device."""
         output, value = self.online(rows)
         logits, means, log_std = self.parts_of(output)
-        log_p = torch.zeros(len(u), device=self.device)
+        log_p = torch.zeros(u.shape[0], device=self.device)
         chosen = torch.zeros(u.shape, dtype=torch.int64, device=self.device)
         if self.heads:
             chosen, each = self.heads.act(logits, mask, u)
@@ -225,8 +225,7 @@ class PPOAgent(FlatAgent, PolicyLearning):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Components [B, C] and numbers [B, D] for rows as the network takes them."""
         logits, means, _ = self.parts_of(self.online(rows)[0])
-        none = torch.zeros(len(means), 0, dtype=torch.int64, device=means.device)
-        return self.heads.mode(logits, mask) if self.heads else none, means
+        return self.heads.mode(logits, mask) if self.heads else logits.long(), means
 
     def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
         """Actions drawn from the policy, draw number `rounds` of the agent's streams."""

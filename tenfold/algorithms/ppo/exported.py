@@ -77,7 +77,7 @@ class DrawnPolicy(GreedyPolicy):
         self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         agent, (uniform, normal) = self.agent, draws
-        batch = len(rows) if isinstance(rows, torch.Tensor) else rows.batch
+        batch = rows.shape[0] if isinstance(rows, torch.Tensor) else rows.batch
         uniform = torch.zeros(batch, 0) if uniform is None else uniform
         normal = torch.zeros(batch, 0) if normal is None else normal
         if not agent.by_node:
