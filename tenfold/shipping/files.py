@@ -52,7 +52,31 @@ def traced(policy: ExportedPolicy) -> torch.export.ExportedProgram:
     for node in program.graph.nodes:
         for name in LEFT:
             node.meta.pop(name, None)
-    return program
+    return pruned(program)
+
+
+def pruned(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Without the parameters that no action depends on: values, noise scales."""
+    signature, graph = program.graph_signature, program.graph
+    graph.eliminate_dead_code()
+    kept, tensors = [], {*signature.parameters, *signature.buffers, *program.constants}
+    places = [node for node in graph.nodes if node.op == "placeholder"]
+    for node, spec in zip(places, signature.input_specs, strict=True):
+        if spec.target in tensors and not node.users:
+            graph.erase_node(node)
+        else:
+            kept.append(spec)
+    targets = {spec.target for spec in kept}
+    return torch.export.ExportedProgram(
+        program.graph_module,
+        graph,
+        torch.export.ExportGraphSignature(kept, signature.output_specs),
+        {name: own for name, own in program.state_dict.items() if name in targets},
+        program.range_constraints,
+        program.module_call_graph,
+        constants={name: own for name, own in program.constants.items() if name in targets},
+        verifiers=program.verifiers,
+    )
 
 
 def require_onnx() -> None:

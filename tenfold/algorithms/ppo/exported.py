@@ -86,5 +86,6 @@ class DrawnPolicy(GreedyPolicy):
         if mask is None:
             mask = torch.ones(batch, agent.actions.options, dtype=torch.bool)
         said, _ = agent.online.packed(rows)
-        drawn = (mask, uniform.flatten(), normal.flatten())
-        return agent.by_node.act(said, rows, agent.online.size.nodes, *drawn)[:2]
+        nodes, given = agent.online.size.nodes, (mask, uniform.flatten(), normal.flatten())
+        _, chosen, real = agent.by_node.drawn(said, rows, nodes, *given)
+        return agent.by_node.padded(rows, nodes, chosen, real)
