@@ -41,9 +41,7 @@ def add_export(parsers: Any, given: Sequence[str]) -> None:
         epilog=EXPORTS,
     )
     add_run(export, archive=True)
-    export.add_argument(
-        "--format", default="onnx", metavar="onnx|torch", help="of the file (onnx)"
-    )
+    export.add_argument("--format", default="onnx", metavar="onnx|torch", help="of the file (onnx)")
     export.add_argument("--out", metavar="FILE", help="where it goes (NAME.onnx, NAME.pt2)")
     add_checkpoint(export)
     export.add_argument(

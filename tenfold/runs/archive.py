@@ -76,7 +76,9 @@ def unpack(path: Path, folder: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             entries = checked_entries(archive, path)
             (folder / "checkpoints").mkdir(parents=True)
-            digests = {name: extract(archive, entry, folder / name) for name, entry in entries.items()}
+            digests = {
+                name: extract(archive, entry, folder / name) for name, entry in entries.items()
+            }
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise UserError(
             f"{path} is neither a run's folder nor a whole archive of one, as `tenfold pack` makes "
@@ -150,9 +152,7 @@ def require_manifest(path: Path, content: bytes, digests: dict[str, str]) -> dic
     expected = about["files"]
     for name in sorted({*expected, *digests} - {MANIFEST}):
         if expected.get(name) != digests.get(name):
-            raise UserError(
-                f"{path} is damaged: {shown(name)} is not what {MANIFEST} says it is."
-            )
+            raise UserError(f"{path} is damaged: {shown(name)} is not what {MANIFEST} says it is.")
     return about
 
 

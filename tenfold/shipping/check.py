@@ -82,7 +82,9 @@ def verdict(
     rows, mask = seen_by(run, agent)
     drawn = bool({"uniform", "normal"} & set(policy.more))
     count = np.arange(len(rows))
-    expected = agent.sampled(rows, mask, 0) if drawn else agent.policy("greedy")(rows, mask, count, count)
+    expected = (
+        agent.sampled(rows, mask, 0) if drawn else agent.policy("greedy")(rows, mask, count, count)
+    )
     found = runner(inputs_of(policy, agent, rows, mask))
     different, furthest = np.zeros(len(rows), np.bool_), 0.0
     for port, own in zip(policy.outputs, found, strict=True):
@@ -100,4 +102,7 @@ def verdict(
             "are others, so that no file was written."
         )
     numbers = f", real numbers within {furthest:.1g}" if furthest else ""
-    return f"{len(rows) - others:,} of {len(rows):,} actions by {how} are the agent's{numbers}", others
+    return (
+        f"{len(rows) - others:,} of {len(rows):,} actions by {how} are the agent's{numbers}",
+        others,
+    )

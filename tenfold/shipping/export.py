@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,8 @@ def export(
     if format == "onnx":
         require_onnx()
     path = Path(getattr(run, "path", run))
-    file = Path(out) if out else Path(f"{path.resolve().stem}{SUFFIX[format]}")
+    name = path.stem if path.is_file() else path.resolve().name
+    file = Path(out) if out else Path(f"{name}{SUFFIX[format]}")
     for_writing(file, "--out")
     with opened(path, trust) as folder:
         if is_seeds(folder):
@@ -103,7 +104,7 @@ def policy_of(
     inner = chosen.exported(agent, sample)
     with closing(make_environments(run.env, 1, 0, "scalar", chosen.reads_masks)) as envs:
         space, action_space = envs.observation_space, envs.action_space
-        masked, names = envs.mask is not None, list(envs.action_names)
+        masked, names = envs.mask is not None, names_of(envs)
     actions = policy_actions(action_space, run.env)
     wanted = masked if mask is None else mask
     if wanted and not actions.options:
@@ -126,6 +127,18 @@ def policy_of(
         "outputs": [port.described() for port in policy.outputs],
     }
     return policy, about
+
+
+def names_of(envs: Any) -> list[str]:
+    """What the parts or options of an action are called, where the environment says so: by names
+    of our own environments, or as Gymnasium's Atari games do."""
+    own: Any = getattr(next(iter(getattr(envs, "envs", ())), None), "unwrapped", None)
+    asked = (lambda: own.get_action_meanings(), lambda: own.action_names)
+    for ask in (lambda: envs.action_names, *asked):
+        with suppress(Exception):  # another's code, and nothing depends on it
+            if (names := list(ask())) and all(isinstance(name, str) for name in names):
+                return names
+    return []
 
 
 def settings_digest(run: Run) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from tenfold.core.errors import UserError, described
-from tenfold.shipping.ports import BATCH
 from tenfold.shipping.policy import ExportedPolicy
+from tenfold.shipping.ports import BATCH
 
 OPSET = 18  # of ONNX: what ONNX Runtime reads since 1.14
 NOTE = "tenfold"  # under which the metadata stand

@@ -116,7 +116,10 @@ class ExportedPolicy(nn.Module):
 
     def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         seen = len(self.encoder.ports)
-        rows, more = self.encoder(list(given[:seen])), dict(zip(self.more, given[seen:], strict=True))
+        rows, more = (
+            self.encoder(list(given[:seen])),
+            dict(zip(self.more, given[seen:], strict=True)),
+        )
         chosen, real = self.inner(rows, *(more.get(name) for name in ("mask", "uniform", "normal")))
         return tuple(self.decoder(chosen, real))
 
