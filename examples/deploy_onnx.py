@@ -94,7 +94,7 @@ def graph_part(port: dict[str, Any], graph: Any) -> np.ndarray:
         return np.array([len(graph.nodes), len(links)])
     room, own = np.zeros(port["shape"][-2:]), getattr(graph, GRAPH[port["part"]])
     if own is not None:  # a graph without edges may have no such array
-        room[: len(own)] = np.reshape(own, (len(own), -1))
+        room[: len(own)] = np.reshape(own, (len(own), room.shape[1]))
     return room
 
 
