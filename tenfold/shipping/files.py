@@ -46,8 +46,9 @@ def traced(policy: ExportedPolicy) -> torch.export.ExportedProgram:
             program = torch.export.export(policy.eval(), given, dynamic_shapes=(shapes,))
     except Exception as error:  # of torch, about code that cannot be traced, or of that code
         raise UserError(
-            f"The policy cannot be traced by torch.export ({described(error):.300}): a network or "
-            "an algorithm of your own must be made of torch's operations on tensors."
+            f"The policy cannot be traced by torch.export ({described(error):.200}): a network or "
+            "an algorithm of your own must be made of torch's operations on tensors, and ask for "
+            "x.shape[0], not for len(x)."
         ) from None
     for node in program.graph.nodes:
         for name in LEFT:

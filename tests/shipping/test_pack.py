@@ -185,6 +185,7 @@ def test_the_interval_of_a_mean_is_about_two_standard_errors() -> None:
     assert high == pytest.approx(values.mean() + half, abs=0.02)
 
 
+@pytest.mark.slow
 def test_an_archive_needs_no_environment_variable_or_module_of_the_tests(archive: Path) -> None:
     """In a process of its own, as somebody else would."""
     code = f"import tenfold as ten; print(ten.load({str(archive)!r}).act([0.0] * 4))"
