@@ -15,7 +15,7 @@ from tenfold.shipping.policy import ExportedPolicy, arrays_of
 
 SHOWN = 1000  # observations
 SEED = 0
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # real numbers, which two libraries round differently
+CLOSE = 1e-5  # real numbers, which two libraries round differently
 # share of discrete actions that may be others: of two options whose values are equal but for
 # rounding either is right
 TIES = 0.005
@@ -92,7 +92,7 @@ def verdict(
         own = own.reshape(len(rows), -1)
         if wanted.dtype.kind == "f":
             furthest = max(furthest, float(np.abs(own - wanted).max(initial=0)))
-            different |= ~np.isclose(own, wanted, **CLOSE).all(-1)
+            different |= ~np.isclose(own, wanted, CLOSE, CLOSE).all(-1)
         else:
             different |= (own != wanted).any(-1)
     others = int(different.sum())

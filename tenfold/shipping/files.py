@@ -92,6 +92,7 @@ def require_onnx() -> None:
 
 
 def onnx_bytes(program: Any, policy: ExportedPolicy, about: dict[str, Any]) -> bytes:
+    made: Any
     import onnx_ir
 
     try:

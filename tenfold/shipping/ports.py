@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from tenfold.core.graph_spaces import BoundedGraph
+from tenfold.core.graph_spaces import BoundedGraph, Gated
 from tenfold.core.layout import ObsLayout
 from tenfold.core.spaces import PolicyActions
 
@@ -142,7 +142,7 @@ def described_space(space: Any) -> dict[str, Any]:
             "max_edges": space.max_edges,
         }
     if isinstance(space, spaces.Box):
-        more = {"option": space.option} if hasattr(space, "option") else {}
+        more = {"option": space.option} if isinstance(space, Gated) else {}
         bounds = {"low": bound(space.low), "high": bound(space.high)}
         return found | {"shape": list(space.shape), "dtype": space.dtype.name} | bounds | more
     if isinstance(space, spaces.Discrete):

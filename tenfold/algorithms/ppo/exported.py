@@ -1,6 +1,7 @@
 """The policy as a module to be exported, with the same functions that act in training."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,6 +39,9 @@ def without_checks(heads: MaskedHeads, on_empty: OnEmpty) -> MaskedHeads:
 class GreedyPolicy(nn.Module):
     """The most probable components, and the means of real numbers."""
 
+    low: torch.Tensor
+    high: torch.Tensor
+
     def __init__(self, agent: PPOAgent) -> None:
         super().__init__()
         own = self.agent = copy.copy(agent)
@@ -58,7 +62,7 @@ class GreedyPolicy(nn.Module):
         return chosen, self.bounded(real)
 
     def choose(
-        self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
+        self, rows: Any, mask: torch.Tensor | None, *draws: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         return self.agent.most_probable(rows, mask)
 
@@ -74,14 +78,15 @@ class DrawnPolicy(GreedyPolicy):
     """Drawn by given numbers: uniform ones for components, normal ones for real numbers."""
 
     def choose(
-        self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
+        self, rows: Any, mask: torch.Tensor | None, *draws: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         agent, (uniform, normal) = self.agent, draws
-        batch = rows.shape[0] if isinstance(rows, torch.Tensor) else rows.batch
+        batch = rows.batch if agent.layout.graph else rows.shape[0]
         uniform = torch.zeros(batch, 0) if uniform is None else uniform
         normal = torch.zeros(batch, 0) if normal is None else normal
         if not agent.by_node:
-            return agent.chosen_by(rows, mask, uniform, normal)[:2]
+            chosen, real, *_ = agent.chosen_by(rows, mask, uniform, normal)
+            return chosen, real
         assert isinstance(agent.online, GraphNetwork)
         if mask is None:
             mask = torch.ones(batch, agent.actions.options, dtype=torch.bool)
