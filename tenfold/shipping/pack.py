@@ -145,7 +145,10 @@ def judged(
         how, said = evaluation_of(run), []
         for name, trained in which.items():
             asked = Asked(trained.folder.path, name, episodes)
-            said += how.lines(asked, how.find(asked))
+            said += [
+                f"{name} checkpoint (step {trained.step:,})",
+                *how.lines(asked, how.find(asked)),
+            ]
         return [], [], said
     found, limit = [], run.episode_limit
     for name, trained in which.items():

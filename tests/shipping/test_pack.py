@@ -201,6 +201,8 @@ def test_an_explorer_is_packed_with_what_it_says_of_itself(tmp_path: Path) -> No
     mine, packed = ten.load(tmp_path / "run"), ten.load(file)
     np.testing.assert_array_equal(packed.online.flat, mine.online.flat)
     with opened(file) as folder:
-        assert "checkpoint last" in (folder / "README.md").read_text()
+        assert (
+            "last checkpoint (step 400)\nerror of the field" in (folder / "README.md").read_text()
+        )
     with pytest.raises(UserError, match="Runs of explorer cannot be exported"):
         ten.export(tmp_path / "run", "torch", tmp_path / "explorer.pt2")
