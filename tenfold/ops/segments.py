@@ -69,6 +69,11 @@ def segment_sum_reference(x, index, count):
 
 @pair(segment_sum_reference, segment_examples, **EQUAL)
 def segment_sum(x: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tensor:
+    if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():
+        # traced for a file: ONNX Runtime adds in several threads what `index_add` becomes there
+        # (ScatterND), without a lock, and in one what this becomes (ScatterElements)
+        wide = index.view(-1, *(1,) * (x.dim() - 1)).expand_as(x)
+        return x.new_zeros(count, *x.shape[1:]).scatter_add(0, wide, x)
     return x.new_zeros(count, *x.shape[1:]).index_add_(0, index, x)
 
 
