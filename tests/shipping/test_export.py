@@ -76,7 +76,8 @@ CASES = [
     pytest.param("Pendulum-v1", PPO | {"squash": True, "normalize_obs": True}, id="squashed", marks=SLOW),
     pytest.param("shipping/Mixed-v0", PPO | {"normalize_obs": True}, id="mixed, masked"),
     pytest.param("tenfold/Catch-v0", PPO, id="image policy", marks=SLOW),
-    pytest.param("shipping/Web-v0", WEB | {"squash": True}, id="graph"),
+    pytest.param("shipping/Web-v0", WEB | {"squash": True, "net": {"hidden": [8], "attention": 2}}, id="graph"),
+    pytest.param("shipping/Web-v0", WEB, id="deeper graph", marks=SLOW),
 ]  # fmt: skip
 
 
