@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PEERS := .venv-peers
 # where nothing compiled may be kept, each of a hundred processes would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
-EXTRAS := video,box2d,mujoco,multiagent,atari,ray,rllib,sweep,triton,docs,dev
+EXTRAS := video,box2d,mujoco,multiagent,atari,ray,rllib,sweep,onnx,triton,docs,dev
 
 .PHONY: install demo test kernels pytest test-slow test-kills test-cuda lint docs package bench bench-peers clean
 install: $(VENV)/.installed

@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+import ray_tables
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -306,6 +308,8 @@ def speed() -> str:
 def cuda() -> str:
     """What was measured on a GPU, by the machines it was measured on."""
     files = sorted((ROOT / "bench" / "results").glob("cuda-*.json"))
+    if not files:
+        return "Not measured yet."
     found = [json.loads(file.read_text()) for file in files]
     rows = [row for each in found for row in each["rows"]]
     tables = [cuda_ratios([r for r in rows if "ratio" in r])]
@@ -482,6 +486,7 @@ TABLES = {
     "fields": fields,
     "speed": speed,
     "bench": bench,
+    **ray_tables.TABLES,
 }
 
 

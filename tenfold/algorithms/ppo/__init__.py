@@ -29,6 +29,7 @@ class PolicyOptimisation(Algorithm):
         plain="tenfold.algorithms.ppo.plain:PlainPPO",
         cudagraph="tenfold.algorithms.ppo.cudagraph:GraphPPO",
         resident="tenfold.algorithms.ppo.resident:ResidentPPO",
+        parallel="tenfold.algorithms.ppo.parallel:ParallelPPO",
     )
     reads_masks = True
     on_policy = True
@@ -69,6 +70,11 @@ class PolicyOptimisation(Algorithm):
         from tenfold.algorithms.ppo.learner import PPOActing
 
         return PPOActing(agent, envs)
+
+    def exported(self, agent: Any, sample: bool) -> Any:
+        from tenfold.algorithms.ppo.exported import DrawnPolicy, GreedyPolicy
+
+        return DrawnPolicy(agent) if sample else GreedyPolicy(agent)
 
     def networks(self, settings: Any) -> int:
         """Networks of the settings' size that an agent has."""
