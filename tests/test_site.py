@@ -39,6 +39,11 @@ def test_every_page_has_one_place_in_the_site() -> None:
     assert sorted(places(SETTINGS["nav"])) == sorted(pages + generated)
 
 
+def test_every_example_is_listed() -> None:
+    told = re.findall(r"\]\(\.\./examples/([\w.]+)\)", (DOCS / "examples.md").read_text())
+    assert sorted(told) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
 def test_every_public_name_has_its_paragraph() -> None:
     told = re.findall(r"^::: tenfold\.(\S+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
     from tenfold import ops
