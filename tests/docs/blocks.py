@@ -52,23 +52,22 @@ def commands(text: str) -> list[list[str]]:
     return [words for words in found if words]
 
 
-EVERY = "--eval-every 0 --checkpoint-every 0 --log-every 200 --quiet"
+EVERY = "--eval-episodes 1 --checkpoint-every 0 --log-every 200 --quiet"
 EXPLORER = (
-    "--steps 40 --agent.window 100 --agent.length 6 --agent.batch-size 2 --agent.learning-starts 10 "
+    "--steps 40 --eval-every 20 --agent.window 100 --agent.length 6 --agent.batch-size 2 --agent.learning-starts 10 "
     "--agent.first-updates 3 --agent.model.grid 4 --agent.model.ensemble 2 "
     "--agent.planner.samples 6 --agent.planner.iterations 2 --agent.planner.elites 3"
 )
 AGENTS = {
-    "dqn": "--steps 400 --agent.learning-starts 200 --agent.capacity 2k",
-    "ppo": "--steps 256 --agent.horizon 16 --agent.minibatches 2 --num-envs 2",
+    "dqn": "--steps 400 --eval-every 200 --agent.learning-starts 200 --agent.capacity 2k",
+    "ppo": "--steps 256 --eval-every 128 --agent.horizon 16 --agent.minibatches 2 --num-envs 2",
     "explorer": EXPLORER,
 }
 SHORT = {
     "eval": "--episodes 2",
     "sweep": "--steps 400 --trials 2 --seeds 2 --confirm 1 --jobs 1 --eval-every 200 "
     "--eval-episodes 2 --agent.learning-starts 100 --quiet",
-    "compare": f"{EXPLORER.partition('--agent')[1]}{EXPLORER.partition('--agent')[2]} --seeds 1 "
-    "--eval-every 0 --quiet --jobs 1",
+    "compare": f"{EXPLORER} --seeds 1 --quiet --jobs 1",
     "fit": "--steps 5 --agent.length 10 --eval-every 0 --quiet",
     "profile": "--for 200",
     "watch": "--once",
@@ -84,13 +83,13 @@ def short(words: list[str], agent: str) -> list[str]:
         return ["resume", *[w for w in words[1:] if w.startswith("runs/")], "--quiet"]
     more = SHORT.get(words[0], "")
     if words[0] == "train":
-        more = f"{AGENTS.get(agent, '--steps 200 --agent.horizon 50')} {EVERY}"
+        more = f"{AGENTS.get(agent, '--steps 200 --eval-every 100 --agent.horizon 50')} {EVERY}"
     added = more.split()
     said = list(words)
     if "--seeds" in said:
         said[said.index("--seeds") + 1] = "2"
     flags = [k for k, word in enumerate(added) if word.startswith("--")]
-    for k, end in zip(flags, [*flags[1:], len(added)], strict=True):
+    for k, end in zip(flags, [*flags[1:], len(added)], strict=False):  # none, or an end each
         if added[k] not in said:
             said += added[k:end]
         elif added[k] in LONG and end > k + 1 and added[k] != "--seeds":
