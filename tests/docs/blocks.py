@@ -80,7 +80,8 @@ def short(words: list[str], agent: str) -> list[str]:
     if words[0] == "check" and len(words) == 1:  # all pairs are another test's
         return ["check", "gae"]
     if words[0] == "resume":
-        return ["resume", *[w for w in words[1:] if w.startswith("runs/")], "--quiet"]
+        further = "1200" if "--steps" in words else "800"  # beyond what was trained
+        return [*words, "--steps", further, "--quiet"]
     more = SHORT.get(words[0], "")
     if words[0] == "train":
         more = f"{AGENTS.get(agent, '--steps 200 --eval-every 100 --agent.horizon 50')} {EVERY}"
@@ -126,7 +127,7 @@ def furnish(folder: Path) -> None:
     np.save(folder / "my.npy", stiffness)
     rng = np.random.default_rng(0)
     seen, done = rng.normal(size=(4, 40, 3)), rng.normal(size=(4, 40, 1))
-    np.savez(folder / "recordings.npz", observations=seen, actions=done)
+    np.savez(folder / "recordings.npz", observations=seen, actions=done, dt=0.05)
     head = "episode,neuron_0,neuron_1,stim_left,stim_right"
     rows = [[k // 40, *rng.normal(size=4)] for k in range(160)]
     np.savetxt(folder / "session.csv", rows, "%.6f", ",", header=head, comments="")

@@ -3,6 +3,7 @@ settings in `make test-slow`."""
 
 import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import tenfold as ten
 from tenfold.cli.flags import settings_given
 from tenfold.cli.main import main, parser
 from tenfold.config.run import Run, named
+from tenfold.core.errors import UserError
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -104,29 +106,29 @@ def test_every_block_of_python_is_python(page: Path) -> None:
         compile(block.text, str(page), "exec")
 
 
+SHIPPED = {
+    "cartpole.zip": ["pack", "runs/cartpole"],
+    "policy.pt2": ["export", "runs/cartpole", "--format", "torch", "--out", "policy.pt2"],
+}
+
+
 def runs_first(words: list[str]) -> None:
     """The runs that a command speaks of, trained for a moment: a preset by its name, else one of
     CartPole. A folder of seeds is one."""
     for word in words:
-        if word == "cartpole.zip" and not Path(word).exists():
+        if word in SHIPPED and not Path(word).exists():
             runs_first(["runs/cartpole"])
-            assert main(["pack", "runs/cartpole"]) == 0
+            assert main(SHIPPED[word]) == 0
         path = Path(word)
         if path.parts[:1] != ("runs",) or path.exists() or len(path.parts) == 1:
             continue
         name = path.name if path.name not in ("latest", "valley") else "cartpole"
         try:
             named(name, {})
-        except ten_error():
+        except UserError:
             name = "cartpole"
         command = ["train", name, "--out", str(path) if path.name != "latest" else "runs/cartpole"]
         assert main(short(command, agent_of(command))) == 0, command
-
-
-def ten_error() -> type[Exception]:
-    from tenfold.core.errors import UserError
-
-    return UserError
 
 
 @pytest.mark.slow
@@ -135,7 +137,12 @@ def test_every_command_runs(page: Path, folder: Path, capfd: pytest.CaptureFixtu
     ran = 0
     for block in blocks(page, "bash"):
         for program, *words in commands(block.text):
-            if program != "tenfold" or not block.run or ELSEWHERE.search(" ".join(words)):
+            if not block.run or ELSEWHERE.search(" ".join(words)):
+                continue
+            if program == "python" and words[0] == "-m":
+                done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+                assert done.returncode == 0, (words, done.stderr)
+            if program != "tenfold":
                 continue
             if words[0] not in ("train", "sweep", "profile", "compare", "fit"):
                 runs_first(
@@ -195,12 +202,18 @@ def test_every_block_of_python_runs(
         if page.name == "dynamics.md":
             text = text.replace('"latent": 3', '"latent": 2')
         made = set(re.findall(r'out="([^"]+)"', text)) | {"runs/mine"}
-        runs_first([w for w in re.findall(r'"(runs/[\w-]+|cartpole\.zip)', text) if w not in made])
+        runs_first(
+            [
+                w
+                for w in re.findall(r'"(runs/[\w-]+|cartpole\.zip|policy\.pt2)', text)
+                if w not in made
+            ]
+        )
         exec(compile(text, str(page), "exec"), space)
 
 
 def test_a_wrong_flag_in_a_page_would_be_found(folder: Path) -> None:
     words = commands('tenfold train cartpole --agent.n-steps 3   # "three"\n')[0][1:]
-    with pytest.raises(ten_error(), match=r"agent\.n-step"):
+    with pytest.raises(UserError, match=r"agent\.n-step"):
         agent_of(words)
     assert "register" in python_of("extending.md", "Corridor") and os.path.exists("corridor.py")
