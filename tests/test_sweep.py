@@ -19,8 +19,8 @@ from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run, named
 from tenfold.config.search import Choices, Interval, drawn_run, parse_search, searches
 from tenfold.core.errors import UserError
-from tenfold.runs.plots import interquartile_mean, together
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.statistics import interquartile_mean, together
 from tenfold.runs.sweep import SweepFolder, scores_of
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tenfold import __version__
-from tenfold.cli import sweep, tools, train
+from tenfold.cli import report, sweep, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
@@ -23,7 +23,8 @@ REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 def commands() -> dict[str, Command]:
     """By name, in the order of `tenfold --help`."""
     own = [command for domain in domains() for command in domain.commands()]
-    everything = (*train.COMMANDS, *sweep.COMMANDS, tools.EVAL, *own, tools.REPORT, *tools.COMMANDS)
+    seen = (report.REPORT, report.WATCH)
+    everything = (*train.COMMANDS, *sweep.COMMANDS, tools.EVAL, *own, *seen, *tools.COMMANDS)
     return {command.name: command for command in everything}
 
 

@@ -22,15 +22,9 @@ from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run, require_place
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.names import FolderLock, destination, named_after, turn_latest
+from tenfold.runs.report import write_seeds_report
 from tenfold.runs.reporter import reporter_of
-from tenfold.runs.seeds import (
-    SeedsFolder,
-    alone,
-    changed_seeds,
-    rows_of,
-    summarise,
-    write_seeds_report,
-)
+from tenfold.runs.seeds import SeedsFolder, alone, changed_seeds, rows_of, summarise
 from tenfold.training import learners
 from tenfold.training.cluster import HERE, Place
 from tenfold.training.display import Display, clock_face

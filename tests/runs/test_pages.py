@@ -13,10 +13,10 @@ from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core import registry
 from tenfold.core.errors import UserError
+from tenfold.runs.curves import Curve
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import Metrics, latest_row, rank, read_rows, row_schemas
 from tenfold.runs.page import Link, Section, grid, image, page, paragraph, table
-from tenfold.runs.plots import Curve
 from tenfold.runs.reporter import Number, Reporter, reporter_of, write_report
 from tenfold.runs.schema import NUMBER, WHOLE
 from tenfold.runs.seeds import SeedsFolder, summarise, write_seeds_report

@@ -7,12 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
-
-from tenfold.config.run import Run
-from tenfold.domains.durotaxis.api import DurotaxisEnv
-from tenfold.domains.durotaxis.baselines import follower_policy
-from tenfold.domains.durotaxis.view import EDGE, GOAL, HULL, NEWBORN, NODE, TRAIL, heat_map
-from tenfold.evaluation.video import write_gif
 from tenfold.runs.plots import (
     course_of,
     part_names,
@@ -20,6 +14,12 @@ from tenfold.runs.plots import (
     returns_figure,
     seeds_figure,
 )
+
+from tenfold.config.run import Run
+from tenfold.domains.durotaxis.api import DurotaxisEnv
+from tenfold.domains.durotaxis.baselines import follower_policy
+from tenfold.domains.durotaxis.view import EDGE, GOAL, HULL, NEWBORN, NODE, TRAIL, heat_map
+from tenfold.evaluation.video import write_gif
 from tenfold.runs.reporter import USUAL
 
 LONG = (

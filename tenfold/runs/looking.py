@@ -1,0 +1,113 @@
+"""Looking at runs from outside, while they go on and afterwards: what is read is read on, and
+nothing of theirs is touched. Not even their locks are tried; the kernel's list tells which are
+held."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tenfold.core.errors import UserError
+from tenfold.runs.comparison import called, experiments_named, group_of, write_comparison
+from tenfold.runs.curves import Group
+from tenfold.runs.digest import Digest
+from tenfold.runs.folder import is_seeds, is_sweep
+from tenfold.runs.names import LOCK
+from tenfold.runs.report import write_run, write_seeds
+from tenfold.runs.seeds import SeedsFolder
+
+LOCKS = Path("/proc/locks")
+RECENT = 60.0  # seconds since the last row, where the kernel tells nothing of locks
+ABOVE = 2  # folders above a run that may be locked for it: that of its seeds, that of a sweep
+
+
+def held_inodes() -> set[int] | None:
+    """Of files that somebody holds a lock of; None where nobody tells."""
+    try:
+        lines = LOCKS.read_text().splitlines()
+    except OSError:
+        return None
+    parts = [line.split() for line in lines if " FLOCK " in line]
+    return {int(words[-3].rpartition(":")[2]) for words in parts if len(words) >= 8}
+
+
+def is_held(folder: Path, held: set[int] | None) -> bool:
+    """Whether a process trains in a run's folder."""
+    if held is None:
+        file = folder / "metrics.jsonl"
+        return file.exists() and time.time() - file.stat().st_mtime < RECENT
+    around = [folder, *folder.absolute().parents[:ABOVE]]
+    locks = [place / LOCK for place in around]
+    return any(lock.exists() and lock.stat().st_ino in held for lock in locks)
+
+
+@dataclass
+class Sight:
+    """Experiments that are looked at again and again. Folders that appear join them."""
+
+    paths: Sequence[Path]  # as they were named
+
+    def __post_init__(self) -> None:
+        self.groups: dict[Path, Group] = {}
+        self.held: set[int] | None = None
+
+    def look(self) -> list[Group]:
+        """All of them, as they are now."""
+        self.held = held_inodes()
+        found = experiments_named(self.paths)
+        for path, name in zip(found, called(found), strict=True):
+            if path in self.groups:
+                for digest in self.groups[path].members:
+                    digest.read()
+                self.groups[path] = replace(self.groups[path], name=name)
+            else:
+                self.groups[path] = group_of(path, name)
+        self.groups = {path: self.groups[path] for path in found}
+        return list(self.groups.values())
+
+    def state(self, group: Group, digest: Digest) -> str:
+        """Of one run."""
+        step = digest.last.get("step", 0)
+        if step >= group.run.steps:
+            return "finished"
+        if is_held(digest.path, self.held):
+            return "running" if digest.offset or digest.path.exists() else "waiting"
+        return "stopped" if digest.path.exists() else "waiting"
+
+    def going(self) -> bool:
+        """Whether any of them is being trained."""
+        return any(
+            self.state(group, digest) == "running"
+            for group in self.groups.values()
+            for digest in group.members
+        )
+
+
+def write_page(sight: Sight, out: Path | None = None, live: float = 0.0) -> Path:
+    """Of what was seen: one run's page, that of many seeds, or a comparison."""
+    groups = list(sight.groups.values())
+    alone = len(groups) == 1 and list(sight.paths) == [groups[0].path]
+    if not alone:
+        return write_comparison(groups, page_of(sight, out), live)
+    (group,) = groups
+    if is_seeds(group.path):
+        return write_seeds(SeedsFolder.open(group.path), group, None, out, live)
+    return write_run(group, out, live)
+
+
+def page_of(sight: Sight, out: Path | None) -> Path:
+    """Where the page of several goes that was not told where."""
+    if out:
+        return out
+    only = sight.paths[0] if len(sight.paths) == 1 else None
+    return only / "report.html" if only and only.is_dir() else Path("report.html")
+
+
+def require_runs(paths: Sequence[Path], flag: str) -> None:
+    """Refuses what is not told of by metrics."""
+    for path in paths:
+        if is_sweep(path):
+            raise UserError(
+                f"{flag} is for runs and folders of seeds, and {path} is a sweep: name one of its "
+                f"folders, such as {path / 'trial-0'}."
+            )
