@@ -45,7 +45,9 @@ class Browser:
     `asked` is every address it asked for."""
 
     def __enter__(self) -> Self:
-        self.folder = tempfile.TemporaryDirectory(prefix="tenfold-browser-", ignore_cleanup_errors=True)
+        self.folder = tempfile.TemporaryDirectory(
+            prefix="tenfold-browser-", ignore_cleanup_errors=True
+        )
         to_read, self.write_to = os.pipe()
         self.read_from, to_write = os.pipe()
         command = [found(), *FLAGS, f"--user-data-dir={self.folder.name}", "about:blank"]
@@ -108,7 +110,11 @@ class Browser:
     def note(self, method: str, told: dict[str, Any]) -> None:
         if method == "Runtime.exceptionThrown":
             self.complaints.append(json.dumps(told["exceptionDetails"])[:500])
-        elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
+        elif method == "Runtime.consoleAPICalled" and told["type"] in (
+            "error",
+            "warning",
+            "assert",
+        ):
             self.complaints.append(json.dumps(told["args"])[:500])
         elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
             self.complaints.append(told["entry"]["text"])
@@ -174,7 +180,12 @@ class Browser:
         options: dict[str, Any] = {"format": "png", "captureBeyondViewport": whole}
         if whole:
             size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-            options["clip"] = {"x": 0, "y": 0, "scale": 1, **{k: size[k] for k in ("width", "height")}}
+            options["clip"] = {
+                "x": 0,
+                "y": 0,
+                "scale": 1,
+                **{k: size[k] for k in ("width", "height")},
+            }
         return base64.b64decode(self.ask("Page.captureScreenshot", **options)["data"])
 
     def printed(self) -> bytes:

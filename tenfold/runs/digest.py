@@ -215,9 +215,13 @@ class Digest:
             by_kind.setdefault(row["kind"], []).append(row)
         for kind, own in by_kind.items():
             if kind == "episode":  # with more to tell than most
-                columns = ([row[name] for row in own] for name in ("step", "return", "length"))
-                told = [row.get("success", -1) for row in own]
-                self.take_episodes(*map(np.array, columns), np.array(told))
+                self.take_episodes(
+                    *(
+                        np.array([row[name] for row in own])
+                        for name in ("step", "return", "length")
+                    ),
+                    np.array([row.get("success", -1) for row in own], np.int64),
+                )
                 continue
             self.keep(kind, own)
             for column, values in columns_of(own).items():

@@ -98,6 +98,7 @@
       const names = add(this.figure, "div", { class: "legend" });
       const thin = this.data.lines.filter((line) => line.style === "thin");
       const rest = this.data.lines.filter((line) => line.style !== "thin");
+      if (this.data.lines.length === 1 && rest.length && !rest[0].run && rest[0].name === this.data.title) return;
       const list = (parent, lines) => lines.forEach((line) => toggle(parent, line.name, paint(line), this.name(line), line.style));
       list(names, rest);
       if (thin.length) {
@@ -192,7 +193,7 @@
       const zoom = this.own.zoom;
       const x = zoom ? zoom.x : this.data.ticks.length ? [-0.05, this.data.ticks.length - 0.45] : this.extent(this.lines, 0);
       this.range = [x, zoom?.y || this.data.bounds || this.extent(this.lines, 1, zoom ? x : null)];
-      const marks = this.data.notes.length ? [] : ticks(...this.range[1], this.data.small ? 4 : 6, this.logs[1]);
+      const marks = this.data.notes.length ? [] : ticks(...this.range[1], this.data.small ? 5 : 8, this.logs[1]);
       const labels = marks.map(short);
       const left = 14 + 7 * Math.max(2, ...labels.map((words) => words.length)) + (this.data.y ? 16 : 0);
       this.box = { left, right: width - 14, top: 10, bottom: height - (this.data.x ? 40 : 24) };
@@ -294,7 +295,7 @@
   }
 
   function toggle(parent, words, colour, key, style = "") {
-    const made = add(parent, "button", { type: "button", class: `toggle ${style}`, "aria-pressed": !state.hidden[key] });
+    const made = add(parent, "button", { type: "button", class: `toggle ${style && "of-" + style}`, "aria-pressed": !state.hidden[key] });
     if (colour) add(made, "i", { style: `background:${colour}` });
     add(made, "span", {}, words);
     made.onclick = () => {
