@@ -176,7 +176,8 @@ def test_the_page_holds_all_it_shows(swept: Any) -> None:
     text = (swept.path / "report.html").read_text()
     for title in ("Over training", "Parallel coordinates", "Importance", "Trials", "Winner"):
         assert f"<h2>{title}</h2>" in text
-    assert text.count("data:image/png;base64,") == 3 and "http" not in text
+    assert text.count('<figure class="chart">') == 2 and "http:" not in text
+    assert "https:" not in text and text.count('<span class="track">') == len(SEARCH)
     assert swept.found["verdict"] in text
 
 

@@ -136,10 +136,14 @@ def add_legend(figure: Any, *axes: Any) -> None:
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8)
 
 
-def entitle(axes: Any, text: str) -> None:
-    """A title of several lines if need be, broken between an environment's arguments."""
-    words = textwrap.fill(re.sub(r",\s*", ", ", text), TITLE)
-    axes.set_title(words, fontsize=10, parse_math=False)
+def spelt(text: str) -> str:
+    """As it is: between two of this sign Matplotlib would read mathematics."""
+    return text.replace("$", r"\$")
+
+
+def broken(text: str) -> str:
+    """Several lines if need be, broken between an environment's arguments."""
+    return spelt(textwrap.fill(re.sub(r",\s*", ", ", text), TITLE))
 
 
 def figure_of(charts: Sequence[Chart], title: str, columns: int = 1) -> Any:
@@ -149,12 +153,11 @@ def figure_of(charts: Sequence[Chart], title: str, columns: int = 1) -> Any:
     every = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, chart in zip(every, charts, strict=False):
         draw(axes, chart)
-        entitle(axes, title if len(charts) == 1 else chart.title)
+        axes.set_title(broken(title if len(charts) == 1 else chart.title), fontsize=10)
     for axes in every[len(charts) :]:
         axes.set_visible(False)
     if len(charts) > 1:
-        words = textwrap.fill(re.sub(r",\s*", ", ", title), TITLE)
-        figure.suptitle(words, fontsize=10, parse_math=False)
+        figure.suptitle(broken(title), fontsize=10)
     if any(chart.lines for chart in charts):
         add_legend(figure, *every)
     return figure
@@ -164,7 +167,7 @@ def draw(axes: Any, chart: Chart) -> None:
     thin = [line for line in chart.lines if line.style == THIN]
     for line in chart.lines:
         colour = line.colour if isinstance(line.colour, str) else f"C{line.colour % 10}"
-        label = "_" if line.style == THIN else line.name
+        label = "_" if line.style == THIN else spelt(line.name)
         alpha = max(0.05, 0.3 * min(1.0, 16 / len(thin))) if line.style == THIN else 1.0
         axes.plot(
             line.x,
@@ -179,6 +182,6 @@ def draw(axes: Any, chart: Chart) -> None:
         )
         if line.band:
             axes.fill_between(line.x, *line.band, color=colour, alpha=0.2, linewidth=0)
-    axes.set(xlabel=chart.x, ylabel=chart.y)
+    axes.set(xlabel=spelt(chart.x), ylabel=spelt(chart.y))
     if chart.log:
         axes.set_yscale("log", nonpositive="clip")

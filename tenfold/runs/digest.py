@@ -36,12 +36,16 @@ class Course:
     def add(self, steps: np.ndarray, values: np.ndarray) -> None:
         if not len(steps):
             return
+        begun = self.count.any()
         while steps.max() // self.width >= BINS:
-            self.widen()
+            if begun:
+                self.widen()
+            else:
+                self.width *= 2
         bins = steps // self.width
-        np.add.at(self.count, bins, 1)
-        np.add.at(self.total, bins, values)
-        np.add.at(self.at, bins, steps)
+        self.count += np.bincount(bins, minlength=BINS)
+        self.total += np.bincount(bins, values, BINS)
+        self.at += np.bincount(bins, steps, BINS)
         np.minimum.at(self.low, bins, values)
         np.maximum.at(self.high, bins, values)
 
@@ -216,10 +220,9 @@ class Digest:
         for kind, own in by_kind.items():
             if kind == "episode":  # with more to tell than most
                 self.take_episodes(
-                    *(
-                        np.array([row[name] for row in own])
-                        for name in ("step", "return", "length")
-                    ),
+                    np.array([row["step"] for row in own]),
+                    np.array([row["return"] for row in own], float),
+                    np.array([row["length"] for row in own]),
                     np.array([row.get("success", -1) for row in own], np.int64),
                 )
                 continue

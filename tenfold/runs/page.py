@@ -149,7 +149,7 @@ def bar(shares: Mapping[str, float]) -> str:
         f'title="{inline(name)} {share:.1%}">{inline(name) if share >= SHOWN else ""}</span>'
         for number, (name, share) in enumerate(ordered)
     )
-    return f'<div class="bar">{pieces}</div>' + table({n: f"{share:.1%}" for n, share in ordered})
+    return f'<div class="bar">{pieces}</div>' + paragraph(*(f"{n} {s:.1%}" for n, s in ordered))
 
 
 def intervals(

@@ -7,8 +7,8 @@ here or written to a file. Where a client is offline or away, the run goes on.
 """
 
 import contextlib
+import io
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -108,9 +108,10 @@ class Tracker:
 
     @contextlib.contextmanager
     def forgiving(self, training: Any, what: str) -> Iterator[None]:
-        """A client's failure ends what it is sent, and not the run. What it prints is no result."""
+        """A client's failure ends what it is sent, and not the run. What it prints is no result of
+        the run."""
         try:
-            with contextlib.redirect_stdout(sys.stderr):
+            with contextlib.redirect_stdout(io.StringIO()):
                 yield
         except Exception as error:
             self.open.pop(training.path, None)
@@ -153,7 +154,7 @@ class Wandb:
         # a resume goes back to its checkpoint: then the client's own counter would refuse rows
         self.run.define_metric("*", step_metric="step")
         offline = f"offline in {told.folder / 'wandb'}, `wandb sync` sends it"
-        self.where = getattr(self.run, "url", None) or offline
+        self.where = offline if mode == "offline" else self.run.url
 
     def log(self, numbers: dict[str, float], step: int) -> None:
         self.run.log({**numbers, "step": step})
@@ -176,8 +177,6 @@ class Trackio:
 
     def __init__(self, told: Told) -> None:
         trackio: Any = import_module("trackio")
-        # several runs of a process: the next would end the one before
-        trackio.context_vars.current_run.set(None)
         self.run = trackio.init(
             project=project(),
             name=told.name,
@@ -186,6 +185,8 @@ class Trackio:
             resume="allow",
             embed=False,
         )
+        # that is one for a process, which the next run would end, and the process's end again
+        trackio.context_vars.current_run.set(None)
         self.where = f"project {project()}, `trackio show --project {project()}` shows it"
 
     def log(self, numbers: dict[str, float], step: int) -> None:
