@@ -183,7 +183,7 @@ def test_scales_and_smoothing_change_the_curves(opened: Browser) -> None:
     press(opened, "log y")
     assert ticks(opened, "y") == ["10", "100", "1k"]
     press(opened, "log x")
-    assert ticks(opened, "x") == ["10", "20", "50", "100", "200", "500", "1k"]
+    assert ticks(opened, "x") == ["10", "100", "1k"]
     press(opened, "log x")
     press(opened, "log y")
     assert ticks(opened, "y")[0] == "0"
