@@ -16,9 +16,10 @@ from tenfold.runs.curves import Group, course_chart, shared_curve, steps_to
 from tenfold.runs.digest import Digest
 from tenfold.runs.folder import RunFolder, is_compare, is_run, is_seeds, is_sweep
 from tenfold.runs.metrics import WINDOW, rank
-from tenfold.runs.page import Link, Section, chart, grid, intervals, paragraph
+from tenfold.runs.page import Link, Section, chart, grid, intervals, paragraph, table
 from tenfold.runs.report import (
     damaged,
+    engines,
     group_of_run,
     group_of_seeds,
     training_sections,
@@ -108,6 +109,8 @@ def write_comparison(groups: Sequence[Group], out: Path, live: float = 0.0) -> P
             sections.append(Section(env, ""))
         sections += compared(own)
     everyone = [digest for group in groups for digest in group.members]
+    told = {group.name: words for group in groups if (words := "; ".join(engines(group)))}
+    sections += [Section("Engine", table(told))] if told else []
     sections += [Section("", paragraph(*damaged(everyone).values()))] if damaged(everyone) else []
     title = f"{len(groups)} experiments: {', '.join(group.name for group in groups)}"
     return write(out, title, sections, live)

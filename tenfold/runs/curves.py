@@ -79,7 +79,7 @@ def lines_of(
     )
     called, stride = list(found), -(-len(found) // EACH)
     thin = [
-        Line(called[k], steps, values[k], None, colour, THIN, run)
+        Line(f"{called[k]}, {name}", steps, values[k], None, colour, THIN, run)
         for k in range(0, len(called), stride)
         if each
     ]

@@ -103,7 +103,7 @@
       list(names, rest);
       if (thin.length) {
         const fold = add(this.figure, "details", { class: "legend" });
-        add(fold, "summary", {}, `${thin.length} runs, each`);
+        add(fold, "summary", {}, `${thin.length} single curves`);
         if (thin.length <= LISTED || this.data.fold) list(fold, thin);
         else fold.ontoggle = () => { fold.ontoggle = null; list(fold, thin); };
       }
@@ -175,7 +175,8 @@
           }
       }
       if (low > high) return log ? [0.1, 1] : [0, 1];
-      if (low === high) return log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+      // as good as equal: between them there are hardly any numbers
+      if (high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high))) return log ? [low / 2, high * 2] : [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
       if (!k) return [low, high];
       const room = log ? (high / low) ** 0.04 : (high - low) * 0.04;
       return log ? [low / room, high * room] : [low - room, high + room];

@@ -208,7 +208,7 @@ def write_seeds(
         members_section(folder.path, found["seeds"], reporter, out),
         *training_sections([group], reporter),
         *films_of_seeds(folder, out),
-        *engines_of_seeds(folder),
+        Section("Engine", table(engines_of_seeds(group))),
         settings_section(folder.run, changed),
         *origin_sections(group.about),
     ]
@@ -246,23 +246,25 @@ def films_of_seeds(folder: SeedsFolder, out: Path | None) -> list[Section]:
     )
 
 
-def engines_of_seeds(folder: SeedsFolder) -> list[Section]:
-    """How seeds ran and what was verified; those that say the same together."""
-    told: dict[str, list[int]] = {}
-    for seed in folder.seeds:
+def engines(group: Group) -> list[str]:
+    """How its runs ran and what was verified; those that say the same together."""
+    if len(group.digests) == 1:
+        return [f"{name}: {words}" for name, words in sessions(group.about).items()]
+    return [f"{seeds}: {words}" for seeds, words in engines_of_seeds(group).items()]
+
+
+def engines_of_seeds(group: Group) -> dict[str, str]:
+    told: dict[str, list[str]] = {}
+    for name, digest in group.digests.items():
         try:
-            about = read_json(folder.member(seed) / "run.json", RUN, "put it back")
+            about = read_json(digest.path / "run.json", RUN, "put it back")
         except UserError:  # it has not begun
             continue
-        words = "; ".join(f"{name}: {said}" for name, said in sessions(about).items())
-        told.setdefault(words, []).append(seed)
-    if not told:
-        return []
-    return [Section("Engine", table({seeds_named(own): words for words, own in told.items()}))]
+        words = "; ".join(f"{start}: {said}" for start, said in sessions(about).items())
+        told.setdefault(words, []).append(name.removeprefix("seed "))
+    return {seeds_named(own): words for words, own in told.items() if words}
 
 
-def seeds_named(seeds: Sequence[int]) -> str:
+def seeds_named(seeds: Sequence[str]) -> str:
     many = f"{seeds[0]} to {seeds[-1]}, {len(seeds)} in all"
-    return f"seed{'s' * (len(seeds) > 1)} " + (
-        ", ".join(map(str, seeds)) if len(seeds) <= NAMED else many
-    )
+    return f"seed{'s' * (len(seeds) > 1)} " + (", ".join(seeds) if len(seeds) <= NAMED else many)

@@ -33,6 +33,7 @@ SPARK, BAR = 24, 12  # columns of a curve and of a progress bar
 PAUSE = 1.0  # seconds between looks
 KEYS = 0.1  # seconds between looks at the keyboard
 EVENTS = 6  # lines of them
+WIDE = 110  # columns of a window that has room for everything
 EDGE = 7  # lines of the screen that are not runs': the head, the table's own, the last
 STAGES = 3  # of a run's time that are named
 STYLES = {"running": "green", "finished": "dim", "stopped": "yellow", "waiting": "dim"}
@@ -105,7 +106,8 @@ class Screen:
 
     # drawn
 
-    def drawn(self, height: int, keys: bool = True) -> RenderableType:
+    def drawn(self, height: int, keys: bool = True, width: int = WIDE) -> RenderableType:
+        """`height` 0: as many lines as there are runs; `keys`: for a person who can press some."""
         every = [
             (group, name, digest)
             for group in self.sight.groups.values()
@@ -123,18 +125,21 @@ class Screen:
         if len(shown) < len(every):
             last = self.first + len(shown)
             head.append(f"runs {self.first + 1} to {last} of {len(every)}  ", "dim")
-        table = self.table(shown)
+        table = self.table(shown, width)
         events = list(self.events)[-EVENTS:] or [Text("nothing has happened yet", style="dim")]
         last = [Text("q quits, the runs go on; ↑ ↓ scroll", style="dim")] if keys else []
         return Group(head, table, *(events if keys else ()), *last)
 
-    def table(self, shown: Sequence[tuple[Experiment, str, Digest]]) -> Table:
+    def table(self, shown: Sequence[tuple[Experiment, str, Digest]], width: int) -> Table:
+        """Where the window is narrow, names are worth more than where the time goes."""
         table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
-        for heading in ("run", "", "step", "curve", "now", "steps/s", "left", "time"):
+        headings = ("run", "", "step", "curve", "now", "steps/s", "left", "time")
+        headings = headings[: -1 if width < WIDE else None]
+        for heading in headings:
             right = heading in ("step", "now", "steps/s", "left")
             table.add_column(heading, justify="right" if right else "left", no_wrap=True)
         for group, name, digest in shown:
-            table.add_row(*self.line(group, name, digest))
+            table.add_row(*self.line(group, name, digest)[: len(headings)])
         return table
 
     def line(self, group: Experiment, name: str, digest: Digest) -> list[RenderableType]:
@@ -190,19 +195,19 @@ def watch_runs(paths: Sequence[Path], once: bool = False) -> None:
     if not screen.states:
         raise UserError("There is no run to watch yet: start one with `tenfold train cartpole`.")
     if once or not (console.is_terminal and sys.stdin.isatty()):
-        console.print(screen.drawn(0, keys=False))
+        console.print(screen.drawn(0, keys=False, width=console.width))
         return
     with keyboard(), Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             looked = time.monotonic()
-            live.update(screen.drawn(console.height), refresh=True)
+            live.update(screen.drawn(console.height, width=console.width), refresh=True)
             while (key := pressed()) not in ("q", "Q", "\x03"):
                 screen.first += {"\x1b[A": -1, "k": -1, "\x1b[B": 1, "j": 1}.get(key, 0)
                 if key or time.monotonic() - looked >= PAUSE:
                     if time.monotonic() - looked >= PAUSE:
                         screen.look()
                         looked = time.monotonic()
-                    live.update(screen.drawn(console.height), refresh=True)
+                    live.update(screen.drawn(console.height, width=console.width), refresh=True)
         except KeyboardInterrupt:
             pass
 
@@ -225,4 +230,7 @@ def pressed() -> str:
     """A key, after a moment none; an arrow is three characters."""
     if not select.select([sys.stdin], [], [], KEYS)[0]:
         return ""
-    return os.read(sys.stdin.fileno(), 3).decode(errors="replace") or "q"
+    key = os.read(sys.stdin.fileno(), 1)
+    if key == b"\x1b" and select.select([sys.stdin], [], [], 0)[0]:
+        key += os.read(sys.stdin.fileno(), 2)
+    return key.decode(errors="replace") or "q"  # nothing: the terminal is gone

@@ -197,6 +197,17 @@ def test_scales_and_smoothing_change_the_curves(opened: Browser) -> None:
     assert float(shown.replace(",", "")) == pytest.approx(expected, rel=1e-4)
 
 
+def test_a_level_curve_is_drawn_on_a_scale_around_it(opened: Browser) -> None:
+    """Also smoothed, where its values differ in their last digits."""
+    for words in ("each run", "mine", NASTY):
+        press(opened, words, "document.getElementById('controls')")
+    assert names(opened) == ["level"]
+    slider = "document.querySelector('#controls input')"
+    opened.run(f"{slider}.value = 0.5; {slider}.oninput()")
+    assert ticks(opened, "y") == ["300", "400", "500", "600", "700"]  # half of it below and above
+    assert opened.complaints == []
+
+
 def test_what_was_chosen_is_kept_when_a_page_is_read_again(opened: Browser, written: Path) -> None:
     press(opened, "level")
     opened.open(written)

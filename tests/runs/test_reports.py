@@ -1,9 +1,16 @@
 """Pages as data: what a browser is given to draw, side by side or alone, and nothing but text of
 what others named. What it makes of them is `test_browser`."""
 
+import fcntl
 import io
 import json
+import os
+import pty
 import re
+import struct
+import sys
+import termios
+import threading
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,7 +27,7 @@ from tenfold.runs.looking import Sight, held_inodes, is_held
 from tenfold.runs.names import FolderLock
 from tenfold.runs.page import Link, Section, chart, intervals, page, table
 from tenfold.runs.seeds import SeedsFolder
-from tenfold.runs.watching import Screen, sparkline
+from tenfold.runs.watching import Screen, sparkline, watch_runs
 
 NASTY = '<img src=x onerror="alert(1)">&[red]'
 
@@ -263,6 +270,39 @@ def test_watch_prints_one_screen_where_there_is_no_terminal(
     done = here("watch", two)
     assert done.returncode == 0 and "8 finished" in done.stdout and "bad<b> seed 3" in done.stdout
     assert {path: path.stat().st_mtime_ns for path in two.rglob("*")} == before
+
+
+def test_q_ends_watching_and_leaves_the_terminal_as_it_was(
+    two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, follower = pty.openpty()
+    fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 160, 0, 0))
+    before, seen, typed = termios.tcgetattr(follower), [], []
+
+    def read() -> None:
+        while not seen or b"\x1b[?1049l" not in seen[-1]:
+            seen.append(os.read(leader, 2**16))
+            if b"q quits" in b"".join(seen) and not typed:
+                typed.append(os.write(leader, b"jq"))  # one line down, then the end
+
+    files = {path: path.stat().st_mtime_ns for path in two.rglob("*")}
+    with os.fdopen(follower, "r+b", buffering=0) as raw, io.TextIOWrapper(raw) as terminal:
+        for name in ("stdin", "stdout"):
+            monkeypatch.setattr(sys, name, terminal)
+        for name, value in (("TERM", "xterm"), ("COLUMNS", "160"), ("LINES", "30")):
+            monkeypatch.setenv(name, value)
+        reader = threading.Thread(target=read)
+        reader.start()
+        watch_runs([two])
+        terminal.flush()
+        reader.join(20)
+        monkeypatch.undo()
+        assert termios.tcgetattr(terminal) == before
+    os.close(leader)
+    shown = b"".join(seen).decode()
+    assert "good<b> seed 3" in shown and "8 finished" in shown and "q quits" in shown
+    assert shown.index("\x1b[?1049h") < shown.index("\x1b[?1049l")  # the other screen, and back
+    assert {path: path.stat().st_mtime_ns for path in two.rglob("*")} == files
 
 
 def test_folders_that_appear_join_those_that_are_looked_at(two: Path) -> None:
