@@ -416,6 +416,24 @@ def learns() -> str:
     return "\n".join(lines)
 
 
+def reports() -> str:
+    found = results("reports")
+    lines = [
+        "| runs | metrics read | seconds (bar) | page (bar) | memory at most |",
+        "|---|---|---|---|---|",
+    ]
+    for r in found["rows"]:
+        s = r["setting"]
+        lines.append(
+            f"| {s['seeds']} seeds × {s['episodes']:,} episodes | {r['read_mb']} MB | "
+            f"{r['seconds']:.1f} ({r['bar_seconds']:g}) | {r['page_mb']:.2f} MB ({r['bar_mb']:g}) "
+            f"| {r['memory_mb']} MB |"
+        )
+    m = found["machine"]
+    where = f"From the start of the process, on one core of an {m['cpu']}."
+    return "\n".join([*lines, "", where])
+
+
 # what the rows of a GPU's file are called
 CUDA = {"cuda-dqn": "DQN, an update a step", "cuda-ppo": "PPO"}
 
@@ -432,6 +450,7 @@ TABLES = {
     "fields": fields,
     "speed": speed,
     "bench": bench,
+    "reports": reports,
 }
 
 

@@ -281,7 +281,8 @@
         const row = add(this.tip, "div");
         add(row, "i", { style: `background:${paint(line)}` });
         const band = line.lows && line.lows[i] !== line.highs[i] ? ` (${NUMBER.format(line.lows[i])} to ${NUMBER.format(line.highs[i])})` : "";
-        add(row, "span", {}, `${line.name} ${this.data.notes.length ? "" : NUMBER.format(y)}${band}`);
+        const apart = own === close || this.data.ticks.length ? "" : ` at ${NUMBER.format(own)}:`;
+        add(row, "span", {}, `${line.name}${apart} ${this.data.notes.length ? "" : NUMBER.format(y)}${band}`);
       }
       this.tip.hidden = false;
       const room = this.place.clientWidth - this.tip.offsetWidth - 4;
