@@ -335,7 +335,7 @@ def test_a_domain_adds_commands_and_flags(
         line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:4] == " " * 4
     ]
     others = ["check", "bench", "profile", "list"]
-    assert shown == ["train", "resume", "sweep", "eval", "greet", "report", *others]
+    assert shown == ["train", "resume", "sweep", "eval", "greet", "report", "watch", *others]
     with pytest.raises(SystemExit):
         main(["eval", "--help"])
     flags = capsys.readouterr().out

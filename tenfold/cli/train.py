@@ -226,6 +226,8 @@ def resume(arguments: argparse.Namespace) -> int:
 
         if change["settings"]:
             raise UserError(f"{path} is a sweep, whose settings stay as they are.")
+        if arguments.track is not None:
+            raise UserError(f"--track is for runs and folders of seeds, and {path} is a sweep.")
         return finish_sweep(resume_sweep(path, jobs=jobs, quiet=arguments.quiet))
     if is_seeds(path):
         from tenfold.training.many import resume_seeds

@@ -60,7 +60,7 @@ def experiments_below(path: Path, deepest: int = DEEPEST) -> list[Path]:
 
 
 def experiments_named(paths: Sequence[Path]) -> list[Path]:
-    """Those of a command line, folders that hold experiments opened."""
+    """Those of a command line; of folders that hold experiments all of them."""
     found: list[Path] = []
     for path in paths:
         if is_run(path) or is_seeds(path):
@@ -71,12 +71,7 @@ def experiments_named(paths: Sequence[Path]) -> list[Path]:
             RunFolder.open(path)  # says what it is instead
         else:
             raise UserError(f"{path} holds no run: name a run's folder, or one that holds runs.")
-    found = list(dict.fromkeys(found))
-    if len(found) > MOST:
-        raise UserError(
-            f"{len(found)} experiments do not fit one page, {MOST} do: name those that are meant."
-        )
-    return found
+    return list(dict.fromkeys(found))
 
 
 def called(paths: Sequence[Path]) -> list[str]:
@@ -98,8 +93,15 @@ def group_of(path: Path, name: str = "") -> Group:
 # the page
 
 
-def write_comparison(groups: Sequence[Group], out: Path, live: float = 0.0) -> Path:
-    """Experiments on the same environment are compared; those on another stand below."""
+def write_comparison(
+    groups: Sequence[Group], out: Path, live: float = 0.0, left_out: Sequence[str] = ()
+) -> Path:
+    """Experiments on the same environment are compared; those on another stand below. `left_out`
+    says of others why they could not be read."""
+    if len(groups) > MOST:
+        raise UserError(
+            f"{len(groups)} experiments do not fit one page, {MOST} do: name those that are meant."
+        )
     by_env: dict[str, list[Group]] = {}
     for group in groups:
         by_env.setdefault(group.run.env, []).append(group)
@@ -109,6 +111,7 @@ def write_comparison(groups: Sequence[Group], out: Path, live: float = 0.0) -> P
             sections.append(Section(env, ""))
         sections += compared(own)
     everyone = [digest for group in groups for digest in group.members]
+    sections += [Section("Left out", "".join(map(paragraph, left_out)))] if left_out else []
     told = {group.name: words for group in groups if (words := "; ".join(engines(group)))}
     sections += [Section("Engine", table(told))] if told else []
     sections += [Section("", paragraph(*damaged(everyone).values()))] if damaged(everyone) else []

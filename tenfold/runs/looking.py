@@ -50,20 +50,32 @@ class Sight:
     def __post_init__(self) -> None:
         self.groups: dict[Path, Group] = {}
         self.held: set[int] | None = None
+        self.left_out: dict[Path, str] = {}  # by what is wrong with them
 
     def look(self) -> list[Group]:
-        """All of them, as they are now."""
-        self.held = held_inodes()
+        """All of them, as they are now. One that cannot be read is left out, unless it was
+        named."""
+        self.held, self.left_out = held_inodes(), {}
         found = experiments_named(self.paths)
+        seen = {}
         for path, name in zip(found, called(found), strict=True):
-            if path in self.groups:
-                for digest in self.groups[path].members:
-                    digest.read()
-                self.groups[path] = replace(self.groups[path], name=name)
-            else:
-                self.groups[path] = group_of(path, name)
-        self.groups = {path: self.groups[path] for path in found}
-        return list(self.groups.values())
+            try:
+                seen[path] = self.look_at(path, name)
+            except UserError as error:
+                if path in self.paths:
+                    raise
+                self.left_out[path] = str(error)
+        self.groups = seen
+        if not seen:
+            raise UserError(next(iter(self.left_out.values())))
+        return list(seen.values())
+
+    def look_at(self, path: Path, name: str) -> Group:
+        if path not in self.groups:
+            return group_of(path, name)
+        for digest in self.groups[path].members:
+            digest.read()
+        return replace(self.groups[path], name=name)
 
     def state(self, group: Group, digest: Digest) -> str:
         """Of one run."""
@@ -88,7 +100,8 @@ def write_page(sight: Sight, out: Path | None = None, live: float = 0.0) -> Path
     groups = list(sight.groups.values())
     alone = len(groups) == 1 and list(sight.paths) == [groups[0].path]
     if not alone:
-        return write_comparison(groups, page_of(sight, out), live)
+        left_out = list(sight.left_out.values())
+        return write_comparison(groups, page_of(sight, out), live, left_out)
     (group,) = groups
     if is_seeds(group.path):
         return write_seeds(SeedsFolder.open(group.path), group, None, out, live)

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  // Charts of a page: each <figure class="chart"> holds its numbers as JSON and is drawn as SVG.
+  // Charts of a page: each figure.chart holds its numbers as JSON and is drawn as SVG.
   const SMALL = 190, LARGE = 340, MOVED = 5, TALL = 24, LISTED = 24, STORE = "tenfold:" + location.pathname;
   const NUMBER = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
   const state = { smooth: 0, hidden: {}, charts: {} };
@@ -18,11 +18,19 @@
     return made;
   };
   const paint = (line) => (typeof line.colour === "number" ? `var(--c${line.colour % 10})` : line.colour);
-  const short = (value) => {
+  const short = (value, digits) => {
     const size = Math.abs(value);
     for (const [scale, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
-      if (size >= scale && size < 1e12) return +(value / scale).toPrecision(4) + letter;
-    return size && (size < 1e-3 || size >= 1e12) ? value.toExponential(1).replace(".0e", "e") : String(+value.toPrecision(4));
+      if (size >= scale && size < 1e12) return +(value / scale).toPrecision(digits) + letter;
+    const small = size && (size < 1e-3 || size >= 1e12);
+    return small ? value.toExponential(digits - 1).replace(/\.?0*e/, "e") : String(+value.toPrecision(digits));
+  };
+  // with as many digits as tell them apart
+  const spelt = (values) => {
+    for (let digits = 3; ; digits++) {
+      const words = values.map((value) => short(value, digits));
+      if (digits > 9 || new Set(words).size === words.length) return words;
+    }
   };
   const ticks = (low, high, count, log) => {
     const found = [];
@@ -73,6 +81,7 @@
       this.place.innerHTML = "<svg></svg>";
       this.svg = this.place.firstChild;
       this.svg.setAttribute("role", "img");
+      if (this.data.notes.length) this.svg.classList.add("alone");
       this.svg.setAttribute("aria-label", `${this.data.title}: ${this.data.y} over ${this.data.x}`);
       this.tip = add(this.place, "div", { class: "tip" });
       this.tip.hidden = true;
@@ -195,7 +204,7 @@
       const x = zoom ? zoom.x : this.data.ticks.length ? [-0.05, this.data.ticks.length - 0.45] : this.extent(this.lines, 0);
       this.range = [x, zoom?.y || this.data.bounds || this.extent(this.lines, 1, zoom ? x : null)];
       const marks = this.data.notes.length ? [] : ticks(...this.range[1], this.data.small ? 5 : 8, this.logs[1]);
-      const labels = marks.map(short);
+      const labels = spelt(marks);
       const left = 14 + 7 * Math.max(2, ...labels.map((words) => words.length)) + (this.data.y ? 16 : 0);
       this.box = { left, right: width - 14, top: 10, bottom: height - (this.data.x ? 40 : 24) };
       this.whole.hidden = !zoom;
@@ -214,10 +223,11 @@
         add(axes, "line", { x1: box.left, x2: box.right, y1: py(value), y2: py(value) });
         add(axes, "text", { x: box.left - 6, y: py(value) + 4, "text-anchor": "end" }, labels[i]);
       });
-      const along = this.data.ticks.length
-        ? this.data.ticks.map((words, i) => [i, words])
-        : ticks(...this.range[0], Math.max(2, (box.right - box.left) / 90), this.logs[0]).map((value) => [value, short(value)]);
-      for (const [value, words] of along) {
+      const named = this.data.ticks.length;
+      const places = named ? [...Array(named).keys()] : ticks(...this.range[0], Math.max(2, (box.right - box.left) / 90), this.logs[0]);
+      const below = named ? this.data.ticks : spelt(places);
+      for (const [i, value] of places.entries()) {
+        const words = below[i];
         add(axes, "line", { x1: px(value), x2: px(value), y1: box.top, y2: box.bottom });
         add(axes, "text", { x: px(value), y: box.bottom + 16, "text-anchor": this.data.ticks.length && !value ? "start" : "middle" }, words);
       }

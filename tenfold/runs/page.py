@@ -153,9 +153,13 @@ def bar(shares: Mapping[str, float]) -> str:
 
 
 def intervals(
-    rows: Sequence[tuple[str, float, float, float]], low: float, high: float, form: str = ",.2f"
+    rows: Sequence[tuple[str, float, float, float]],
+    low: float,
+    high: float,
+    form: str = ",.2f",
+    told: bool = True,
 ) -> str:
-    """Numbers with their intervals on one scale, one below the other."""
+    """Numbers with their intervals on one scale, one below the other; `told` also in words."""
     span = high - low or 1.0
 
     def percent(value: float) -> str:
@@ -165,11 +169,12 @@ def intervals(
     for number, (name, middle, least, most) in enumerate(rows):
         colour = f"background:var(--c{number % 10})"
         width = min(max((most - least) / span, 0.0), 1.0)
+        between = f" ({least:{form}} to {most:{form}})" if told else ""
         body += (
             f'<span>{inline(name)}</span><span class="track">'
             f'<i style="left:{percent(least)};width:{width:.2%};{colour}"></i>'
             f'<b style="left:{percent(middle)};{colour}"></b></span>'
-            f"<span>{middle:{form}} ({least:{form}} to {most:{form}})</span>"
+            f"<span>{middle:{form}}{between}</span>"
         )
     return f'<div class="intervals">{body}</div>\n'
 

@@ -92,7 +92,7 @@ def drawings(found: Row) -> list[Section]:
     if shares := found.get("importance"):
         told = [(name, share, 0.0, share) for name, share in shares.items()]
         said = paragraph("shares of parameters in what distinguishes good trials (PED-ANOVA)")
-        drawn.append(Section("Importance", said + intervals(told, 0.0, 1.0)))
+        drawn.append(Section("Importance", said + intervals(told, 0.0, 1.0, told=False)))
     return drawn
 
 

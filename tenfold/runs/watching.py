@@ -36,7 +36,7 @@ EVENTS = 6  # lines of them
 WIDE = 110  # columns of a window that has room for everything
 EDGE = 7  # lines of the screen that are not runs': the head, the table's own, the last
 STAGES = 3  # of a run's time that are named
-STYLES = {"running": "green", "finished": "dim", "stopped": "yellow", "waiting": "dim"}
+STYLES = {"running": "green", "waiting": "dim", "stopped": "yellow", "finished": "dim"}
 STAGE_STYLES = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 
@@ -113,6 +113,8 @@ class Screen:
             for group in self.sight.groups.values()
             for name, digest in group.digests.items()
         ]
+        order = list(STYLES)  # what goes on is in front
+        every.sort(key=lambda one: order.index(self.states[one[2].path]))
         states = [self.states[digest.path] for _, _, digest in every]
         room = max(height - EDGE - EVENTS, 3) if height else len(every)
         self.first = max(min(self.first, len(every) - room), 0)

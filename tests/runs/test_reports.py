@@ -310,3 +310,17 @@ def test_folders_that_appear_join_those_that_are_looked_at(two: Path) -> None:
     assert [group.name for group in sight.look()] == ["bad<b>", "good<b>"]
     RunFolder.create(two / "new", Run()).__exit__()
     assert [group.name for group in sight.look()] == ["bad<b>", "good<b>", "new"]
+
+
+def test_a_folder_that_cannot_be_read_is_left_out_with_its_sentence_unless_it_was_named(
+    two: Path, here: Callable[..., Any]
+) -> None:
+    RunFolder.create(two / "lost", Run()).__exit__()
+    (two / "lost" / "config.yaml").unlink()
+    assert here("report", two).returncode == 0
+    found = Reader((two / "report.html").read_text())
+    assert "Left out" in found.words and "has lost its config.yaml" in found.words
+    assert "good<b>" in found.words
+    named = here("report", two / "good<b>", two / "lost")
+    assert named.returncode == 2 and "has lost its config.yaml" in named.stderr
+    assert "8 finished" in here("watch", two).stdout

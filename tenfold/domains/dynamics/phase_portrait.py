@@ -190,7 +190,8 @@ def fit_charts(fits: list[dict[str, Any]], counted: str) -> list[Chart]:
     r2 = np.array(fits[-1]["r2s"])
     ahead = np.arange(1, r2.shape[1] + 1)
     band = (r2.min(0), r2.max(0)) if len(r2) > 1 else None
-    foretold = [Line("model, from least to most of seeds", ahead, r2.mean(0), band, 0, "dots")]
+    name = "model, from least to most of seeds" if band else "model"
+    foretold = [Line(name, ahead, r2.mean(0), band, 0, "dots")]
     if "arx_r2" in fits[-1]:
         foretold.append(Line("ARX on the same data", ahead, fits[-1]["arx_r2"], None, 7, "dash"))
     bounds = (max(min(0.0, float(r2.min())), -1.0), 1.02)
