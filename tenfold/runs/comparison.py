@@ -70,7 +70,7 @@ def experiments_named(paths: Sequence[Path]) -> list[Path]:
         elif is_compare(path) or is_sweep(path) or not path.is_dir():
             RunFolder.open(path)  # says what it is instead
         else:
-            raise UserError(f"{path} holds no run: name a run's folder, or one that holds runs.")
+            raise UserError(f"{path} is not a tenfold run, and holds none: name a run's folder.")
     return list(dict.fromkeys(found))
 
 

@@ -2,7 +2,6 @@
 few hundred bins that keep their extremes, returns and lengths of episodes as histograms, the last
 and the best rows. A file that is being written is read on from where reading stopped."""
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ BARS = 64  # of a histogram
 PARTS = 4  # of a run, with a histogram each
 KEPT = 256  # rows of a kind
 CHUNK = 2**22  # bytes that are read at once
+NUMBERS = frozenset((int, float))
 LEAST = 1e-9  # widest bar where all episodes are alike
 
 
@@ -227,8 +227,8 @@ class Digest:
                 )
                 continue
             self.keep(kind, own)
-            for column, values in columns_of(own).items():
-                self.course(kind, column).add(*map(np.array, zip(*values, strict=True)))
+            for column, (steps, values) in columns_of(own).items():
+                self.course(kind, column).add(steps, values)
 
     def keep(self, kind: str, rows: Iterable[Row]) -> None:
         own = self.thinned.setdefault(kind, Thinned())
@@ -258,14 +258,21 @@ class Digest:
         return [column for own, column in self.courses if own == kind]
 
 
-def columns_of(rows: Sequence[Row]) -> dict[str, list[tuple[int, float]]]:
-    """Steps and values of every column of numbers; those of the clock but for its shares."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for row in rows:
-        numbers = {"steps_per_second": row.get("timing", {}).get("steps_per_second")}
-        for name, value in itertools.chain(row.items(), numbers.items()):
-            if name != "step" and type(value) in (int, float):
-                found.setdefault(name, []).append((row["step"], float(value)))
+def columns_of(rows: Sequence[Row]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Steps and values of every column of numbers; of the clock the steps a second."""
+    names = {name for shape in {tuple(row) for row in rows} for name in shape}
+    rates = [row.get("timing", {}).get("steps_per_second") for row in rows]
+    columns = {name: [row.get(name) for row in rows] for name in sorted(names - {"kind", "step"})}
+    steps, found = [row["step"] for row in rows], {}
+    for name, values in (*columns.items(), ("steps_per_second", rates)):
+        if not NUMBERS.issuperset(map(type, values)):
+            there = [k for k, value in enumerate(values) if type(value) in NUMBERS]
+            values = [values[k] for k in there]
+            own = [steps[k] for k in there]
+        else:
+            own = steps
+        if values:
+            found[name] = np.array(own), np.array(values, float)
     return found
 
 

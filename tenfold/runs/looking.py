@@ -17,7 +17,7 @@ from tenfold.runs.report import write_run, write_seeds
 from tenfold.runs.seeds import SeedsFolder
 
 LOCKS = Path("/proc/locks")
-RECENT = 60.0  # seconds since the last row, where the kernel tells nothing of locks
+RECENT = 60.0  # seconds since the last row of a run that goes on without a lock of its own
 ABOVE = 2  # folders above a run that may be locked for it: that of its seeds, that of a sweep
 
 
@@ -32,13 +32,22 @@ def held_inodes() -> set[int] | None:
 
 
 def is_held(folder: Path, held: set[int] | None) -> bool:
-    """Whether a process trains in a run's folder."""
+    lock = folder / LOCK
+    return held is not None and lock.exists() and lock.stat().st_ino in held
+
+
+def activity(folder: Path, held: set[int] | None) -> str:
+    """Whether a process trains a run: it holds the folder's lock. Where the run is one of several
+    whose folder is held, it may be trained on another machine, or be next."""
+    if is_held(folder, held):
+        return "running"
+    file = folder / "metrics.jsonl"
+    recent = file.exists() and time.time() - file.stat().st_mtime < RECENT
     if held is None:
-        file = folder / "metrics.jsonl"
-        return file.exists() and time.time() - file.stat().st_mtime < RECENT
-    around = [folder, *folder.absolute().parents[:ABOVE]]
-    locks = [place / LOCK for place in around]
-    return any(lock.exists() and lock.stat().st_ino in held for lock in locks)
+        return "running" if recent else "stopped"
+    if any(is_held(place, held) for place in folder.absolute().parents[:ABOVE]):
+        return "running" if recent else "waiting"
+    return "stopped"
 
 
 @dataclass
@@ -80,16 +89,12 @@ class Sight:
     def state(self, group: Group, digest: Digest) -> str:
         """Of one run."""
         step = digest.last.get("step", 0)
-        if step >= group.run.steps:
-            return "finished"
-        if is_held(digest.path, self.held):
-            return "running" if digest.offset or digest.path.exists() else "waiting"
-        return "stopped" if digest.path.exists() else "waiting"
+        return "finished" if step >= group.run.steps else activity(digest.path, self.held)
 
     def going(self) -> bool:
         """Whether any of them is being trained."""
         return any(
-            self.state(group, digest) == "running"
+            self.state(group, digest) in ("running", "waiting")
             for group in self.groups.values()
             for digest in group.members
         )

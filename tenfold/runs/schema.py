@@ -120,6 +120,9 @@ def parsed(text: str | bytes) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     levels = [value]
+    opening = ("{", "[") if isinstance(text, str) else (b"{", b"[")
+    if sum(text.count(bracket) for bracket in opening) <= DEPTH:  # type: ignore[arg-type]
+        return value  # it cannot be any deeper
     for _ in range(DEPTH):
         levels = [
             own

@@ -109,7 +109,7 @@ def test_a_long_file_takes_no_more_memory_than_a_short_one(
 ) -> None:
     monkeypatch.setattr(module, "CHUNK", 2**16)
     peaks = []
-    for count in (10_000, 50_000):
+    for count in (20_000, 60_000):
         rows = [episode(k, float(k % 7)) for k in range(count)]
         path = written(
             tmp_path / f"{count}", rows + [trained(k, loss=1.0) for k in range(0, count, 8)]
@@ -121,7 +121,7 @@ def test_a_long_file_takes_no_more_memory_than_a_short_one(
         tracemalloc.stop()
         assert found.episodes == count and len(found.rows) <= 2 * KEPT + 2
         assert found.last["step"] == count - 8
-    assert peaks[1] < 1.3 * peaks[0]
+    assert peaks[1] < 1.25 * peaks[0]
 
 
 def test_runs_that_log_at_other_steps_are_compared_at_the_same_ones() -> None:

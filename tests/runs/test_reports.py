@@ -23,7 +23,7 @@ from rich.console import Console
 from tenfold.config.run import Run
 from tenfold.runs.charts import Chart, Line, as_json
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.looking import Sight, held_inodes, is_held
+from tenfold.runs.looking import Sight, activity, held_inodes
 from tenfold.runs.names import FolderLock
 from tenfold.runs.page import Link, Section, chart, intervals, page, table
 from tenfold.runs.seeds import SeedsFolder
@@ -173,7 +173,7 @@ def test_a_page_goes_where_it_is_told_and_over_nothing_else(
     assert (tmp_path / "notes.html").read_text() == "mine"
     assert "is a folder: name a file" in here("report", one, "--out", ".").stderr
     (tmp_path / "empty").mkdir()
-    assert "holds no run" in here("report", "empty").stderr
+    assert "is not a tenfold run, and holds none" in here("report", "empty").stderr
     assert "--live = 0 is out of range" in here("report", one, "--live", "0").stderr
     assert "is not being trained" not in here("report", one, "--live").stdout
 
@@ -193,12 +193,18 @@ def test_settings_are_told_by_what_differs_from_the_defaults(two: Path) -> None:
 
 def test_a_run_goes_on_where_its_lock_is_held_and_nobody_is_disturbed(two: Path) -> None:
     member = two / "good<b>" / "seed-2"
-    assert held_inodes() is not None and not is_held(member, held_inodes())
+    assert held_inodes() is not None and activity(member, held_inodes()) == "stopped"
     with FolderLock(member):
-        assert is_held(member, held_inodes())
-    with FolderLock(two / "good<b>"):  # the experiment's holds for its seeds
-        assert is_held(member, held_inodes())
-    assert not is_held(member, held_inodes())
+        assert activity(member, held_inodes()) == "running"
+    with FolderLock(two / "good<b>"):  # the experiment's: its rows come from elsewhere, or not yet
+        assert activity(member, held_inodes()) == "running"
+        os.utime(member / "metrics.jsonl", (0, 0))
+        assert activity(member, held_inodes()) == "waiting"
+        assert activity(two / "good<b>" / "seed-9", held_inodes()) == "waiting"
+    assert activity(member, held_inodes()) == "stopped"
+    assert activity(member, None) == "stopped"  # the kernel tells nothing, and the row is old
+    os.utime(member / "metrics.jsonl")
+    assert activity(member, None) == "running"
 
 
 def test_a_live_page_is_written_again_until_the_run_ends(
