@@ -46,8 +46,13 @@ class Course:
         self.count += np.bincount(bins, minlength=BINS)
         self.total += np.bincount(bins, values, BINS)
         self.at += np.bincount(bins, steps, BINS)
-        np.minimum.at(self.low, bins, values)
-        np.maximum.at(self.high, bins, values)
+        if (bins[1:] < bins[:-1]).any():  # rows are in the order of their steps, but for actors'
+            order = np.argsort(bins, kind="stable")
+            bins, values = bins[order], values[order]
+        first = np.flatnonzero(np.concatenate([[True], bins[1:] != bins[:-1]]))
+        there = bins[first]
+        self.low[there] = np.minimum(self.low[there], np.minimum.reduceat(values, first))
+        self.high[there] = np.maximum(self.high[there], np.maximum.reduceat(values, first))
 
     def widen(self) -> None:
         """Every two bins become one."""
@@ -96,7 +101,10 @@ class Histogram:
             exponent += 1
         self.make_room(exponent, low, high)
         bars = np.floor(np.ldexp(values, -exponent)).astype(np.int64) - self.first
-        np.add.at(self.counts, (parts, bars), weights)
+        shape = self.counts.shape
+        each = np.broadcast_to(weights, len(values))
+        found = np.bincount(parts * shape[1] + bars, each, shape[0] * shape[1])
+        self.counts += found.reshape(shape).astype(np.int64)
 
     def make_room(self, exponent: int, low: float, high: float) -> None:
         """Bars of this width from the lowest to the highest, with what was counted."""
