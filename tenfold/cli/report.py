@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
 
 SECONDS = "5"
+NAP = 0.1  # seconds between looks at signals
 
 
 def add_named(parser: argparse.ArgumentParser) -> None:
@@ -86,19 +87,26 @@ def report(arguments: argparse.Namespace) -> int:
 
 def follow(sight: Any, out: Path | None, seconds: int) -> int:
     """Writes the page again and again, the last time as one that stays as it is."""
+    from tenfold.core.processes import Interrupt
     from tenfold.runs.looking import write_page
 
-    print(write_page(sight, out, seconds), flush=True)
-    print("written anew until the runs end; Ctrl-C stops that, and not the runs", file=sys.stderr)
-    try:
-        while sight.going():
-            time.sleep(seconds)
+    with Interrupt() as interrupt:
+        print(write_page(sight, out, seconds), flush=True)
+        said = "written anew until the runs end; Ctrl-C stops that, and not the runs"
+        print(said, file=sys.stderr)
+        while sight.going() and not interrupt.signal:
+            wait(seconds, lambda: bool(interrupt.signal))
             sight.look()
             write_page(sight, out, seconds)
-    except KeyboardInterrupt:
-        sight.look()
-    write_page(sight, out)
+        write_page(sight, out)
     return 0
+
+
+def wait(seconds: float, called: Callable[[], bool]) -> None:
+    """Or until somebody is `called`, by a signal."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not called():
+        time.sleep(NAP)
 
 
 def add_watch(parsers: Any, given: Sequence[str]) -> None:

@@ -272,3 +272,20 @@ def test_the_page_of_experiments_is_drawn_whole(browser: Browser, tmp_path: Path
     # the curves of two groups of three, the profiles, loss, KL, entropy, two histograms, speed
     assert drawn == [8, 2, 2, 2, 2, 2, 2, 2]
     assert browser.run("document.querySelectorAll('.track').length") == 4 * 2 + 1
+
+
+def test_a_live_page_follows_its_file_and_keeps_what_was_chosen(
+    browser: Browser, tmp_path: Path
+) -> None:
+    lines = [Line(name, [0, 1], [0.0, 1.0], None, k) for k, name in enumerate(("a", "b"))]
+    drawn = [Section("", chart(Chart("returns", lines)))]
+    path = tmp_path / "report.html"
+    path.write_bytes(page("before", drawn, live=1))
+    browser.complaints.clear()
+    browser.open(path)
+    press(browser, "a")
+    browser.events.clear()
+    path.write_bytes(page("after", drawn))
+    browser.wait_for_load()
+    assert browser.run("document.title") == "after" and names(browser) == ["b"]
+    assert browser.complaints == []

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import sys
 import termios
@@ -214,11 +215,11 @@ def test_a_live_page_is_written_again_until_the_run_ends(
     written(member, rows_of(1.0, 0, steps=500))
     lock, pages = FolderLock(member), []
 
-    def sleep(seconds: float) -> None:
+    def wait(seconds: float, called: Callable[[], bool]) -> None:
         pages.append((member / "report.html").read_text())
         written(member, rows_of(1.0, 0, steps=500 + 250 * len(pages)))
 
-    monkeypatch.setattr("tenfold.cli.report.time.sleep", sleep)
+    monkeypatch.setattr("tenfold.cli.report.wait", wait)
     done = here("report", member, "--live", "3")
     lock.release()
     assert done.returncode == 0 and done.stdout == f"{member}/report.html\n"
@@ -226,6 +227,20 @@ def test_a_live_page_is_written_again_until_the_run_ends(
     assert [re.findall(r'data-live="(\d)"', text) for text in pages] == [["3"], ["3"], ["0"]]
     ends = [max(Reader(text).charts[0]["xs"][0]) for text in pages]
     assert ends == [500, 700, 1000]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_live_page_as_one_that_stays(
+    two: Path, here: Callable[..., Any], number: int
+) -> None:
+    member = two / "good<b>" / "seed-0"
+    written(member, rows_of(1.0, 0, steps=500))
+    with FolderLock(member):
+        signalling = threading.Timer(0.5, lambda: os.kill(os.getpid(), number))
+        signalling.start()
+        done = here("report", member, "--live", "60")
+        signalling.join()
+    assert done.returncode == 0 and 'data-live="0"' in (member / "report.html").read_text()
 
 
 def test_the_screen_shows_every_run_and_what_is_new(two: Path) -> None:
