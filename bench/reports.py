@@ -74,15 +74,20 @@ def make_runs(path: Path, episodes: int) -> int:
     return sum((member / "metrics.jsonl").stat().st_size for member in folder.members)
 
 
-def measured(path: Path) -> tuple[float, float, float]:
-    """Seconds, megabytes of the page, and of memory at most, of a process of its own."""
+def measured(path: Path) -> dict[str, float]:
+    """Of a process of its own: seconds, those of its processor, megabytes of the page and of memory
+    at most."""
     start = time.perf_counter()
     command = [sys.executable, "-m", "tenfold", "report", str(path)]
     child = os.spawnv(os.P_NOWAIT, sys.executable, command)
     _, status, usage = os.wait4(child, 0)
     assert status == 0
-    size = (path / "report.html").stat().st_size
-    return time.perf_counter() - start, size / 1e6, usage.ru_maxrss * 1024 / 1e6
+    return {
+        "seconds": round(time.perf_counter() - start, 1),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        "page_mb": round((path / "report.html").stat().st_size / 1e6, 2),
+        "memory_mb": round(usage.ru_maxrss * 1024 / 1e6),
+    }
 
 
 def main() -> None:
@@ -93,15 +98,12 @@ def main() -> None:
         for episodes in SIZES:
             path = Path(sys.argv[1] if len(sys.argv) > 1 else folder) / f"{episodes}"
             read = make_runs(path, episodes)
-            seconds, page, memory = measured(path)
             rows.append(
                 {
                     "name": f"report of {SEEDS} seeds x {episodes:,} episodes",
                     "setting": {"seeds": SEEDS, "episodes": episodes, "logs": LOGS},
                     "read_mb": round(read / 1e6),
-                    "seconds": round(seconds, 1),
-                    "page_mb": round(page, 2),
-                    "memory_mb": round(memory),
+                    **measured(path),
                     "bar_seconds": SECONDS,
                     "bar_mb": MEGABYTES,
                 }
