@@ -8,20 +8,33 @@ TRACK := .venv-track
 unexport PYTHONDONTWRITEBYTECODE
 EXTRAS := video,box2d,mujoco,multiagent,atari,ray,rllib,sweep,triton,dev
 
-.PHONY: install demo test test-slow test-kills test-cuda test-track lint bench bench-peers clean
+.PHONY: install demo test kernels pytest test-slow test-kills test-cuda test-track lint bench bench-peers clean
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+# what is imported is compiled then, which is a small part of what is installed
+PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
+$(VENV)/.core: pyproject.toml constraints.txt
 	test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch==2.13.0"
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	$(PIP) -c constraints.txt "torch==2.13.0" -e .
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.core
+	$(PIP) -c constraints.txt "tenfold[$(EXTRAS)]"
 	touch $@
 
 demo: install
 	$(RUN)/python examples/demo.py
 
+# kernels are compiled beside the installation of the extras, of which they need none
+test:
+	@$(MAKE) --no-print-directory -j 2 kernels pytest
+
+kernels: $(VENV)/.core
+	$(RUN)/python tests/kernels.py
+
 # three processes for two cores, since many tests wait for others; kernels that one compiles the others find on disk
-test: install lint
+pytest: lint
 	$(RUN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-slow: install

@@ -187,10 +187,10 @@ def policy_rows() -> list[dict[str, Any]]:
     return [compared("cuda-graph-ppo", words, turns, off)]
 
 
-ROWS = {
+NAMES = {}  # without a GPU
+CUDA = {
     "cuda-graph-dqn": q_rows,
     "cuda-graph-images": image_rows,
     "cuda-graph-team": team_rows,
     "cuda-graph-ppo": policy_rows,
 }
-NAMES = {**ROWS} if torch.cuda.is_available() else {}

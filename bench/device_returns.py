@@ -53,4 +53,5 @@ def advantages() -> list[dict[str, Any]]:
     return rows
 
 
-NAMES = {"cuda-gae": advantages} if torch.cuda.is_available() else {}
+NAMES = {}  # without a GPU
+CUDA = {"cuda-gae": advantages}

@@ -36,6 +36,17 @@ class Heavy(gym.Env[np.ndarray, int]):
         return self.seen(), float(self.at == 5), self.at == 5, self.turn == 100, {}
 
 
+class Pixels(Heavy):
+    """The same, seen as a picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Box(0, 255, (84, 84), np.uint8)
+
+    def seen(self) -> np.ndarray:
+        return np.full((84, 84), 20 * (self.at + 5), np.uint8)
+
+
 def spin(turns: int) -> None:
     for _ in range(turns):
         pass
@@ -52,3 +63,4 @@ def spins_for(seconds: float) -> int:
 
 
 gym.register("Heavy-v0", Heavy)
+gym.register("Pixels-v0", Pixels)

@@ -1,9 +1,10 @@
 """Actors on Ray against actors in processes, on one machine: what Ray itself costs.
 
 DQN, 64-64, batch 32, an update every 4 environment steps, fused engine, two actors, one thread a
-process, in turns. An environment burns 1 ms of processor time a step; another costs next to nothing
-and shows how many rows and calls a second one driver can take. Of the driver (the learner's
-process) the share of one core is told, with learning in it and without.
+process, in turns, at the end of which actors come to rest: nobody plays while the others are
+measured. An environment burns 1 ms of processor time a step; another costs next to nothing and
+shows how many rows and calls a second one driver can take. Of the driver (the learner's process)
+the share of one core is told, with learning in it and without.
 
     python bench/ray_actors.py        or        tenfold bench ray-actors --peers
 """
@@ -22,7 +23,7 @@ from tenfold.config.run import Run
 from tenfold.core import ray_cluster
 from tenfold.core.system import set_threads
 
-COST, TURN, TURNS = 1_000, 0.5, 7  # microseconds of a step, seconds of a turn, turns of each
+COST, TURN, TURNS = 1_000, 2.0, 7  # microseconds of a step, seconds of a turn, turns of each
 NEVER = 10**9
 
 
@@ -54,6 +55,7 @@ class Watched:
     def __call__(self) -> int:
         start, used = time.perf_counter(), time.process_time()
         steps = self.turn()
+        self.place.pool.hold()
         self.shares.append((time.process_time() - used) / (time.perf_counter() - start))
         return steps
 
@@ -76,7 +78,7 @@ def compare(cost: float, ahead: int, num_envs: int = 1, learns: bool = True) -> 
         found = interleave(dict(turns), TURNS)
         pool: Any = ours["ray"].pool
         report = pool.report()
-        size = {"row_bytes": pool.row.itemsize, "rows_in_a_call": pool.batch}
+        size = {"row_bytes": pool.row.itemsize, "rows_in_a_call": (pool.most + pool.least) / 2}
     finally:
         for place in ours.values():
             place.close()
@@ -104,11 +106,12 @@ def each_row() -> Iterator[dict[str, Any]]:
     ray_cluster.connect("", 2)
     try:
         yield compare(COST, 8)
-        yield compare(COST, 8, learns=False)
         yield compare(COST, 32)
+        yield compare(COST, 32, learns=False)
         yield compare(COST, 8, num_envs=8)
-        yield compare(0, 8, learns=False)
-        yield compare(0, 8, num_envs=64, learns=False)
+        yield compare(COST, 32, num_envs=8)
+        yield compare(0, 32, learns=False)
+        yield compare(0, 32, num_envs=64, learns=False)
     finally:
         ray_cluster.disconnect()
 

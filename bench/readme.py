@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+import ray_tables
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -306,34 +308,63 @@ def speed() -> str:
 def cuda() -> str:
     """What was measured on a GPU, by the machines it was measured on."""
     files = sorted((ROOT / "bench" / "results").glob("cuda-*.json"))
-    if not files:
-        return "Not measured yet."
+    found = [json.loads(file.read_text()) for file in files]
+    rows = [row for each in found for row in each["rows"]]
+    tables = [cuda_ratios([r for r in rows if "ratio" in r])]
+    tables += [cuda_commands([r for r in rows if "seconds" in r])]
+    tables += [cuda_curves([r for r in rows if "overlap" in r])]
+    machines = {gpu_machine(each["machine"], each["versions"]): True for each in found}
+    return "\n\n".join([table for table in tables if table] + list(machines))
+
+
+def cuda_ratios(rows: list[dict]) -> str:
+    lines = ["| what | setting | baseline, a second | tenfold, a second | ratio | equal |"]
+    lines.append("|---" * 6 + "|")
+    for r in rows:
+        setting = ", ".join(
+            f"{v} {k}" if isinstance(v, int) else f"{k} {v}"
+            for k, v in r["setting"].items()
+            if k != "gpu"
+        )
+        apart = r.get("max_diff")
+        equal = "" if apart is None else f"yes, {apart:.0e}" if r["equal"] else "NO"
+        sides = (
+            f"{r[side]}: {r.get(f'{side}_per_second') or 1e6 / r[f'{side}_us']:,.0f}"
+            for side in ("baseline", "candidate")
+        )
+        lines.append(
+            f"| {CUDA.get(r['name'], r['name'])} | {setting} | {' | '.join(sides)} | "
+            f"**{r['ratio']:g}** | {equal} |"
+        )
+    return "\n".join(lines)
+
+
+def cuda_commands(rows: list[dict]) -> str:
+    if not rows:
+        return ""
     lines = [
-        "| what | setting | baseline, steps/s | tenfold, steps/s | ratio | equal |",
-        "|---" * 6 + "|",
+        "| command, kernels on disk | seconds | of them rounds | the first time | return |",
+        "|---" * 5 + "|",
     ]
-    machines = {}
-    for file in files:
-        found = json.loads(file.read_text())
-        machines[gpu_machine(found["machine"], found["versions"])] = True
-        for r in found["rows"]:
-            setting = ", ".join(
-                f"{v} {k}" if isinstance(v, int) else f"{k} {v}"
-                for k, v in r["setting"].items()
-                if k != "gpu"
-            )
-            equal = (
-                "" if r["equal"] is None else f"yes, {r['max_diff']:.0e}" if r["equal"] else "NO"
-            )
-            sides = (
-                f"{r[side]}: {r.get(f'{side}_per_second') or 1e6 / r[f'{side}_us']:,.0f}"
-                for side in ("baseline", "candidate")
-            )
-            lines.append(
-                f"| {CUDA.get(r['name'], r['name'])} | {setting} | {' | '.join(sides)} | "
-                f"**{r['ratio']:g}** | {equal} |"
-            )
-    return "\n".join([*lines, "", *machines])
+    for r in rows:
+        lines.append(
+            f"| `{r['setting']['command']}` | {r['seconds']:.1f} | {r['training_seconds']:.2f} | "
+            f"{r['first_seconds']:.1f} | {r['return']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def cuda_curves(rows: list[dict]) -> str:
+    if not rows:
+        return ""
+    lines = ["| preset | step | resident, GPU | fused, CPU | intervals overlap |", "|---" * 5 + "|"]
+    for r in rows:
+        sides = ("{:.1f} ({:.1f} to {:.1f})".format(*r[side]) for side in ("resident", "fused"))
+        lines.append(
+            f"| {r['setting']['preset']} | {r['setting']['step']:,} | {' | '.join(sides)} | "
+            f"{'yes' if r['overlap'] else 'NO'} |"
+        )
+    return "\n".join(lines)
 
 
 def gpu_machine(m: dict, versions: dict) -> str:
@@ -435,7 +466,15 @@ def reports() -> str:
 
 
 # what the rows of a GPU's file are called
-CUDA = {"cuda-dqn": "DQN, an update a step", "cuda-ppo": "PPO"}
+CUDA = {
+    "cuda-dqn": "DQN, an update a step",
+    "cuda-gae": "generalised advantages",
+    "cuda-graph-dqn": "cudagraph, DQN's updates",
+    "cuda-graph-images": "cudagraph, DQN's updates from images",
+    "cuda-graph-ppo": "cudagraph, PPO's learning phases",
+    "cuda-graph-team": "cudagraph, updates of a team",
+    "cuda-ppo": "PPO",
+}
 
 TABLES = {
     "cuda": cuda,
@@ -451,6 +490,7 @@ TABLES = {
     "speed": speed,
     "bench": bench,
     "reports": reports,
+    **ray_tables.TABLES,
 }
 
 

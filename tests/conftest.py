@@ -1,7 +1,6 @@
 """Shared by all tests: one thread, a run that takes a moment, the command line, pictures left out,
 processes that start at once, and the slowest files."""
 
-import ast
 import fcntl
 import gc
 import multiprocessing
@@ -11,19 +10,18 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from kernels import forget_stale_kernels
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numba.core.dispatcher import Dispatcher
 from unpainted import DRAW, STREAMS
 
-import tenfold
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.cli.main import main
 from tenfold.config.nets import Net
@@ -35,60 +33,20 @@ if (
     not torch.cuda.is_available()
 ):  # Triton's functions are interpreted: here, and in what is started
     os.environ["TRITON_INTERPRET"] = "1"
+    import interpreted  # noqa: F401
 # what is kept for a user is kept for the tests' own
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"tenfold-state-{os.getuid()}")
 gc.disable()  # until all tests are imported
 
-
-def kernel_sources(package: Path) -> set[Path]:
-    """Files with kernels, and those whose constants kernels are compiled with."""
-    files = {path for path in package.rglob("*.py") if "@kernel" in path.read_text()}
-    for path in tuple(files):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and any(
-                name.name.isupper() and name.name not in ("DQN", "PPO") for name in node.names
-            ):
-                module = package.parent / f"{(node.module or '').replace('.', '/')}.py"
-                files |= {module} if module.is_file() else set()
-    return files | {package / "core" / "kernels.py", package / "ops" / "tiles.py"}
-
-
-def forget_stale_kernels() -> None:
-    """Numba's cache does not notice an edit in a function of another file: what is older than any
-    source of kernels goes."""
-    package = Path(tenfold.__file__).parent
-    newest = max(source.stat().st_mtime for source in kernel_sources(package))
-    for kernel in package.rglob("__pycache__/*.nb[ic]"):
-        with suppress(FileNotFoundError):  # another run of the tests forgets them too
-            if kernel.stat().st_mtime < newest:
-                kernel.unlink()
-
-
+COLLECTING = ExitStack()
 if "PYTEST_XDIST_WORKER" not in os.environ:
     forget_stale_kernels()
-
-
-COMPILE, LOCKS = Dispatcher.compile, Path(tempfile.gettempdir()) / f"tenfold-kernels-{os.getuid()}"
-BEING_COMPILED: set[str] = set()
-
-
-def compile_once(kernel: Any, signature: Any) -> Any:
-    """A kernel that one worker compiles is waited for by the others, who then take it from the
-    disk."""
-    name = f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}"
-    if not name.startswith("tenfold.") or name in BEING_COMPILED:
-        return COMPILE(kernel, signature)
-    LOCKS.mkdir(exist_ok=True)
-    with open(LOCKS / name, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        BEING_COMPILED.add(name)
-        try:
-            return COMPILE(kernel, signature)
-        finally:
-            BEING_COMPILED.discard(name)
-
-
-Dispatcher.compile = compile_once
+else:  # one worker imports all tests, and compiles what was never imported; then the others do
+    lock = COLLECTING.enter_context(open(__file__))  # noqa: SIM115
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 @pytest.fixture
@@ -159,6 +117,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What is imported by now stays, and need not be looked through for garbage again and again."""
+    COLLECTING.close()
     gc.freeze()
     gc.enable()
 

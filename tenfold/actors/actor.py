@@ -167,7 +167,7 @@ def episodes(part: Part, agents: int) -> Iterator[Episode]:
     if part.begins or not part.row:
         return
     row, worlds = part.row, len(part.row["length"])
-    for w in np.flatnonzero(row["length"]).tolist():
+    for w in row["length"].nonzero()[0].tolist():
         each, success = row["ret"][w::worlds].tolist(), int(row["success"][w])
         yield Episode(
             part.first + w,

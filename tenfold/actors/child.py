@@ -11,6 +11,7 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from tenfold.actors.actor import WAIT, Actor
+from tenfold.actors.elsewhere import START_UP
 from tenfold.actors.losses import Lost, too_slow
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
@@ -24,7 +25,6 @@ from tenfold.memory.weights import Weights
 
 # words of an actor's line: rounds it may play, the global step, whether to end, questions asked
 LET, STEP, STOP, ASK = range(4)
-START_UP = 120.0  # seconds for a child to import what it needs
 
 
 @dataclass
@@ -129,7 +129,7 @@ def serve(actor: Actor, agent: Any, link: Link, weights: Weights, talk: Connecti
 
 def answer(actor: Actor, what: str, *given: Any) -> tuple[Any, ...]:
     """To a question between two rounds; it bears the question's name."""
-    if what == "restored":
+    if what == "restore":
         return what, actor.restore(*given), actor.envs.obs, actor.envs.mask
     return (what, actor.state()) if what == "state" else (what,)
 

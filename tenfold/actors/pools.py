@@ -110,7 +110,7 @@ class Inline:
         self.spent, self.ages, self.notices = np.zeros((run.actors, 3)), [], []
         # rows of all actors make one row of a rollout
         self.rollouts = algorithm(run.agent.name).on_policy
-        self.together = self.rollouts or run.ahead == 0  # a round is a row of every actor
+        self.together = self.rollouts or run.steps_ahead == 0  # a round is a row of every actor
         self.began: list[Part] = []  # of actors that were started again
 
     def begins(self, index: int) -> Part:

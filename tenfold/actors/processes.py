@@ -18,49 +18,46 @@ killed.
 """
 
 import atexit
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import MAKING, Part, part_of
+from tenfold.actors.actor import MAKING, Part
 from tenfold.actors.child import (
     ASK,
     FAREWELL,
     LET,
-    START_UP,
     STEP,
     STOP,
     Child,
     Link,
 )
-from tenfold.actors.losses import Losses, Lost, too_slow
-from tenfold.actors.pools import Explore, Inline
+from tenfold.actors.elsewhere import ABSENT, START_UP, Elsewhere
+from tenfold.actors.losses import Lost, too_slow
+from tenfold.actors.pools import Explore
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.processes import require_guard
-from tenfold.core.timing import Clock
 from tenfold.memory.handshake import Handshake
 from tenfold.memory.ring import Ring
 from tenfold.memory.shared import LINE, Segment, Signal, wait_for
 from tenfold.memory.weights import Weights
 
-# seconds this process woke up too late: it was stopped (Ctrl-Z), and so were the actors
-ABSENT = 1.0
 
-
-class Processes(Inline):
+class Processes(Elsewhere):
     """Starts actors, takes their rows, watches over them."""
 
     def __init__(self, run: Run) -> None:
         require_guard()
-        self.foresee(run)
+        self.expect(run)
         self.links: list[Link] = []
         self.children: list[Child] = []
-        # when each was last seen alive, or was given something to do
-        self.heard = [monotonic()] * run.actors
-        self.losses = Losses(run)
+
+    @property
+    def places(self) -> list[Link]:
+        return self.links
 
     # processes
 
@@ -73,7 +70,7 @@ class Processes(Inline):
                 name = f"actor {index}"
                 link = Link(
                     index,
-                    Ring(self.schema, self.run.ahead + 1),
+                    Ring(self.schema, self.run.steps_ahead + 1),
                     Segment(LINE, "an actor's words"),
                     Signal(),
                     Handshake([name]),
@@ -85,20 +82,15 @@ class Processes(Inline):
                 self.children.append(Child(link))
             for child in self.children:
                 child.start(self.run, self.weights)
-            for link in self.links:
-                try:
-                    self.greet(link)
-                except Lost as fault:
-                    self.replace(link, fault)
-            self.began.clear()  # nobody has seen anything of theirs yet
+            self.greet_all()
         except BaseException:
             self.close()
             raise
 
-    def greet(self, link: Link) -> None:
+    def greet(self, place: Link) -> None:
         """Takes an actor's first observations, and waits until it has proven that it shares our
         memory."""
-        child = self.children[link.index]
+        link, child = place, self.children[place.index]
         child.hear("awake", START_UP, "started")
         _, obs, mask = child.hear("begin", max(self.run.patience, MAKING), f"made {self.run.env}")
         try:
@@ -106,13 +98,10 @@ class Processes(Inline):
         except UserError as error:
             raise Lost(f"did not start: {error}") from None
         child.greeted = True
-        self.heard[link.index] = monotonic()
-        self.see(link.index * self.worlds, obs, mask)
+        self.show(link, (obs, mask))
 
-    def replace(self, link: Link, fault: Lost) -> None:
-        """What becomes of a lost actor: by the run's policy an error, or another process in its
-        place."""
-        index, first = link.index, link.index * self.worlds
+    def replace(self, place: Link, fault: Lost) -> None:
+        link, index, first = place, place.index, place.index * self.worlds
         child = self.children[index]
         link.ring.take_over()
         if link.ring.available():
@@ -168,14 +157,18 @@ class Processes(Inline):
         slowest = min(link.taken for link in self.links)
         for link in self.links:
             link.words[STEP] = step
-            let = link.taken + left if self.together else slowest + min(left, self.run.ahead + 1)
+            let = (
+                link.taken + left
+                if self.together
+                else slowest + min(left, self.run.steps_ahead + 1)
+            )
             if link.words[LET] != let:
                 if link.played >= link.words[LET]:  # it had nothing to do until now
                     self.heard[link.index] = monotonic()
                 link.words[LET] = let
                 link.bell.give()
         self.wait()
-        yield from self.taken(1 if self.together else self.run.ahead + 1)
+        yield from self.taken(1 if self.together else self.run.steps_ahead + 1)
 
     def taken(self, most: int) -> Iterator[Part]:
         """Up to `most` rows of each actor that are there."""
@@ -243,25 +236,16 @@ class Processes(Inline):
 
     # words
 
-    def hear_all(
-        self, what: str, seconds: float, deed: str, given: Callable[[int], tuple[Any, ...]]
-    ) -> list[tuple[Any, ...]]:
-        """Every actor's answer to a question; whoever dies over it is replaced and asked again, or
-        is an error."""
-        for link in self.links:
-            self.children[link.index].ask(what, *given(link.index))
-        answers: list[tuple[Any, ...]] = []
-        for link in self.links:
-            child = self.children[link.index]
-            while len(answers) <= link.index:
-                try:
-                    answers.append(child.hear(what, seconds, deed))
-                except Lost as fault:
-                    self.replace(link, fault)
-                    child.ask(what, *given(link.index))
-        return answers
+    def put(self, place: Link, what: str, *given: Any) -> str:
+        self.children[place.index].ask(what, *given)
+        return what
 
-    def rest(self, what: str) -> list[tuple[Any, ...]]:
+    def hear(self, place: Link, question: str, seconds: float, deed: str) -> Any:
+        """Where the answer is one thing, that."""
+        _, *said = self.children[place.index].hear(question, seconds, deed)
+        return said[0] if len(said) == 1 else tuple(said)
+
+    def rest(self, what: str) -> list[Any]:
         """Lets nobody begin another round; answers come when all have finished the one they are
         in."""
         for link in self.links:
@@ -275,34 +259,11 @@ class Processes(Inline):
         return max(link.ring.available() for link in self.links)
 
     def settle(self) -> Iterator[Part]:
-        self.states: list[dict[str, np.ndarray]] = [state for _, state in self.rest("state")]
-        yield from self.taken(self.run.ahead + 1)
+        self.states = self.rest("state")
+        yield from self.taken(self.run.steps_ahead + 1)
 
-    def state(self) -> dict[str, dict[str, np.ndarray]]:
-        """After `settle`."""
-        found = {
-            f"{index}.{name}": value
-            for index, state in enumerate(self.states)
-            for name, value in state.items()
-        }
-        return {"envs": found}
+    def go_on(self, place: Link, rounds: int) -> None:
+        place.base = rounds
 
-    def restore(self, state: dict[str, dict[str, np.ndarray]], agent: Any, step: int) -> bool:
+    def renew(self, agent: Any, step: int) -> None:
         self.weights.publish(agent.published(), step)
-        saved = state["envs"]
-        answers = self.hear_all(
-            "restored",
-            max(START_UP, self.run.patience),
-            f"restored {self.run.env}",
-            lambda index: (part_of(saved, f"{index}."),),
-        )
-        self.began.clear()
-        for link, (_, _, obs, mask) in zip(self.links, answers, strict=True):
-            link.base = int(saved[f"{link.index}.rounds"])
-            self.see(link.index * self.worlds, obs, mask)
-        return all(exact for _, exact, _, _ in answers)
-
-    def publish(self, agent: Any, step: int, clock: Clock) -> None:
-        clock.start()
-        self.weights.publish(agent.published(), step)
-        clock.lap("publish")

@@ -18,40 +18,48 @@ are counted.
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import MAKING, Part, part_of
-from tenfold.actors.losses import Losses, Lost, too_slow
-from tenfold.actors.pools import Explore, Inline
-from tenfold.actors.ray_actor import RemoteActor, Seat, answer_of, packed, rows_of
+from tenfold.actors.actor import MAKING, Part
+from tenfold.actors.elsewhere import ABSENT, START_UP, Elsewhere
+from tenfold.actors.losses import Lost, too_slow
+from tenfold.actors.pools import Explore
+from tenfold.actors.ray_actor import (
+    INLINE,
+    RemoteActor,
+    Seat,
+    answer_of,
+    order_of,
+    packed,
+    rows_of,
+)
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
 from tenfold.core.ray_cluster import Head, connect, differing, disconnect, is_placed, require_ray
-from tenfold.core.timing import Clock
 
-START_UP = 120.0  # seconds for a process of Ray's to import what it needs
 SAY = 5.0  # seconds after which a person is told what is waited for, and again after ten times that
 FAREWELL = 3.0  # seconds for actors to close their environments
-ABSENT = 1.0  # seconds this process woke up too late: it was stopped (Ctrl-Z)
-INLINE = 100_000  # bytes that Ray puts into a call itself rather than into its store
 
 
-class RayActors(Inline):
+class RayActors(Elsewhere):
     """Starts actors on a cluster, asks them for rows, watches over them."""
 
     def __init__(self, run: Run) -> None:
         require_ray()
-        self.foresee(run)
-        self.losses, self.row = Losses(run), packed(self.schema)
+        self.expect(run)
+        self.row = packed(self.schema)
         self.actors_lost = self.rows_lost = self.version = 0
         self.connected, self.seats = False, [Seat(index) for index in range(run.actors)]
-        self.heard = [monotonic()] * run.actors
-        # rows in one call: while one is played another travels
-        self.batch = max((run.ahead + 1) // 2, 1)
+        # rows in one call, at most and at least: while one is played another travels
+        self.most, self.least = (run.steps_ahead + 2) // 2, max((run.steps_ahead + 1) // 2, 1)
+
+    @property
+    def places(self) -> list[Seat]:
+        return self.seats
 
     # actors
 
@@ -60,7 +68,7 @@ class RayActors(Inline):
         connect(self.run.address, self.run.actors + self.run.learners)
         self.connected, self.head = True, Head()
         try:
-            self.renew(agent)
+            self.renew(agent, 0)
             self.kind = self.ray.remote(
                 num_cpus=1,
                 max_restarts=0,
@@ -70,12 +78,7 @@ class RayActors(Inline):
             )(RemoteActor)
             for seat in self.seats:
                 self.start(seat)
-            for seat in self.seats:
-                try:
-                    self.greet(seat)
-                except Lost as fault:
-                    self.replace(seat, fault)
-            self.began.clear()  # nobody has seen anything of theirs yet
+            self.greet_all()
         except BaseException:
             self.close()
             raise
@@ -84,8 +87,9 @@ class RayActors(Inline):
         seat.handle = self.kind.remote(to_mapping(self.run), seat.index, seat.taken)
         seat.version, seat.clock, seat.warm = 0, np.inf, False
 
-    def greet(self, seat: Seat) -> None:
-        """Waits until Ray has found a place for an actor, and takes its first observations."""
+    def greet(self, place: Seat) -> None:
+        """Waits until Ray has found a node for an actor, and takes its first observations."""
+        seat = place
         seat.node_id, there = self.placed(seat)
         found = {node["NodeID"]: node["NodeManagerAddress"] for node in self.ray.nodes()}
         seat.node = found.get(seat.node_id, "a node that is gone")
@@ -117,13 +121,9 @@ class RayActors(Inline):
                 )
         return answer_of(seat, ref)
 
-    def show(self, seat: Seat, seen: tuple[np.ndarray, np.ndarray | None]) -> None:
-        self.heard[seat.index] = monotonic()
-        self.see(seat.index * self.worlds, *seen)
-
-    def replace(self, seat: Seat, fault: Lost) -> None:
-        """What becomes of a lost actor: by the run's policy an error, or another in its place."""
+    def replace(self, place: Seat, fault: Lost) -> None:
         self.head.require()
+        seat = place
         missing = sum(count for _, count in seat.calls)
         first = seat.index * self.worlds
         if self.rollouts:  # whose rows must fit together
@@ -176,29 +176,31 @@ class RayActors(Inline):
     def parts(self, step: int, left: int) -> Iterator[Part]:
         """Rows as they come: one of every actor where all go together, otherwise whatever is
         there."""
-        slowest, most = min(seat.taken for seat in self.seats), min(left, self.run.ahead + 1)
+        slowest, most = min(seat.taken for seat in self.seats), min(left, self.run.steps_ahead + 1)
         for seat in self.seats:
             self.ask(seat, step, (seat.taken if self.together else slowest) + most)
         self.wait()
-        yield from self.delivered(1 if self.together else self.run.ahead + 1)
+        yield from self.delivered(1 if self.together else self.run.steps_ahead + 1)
 
     def ask(self, seat: Seat, step: int, let: int) -> None:
         """Calls for what an actor may play beyond what it was asked for; little calls only where it
         has nothing else to do."""
-        while (want := let - seat.asked) > 0 and (want >= self.batch or not seat.calls):
+        while (want := let - seat.asked) > 0 and (want >= self.least or not seat.calls):
             if not seat.calls:
                 self.heard[seat.index] = monotonic()
-            count, weights = min(want, self.batch), None
+            count, small, stored = min(want, self.most), b"", ()
             if seat.version != self.version:
-                seat.version, weights = self.version, self.newest_weights()
-            ref = seat.handle.play.remote(count, step, self.version, weights)
+                seat.version, (small, *stored) = self.version, self.newest_weights()
+            ref = seat.handle.play.remote(order_of(count, step, self.version, small), *stored)
             seat.calls.append((ref, count))
 
-    def newest_weights(self) -> Any:
-        """As a call brings them: once into the store for all actors, if they are not small."""
+    def newest_weights(self) -> tuple[bytes, *tuple[Any, ...]]:
+        """As a call brings them: in its order, or once into the store for all actors if they are
+        not small."""
         if self.weights is None:
             flat = self.agent.published()
-            self.weights = flat if flat.nbytes < INLINE else self.ray.put(flat)
+            small = flat.nbytes < INLINE
+            self.weights = (flat.tobytes(),) if small else (b"", self.ray.put(flat))
         return self.weights
 
     def wait(self) -> None:
@@ -222,6 +224,9 @@ class RayActors(Inline):
             num_returns=len(first) if everyone else 1,
             timeout=min(max(late, 0.01), self.head.pause),
         )
+        if len(waiting) > 1 and ready:  # one look at many costs Ray as much as one at each
+            more, waiting = self.ray.wait(waiting, num_returns=len(waiting), timeout=0)
+            ready += more
         for ref in ready:
             self.take_in(first[ref])
         if monotonic() - before > late + ABSENT:
@@ -234,13 +239,15 @@ class RayActors(Inline):
 
     def take_in(self, seat: Seat) -> None:
         try:
-            batch, clock = answer_of(seat, seat.calls[0][0])
+            batch = np.frombuffer(answer_of(seat, seat.calls[0][0]), self.row)
         except Lost as fault:
             self.replace(seat, fault)
             return
         seat.calls.popleft()
-        seat.rows += rows_of(batch.view(self.row))
-        seat.clock, seat.warm = min(seat.clock, perf_counter() - clock), True
+        seat.rows += rows_of(batch)
+        # the last row was played just before it was sent
+        seat.clock = min(seat.clock, perf_counter() - float(batch["acted"][-1]))
+        seat.warm = True
         self.heard[seat.index], self.losses.failures[seat.index] = monotonic(), 0
 
     def patience(self, seat: Seat) -> float:
@@ -253,44 +260,30 @@ class RayActors(Inline):
         while self.began:
             yield self.began.pop(0)
         for seat in self.seats:
-            for _ in range(min(most, len(seat.rows))):
+            first, count = seat.index * self.worlds, min(most, len(seat.rows))
+            if count:  # what is acted on next is in the last one
+                last = seat.rows[count - 1]
+                self.spent[seat.index] = last["seconds"]
+                self.see(first, last["obs"], last.get("mask"))
+            for _ in range(count):
                 row = seat.rows.popleft()
                 seat.taken += 1
-                self.spent[seat.index] = row["seconds"]
                 age = perf_counter() - (float(row["acted"]) + seat.clock)
                 self.ages.append((self.version - int(row["version"]), age))
-                self.see(seat.index * self.worlds, row["obs"], row.get("mask"))
-                yield Part(seat.index, seat.index * self.worlds, row)
+                yield Part(seat.index, first, row)
 
     # words
 
-    def hear(self, seat: Seat, ref: Any, seconds: float, deed: str) -> Any:
-        """An answer within some seconds, or the actor is lost."""
-        end = monotonic() + seconds
-        while not self.ray.wait([ref], timeout=min(max(end - monotonic(), 0), self.head.pause))[0]:
+    def put(self, place: Seat, what: str, *given: Any) -> Any:
+        return getattr(place.handle, what).remote(*given)
+
+    def hear(self, place: Seat, question: Any, seconds: float, deed: str) -> Any:
+        end, pause = monotonic() + seconds, self.head.pause
+        while not self.ray.wait([question], timeout=min(max(end - monotonic(), 0), pause))[0]:
             self.head.require()
             if monotonic() > end:
                 raise too_slow(deed, seconds)
-        return answer_of(seat, ref)
-
-    def hear_all(
-        self, what: str, seconds: float, deed: str, given: Callable[[int], tuple[Any, ...]]
-    ) -> list[Any]:
-        """Every actor's answer to a question; whoever dies over it is replaced and asked again, or
-        is an error."""
-
-        def asked(seat: Seat) -> Any:
-            return getattr(seat.handle, what).remote(*given(seat.index))
-
-        refs, answers = [asked(seat) for seat in self.seats], []
-        for seat, ref in zip(self.seats, refs, strict=True):
-            while len(answers) <= seat.index:
-                try:
-                    answers.append(self.hear(seat, ref, seconds, deed))
-                except Lost as fault:
-                    self.replace(seat, fault)
-                    ref = asked(seat)
-        return answers
+        return answer_of(place, question)
 
     def rest(self) -> None:
         """Asks nobody for more; all calls come to their end."""
@@ -306,42 +299,14 @@ class RayActors(Inline):
         self.rest()
         deed = f"told the state of {self.run.env}"
         self.states = self.hear_all("state", max(self.run.patience, MAKING), deed, lambda index: ())
-        yield from self.delivered(self.run.ahead + 1)
+        yield from self.delivered(self.run.steps_ahead + 1)
 
-    def state(self) -> dict[str, dict[str, np.ndarray]]:
-        """After `settle`."""
-        found = {
-            f"{index}.{name}": value
-            for index, state in enumerate(self.states)
-            for name, value in state.items()
-        }
-        return {"envs": found}
+    def go_on(self, place: Seat, rounds: int) -> None:
+        place.taken = rounds
 
-    def restore(self, state: dict[str, dict[str, np.ndarray]], agent: Any, step: int) -> bool:
-        self.renew(agent)
-        saved = state["envs"]
-        answers = self.hear_all(
-            "restore",
-            max(START_UP, self.run.patience),
-            f"restored {self.run.env}",
-            lambda index: (part_of(saved, f"{index}."),),
-        )
-        self.began.clear()
-        for seat, (_, *seen) in zip(self.seats, answers, strict=True):
-            seat.taken = int(saved[f"{seat.index}.rounds"])
-            self.show(seat, tuple(seen))
-        return all(exact for exact, *_ in answers)
-
-    # weights
-
-    def renew(self, agent: Any) -> None:
-        self.agent, self.weights, self.version = agent, None, self.version + 1
-
-    def publish(self, agent: Any, step: int, clock: Clock) -> None:
+    def renew(self, agent: Any, step: int) -> None:
         """The next calls bring it."""
-        clock.start()
-        self.renew(agent)
-        clock.lap("publish")
+        self.agent, self.weights, self.version = agent, None, self.version + 1
 
     def report(self) -> dict[str, float]:
         lost = {"actors_lost": self.actors_lost, "actors_rows_lost": self.rows_lost}

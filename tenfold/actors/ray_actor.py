@@ -4,6 +4,7 @@ the learner."""
 import contextlib
 import functools
 import multiprocessing
+import struct
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -21,6 +22,9 @@ from tenfold.core.ray_cluster import require_ray, versions
 from tenfold.core.system import set_threads
 from tenfold.memory.ring import Row, Schema, require_same
 
+INLINE = 100_000  # bytes that Ray puts into a call or an answer itself rather than into its store
+ORDER = struct.Struct("<qqq")
+
 
 def packed(schema: Schema) -> np.dtype:
     """A row as one item of an array."""
@@ -34,14 +38,33 @@ def rows_of(batch: np.ndarray) -> list[Row]:
     return [{name: column[k, ...] for name, column in columns.items()} for k in range(len(batch))]
 
 
-def told(method: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
+def order_of(count: int, step: int, version: int, weights: bytes = b"") -> bytes:
+    """What a call asks for, with the weights where they are small. Of all that Ray can carry, bytes
+    cost it least: it looks into everything else."""
+    return ORDER.pack(count, step, version) + weights
+
+
+def read_order(order: bytes) -> tuple[int, int, int, np.ndarray | None]:
+    """Rows, step, version, and the weights as bytes, if they are in there."""
+    count, step, version = ORDER.unpack_from(order)
+    small = np.frombuffer(order, np.uint8, offset=ORDER.size) if len(order) > ORDER.size else None
+    return count, step, version, small
+
+
+def small_enough(batch: np.ndarray) -> bytes | np.ndarray:
+    """Rows as Ray carries them for least: with its answer, or by its store without a copy."""
+    return batch.tobytes() if batch.nbytes < INLINE else batch.view(np.uint8)
+
+
+def told(method: Callable[..., Any]) -> Callable[..., Any]:
     """What is raised over there comes here in words: exceptions of an environment's own module
-    could not even be read."""
+    could not even be read. Bytes come as they are."""
 
     @functools.wraps(method)
-    def answer(*given: Any) -> tuple[Any, ...]:
+    def answer(*given: Any) -> Any:
         try:
-            return ("well", method(*given))
+            said = method(*given)
+            return said if isinstance(said, bytes) else ("well", said)
         except UserError as error:
             return ("error", str(error), "")
         except Exception as error:
@@ -78,20 +101,20 @@ class RemoteActor:
         return actor.envs.obs, actor.envs.mask
 
     @told
-    def play(
-        self, count: int, step: int, version: int, weights: np.ndarray | None
-    ) -> tuple[np.ndarray, float]:
-        """So many rows, and the time by its own clock."""
+    def play(self, order: bytes, weights: np.ndarray | None = None) -> bytes | np.ndarray:
+        """So many rows as the order says."""
         self.actor.seconds[WAIT] += perf_counter() - self.idle
+        count, step, version, small = read_order(order)
+        weights = weights if small is None else small.view(self.newest.dtype)
         if weights is not None:
-            self.newest[...] = weights
+            self.newest[...] = weights.reshape(self.newest.shape)
             self.agent.adopt(self.newest)
             self.version = version
         batch = np.zeros(count, self.row)
         for row in rows_of(batch):
             self.actor.advance(step, row, self.version)
         self.idle = perf_counter()
-        return batch.view(np.uint8), self.idle
+        return small_enough(batch)
 
     @told
     def state(self) -> dict[str, np.ndarray]:
@@ -133,13 +156,17 @@ class Seat:
 
 def answer_of(seat: Seat, ref: Any) -> Any:
     """What a call gave that has been answered; or the actor is lost."""
-    ray = require_ray()
+    import ray  # here: others need no Ray, and `require_ray` would take longer than the answer
+    import ray.exceptions
+
     try:
         said = ray.get(ref)
     except ray.exceptions.OutOfMemoryError:
         raise Lost(f"was ended by Ray, since {seat.node} ran out of memory") from None
     except ray.exceptions.RayError as error:
         raise gone(seat, error) from None
+    if isinstance(said, bytes):
+        return said
     if said[0] == "error":
         raise Lost(f"stopped: {said[1]}", said[2])
     return said[1] if said[0] == "well" else said

@@ -326,8 +326,13 @@ def run_all(chosen: dict[str, Benchmark], keep: bool = False) -> list[dict[str, 
 
 def show_rows(rows: list[dict[str, Any]]) -> None:
     table = Table("benchmark", "setting", "baseline", "candidate", "ratio", "equal", "bytes")
+    console = Console(width=None if sys.stdout.isatty() else 200)
     for row in rows:
         setting = " ".join(f"{k}={v}" for k, v in row["setting"].items())
+        if "baseline" not in row:  # nothing is compared in it
+            rest = {name: value for name, value in row.items() if name not in ("name", "setting")}
+            console.print(f"{row['name']} {setting}: {rest}", markup=False, highlight=False)
+            continue
         equal = {True: "[green]yes[/]", False: "[red]NO[/]", None: "–"}[row["equal"]]
         table.add_row(
             row["name"],
@@ -340,4 +345,5 @@ def show_rows(rows: list[dict[str, Any]]) -> None:
             if row["candidate_bytes"] is not None
             else "–",
         )
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    if table.row_count:
+        console.print(table)

@@ -185,7 +185,7 @@ def bench(arguments: argparse.Namespace) -> int:
         show_rows(rows)
     if file:
         file.write_text(as_json(rows) + "\n")
-    return 1 if any(row["equal"] is False for row in rows) else 0
+    return 1 if any(row.get("equal") is False for row in rows) else 0
 
 
 def add_profile(parsers: Any, given: Sequence[str]) -> None:

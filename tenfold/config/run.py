@@ -18,6 +18,7 @@ from tenfold.core.given import is_object, name_of
 from tenfold.core.registry import OWN, algorithms, domains
 
 PACKAGE = Path(__file__).parent.parent
+AHEAD, AHEAD_ON_RAY = 8, 32  # steps of actors beyond the learner, where nothing is said of it
 LEAST_EVALUATION = 5_000  # steps of one, however often there is one: ten episodes of CartPole
 
 
@@ -64,11 +65,11 @@ class Run(Config):
     """of the Ray cluster, host:port or auto (the one of this machine), where something is to run on
     Ray; without it that of RAY_ADDRESS, or one that is started here for this run"""
     learners: Annotated[int, Limits(1, 64)] = 1
-    """processes that learn from every batch, a share each, their gradients summed (dqn with engine
-    = parallel, through Ray)"""
-    ahead: Whole = 8
+    """processes that learn from every batch, a share each, their gradients summed (engine =
+    parallel, through Ray)"""
+    ahead: Whole | None = None
     """steps an actor's process may be ahead of the learner; 0: none, and the run equals the serial
-    one bit for bit"""
+    one bit for bit; none: 8, or 32 on Ray, where a call costs more"""
     on_death: Literal["stop", "restart"] = "stop"
     """when an actor's process dies: stop the run, which can be resumed, or start another in its
     place"""
@@ -118,6 +119,12 @@ class Run(Config):
     """how many of the latest checkpoints to keep (the best by evaluation is kept besides)"""
     log_every: Count = 1_000
     """environment steps between rows of training metrics"""
+
+    @property
+    def steps_ahead(self) -> int:
+        """`ahead`, also where nothing is said of it."""
+        usual = AHEAD_ON_RAY if self.where == "ray" else AHEAD
+        return usual if self.ahead is None else self.ahead
 
     @property
     def evaluation_steps(self) -> int:

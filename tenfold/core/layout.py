@@ -29,6 +29,7 @@ class ObsLayout:
     parts: tuple["ObsLayout", ...] = ()
     keys: tuple[str, ...] = ()
     graph: GraphSize | None = None
+    alone: bool = False  # a number, of shape (): here a row of one
 
     @property
     def size(self) -> int:
@@ -136,6 +137,8 @@ class ObsLayout:
                 [self.encode(o) for o in (each if each is not None else [obs])]
             ), each is None
         array, shape = np.asarray(obs), self.shape
+        if self.alone and array.ndim < 2:
+            return array.reshape(-1, 1).astype(self.dtype), array.ndim == 0
         if array.shape[array.ndim - len(shape) :] != shape or array.ndim - len(shape) not in (0, 1):
             batch = f"({', '.join(map(str, ('B', *shape)))})"
             raise UserError(
@@ -154,7 +157,8 @@ class ObsLayout:
                 list(obs) if isinstance(obs, list | tuple) and not hasattr(obs, "nodes") else None
             )
         if not self.parts:
-            dimensions = 0 if len(self.one_hot) == 1 else 1 if self.one_hot else len(self.shape)
+            alone = self.alone or len(self.one_hot) == 1
+            dimensions = 0 if alone else 1 if self.one_hot else len(self.shape)
             return list(obs) if np.ndim(obs) > dimensions else None
         if self.keys and not (isinstance(obs, dict) and all(key in obs for key in self.keys)):
             return None  # `write` says what is wrong

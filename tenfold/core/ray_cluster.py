@@ -67,7 +67,7 @@ def disconnect() -> None:
 
 
 def start(ray: Any, cpus: int) -> None:
-    with on_loopback():
+    with on_loopback(), without_monitors():
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -89,6 +89,23 @@ def on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def without_monitors() -> Iterator[None]:
+    """A cluster of this machine alone that lasts as long as a run has nobody to scale it, and
+    nobody to copy its logs to: Ray's processes for both take two seconds of a core to start."""
+    from ray._private.node import Node
+
+    names = ("start_monitor", "start_log_monitor")
+    before = [getattr(Node, name) for name in names]
+    try:
+        for name in names:
+            setattr(Node, name, lambda self: None)
+        yield
+    finally:
+        for name, method in zip(names, before, strict=True):
+            setattr(Node, name, method)
 
 
 def join(ray: Any, address: str) -> None:

@@ -81,7 +81,7 @@ def box_layout(space: spaces.Box) -> ObsLayout:
         np.dtype(np.float32) if np.issubdtype(space.dtype, np.floating) else np.dtype(space.dtype)
     )
     if dtype != np.uint8 or len(shape) not in (2, 3):
-        return ObsLayout(shape, dtype, (math.prod(shape),), 1.0)
+        return ObsLayout(shape, dtype, (math.prod(shape),), 1.0, alone=not space.shape)
     last = len(shape) == 3 and shape[-1] in IMAGE_CHANNELS and shape[0] > max(IMAGE_CHANNELS)
     net_shape = (1, *shape) if len(shape) == 2 else (*shape[2:], *shape[:2]) if last else shape
     scale = 1 / 255 if int(space.high.max()) > 1 else 1.0

@@ -44,13 +44,19 @@ CUDAGRAPH = (
 )
 
 
+PARALLEL = (
+    "plain over several learner processes (learners = N) started through Ray, for large networks"
+)
+
+
 def engine_table(
-    fused: str, compiled: str, plain: str, cudagraph: str, resident: str = ""
+    fused: str, compiled: str, plain: str, cudagraph: str, resident: str = "", parallel: str = ""
 ) -> dict[str, EngineEntry]:
     """The usual engines of an algorithm, by where they are."""
     entry = EngineEntry(resident, RESIDENT, device="cuda")
     on_gpu = {"resident": entry} if resident else {}
-    return on_gpu | {
+    by_many = {"parallel": EngineEntry(parallel, PARALLEL, automatic=False)} if parallel else {}
+    usual = {
         "cudagraph": EngineEntry(cudagraph, CUDAGRAPH, device="cuda"),
         "fused": EngineEntry(
             fused, "a whole round in one compiled call: fully connected networks on the CPU"
@@ -65,6 +71,7 @@ def engine_table(
             plain, "eager PyTorch autograd, any network, any device: the reference"
         ),
     }
+    return on_gpu | usual | by_many
 
 
 def choose_engine(run: "Run", agent: Any, *parts: Any) -> tuple[Any, str]:

@@ -76,10 +76,10 @@ class NativeEnvironments(Environments):
         if self.mode is AutoresetMode.NEXT_STEP:
             np.logical_or(self.terminated, self.truncated, out=self.skipped)
         obs, self.reward[:], self.terminated[:], self.truncated[:], info = self.env.step(actions)
-        self.write_all(obs, self.obs)
         for i in np.flatnonzero(~self.skipped).tolist():
             self.length[i] += 1
             self.ret[i] += float(self.reward[i])
+        self.write_all(obs, self.obs)
         finite = np.isfinite(self.reward)
         if self.fallible:
             finite &= np.isfinite(self.obs.reshape(self.num_envs, -1)).all(-1)

@@ -24,13 +24,14 @@ from tenfold.ops.observations import FlattenPlan
 CALLERS.add(__file__)
 
 
-def taken_since(actions: np.ndarray, lengths: list[int]) -> np.ndarray:
-    """The actions [N, T, …] of the episodes under way, each `lengths` long; what earlier ones left
-    behind is no part of them."""
-    taken = actions[:, : max(lengths)].copy()
-    for own, length in zip(taken, lengths, strict=True):
+def replayable(envs: Environments, actions: np.ndarray) -> dict[str, np.ndarray]:
+    """What is needed to play the episodes under way again: which they are, and the actions
+    [N, T, …] taken in them; what earlier ones left behind is no part of these."""
+    taken = actions[:, : max(envs.length)].copy()
+    for own, length in zip(taken, envs.length, strict=True):
         own[length:] = 0
-    return taken
+    where = {"episode": np.array(envs.episode), "length": np.array(envs.length)}
+    return where | {"actions": taken, "obs": envs.obs.copy()}
 
 
 def require_possible(actions: np.ndarray, space: Any, place: str) -> None:
@@ -140,6 +141,7 @@ class ScalarEnvironments(Environments):
 
     def begin(self, i: int) -> None:
         """Resets environment i to the start of its current episode."""
+        self.length[i], self.ret[i] = 0, 0.0
         try:
             returned = self.envs[i].reset(seed=self.episode_seed(i))
             if isinstance(returned, tuple) and len(returned) == 2 and returned[1] is None:
@@ -162,8 +164,6 @@ class ScalarEnvironments(Environments):
             self.read_mask(i, obs, info)
         elif MASK in info:
             self.unread_mask = True
-        self.length[i] = 0
-        self.ret[i] = 0.0
         if self.fallible and first_not_finite(self.flat_rows[i]) != FINE:
             raise self.not_finite(i)
 
@@ -189,6 +189,7 @@ class ScalarEnvironments(Environments):
                 if taken == self.room:
                     self.longer_episodes()
                 self.actions[i, taken] = action
+                lengths[i] = taken + 1  # the step that an error is of
                 obs, reward, terminated, truncated, info = envs[i].step(
                     decode(action) if decode else action
                 )
@@ -198,7 +199,6 @@ class ScalarEnvironments(Environments):
                     self.write(obs, i, terminated or truncated)
                 self.info[i] = info
                 rewards[i] = reward
-                lengths[i] = taken + 1
                 if not math.isfinite(reward):
                     raise self.not_finite(i)
                 returns[i] += float(reward)
@@ -256,14 +256,7 @@ class ScalarEnvironments(Environments):
         self.room *= 2
 
     def state(self) -> dict[str, np.ndarray]:
-        """What `restore` needs: which episode each environment is in, and the actions taken in
-        it."""
-        return {
-            "episode": np.array(self.episode),
-            "length": np.array(self.length),
-            "actions": taken_since(self.actions, self.length),
-            "obs": self.obs.copy(),
-        }
+        return replayable(self, self.actions)
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """Replays the current episodes. False where that did not lead to the same observations: not
@@ -288,6 +281,7 @@ class ScalarEnvironments(Environments):
         which it did not do then."""
         for action in actions:
             self.actions[i, self.length[i]] = action
+            self.length[i] += 1
             action = action.item() if self.discrete else action.copy()
             obs, reward, terminated, truncated, info = self.envs[i].step(
                 self.decode(action) if self.decode else action
@@ -298,7 +292,6 @@ class ScalarEnvironments(Environments):
             self.write(obs, i)
             if self.masks:
                 self.read_mask(i, obs, info)
-            self.length[i] += 1
             self.ret[i] += float(reward)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ from tenfold.training.cluster import HERE, Place
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import prepare, ready
 from tenfold.training.loop import Finished, resume, train
-from tenfold.training.together import require_room, train_together
+from tenfold.training.together import require_kernels, require_room, train_together
 from tenfold.training.tracking import Tracker, trackers_named
 
 NAMED = 8  # seeds that a title names one by one
@@ -213,6 +213,7 @@ def fit(run: Run, seeds: int, quiet: bool) -> bool:
             learners.warm_up(learner, quiet)
             return False
         require_room(learner, seeds)
+        require_kernels(learner, seeds, quiet)
         return True
     finally:
         learner.close()

@@ -56,6 +56,19 @@ def require_room(learner: Any, seeds: int) -> None:
         )
 
 
+def require_kernels(learner: Any, seeds: int, quiet: bool) -> None:
+    """Compiles what so many seeds need, and refuses what cannot be."""
+    group = learner.engine.together([learner], seeds)
+    try:
+        learners.warm_up(group, quiet)
+    except Obstacle as obstacle:
+        name = learner.description.name
+        raise ConfigError(
+            "engine", f"= {name} does not fit: {obstacle}; use another one."
+        ) from None
+    group.dissolve()
+
+
 def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 2**63
 
@@ -242,13 +255,7 @@ class Cohort:
                 f"The GPU's memory does not hold {len(seats):,} {self.many.what}: train fewer at a "
                 "time with --jobs."
             ) from None
-        try:
-            learners.warm_up(group, self.display.quiet)
-        except Obstacle as obstacle:
-            name = everyone[0].description.name
-            raise ConfigError(
-                "engine", f"= {name} does not fit: {obstacle}; use another one."
-            ) from None
+        learners.warm_up(group, self.display.quiet)
         for seat in seats:
             seat.go()
         going = seats

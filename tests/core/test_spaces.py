@@ -62,6 +62,22 @@ def test_tuples_and_dicts_are_joined_in_their_order() -> None:
     ]
 
 
+def test_numbers_alone_come_one_by_one_or_as_a_batch() -> None:
+    speed = B.Box(-1, 1, ())
+    for single in (np.float32(0.5), 0.5):
+        rows, one = observation_layout(speed, "x").rows_of(single)
+        assert one and rows.tolist() == [[0.5]]
+    for batch in (np.array([0.5, 0.25]), np.array([[0.5], [0.25]])):
+        rows, one = observation_layout(speed, "x").rows_of(batch)
+        assert not one and rows.tolist() == [[0.5], [0.25]]
+    both = observation_layout(B.Dict(at=B.Box(-1, 1, (2,)), speed=speed), "x")
+    rows, one = both.rows_of({"at": [0.125, 0.75], "speed": 0.5})
+    assert one and rows.tolist() == [[0.125, 0.75, 0.5]]
+    many = {"at": np.array([[0.125, 0.75], [0, 1]]), "speed": np.array([0.5, -0.5])}
+    rows, one = both.rows_of(many)
+    assert not one and rows.tolist() == [[0.125, 0.75, 0.5], [0, 1, -0.5]]
+
+
 def test_an_observation_of_another_kind_is_refused_by_what_it_is() -> None:
     both = observation_layout(B.Dict(flags=B.MultiBinary(2), speed=B.Box(0, 1, (2,))), "x")
     with pytest.raises(

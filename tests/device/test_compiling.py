@@ -31,7 +31,7 @@ for name in sys.argv[1:]:
     for precision in ("fp32",):
         shape = shape_of(seed, precision)
         for kernel, signature, constants in (
-            (train, {"rounds": "i32"}, {"S": shape}),
+            (train, {"rounds": "i32"}, {"STEADY": seeds.one_a_round, "S": shape}),
             (evaluate, {"episodes": rows} | numbers, {"E": seeds.episodes, "S": shape}),
         ):
             source = ASTSource(

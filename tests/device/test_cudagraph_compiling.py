@@ -35,8 +35,8 @@ for heads in ((10, 10, 8, True, 3, 0, 2, 5, True, True), (5, 3, 4, False, 1, 2, 
 compiled(sum_kernel, PARTS=3, BLOCK=512)
 compiled(step_kernel, CLIPS=True, MOVES=True, BLOCKS=16, BLOCK=512)
 compiled(tell_kernel, COLUMNS=3, PAD=4)
-net = NetShape((4, 16, 3), (16, 16, 16), 2, 131, 0, "bf16x6")
-compiled(gradient_kernel, S=GradientShape(net, ValueShape(1, 2, 1, False), 20, 2, 2, True, 1.0, 131), ROWS=16)
+net = NetShape.of((4, 16, 3), "relu", "bf16x6")
+compiled(gradient_kernel, S=GradientShape(net, ValueShape(1, 2, 1, False, True), 20, 2, 2, 1.0, 131), ROWS=16)
 print("all")
 """
 

@@ -12,11 +12,11 @@ import torch
 import tenfold as ten
 from tenfold.core.pairs import fresh
 from tenfold.ops.adam import adam, clip
-from tenfold.ops.device.adam import adam_kernel, adam_step, squares_kernel
 from tenfold.ops.device.head_kernels import choose_kernel, gradient_kernel
 from tenfold.ops.device.heads import evaluate
 from tenfold.ops.device.language import device
 from tenfold.ops.device.returns import gae_kernel
+from tenfold.ops.device.step import learn_step
 from tenfold.ops.device.tree import find_kernel, find_leaves, put_kernel, put_leaves
 from tenfold.ops.head_tables import cases
 from tenfold.ops.heads import MaskedHeads
@@ -40,7 +40,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def where_kernels_run() -> Iterator[None]:
     torch.set_default_device(device())
     yield
-    torch.set_default_device("cpu")
+    torch.set_default_device(None)
 
 
 def heads_of(*given: Any) -> MaskedHeads:
@@ -149,13 +149,13 @@ def test_a_uniform_number_outside_its_range_is_refused(as_on_a_gpu: list[str]) -
 def test_steps_of_adam_in_two_launches_are_the_eager_ones() -> None:
     own = [torch.randn(3, 1500) for _ in range(2)] + [torch.zeros(3, 1500) for _ in range(2)]
     other = [tensor.clone() for tensor in own]
-    lr, count = torch.tensor(3e-3), torch.tensor(0)
+    lr = torch.tensor(3e-3)
     for step in range(1, 6):
-        grad = torch.randn(3, 1500)
-        norm = adam_step(own[0], grad, own[2], own[3], lr, count, 1e-8, 20.0)
-        shortened, lengths = clip(grad.clone(), 20.0)
-        adam(other[0], shortened, other[2], other[3], step, 3e-3, 1e-8)
-        assert torch.allclose(norm, lengths[:, 0]) and count.item() == step
+        own[1] = torch.randn(3, 1500)
+        other[1], lengths = clip(own[1].clone(), 20.0)
+        norm = learn_step(own, torch.full((3,), step - 1.0), lr, None, 1e-8, 20.0)
+        adam(*other, step, 3e-3, 1e-8)
+        assert torch.allclose(norm, lengths[:, 0])
     for one, two in zip(own, other, strict=True):
         assert torch.allclose(one, two, rtol=1e-5, atol=1e-6)
 
@@ -164,25 +164,10 @@ def test_the_same_gradient_gives_the_same_bits() -> None:
     grad, found = torch.randn(5000), []
     for _ in range(2):
         flat, mean, square = torch.ones(5000), torch.zeros(5000), torch.zeros(5000)
-        lr, count = torch.tensor(1e-2), torch.tensor(0)
-        norm = adam_step(flat, grad, mean, square, lr, count, 1e-8, 1.0)
+        given = flat, grad.clone(), mean, square
+        norm = learn_step(given, torch.tensor(0.0), torch.tensor(1e-2), None, 1e-8, 1.0)
         found.append(torch.cat([flat, mean, square, norm]))
     assert torch.equal(*found)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"grad": [0.0, 0.0]},
-        {"count": [0.0]},
-        {"lr": [1e-3, 1e-3]},
-    ],
-)
-def test_a_step_of_adam_refuses_what_does_not_fit(wrong: dict[str, Any]) -> None:
-    flat = {name: torch.zeros(3) for name in ("flat", "grad", "mean", "square")}
-    usual = flat | {"lr": torch.tensor(1e-3), "count": torch.tensor(0)}
-    with pytest.raises(ValueError, match="must"):
-        adam_step(**(usual | {name: torch.tensor(v) for name, v in wrong.items()}), eps=1e-8)
 
 
 def test_leaves_are_written_and_drawn_again_and_again() -> None:
@@ -209,38 +194,8 @@ def test_on_a_gpu_gae_takes_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.cuda
-def test_a_cuda_graph_repeats_steps_of_adam() -> None:
-    flat, grad = torch.randn(9000), torch.randn(9000)
-    mean, square = torch.zeros(9000), torch.zeros(9000)
-    lr, count = torch.tensor(1e-3), torch.tensor(0)
-    given = flat, grad, mean, square, lr, count, 1e-8, 0.5
-    adam_step(*given)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        adam_step(*given)
-    start = [t.clone() for t in (flat, mean, square)]
-    before = count.item()
-    for _ in range(3):
-        graph.replay()
-    shortened, _ = clip(grad.clone(), 0.5)
-    for step in range(before + 1, before + 4):
-        adam(start[0], shortened, start[1], start[2], step, 1e-3, 1e-8)
-    assert count.item() == before + 3
-    assert torch.allclose(flat, start[0], rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.cuda
 def test_other_sizes_compile_nothing_new() -> None:
-    kernels = (
-        choose_kernel,
-        gradient_kernel,
-        put_kernel,
-        find_kernel,
-        squares_kernel,
-        adam_kernel,
-        gae_kernel,
-    )
+    kernels = choose_kernel, gradient_kernel, put_kernel, find_kernel, gae_kernel
 
     def there() -> list[int]:
         return [len(kernel.kernel.device_caches[0][0]) for kernel in kernels]
@@ -253,8 +208,6 @@ def test_other_sizes_compile_nothing_new() -> None:
         tree = torch.zeros(128, dtype=torch.float64)
         put_leaves(tree, torch.arange(size) % 64, torch.ones(size, dtype=torch.float64))
         find_leaves(tree, torch.rand(size, dtype=torch.float64), True)
-        flat = [torch.zeros(100 * size) for _ in range(4)]
-        adam_step(*flat, torch.tensor(1e-3), torch.tensor(0), 1e-8, 1.0)
         rollout = random_rollout(np.random.default_rng(0), "float32", 200, size)
         ten.ops.gae(*(torch.from_numpy(a).cuda() for a in rollout), 0.95)
 

@@ -10,6 +10,7 @@ import torch
 
 from tenfold.algorithms.dqn.resident_seeds import ResidentSeeds, Seed
 from tenfold.config.run import Run
+from tenfold.engines.together import MOST_ROUNDS
 from tenfold.training.learners import make_learner
 
 PRIORITIZED = "prioritized(0.6, 0.4, 1e-6)"
@@ -48,6 +49,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "accumulate": 2,
         "replay": PRIORITIZED,
     },
+}
+# networks and batches as large as people use them, on a GPU alone
+PRESET = {
+    "batch_size": 64,
+    "n_step": 3,
+    "loss": "huber",
+    "target": "hard(25)",
+    "clip_norm": 10,
+    "net": {"hidden": [64, 64]},
+    "lr": "linear(1e-3, 0, 50k)",
+    "explore": "epsilon(linear(1, 0.04, 8k))",
+}
+WIDE: dict[str, dict[str, Any]] = {
+    "batch 64": PRESET,
+    "batch 128": PRESET | {"batch_size": 128},
+    "batch 32, 128 wide": PRESET | {"batch_size": 32, "net": {"hidden": [128, 128]}},
 }
 MEMORY = ("action", "kind", "ready", "head", "start", "count")
 
@@ -119,9 +136,46 @@ def test_rounds_are_the_plain_engines(option: str) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", OPTIONS | WIDE)
 def test_two_hundred_updates_on_the_gpu_are_the_plain_engines(option: str) -> None:
-    compared(OPTIONS[option], 208, "cuda")
+    compared((OPTIONS | WIDE)[option], 208, "cuda")
+
+
+@pytest.mark.parametrize("warps", [4, 8])
+def test_moments_in_memory_are_the_same_as_in_registers(warps: int) -> None:
+    plain, fast = learner({"clip_norm": 1.0}, 8), learner({"clip_norm": 1.0}, 8)
+    for _ in range(14):
+        plain.round()
+    group = ResidentSeeds([Seed(fast.agent, fast.replay, fast.envs)], "cpu", warps=warps)
+    assert group.shape.apart == (warps == 4)
+    group.send([0], [0])
+    group.advance(14)
+    group.fetch()
+    require_equal(plain, fast)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("replay", ["uniform", PRIORITIZED])
+def test_a_million_rounds_on_the_gpu_keep_memory_and_counts_right(replay: str) -> None:
+    """All threads of a program must agree on what is counted, whichever of them was last."""
+    option = {"n_step": 3, "replay": replay, "capacity": 5_000, "clip_norm": 1.0, "lr": 1e-4}
+    learners = [learner(option, 1_000, seed) for seed in range(100)]
+    group, used, played = resident(learners, "cuda"), 0, 0
+    while played < 1_000_000:
+        group.advance(MOST_ROUNDS)
+        group.finished()
+        played += MOST_ROUNDS * len(learners)
+        used = used or torch.cuda.memory_allocated()
+        assert torch.cuda.memory_allocated() <= used
+    group.fetch()
+    for each in learners:
+        memory = each.replay
+        assert memory.count[0] == memory.ready.sum() > 4_000
+        assert torch.isfinite(each.agent.block[:4]).all()
+        if memory.tree.size > 2:
+            leaves = memory.tree[memory.tree.size // 2 :][: memory.ready.size]
+            assert np.array_equal(leaves > 0, memory.ready)
+            assert memory.tree[1] == pytest.approx(leaves.sum())
 
 
 def test_seeds_side_by_side_are_what_each_is_alone() -> None:

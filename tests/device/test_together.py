@@ -214,6 +214,19 @@ def test_what_the_engine_does_not_fit_is_refused_and_leaves_nothing(
     assert not (tmp_path / "many").exists()
 
 
+@pytest.mark.usefixtures("anywhere")
+def test_kernels_that_do_not_compile_are_told_of_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(seeds: Any) -> None:
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr("tenfold.algorithms.dqn.resident_seeds.ResidentSeeds.warm_up", refuse)
+    with pytest.raises(UserError, match=r"resident does not fit.*no such instruction"):
+        train_seeds(small(), (0, 1), tmp_path / "seeds", quiet=True)
+    assert not (tmp_path / "seeds").exists()
+
+
 @pytest.mark.cuda
 def test_on_a_gpu_seeds_together_are_what_each_is_alone_and_resume_exactly(tmp_path: Path) -> None:
     given = {"device": "cuda", "steps": 3000, "eval_every": 1000, "log_every": 500}

@@ -441,7 +441,7 @@ def test_what_a_world_raises_is_named_with_its_place(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Relay, "spoil", {"at": 1, "how": break_down})
     with pytest.raises(
         EnvironmentFault,
-        match=r"world 10, episode 0, step 0: step raised RuntimeError: the motor is hot in test_worlds.py",
+        match=r"world 10, episode 0, step 1: step raised RuntimeError: the motor is hot in test_worlds.py",
     ):
         envs.step(np.zeros(6, int))
     monkeypatch.setattr(Relay, "reset", break_down)

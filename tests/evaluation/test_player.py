@@ -99,7 +99,7 @@ def test_evaluations_check_what_training_checks() -> None:
     player = agent("tests/Growing-v0", "dqn")
     with pytest.raises(
         EnvironmentFault,
-        match=r"tests/Growing-v0, evaluation, episode 0, step 1: the observation has shape \(3,\)",
+        match=r"tests/Growing-v0, evaluation, episode 0, step 2: the observation has shape \(3,\)",
     ):
         play("tests/Growing-v0", player, player.policy("greedy"), 1, 0)
 

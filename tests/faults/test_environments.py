@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 
 import tenfold as ten
 from tenfold.algorithms.dqn.learner import QLearner
@@ -15,6 +16,7 @@ from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.domains.dynamics.model_metrics import random_recordings
+from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.evaluation.player import play
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.folder import RunFolder
@@ -77,19 +79,19 @@ gym.register("Mistaken-v0", Mistaken)
     [
         (
             "raise",
-            r"environment 0, episode 0, step 2: step raised RuntimeError: the motor is hot in test_environments.py, line \d+",
+            r"environment 0, episode 0, step 3: step raised RuntimeError: the motor is hot in test_environments.py, line \d+",
         ),
         (
             "shape",
-            r"episode 0, step 2: the observation has shape \(3,\), and its space says \(2,\)\.",
+            r"episode 0, step 3: the observation has shape \(3,\), and its space says \(2,\)\.",
         ),
         (
             "row",
-            r"episode 0, step 2: the observation has shape \(1, 2\), and its space says \(2,\)\.",
+            r"episode 0, step 3: the observation has shape \(1, 2\), and its space says \(2,\)\.",
         ),
-        ("four", "episode 0, step 2: this is an environment in the style of Gym before 0.26"),
-        ("reward", r"step 2: what step returned cannot be used: ValueError"),
-        ("mute", r"step 2: step raised Mute in test_environments.py, line \d+"),
+        ("four", "episode 0, step 3: this is an environment in the style of Gym before 0.26"),
+        ("reward", r"step 3: what step returned cannot be used: ValueError"),
+        ("mute", r"step 3: step raised Mute in test_environments.py, line \d+"),
         (
             "reset",
             "episode 0, step 0: this is an environment in the style of Gym before 0.26 .* GymV21CompatibilityV0",
@@ -298,6 +300,20 @@ def test_a_policy_that_diverged_is_not_blamed_on_the_environment(tmp_path: Path)
         ten.train(run, tmp_path / "run", quiet=True)
 
 
+def test_a_reset_that_raises_is_named_with_the_episode_that_did_not_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    envs = ScalarEnvironments("CartPole-v1", 1, 0)
+    envs.step(np.array([0]))
+    monkeypatch.setattr(CartPoleEnv, "reset", lambda *_, **__: 1 / 0)
+    with pytest.raises(
+        EnvironmentFault,
+        match="environment 0, episode 1, step 0: reset raised ZeroDivisionError",
+    ):
+        for _ in range(100):
+            envs.step(np.array([0]))
+
+
 class Late(Mistaken):
     """Fails in its second episode, which a short training does not come to; knows how many are
     open."""
@@ -332,10 +348,10 @@ gym.register("Late-v0", Late)
     [
         (
             "raise",
-            r"Late-v0\(what=raise\), evaluation, episode 16, step 2: step raised RuntimeError: the motor is hot in test_environments.py",
+            r"Late-v0\(what=raise\), evaluation, episode 16, step 3: step raised RuntimeError: the motor is hot in test_environments.py",
         ),
-        ("four", "episode 16, step 2: this is an environment in the style of Gym before 0.26"),
-        ("reward", "episode 16, step 2: what step returned cannot be used: ValueError"),
+        ("four", "episode 16, step 3: this is an environment in the style of Gym before 0.26"),
+        ("reward", "episode 16, step 3: what step returned cannot be used: ValueError"),
         ("nan", "episode 16, step 3: the reward is not finite"),
         ("inf", "episode 16, step 3: the observation is not finite"),
     ],
@@ -377,7 +393,7 @@ def test_an_environment_that_fails_in_a_runs_evaluation_ends_it_with_a_sentence(
         == 2
     )
     said = capsys.readouterr().err
-    assert "evaluation, episode 16, step 2: step raised RuntimeError" in said and Late.open == 0
+    assert "evaluation, episode 16, step 3: step raised RuntimeError" in said and Late.open == 0
 
 
 def test_recordings_of_an_environment_that_fails_end_with_a_sentence() -> None:

@@ -335,7 +335,7 @@ def test_an_actor_that_dies_again_and_again_ends_the_run(
     [
         (
             "raises",
-            "Actor 1 stopped: trouble:Trouble-v0(flaw=raises), environment 1, episode 1, step 9: step raised ZeroDivisionError",
+            "Actor 1 stopped: trouble:Trouble-v0(flaw=raises), environment 1, episode 1, step 10: step raised ZeroDivisionError",
         ),
         pytest.param(
             "nan",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.protocols import Algorithm
-from tenfold.engines.choose import EngineEntry, engine_table
+from tenfold.engines.choose import engine_table
 
 if TYPE_CHECKING:
     from tenfold.algorithms.dqn.agent import DQNAgent
@@ -30,14 +30,8 @@ class QLearning(Algorithm):
         plain="tenfold.algorithms.dqn.plain:PlainEngine",
         cudagraph="tenfold.algorithms.dqn.cudagraph:GraphEngine",
         resident="tenfold.algorithms.dqn.resident:ResidentEngine",
-    ) | {
-        "parallel": EngineEntry(
-            "tenfold.algorithms.dqn.parallel:ParallelEngine",
-            "plain over several learner processes (learners = N) started through Ray, for large "
-            "networks",
-            automatic=False,
-        )
-    }
+        parallel="tenfold.algorithms.dqn.parallel:ParallelEngine",
+    )
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "DQNAgent":
         """One, or one for each agent of a world."""

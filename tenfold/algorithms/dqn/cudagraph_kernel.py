@@ -16,9 +16,8 @@ from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.resident_td import ValueShape
 from tenfold.core.pairs import pair
 from tenfold.core.spaces import DiscreteActions, ObsLayout
-from tenfold.ops import mlp
 from tenfold.ops.device import network
-from tenfold.ops.device.language import available, device, gpu_kernel, padded
+from tenfold.ops.device.language import available, device, gpu_kernel
 from tenfold.ops.device.network import NetShape
 
 WIDEST, DEEPEST = 128, 3  # hidden layers that fit into registers
@@ -34,7 +33,6 @@ class GradientShape(NamedTuple):
     batch: int
     size: int  # numbers of a frame
     frames: int
-    double: bool
     scale: float
     apart: int  # numbers between two agents' parameters
 
@@ -77,7 +75,7 @@ def gradient_kernel(
     layers = network.load(online + member * S.apart, N)
     next_values = td.values(network.load(target + member * S.apart, N), next_obs, S)
     chooser = next_values
-    if S.double:
+    if S.outputs.double:
         chooser = td.values(layers, next_obs, S)
     outputs = network.forward(layers, seen_at(table, first, item, there, S), N)
     delta, error, loss, q = td.gradient(
@@ -119,22 +117,22 @@ def shape_of(agent: Any, batch: int, precision: str) -> GradientShape:
     settings, sizes = agent.config, tuple(agent.online.sizes)
     parameters = agent.online.flat.shape[-1]
     return GradientShape(
-        NetShape(
+        NetShape.of(
             sizes,
-            tuple(padded(size) for size in sizes),
-            len(sizes) - 1,
-            parameters,
-            mlp.ACTIVATIONS[settings.net.activation],
+            settings.net.activation,
             # the interpreter has float32 alone
             PRECISIONS[precision] if agent.device.type == "cuda" else "ieee",
         ),
         ValueShape(
-            int(settings.dueling), agent.actions.n, settings.atoms, settings.loss == "huber"
+            int(settings.dueling),
+            agent.actions.n,
+            settings.atoms,
+            settings.loss == "huber",
+            settings.double,
         ),
         batch,
         agent.layout.size,
         settings.frames,
-        settings.double,
         agent.layout.scale,
         agent.online.flat.stride(0) if agent.members > 1 else parameters,
     )

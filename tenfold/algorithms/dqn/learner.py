@@ -112,7 +112,7 @@ class QLearner(ActorLearner):
         scale = 0 if wait else self.timed_every
         if scale:
             self.clock.start()
-        left = self.pool.rounds_until(self.step, self.run.steps) if self.run.ahead else 1
+        left = self.pool.rounds_until(self.step, self.run.steps) if self.run.steps_ahead else 1
         for part in self.pool.collect(self.step, self.rounds, left, self.clock, scale):
             finished += self.take(part)
             if scale:

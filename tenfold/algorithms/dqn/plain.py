@@ -101,11 +101,16 @@ class PlainEngine(AutogradEngine):
             self.replay.prioritise(errors.cpu().numpy())
 
     def renew_target(self) -> None:
-        agent, target = self.agent, self.agent.config.target
-        if not isinstance(target, Hard):
-            polyak(agent.target.flat, agent.online.flat, target.tau)
-        elif agent.updates % target.every == 0:
-            agent.target.flat.copy_(agent.online.flat)
+        renew_target(self.agent)
+
+
+def renew_target(agent: DQNAgent) -> None:
+    """After an update: by a part, or as a whole now and then."""
+    target = agent.config.target
+    if not isinstance(target, Hard):
+        polyak(agent.target.flat, agent.online.flat, target.tau)
+    elif agent.updates % target.every == 0:
+        agent.target.flat.copy_(agent.online.flat)
 
 
 class CompiledEngine(Compiled, PlainEngine):

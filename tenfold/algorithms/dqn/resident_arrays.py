@@ -26,7 +26,6 @@ class Shape(NamedTuple):
     lanes: int  # the same as a power of two
     net: network.NetShape
     outputs: td.ValueShape
-    double: bool
     clips: bool
     hard: int  # updates between copies of the target network; 0: Polyak's average
     boltzmann: bool
@@ -37,6 +36,7 @@ class Shape(NamedTuple):
     leaves: int  # of the tree of priorities
     batch: int
     rows: int  # of a batch in registers at a time
+    apart: bool  # Adam's moments stay in memory, where registers are scarce
     starts: int
     every: int
     updates: int
@@ -206,12 +206,15 @@ def store_counts(a, counts):
 def load_nets(a, S: tl.constexpr):
     N: tl.constexpr = S.net
     p = N.parameters
-    return Nets(
-        network.load(a.block, N),
-        network.load(a.block + p, N),
-        network.load(a.block + 2 * p, N),
-        network.load(a.block + 3 * p, N),
-    )
+    if S.apart:
+        return Nets(network.load(a.block, N), network.load(a.block + p, N), 0, 0)
+    else:
+        return Nets(
+            network.load(a.block, N),
+            network.load(a.block + p, N),
+            network.load(a.block + 2 * p, N),
+            network.load(a.block + 3 * p, N),
+        )
 
 
 @gpu_kernel
@@ -220,5 +223,6 @@ def store_nets(a, nets, S: tl.constexpr):
     p = N.parameters
     network.store(a.block, nets.online, N)
     network.store(a.block + p, nets.target, N)
-    network.store(a.block + 2 * p, nets.mean, N)
-    network.store(a.block + 3 * p, nets.square, N)
+    if not S.apart:
+        network.store(a.block + 2 * p, nets.mean, N)
+        network.store(a.block + 3 * p, nets.square, N)

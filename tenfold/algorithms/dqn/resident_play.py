@@ -60,14 +60,13 @@ def clear_row(a, row, live, ready, S: tl.constexpr):
 
 @gpu_kernel
 def complete_rows(a, lanes, ended, top, S: tl.constexpr):
-    """Marks the rows whose n-step return can be computed now; how many are new."""
+    """Marks the rows whose n-step return can be computed now, none of which is marked yet; how many
+    these are."""
     base, count = lanes.lane * S.length, total(lanes.head * 0, S.envs)
     for back in range(S.n_step):
         there = lanes.live & (lanes.head - back >= lanes.start) & (ended | (back == S.n_step - 1))
         place = lanes.place - back
         row = base + tl.where(place < 0, place + S.length, place)
-        if S.n_step > 1:
-            there = there & (tl.load(a.ready + row, mask=there, other=1) == 0)
         tl.store(a.ready + row, (row * 0 + 1).to(tl.uint8), mask=there)
         new_priority(a, row, there, row.to(tl.float64) * 0.0 + top, S)
         count += total(there.to(tl.int64), S.envs)
@@ -120,6 +119,7 @@ def play(a, lanes, counts, action, ready_next, S: tl.constexpr):
         tl.store(a.kind + base + place, (row * 0 + IS_FINAL).to(tl.uint8), mask=ended)
         place = next_place(place, ended.to(tl.int32), S)
         there = tl.load(a.ready + base + place, mask=ended, other=0)
+        tl.debug_barrier()  # every thread has read what one of them is about to write
         ready -= clear_row(a, base + place, ended, there, S)
     seen = rows_of(S.task.observe(state), S.envs, S.lanes, S.net.pads[0], S.task.obs)
     store_obs(a, base + place, ended, seen, S)

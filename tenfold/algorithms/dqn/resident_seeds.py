@@ -41,9 +41,10 @@ from tenfold.memory.replay import Replay
 from tenfold.ops.adam import BETA1, BETA2
 from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
-from tenfold.ops.mlp import ACTIVATIONS
 
-MOST_ROWS = 64  # of a batch that are in registers at a time
+# Rows of a batch that are in registers at a time. With 64 Triton 3.6 takes Hopper's products of
+# whole warp groups, and a program that has to spill registers then reads outside of its memory.
+MOST_ROWS = 32
 OF_MEMORY = ("obs", "action", "reward", "kind", "ready", "head", "start", "tree", "top")
 OF_ENVS = {"state": "states", "length": "length", "episode": "episode", "ret": "ret"}
 
@@ -84,7 +85,7 @@ def exploration(config: DQN) -> Any:
     return how.temperature if isinstance(how, Boltzmann) else how.schedule
 
 
-def shape_of(seed: Seed, precision: str) -> Shape:
+def shape_of(seed: Seed, precision: str, apart: bool = False) -> Shape:
     """What a kernel is compiled for."""
     agent, replay, envs = seed
     config, task = agent.config, device_task(envs.name)
@@ -97,18 +98,14 @@ def shape_of(seed: Seed, precision: str) -> Shape:
         state_width=envs.states.shape[1],
         envs=envs.num_envs,
         lanes=padded(envs.num_envs),
-        net=NetShape(
-            sizes,
-            tuple(padded(size) for size in sizes),
-            len(sizes) - 1,
-            agent.online.flat.numel(),
-            ACTIVATIONS[config.net.activation],
-            PRECISIONS[precision],
-        ),
+        net=NetShape.of(sizes, config.net.activation, PRECISIONS[precision]),
         outputs=ValueShape(
-            int(config.dueling), agent.actions.n, agent.online.atoms, config.loss == "huber"
+            int(config.dueling),
+            agent.actions.n,
+            agent.online.atoms,
+            config.loss == "huber",
+            config.double,
         ),
-        double=config.double,
         clips=config.clip_norm is not None,
         hard=target.every if isinstance(target, Hard) else 0,
         boltzmann=isinstance(config.explore, Boltzmann),
@@ -119,6 +116,7 @@ def shape_of(seed: Seed, precision: str) -> Shape:
         leaves=replay.tree.size // 2,
         batch=batch,
         rows=min(MOST_ROWS, padded(batch)),
+        apart=apart,
         starts=config.learning_starts,
         every=config.every,
         updates=config.updates,
@@ -141,11 +139,12 @@ def room_of(seed: Seed, shape: Shape) -> dict[str, tuple[Any, tuple[int, ...]]]:
     }
 
 
-def usual_warps(seeds: int, device: str, precision: str) -> int:
-    """Eight; four where two programs then share a multiprocessor and products are long."""
-    if device == "cpu" or precision == "tf32":
-        return 8
-    return 8 if seeds <= torch.cuda.get_device_properties(device).multi_processor_count else 4
+def two_share(seeds: int, batch: int, device: str, precision: str) -> bool:
+    """Whether two programs of four warps to a multiprocessor are faster than one of eight after
+    the other: products are long, and what a program holds is half of what there is."""
+    if device == "cpu" or precision == "tf32" or batch > MOST_ROWS:
+        return False
+    return seeds > torch.cuda.get_device_properties(device).multi_processor_count
 
 
 class ResidentSeeds(DeviceSeeds):
@@ -160,8 +159,10 @@ class ResidentSeeds(DeviceSeeds):
         of: int = 0,
     ) -> None:
         """`warps` of a program; 0: as many as were fastest for `of` seeds, these by default."""
-        self.warps = warps or usual_warps(of or len(seeds), device, precision)
-        self.shape = shape_of(seeds[0], precision if device != "cpu" else "ieee")
+        config = seeds[0].agent.config
+        batch = config.batch_size * config.accumulate
+        self.warps = warps or (4 if two_share(of or len(seeds), batch, device, precision) else 8)
+        self.shape = shape_of(seeds[0], precision if device != "cpu" else "ieee", self.warps == 4)
         super().__init__(seeds, device, self.shape.task)
         agents, memories, envs = zip(*seeds, strict=True)
         self.held = {
@@ -181,12 +182,16 @@ class ResidentSeeds(DeviceSeeds):
 
     def warm_up(self) -> None:
         """Compiles the kernels, and changes nothing."""
-        self.advance(0)
+        for steady in (False, True)[: 1 + self.one_a_round]:
+            self.launch(0, steady)
         self.compile_evaluation("greedy")
 
     def send(self, steps: list[int], rounds: list[int]) -> None:
         """What the seeds hold on the host, onto the device."""
         self.send_held()
+        self.step = min(steps)
+        empty = any(memory.count[0] == 0 for _, memory, _ in self.seeds)
+        self.filled = self.step + self.shape.envs * self.shape.n_step if empty else 0
         counts = [
             [step, played, agent.updates, *memory.count.tolist(), 0]
             for (agent, memory, _), step, played in zip(self.seeds, steps, rounds, strict=True)
@@ -215,7 +220,27 @@ class ResidentSeeds(DeviceSeeds):
     def advance(self, rounds: int) -> None:
         """So many rounds of every seed, at most MOST_ROUNDS."""
         self.arrays.counts[:, 5] = 0
-        train[(len(self.seeds),)](self.arrays, rounds, self.shape, num_warps=self.warps)
+        steady = self.steady_of(rounds)
+        for count, kind in ((rounds - steady, False), (steady, True)):
+            if count:
+                self.launch(count, kind)
+        self.step += rounds * self.shape.envs
+
+    def launch(self, rounds: int, steady: bool) -> None:
+        train[(len(self.seeds),)](self.arrays, rounds, steady, self.shape, num_warps=self.warps)
+
+    @property
+    def one_a_round(self) -> bool:
+        """Whether all rounds end with one update, once they end with any."""
+        S = self.shape
+        return S.every == S.envs and S.updates == 1 and S.length > 2 * S.n_step + 4
+
+    def steady_of(self, rounds: int) -> int:
+        """How many of the next rounds, the last ones, are each followed by one update: those that
+        end after learning starts and find rows to learn from."""
+        S = self.shape
+        before = max((S.starts - self.step) // S.envs, -(-(self.filled - self.step) // S.envs), 0)
+        return max(rounds - before, 0) if self.one_a_round else 0
 
     def finished(self) -> list[list[Episode]]:
         """The episodes of each seed that ended in the last launch, each with the step it ended

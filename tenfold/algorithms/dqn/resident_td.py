@@ -19,6 +19,7 @@ class ValueShape(NamedTuple):
     actions: int
     atoms: int
     huber: bool
+    double: bool  # the online network chooses the next action
 
 
 @gpu_kernel
@@ -67,16 +68,27 @@ def total_of(values, group: tl.constexpr, V: tl.constexpr):
 
 
 @gpu_kernel
+def of_actions(values, V: tl.constexpr):
+    """Values of one atom, −∞ in columns that belong to no action."""
+    column = tl.arange(0, values.shape[1])[None, :]
+    there = (column >= V.duel) & (column < V.duel + V.actions)
+    return tl.where(there, values, float("-inf"))
+
+
+@gpu_kernel
 def best_group(values, V: tl.constexpr):
     """The group of argmax_a Q; the first of equals."""
-    most = total_of(values, V.duel, V)
-    best = (most * 0).to(tl.int32) + V.duel
-    actions: tl.constexpr = V.actions
-    for action in tl.static_range(1, actions):
-        total = total_of(values, V.duel + action, V)
-        best = tl.where(total > most, V.duel + action, best)
-        most = tl.maximum(total, most)
-    return best
+    if V.atoms == 1:
+        return tl.argmax(of_actions(values, V), 1)
+    else:
+        most = total_of(values, V.duel, V)
+        best = (most * 0).to(tl.int32) + V.duel
+        actions: tl.constexpr = V.actions
+        for action in tl.static_range(1, actions):
+            total = total_of(values, V.duel + action, V)
+            best = tl.where(total > most, V.duel + action, best)
+            most = tl.maximum(total, most)
+        return best
 
 
 @gpu_kernel
@@ -86,9 +98,12 @@ def gradient(values, next_values, chooser, action, reward, discount, weight, siz
     share = weight / size
     column = tl.arange(0, values.shape[1])[None, :]
     taken = column // V.atoms == (action + V.duel)[:, None]
-    chosen = column // V.atoms == best_group(chooser, V)[:, None]
     q = tl.sum(tl.where(taken, values, 0.0), 1) / V.atoms
-    next_q = tl.sum(tl.where(chosen, next_values, 0.0), 1) / V.atoms
+    if V.atoms == 1 and not V.double:
+        next_q = tl.max(of_actions(next_values, V), 1)
+    else:
+        chosen = column // V.atoms == best_group(chooser, V)[:, None]
+        next_q = tl.sum(tl.where(chosen, next_values, 0.0), 1) / V.atoms
     error = reward + discount * next_q - q
     if V.atoms == 1:
         inside = tl.minimum(tl.maximum(error, -1.0), 1.0)

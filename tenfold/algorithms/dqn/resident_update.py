@@ -32,19 +32,26 @@ def draw_ready(a, first, item, there, most, S: tl.constexpr):
     """Rows drawn uniformly from those that are ready; `first` counts draws before these, `most` is
     the furthest head."""
     used = tl.minimum(most + 1, S.length).to(tl.int32)
-    stream, attempt, row, wanting = tl.load(a.streams + REPLAY), 0, item * 0, there
-    while (attempt < TRIES) & (tl.sum(wanting.to(tl.int32), 0) > 0):
-        u = uniform(stream, (first + item) * TRIES + attempt)
-        choice = (u * used.to(tl.float64) * S.envs).to(tl.int32)
-        if S.envs > 1:
-            choice = choice // used * S.length + choice % used
+    stream, attempt = tl.load(a.streams + REPLAY), 0
+    row = drawn_row(stream, first, item, attempt, used, S)
+    wanting = there & (tl.load(a.ready + row, mask=there, other=1) == 0)
+    while tl.max(wanting.to(tl.int32), 0) > 0:
+        attempt += 1
+        choice = drawn_row(stream, first, item, attempt, used, S)
+        choice = tl.where(attempt < TRIES, choice, (row + 1) % (S.length * S.envs))
         row = tl.where(wanting, choice, row)
         wanting = wanting & (tl.load(a.ready + row, mask=wanting, other=1) == 0)
-        attempt += 1
-    while tl.sum(wanting.to(tl.int32), 0) > 0:
-        row = tl.where(wanting, (row + 1) % (S.length * S.envs), row)
-        wanting = wanting & (tl.load(a.ready + row, mask=wanting, other=1) == 0)
     return row
+
+
+@gpu_kernel
+def drawn_row(stream, first, item, attempt, used, S: tl.constexpr):
+    """Of the `used` rows of all lanes, whether they are ready or not."""
+    u = uniform(stream, (first + item) * TRIES + attempt)
+    choice = (u * used.to(tl.float64) * S.envs).to(tl.int32)
+    if S.envs > 1:
+        choice = choice // used * S.length + choice % used
+    return choice
 
 
 @gpu_kernel
@@ -111,7 +118,7 @@ def gradient(a, nets, first, chunk, most, least, beta, S: tl.constexpr):
     obs, next_obs = load_obs(a, row, there, scale, S), load_obs(a, beyond, there, scale, S)
     next_values = td.values(nets.target, next_obs, S)
     chooser = next_values
-    if S.double:
+    if V.double:
         chooser = td.values(nets.online, next_obs, S)
     outputs = network.forward(nets.online, obs, N)
     delta, error, loss, q = td.gradient(
@@ -182,11 +189,15 @@ def update(a, nets, counts, sums, most, S: tl.constexpr):
     elif counts.updates % NORM_EVERY == 0:  # for the metrics: it takes as long as a product
         norm, seen = tl.sqrt(network.sum_of_squares(grads, N)), 1.0
     power1, power2 = counts.power1 * network.KEEP1, counts.power2 * network.KEEP2
+    mean, square, moments = nets.mean, nets.square, a.block + 2 * N.parameters
+    if S.apart:
+        mean, square = network.load(moments, N), network.load(moments + N.parameters, N)
+        tl.debug_barrier()  # every thread has read what one of them is about to write
     online, mean, square = network.adam(
         nets.online,
         grads,
-        nets.mean,
-        nets.square,
+        mean,
+        square,
         shrink,
         power1,
         power2,
@@ -221,4 +232,8 @@ def update(a, nets, counts, sums, most, S: tl.constexpr):
         sums[3] + norm,
         sums[4] + seen,
     )
+    if S.apart:
+        network.store(moments, mean, N)
+        network.store(moments + N.parameters, square, N)
+        mean, square = 0, 0
     return Nets(online, target, mean, square), counts, sums

@@ -23,6 +23,7 @@ from tenfold.core.pairs import pair
 from tenfold.core.registry import algorithm
 from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.core.timing import Clock
+from tenfold.engines.choose import choose_engine
 from tenfold.engines.plain import Lanes
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
@@ -112,10 +113,16 @@ def choose_team_engine(
 ) -> tuple[Any, str]:
     """The engine of a world's agents, and one sentence about it."""
     single = f"is for a single agent, and {run.env} has {team.members}"
-    if run.engine not in ("auto", "cudagraph", "fused", "plain"):
+    if run.engine not in ("auto", "cudagraph", "fused", "plain", "parallel"):
         raise ConfigError("engine", f"= {run.engine} {single}: use auto or plain.")
     if run.verify:
         raise ConfigError("verify", f"= {run.verify} {single}: leave it at 0.")
+    if run.engine == "parallel":
+        if run.stack == "apart":
+            raise ConfigError(
+                "stack", "= apart does not fit engine = parallel, which learns by one call."
+            )
+        return choose_engine(run, team, replay, envs)
     obstacle, words = FusedEngine.why_not(team), ""
     if run.engine == "fused" and obstacle:
         raise ConfigError("engine", f"= fused does not fit: {obstacle}; use plain or auto.")

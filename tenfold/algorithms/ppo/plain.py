@@ -219,11 +219,16 @@ class PlainPPO(AutogradEngine):
         return numbers[KL]
 
     def minibatch(self, part: int) -> Tensors:
+        batch = self.picked(part)
+        return batch | {"obs": self.agent.to_net(batch["obs"])}
+
+    def picked(self, part: int) -> Tensors:
+        """The rows of a minibatch, observations as they lie in the rollout."""
         index = torch.from_numpy(self.rollout.order[self.bounds[part] : self.bounds[part + 1]])
         batch = dict(self.staging.send({**self.rows, **self.each}, index))
         for name in ("advantage", "log_p"):
             batch[name] = batch[name] if name in self.each else batch[name][:, None]
-        return batch | {"obs": self.agent.to_net(batch["obs"])}
+        return batch
 
     def statistics(self) -> dict[str, float]:
         return super().statistics() | (self.parts.statistics() if self.parts else {})

@@ -6,7 +6,6 @@ evaluations and reports know nothing of it.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +37,6 @@ from tenfold.memory.rollout import Rollout
 from tenfold.ops.device.language import padded, words
 from tenfold.ops.device.network import NetShape
 from tenfold.ops.device.policy import PolicyShape
-from tenfold.ops.mlp import ACTIVATIONS
 from tenfold.ops.permutation import split_bits
 
 MOST_LANES = 32  # of a program that plays
@@ -98,14 +96,7 @@ def rules(agent: PPOAgent) -> np.ndarray:
 
 def net_shape(network: Any, config: Any, precision: str) -> NetShape:
     sizes = tuple(int(size) for size in network.sizes)
-    return NetShape(
-        sizes,
-        tuple(padded(size) for size in sizes),
-        len(sizes) - 1,
-        sum((before + 1) * after for before, after in pairwise(sizes)),
-        ACTIVATIONS[config.net.activation],
-        PRECISIONS[precision],
-    )
+    return NetShape.of(sizes, config.net.activation, PRECISIONS[precision])
 
 
 def shape_of(seed: Seed, seeds: int, precision: str) -> Shape:

@@ -21,7 +21,7 @@ from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.arguments import is_truth, read_real, read_whole, shown, split_name
 from tenfold.envs.faults import put_away
 from tenfold.envs.making import make_errors
-from tenfold.envs.scalar import require_possible, taken_since
+from tenfold.envs.scalar import replayable, require_possible
 
 SIDE = 84
 ENLARGED = 4  # of a picture's sides, so that a film shows more than a stamp
@@ -201,13 +201,7 @@ class AtariEnvironments(Environments):
         return over | cut, lost & ~self.truncated
 
     def state(self) -> dict[str, np.ndarray]:
-        """What `restore` needs: which game each lane is in, and the actions taken in it."""
-        return {
-            "episode": np.array(self.episode),
-            "length": np.array(self.length),
-            "actions": taken_since(self.actions, self.length),
-            "obs": self.obs.copy(),
-        }
+        return replayable(self, self.actions)
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """Plays the current games again, all of them up to now: each begins as many steps before

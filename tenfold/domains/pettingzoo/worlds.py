@@ -17,7 +17,7 @@ from tenfold.envs.arguments import split_name
 from tenfold.envs.faults import CALLERS, put_away
 from tenfold.envs.making import make_errors
 from tenfold.envs.masks import MaskReader, offers_mask
-from tenfold.envs.scalar import require_possible, taken_since
+from tenfold.envs.scalar import replayable, require_possible
 from tenfold.envs.worlds import Worlds
 
 CALLERS.add(__file__)
@@ -106,9 +106,10 @@ class ParallelWorlds(Worlds):
             self.begin(w)
 
     def begin(self, w: int) -> None:
+        self.length[w] = 0
         try:
             observations, infos = self.envs[w].reset(seed=self.episode_seed(w))
-            self.alive[w], self.length[w] = list(self.envs[w].agents), 0
+            self.alive[w] = list(self.envs[w].agents)
         except Exception as error:
             raise self.raised(w, "reset", error) from error
         for lane in range(w, self.num_envs, self.worlds):
@@ -177,13 +178,13 @@ class ParallelWorlds(Worlds):
             chosen[agent] = (
                 self.decode(own) if self.decode else own.item() if self.discrete else own.copy()
             )
+        self.length[w] += 1  # the step that an error is of
         try:
             observations, rewards, terminations, truncations, infos = env.step(chosen)
         except UserError:
             raise
         except Exception as error:
             raise self.raised(w, "step", error) from error
-        self.length[w] += 1
         there, self.alive[w] = set(env.agents), []
         for agent in acting:
             lane = self.lane_of(w, agent)
@@ -220,13 +221,7 @@ class ParallelWorlds(Worlds):
         return self.envs[0].render()
 
     def state(self) -> dict[str, np.ndarray]:
-        """What `restore` needs: which episode each world is in, and the actions taken in it."""
-        return {
-            "episode": np.array(self.episode),
-            "length": np.array(self.length),
-            "actions": taken_since(self.actions, self.length),
-            "obs": self.obs.copy(),
-        }
+        return replayable(self, self.actions)
 
     def restore(self, state: dict[str, np.ndarray]) -> bool:
         """Replays the current episodes. False where that did not lead to the same observations: not

@@ -6,13 +6,14 @@ A network is
 the torch module, whose weights are (out, in); what is padded is zero and stays so.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import triton.language as tl
 
 from tenfold.ops import mlp
 from tenfold.ops.adam import BETA1, BETA2
-from tenfold.ops.device.language import gpu_kernel
+from tenfold.ops.device.language import gpu_kernel, padded
 
 
 class NetShape(NamedTuple):
@@ -25,6 +26,17 @@ class NetShape(NamedTuple):
     parameters: int
     activation: int
     precision: str
+
+    @classmethod
+    def of(cls, sizes: tuple[int, ...], activation: str, precision: str) -> "NetShape":
+        return cls(
+            sizes,
+            tuple(padded(size) for size in sizes),
+            len(sizes) - 1,
+            sum((before + 1) * after for before, after in pairwise(sizes)),
+            mlp.ACTIVATIONS[activation],
+            precision,
+        )
 
 
 RELU = tl.constexpr(mlp.RELU)  # else tanh
