@@ -20,6 +20,7 @@ PARTS = 4  # of a run, with a histogram each
 KEPT = 256  # rows of a kind
 CHUNK = 2**22  # bytes that are read at once
 NUMBERS = frozenset((int, float))
+UNPLOTTED = ("kind", "step")
 LEAST = 1e-9  # widest bar where all episodes are alike
 
 
@@ -268,9 +269,10 @@ class Digest:
 
 def columns_of(rows: Sequence[Row]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Steps and values of every column of numbers; of the clock the steps a second."""
-    names = {name for shape in {tuple(row) for row in rows} for name in shape}
+    shapes = dict.fromkeys(map(tuple, rows))
+    names = dict.fromkeys(name for shape in shapes for name in shape if name not in UNPLOTTED)
     rates = [row.get("timing", {}).get("steps_per_second") for row in rows]
-    columns = {name: [row.get(name) for row in rows] for name in sorted(names - {"kind", "step"})}
+    columns = {name: [row.get(name) for row in rows] for name in names}
     steps, found = [row["step"] for row in rows], {}
     for name, values in (*columns.items(), ("steps_per_second", rates)):
         if not NUMBERS.issuperset(map(type, values)):
