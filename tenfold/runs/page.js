@@ -224,7 +224,7 @@
         add(axes, "text", { x: box.left - 6, y: py(value) + 4, "text-anchor": "end" }, labels[i]);
       });
       const named = this.data.ticks.length;
-      const places = named ? [...Array(named).keys()] : ticks(...this.range[0], Math.max(2, (box.right - box.left) / 90), this.logs[0]);
+      const places = named ? [...Array(named).keys()] : ticks(...this.range[0], Math.max(3, (box.right - box.left) / 90), this.logs[0]);
       const below = named ? this.data.ticks : spelt(places);
       for (const [i, value] of places.entries()) {
         const words = below[i];
