@@ -308,6 +308,8 @@ def speed() -> str:
 def cuda() -> str:
     """What was measured on a GPU, by the machines it was measured on."""
     files = sorted((ROOT / "bench" / "results").glob("cuda-*.json"))
+    if not files:
+        return "Not measured yet."
     found = [json.loads(file.read_text()) for file in files]
     rows = [row for each in found for row in each["rows"]]
     tables = [cuda_ratios([r for r in rows if "ratio" in r])]

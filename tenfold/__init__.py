@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from tenfold.envs.functions import Functions as Functions
     from tenfold.envs.functions import register_task as register_task
     from tenfold.evaluation.evaluate import evaluate as evaluate
+    from tenfold.shipping.export import export as export
+    from tenfold.shipping.pack import pack as pack
     from tenfold.training.learners import load as load
     from tenfold.training.loop import resume as resume
     from tenfold.training.loop import train as train
@@ -75,6 +77,8 @@ PUBLIC = {
     "envs": "register_domain",
     "envs.functions": "Functions register_task",
     "evaluation.evaluate": "evaluate",
+    "shipping.export": "export",
+    "shipping.pack": "pack",
     "training.learners": "load",
     "training.loop": "resume train",
     "training.many": "resume_seeds train_seeds",

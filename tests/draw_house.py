@@ -14,7 +14,7 @@ from tenfold.runs.charts import as_png, new_figure
 
 FLOORS = (
     ("cli",),
-    ("domains", "integrations"),
+    ("domains", "shipping", "integrations"),
     ("training", "evaluation"),
     ("algorithms",),
     ("actors", "engines", "runs"),

@@ -24,7 +24,8 @@ ARROWS = {
     "algorithms": {"ops", "nets", "memory", "envs", "engines", "actors", "evaluation"},
     "evaluation": {"ops", "memory", "envs", "runs", "training"},
     "training": {"ops", "memory", "envs", "actors", "runs", "evaluation"},
-    "cli": {"envs", "evaluation", "runs", "training", "__main__"},
+    "shipping": {"envs", "evaluation", "runs", "training"},
+    "cli": {"envs", "evaluation", "runs", "shipping", "training", "__main__"},
     "domains": {
         "ops",
         "nets",
@@ -39,7 +40,7 @@ ARROWS = {
     },
     "integrations": {"ops", "nets"},
     "__main__": {"cli"},
-    "__init__": {"domains", "evaluation", "training"},
+    "__init__": {"domains", "evaluation", "shipping", "training"},
 }
 
 # words of one domain

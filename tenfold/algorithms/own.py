@@ -142,6 +142,11 @@ class OwnFamily(protocols.Algorithm):
 
         return OwnAgent(self.kind(), run, spec)
 
+    def exported(self, agent: "OwnAgent", sample: bool) -> Any:
+        from tenfold.algorithms.own_learner import OwnPolicy
+
+        return OwnPolicy(agent, sample)
+
     def make_learner(self, run: "Run") -> "OwnLearner":
         from tenfold.algorithms.own_learner import OwnLearner
 

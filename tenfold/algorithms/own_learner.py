@@ -189,6 +189,24 @@ class OwnAgent(FlatAgent):
         return super().policy_state() | buffers
 
 
+class OwnPolicy(nn.Module):
+    """What the user's function does without draws, as a module to be exported."""
+
+    def __init__(self, agent: OwnAgent, sample: bool) -> None:
+        super().__init__()
+        if sample:
+            raise ConfigError("--sample", "is not for an algorithm of one's own: leave it out.")
+        self.agent, self.online = agent, agent.online
+
+    def forward(
+        self, rows: torch.Tensor, *more: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        found = self.agent.own.act(self.agent.to_net(rows), None)
+        if self.agent.shape:
+            return found[:, :0].long(), found.float()
+        return found.long()[:, None], found.float()[:, None][:, :0]
+
+
 class OwnActing(SimpleActing):
     """How an actor acts: by the user's function."""
 

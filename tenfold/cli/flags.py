@@ -19,9 +19,18 @@ from tenfold.core.errors import ConfigError, UserError
 PIPE = 200  # columns of a table where there is no terminal: a pipe cuts no names
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
+def add_run(parser: argparse.ArgumentParser, archive: bool = False) -> None:
+    words = "the run's folder or archive" if archive else "the run's folder"
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="the run's folder (the latest below runs/ by default)"
+        "run", nargs="?", metavar="RUN", help=f"{words} (the latest below runs/ by default)"
+    )
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="import modules that the settings of somebody else's run or archive name",
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tenfold import __version__
-from tenfold.cli import report, sweep, tools, train
+from tenfold.cli import report, ship, sweep, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
@@ -23,8 +23,16 @@ REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 def commands() -> dict[str, Command]:
     """By name, in the order of `tenfold --help`."""
     own = [command for domain in domains() for command in domain.commands()]
-    seen = (report.REPORT, report.WATCH)
-    everything = (*train.COMMANDS, *sweep.COMMANDS, tools.EVAL, *own, *seen, *tools.COMMANDS)
+    everything = (
+        *train.COMMANDS,
+        *sweep.COMMANDS,
+        tools.EVAL,
+        *own,
+        report.REPORT,
+        report.WATCH,
+        *ship.COMMANDS,
+        *tools.COMMANDS,
+    )
     return {command.name: command for command in everything}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from tenfold.cli.flags import (
     add_run,
     add_settings,
+    add_trust,
     chosen_run,
     print_table,
     settings_given,
@@ -28,7 +29,7 @@ def add_eval(parsers: Any, given: Sequence[str]) -> None:
     evaluate = parsers.add_parser(
         "eval", help="play episodes with a trained agent", allow_abbrev=False
     )
-    add_run(evaluate)
+    add_run(evaluate, archive=True)
     evaluate.add_argument("--episodes", default="20", help="how many (20)")
     evaluate.add_argument(
         "--checkpoint", default="last", metavar="best|last|STEP", help="which parameters (last)"
@@ -42,6 +43,7 @@ def add_eval(parsers: Any, given: Sequence[str]) -> None:
         help="film an episode: .gif or .mp4 (RUN/video.gif)",
     )
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+    add_trust(evaluate)
     meet_domain(given)
     for domain in domains():
         domain.add_flags(evaluate)
@@ -67,13 +69,20 @@ def evaluate(arguments: argparse.Namespace) -> int:
     seed = whole_number_or_none(arguments.seed, "--seed", 0)
     from tenfold.core.system import set_threads
     from tenfold.evaluation.evaluate import scores
+    from tenfold.runs.archive import keep_written, opened
 
     # so small a network gains nothing by more, and threads that wait for a busy machine cost
     # seconds
     set_threads(1)
     options = {name: getattr(arguments, name) for domain in domains() for name in domain.flags}
-    found, lines = scores(path, arguments.checkpoint, episodes, seed, arguments.video, options)
-    print(json.dumps(found) if arguments.json else "\n".join(lines))
+    with opened(path, arguments.trust) as folder:
+        asked = arguments.checkpoint, episodes, seed, arguments.video, options
+        found, lines = scores(folder, *asked)
+        said = json.dumps(found) if arguments.json else "\n".join(lines)
+        if folder != path:  # an archive's, which goes
+            said = said.replace(f'"run": "{folder}"', f'"run": {json.dumps(str(path))}')
+            said = said.replace(str(folder), str(keep_written(folder, path)))
+    print(said)
     return 0
 
 

@@ -43,6 +43,12 @@ class Domain:
         """Its environments, beyond those that Gymnasium knows, for `tenfold list`."""
         return []
 
+    def modules(self, env: str) -> tuple[str, ...]:
+        """Modules that making an environment of this name imports because the name says so, beyond
+        what `module:Name` means everywhere. Somebody else's runs are asked before they are trusted:
+        nothing is imported here."""
+        return ()
+
     def resolve_paths(self, env: str) -> str:
         """The same name, meaning the same from any folder."""
         return env

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tenfold.core.errors import UserError
+
 if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state them
     import numpy as np
 
@@ -275,6 +277,16 @@ class Algorithm:
 
     def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> Acting:
         raise NotImplementedError
+
+    def exported(self, agent: Any, sample: bool) -> Any:
+        """The agent's policy as a torch module that can be traced: encoded rows [B, …], masks
+        [B, options] or None, uniform [B, C] and normal [B, D] numbers or None -> components
+        [B, C] and real numbers [B, D], before they are brought within their bounds. Raises
+        UserError with one sentence where that cannot be."""
+        raise UserError(
+            f"Runs of {self.name} cannot be exported: what they learn is not one network that "
+            "maps observations to actions."
+        )
 
     def networks(self, settings: Any) -> int:
         """How many networks of the size of `settings.net.hidden` an agent has."""

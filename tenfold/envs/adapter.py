@@ -69,6 +69,7 @@ class Environments:
         agents: int = 1,
     ) -> None:
         self.name, self.action_space, self.first = name, action_space, first
+        self.observation_space = observation_space  # without a mask, where that is a key of it
         self.worlds, self.agents, self.num_envs = worlds, agents, worlds * agents
         self.layout, num_envs = observation_layout(observation_space, name), self.num_envs
         if not self.layout.size:

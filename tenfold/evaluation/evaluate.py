@@ -14,6 +14,7 @@ from tenfold.core.protocols import Agent, Asked, Evaluation
 from tenfold.core.registry import algorithm, domain_of, domains
 from tenfold.evaluation.player import Score, play, random_policy
 from tenfold.evaluation.video import film
+from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import BEST
 from tenfold.runs.folder import RunFolder, is_seeds
 from tenfold.runs.metrics import rank, read_rows
@@ -259,18 +260,20 @@ def evaluate(
     seed: int | None = None,
     *,
     env: Any = None,
+    trust: bool = False,
     **options: Any,
 ) -> Any:
-    """How good a run is, given by its folder or by what `ten.train` returned: the returns of its
-    policy, greedy or as its settings say, or what its algorithm judges itself by. `env` is the
-    run's environment again, where it was an object or a function; `options` are those that its
-    domain adds to `tenfold eval`."""
-    path = Path(getattr(run, "path", run))
+    """How good a run is, given by its folder or archive or by what `ten.train` returned: the
+    returns of its policy, greedy or as its settings say, or what its algorithm judges itself by.
+    `env` is the run's environment again, where it was an object or a function; `trust` allows
+    modules that somebody else's run names to be imported; `options` are those that its domain adds
+    to `tenfold eval`."""
     if episodes < 1:
         raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
-    settings = RunFolder.open(path)[1]
-    asked = Asked(path, str(checkpoint), episodes, seed, None, known(options, settings.env))
-    return evaluation_of(settings).judge(asked, env)
+    with opened(Path(getattr(run, "path", run)), trust) as path:
+        settings = RunFolder.open(path)[1]
+        asked = Asked(path, str(checkpoint), episodes, seed, None, known(options, settings.env))
+        return evaluation_of(settings).judge(asked, env)
 
 
 def known(options: Mapping[str, Any], env: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ Parts = tuple[np.ndarray, ...]
 
 def pack(rows: torch.Tensor, size: GraphSize) -> Graphs:
     """The graphs of rows [B, size]; nodes and edges that are not there take no room."""
-    if rows.device.type != "cpu":
+    if rows.device.type != "cpu" or torch.compiler.is_compiling():
         return pack_anywhere(rows, size)
     parts = pack_rows(
         rows.numpy(), np.array([size.nodes, size.edges, size.node, size.edge, size.whole])
@@ -118,7 +118,7 @@ def pack_anywhere_reference(rows, size):
 def pack_anywhere(rows: torch.Tensor, size: GraphSize) -> Graphs:
     """The same by masks, on any device."""
     start, first_link, first_edge, end = size.starts
-    batch, device = len(rows), rows.device
+    batch, device = rows.shape[0], rows.device
     counts = rows[:, :2].long()
     node_there = torch.arange(size.nodes, device=device) < counts[:, :1]
     edge_there = torch.arange(size.edges, device=device) < counts[:, 1:]

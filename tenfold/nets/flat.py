@@ -48,6 +48,16 @@ class FlatModule(nn.Module):
                 start += size
         return self
 
+    def apart(self) -> Self:
+        """A copy to act by, whose parameters are tensors of their own: whoever saves one of them
+        saves nothing else. It has no gradients and is not flat any more."""
+        clone = copy.deepcopy(self)
+        for p in clone.parameters():
+            p.data, p.grad = p.data.clone(), None
+            p.requires_grad_(False)
+        clone.flat = clone.flat_grad = clone.flat.new_zeros(0)
+        return clone
+
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
         return self.flatten()

@@ -160,7 +160,7 @@ class GraphNetwork(FlatModule):
         links = torch.cat([graphs.links, graphs.links.flip(0)], 1)
         whole = graphs.whole if graphs.whole.shape[1] else graphs.whole.new_ones(graphs.batch, 1)
         if not self.size.edge:
-            graphs = graphs._replace(edges=graphs.edges.new_ones(len(graphs.edges), 1))
+            graphs = graphs._replace(edges=graphs.edges.new_ones(graphs.edges.shape[0], 1))
         h, token = self.read_node(graphs.nodes), self.read_whole(whole)
         for layer in self.layers:
             h, token = layer(h, token, graphs, links)

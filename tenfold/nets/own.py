@@ -87,5 +87,5 @@ class OwnQNetwork(FlatModule):
     ) -> torch.Tensor:
         x = obs.to(self.flat.dtype)
         x = self.body(x * self.scale if self.scale != 1.0 else x)
-        x = x.view(len(obs), self.actions + self.dueling, self.atoms)
+        x = x.view(obs.shape[0], self.actions + self.dueling, self.atoms)
         return dueling(x) if self.dueling else x

@@ -270,8 +270,8 @@ class MaskedHeads(HeadLayout):
         uniform: torch.Tensor | None,
         generator: torch.Generator | None,
     ) -> torch.Tensor:
-        """An option without probability is never at a step of the sum, and the aim stays below the
-        last step: whatever u is and however the sum was rounded, what is drawn has positive
+        """An option without probability is never at a step of the sum, and the last step is always
+        reached: whatever u is and however the sum was rounded, what is drawn has positive
         probability."""
         rows = log_probs.shape[:-1]
         if uniform is None:
@@ -284,6 +284,6 @@ class MaskedHeads(HeadLayout):
             raise ValueError(f"{where(strange)} was given a uniform number outside 0 … 1")
         weight = log_probs.exp()
         steps = weight.cumsum(-1).masked_fill_(weight <= 0, -1)
-        top = steps.amax(-1)
-        aim, last = uniform.to(top.dtype) * top, torch.nextafter(top, torch.zeros_like(top))
-        return (steps > torch.where(aim < last, aim, last)[..., None]).to(torch.uint8).argmax(-1)
+        top = steps.amax(-1, keepdim=True)
+        reached = (steps > uniform.to(top.dtype)[..., None] * top) | (steps >= top)
+        return reached.to(torch.uint8).argmax(-1)

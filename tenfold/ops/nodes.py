@@ -76,12 +76,32 @@ class NodeChoices:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(chosen [B, room], real [B, room·D], joint log-probability [B]) from padded draws, zeros
         where no node is."""
+        allowed, chosen, real = self.drawn(said, graphs, room, mask, uniform, normal)
+        each, _ = self.evaluate(said, chosen, allowed, real)
+        log_p = segment_sum(each[:, None], graphs.owner, graphs.batch).squeeze(1)
+        return *self.padded(graphs, room, chosen, real), log_p
+
+    def drawn(
+        self,
+        said: NodeOutputs,
+        graphs: Graphs,
+        room: int,
+        mask: torch.Tensor,
+        uniform: torch.Tensor,
+        normal: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(mask [N, M], chosen [N, 1], real [N, D]) of the nodes that are there."""
         places, rows = graphs.places(room), graphs.batch * room
         allowed, u, z = (value.reshape(rows, -1)[places] for value in (mask, uniform, normal))
         chosen = self.heads.sample(said.logits, allowed, u)
-        real = gaussian.draw(said.means, said.log_std, z)
-        each, _ = self.evaluate(said, chosen, allowed, real)
-        log_p = segment_sum(each[:, None], graphs.owner, graphs.batch).squeeze(1)
+        return allowed, chosen, gaussian.draw(said.means, said.log_std, z)
+
+    @staticmethod
+    def padded(
+        graphs: Graphs, room: int, chosen: torch.Tensor, real: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What nodes chose in padded arrays, [B, room] and [B, room·D]."""
+        places, rows = graphs.places(room), graphs.batch * room
         all_chosen, all_real = chosen.new_zeros(rows, 1), real.new_zeros(rows, real.shape[1])
         all_chosen[places], all_real[places] = chosen, real
-        return all_chosen.view(graphs.batch, -1), all_real.view(graphs.batch, -1), log_p
+        return all_chosen.view(graphs.batch, -1), all_real.view(graphs.batch, -1)

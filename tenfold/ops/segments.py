@@ -33,11 +33,11 @@ class Graphs(NamedTuple):
 
     @property
     def batch(self) -> int:
-        return len(self.ptr) - 1
+        return self.ptr.shape[0] - 1  # len() would be one number to whoever traces it
 
     def places(self, room: int) -> torch.Tensor:
         """Where each node lies in an array with `room` places for every graph."""
-        return torch.arange(len(self.owner), device=self.owner.device) + (
+        return torch.arange(self.owner.shape[0], device=self.owner.device) + (
             self.owner * room - self.ptr[self.owner]
         )
 
@@ -69,6 +69,11 @@ def segment_sum_reference(x, index, count):
 
 @pair(segment_sum_reference, segment_examples, **EQUAL)
 def segment_sum(x: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tensor:
+    if torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling():
+        # traced for a file: ONNX Runtime adds in several threads what `index_add` becomes there
+        # (ScatterND), without a lock, and in one what this becomes (ScatterElements)
+        wide = index.view(-1, *(1,) * (x.dim() - 1)).expand_as(x)
+        return x.new_zeros(count, *x.shape[1:]).scatter_add(0, wide, x)
     return x.new_zeros(count, *x.shape[1:]).index_add_(0, index, x)
 
 

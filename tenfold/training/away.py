@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tenfold.core.errors import raised
 from tenfold.core.ray_cluster import versions
 from tenfold.runs.files import replace_file
-from tenfold.runs.folder import TRUST
+from tenfold.runs.trust import TRUST
 
 PAUSE = 1.0  # seconds between parcels: a fast run saves more often than anyone needs it elsewhere
 LOOKS = 0.5  # seconds between looks whether the run is to stop

@@ -22,6 +22,7 @@ from tenfold.core.registry import OBSTACLES, algorithm
 from tenfold.core.system import require_memory, set_threads
 from tenfold.envs.making import spec_of
 from tenfold.ops.mlp import parameter_count
+from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import Checkpoints, nested_state
 from tenfold.runs.files import Arrays
 from tenfold.runs.folder import RunFolder
@@ -49,10 +50,14 @@ class Trained:
     step: int
 
 
-def load(path: str | Path, checkpoint: str | int = "last", env: Any = None) -> Any:
-    """The trained agent of a run, ready to act: `checkpoint` is last, best or a step; `env` is the
-    run's environment again, where it was an object or a function."""
-    return load_run(Path(path), str(checkpoint), env).agent
+def load(
+    path: str | Path, checkpoint: str | int = "last", env: Any = None, trust: bool = False
+) -> Any:
+    """The trained agent of a run's folder or archive, ready to act: `checkpoint` is last, best or a
+    step; `env` is the run's environment again, where it was an object or a function; `trust` allows
+    modules that somebody else's run names to be imported."""
+    with opened(Path(path), trust) as folder:
+        return load_run(folder, str(checkpoint), env).agent
 
 
 def load_run(path: Path, checkpoint: str = "last", env: Any = None) -> Trained:
@@ -60,12 +65,14 @@ def load_run(path: Path, checkpoint: str = "last", env: Any = None) -> Trained:
     folder, run = RunFolder.open(path)
     lend(run.env, env)
     state, step = Checkpoints(folder, run.keep).policy(checkpoint)
-    agent = agent_of(run)
-    if state["online"].shape != agent.online.flat.shape:
+    # before an agent is made: settings of a stranger may ask for more than there is memory
+    least, held = least_parameters(run), state["online"].numel()
+    agent = agent_of(run) if least <= held else None
+    if agent is None or state["online"].shape != agent.online.flat.shape:
+        asked = f"{least:,} or more" if agent is None else f"{agent.online.flat.numel():,}"
         raise CheckpointError(
-            f"The checkpoint of {path} holds {state['online'].numel():,} parameters and its "
-            f"settings ask for {agent.online.flat.numel():,}: config.yaml was changed after "
-            "training."
+            f"The checkpoint of {path} holds {held:,} parameters and its settings ask for {asked}: "
+            "config.yaml was changed after training."
         )
     try:
         agent.load_policy(state)
@@ -78,6 +85,15 @@ def load_run(path: Path, checkpoint: str = "last", env: Any = None) -> Trained:
             f"({type(error).__name__}: {words})."
         ) from None
     return Trained(folder, run, agent, step)
+
+
+def least_parameters(run: Run) -> int:
+    """Those between the hidden layers of our networks: an agent has more."""
+    settings: Any = run.agent
+    networks = algorithm(run.agent.name).networks(settings)
+    if not networks or settings.net.module:
+        return 0
+    return networks * parameter_count(settings.net.hidden)
 
 
 COPIES = 5  # of the parameters while they are learned: online, target, gradient, Adam's two moments

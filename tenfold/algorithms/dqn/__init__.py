@@ -70,6 +70,13 @@ class QLearning(Algorithm):
 
         return QActing(run, agent, envs)
 
+    def exported(self, agent: Any, sample: bool) -> Any:
+        from tenfold.algorithms.dqn.exported import QPolicy
+
+        if sample:
+            raise ConfigError("--sample", "is for policies that can be drawn from: dqn is greedy.")
+        return QPolicy(agent)
+
     def networks(self, settings: Any) -> int:
         """Networks of the settings' size that an agent has, noise on their weights included."""
         return 1 + (type(settings.explore).__name__ == "Noisy")

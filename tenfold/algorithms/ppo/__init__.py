@@ -71,6 +71,11 @@ class PolicyOptimisation(Algorithm):
 
         return PPOActing(agent, envs)
 
+    def exported(self, agent: Any, sample: bool) -> Any:
+        from tenfold.algorithms.ppo.exported import DrawnPolicy, GreedyPolicy
+
+        return DrawnPolicy(agent) if sample else GreedyPolicy(agent)
+
     def networks(self, settings: Any) -> int:
         """Networks of the settings' size that an agent has."""
         return 2 + (settings.baseline == "counterfactual")

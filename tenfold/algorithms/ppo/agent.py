@@ -131,7 +131,7 @@ class PPOAgent(FlatAgent, PolicyLearning):
         """The same of rows as the network takes them, on the device."""
         output, value = self.online(rows)
         logits, means, log_std = self.parts_of(output)
-        log_p = torch.zeros(len(u), device=self.device)
+        log_p = torch.zeros(u.shape[0], device=self.device)
         chosen = torch.zeros(u.shape, dtype=torch.int64, device=self.device)
         if self.heads:
             chosen, each = self.heads.act(logits, mask, u)
@@ -215,16 +215,17 @@ class PPOAgent(FlatAgent, PolicyLearning):
 
     def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """The most probable actions for encoded rows."""
-        with torch.no_grad():
-            output, _ = self.online(self.to_net(self.normalised(rows)))
-            logits, means, _ = self.parts_of(output)
-            with told_to_user():
-                chosen = (
-                    self.heads.mode(logits, self.mask_of(mask)).cpu().numpy()
-                    if self.heads
-                    else np.zeros((len(rows), 0), np.int64)
-                )
-        return self.for_env(chosen, means.cpu().numpy())
+        with torch.no_grad(), told_to_user():
+            seen = self.to_net(self.normalised(rows))
+            chosen, means = self.most_probable(seen, self.mask_of(mask))
+        return self.for_env(chosen.cpu().numpy(), means.cpu().numpy())
+
+    def most_probable(
+        self, rows: Any, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Components [B, C] and numbers [B, D] for rows as the network takes them."""
+        logits, means, _ = self.parts_of(self.online(rows)[0])
+        return self.heads.mode(logits, mask) if self.heads else logits.long(), means
 
     def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
         """Actions drawn from the policy, draw number `rounds` of the agent's streams."""

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from tenfold.envs.adapter import Environments
 
 PREFIX = "pettingzoo/"
+PACKAGES = ("pettingzoo", "mpe2")  # whose modules are environments
 
 
 class PettingZoo(Domain):
@@ -17,6 +18,14 @@ class PettingZoo(Domain):
 
     def owns(self, env: str) -> bool:
         return env.startswith(PREFIX)
+
+    def modules(self, env: str) -> tuple[str, ...]:
+        """Any module that is not one of PettingZoo's own environments."""
+        if not self.owns(env):
+            return ()
+        module, colon, _ = env.removeprefix(PREFIX).partition("(")[0].strip().partition(":")
+        known = not colon and module.split(".")[0] in PACKAGES
+        return () if known else (module,)
 
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int

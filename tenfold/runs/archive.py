@@ -1,0 +1,198 @@
+"""A run as one file, `tenfold pack`: a zip of settings, metrics, what acting needs of the
+checkpoints (safetensors), and a card. Nothing in it is pickled.
+
+Whoever opens one may have it from anybody. So only files with names that are known here are taken
+out, into a new folder, by names that are ours; sizes are limited before and while they are read;
+every file must have the digest that `pack.json` says; YAML has no tags and no aliases. What the
+settings name is imported only where the user trusts them (`trust`).
+"""
+
+import hashlib
+import re
+import shutil
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tenfold.core.errors import UserError
+from tenfold.runs.files import writing
+from tenfold.runs.schema import TEXT, Schema, misfit, parsed
+from tenfold.runs.trust import trusting
+
+KIND, FORMAT = "tenfold-pack", 1
+MANIFEST, CARD, CURVE = "pack.json", "README.md", "curve.png"
+MEGABYTE = 2**20
+# what may be in an archive, and how large it may be when it is unpacked
+LIMITS = {
+    MANIFEST: MEGABYTE,
+    CARD: MEGABYTE,
+    "config.yaml": MEGABYTE // 4,
+    "run.json": MEGABYTE,
+    CURVE: 16 * MEGABYTE,
+    "metrics.jsonl": 64 * MEGABYTE,
+}
+REQUIRED = (MANIFEST, CARD, "config.yaml", "run.json")
+# these are stored as they are, so that none is larger than the archive
+WEIGHTS = re.compile(r"checkpoints/(best|step-[0-9]{12})\.safetensors")
+ENTRIES = 32
+PIECE = MEGABYTE
+DEPTH = 20  # of settings in settings
+PACK: Schema = {
+    "kind": TEXT,
+    "licence": TEXT,
+    "files": {...: TEXT},
+}
+
+
+@contextmanager
+def opened(path: Path, trust: bool = False) -> Iterator[Path]:
+    """The folder of a run: the one that is named, or that of an archive, which is unpacked and gone
+    afterwards. What its settings name is imported if this user made the run, or with `trust`."""
+    with trusting(trust):
+        if not path.is_file():
+            yield path
+            return
+        with tempfile.TemporaryDirectory(prefix="tenfold-") as place:
+            folder = Path(place) / "run"
+            unpack(path, folder)
+            try:
+                yield folder
+            except UserError as error:  # the person knows the archive, and no other place
+                if str(folder) not in str(error):
+                    raise
+                raise UserError(str(error).replace(str(folder), str(path))) from None
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """The archive's files into a new folder, or a UserError and none of them."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = checked_entries(archive, path)
+            (folder / "checkpoints").mkdir(parents=True)
+            digests = {
+                name: extract(archive, entry, folder / name) for name, entry in entries.items()
+            }
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise UserError(
+            f"{path} is neither a run's folder nor a whole archive of one, as `tenfold pack` makes "
+            f"it ({' '.join(str(error).split()) or type(error).__name__:.100})."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be unpacked ({error}).") from None
+    require_manifest(path, (folder / MANIFEST).read_bytes(), digests)
+    require_plain_yaml(path, folder / "config.yaml")
+
+
+def checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
+    """By name, all of them ours."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    listed = archive.infolist()
+    if len(listed) > ENTRIES:
+        raise UserError(f"{path} holds {len(listed):,} files, more than any archive of a run.")
+    for entry in listed:
+        name, weights = entry.filename, WEIGHTS.fullmatch(entry.filename)
+        limit = LIMITS.get(name, 0)
+        mode = entry.external_attr >> 16
+        if not (weights or limit) or (mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG)):
+            raise UserError(f"{path} holds {shown(name)}, which is no file of a packed run.")
+        if name in found:
+            raise UserError(f"{path} holds {shown(name)} twice.")
+        if entry.flag_bits & 1:
+            raise UserError(f"{path} is encrypted, which archives of runs are not.")
+        stored = entry.compress_type == zipfile.ZIP_STORED
+        if weights and not (stored and entry.file_size == entry.compress_size):
+            raise UserError(f"{path} holds {name} in another form than `tenfold pack` writes.")
+        if limit and entry.file_size > limit:
+            raise UserError(
+                f"{path} holds {name} of {entry.file_size:,} bytes, more than the {limit:,} that "
+                "are read."
+            )
+        found[name] = entry
+    if lost := [name for name in REQUIRED if name not in found]:
+        raise UserError(f"{path} is no archive of a run: it has no {lost[0]}.")
+    return found
+
+
+def extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> str:
+    """Writes a file and returns its digest. Not more is read than was said to be there."""
+    total, left = hashlib.sha256(), entry.file_size
+    with archive.open(entry) as source, open(file, "xb") as target:
+        while left > 0 and (piece := source.read(min(PIECE, left))):
+            total.update(piece)
+            target.write(piece)
+            left -= len(piece)
+    if left:
+        raise zipfile.BadZipFile(f"{entry.filename} ends early")
+    return total.hexdigest()
+
+
+def require_manifest(path: Path, content: bytes, digests: dict[str, str]) -> dict[str, Any]:
+    """Refuses what `pack.json` does not vouch for."""
+    try:
+        about = parsed(content)
+    except ValueError as error:
+        words = " ".join(str(error).split())
+        raise UserError(f"{path} is damaged: {MANIFEST} cannot be read ({words}).") from None
+    if not isinstance(about, dict) or about.get("kind") != KIND:
+        raise UserError(f"{path} is no archive of a run: {MANIFEST} does not say so.")
+    if about.get("format") != FORMAT:
+        raise UserError(
+            f"{path} is an archive of format {shown(about.get('format'))}, and this tenfold reads "
+            f"{FORMAT}: use a newer one."
+        )
+    if wrong := misfit(about, PACK):
+        raise UserError(f"{path} is damaged: in {MANIFEST} {wrong}.")
+    expected = about["files"]
+    for name in sorted({*expected, *digests} - {MANIFEST}):
+        if expected.get(name) != digests.get(name):
+            raise UserError(f"{path} is damaged: {shown(name)} is not what {MANIFEST} says it is.")
+    return about
+
+
+def require_plain_yaml(path: Path, file: Path) -> None:
+    """Settings as `tenfold pack` writes them: no tags, no aliases (which can stand for billions of
+    values), not deep."""
+    depth = 0
+    try:
+        for event in yaml.parse(file.read_text(), yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            tagged = getattr(event, "tag", None) or getattr(event, "anchor", None)
+            if tagged or isinstance(event, yaml.AliasEvent) or depth > DEPTH:
+                raise UserError(
+                    f"{path}: its config.yaml has a tag or an alias ({shown(tagged or '*')}), or "
+                    "is too deep: it was not written by tenfold."
+                )
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        words = " ".join(str(error).split())
+        raise UserError(f"{path}: its config.yaml is no YAML ({words:.200}).") from None
+
+
+def keep_written(folder: Path, path: Path) -> Path:
+    """What was written into the folder of an archive (tables, films) comes to a place that stays,
+    which is returned."""
+    kept = Path(f"{path.stem}-files")
+    ours = {Path(name).parts[0] for name in (*LIMITS, "checkpoints")}
+    for written in folder.iterdir():
+        if written.name in ours:
+            continue
+        with writing(kept):
+            kept.mkdir(exist_ok=True)
+            if written.is_dir():
+                shutil.copytree(written, kept / written.name, dirs_exist_ok=True)
+            else:
+                shutil.copy(written, kept / written.name)
+    return kept
+
+
+def shown(value: Any) -> str:
+    """What somebody else wrote, as a sentence can show it: no control characters, not long."""
+    words = ascii(value)
+    return words if len(words) <= 80 else f"{words[:79]}…"

@@ -1,0 +1,187 @@
+"""The model card of a packed run: Markdown, with everything that a run, a person or an environment
+is called shown as text."""
+
+import html
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tenfold.config.run import Run
+from tenfold.runs.archive import CURVE
+from tenfold.runs.reporter import reporter_of
+
+RESAMPLES = 2000  # of the bootstrap
+NORMAL = 1.96  # deviations to either side that hold 95 % of a normal distribution
+UNSTATED = "not stated"
+# of Markdown inside a line, and what GitHub makes links of
+SPECIAL = re.compile(r"([\\`*_\[\]|~$@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Episodes that a checkpoint played for the card."""
+
+    checkpoint: str
+    step: int
+    returns: list[float]
+    success_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card tells."""
+
+    run: Run
+    about: Mapping[str, Any]  # the run's run.json
+    rows: list[dict[str, Any]]  # of its metrics, without single episodes
+    settings: str  # its config.yaml
+    file: str  # the archive's name
+    licence: str
+    version: str  # of tenfold, when it was packed
+    scored: Sequence[Scored] = ()
+    random: Sequence[float] = ()  # returns of random actions
+    said: Sequence[str] = ()  # in place of scores, by an algorithm that judges itself
+    seeds: Mapping[str, str] = field(default_factory=dict)  # of all seeds of its experiment
+
+
+def text(value: Any) -> str:
+    """Anything as Markdown shows it: no markup of its own, one line."""
+    words = "".join(letter if letter.isprintable() else " " for letter in str(value))
+    return SPECIAL.sub(r"\\\1", html.escape(words, quote=False))
+
+
+def fenced(content: str, language: str = "") -> str:
+    """Text as it is. The fence is longer than any in it."""
+    longest = max((len(run) for run in re.findall("`+", content)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{content.rstrip()}\n{fence}"
+
+
+def table(head: Sequence[Any], lines: Iterable[Sequence[Any]]) -> str:
+    rows = [head, ["---"] * len(head), *([text(cell) for cell in line] for line in lines)]
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
+
+
+def interval(values: Sequence[float]) -> str:
+    """The 95 % percentile bootstrap of the mean; always the same resamples."""
+    array = np.array(values, np.float64)
+    drawn = np.random.default_rng(0).integers(len(array), size=(RESAMPLES, len(array)))
+    low, high = np.quantile(array[drawn].mean(1), [0.025, 0.975])
+    return f"{low:.2f} to {high:.2f}"
+
+
+def card(told: Card) -> str:
+    run = told.run
+    front = {"library_name": "tenfold", "tags": ["reinforcement-learning", run.agent.name]}
+    front |= {"license": told.licence} if told.licence else {}
+    facts = {
+        "environment": run.env,
+        "agent": run.agent.name,
+        "seed": run.seed,
+        "environment steps": f"{trained_steps(told.rows):,}",
+        "licence": told.licence or UNSTATED,
+        "trained": told.about.get("created", UNSTATED),
+        "packed by": f"tenfold {told.version}",
+    }
+    name = shlex.quote(told.file)
+    use = f"tenfold eval {name} --episodes 20\ntenfold export {name} --out policy.onnx"
+    python = f"import tenfold as ten\n\nagent = ten.load({told.file!r})\naction = agent.act(obs)"
+    return "\n\n".join(
+        [
+            "---\n"
+            + "\n".join(f"{key}: {json.dumps(value)}" for key, value in front.items())
+            + "\n---",
+            f"# {text(run.agent.name)} on {text(run.env)}",
+            f"![Returns over environment steps]({CURVE})",
+            table(("", ""), facts.items()),
+            "## Scores",
+            *scores(told),
+            "## Use",
+            fenced(use, "bash"),
+            fenced(python, "python"),
+            "Settings that name modules (`module:Name`) need `--trust`, in Python `trust=True`: "
+            "those modules are then imported, and run.",
+            "## Command",
+            fenced(shlex.join(told.about["command"]) or UNSTATED),
+            "## Settings",
+            "`tenfold train config.yaml` trains it again.",
+            fenced(told.settings, "yaml"),
+            "## Versions and machine",
+            table(("", ""), {**told.about["versions"], **told.about["machine"]}.items()),
+            "",
+        ]
+    )
+
+
+def trained_steps(rows: list[dict[str, Any]]) -> int:
+    return max((row["step"] for row in rows), default=0)
+
+
+def scores(told: Card) -> list[str]:
+    """Of episodes played for the card, of evaluations while it trained, of all seeds."""
+    found = []
+    if told.said:
+        found.append(fenced("\n".join(told.said)))
+    if told.scored:
+        head = ("policy", "step", "mean return", "95 % interval of the mean", "episodes")
+        success = any(own.success_rate is not None for own in told.scored)
+        lines = [
+            [
+                f"{own.checkpoint} checkpoint, {told.run.eval_policy}",
+                f"{own.step:,}",
+                f"{np.mean(own.returns):.2f}",
+                interval(own.returns),
+                len(own.returns),
+                *([f"{own.success_rate:.1%}" if own.success_rate is not None else "–"] * success),
+            ]
+            for own in told.scored
+        ]
+        mean = f"{np.mean(told.random):.2f}"
+        lines.append(["random actions", "–", mean, interval(told.random), len(told.random)])
+        lines[-1] += ["–"] * success
+        found.append("Episodes played for this card, other than those that chose the checkpoint:")
+        found.append(table((*head, *(["success"] * success)), lines))
+    if judged := [row for row in told.rows if row["kind"] == "eval"]:
+        best = max(judged, key=lambda row: row["mean_return"])
+        kinds = {"last evaluation": judged[-1], "best evaluation": best}
+        found.append("Evaluations while it trained (the best of many is better by chance too):")
+        found.append(table(("", "", ""), ([name, *evaluated(row)] for name, row in kinds.items())))
+    if told.seeds:
+        found.append("All seeds of the experiment that this run is one of:")
+        found.append(table(("", ""), told.seeds.items()))
+    return found or ["None were measured."]
+
+
+def evaluated(row: Mapping[str, Any]) -> tuple[str, str]:
+    half = NORMAL * row["std_return"] / max(row["episodes"], 1) ** 0.5
+    return (
+        f"{row['mean_return']:.2f} (95 % interval {row['mean_return'] - half:.2f} to "
+        f"{row['mean_return'] + half:.2f}, {row['episodes']} episodes)",
+        f"step {row['step']:,}",
+    )
+
+
+def curve(run: Run, rows: list[dict[str, Any]]) -> bytes:
+    """What the run's algorithm is judged by, over training, as PNG."""
+    from tenfold.runs.charts import as_png, new_figure
+
+    figure = new_figure(9, 4)
+    axes = figure.subplots()
+    reporter = reporter_of(run)
+    for own in reporter.curves(run):
+        found = [
+            (row["step"], row[own.column])
+            for row in rows
+            if row["kind"] == own.kind and row.get(own.column) is not None
+        ]
+        if found:
+            axes.plot(*zip(*found, strict=True), color=own.colour, label=own.label, marker=".")
+    axes.set(xlabel="environment steps", ylabel=reporter.course)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="best", fontsize=8)
+    return as_png(figure)

@@ -1,0 +1,211 @@
+"""`ten.pack` and `tenfold pack`: a run as one archive (`runs.archive` says what is in it)."""
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tenfold
+from tenfold.config.run import Run
+from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.protocols import Asked
+from tenfold.core.registry import algorithm
+from tenfold.evaluation.evaluate import evaluation_of
+from tenfold.evaluation.player import play, random_policy
+from tenfold.runs.archive import CARD, CURVE, FORMAT, KIND, LIMITS, MANIFEST, PIECE
+from tenfold.runs.checkpoint import BEST, flat_state
+from tenfold.runs.files import for_writing, write_arrays, writing
+from tenfold.runs.folder import RunFolder, is_seeds
+from tenfold.runs.metrics import read_rows
+from tenfold.runs.reporter import reporter_of
+from tenfold.runs.seeds import SeedsFolder, rows_of
+from tenfold.runs.statistics import sentence, together
+from tenfold.shipping.card import Card, Scored, card, curve
+from tenfold.training.learners import Trained, load_run
+
+KEPT = ("kind", "id", "created", "command", "versions", "machine", "sessions")  # of run.json
+LONGEST = 200  # letters of a licence
+WHEN = (1980, 1, 1, 0, 0, 0)  # the same run packed twice is the same file, but for its card
+STORED = (".safetensors", ".png")  # not worth compressing; weights must not be
+
+
+def pack(
+    run: Any,
+    out: str | Path | None = None,
+    *,
+    licence: str = "",
+    episodes: int = 20,
+    env: Any = None,
+) -> Path:
+    """Writes a run as one archive to share: settings, metrics, what acting needs of the last and
+    the best checkpoint, and a model card; no replay memory. `ten.load`, `ten.evaluate` and
+    `ten.export` take its path.
+
+    `run` is a run's folder or what `ten.train` returned. `episodes` are played by each checkpoint
+    for the card's scores; 0: those of training stand alone. `env` is the run's environment again,
+    where it was an object or a function.
+    """
+    path = Path(getattr(run, "path", run))
+    if path.is_file():
+        raise UserError(f"{path} is a file, and what is packed is a run's folder.")
+    if is_seeds(path):
+        raise UserError(
+            f"{path} holds several seeds, and one run is packed: name a seed's folder, such as "
+            f"{SeedsFolder.open(path).members[0]}."
+        )
+    if len(licence) > LONGEST or not all(map(str.isprintable, licence)):
+        raise ConfigError("--licence", f"must be one line of at most {LONGEST} characters.")
+    if episodes < 0:
+        raise ConfigError("--episodes", f"= {episodes} is out of range: it must be at least 0.")
+    folder, settings = RunFolder.open(path)
+    file = for_writing(Path(out) if out else Path(f"{path.resolve().name}.zip"), "--out")
+    checkpoints = loaded(folder, env)
+    files = texts(folder, settings, file.name, licence, checkpoints, episodes)
+    with tempfile.TemporaryDirectory(prefix="tenfold-") as place:
+        for number, (name, trained) in enumerate(checkpoints.items()):
+            kept = Path(place) / str(number)
+            state = flat_state({"agent": trained.agent.policy_state()})
+            write_arrays(kept, state, {"run": folder.id, "step": trained.step})
+            files[name] = kept
+        with writing(f"--out {file}"):
+            write_zip(file, files, licence)
+    return file
+
+
+def loaded(folder: RunFolder, env: Any) -> dict[str, Trained]:
+    """The last checkpoint and the best, by their names in the archive."""
+    last = load_run(folder.path, "last", env)
+    found = {f"checkpoints/step-{last.step:012d}.safetensors": last}
+    if (folder.checkpoints / BEST).exists():
+        found[f"checkpoints/{BEST}"] = load_run(folder.path, "best", env)
+    return found
+
+
+def texts(
+    folder: RunFolder,
+    run: Run,
+    file: str,
+    licence: str,
+    checkpoints: dict[str, Trained],
+    episodes: int,
+) -> dict[str, bytes | Path]:
+    """The files beside the weights."""
+    rows = list(read_rows(folder.metrics, episodes=False))
+    about = {name: folder.about[name] for name in KEPT if name in folder.about}
+    about["command"] = named_alone(about.get("command"))
+    settings = (folder.path / "config.yaml").read_text()
+    scored, random, said = judged(run, checkpoints, episodes)
+    told = Card(
+        run,
+        about,
+        rows,
+        settings,
+        file,
+        licence,
+        tenfold.__version__,
+        scored,
+        random,
+        said,
+        all_seeds(folder.path, run),
+    )
+    metrics = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    found: dict[str, bytes | Path] = {
+        CARD: card(told).encode(errors="replace"),
+        CURVE: curve(run, rows),
+        "config.yaml": settings.encode(),
+        "run.json": json.dumps(about, indent=1).encode(),
+    }
+    # metrics of very long runs are left out rather than refused by whoever opens the archive
+    return found | ({"metrics.jsonl": metrics} if len(metrics) <= LIMITS["metrics.jsonl"] else {})
+
+
+def named_alone(command: Any) -> list[str]:
+    """A command line whose program is a name, without the folders of this machine."""
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    if words:
+        name = Path(words[0]).name
+        words[0] = "tenfold" if name == "__main__.py" else name
+    return words
+
+
+def judged(
+    run: Run, checkpoints: dict[str, Trained], episodes: int
+) -> tuple[list[Scored], list[float], list[str]]:
+    """Episodes of every checkpoint and of random actions; of an algorithm that judges itself what
+    it has to say."""
+    if not episodes:
+        return [], [], []
+    which = {"best" if BEST in name else "last": own for name, own in checkpoints.items()}
+    if algorithm(run.agent.name).evaluation():
+        how, said = evaluation_of(run), []
+        for name, trained in which.items():
+            asked = Asked(trained.folder.path, name, episodes)
+            said += [
+                f"{name} checkpoint (step {trained.step:,})",
+                *how.lines(asked, how.find(asked)),
+            ]
+        return [], [], said
+    found, limit = [], run.episode_limit
+    for name, trained in which.items():
+        policy = trained.agent.policy(run.eval_policy)
+        score = play(run.env, trained.agent, policy, episodes, run.seed, limit=limit)
+        found.append(Scored(name, trained.step, score.returns, score.success_rate))
+    agent = which["last"].agent
+    chance = random_policy(agent, run.seed)
+    return found, play(run.env, agent, chance, episodes, run.seed, limit=limit).returns, []
+
+
+def all_seeds(path: Path, run: Run) -> dict[str, str]:
+    """What the seeds beside a run have come to together, where it is one of several."""
+    if not is_seeds(path.resolve().parent):
+        return {}
+    folder, reporter = SeedsFolder.open(path.resolve().parent), reporter_of(run)
+    members = [reporter.last_numbers(rows) for rows in rows_of(folder)]
+    found = {}
+    for name, number in reporter.numbers.items():
+        own = [value for member in members if (value := member.get(name)) is not None]
+        if name != "step" and own and len(own) == len(members):
+            found[number.heading] = sentence(together(own), number.form)
+    return found
+
+
+def write_zip(file: Path, files: dict[str, bytes | Path], licence: str) -> None:
+    """Under another name first: an archive that is there stays until the new one is whole."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    digests = {name: digest_of(content) for name, content in files.items()}
+    about = {"kind": KIND, "format": FORMAT, "licence": licence, "files": digests}
+    try:
+        with zipfile.ZipFile(beside, "w") as archive:
+            for name, content in {MANIFEST: json.dumps(about, indent=1).encode(), **files}.items():
+                entry = zipfile.ZipInfo(name, WHEN)
+                entry.external_attr = (stat.S_IFREG | 0o644) << 16
+                kept = name.endswith(STORED)
+                entry.compress_type = zipfile.ZIP_STORED if kept else zipfile.ZIP_DEFLATED
+                with archive.open(entry, "w", force_zip64=isinstance(content, Path)) as target:
+                    for piece in pieces(content):
+                        target.write(piece)
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def digest_of(content: bytes | Path) -> str:
+    total = hashlib.sha256()
+    for piece in pieces(content):
+        total.update(piece)
+    return total.hexdigest()
+
+
+def pieces(content: bytes | Path) -> Iterator[bytes]:
+    """Of a file, so that it is never in memory as a whole."""
+    if isinstance(content, bytes):
+        yield content
+        return
+    with content.open("rb") as source:
+        while piece := source.read(PIECE):
+            yield piece

@@ -1,0 +1,158 @@
+"""The policy as it is exported: what the environment gives -> what the environment takes, as one
+torch module. Between the two stands the agent's own code for encoded rows."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tenfold.core.graph_spaces import BoundedGraph
+from tenfold.core.layout import ObsLayout
+from tenfold.core.spaces import PolicyActions
+from tenfold.shipping.ports import Port, action_leaves, action_ports, leaves, observation_ports
+
+
+class OneHot(nn.Module):
+    """Whole numbers [..., C] -> one-hot [..., Σ n]; a number that is none of its component's is
+    all zeros."""
+
+    component: torch.Tensor
+    value: torch.Tensor
+
+    def __init__(self, layout: ObsLayout) -> None:
+        super().__init__()
+        component = [c for c, (_, n, _) in enumerate(layout.choices) for _ in range(n)]
+        value = [first + k for _, n, first in layout.choices for k in range(n)]
+        self.register_buffer("component", torch.tensor(component))
+        self.register_buffer("value", torch.tensor(value))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.index_select(-1, self.component) == self.value
+
+
+class Encoder(nn.Module):
+    """The inputs of an observation -> rows [*lead, *layout.shape], as `ObsLayout.rows_of` encodes
+    them."""
+
+    def __init__(self, space: Any, layout: ObsLayout, lead: tuple[str | int, ...]) -> None:
+        super().__init__()
+        self.layout, self.lead = layout, len(lead)
+        self.ports = observation_ports(space, layout, lead)
+        self.parts = [(own, part) for _, own, part in leaves(space, layout)]
+        self.hot = nn.ModuleList(
+            OneHot(part) if part.one_hot else nn.Identity() for _, part in self.parts
+        )
+
+    def forward(self, given: list[torch.Tensor]) -> torch.Tensor:
+        by_port = dict(zip(self.ports, given, strict=True))
+        graph = {port.part: tensor for port, tensor in by_port.items() if port.part}
+        plain = iter([tensor for port, tensor in by_port.items() if not port.part])
+        rows = [
+            self.flat(hot(self.flat(next(plain))))
+            for (space, _), hot in zip(self.parts, self.hot, strict=True)
+            if not isinstance(space, BoundedGraph)
+        ]
+        if graph:
+            names = [name for name in ("nodes", "links", "edges") if name in graph]
+            rows = [graph["counts"], *rows, *(self.flat(graph[name]) for name in names)]
+        if len(self.layout.parts) or graph:
+            return torch.cat([row.float() for row in rows], -1)
+        lead = rows[0].shape[: self.lead]
+        return rows[0].reshape(*lead, *self.layout.shape)
+
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        """[*lead, numbers]."""
+        return x[..., None] if x.dim() == self.lead else x.flatten(self.lead)
+
+
+class Decoder(nn.Module):
+    """Components [*lead, C] and numbers [*lead, D] -> an output for every part of the action, in
+    the environment's own numbers and within its bounds, as `PolicyActions.for_env` has it."""
+
+    def __init__(self, actions: PolicyActions, lead: tuple[str | int, ...]) -> None:
+        super().__init__()
+        self.ports, self.actions = action_ports(actions, lead), actions
+        for name in ("low", "high", "starts"):
+            dtype = torch.int64 if name == "starts" else torch.float64
+            self.register_buffer(name, torch.tensor(getattr(actions, name), dtype=dtype))
+
+    def forward(self, chosen: torch.Tensor, real: torch.Tensor) -> list[torch.Tensor]:
+        low, high, starts = (getattr(self, name) for name in ("low", "high", "starts"))
+        if any(self.actions.starts):
+            chosen = chosen + starts
+        if len(self.actions.low):
+            real = torch.maximum(torch.minimum(real.double(), high), low)
+        at, at_real, found = 0, 0, []
+        for port, (_, part) in zip(self.ports, action_leaves(self.actions), strict=True):
+            c, d = len(part.sizes), len(part.low)
+            own = chosen[..., at : at + c] if c else real[..., at_real : at_real + d]
+            own = own.reshape(*own.shape[:-1], *port.shape)
+            found.append(own.to(getattr(torch, port.dtype)))
+            at, at_real = at + c, at_real + d
+        return found
+
+
+class ExportedPolicy(nn.Module):
+    """All of it: tensors in the order of `inputs` -> tensors in the order of `outputs`. `inner` is
+    the algorithm's own: rows, masks, uniform and normal numbers -> components and numbers."""
+
+    def __init__(
+        self, inner: nn.Module, encoder: Encoder, actions: PolicyActions, mask: bool, sample: bool
+    ) -> None:
+        super().__init__()
+        self.inner, self.encoder = inner, encoder
+        frames = len(encoder.ports[0].lead) - encoder.ports[0].axis - 1
+        lead = encoder.ports[0].lead[: len(encoder.ports[0].lead) - frames]
+        self.decoder = Decoder(actions, lead)
+        c, d = len(actions.sizes), len(actions.low)
+        more = {
+            "mask": Port("mask", "mask", "bool", (actions.options,), lead) if mask else None,
+            "uniform": Port("uniform", "uniform", "float32", (c,), lead) if sample and c else None,
+            "normal": Port("normal", "normal", "float32", (d,), lead) if sample and d else None,
+        }
+        self.more = {name: port for name, port in more.items() if port}
+        self.inputs, self.outputs = [*encoder.ports, *self.more.values()], self.decoder.ports
+
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        seen = len(self.encoder.ports)
+        rows, more = (
+            self.encoder(list(given[:seen])),
+            dict(zip(self.more, given[seen:], strict=True)),
+        )
+        chosen, real = self.inner(rows, *(more.get(name) for name in ("mask", "uniform", "normal")))
+        return tuple(self.decoder(chosen, real))
+
+
+def arrays_of(encoder: Encoder, rows: np.ndarray) -> list[np.ndarray]:
+    """The inputs from which the encoder makes these rows: its inverse, for checks."""
+    layout, lead = encoder.layout, rows.shape[: encoder.lead]
+    flat = rows.reshape(*lead, -1)
+    found, at = [], 2 * (layout.graph is not None)
+    graph: dict[str, np.ndarray] = {}
+    if size := layout.graph:
+        starts, widths = size.starts, (size.node, 2, size.edge)
+        graph = {"counts": flat[..., :2]}
+        for name, start, end, width in zip(
+            ("nodes", "links", "edges"), starts, starts[1:], widths, strict=False
+        ):
+            graph[name] = flat[..., start:end].reshape(*lead, -1, max(width, 1))
+    plain = iter([part for own, part in encoder.parts if not isinstance(own, BoundedGraph)])
+    for port in encoder.ports:
+        if port.part:
+            found.append(graph[port.part].astype(port.dtype))
+            continue
+        part = next(plain)
+        own = flat[..., at : at + part.size]
+        at += part.size
+        if part.one_hot:
+            own = np.stack(
+                [own[..., o : o + n].argmax(-1) + first for o, n, first in part.choices], -1
+            )
+        found.append(own.reshape(*lead, *port.shape).astype(port.dtype))
+    return found
+
+
+def batch_lead(agents: int, frames: int) -> tuple[str | int, ...]:
+    """The dimensions before an observation's own: agents with a network each, the batch, frames."""
+    return (*((agents,) if agents > 1 else ()), "batch", *((frames,) if frames > 1 else ()))
