@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 import ray_tables
 
 ROOT = Path(__file__).parent.parent
