@@ -6,9 +6,9 @@ PEERS := .venv-peers
 TRACK := .venv-track
 # where nothing compiled may be kept, each of a hundred processes would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
-EXTRAS := video,box2d,mujoco,multiagent,atari,ray,rllib,sweep,onnx,triton,dev
+EXTRAS := video,box2d,mujoco,multiagent,atari,ray,rllib,sweep,onnx,triton,docs,dev
 
-.PHONY: install demo test kernels pytest test-slow test-kills test-cuda test-track lint bench bench-peers clean
+.PHONY: install demo test kernels pytest test-slow test-kills test-cuda test-track lint docs package bench bench-peers clean
 install: $(VENV)/.installed
 
 # what is imported is compiled then, which is a small part of what is installed
@@ -61,6 +61,16 @@ lint: install
 	$(RUN)/pyright
 	$(RUN)/python bench/readme.py --check
 
+# site/: opens from its files and is searched there, without a server
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --strict --quiet
+
+# dist/: wheel and source archive, installed in a clean environment and run from another folder
+package: install
+	rm -rf dist
+	$(RUN)/python -m build --no-isolation --outdir dist
+	DIST=dist $(RUN)/python -m pytest -m "slow or not slow" tests/test_distribution.py
+
 bench: install
 	$(RUN)/python bench/all.py
 
@@ -76,4 +86,4 @@ $(PEERS)/.installed: bench/peers/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(TRACK) build *.egg-info
+	rm -rf $(VENV) $(PEERS) $(TRACK) build dist site *.egg-info

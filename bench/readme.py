@@ -468,6 +468,18 @@ def reports() -> str:
     return "\n".join([*lines, "", where])
 
 
+def theirs() -> str:
+    """What other libraries call our settings: the words that the command line answers."""
+    from tenfold.config.leaves import SUCH_AS, THEIRS
+
+    lines = ["| theirs | ours | such as |", "|---|---|---|"]
+    for ours, words in THEIRS.items():
+        told = ", ".join(f"`{word}`" for word in words.split())
+        such = f"`{SUCH_AS[ours]}`" if ours in SUCH_AS else ""
+        lines.append(f"| {told} | `--{ours.replace('_', '-')}` | {such} |")
+    return "\n".join(lines)
+
+
 # what the rows of a GPU's file are called
 CUDA = {
     "cuda-dqn": "DQN, an update a step",
@@ -483,6 +495,7 @@ TABLES = {
     "cuda": cuda,
     "fast": fast,
     "learns": learns,
+    "theirs": theirs,
     "defaults": defaults,
     "learning": learning,
     "published": published,

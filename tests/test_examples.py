@@ -1,12 +1,21 @@
 """The examples run, and do what they say."""
 
 import importlib.util
+import os
 import re
 import runpy
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import pytest
+
+from tenfold.runs.files import read_arrays
+from tenfold.runs.metrics import read_rows
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -88,3 +97,76 @@ def test_the_readmes_python_is_true(
     exec(code + "\nprint(action, len(score.returns))", {})
     said = capsys.readouterr().out.split()
     assert said[-1] == "20" and said[-2] in "01"
+
+
+def test_own_loop_learns_with_pieces_alone() -> None:
+    main = runpy.run_path(str(EXAMPLES / "own_loop.py"))["main"]
+    assert main(2) < 0.05 < 0.15 < main(45)  # looking at nothing gets 0
+
+
+def test_a_shop_of_ones_own_gets_a_schedule_that_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = runpy.run_path(str(EXAMPLES / "scheduling.py"))
+    example["main"](600)
+    first, *machines = capsys.readouterr().out.splitlines()
+    jobs = [list(map(int, line.split())) for line in example["SHOP"].splitlines()[1:]]
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
+    for line in machines:
+        machine, busy = int(line.split()[1].rstrip(":")), 0
+        for job, start, end in re.findall(r"job (\d+): (\d+) to (\d+)", line):
+            assert int(start) >= busy  # one job at a time
+            spans[int(job), machine] = (int(start), busy := int(end))
+    for job, words in enumerate(jobs):
+        ready = 0
+        for machine, duration in zip(words[::2], words[1::2], strict=True):
+            start, end = spans.pop((job, machine))
+            assert start >= ready and end - start == duration  # in turn, and all of it
+            ready = end
+    assert not spans and 13 <= int(first.split()[1]) <= 29  # 29: one operation after another
+
+
+@pytest.mark.slow  # learns for seconds
+def test_recordings_are_foretold_better_than_by_their_last_observation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert runpy.run_path(str(EXAMPLES / "recordings.py"))["main"]() < 0.5
+
+
+@pytest.mark.slow  # processes that are stopped and killed
+def test_a_run_on_a_machine_that_is_taken_away_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    def start(folder: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, EXAMPLES / "preemptible.py", folder, "--steps", "12000"]
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+
+    def reached(folder: str, step: int, process: subprocess.Popen[bytes]) -> None:
+        names = tmp_path / folder / "checkpoints"
+        while not any(int(p.stem[5:]) >= step for p in names.glob("step-*.safetensors")):
+            assert process.poll() is None
+            time.sleep(0.02)
+
+    taken = start("taken")
+    reached("taken", 2_000, taken)
+    os.kill(taken.pid, signal.SIGTERM)
+    assert taken.wait(60) == 75
+    taken = start("taken")
+    reached("taken", 6_000, taken)
+    os.kill(taken.pid, signal.SIGKILL)
+    assert taken.wait(60) == -signal.SIGKILL
+    assert start("taken").wait(120) == 0 == start("whole").wait(120)
+    one, other = (
+        read_arrays(tmp_path / name / "checkpoints" / "step-000000012000.safetensors")[0]
+        for name in ("taken", "whole")
+    )
+    assert one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
+    returns = [
+        [
+            row["return"]
+            for row in read_rows(tmp_path / name / "metrics.jsonl")
+            if row["kind"] == "episode"
+        ]
+        for name in ("taken", "whole")
+    ]
+    assert returns[0] == returns[1] and len(returns[0]) > 50
