@@ -60,8 +60,8 @@ class Lockstep:
         return False
 
     def checks(self, lr: float) -> dict[str, float]:
-        """Differences in units of what is allowed. Gradients are compared by their length: float32's
-        own error reaches 1e-4 of it where values are large and errors cancel. Parameters by a
+        """Differences in units of what is allowed. Gradients are compared by their length, of which
+        float32's own error reaches 1e-4 where values are large and errors cancel; parameters by a
         hundredth of the learning rate, the size of Adam's step."""
         fast, plain = self.engine.agent.online, self.plain.agent.online
         gradient = plain.flat_grad
