@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 PEERS := .venv-peers
+TRACK := .venv-track
 # where nothing compiled may be kept, each of a hundred processes would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 EXTRAS := video,box2d,mujoco,multiagent,atari,ray,rllib,sweep,onnx,triton,docs,dev
 
-.PHONY: install demo test kernels pytest test-slow test-kills test-cuda lint docs package bench bench-peers clean
+.PHONY: install demo test kernels pytest test-slow test-kills test-cuda test-track lint docs package bench bench-peers clean
 install: $(VENV)/.installed
 
 # what is imported is compiled then, which is a small part of what is installed
@@ -46,6 +47,14 @@ test-kills: install
 test-cuda: install
 	$(RUN)/python -m pytest -m cuda
 
+# clients of trackers beside the environment, not in it: they bring fifty packages
+test-track: install $(TRACK)/.installed
+	PYTHONPATH=$(TRACK) $(RUN)/python -m pytest -m track
+
+$(TRACK)/.installed: pyproject.toml
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(TRACK) -c constraints.txt "wandb>=0.19" "trackio>=0.20" "mlflow-skinny>=3"
+	touch $@
+
 lint: install
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
@@ -77,4 +86,4 @@ $(PEERS)/.installed: bench/peers/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist site *.egg-info
+	rm -rf $(VENV) $(PEERS) $(TRACK) build dist site *.egg-info

@@ -10,7 +10,7 @@ from tenfold.core.pairs import all_pairs
 from tenfold.core.system import set_threads
 
 HERE = Path(__file__).parent
-SCRIPTS = ("adapter", "timers", "startup")
+SCRIPTS = ("adapter", "timers", "startup", "reports")
 
 
 def main() -> None:

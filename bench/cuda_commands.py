@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.runs.metrics import read_rows
-from tenfold.runs.plots import bootstrap_interval, interquartile_mean
+from tenfold.runs.statistics import bootstrap_interval, interquartile_mean
 
 # flags, those of the first run; seconds of the command and of its training, the least return
 COMMANDS = (

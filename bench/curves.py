@@ -15,7 +15,7 @@ import numpy as np
 
 from tenfold.cli.measure import FOLDER, write
 from tenfold.runs.metrics import read_rows
-from tenfold.runs.plots import bootstrap_interval, interquartile_mean
+from tenfold.runs.statistics import bootstrap_interval, interquartile_mean
 
 # seeds (with eight the interval is wider than the difference that matters), flags, the step after
 # which evaluations count

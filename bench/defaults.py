@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.runs.folder import machine_card, versions
-from tenfold.runs.plots import bootstrap_interval, interquartile_mean
+from tenfold.runs.statistics import bootstrap_interval, interquartile_mean
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "defaults.json"

@@ -214,7 +214,7 @@ def show(results: Path, picture: Path) -> None:
 
 def draw(parts: list[dict[str, Any]], picture: Path) -> None:
     # here: only drawing needs matplotlib
-    from tenfold.runs.plots import as_png, new_figure
+    from tenfold.runs.charts import as_png, new_figure
 
     figure = new_figure(11, 6)
     for axes, field in zip(figure.subplots(2, 3).ravel(), FIELDS, strict=True):

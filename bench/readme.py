@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 import ray_tables
 
 ROOT = Path(__file__).parent.parent
@@ -449,6 +450,24 @@ def learns() -> str:
     return "\n".join(lines)
 
 
+def reports() -> str:
+    found = results("reports")
+    lines = [
+        "| runs | metrics read | seconds (bar) | of the processor | page (bar) | memory at most |",
+        "|---|---|---|---|---|---|",
+    ]
+    for r in found["rows"]:
+        s = r["setting"]
+        lines.append(
+            f"| {s['seeds']} seeds × {s['episodes']:,} episodes | {r['read_mb']} MB | "
+            f"{r['seconds']:.1f} ({r['bar_seconds']:g}) | {r['cpu_seconds']:.1f} | "
+            f"{r['page_mb']:.2f} MB ({r['bar_mb']:g}) | {r['memory_mb']} MB |"
+        )
+    m = found["machine"]
+    where = f"From the start of the process, on one core of an {m['cpu']}."
+    return "\n".join([*lines, "", where])
+
+
 def theirs() -> str:
     """What other libraries call our settings: the words that the command line answers."""
     from tenfold.config.leaves import SUCH_AS, THEIRS
@@ -486,6 +505,7 @@ TABLES = {
     "fields": fields,
     "speed": speed,
     "bench": bench,
+    "reports": reports,
     **ray_tables.TABLES,
 }
 

@@ -19,7 +19,7 @@ from policies import train
 from tenfold.cli.measure import FOLDER, write
 from tenfold.config.run import named
 from tenfold.domains.treasure.play import yardsticks
-from tenfold.runs.plots import bootstrap_interval
+from tenfold.runs.statistics import bootstrap_interval
 
 SEEDS, BAR = 5, 0.85
 ASYNC = ["--actors", "2", "--num-envs", "8", "--where", "processes"]

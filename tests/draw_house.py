@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from test_architecture import ARROWS, PACKAGE, imports
 
-from tenfold.runs.plots import as_png, new_figure
+from tenfold.runs.charts import as_png, new_figure
 
 FLOORS = (
     ("cli",),

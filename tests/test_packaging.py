@@ -22,12 +22,15 @@ def pins(path: str) -> dict[str, str]:
     return dict(re.findall(r"^([\w-]+)==(\S+)$", (HERE / path).read_text(), re.MULTILINE))
 
 
+TRACKERS = {"wandb", "trackio", "mlflow"}  # make test-track
+
+
 def test_every_extra_is_installed_for_the_tests() -> None:
     extras = tomllib.loads((HERE / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
     installed = re.search(r"^EXTRAS := (.*)$", (HERE / "Makefile").read_text(), re.MULTILINE)
-    assert installed and set(installed.group(1).split(",")) == set(extras)
+    assert installed and set(installed.group(1).split(",")) == set(extras) - TRACKERS
 
 
 def test_the_opponents_are_pinned_by_themselves_and_share_what_is_compared() -> None:

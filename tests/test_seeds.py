@@ -22,8 +22,8 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import latest_row
-from tenfold.runs.plots import bootstrap_interval, interquartile_mean, together
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.statistics import bootstrap_interval, interquartile_mean, together
 from tenfold.training.loop import train
 from tenfold.training.many import resume_seeds, train_seeds
 

@@ -19,8 +19,8 @@ from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run, named
 from tenfold.config.search import Choices, Interval, drawn_run, parse_search, searches
 from tenfold.core.errors import UserError
-from tenfold.runs.plots import interquartile_mean, together
 from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.statistics import interquartile_mean, together
 from tenfold.runs.sweep import SweepFolder, scores_of
 from tenfold.training import trials as trials_module
 from tenfold.training.display import Display
@@ -176,7 +176,8 @@ def test_the_page_holds_all_it_shows(swept: Any) -> None:
     text = (swept.path / "report.html").read_text()
     for title in ("Over training", "Parallel coordinates", "Importance", "Trials", "Winner"):
         assert f"<h2>{title}</h2>" in text
-    assert text.count("data:image/png;base64,") == 3 and "http" not in text
+    assert text.count('<figure class="chart">') == 2 and "http:" not in text
+    assert "https:" not in text and text.count('<span class="track">') == len(SEARCH)
     assert swept.found["verdict"] in text
 
 

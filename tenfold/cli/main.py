@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tenfold import __version__
-from tenfold.cli import ship, sweep, tools, train
+from tenfold.cli import report, ship, sweep, tools, train
 from tenfold.cli.flags import Parser
 from tenfold.core.domain import Command
 from tenfold.core.errors import UserError
@@ -28,7 +28,8 @@ def commands() -> dict[str, Command]:
         *sweep.COMMANDS,
         tools.EVAL,
         *own,
-        tools.REPORT,
+        report.REPORT,
+        report.WATCH,
         *ship.COMMANDS,
         *tools.COMMANDS,
     )

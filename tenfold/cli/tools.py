@@ -1,4 +1,4 @@
-"""`tenfold eval`, `report`, `check`, `bench`, `profile` and `list`."""
+"""`tenfold eval`, `check`, `bench`, `profile` and `list`."""
 
 import argparse
 import json
@@ -86,32 +86,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add_report(parsers: Any, given: Sequence[str]) -> None:
-    add_run(
-        parsers.add_parser("report", help="write a run's page and picture anew", allow_abbrev=False)
-    )
-
-
-def report(arguments: argparse.Namespace) -> int:
-    from tenfold.runs.folder import RunFolder, is_seeds, is_sweep
-    from tenfold.runs.reporter import write_report
-    from tenfold.runs.seeds import SeedsFolder, write_seeds_report
-
-    path = chosen_run(arguments.run)
-    if is_sweep(path):
-        from tenfold.runs.sweep import SweepFolder
-        from tenfold.runs.sweep_page import write_sweep_report
-
-        print(write_sweep_report(SweepFolder.open(path)))
-    elif is_seeds(path):
-        print(write_seeds_report(SeedsFolder.open(path)))
-    else:
-        print(write_report(*RunFolder.open(path)))
-    return 0
-
-
 EVAL = Command("eval", add_eval, evaluate)
-REPORT = Command("report", add_report, report)
 
 
 def add_check(parsers: Any, given: Sequence[str]) -> None:

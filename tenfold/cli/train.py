@@ -79,6 +79,7 @@ def add_train(parsers: Any, given: Sequence[str]) -> None:
         help="replace the run in that folder (runs/WHAT without --out)",
     )
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    add_track(train)
     add_callbacks(train)
     add_settings(train, given)
 
@@ -109,11 +110,11 @@ def train(arguments: argparse.Namespace) -> int:
         if arguments.callbacks:
             raise UserError("--callback is for one run: leave out --seeds.")
         seeds = seeds_named(arguments.seeds)
-        where["storage"] = arguments.storage or ""
+        where |= {"storage": arguments.storage or "", "track": arguments.track}
         return finish_seeds(train_seeds(run, seeds, arguments.out or "", jobs=jobs, **where))
     from tenfold.training.loop import train as start
 
-    callbacks = callbacks_named(arguments.callbacks)
+    callbacks = callbacks_of(arguments)
     return finish(start(run, arguments.out or "", **where, callbacks=callbacks))
 
 
@@ -126,6 +127,22 @@ def add_callbacks(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE:NAME",
         help="a class of your own, called at moments of the run (tenfold.Callback); more than once",
     )
+
+
+def add_track(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--track",
+        metavar="NAME,…",
+        help="send the metrics to wandb, trackio or mlflow as well (extras of the same names); "
+        "tensorboard is always written, to RUN/tensorboard",
+    )
+
+
+def callbacks_of(arguments: argparse.Namespace) -> list[Any]:
+    """The user's own, then trackers, which see what those add to a row."""
+    from tenfold.training.tracking import trackers_named
+
+    return [*callbacks_named(arguments.callbacks), *trackers_named(arguments.track)]
 
 
 def callbacks_named(names: Sequence[str]) -> list[Any]:
@@ -182,6 +199,7 @@ def add_resume(parsers: Any, given: Sequence[str]) -> None:
     add_run(resume)
     resume.add_argument("--jobs", help="of a run of many seeds: how many at the same time")
     resume.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    add_track(resume)
     add_callbacks(resume)
     group = resume.add_argument_group("settings that can change from here on")
     for leaf in leaves_of(Run):
@@ -208,16 +226,18 @@ def resume(arguments: argparse.Namespace) -> int:
 
         if change["settings"]:
             raise UserError(f"{path} is a sweep, whose settings stay as they are.")
+        if arguments.track is not None:
+            raise UserError(f"--track is for runs and folders of seeds, and {path} is a sweep.")
         return finish_sweep(resume_sweep(path, jobs=jobs, quiet=arguments.quiet))
     if is_seeds(path):
         from tenfold.training.many import resume_seeds
 
-        return finish_seeds(resume_seeds(path, jobs=jobs, **change))
+        return finish_seeds(resume_seeds(path, jobs=jobs, **change, track=arguments.track))
     if jobs:
         raise UserError(f"--jobs is for a run of many seeds, and {path} is none.")
     from tenfold.training.loop import resume as go_on
 
-    return finish(go_on(path, **change, callbacks=callbacks_named(arguments.callbacks)))
+    return finish(go_on(path, **change, callbacks=callbacks_of(arguments)))
 
 
 def finish(result: Any) -> int:

@@ -1,6 +1,7 @@
 """Where the time goes. Of the short stages one round in 61 (499 at most) is timed, so that timers
 stay under 1 % of the run."""
 
+import math
 from time import perf_counter_ns
 
 STAGES = (
@@ -45,3 +46,11 @@ class Clock:
             f"{stage} {share:.0%}"
             for stage, share in sorted(self.shares().items(), key=lambda s: -s[1])
         )
+
+
+def clock_face(seconds: float) -> str:
+    """1:02:03, or 4:05 under an hour."""
+    if not math.isfinite(seconds):
+        return "?"
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -1,25 +1,33 @@
-"""ONE builder of pages: a title, sections, pictures inside, nothing to load from elsewhere."""
+"""ONE builder of pages: a title, sections, charts and pictures inside, nothing to load from
+elsewhere. Whatever is shown is text: names and settings may hold any characters.
+
+A page says itself that nothing may be loaded, and that no script may run but the one that draws its
+charts (`Content-Security-Policy`).
+"""
 
 import base64
+import hashlib
 import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
-from tenfold.config.mappings import to_mapping
+from tenfold.config.mappings import dotted, to_mapping
+from tenfold.config.notation import show
 from tenfold.config.run import Run
+from tenfold.core.errors import UserError
+from tenfold.runs.charts import Chart, as_json
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222;
-       max-width: 60em; margin: 2em auto; padding: 0 1em }
-img { max-width: 100% }
-table { border-collapse: collapse }
-td, th { padding: .2em 1em .2em 0; text-align: left; vertical-align: top }
-pre { background: #f5f5f5; padding: 1em; overflow: auto }
-"""
+GENERATOR = '<meta name="generator" content="tenfold">'
+FILMS = {".gif": "image/gif", ".mp4": "video/mp4"}
+LARGEST_FILM = 8 * 2**20  # bytes; a larger one is linked
+SHOWN = 0.02  # share of a bar from which on its name is written on it
 
 
 @dataclass(frozen=True)
@@ -38,24 +46,47 @@ class Link:
     to: str
 
 
-def page(title: str, sections: Iterable[Section]) -> bytes:
+@cache
+def part(name: str) -> str:
+    """The style and the script of every page."""
+    return (Path(__file__).parent / name).read_text()
+
+
+@cache
+def policy() -> str:
+    """What a browser may do with a page: show it, and run its one script."""
+    digest = base64.b64encode(hashlib.sha256(part("page.js").encode()).digest()).decode()
+    return (
+        "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'"
+    )
+
+
+def page(title: str, sections: Iterable[Section], live: float = 0.0) -> bytes:
+    """`live`: seconds after which it looks at its file again."""
     parts = [
         (f"<h2>{html.escape(section.title)}</h2>" if section.title else "") + section.body
         for section in sections
     ]
     head = (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">{GENERATOR}'
+        f"<title>{html.escape(title)}</title><style>{part('page.css')}</style></head>"
     )
     body = "\n".join(parts)
-    text = f"{head}\n<h1>{html.escape(title)}</h1>\n{body}</html>\n"
+    drawn = f"<script>{part('page.js')}</script>" if '<figure class="chart">' in body else ""
+    text = (
+        f'{head}\n<body data-live="{live:g}">\n<h1>{html.escape(title)}</h1>\n'
+        f'<div id="controls"></div>\n{body}\n{drawn}</body></html>\n'
+    )
     return text.encode(errors="replace")
 
 
 def inline(value: Any) -> str:
     """Anything as text, a link as a link."""
     if isinstance(value, Link):
-        return f'<a href="{html.escape(value.to)}">{html.escape(str(value.text))}</a>'
+        return f'<a href="{quote(value.to)}">{html.escape(str(value.text))}</a>'
     return html.escape(str(value))
 
 
@@ -73,13 +104,79 @@ def grid(head: Sequence[Any], lines: Iterable[Sequence[Any]]) -> str:
     rows = "\n".join(
         f"<tr>{''.join(f'<td>{inline(value)}</td>' for value in line)}</tr>" for line in lines
     )
-    return f"<table><tr>{names}</tr>\n{rows}</table>\n"
+    return f'<div class="wide"><table class="grid"><tr>{names}</tr>\n{rows}</table></div>\n'
 
 
 def image(picture: bytes, words: str) -> str:
     """A PNG, and what it shows for those who cannot see it."""
     inside = base64.b64encode(picture).decode()
-    return f'<p><img alt="{html.escape(words)}" src="data:image/png;base64,{inside}"></p>\n'
+    source = f"data:image/png;base64,{inside}"
+    return f'<p><img class="figure" alt="{html.escape(words)}" src="{source}"></p>\n'
+
+
+def film(path: Path, near: Path) -> str:
+    """A GIF or an MP4, inside the page unless it is large; `near` is the page's folder."""
+    name = path.relative_to(near) if path.is_relative_to(near) else path
+    if path.stat().st_size > LARGEST_FILM:
+        return paragraph(Link(f"{name} ({path.stat().st_size / 2**20:.0f} MiB)", name.as_posix()))
+    kind = FILMS[path.suffix]
+    source = f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    shown = (
+        f'<img alt="{inline(name)}" src="{source}">'
+        if kind.startswith("image")
+        else f'<video controls loop muted playsinline src="{source}"></video>'
+    )
+    return f"<p>{shown}<br>{inline(name)}</p>\n"
+
+
+def chart(drawn: Chart) -> str:
+    """Curves to hover over, to zoom into and to hide."""
+    return (
+        f'<figure class="chart"><script type="application/json">{as_json(drawn)}</script></figure>'
+    )
+
+
+def charts(drawn: Iterable[Chart]) -> str:
+    """Small ones side by side, as many as there is room for."""
+    return f'<div class="charts">{"".join(map(chart, drawn))}</div>\n'
+
+
+def bar(shares: Mapping[str, float]) -> str:
+    """Parts of a whole, the largest first, and each of them in words."""
+    ordered = sorted(shares.items(), key=lambda share: -share[1])
+    pieces = "".join(
+        f'<span style="flex:{share:.4f};background:var(--c{number % 10})" '
+        f'title="{inline(name)} {share:.1%}">{inline(name) if share >= SHOWN else ""}</span>'
+        for number, (name, share) in enumerate(ordered)
+    )
+    return f'<div class="bar">{pieces}</div>' + paragraph(*(f"{n} {s:.1%}" for n, s in ordered))
+
+
+def intervals(
+    rows: Sequence[tuple[str, float, float, float]],
+    low: float,
+    high: float,
+    form: str = ",.2f",
+    told: bool = True,
+) -> str:
+    """Numbers with their intervals on one scale, one below the other; `told` also in words."""
+    span = high - low or 1.0
+
+    def percent(value: float) -> str:
+        return f"{min(max((value - low) / span, 0.0), 1.0):.2%}"
+
+    body = ""
+    for number, (name, middle, least, most) in enumerate(rows):
+        colour = f"background:var(--c{number % 10})"
+        width = min(max((most - least) / span, 0.0), 1.0)
+        between = f" ({least:{form}} to {most:{form}})" if told else ""
+        body += (
+            f'<span>{inline(name)}</span><span class="track">'
+            f'<i style="left:{percent(least)};width:{width:.2%};{colour}"></i>'
+            f'<b style="left:{percent(middle)};{colour}"></b></span>'
+            f"<span>{middle:{form}}{between}</span>"
+        )
+    return f'<div class="intervals">{body}</div>\n'
 
 
 def paragraph(*parts: Any) -> str:
@@ -90,10 +187,26 @@ def preformatted(text: str) -> str:
     return f"<pre>{html.escape(text)}</pre>"
 
 
+def folded(words: str, body: str) -> str:
+    """Shown when somebody asks for it."""
+    return f"<details><summary>{inline(words)}</summary>{body}</details>\n"
+
+
+# what every page tells of runs
+
+
 def settings_section(run: Run, more: Mapping[str, Any] | None = None) -> Section:
-    """All settings of a run as YAML, and what else there is to say about them."""
+    """The settings that are not the defaults beside these, what else there is to say about them,
+    and all of them as YAML."""
+    usual = dotted(to_mapping(Run.of({"env": run.env, "agent": {"name": run.agent.name}})))
+    lines = [
+        (name, show(value), show(usual.get(name, "")))
+        for name, value in dotted(to_mapping(run)).items()
+        if name in ("env", "agent.name", "steps", "seed") or value != usual.get(name)
+    ]
     text = yaml.safe_dump(to_mapping(run), sort_keys=False)
-    return Section("Settings", preformatted(text) + (table(more) if more else ""))
+    body = grid(["setting", "here", "default"], lines) + (table(more) if more else "")
+    return Section("Settings", body + folded("all settings", preformatted(text)))
 
 
 def origin_sections(about: Mapping[str, Any]) -> list[Section]:
@@ -103,3 +216,12 @@ def origin_sections(about: Mapping[str, Any]) -> list[Section]:
         Section("Versions and machine", table(machine)),
         Section("Command", preformatted(json.dumps(about.get("command", "")))),
     ]
+
+
+def require_page(path: Path) -> Path:
+    """Refuses to write over what is no page of ours."""
+    if path.is_dir():
+        raise UserError(f"--out {path} is a folder: name a file, such as {path / 'report.html'}.")
+    if path.exists() and GENERATOR.encode() not in path.read_bytes()[:4096]:
+        raise UserError(f"--out {path} exists and is no report of tenfold: name another file.")
+    return path

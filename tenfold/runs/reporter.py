@@ -1,5 +1,5 @@
 """How the runs of an algorithm are described: while they train, at their end, as one of many seeds,
-and on their page, `report.html`, self-contained, with its picture `curve.png`.
+and on their page (`report`).
 
 `Reporter` is the usual one, of agents that play episodes. An algorithm whose results are others has
 one of its own (`Algorithm.make_reporter`).
@@ -10,20 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tenfold.config.changes import told_changes
 from tenfold.config.run import Run
-from tenfold.core.registry import algorithm, domain_of
-from tenfold.runs.files import replace_file
-from tenfold.runs.folder import RunFolder
-from tenfold.runs.metrics import WINDOW, latest_row, rank, read_rows
-from tenfold.runs.page import Section, image, origin_sections, page, settings_section, table
-from tenfold.runs.plots import Curve, as_png, course_of, part_names, parts_figure, returns_figure
+from tenfold.core.registry import algorithm
+from tenfold.runs.curves import Curve
+from tenfold.runs.metrics import WINDOW, latest_row, rank
+from tenfold.runs.page import Section
 from tenfold.runs.schema import Schema
 
 Row = dict[str, Any]
-COMPONENTS = "reward components and the action's numbers over training"
 
 
 @dataclass(frozen=True)
@@ -38,7 +32,8 @@ class Number:
 
 
 class Reporter:
-    """Rows are those of a run's metrics, `path` is the run's folder."""
+    """Rows are those of a run's metrics without episodes (of a long run some of them, the last and
+    the best among them), `path` is the run's folder."""
 
     # kinds of rows that the algorithm adds to the metrics; all of them are evaluations, with a
     # `score` that the best checkpoint has most of
@@ -52,7 +47,7 @@ class Reporter:
         "success_rate": Number("success in the best evaluation", ".1%"),
         "steps_to_goal": Number("steps to the goal there", ".1f"),
     }
-    course = "return"  # what the curves of many seeds show
+    course = "return"  # what the curves show
 
     # while it trains
 
@@ -83,15 +78,14 @@ class Reporter:
         return returns_summary(rows, run.eval_policy) | updates_summary(rows, self.counted(run))
 
     def sections(self, path: Path, rows: list[Row], run: Run) -> list[Section]:
-        """Behind the table: the curve, and rewards by component where there are such."""
-        title = f"{run.agent.name} on {run.env}, seed {run.seed}"
-        picture = as_png(returns_figure(rows, title, run.eval_policy))
-        replace_file(path / "curve.png", picture)
-        found = [Section("", image(picture, "returns and losses over environment steps"))]
-        if names := part_names(rows):
-            courses = {name: course_of(rows, name) for name in names}
-            found.append(components_section(path, courses, "band: one deviation"))
-        return found
+        """Behind the curves: what only this algorithm shows."""
+        return []
+
+    def curves(self, run: Run) -> tuple[Curve, ...]:
+        return (
+            Curve("train", "return", "C0", f"training (mean of {WINDOW} episodes)"),
+            Curve("eval", "mean_return", "C3", f"evaluation ({run.eval_policy})"),
+        )
 
     # as one of many seeds
 
@@ -112,12 +106,6 @@ class Reporter:
             found |= {name: best.get(name) for name in names}
         return found
 
-    def curves(self, run: Run) -> tuple[Curve, ...]:
-        return (
-            Curve("train", "return", "C0", f"training (mean of {WINDOW} episodes)"),
-            Curve("eval", "mean_return", "C3", f"evaluation ({run.eval_policy})"),
-        )
-
 
 USUAL = Reporter()
 
@@ -129,18 +117,19 @@ def reporter_of(run: Run) -> Reporter:
 
 def returns_summary(rows: list[Row], policy: str) -> dict[str, str]:
     """Of training episodes and of evaluations."""
-    returns = [row["return"] for row in rows if row["kind"] == "episode"]
+    last = next((row for row in reversed(rows) if row["kind"] == "train"), {})
     evaluated = [row for row in rows if row["kind"] == "eval"]
     found = {}
-    if returns:
-        found["episodes"] = f"{len(returns):,}"
-        found[f"mean return of the last {min(WINDOW, len(returns))} training episodes"] = (
-            f"{np.mean(returns[-WINDOW:]):.2f}"
+    if last.get("episodes") and "return" in last:
+        episodes = int(last["episodes"])
+        found["episodes"] = f"{episodes:,}"
+        found[f"mean return of the last {min(WINDOW, episodes)} training episodes"] = (
+            f"{last['return']:.2f}"
         )
     if evaluated:
-        last, best = evaluated[-1], max(evaluated, key=rank)
+        final, best = evaluated[-1], max(evaluated, key=rank)
         found[f"last evaluation ({policy})"] = (
-            f"{last['mean_return']:.2f} ± {last['std_return']:.2f}"
+            f"{final['mean_return']:.2f} ± {final['std_return']:.2f}"
         )
         found[f"best evaluation ({policy})"] = f"{best['mean_return']:.2f} at step {best['step']:,}"
         if "success_rate" in best and "mean_length" in best:
@@ -160,58 +149,3 @@ def updates_summary(rows: list[Row], steps: str) -> dict[str, str]:
         "gradient updates": f"{last['updates']:,}",
         "steps per second": f"{last['timing'].get('steps_per_second', 0):,.0f}",
     }
-
-
-def components_section(path: Path, courses: dict[str, Any], band: str) -> Section:
-    picture = as_png(parts_figure(courses, band))
-    replace_file(path / "components.png", picture)
-    return Section("Components", image(picture, COMPONENTS))
-
-
-def write_report(folder: RunFolder, run: Run) -> Path:
-    """Reads the metrics and writes the pictures and the page."""
-    rows, reporter = list(read_rows(folder.metrics)), reporter_of(run)
-    summary = reporter.summary(rows, run) | damaged(folder.metrics, len(rows))
-    sections = [
-        Section("", table(summary)),
-        *reporter.sections(folder.path, rows, run),
-        *domain_of(run.env).sections(folder.path, rows),
-        Section("Engine", table(sessions(folder.about))),
-        Section("Time", table(time_shares(rows))),
-        settings_section(run),
-        *origin_sections(folder.about),
-    ]
-    title = f"{run.agent.name} on {run.env}, seed {run.seed}"
-    replace_file(folder.report, page(title, sections))
-    return folder.report
-
-
-def damaged(metrics: Path, rows: int) -> dict[str, str]:
-    """A line about lines of the metrics that hold no row, whole ones only: the last may just be
-    being written."""
-    count = metrics.read_bytes().count(b"\n") - rows if metrics.is_file() else 0
-    if count <= 0:
-        return {}
-    return {"damaged": f"{count:,} lines of {metrics.name} hold no row and were passed over"}
-
-
-def sessions(about: dict[str, Any]) -> dict[str, str]:
-    """How it ran from its start, and from every resume on: the engine and why, where the actors
-    were, what was verified, which settings changed."""
-    found = {}
-    for session in about.get("sessions", []):
-        words = (
-            session["engine"],
-            f"on {session['device']}",
-            session["where"],
-            session.get("verify", ""),
-            told_changes(session.get("changed", {})),
-        )
-        found[f"from step {session['from_step']:,}"] = "; ".join(filter(None, words))
-    return found
-
-
-def time_shares(rows: list[dict[str, Any]]) -> dict[str, str]:
-    last = next((row for row in reversed(rows) if row["kind"] == "train"), {"timing": {}})
-    shares = last["timing"].get("shares", {})
-    return {stage: f"{share:.1%}" for stage, share in sorted(shares.items(), key=lambda s: -s[1])}

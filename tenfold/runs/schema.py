@@ -91,18 +91,18 @@ def misfit(value: Any, schema: Schema, key: str = "") -> str:
     if not isinstance(value, dict):
         return f"{key or 'it'} is {shown(value)} and must be a table of keys and values"
     named = {name.removesuffix("?"): kind for name, kind in schema.items() if name is not ...}
-    for name, kind in named.items():
-        if name not in value and f"{name}?" not in schema:
-            return f"{key}{'.' * bool(key)}{name} is missing"
-        if name in value and (found := misfit(value[name], kind, f"{key}{'.' * bool(key)}{name}")):
-            return found
     rest = schema.get(..., ANY)
-    others = (
-        misfit(own, rest, f"{key}{'.' * bool(key)}{name}")
-        for name, own in value.items()
-        if name not in named
-    )
-    return next(filter(None, others), "")
+    for name in (*named, *(name for name in value if name not in named)):
+        if name not in value:
+            if f"{name}?" not in schema:
+                return f"{key}{'.' * bool(key)}{name} is missing"
+            continue
+        kind, own = named.get(name, rest), value[name]
+        if isinstance(kind, Kind) and kind.fits(own):  # as nearly all do: no words are made
+            continue
+        if found := misfit(own, kind, f"{key}{'.' * bool(key)}{name}"):
+            return found
+    return ""
 
 
 def shown(value: Any) -> str:
@@ -120,6 +120,9 @@ def parsed(text: str | bytes) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     levels = [value]
+    opening = ("{", "[") if isinstance(text, str) else (b"{", b"[")
+    if sum(text.count(bracket) for bracket in opening) <= DEPTH:  # type: ignore[arg-type]
+        return value  # it cannot be any deeper
     for _ in range(DEPTH):
         levels = [
             own

@@ -23,19 +23,9 @@ from tenfold.runs.folder import (
 )
 from tenfold.runs.metrics import latest_row, read_rows
 from tenfold.runs.names import FolderLock, Target, install, settled
-from tenfold.runs.page import (
-    Link,
-    Section,
-    grid,
-    image,
-    origin_sections,
-    page,
-    settings_section,
-    table,
-)
-from tenfold.runs.plots import as_png, course_of_seeds, part_names, seeds_figure, sentence, together
-from tenfold.runs.reporter import Reporter, components_section, reporter_of
+from tenfold.runs.reporter import Reporter, reporter_of
 from tenfold.runs.schema import SEEDS, read_json
+from tenfold.runs.statistics import sentence, together
 
 Rows = list[dict[str, Any]]
 
@@ -195,64 +185,6 @@ def left_out(seeds: list[int]) -> str:
         f"left out, without such a checkpoint yet: seed{'s' * (len(seeds) > 1)} "
         f"{', '.join(map(str, seeds))}"
     )
-
-
-def write_seeds_report(
-    folder: SeedsFolder, rows: list[Rows] | None = None, found: dict[str, Any] | None = None
-) -> Path:
-    """`rows` of the members and what `summarise` found, where they are at hand."""
-    members, reporter = rows or rows_of(folder), reporter_of(folder.run)
-    found = found or summarise(folder, members)
-    about = read_json(folder.path / "seeds.json", SEEDS, "put it back")
-    sentences = summary_sentences(reporter, found)
-    changed = {"changed on resume": json.dumps(folder.changes)} if folder.changes else None
-    sections = [
-        Section("", table({reporter.numbers[name].heading: s for name, s in sentences.items()})),
-        curves_section(folder, members, reporter),
-        members_section(folder.path, found["seeds"], reporter),
-        *components_of(folder.path, members),
-        settings_section(folder.run, changed),
-        *origin_sections(about),
-    ]
-    replace_file(folder.path / "report.html", page(folder.title, sections))
-    return folder.path / "report.html"
-
-
-def curves_section(folder: SeedsFolder, members: list[Rows], reporter: Reporter) -> Section:
-    title = (
-        f"{folder.run.agent.name} on {folder.run.env}: interquartile mean of "
-        f"{len(folder.seeds)} seeds, 95 % interval"
-    )
-    picture = as_png(seeds_figure(members, reporter.curves(folder.run), title, reporter.course))
-    replace_file(folder.path / "curve.png", picture)
-    return Section("", image(picture, f"{reporter.course} over environment steps"))
-
-
-def members_section(path: Path, members: dict[int, dict[str, Any]], reporter: Reporter) -> Section:
-    """A line for each seed, with a link to its own page where there is one."""
-    there = next(iter(members.values()))
-    shown = {name: number for name, number in reporter.numbers.items() if name in there}
-    pages = {seed: f"seed-{seed}/report.html" for seed in members}
-    linked = {seed for seed, page in pages.items() if (path / page).exists()}
-    lines = [
-        [
-            Link(seed, pages[seed]) if seed in linked else seed,
-            *(number.told(member.get(name)) for name, number in shown.items()),
-        ]
-        for seed, member in members.items()
-    ]
-    missing = (
-        "" if linked else f"<p>A seed's own page: <code>tenfold report {path}/seed-N</code>.</p>"
-    )
-    return Section("", missing + grid(["seed", *(n.heading for n in shown.values())], lines))
-
-
-def components_of(path: Path, members: list[Rows]) -> list[Section]:
-    """Rewards by component, where there are such."""
-    courses = {name: course_of_seeds(members, name) for name in part_names(members[0])}
-    found = {name: course for name, course in courses.items() if course}
-    band = f"interquartile mean of {len(members)} seeds, 95 % interval"
-    return [components_section(path, found, band)] if found else []
 
 
 def about_run(path: Path) -> str:

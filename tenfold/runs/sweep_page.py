@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from tenfold.config.notation import show
+from tenfold.runs.charts import THIN, Chart, Line
 from tenfold.runs.files import replace_file
 from tenfold.runs.page import (
     Link,
     Section,
+    chart,
     grid,
-    image,
+    intervals,
     origin_sections,
     page,
     paragraph,
@@ -20,19 +22,18 @@ from tenfold.runs.page import (
     settings_section,
     table,
 )
-from tenfold.runs.plots import as_png, entitle, new_figure, sentence
+from tenfold.runs.statistics import sentence
 from tenfold.runs.sweep import BEST, STUDY, SweepFolder, about_sweep
 
-COLOURS = "viridis"
 Row = dict[str, Any]
 
 
-def write_sweep_report(folder: SweepFolder) -> Path:
+def write_sweep_report(folder: SweepFolder, out: Path | None = None) -> Path:
     found = folder.results()
     rows = found["trials"]
     sections = [
         Section("", summary(found) + paragraph(found["verdict"]) * bool(found.get("verdict"))),
-        *pictures(folder, found),
+        *drawings(found),
         Section("Trials", trials_table(rows, found.get("winner"))),
         Section("Winner", preformatted((folder.path / BEST).read_text())),
         settings_section(folder.run, {"search": show_search(folder), "pruner": folder.plan.pruner}),
@@ -41,8 +42,9 @@ def write_sweep_report(folder: SweepFolder) -> Path:
         ),
         *origin_sections(about_sweep(folder.path)),
     ]
-    replace_file(folder.path / "report.html", page(folder.title, sections))
-    return folder.path / "report.html"
+    path = out or folder.path / "report.html"
+    replace_file(path, page(folder.title, sections))
+    return path
 
 
 def show_search(folder: SweepFolder) -> str:
@@ -81,68 +83,57 @@ def shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else show(value)
 
 
-def pictures(folder: SweepFolder, found: Row) -> list[Section]:
-    rows, winner = found["trials"], found.get("winner")
+def drawings(found: Row) -> list[Section]:
+    rows = found["trials"]
     drawn = [
-        ("Over training", curves_figure(rows, winner), "interquartile means over training"),
-        ("Parallel coordinates", coordinates_figure(rows), "trials over their parameters"),
+        Section("Over training", chart(curves_chart(rows, found.get("winner")))),
+        Section("Parallel coordinates", chart(coordinates_chart(rows))),
     ]
-    if found.get("importance"):
-        told = "shares of parameters in what distinguishes good trials"
-        drawn.append(("Importance", importance_figure(found["importance"]), told))
-    return [Section(title, image(as_png(figure), words)) for title, figure, words in drawn]
+    if shares := found.get("importance"):
+        told = [(name, share, 0.0, share) for name, share in shares.items()]
+        said = paragraph("shares of parameters in what distinguishes good trials (PED-ANOVA)")
+        drawn.append(Section("Importance", said + intervals(told, 0.0, 1.0, told=False)))
+    return drawn
 
 
-def curves_figure(rows: list[Row], winner: int | None) -> Any:
+def curves_chart(rows: list[Row], winner: int | None) -> Chart:
     """Each trial's interquartile mean over training: those that ended, those that were pruned, and
     the winner."""
-    figure = new_figure(9, 4)
-    axes = figure.subplots()
-    styles = {
-        "complete": {"color": "C0", "alpha": 0.5},
-        "pruned": {"color": "0.6", "linestyle": "--", "alpha": 0.7},
-        "fail": {"color": "C3", "linestyle": ":"},
-    }
-    labels = {"complete": "ended", "pruned": "pruned", "fail": "failed"}
-    for row in rows:
-        if not row["values"]:
-            continue
-        steps, values = [int(step) for step in row["values"]], [*row["values"].values()]
-        best = row["number"] == winner
-        style = {"color": "C1", "linewidth": 2.5, "zorder": 3} if best else styles[row["state"]]
-        label = f"winner, trial {winner}" if best else labels.pop(row["state"], "")
-        axes.plot(steps, values, marker=".", label=label or "_", **style)
-    axes.set(xlabel="environment steps", ylabel="evaluation")
-    entitle(axes, "interquartile mean over a trial's seeds")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="best", fontsize=8)
-    return figure
+    looks = {"complete": (0, "faint"), "pruned": (7, "dash"), "fail": (3, "dash")}
+    words = {"complete": "", "pruned": ", pruned", "fail": ", failed"}
+    lines = []
+    for row in sorted(rows, key=lambda r: r["number"] == winner):  # in front of all
+        if row["values"]:
+            steps, values = [int(step) for step in row["values"]], [*row["values"].values()]
+            best = row["number"] == winner
+            colour, style = (1, "dots") if best else looks[row["state"]]
+            name = f"trial {row['number']}{', the winner' if best else words[row['state']]}"
+            lines.append(Line(name, steps, values, None, colour, style))
+    return Chart("interquartile mean over a trial's seeds", lines, y="evaluation")
 
 
-def coordinates_figure(rows: list[Row]) -> Any:
-    """A line for each trial that has a value, through its parameters to it; the better, the
-    lighter."""
-    import matplotlib as mpl
-
+def coordinates_chart(rows: list[Row]) -> Chart:
+    """A line for each trial that has a value, through its parameters to it; from blue for the
+    worst to red for the best."""
     rows = sorted((row for row in rows if row["value"] is not None), key=lambda r: r["value"])
     names = [*(rows[-1]["params"] if rows else ()), "evaluation"]
-    figure = new_figure(max(6, 1.8 * len(names)), 4)
-    axes = figure.subplots()
     values = np.array([row["value"] for row in rows], float)
     columns = [place([row["params"][name] for row in rows]) for name in names[:-1]]
     columns.append(place(values.tolist(), decades=np.inf))
     spread = np.ptp(values) or 1.0 if len(values) else 1.0
-    colours = mpl.colormaps[COLOURS]
-    for number, value in enumerate(values):
-        heights = [column[number] for column, _ in columns]
-        axes.plot(range(len(names)), heights, color=colours((value - values.min()) / spread))
-    for x, (_, ticks) in enumerate(columns):
-        axes.axvline(x, color="0.3", linewidth=0.8)
-        for height, words in ticks:
-            axes.annotate(words, (x, height), fontsize=7, xytext=(3, 0), textcoords="offset points")
-    axes.set(ylim=(-0.05, 1.05), yticks=[], xlim=(-0.1, len(names) - 0.5))
-    axes.set_xticks(range(len(names)), names, fontsize=8)
-    return figure
+    lines = [
+        Line(
+            f"trial {row['number']}: {row['value']:.4g}, {told_params(row['params'])}",
+            range(len(names)),
+            [column[number] for column, _ in columns],
+            None,
+            f"hsl({220 - 220 * (row['value'] - values.min()) / spread:.0f} 75% 50%)",
+            THIN,
+        )
+        for number, row in enumerate(rows)
+    ]
+    notes = [(x, height, words) for x, (_, ticks) in enumerate(columns) for height, words in ticks]
+    return Chart("", lines, "", ticks=names, notes=notes, bounds=(-0.05, 1.05))
 
 
 def place(values: list[Any], decades: float = 1.3) -> tuple[list[float], list[tuple[float, str]]]:
@@ -165,15 +156,6 @@ def place(values: list[Any], decades: float = 1.3) -> tuple[list[float], list[tu
         ((mark - low) / (high - low), f"{np.exp(mark) if log else mark:.3g}") for mark in marks
     ]
     return ((scaled - low) / (high - low)).tolist(), ticks
-
-
-def importance_figure(shares: dict[str, float]) -> Any:
-    figure = new_figure(7, 0.5 + 0.4 * len(shares))
-    axes = figure.subplots()
-    names = [*reversed(shares)]
-    axes.barh(names, [shares[name] for name in names], color="C0")
-    axes.set(xlabel="importance (PED-ANOVA)", xlim=(0, 1))
-    return figure
 
 
 def trials_table(rows: list[Row], winner: int | None) -> str:

@@ -168,7 +168,7 @@ def evaluated(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def curve(run: Run, rows: list[dict[str, Any]]) -> bytes:
     """What the run's algorithm is judged by, over training, as PNG."""
-    from tenfold.runs.plots import as_png, new_figure
+    from tenfold.runs.charts import as_png, new_figure
 
     figure = new_figure(9, 4)
     axes = figure.subplots()

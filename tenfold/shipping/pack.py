@@ -22,9 +22,9 @@ from tenfold.runs.checkpoint import BEST, flat_state
 from tenfold.runs.files import for_writing, write_arrays, writing
 from tenfold.runs.folder import RunFolder, is_seeds
 from tenfold.runs.metrics import read_rows
-from tenfold.runs.plots import sentence, together
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder, rows_of
+from tenfold.runs.statistics import sentence, together
 from tenfold.shipping.card import Card, Scored, card, curve
 from tenfold.training.learners import Trained, load_run
 

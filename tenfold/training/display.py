@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tenfold.core.timing import Clock
+from tenfold.core.timing import Clock, clock_face
 from tenfold.runs.metrics import Metrics
 from tenfold.runs.reporter import USUAL, Reporter
 
@@ -119,11 +119,3 @@ class Aside(Display):
         self, step: int, metrics: Metrics, clock: Clock, exploring: dict[str, float]
     ) -> None:
         """All are shown together."""
-
-
-def clock_face(seconds: float) -> str:
-    """1:02:03, or 4:05 under an hour."""
-    if not math.isfinite(seconds):
-        return "?"
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

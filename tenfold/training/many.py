@@ -9,7 +9,7 @@ use a second core.) Where an engine trains seeds together on a device, all are i
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,16 @@ from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run, require_place
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.names import FolderLock, destination, named_after, turn_latest
+from tenfold.runs.report import write_seeds_report
 from tenfold.runs.reporter import reporter_of
-from tenfold.runs.seeds import (
-    SeedsFolder,
-    alone,
-    changed_seeds,
-    rows_of,
-    summarise,
-    write_seeds_report,
-)
+from tenfold.runs.seeds import SeedsFolder, alone, changed_seeds, rows_of, summarise
 from tenfold.training import learners
 from tenfold.training.cluster import HERE, Place
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import prepare, ready
 from tenfold.training.loop import Finished, resume, train
 from tenfold.training.together import require_kernels, require_room, train_together
+from tenfold.training.tracking import Tracker, trackers_named
 
 NAMED = 8  # seeds that a title names one by one
 
@@ -61,7 +56,7 @@ class Many:
     path: Path
     again: str
     change: dict[str, Any]
-    callbacks: Sequence[Any] = ()  # where they are trained together
+    callbacks: Sequence[Any] = ()
     place: Place = HERE
 
     @property
@@ -104,7 +99,7 @@ def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str
     display = Display(many.title, end, many.step, quiet)
     display.say(f"{many.title}, {many.place.words(workers)} -> {many.path}")
     tasks = [
-        (to_mapping(member.run), str(member.path.absolute()), many.change)
+        (to_mapping(member.run), str(member.path.absolute()), many.change, many.callbacks)
         for member in many.members
     ]
     pool = many.place.pool(train_member, tasks)
@@ -134,10 +129,15 @@ def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str
 
 
 def train_member(
-    settings: dict[str, Any], path: str, change: dict[str, Any], callbacks: Sequence[Any] = ()
+    settings: dict[str, Any],
+    path: str,
+    change: dict[str, Any],
+    trackers: Sequence[Any] = (),
+    callbacks: Sequence[Any] = (),
 ) -> tuple[str, int]:
     """In a process of its own: one run from its start, or from where it stopped, then with the
     settings that changed since."""
+    callbacks = (*callbacks, *trackers)
     try:
         if is_run(Path(path)) and checkpoint_steps(Path(path)):
             result = resume(path, settings=change, quiet=True, callbacks=callbacks)
@@ -175,11 +175,13 @@ def train_seeds(
     overwrite: bool = False,
     quiet: bool = False,
     storage: str | Path = "",
+    track: str | None = None,
 ) -> SeedsResult:
     """Trains `run` once for each seed (a number n means 0 … n − 1) into out/seed-0, out/seed-1, …;
     without `out` into a new folder, runs/NAME, runs/NAME-2, … (the name is the environment's by
     default). A run with `where` = ray: each seed is a task of the Ray cluster at its `address`, and
-    its files come here, or stay below `storage`, a folder that all machines share."""
+    its files come here, or stay below `storage`, a folder that all machines share. `track`: wandb,
+    trackio or mlflow are sent the metrics of every seed."""
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
         raise ConfigError(
@@ -188,12 +190,13 @@ def train_seeds(
         )
     require_guard()
     require_named(run.env)
+    trackers = trackers_named(track)
     place = Place.of(run, bool(storage))
     target = destination(out, name or named_after(run.env), overwrite, storage)
     require_place(target, overwrite)  # here: before anything is compiled
     together = fit(run, min(len(chosen), jobs or len(chosen)), quiet)
     folder = SeedsFolder.create(target, run, chosen, overwrite, place.shared)
-    return carry_out(folder, jobs, quiet, together)
+    return carry_out(folder, jobs, quiet, together, trackers)
 
 
 def fit(run: Run, seeds: int, quiet: bool) -> bool:
@@ -224,10 +227,11 @@ def resume_seeds(
     settings: dict[str, Any] | None = None,
     jobs: int = 0,
     quiet: bool = False,
+    track: str | None = None,
 ) -> SeedsResult:
     """Goes on with those seeds that are not finished, as `resume` does with one."""
     require_guard()
-    folder = SeedsFolder.open(Path(path))
+    folder, trackers = SeedsFolder.open(Path(path)), trackers_named(track)
     given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with FolderLock(folder.path):
         change = merge(settings or {}, given)
@@ -241,7 +245,7 @@ def resume_seeds(
         together = fit(run, min(len(folder.seeds), jobs or len(folder.seeds)), quiet)
         folder = folder.changed(change)  # what does not fit is not written down
         turn_latest(folder.path)
-        return carry_out(folder, jobs, quiet, together)
+        return carry_out(folder, jobs, quiet, together, trackers)
 
 
 def many_of(folder: SeedsFolder) -> Many:
@@ -257,8 +261,15 @@ def many_of(folder: SeedsFolder) -> Many:
     return Many(title, "seeds", members, folder.path, again, change, place=place)
 
 
-def carry_out(folder: SeedsFolder, jobs: int, quiet: bool, together: bool) -> SeedsResult:
-    many, failed, known = many_of(folder), {}, {}
+def carry_out(
+    folder: SeedsFolder,
+    jobs: int,
+    quiet: bool,
+    together: bool,
+    trackers: Sequence[Tracker] = (),
+) -> SeedsResult:
+    callbacks = tuple(Tracker(one.name, folder.path.absolute().name) for one in trackers)
+    many, failed, known = replace(many_of(folder), callbacks=callbacks), {}, {}
     if together:
         stopped, failed, known = train_together(many, jobs, quiet)
     else:

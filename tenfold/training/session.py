@@ -15,7 +15,8 @@ from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import writing
 from tenfold.runs.folder import RunFolder, versions, write_settings
 from tenfold.runs.metrics import WORST, Metrics
-from tenfold.runs.reporter import reporter_of, write_report
+from tenfold.runs.report import write_report
+from tenfold.runs.reporter import reporter_of
 from tenfold.training.display import Aside, Display, clock_face
 from tenfold.training.learners import put_back
 from tenfold.training.recorder import Recorder

@@ -30,8 +30,9 @@ from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.runs.folder import is_sweep
 from tenfold.runs.names import Numbered, Target, destination, named_after, turn_latest
-from tenfold.runs.plots import together
-from tenfold.runs.seeds import SeedsFolder, alone, write_seeds_report
+from tenfold.runs.report import write_seeds_report
+from tenfold.runs.seeds import SeedsFolder, alone
+from tenfold.runs.statistics import together
 from tenfold.runs.sweep import Plan, SweepFolder, evaluations
 from tenfold.runs.sweep_page import write_sweep_report
 from tenfold.training.cluster import Place

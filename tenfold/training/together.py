@@ -23,10 +23,10 @@ import torch
 from tenfold.config.changes import changed_run
 from tenfold.core.errors import ConfigError, Obstacle, UserError
 from tenfold.core.processes import Interrupt
+from tenfold.runs.charts import new_figure
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps
 from tenfold.runs.folder import RunFolder, is_run, read_settings
 from tenfold.runs.metrics import Metrics
-from tenfold.runs.plots import new_figure
 from tenfold.training import learners
 from tenfold.training.display import Display, clock_face
 from tenfold.training.learners import Unfit

@@ -15,8 +15,8 @@ from tenfold.config.search import Search, drawn_run
 from tenfold.core.errors import ConfigError, UserError, raised
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run
-from tenfold.runs.plots import interquartile_mean
 from tenfold.runs.seeds import SeedsFolder, alone
+from tenfold.runs.statistics import interquartile_mean
 from tenfold.runs.sweep import SweepFolder, evaluations, scores_of, steps_of
 from tenfold.training.cluster import Place
 from tenfold.training.display import Display

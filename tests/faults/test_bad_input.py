@@ -394,7 +394,7 @@ def test_a_file_that_the_disk_refuses_is_one_sentence(
     def read_only(path: Path, content: bytes) -> None:
         raise OSError(30, "Read-only file system", str(path))
 
-    monkeypatch.setattr("tenfold.runs.reporter.replace_file", read_only)
+    monkeypatch.setattr("tenfold.runs.report.replace_file", read_only)
     assert main(["report", str(finished)]) == 2
     assert (
         capsys.readouterr().err

@@ -13,13 +13,14 @@ from tenfold.cli.main import main
 from tenfold.config.run import Run
 from tenfold.core import registry
 from tenfold.core.errors import UserError
+from tenfold.runs.curves import Curve
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import Metrics, latest_row, rank, read_rows, row_schemas
 from tenfold.runs.page import Link, Section, grid, image, page, paragraph, table
-from tenfold.runs.plots import Curve
-from tenfold.runs.reporter import Number, Reporter, reporter_of, write_report
+from tenfold.runs.report import write_report, write_seeds_report
+from tenfold.runs.reporter import Number, Reporter, reporter_of
 from tenfold.runs.schema import NUMBER, WHOLE
-from tenfold.runs.seeds import SeedsFolder, summarise, write_seeds_report
+from tenfold.runs.seeds import SeedsFolder, summarise
 from tenfold.training.many import Many, Member, run_many
 
 SHOP = "tenfold/JobShop-v0"
@@ -43,7 +44,7 @@ def test_a_page_is_its_sections_in_order_with_everything_escaped_and_nothing_to_
         "<h2>Second &lt;one&gt;</h2>",
         'alt="says &quot;what&quot;" src="data:image/png;base64,cG5n"',
         '<p>1 &lt; 2 · <a href="r">r</a></p>',
-        "<h2>Last</h2><table><tr><th>seed</th><th>x</th></tr>",
+        '<h2>Last</h2><div class="wide"><table class="grid"><tr><th>seed</th><th>x</th></tr>',
         '<tr><td><a href="seed-0/report.html">0</a></td><td>–</td></tr>',
     ]
     places = [text.index(part) for part in parts]
@@ -132,7 +133,8 @@ def test_an_algorithm_describes_rows_numbers_and_page_of_its_own(tmp_path: Path)
         assert metrics.best_row == ROWS[0] and metrics.best == rank(ROWS[0]) == (0.0, 5.0)
         text = write_report(folder, run).read_text()
     assert "<th>probes</th><td>2</td>" in text and "<h2>Probes</h2><p>3.0</p>" in text
-    assert "returns and losses" not in text and not (folder.path / "curve.png").exists()
+    assert '"name":"probes"' in text and '"y":[5,3]' in text  # its own curve, over steps 1 and 2
+    assert '"y":"probed"' in text and "evaluation (greedy)" not in text
 
 
 @pytest.mark.usefixtures("probing")

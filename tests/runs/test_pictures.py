@@ -1,6 +1,5 @@
 """Figures and films: what is drawn can be read, and nothing of it is lost."""
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,9 @@ from tenfold.domains.durotaxis.api import DurotaxisEnv
 from tenfold.domains.durotaxis.baselines import follower_policy
 from tenfold.domains.durotaxis.view import EDGE, GOAL, HULL, NEWBORN, NODE, TRAIL, heat_map
 from tenfold.evaluation.video import write_gif
-from tenfold.runs.plots import (
-    course_of,
-    part_names,
-    parts_figure,
-    returns_figure,
-    seeds_figure,
-)
+from tenfold.runs.charts import figure_of
+from tenfold.runs.curves import Group, component_panels, course_chart, learning_panels
+from tenfold.runs.digest import Digest
 from tenfold.runs.reporter import USUAL
 
 LONG = (
@@ -75,59 +70,47 @@ def test_a_film_of_more_colours_than_a_palette_holds_is_still_written(tmp_path: 
         assert film.n_frames == 2 and film.size == (60, 40)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("more", "labels"),
-    [
-        ({"policy_loss": 0.01, "value_loss": 4.0}, {"return", "value loss", "policy loss"}),
-        ({"loss": 0.1, "q": 2.0}, {"return", "loss", "mean Q of actions taken"}),
-        ({}, {"return"}),
-    ],
-)
-def test_the_lower_panel_shows_the_losses_there_are(
-    more: dict[str, float], labels: set[str]
-) -> None:
-    figure = returns_figure(
-        [trained(step, **more) for step in (100, 200)], "dqn on CartPole-v1, seed 0"
-    )
-    assert {axes.get_ylabel() for axes in figure.axes} == labels
-    assert all(axes.lines for axes in figure.axes[1:])
-    assert {axes.get_xlabel() for axes in figure.axes} >= {"environment steps"}
+def digested(path: Path, rows: list[dict[str, Any]]) -> Digest:
+    digest = Digest(path, 1000)
+    digest.take_rows(rows)
+    return digest
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: returns_figure([], LONG),
-        lambda: seeds_figure(
-            [[trained(1, **{"return": 1.0})]], USUAL.curves(Run()), LONG, "return"
-        ),
-    ],
-    ids=["run", "seeds"],
-)
-def test_a_long_title_stays_on_the_picture(make: Any) -> None:
-    figure = make()
+def group_of(path: Path, *members: list[dict[str, Any]]) -> Group:
+    digests = {f"seed {k}": digested(path, rows) for k, rows in enumerate(members)}
+    return Group("mine", path, Run(), digests, {})
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_long_title_stays_on_the_picture(seeds: int, tmp_path: Path) -> None:
+    group = group_of(tmp_path, *([trained(1, **{"return": 1.0})] for _ in range(seeds)))
+    chart = course_chart([group], USUAL.curves(Run()), LONG, "environment steps", "return")
+    figure = figure_of([chart], LONG)
     figure.draw_without_rendering()
     box = figure.axes[0].title.get_window_extent()
     assert box.x0 >= 0 and box.x1 <= figure.bbox.width and box.y1 <= figure.bbox.height
     assert "w_delete_quality=0.1" in figure.axes[0].get_title().replace("\n", " ")
+    assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == (
+        "environment steps",
+        "return",
+    )
 
 
-def test_components_have_ticks_apart_and_labels_on_both_axes() -> None:
-    parts = {"reward/goal": 0.1, "reward/goal/std": 0.05, "action/gamma": 4.0, "action/theta": 0.0}
-    rows = [trained(step, **parts) for step in range(40_000, 120_001, 40_000)]
-    assert part_names(rows) == ["reward/goal", "action/gamma", "action/theta"]
-    steps, middle, low, high = course_of(rows, "reward/goal")
-    assert steps[0] == 40_000 and (middle[0], low[0], high[0]) == pytest.approx((0.1, 0.05, 0.15))
-    figure = parts_figure(
-        {name: course_of(rows, name) for name in part_names(rows)}, "band: one deviation"
-    )
-    figure.draw_without_rendering()
-    assert (
-        figure.get_supxlabel() == "environment steps"
-        and "without weights" in figure.get_supylabel()
-    )
-    for axes in figure.axes:
-        labels = [label for label in axes.get_xticklabels() if label.get_text()]
-        boxes = [label.get_window_extent() for label in labels]
-        assert 2 < len(boxes) < 8 and all(label.get_text().endswith("k") for label in labels)
-        assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
+def test_a_title_with_signs_of_mathematics_is_drawn_as_it_is(tmp_path: Path) -> None:
+    group = group_of(tmp_path, [trained(1, **{"return": 1.0})])
+    chart = course_chart([group], USUAL.curves(Run()), "", "x$_{$", "y")
+    figure = figure_of([chart], "dqn on $\\frac{$-v0")
+    figure.draw_without_rendering()  # which would not know what \\frac{ is
+    assert figure.axes[0].title.get_text() == r"dqn on \$\frac{\$-v0"
+
+
+def test_components_have_a_panel_each_with_one_deviation(tmp_path: Path) -> None:
+    parts = {"reward/goal": 0.1, "reward/goal/std": 0.05, "action/gamma": 4.0, "loss": 2.0}
+    group = group_of(tmp_path, [trained(step, **parts) for step in (40_000, 80_000)])
+    goal, gamma = component_panels([group], "environment steps")
+    assert (goal.title, gamma.title) == ("reward: goal", "action: gamma")
+    (line,) = goal.lines
+    assert list(line.x) == [40_000, 80_000] and line.y == pytest.approx([0.1, 0.1])
+    assert line.band is not None
+    assert line.band[0] == pytest.approx([0.05, 0.05]) and line.band[1][0] == pytest.approx(0.15)
+    assert [panel.title for panel in learning_panels([group], "steps")] == ["loss"]

@@ -29,9 +29,9 @@ from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import read_arrays, write_arrays
 from tenfold.runs.folder import COMPARE_KIND, RunFolder, machine_card, versions
 from tenfold.runs.metrics import read_rows
-from tenfold.runs.reporter import write_report
+from tenfold.runs.report import write_report, write_seeds_report
 from tenfold.runs.schema import NOTE, NUMBER, ROWS, RUN, WHOLE, misfit, parsed, read_json
-from tenfold.runs.seeds import SeedsFolder, about_run, about_seeds, summarise, write_seeds_report
+from tenfold.runs.seeds import SeedsFolder, about_run, about_seeds, summarise
 from tenfold.training import learners
 from tenfold.training import loop as training
 from tenfold.training.learners import load

@@ -26,8 +26,8 @@ from tenfold.envs.adapter import episode_seeds
 from tenfold.envs.arguments import split_name
 from tenfold.evaluation.evaluate import Played
 from tenfold.evaluation.player import Score
+from tenfold.runs.charts import as_png, new_figure
 from tenfold.runs.files import replace_file
-from tenfold.runs.plots import as_png, new_figure
 
 # far to the right, the population kept: the best constant action on monotone substrates
 STEADY = (0.5, 15.0, 0.5, 0.5, 0.0)

@@ -16,6 +16,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.evaluation import fits_of, headline, latest_fit
+from tenfold.runs.charts import Chart, Line, as_png, figure_of
 from tenfold.runs.files import replace_file
 from tenfold.runs.folder import COMPARE_KIND, is_compare, is_run, origin, write_settings
 from tenfold.runs.metrics import read_rows
@@ -31,23 +32,15 @@ from tenfold.runs.names import (
 from tenfold.runs.page import (
     Link,
     Section,
-    image,
+    charts,
     origin_sections,
     page,
     paragraph,
     settings_section,
     table,
 )
-from tenfold.runs.plots import (
-    add_legend,
-    as_png,
-    bootstrap_interval,
-    interquartile_mean,
-    new_figure,
-    sentence,
-    together,
-)
 from tenfold.runs.schema import NAME, TEXT, Schema, read_json
+from tenfold.runs.statistics import bootstrap_interval, interquartile_mean, sentence, together
 from tenfold.training.many import Many, Member, run_many, warm_up
 
 COMPARE: Schema = {"kind": TEXT, "policies": [NAME]}  # in compare.json
@@ -254,14 +247,15 @@ def write_page(
     path: Path, rows: dict[str, dict[str, Any]], run: Run, title: str, about: dict[str, Any]
 ) -> None:
     """Writes the picture and the page; `rows` are the results of each policy."""
-    picture = as_png(figure_of(rows, title))
-    replace_file(path / "compare.png", picture)
+    drawn = charts_of(rows)
+    whole = f"{title}: interquartile means, 95 % intervals"
+    replace_file(path / "compare.png", as_png(figure_of(drawn, whole, columns=2)))
     errors = {
         policy: sentence(row["field_error"]) for policy, row in rows.items() if "field_error" in row
     }
     runs = [Link(policy, f"{policy}/report.html") for policy in rows]
     sections = [
-        Section("", image(picture, "errors over steps and R² over horizons, by policy")),
+        Section("", charts(drawn)),
         Section("Error of the field", table(errors)),
         Section("Runs", paragraph(*runs)),
         settings_section(run),
@@ -270,32 +264,24 @@ def write_page(
     replace_file(path / "report.html", page(title, sections))
 
 
-def figure_of(rows: dict[str, dict[str, Any]], title: str) -> Any:
-    """Left the field's error over steps, right R² over horizons: interquartile means over seeds
-    with their 95 % intervals."""
-    figure = new_figure(10, 4.3)
-    left, right = figure.subplots(1, 2)
-    for policy, row in rows.items():
-        draw_policy(right, policy, np.arange(1, len(row["r2"]) + 1), np.array(row["r2s"]))
+def charts_of(rows: dict[str, dict[str, Any]]) -> list[Chart]:
+    """The field's error over steps and R² over horizons: interquartile means over seeds with their
+    95 % intervals."""
+    errors, foretold = [], []
+    for number, (policy, row) in enumerate(rows.items()):
+        ahead = np.arange(1, len(row["r2"]) + 1)
+        foretold.append(line_of(policy, ahead, np.array(row["r2s"]), number))
         if "field_errors" in row:
-            draw_policy(left, policy, np.array(row["steps"]), np.array(row["field_errors"]).T)
-    left.set(
-        xlabel="environment steps",
-        ylabel="error of the field (1: a field of zeros)",
-        ylim=(0, None),
-    )
-    right.set(xlabel="steps ahead", ylabel="R² of observations")
-    figure.suptitle(f"{title}: interquartile means, 95 % intervals", fontsize=10)
-    add_legend(figure, right)
-    return figure
+            values = np.array(row["field_errors"]).T
+            errors.append(line_of(policy, row["steps"], values, number))
+    words = "error of the field (1: a field of zeros)"
+    return [
+        Chart(words, errors, y="error of the field"),
+        Chart("R² of observations", foretold, "steps ahead", "R²"),
+    ]
 
 
-def draw_policy(axes: Any, policy: str, x: np.ndarray, values: np.ndarray) -> None:
+def line_of(policy: str, x: Any, values: np.ndarray, colour: int) -> Line:
     """Of values [seeds, x]."""
-    middle, (low, high) = interquartile_mean(values), bootstrap_interval(values)
-    (line,) = axes.plot(x, middle, marker=".", label=policy)
-    if len(x) > 1:
-        axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-    else:  # a single point has no band
-        around = np.maximum(middle - low, 0), np.maximum(high - middle, 0)
-        axes.errorbar(x, middle, around, color=line.get_color(), capsize=4)
+    middle, band = interquartile_mean(values), bootstrap_interval(values)
+    return Line(policy, x, middle, band, colour, "dots", run=policy)

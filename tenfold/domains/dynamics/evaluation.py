@@ -21,13 +21,14 @@ from tenfold.domains.dynamics.model_metrics import (
 )
 from tenfold.domains.dynamics.offline import recalled
 from tenfold.domains.dynamics.phase_portrait import sections, write_portrait
+from tenfold.runs.curves import Curve
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import latest_row
 from tenfold.runs.page import Section
-from tenfold.runs.plots import Curve, sentence, together
 from tenfold.runs.reporter import Number, Reporter, Row, updates_summary
 from tenfold.runs.schema import NUMBER, WHOLE, Kind, Schema, filled, misfit
 from tenfold.runs.seeds import SeedsFolder, left_out
+from tenfold.runs.statistics import sentence, together
 from tenfold.training.learners import load
 
 KIND = "fit"

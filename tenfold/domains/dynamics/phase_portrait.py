@@ -10,9 +10,9 @@ import numpy as np
 from tenfold.core.errors import CheckpointError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.model_metrics import GRID, Recordings, grid_over
+from tenfold.runs.charts import THIN, Chart, Line, add_legend, as_png, new_figure
 from tenfold.runs.files import Arrays, read_arrays, write_arrays
-from tenfold.runs.page import Section, image
-from tenfold.runs.plots import add_legend, as_png, new_figure
+from tenfold.runs.page import Section, charts, image
 from tenfold.runs.schema import WHOLE, Schema
 
 FILE = "portrait.safetensors"
@@ -84,7 +84,7 @@ def sections(path: Path, fits: list[dict[str, Any]], steps: str) -> list[Section
         if drawable(arrays):
             body += image(draw_fields(arrays, note), "true and learned field")
     if fits:
-        body += image(draw_fits(fits, steps), "errors over steps, and what is foretold")
+        body += charts(fit_charts(fits, steps))
     return [Section("What was identified", body)] if body else []
 
 
@@ -176,53 +176,26 @@ def whose_coordinates(arrays: Arrays, note: dict[str, Any]) -> str:
     return f"{whose}{where}"
 
 
-def draw_fits(fits: list[dict[str, Any]], counted: str) -> bytes:
-    """Left the error (of the field where it is known, else 1 − R²) over steps, right R² over
-    horizons with bands over members."""
-    figure = new_figure(9, 4)
-    left, right = figure.subplots(1, 2)
+def fit_charts(fits: list[dict[str, Any]], counted: str) -> list[Chart]:
+    """The error (of the field where it is known, else 1 − R²) over steps, and R² over horizons with
+    a band over members."""
     known = "field_errors" in fits[-1]
     steps = [row["step"] for row in fits]
     errors = np.array(
         [row["field_errors"] if known else 1 - np.mean(row["r2s"], -1) for row in fits]
     )
-    left.plot(steps, errors.mean(-1), color="C0", marker=".", label="model")
-    if errors.shape[1] > 1:
-        lines = left.plot(
-            steps,
-            errors,
-            color="C0",
-            alpha=0.25,
-            linewidth=0.8,
-            marker="." if len(steps) == 1 else None,
-        )
-        lines[0].set_label("each seed")
-    left.set(
-        xlabel=counted,
-        ylabel="error of the field (1: a field of zeros)" if known else "1 − R²",
-        ylim=(0, None),
-    )
+    each = [Line(f"seed {k}", steps, own, None, 0, THIN) for k, own in enumerate(errors.T)]
+    words = "error of the field (1: a field of zeros)" if known else "1 − R²"
+    model = Line("model", steps, errors.mean(-1), None, 0, "dots")
     r2 = np.array(fits[-1]["r2s"])
     ahead = np.arange(1, r2.shape[1] + 1)
-    right.plot(ahead, r2.mean(0), color="C0", marker=".", label="model")
-    if len(r2) > 1:
-        right.fill_between(
-            ahead,
-            r2.min(0),
-            r2.max(0),
-            color="C0",
-            alpha=0.2,
-            linewidth=0,
-            label="from least to most of seeds",
-        )
+    band = (r2.min(0), r2.max(0)) if len(r2) > 1 else None
+    name = "model, from least to most of seeds" if band else "model"
+    foretold = [Line(name, ahead, r2.mean(0), band, 0, "dots")]
     if "arx_r2" in fits[-1]:
-        right.plot(
-            ahead, fits[-1]["arx_r2"], color="0.5", linestyle="--", label="ARX on the same data"
-        )
-    right.set(
-        xlabel="steps ahead",
-        ylabel="R² of observations",
-        ylim=(max(min(0.0, float(r2.min())), -1.0), 1.02),
-    )
-    add_legend(figure, left, right)
-    return as_png(figure)
+        foretold.append(Line("ARX on the same data", ahead, fits[-1]["arx_r2"], None, 7, "dash"))
+    bounds = (max(min(0.0, float(r2.min())), -1.0), 1.02)
+    return [
+        Chart(words, [*(each if len(each) > 1 else []), model], counted, small=True),
+        Chart("R² of observations", foretold, "steps ahead", small=True, bounds=bounds),
+    ]

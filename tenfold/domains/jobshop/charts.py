@@ -3,7 +3,7 @@
 from typing import Any
 
 from tenfold.domains.jobshop.schedule import Schedule
-from tenfold.runs.plots import new_figure
+from tenfold.runs.charts import new_figure
 
 SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -16,8 +16,8 @@ from tenfold.domains.jobshop.schedule import (
 )
 from tenfold.envs.arguments import split_name
 from tenfold.evaluation.evaluate import Played
+from tenfold.runs.charts import as_png
 from tenfold.runs.files import replace_file
-from tenfold.runs.plots import as_png
 
 SAMPLES = 64  # schedules drawn from a policy, of which the best counts
 

@@ -82,7 +82,8 @@ def test_a_run_is_judged_drawn_loaded_and_asked(
     assert (
         "What was identified" in page
         and "error of the field" in page
-        and page.count("data:image/png") == 2
+        and page.count("data:image/png") == 1
+        and '"title":"R\\u00b2 of observations"' in page
     )
     agent = ten.load(result.path)
     points = np.stack(np.meshgrid(portrait["x"], portrait["y"]), -1).reshape(-1, 2)

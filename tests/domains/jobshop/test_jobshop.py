@@ -25,7 +25,7 @@ from tenfold.domains.jobshop.schedule import (
 )
 from tenfold.domains.jobshop.shops import JobShopEnv, JobShopEnvironments
 from tenfold.envs.making import make_env
-from tenfold.runs.plots import as_png
+from tenfold.runs.charts import as_png
 
 # both jobs need machine 0 first. Job 0 first: 0-3 and 3-5, then 3-5 and 5-9. Job 1 first: 0-2 and
 # 2-6, then 2-5 and 6-8.

@@ -1,0 +1,136 @@
+"""`tenfold report`, `tenfold watch`."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tenfold.cli.flags import chosen_run, whole_number
+from tenfold.core.domain import Command
+from tenfold.core.errors import UserError
+
+SECONDS = "5"
+NAP = 0.1  # seconds between looks at signals
+
+
+def add_named(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        metavar="RUN",
+        help="runs, folders of seeds, or folders that hold such (the latest run below runs/ by "
+        "default)",
+    )
+
+
+def paths_named(arguments: argparse.Namespace) -> list[Path]:
+    """Those of the command line; the latest run where there is none."""
+    return [chosen_run(word) for word in arguments.runs] or [chosen_run(None)]
+
+
+def add_report(parsers: Any, given: Sequence[str]) -> None:
+    report = parsers.add_parser(
+        "report",
+        help="write a run's page anew, or one of several runs side by side",
+        allow_abbrev=False,
+        description="Writes one HTML file with nothing to load: curves to hover over, to zoom into "
+        "and to hide, episodes, losses, time by stage, engine, films, settings. Several runs or "
+        "folders are compared: settings that differ, interquartile means with intervals, "
+        "performance profiles, probability of improvement, sample efficiency.",
+    )
+    add_named(report)
+    report.add_argument(
+        "--out",
+        metavar="FILE",
+        help="where the page goes (RUN/report.html; of a folder of several FOLDER/report.html, of "
+        "several that are named ./report.html)",
+    )
+    report.add_argument(
+        "--live",
+        nargs="?",
+        const=SECONDS,
+        metavar="SECONDS",
+        help=f"write it again every so many seconds ({SECONDS}) until the runs end or Ctrl-C; the "
+        "page in the browser follows by itself",
+    )
+
+
+def report(arguments: argparse.Namespace) -> int:
+    from tenfold.runs.folder import is_sweep
+    from tenfold.runs.looking import Sight, page_of, require_runs, write_page
+    from tenfold.runs.page import require_page
+
+    paths = paths_named(arguments)
+    if arguments.out == "":
+        raise UserError("--out is empty: name a file, or leave it out.")
+    out = require_page(Path(arguments.out)) if arguments.out else None
+    seconds = 0 if arguments.live is None else whole_number(arguments.live, "--live", 1, 3600)
+    if len(paths) == 1 and is_sweep(paths[0]) and not seconds:
+        from tenfold.runs.sweep import SweepFolder
+        from tenfold.runs.sweep_page import write_sweep_report
+
+        print(write_sweep_report(SweepFolder.open(paths[0]), out))
+        return 0
+    require_runs(paths, "--live" if seconds else "report of several")
+    sight = Sight(paths)
+    if len(sight.look()) > 1 or paths[0] not in sight.groups:
+        require_page(page_of(sight, out))
+    if seconds and sight.going():
+        return follow(sight, out, seconds)
+    if seconds:
+        print("none of the runs is being trained: the page is as it will stay", file=sys.stderr)
+    print(write_page(sight, out))
+    return 0
+
+
+def follow(sight: Any, out: Path | None, seconds: int) -> int:
+    """Writes the page again and again, the last time as one that stays as it is."""
+    from tenfold.core.processes import Interrupt
+    from tenfold.runs.looking import write_page
+
+    with Interrupt() as interrupt:
+        print(write_page(sight, out, seconds), flush=True)
+        said = "written anew until the runs end; Ctrl-C stops that, and not the runs"
+        print(said, file=sys.stderr)
+        while sight.going() and not interrupt.signal:
+            wait(seconds, lambda: bool(interrupt.signal))
+            sight.look()
+            write_page(sight, out, seconds)
+        write_page(sight, out)
+    return 0
+
+
+def wait(seconds: float, called: Callable[[], bool]) -> None:
+    """Or until somebody is `called`, by a signal."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not called():
+        time.sleep(NAP)
+
+
+def add_watch(parsers: Any, given: Sequence[str]) -> None:
+    watch = parsers.add_parser(
+        "watch",
+        help="see runs as they train, in the terminal",
+        allow_abbrev=False,
+        description="A screen of every run: how far it is, its curve, steps a second, where the "
+        "time goes, what is left, and what happened. It only reads their files: q or Ctrl-C ends "
+        "it and nothing else. Without a terminal it prints one such screen.",
+    )
+    add_named(watch)
+    watch.add_argument("--once", action="store_true", help="print one screen and end")
+
+
+def watch(arguments: argparse.Namespace) -> int:
+    from tenfold.runs.looking import require_runs
+    from tenfold.runs.watching import watch_runs
+
+    paths = paths_named(arguments)
+    require_runs(paths, "watch")
+    watch_runs(paths, arguments.once)
+    return 0
+
+
+REPORT = Command("report", add_report, report)
+WATCH = Command("watch", add_watch, watch)

@@ -1,0 +1,252 @@
+"""Several experiments side by side on one page: what they came to, how sure that is, how soon, and
+in which settings they differ. The statistics are those of Agarwal et al. (2021)."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tenfold.config.mappings import dotted, to_mapping
+from tenfold.config.notation import show
+from tenfold.core.errors import UserError
+from tenfold.runs.charts import Chart, Line
+from tenfold.runs.curves import Group, course_chart, shared_curve, steps_to
+from tenfold.runs.digest import Digest
+from tenfold.runs.folder import RunFolder, is_compare, is_run, is_seeds, is_sweep
+from tenfold.runs.metrics import WINDOW, rank
+from tenfold.runs.page import Link, Section, chart, grid, intervals, paragraph, table
+from tenfold.runs.report import (
+    damaged,
+    engines,
+    group_of_run,
+    group_of_seeds,
+    training_sections,
+    write,
+)
+from tenfold.runs.reporter import Number, reporter_of
+from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.statistics import (
+    aggregates,
+    improvement,
+    interquartile_mean,
+    interval_of,
+    profile,
+    thresholds_over,
+)
+
+MOST = 24  # experiments on a page
+PAIRED = 8  # experiments of which every two are compared
+REACHED = (0.5, 0.9)  # shares of the way from the worst start to the best end
+NOT_COMPARED = {"seed"}  # settings
+DEEPEST = 3  # folders below the one that is named
+
+
+# what is compared
+
+
+def experiments_below(path: Path, deepest: int = DEEPEST) -> list[Path]:
+    """Runs and folders of seeds in a folder, seeds as one and sweeps left out; by name."""
+    found = []
+    for below in sorted(path.iterdir()) if path.is_dir() else []:
+        if below.is_symlink() or not below.is_dir() or below.name.startswith("."):
+            continue
+        if is_run(below) or is_seeds(below):
+            found.append(below)
+        elif deepest > 1 and not is_sweep(below):
+            found += experiments_below(below, deepest - 1)
+    return found
+
+
+def experiments_named(paths: Sequence[Path]) -> list[Path]:
+    """Those of a command line; of folders that hold experiments all of them."""
+    found: list[Path] = []
+    for path in paths:
+        if is_run(path) or is_seeds(path):
+            found.append(path)
+        elif own := experiments_below(path):
+            found += own
+        elif is_compare(path) or is_sweep(path) or not path.is_dir():
+            RunFolder.open(path)  # says what it is instead
+        else:
+            raise UserError(f"{path} is not a tenfold run, and holds none: name a run's folder.")
+    return list(dict.fromkeys(found))
+
+
+def called(paths: Sequence[Path]) -> list[str]:
+    """A name for each folder: as little of its path as tells it from the others."""
+    parts = [path.absolute().parts for path in paths]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(own[-count:]) for own in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def group_of(path: Path, name: str = "") -> Group:
+    if is_seeds(path):
+        return group_of_seeds(SeedsFolder.open(path), name=name)
+    return group_of_run(*RunFolder.open(path), name)
+
+
+# the page
+
+
+def write_comparison(
+    groups: Sequence[Group], out: Path, live: float = 0.0, left_out: Sequence[str] = ()
+) -> Path:
+    """Experiments on the same environment are compared; those on another stand below. `left_out`
+    says of others why they could not be read."""
+    if len(groups) > MOST:
+        raise UserError(
+            f"{len(groups)} experiments do not fit one page, {MOST} do: name those that are meant."
+        )
+    by_env: dict[str, list[Group]] = {}
+    for group in groups:
+        by_env.setdefault(group.run.env, []).append(group)
+    sections = [Section("", overview(groups, out)), settings_differing(groups)]
+    for env, own in by_env.items():
+        if len(by_env) > 1:
+            sections.append(Section(env, ""))
+        sections += compared(own)
+    everyone = [digest for group in groups for digest in group.members]
+    sections += [Section("Left out", "".join(map(paragraph, left_out)))] if left_out else []
+    told = {group.name: words for group in groups if (words := "; ".join(engines(group)))}
+    sections += [Section("Engine", table(told))] if told else []
+    sections += [Section("", paragraph(*damaged(everyone).values()))] if damaged(everyone) else []
+    title = f"{len(groups)} experiments: {', '.join(group.name for group in groups)}"
+    return write(out, title, sections, live)
+
+
+def overview(groups: Sequence[Group], out: Path) -> str:
+    """A line for each: what it is, how far, what it came to."""
+    lines, near = [], out.absolute().parent
+    for group in groups:
+        step = min((digest.last.get("step", 0) for digest in group.members), default=0)
+        own, best = scores_of(group), Number("", ",.2f")
+        there = (group.path / "report.html").absolute()
+        linked = there.exists() and there.is_relative_to(near)
+        name = Link(group.name, str(there.relative_to(near))) if linked else group.name
+        iqm = float(interquartile_mean(own)) if own is not None else None
+        count = len(group.members)
+        words = f"{count} seed{'s' * (count > 1)}"
+        far = f"{step:,} of {group.run.steps:,}"
+        lines.append([name, group.run.agent.name, group.run.env, words, far, best.told(iqm)])
+    return grid(["experiment", "agent", "environment", "runs", "steps", "score"], lines)
+
+
+def settings_differing(groups: Sequence[Group]) -> Section:
+    """A line for each setting in which they differ."""
+    every = [dotted(to_mapping(group.run)) for group in groups]
+    names = dict.fromkeys(name for own in every for name in own if name not in NOT_COMPARED)
+    lines = [
+        [name, *(show(own[name]) if name in own else "–" for own in every)]
+        for name in names
+        if len({show(own.get(name, ...)) for own in every}) > 1
+    ]
+    if not lines:
+        return Section("Settings", paragraph("They differ in no setting."))
+    return Section(
+        "Settings that differ", grid(["setting", *(group.name for group in groups)], lines)
+    )
+
+
+def score(digest: Digest) -> float | None:
+    """What a run came to: its last evaluation, or the mean return of its last training episodes;
+    the more the better."""
+    judged = [own.last for kind, own in digest.thinned.items() if kind != "train"]
+    if judged:
+        return rank(max(judged, key=lambda row: row["step"]))[1]
+    return digest.last.get("return")
+
+
+def scores_of(group: Group) -> np.ndarray | None:
+    """Of all runs of a group; None where one has none yet."""
+    found = [own for digest in group.members if (own := score(digest)) is not None]
+    return np.array(found, float) if found and len(found) == len(group.members) else None
+
+
+def compared(groups: Sequence[Group]) -> list[Section]:
+    """Of one environment."""
+    reporter = reporter_of(groups[0].run)
+    along, curves = reporter.counted(groups[0].run), reporter.curves(groups[0].run)
+    drawn = course_chart(groups, curves, "Sample efficiency", along, reporter.course)
+    found = [Section("Sample efficiency", chart(drawn) + how_soon(groups, drawn))]
+    scores = [scores_of(group) for group in groups]
+    if len(groups) > 1 and all(own is not None for own in scores):
+        names = [group.name for group in groups]
+        found += score_sections(names, [own for own in scores if own is not None])
+    return [*found, *training_sections(groups, reporter)]
+
+
+def how_soon(groups: Sequence[Group], drawn: Chart) -> str:
+    """Steps after which the interquartile mean first reached parts of the way to the best."""
+    ends = [line for line in drawn.lines if line.style != "thin" and len(line.y)]
+    if not ends or len(groups) < 2:
+        return ""
+    reporter = reporter_of(groups[0].run)
+    curve = shared_curve(groups, reporter.curves(groups[0].run))
+    low, high = (
+        min(float(np.min(line.y)) for line in ends),
+        max(float(np.max(line.y)) for line in ends),
+    )
+    targets = [low + part * (high - low) for part in REACHED]
+    steps = Number("", ",.0f")
+    lines = [
+        [group.name, *(steps.told(steps_to(group, curve, target)) for target in targets)]
+        for group in groups
+    ]
+    return grid(["steps until", *(f"{curve.label} ≥ {target:,.4g}" for target in targets)], lines)
+
+
+def score_sections(names: Sequence[str], scores: Sequence[np.ndarray]) -> list[Section]:
+    target = max(float(own.max()) for own in scores)
+    return [
+        Section("Scores", said_of_scores(target) + aggregate_intervals(names, scores, target)),
+        Section("Performance profiles", chart(profiles(names, scores))),
+        Section("Probability of improvement", improvements(names, scores)),
+    ]
+
+
+def said_of_scores(target: float) -> str:
+    return paragraph(
+        "A run's score is its last evaluation, or the mean return of its last "
+        f"{WINDOW} training episodes where there was none. Bars are 95 % bootstrap intervals over "
+        f"runs; the optimality gap is to {target:,.4g}, the best score of all, and less is better."
+    )
+
+
+def aggregate_intervals(names: Sequence[str], scores: Sequence[np.ndarray], target: float) -> str:
+    """Median, interquartile mean, mean and optimality gap of each, with intervals."""
+    body = ""
+    for words, estimate in aggregates(target).items():
+        rows = [
+            (name, *interval_of(estimate, own)) for name, own in zip(names, scores, strict=True)
+        ]
+        low, high = min(row[2] for row in rows), max(row[3] for row in rows)
+        room = 0.05 * (high - low) or 0.5
+        body += paragraph(words) + intervals(rows, low - room, high + room, ",.4g")
+    return body
+
+
+def profiles(names: Sequence[str], scores: Sequence[np.ndarray]) -> Chart:
+    """The share of runs above every score."""
+    thresholds = thresholds_over(list(scores))
+    lines = []
+    for number, (name, own) in enumerate(zip(names, scores, strict=True)):
+        middle, low, high = profile(own, thresholds)
+        lines.append(Line(name, thresholds, middle, (low, high), number, run=name))
+    return Chart(
+        "Performance profiles", lines, "score", "share of runs above", bounds=(-0.02, 1.02)
+    )
+
+
+def improvements(names: Sequence[str], scores: Sequence[np.ndarray]) -> str:
+    """Of every two, how likely a run of the one is better than a run of the other."""
+    order = sorted(range(len(names)), key=lambda k: -float(interquartile_mean(scores[k])))[:PAIRED]
+    rows: list[Any] = [
+        (f"{names[a]} over {names[b]}", *improvement(scores[a], scores[b]))
+        for a, b in itertools.combinations(order, 2)
+    ]
+    return intervals(rows, 0.0, 1.0, ".2f")

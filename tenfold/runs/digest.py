@@ -1,0 +1,301 @@
+"""What a metrics file says, in memory that does not grow with it: every column over training in a
+few hundred bins that keep their extremes, returns and lengths of episodes as histograms, the last
+and the best rows. A file that is being written is read on from where reading stopped."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tenfold.runs.episodes import episodes
+from tenfold.runs.metrics import rank, row_in
+
+Row = dict[str, Any]
+BINS = 512  # of a course
+BARS = 64  # of a histogram
+PARTS = 4  # of a run, with a histogram each
+KEPT = 256  # rows of a kind
+CHUNK = 2**22  # bytes that are read at once
+NUMBERS = frozenset((int, float))
+UNPLOTTED = ("kind", "step")
+LEAST = 1e-9  # widest bar where all episodes are alike
+
+
+class Course:
+    """A column over steps: in each bin how many values, their sum, the least and the most, and the
+    sum of their steps. Bins are 1, 2, 4, … steps wide, as few as fit, and so the same for all runs
+    that are as long."""
+
+    def __init__(self) -> None:
+        self.width = 1
+        self.count, self.total, self.at = (np.zeros(BINS) for _ in range(3))
+        self.low, self.high = np.full(BINS, np.inf), np.full(BINS, -np.inf)
+
+    def add(self, steps: np.ndarray, values: np.ndarray) -> None:
+        if not len(steps):
+            return
+        begun = self.count.any()
+        while steps.max() // self.width >= BINS:
+            if begun:
+                self.widen()
+            else:
+                self.width *= 2
+        bins = steps // self.width
+        self.count += np.bincount(bins, minlength=BINS)
+        self.total += np.bincount(bins, values, BINS)
+        self.at += np.bincount(bins, steps, BINS)
+        if (bins[1:] < bins[:-1]).any():  # rows are in the order of their steps, but for actors'
+            order = np.argsort(bins, kind="stable")
+            bins, values = bins[order], values[order]
+        first = np.flatnonzero(np.concatenate([[True], bins[1:] != bins[:-1]]))
+        there = bins[first]
+        self.low[there] = np.minimum(self.low[there], np.minimum.reduceat(values, first))
+        self.high[there] = np.maximum(self.high[there], np.maximum.reduceat(values, first))
+
+    def widen(self) -> None:
+        """Every two bins become one."""
+        self.width *= 2
+        for name, joined, empty in (
+            ("count", np.sum, 0.0),
+            ("total", np.sum, 0.0),
+            ("at", np.sum, 0.0),
+            ("low", np.min, np.inf),
+            ("high", np.max, -np.inf),
+        ):
+            pairs = joined(getattr(self, name).reshape(-1, 2), axis=1)
+            setattr(self, name, np.concatenate([pairs, np.full(BINS // 2, empty)]))
+
+    def points(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Steps, means, least and most values of the bins that have any; what is alone in its bin
+        is exact."""
+        there = self.count > 0
+        count = self.count[there]
+        mean = np.clip(self.total[there] / count, self.low[there], self.high[there])
+        return self.at[there] / count, mean, self.low[there], self.high[there]
+
+
+class Histogram:
+    """How often values fall between multiples of a power of two, as fine as so many bars allow,
+    for each part of a run."""
+
+    def __init__(self, exponent: int | None = None) -> None:
+        self.exponent = exponent  # the bars' width is 2 to this; None: as the first values are
+        self.first = 0  # the multiple at which the first bar begins
+        self.counts = np.zeros((PARTS, 0), np.int64)
+
+    def add(self, values: np.ndarray, parts: np.ndarray, weights: Any = 1) -> None:
+        """`weights`: how often each is counted."""
+        if not len(values):
+            return
+        low, high = float(values.min()), float(values.max())
+        if self.exponent is None:
+            least = max((high - low) / BARS, max(abs(low), abs(high)) * LEAST, LEAST)
+            self.exponent = math.floor(math.log2(least))
+        if self.counts.size:
+            edges = self.edges
+            low, high = min(low, edges[0]), max(high, (edges[-1] + edges[-2]) / 2)
+        exponent = self.exponent
+        while place(high, exponent) - place(low, exponent) >= BARS:
+            exponent += 1
+        self.make_room(exponent, low, high)
+        bars = np.floor(np.ldexp(values, -exponent)).astype(np.int64) - self.first
+        shape = self.counts.shape
+        each = np.broadcast_to(weights, len(values))
+        found = np.bincount(parts * shape[1] + bars, each, shape[0] * shape[1])
+        self.counts += found.reshape(shape).astype(np.int64)
+
+    def make_room(self, exponent: int, low: float, high: float) -> None:
+        """Bars of this width from the lowest to the highest, with what was counted."""
+        wider = exponent - (self.exponent or 0)
+        before = (np.arange(self.counts.shape[1]) + self.first) >> wider
+        self.exponent, self.first = exponent, place(low, exponent)
+        counts = np.zeros((PARTS, place(high, exponent) - self.first + 1), np.int64)
+        np.add.at(counts.T, before - self.first, self.counts.T)
+        self.counts = counts
+
+    @property
+    def edges(self) -> np.ndarray:
+        places = np.arange(self.counts.shape[1] + 1) + self.first
+        return np.ldexp(places.astype(float), self.exponent or 0)
+
+
+def place(value: float, exponent: int) -> int:
+    """Of the bar that a value falls into."""
+    return math.floor(math.ldexp(value, -exponent))
+
+
+def merged(histograms: Sequence[Histogram]) -> Histogram:
+    """Of several runs."""
+    found = Histogram(
+        max((own.exponent for own in histograms if own.exponent is not None), default=None)
+    )
+    for own in histograms:
+        middles = (own.edges[:-1] + own.edges[1:]) / 2
+        for part, counts in enumerate(own.counts):
+            found.add(middles, np.full(len(middles), part), counts)
+    return found
+
+
+@dataclass
+class Thinned:
+    """At most twice KEPT of the rows of a kind, evenly spread, and the last."""
+
+    stride: int = 1
+    seen: int = 0
+    rows: list[tuple[int, Row]] = field(default_factory=list)
+    last: Row = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        if self.seen % self.stride == 0:
+            self.rows.append((self.seen, row))
+        self.seen, self.last = self.seen + 1, row
+        if len(self.rows) > 2 * KEPT:
+            self.rows, self.stride = self.rows[::2], 2 * self.stride
+
+
+class Digest:
+    """Of the metrics in a run's folder; `steps` is how long the run is meant to be."""
+
+    def __init__(self, path: Path, steps: int = 1) -> None:
+        self.path, self.steps = path, max(steps, 1)
+        self.begin()
+
+    def begin(self) -> None:
+        self.offset = self.damaged = self.episodes = 0
+        self.courses: dict[tuple[str, str], Course] = {}
+        self.returns, self.lengths = Histogram(), Histogram()
+        self.thinned: dict[str, Thinned] = {}
+        self.best: Row = {}
+        self.news: list[Row] = []  # of the latest reading: rows of evaluations
+
+    @property
+    def file(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def read(self, known: Sequence[Row] | None = None) -> "Digest":
+        """What has been written since the last time. `known` are the rows that are not of episodes,
+        where they are at hand."""
+        self.news = []
+        if not self.file.is_file():
+            return self
+        with self.file.open("rb") as file:
+            if file.seek(0, 2) < self.offset:  # a resume has cut it back
+                self.begin()
+            file.seek(self.offset)
+            rest = b""
+            while chunk := file.read(CHUNK):
+                whole, newline, rest = (rest + chunk).rpartition(b"\n")
+                if newline:
+                    self.take(bytearray(whole + newline), known is None)
+                    self.offset += len(whole) + 1
+        if known is not None:
+            for start in range(0, len(known), KEPT):
+                self.take_rows(known[start : start + KEPT])
+        return self
+
+    def take(self, content: bytearray, others: bool) -> None:
+        """Whole lines."""
+        step, ret, length, success, spans = episodes(np.frombuffer(content, np.uint8))
+        self.take_episodes(step, ret, length, success)
+        if not others:
+            return
+        found = [row_in(bytes(content[start:end])) for start, end in spans.tolist()]
+        self.damaged += found.count(None)
+        self.take_rows([row for row in found if row])
+
+    def take_episodes(
+        self, step: np.ndarray, ret: np.ndarray, length: np.ndarray, success: np.ndarray
+    ) -> None:
+        self.episodes += len(step)
+        parts = np.minimum(step * PARTS // self.steps, PARTS - 1)
+        self.course("episode", "return").add(step, ret)
+        self.course("episode", "length").add(step, length)
+        told = success >= 0
+        if told.any():
+            self.course("episode", "success").add(step[told], success[told])
+        self.returns.add(ret, parts)
+        self.lengths.add(length.astype(float), parts)
+
+    def course(self, kind: str, column: str) -> Course:
+        return self.courses.setdefault((kind, column), Course())
+
+    def take_rows(self, rows: Sequence[Row]) -> None:
+        by_kind: dict[str, list[Row]] = {}
+        for row in rows:
+            by_kind.setdefault(row["kind"], []).append(row)
+        for kind, own in by_kind.items():
+            if kind == "episode":  # with more to tell than most
+                self.take_episodes(
+                    np.array([row["step"] for row in own]),
+                    np.array([row["return"] for row in own], float),
+                    np.array([row["length"] for row in own]),
+                    np.array([row.get("success", -1) for row in own], np.int64),
+                )
+                continue
+            self.keep(kind, own)
+            for column, (steps, values) in columns_of(own).items():
+                self.course(kind, column).add(steps, values)
+
+    def keep(self, kind: str, rows: Iterable[Row]) -> None:
+        own = self.thinned.setdefault(kind, Thinned())
+        for row in rows:
+            own.add(row)
+            if kind != "train":
+                self.news.append(row)
+                if not self.best or rank(row) >= rank(self.best):
+                    self.best = row
+
+    @property
+    def last(self) -> Row:
+        """The last row of training."""
+        return self.thinned["train"].last if "train" in self.thinned else {}
+
+    @property
+    def rows(self) -> list[Row]:
+        """Of all kinds but episodes, in the order of their steps: some of them where there are
+        many, with the last of each kind and the best evaluation."""
+        found: dict[int, Row] = {}
+        for own in self.thinned.values():
+            found |= {id(row): row for _, row in own.rows} | {id(own.last): own.last}
+        found |= {id(self.best): self.best} if self.best else {}
+        return sorted(found.values(), key=lambda row: row["step"])
+
+    def names(self, kind: str = "train") -> list[str]:
+        return [column for own, column in self.courses if own == kind]
+
+
+def columns_of(rows: Sequence[Row]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Steps and values of every column of numbers; of the clock the steps a second."""
+    shapes = dict.fromkeys(map(tuple, rows))
+    names = dict.fromkeys(name for shape in shapes for name in shape if name not in UNPLOTTED)
+    rates = [row.get("timing", {}).get("steps_per_second") for row in rows]
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    steps, found = [row["step"] for row in rows], {}
+    for name, values in (*columns.items(), ("steps_per_second", rates)):
+        if not NUMBERS.issuperset(map(type, values)):
+            there = [k for k, value in enumerate(values) if type(value) in NUMBERS]
+            values = [values[k] for k in there]
+            own = [steps[k] for k in there]
+        else:
+            own = steps
+        if values:
+            found[name] = np.array(own), np.array(values, float)
+    return found
+
+
+def aligned(courses: Sequence[Course]) -> tuple[np.ndarray, np.ndarray]:
+    """Steps [T] and values [runs, T] of several runs: at the steps of the one with fewest, as far
+    as all have come, between its own values each."""
+    every = [course.points()[:2] for course in courses]
+    if not all(len(steps) for steps, _ in every):
+        return np.zeros(0), np.zeros((len(courses), 0))
+    grid = min((steps for steps, _ in every), key=len)
+    # logs of actors in processes are a few steps apart
+    slack = np.median(np.diff(grid)) / 2 if len(grid) > 1 else np.inf
+    end = min(steps[-1] for steps, _ in every) + slack
+    start = max(steps[0] for steps, _ in every) - slack
+    grid = grid[(grid <= end) & (grid >= start)]
+    return grid, np.array([np.interp(grid, *own) for own in every])

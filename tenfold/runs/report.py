@@ -1,0 +1,270 @@
+"""The page of runs, `report.html`: one run, or many seeds of one experiment, with the picture of
+their curve, `curve.png`. Several experiments side by side are `comparison`."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tenfold.config.changes import told_changes
+from tenfold.config.run import Run
+from tenfold.core.errors import UserError
+from tenfold.core.registry import domain_of
+from tenfold.runs.charts import as_png, figure_of
+from tenfold.runs.curves import (
+    Group,
+    component_panels,
+    course_chart,
+    evaluation_panels,
+    histograms,
+    learning_panels,
+    panels,
+)
+from tenfold.runs.digest import Digest
+from tenfold.runs.files import replace_file
+from tenfold.runs.folder import RunFolder
+from tenfold.runs.page import (
+    FILMS,
+    Link,
+    Section,
+    bar,
+    chart,
+    charts,
+    film,
+    grid,
+    origin_sections,
+    page,
+    paragraph,
+    settings_section,
+    table,
+)
+from tenfold.runs.reporter import Reporter, reporter_of
+from tenfold.runs.schema import RUN, SEEDS, read_json
+from tenfold.runs.seeds import SeedsFolder, summarise, summary_sentences
+
+MOST_FILMS = 6  # on a page
+NAMED = 12  # seeds that are named one by one
+Rows = list[dict[str, Any]]
+
+
+# one run
+
+
+def group_of_run(folder: RunFolder, run: Run, name: str = "") -> Group:
+    digest = Digest(folder.path, run.steps).read()
+    return Group(name or folder.path.name, folder.path, run, {"": digest}, folder.about)
+
+
+def write_report(folder: RunFolder, run: Run, out: Path | None = None) -> Path:
+    """Reads the metrics and writes the picture and the page; into another file if `out` says so."""
+    return write_run(group_of_run(folder, run), out)
+
+
+def write_run(group: Group, out: Path | None = None, live: float = 0.0) -> Path:
+    run, (digest,), reporter = group.run, group.members, reporter_of(group.run)
+    rows = digest.rows
+    title = f"{run.agent.name} on {run.env}, seed {run.seed}"
+    drawn = course_chart(
+        [group], reporter.curves(run), title, reporter.counted(run), reporter.course
+    )
+    if not out:
+        replace_file(group.path / "curve.png", as_png(figure_of([drawn], title)))
+    summary = reporter.summary(rows, run) | damaged([digest])
+    sections = [
+        Section("", table(summary)),
+        Section("", chart(drawn)),
+        *reporter.sections(group.path, rows, run),
+        *domain_of(run.env).sections(group.path, rows),
+        *training_sections([group], reporter),
+        *films(group.path, out),
+        Section("Engine", table(sessions(group.about))),
+        settings_section(run),
+        *origin_sections(group.about),
+    ]
+    return write(out or group.path / "report.html", title, sections, live)
+
+
+def write(path: Path, title: str, sections: Iterable[Section], live: float = 0.0) -> Path:
+    replace_file(path, page(title, sections, live))
+    return path
+
+
+def damaged(digests: Sequence[Digest]) -> dict[str, str]:
+    """A line about lines of the metrics that hold no row, whole ones only: the last may just be
+    being written."""
+    count = sum(digest.damaged for digest in digests)
+    if not count:
+        return {}
+    return {"damaged": f"{count:,} lines of metrics.jsonl hold no row and were passed over"}
+
+
+def training_sections(groups: Sequence[Group], reporter: Reporter) -> list[Section]:
+    """Behind the curves, of one run as of many: everything else that was measured."""
+    along = reporter.counted(groups[0].run)
+    small = {
+        "Evaluations": evaluation_panels(groups, along),
+        "Components": component_panels(groups, along),
+        "Learning": learning_panels(groups, along),
+        "Episodes": histograms(groups),
+    }
+    found = [Section(title, charts(drawn)) for title, drawn in small.items() if drawn]
+    return [*found, *time_sections(groups, along)]
+
+
+def time_sections(groups: Sequence[Group], along: str) -> list[Section]:
+    """Where the time went, by stage, and how fast it was."""
+    body = ""
+    for group in groups:
+        if shares := time_shares(group.members):
+            body += (paragraph(group.name) if len(groups) > 1 else "") + bar(shares)
+    body += charts(panels(groups, "train", along, lambda name: name == "steps_per_second"))
+    return [Section("Time", body)] if body else []
+
+
+def time_shares(digests: Sequence[Digest]) -> dict[str, float]:
+    """Of every stage in the whole, of several runs on average."""
+    found: Counter[str] = Counter()
+    told = [digest.last["timing"].get("shares", {}) for digest in digests if digest.last]
+    for shares in told:
+        found.update({stage: share / len(told) for stage, share in shares.items()})
+    return dict(found)
+
+
+def films(path: Path, out: Path | None = None) -> list[Section]:
+    """Those that were made of a run, inside the page."""
+    near = out.parent if out else path
+    found = [
+        file
+        for pattern in ("*", "eval/*/*")
+        for file in sorted(path.glob(pattern))
+        if file.suffix in FILMS and file.is_file()
+    ]
+    body = "".join(film(file, near) for file in found[:MOST_FILMS])
+    return [Section("Films", body)] if body else []
+
+
+def sessions(about: Mapping[str, Any]) -> dict[str, str]:
+    """How it ran from its start, and from every resume on: the engine and why, where the actors
+    were, what was verified, which settings changed."""
+    found = {}
+    for session in about.get("sessions", []):
+        words = (
+            session["engine"],
+            f"on {session['device']}",
+            session["where"],
+            session.get("verify", ""),
+            told_changes(session.get("changed", {})),
+        )
+        found[f"from step {session['from_step']:,}"] = "; ".join(filter(None, words))
+    return found
+
+
+# many seeds
+
+
+def group_of_seeds(
+    folder: SeedsFolder, known: Sequence[Rows] | None = None, name: str = ""
+) -> Group:
+    """`known` are the rows of the members without episodes, where they are at hand."""
+    digests = {}
+    for number, seed in enumerate(folder.seeds):
+        digest = Digest(folder.member(seed), folder.run.steps)
+        digests[f"seed {seed}"] = digest.read(known[number] if known else None)
+    about = read_json(folder.path / "seeds.json", SEEDS, "put it back")
+    return Group(name or folder.path.name, folder.path, folder.run, digests, about)
+
+
+def write_seeds_report(
+    folder: SeedsFolder,
+    rows: Sequence[Rows] | None = None,
+    found: dict[str, Any] | None = None,
+    out: Path | None = None,
+) -> Path:
+    """`rows` of the members and what `summarise` found, where they are at hand."""
+    return write_seeds(folder, group_of_seeds(folder, rows), found, out)
+
+
+def write_seeds(
+    folder: SeedsFolder,
+    group: Group,
+    found: dict[str, Any] | None = None,
+    out: Path | None = None,
+    live: float = 0.0,
+) -> Path:
+    reporter = reporter_of(folder.run)
+    found = found or summarise(folder, [digest.rows for digest in group.members])
+    sentences = summary_sentences(reporter, found)
+    cells = {reporter.numbers[name].heading: words for name, words in sentences.items()}
+    title = f"{folder.title}: interquartile mean, 95 % interval"
+    along, curves = reporter.counted(folder.run), reporter.curves(folder.run)
+    drawn = course_chart([group], curves, title, along, reporter.course)
+    if not out:
+        replace_file(folder.path / "curve.png", as_png(figure_of([drawn], title)))
+    changed = {"changed on resume": json.dumps(folder.changes)} if folder.changes else None
+    sections = [
+        Section("", table(cells | damaged(group.members))),
+        Section("", chart(drawn)),
+        members_section(folder.path, found["seeds"], reporter, out),
+        *training_sections([group], reporter),
+        *films_of_seeds(folder, out),
+        Section("Engine", table(engines_of_seeds(group))),
+        settings_section(folder.run, changed),
+        *origin_sections(group.about),
+    ]
+    return write(out or folder.path / "report.html", folder.title, sections, live)
+
+
+def members_section(
+    path: Path, members: dict[int, dict[str, Any]], reporter: Reporter, out: Path | None
+) -> Section:
+    """A line for each seed, with a link to its own page where there is one."""
+    there = next(iter(members.values()))
+    shown = {name: number for name, number in reporter.numbers.items() if name in there}
+    pages = {seed: path / f"seed-{seed}" / "report.html" for seed in members}
+    near = out.parent if out else path
+    linked = {
+        seed: str(page.relative_to(near))
+        for seed, page in pages.items()
+        if page.exists() and page.is_relative_to(near)
+    }
+    lines = [
+        [
+            Link(seed, linked[seed]) if seed in linked else seed,
+            *(number.told(member.get(name)) for name, number in shown.items()),
+        ]
+        for seed, member in members.items()
+    ]
+    missing = "" if linked else paragraph(f"A seed's own page: tenfold report {path}/seed-N")
+    return Section("", missing + grid(["seed", *(n.heading for n in shown.values())], lines))
+
+
+def films_of_seeds(folder: SeedsFolder, out: Path | None) -> list[Section]:
+    """Of the first seed that was filmed."""
+    return next(
+        filter(None, (films(path, out or folder.path / "x") for path in folder.members)), []
+    )
+
+
+def engines(group: Group) -> list[str]:
+    """How its runs ran and what was verified; those that say the same together."""
+    if len(group.digests) == 1:
+        return [f"{name}: {words}" for name, words in sessions(group.about).items()]
+    return [f"{seeds}: {words}" for seeds, words in engines_of_seeds(group).items()]
+
+
+def engines_of_seeds(group: Group) -> dict[str, str]:
+    told: dict[str, list[str]] = {}
+    for name, digest in group.digests.items():
+        try:
+            about = read_json(digest.path / "run.json", RUN, "put it back")
+        except UserError:  # it has not begun
+            continue
+        words = "; ".join(f"{start}: {said}" for start, said in sessions(about).items())
+        told.setdefault(words, []).append(name.removeprefix("seed "))
+    return {seeds_named(own): words for words, own in told.items() if words}
+
+
+def seeds_named(seeds: Sequence[str]) -> str:
+    many = f"{seeds[0]} to {seeds[-1]}, {len(seeds)} in all"
+    return f"seed{'s' * (len(seeds) > 1)} " + (", ".join(seeds) if len(seeds) <= NAMED else many)

@@ -1,0 +1,240 @@
+"""`--track`: the numbers of a run's metrics to where people already look. The names are those of
+TensorBoard's files (`train/return`, `eval/mean_return`, …), the step is the environment's.
+
+Each client is a package of its own, imported when it is asked for. Whom to send to, and with which
+key, is the client's own affair (its environment variables, its login): nothing of it is asked for
+here or written to a file. Where a client is offline or away, the run goes on.
+"""
+
+import contextlib
+import io
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from netrc import NetrcParseError, netrc
+from pathlib import Path
+from typing import Any
+
+from tenfold.config.mappings import dotted, to_mapping
+from tenfold.config.notation import show
+from tenfold.core.errors import UserError, described
+from tenfold.runs.board import shape_of
+from tenfold.runs.folder import is_seeds
+
+PROJECT = "tenfold"
+PROJECT_VARIABLE = "TENFOLD_PROJECT"
+LONGEST = 250  # characters of a setting that MLflow keeps
+# as Python imports them, and as pip installs them
+PACKAGES = {"wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
+TENSORBOARD = "tensorboard"
+
+
+def project() -> str:
+    """What runs are filed under."""
+    return os.environ.get(PROJECT_VARIABLE) or PROJECT
+
+
+def trackers_named(text: str | None) -> tuple["Tracker", ...]:
+    """Of --track; several are separated by commas. TensorBoard's files are always written."""
+    found = []
+    for name in filter(None, (text or "").split(",")):
+        if name == TENSORBOARD:
+            continue
+        if name not in PACKAGES:
+            known = ", ".join((*PACKAGES, TENSORBOARD))
+            raise UserError(f"--track {name} is not known: it can be {known}.")
+        if find_spec(PACKAGES[name]) is None:
+            raise UserError(
+                f"--track {name} needs the package {PACKAGES[name]}: pip install 'tenfold[{name}]'."
+            )
+        found.append(Tracker(name))
+    if text is not None and not text.strip(","):
+        raise UserError("--track is empty: name wandb, trackio, mlflow or tensorboard.")
+    return tuple({one.name: one for one in found}.values())
+
+
+@dataclass(frozen=True)
+class Told:
+    """A run as a client is told of it."""
+
+    id: str  # the run's own, the same after a resume
+    name: str
+    group: str
+    settings: dict[str, Any]
+    folder: Path
+
+
+class Tracker:
+    """A callback that sends rows on. One object may serve several runs of a process. It travels to
+    other processes as its name."""
+
+    def __init__(self, name: str, group: str = "") -> None:
+        """`group` is what runs that belong together are called together."""
+        self.name, self.group = name, group
+        self.open: dict[Path, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tracker, (self.name, self.group)
+
+    def on_start(self, training: Any) -> None:
+        told = told_of_run(training, self.group)
+        with self.forgiving(training, "begun"):
+            client = CLIENTS[self.name](told)
+            self.open[training.path] = client
+            training.display.say(f"tracked by {self.name}: {client.where}")
+
+    def on_log(self, training: Any, row: dict[str, Any]) -> None:
+        self.send(training, row)
+
+    def on_evaluate(self, training: Any, row: dict[str, Any]) -> None:
+        self.send(training, row)
+
+    def send(self, training: Any, row: dict[str, Any]) -> None:
+        client = self.open.get(training.path)
+        if client:
+            kind, names = shape_of(row)
+            with self.forgiving(training, "sent to"):
+                client.log({f"{kind}/{name}": float(row[name]) for name in names}, row["step"])
+
+    def on_end(self, training: Any) -> None:
+        client = self.open.pop(training.path, None)
+        if client:
+            finished = training.step >= training.run.steps
+            with self.forgiving(training, "ended"):
+                client.close(finished)
+
+    @contextlib.contextmanager
+    def forgiving(self, training: Any, what: str) -> Iterator[None]:
+        """A client's failure ends what it is sent, and not the run. What it prints is no result of
+        the run."""
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                yield
+        except Exception as error:
+            self.open.pop(training.path, None)
+            training.display.say(
+                f"Warning: {self.name} could not be {what} ({described(error)}); training goes on "
+                "without it.",
+                always=True,
+            )
+
+
+def told_of_run(training: Any, group: str) -> Told:
+    path: Path = training.path
+    many = group or (path.absolute().parent.name if is_seeds(path.parent) else "")
+    name = f"{many}/{path.name}" if many else path.name
+    return Told(training.checkpoints.folder.id, name, many, to_mapping(training.run), path)
+
+
+# the clients
+
+
+class Wandb:
+    """Weights & Biases. Without a login it writes RUN/wandb, which `wandb sync` sends later."""
+
+    def __init__(self, told: Told) -> None:
+        wandb: Any = import_module("wandb")
+        mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or project(),
+            name=told.name,
+            group=told.group or None,
+            id=told.id,
+            resume="allow",
+            config=told.settings,
+            dir=str(told.folder),
+            mode=mode,
+            reinit="create_new",
+            # this terminal is the run's, and its words are in no file but its own
+            settings=wandb.Settings(console="off", silent=True),
+        )
+        # a resume goes back to its checkpoint: then the client's own counter would refuse rows
+        self.run.define_metric("*", step_metric="step")
+        offline = f"offline in {told.folder / 'wandb'}, `wandb sync` sends it"
+        self.where = offline if mode == "offline" else self.run.url
+
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        self.run.log({**numbers, "step": step})
+
+    def close(self, finished: bool) -> None:
+        self.run.finish()
+
+
+def logged_in() -> bool:
+    """Whether `wandb login` has left a key, or the environment has one; nobody is asked for it."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    with contextlib.suppress(OSError, NetrcParseError):
+        return any("wandb" in host for host in netrc().hosts)
+    return False
+
+
+class Trackio:
+    """Trackio, into its local database unless its variables name a Space or a server."""
+
+    def __init__(self, told: Told) -> None:
+        trackio: Any = import_module("trackio")
+        self.run = trackio.init(
+            project=project(),
+            name=told.name,
+            group=told.group or None,
+            config=told.settings,
+            resume="allow",
+            embed=False,
+        )
+        # that is one for a process, which the next run would end, and the process's end again
+        trackio.context_vars.current_run.set(None)
+        self.where = f"project {project()}, `trackio show --project {project()}` shows it"
+
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        self.run.log(numbers, step=step)
+
+    def close(self, finished: bool) -> None:
+        self.run.finish()
+
+
+class Mlflow:
+    """MLflow, wherever MLFLOW_TRACKING_URI says; without it into ./mlflow.db."""
+
+    def __init__(self, told: Told) -> None:
+        mlflow: Any = import_module("mlflow")
+        entities: Any = import_module("mlflow.entities")
+        self.metric, self.param = entities.Metric, entities.Param
+        self.client = mlflow.MlflowClient()
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or project()
+        found = self.client.get_experiment_by_name(name)
+        experiment = found.experiment_id if found else self.client.create_experiment(name)
+        same = self.client.search_runs([experiment], f"tags.`tenfold.id` = '{told.id}'")
+        if same:
+            self.id = same[0].info.run_id
+            self.client.update_run(self.id, status="RUNNING")
+        else:
+            tags = {"tenfold.id": told.id, "tenfold.group": told.group}
+            self.id = self.client.create_run(experiment, run_name=told.name, tags=tags).info.run_id
+            settings = dotted(told.settings).items()
+            values = [self.param(key, show(value)[:LONGEST]) for key, value in settings]
+            self.client.log_batch(self.id, params=values)
+        self.where = f"experiment {name} at {mlflow.get_tracking_uri()}"
+
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        now = int(time.time() * 1000)
+        every = [self.metric(fit(name), value, now, step) for name, value in numbers.items()]
+        self.client.log_batch(self.id, metrics=every)
+
+    def close(self, finished: bool) -> None:
+        self.client.set_terminated(self.id, status="FINISHED" if finished else "KILLED")
+
+
+def fit(name: str) -> str:
+    """A metric's name as MLflow takes it."""
+    return "".join(letter if letter.isalnum() or letter in "_-./ " else "_" for letter in name)
+
+
+CLIENTS: dict[str, Callable[[Told], Any]] = {
+    "wandb": Wandb,
+    "trackio": Trackio,
+    "mlflow": Mlflow,
+}

@@ -1,0 +1,347 @@
+"""Pages as data: what a browser is given to draw, side by side or alone, and nothing but text of
+what others named. What it makes of them is `test_browser`."""
+
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import sys
+import termios
+import threading
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tenfold.config.run import Run
+from tenfold.runs.charts import Chart, Line, as_json
+from tenfold.runs.folder import RunFolder
+from tenfold.runs.looking import Sight, activity, held_inodes
+from tenfold.runs.names import FolderLock
+from tenfold.runs.page import Link, Section, chart, intervals, page, table
+from tenfold.runs.seeds import SeedsFolder
+from tenfold.runs.watching import Screen, sparkline, watch_runs
+
+NASTY = '<img src=x onerror="alert(1)">&[red]'
+
+
+class Reader(HTMLParser):
+    """Tags with their attributes, and every chart's data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.charts: list[dict[str, Any]] = []
+        self.words, self.inside = "", ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        kind = dict(attrs).get("type")
+        self.inside = (
+            "data" if kind == "application/json" else tag if tag in ("script", "style") else ""
+        )
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "data":
+            self.charts.append(json.loads(data))
+        elif not self.inside:
+            self.words += data
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> None:
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def rows_of(gain: float, seed: int = 0, steps: int = 1000) -> list[dict[str, Any]]:
+    """A run that gets better by `gain` a step."""
+    rng, rows = np.random.default_rng(seed), []
+    for step in range(100, steps + 1, 100):
+        value = gain * step + float(rng.normal(0, 5))
+        rows.append({"kind": "episode", "step": step, "env": 0, "return": value, "length": 9})
+        shares = {"env": 0.25, "update": 0.75}
+        timing = {"seconds": 1.0, "steps_per_second": 50.0, "shares": shares}
+        more = {"episodes": step // 100, "return": value, "loss": 1 / step, NASTY: 1.0}
+        rows.append({"kind": "train", "step": step, "updates": step, **more, "timing": timing})
+        if step % 200 == 0:
+            judged = {"episodes": 5, "mean_return": value, "std_return": 2.0}
+            rows.append({"kind": "eval", "step": step, **judged})
+    return rows
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """Two experiments of four seeds each, one much better than the other, in a folder with a name
+    that is markup."""
+    home = tmp_path / NASTY.replace("/", "")
+    home.mkdir()
+    for name, gain, lr in (("good", 1.0, 1e-3), ("bad", 0.1, 2e-3)):
+        run = Run.of({"env": "CartPole-v1", "steps": 1000, "agent": {"lr": lr}})
+        folder = SeedsFolder.create(home / f"{name}<b>", run, (0, 1, 2, 3))
+        for seed in folder.seeds:
+            RunFolder.create(folder.member(seed), folder.run_of(seed)).__exit__()
+            written(folder.member(seed), rows_of(gain, seed))
+        assert folder.lock
+        folder.lock.release()
+    return home
+
+
+def test_a_chart_is_data_that_no_name_in_it_can_leave() -> None:
+    drawn = Chart("</script><script>alert(1)</script>", [Line("<b>&", [1, 2], [np.nan, 1 / 3])])
+    text = as_json(drawn)
+    assert not set("<>&") & set(text) and json.loads(text)["title"] == drawn.title
+    (line,) = json.loads(text)["lines"]
+    assert line["y"] == [None, 0.333333] and line["name"] == "<b>&"
+    found = Reader(page("x", [Section("", chart(drawn))]).decode())
+    assert [tag for tag, _ in found.tags].count("script") == 2 and len(found.charts) == 1
+
+
+def test_a_page_allows_nothing_but_its_own_script() -> None:
+    import base64
+    import hashlib
+
+    text = page(NASTY, [Section(NASTY, table({NASTY: Link(NASTY, "javascript:alert(1)")}))])
+    found = Reader(text.decode())
+    policy = next(own["content"] for tag, own in found.tags if "http-equiv" in own)
+    assert policy and "default-src 'none'" in policy and "unsafe-eval" not in policy
+    assert not [
+        tag for tag, _ in found.tags if tag in ("img", "script", "b")
+    ]  # no chart, no script
+    assert found.words.count(NASTY) == 5  # title, heading, and three in the table's row
+    (link,) = [own["href"] for tag, own in found.tags if tag == "a"]
+    assert link == "javascript%3Aalert%281%29"  # a file's name, not a program
+    drawn = page("x", [Section("", chart(Chart("", [])))]).decode()
+    script = re.search(r"<script>(.*)</script>", drawn, re.DOTALL)
+    assert script and "</script" not in script[1]
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    for pattern in (r"https?:", r"//[a-z]", r"@import", r"url\((?!#)"):
+        assert not re.search(pattern, re.sub(r"//.*", "", drawn)), pattern
+
+
+def test_intervals_stand_where_their_numbers_are() -> None:
+    text = intervals([("a", 5.0, 4.0, 7.0)], 0.0, 10.0)
+    assert "left:40.00%;width:30.00%" in text and '<b style="left:50.00%' in text
+    assert "5.00 (4.00 to 7.00)" in text
+
+
+def test_a_folder_of_experiments_is_compared(
+    two: Path, here: Callable[..., Any], tmp_path: Path
+) -> None:
+    done = here("report", two)
+    assert done.returncode == 0 and done.stdout == f"{two}/report.html\n", done.stderr
+    found = Reader((two / "report.html").read_text())
+    assert not [tag for tag, _ in found.tags if tag in ("img", "b") and "style" not in dict(_)]
+    titles = [own["title"] for own in found.charts]
+    assert "Sample efficiency: evaluation (greedy)" in titles and "Performance profiles" in titles
+    course = next(own for own in found.charts if own["title"].startswith("Sample"))
+    whole = {line["name"]: line for line in course["lines"] if line["style"] != "thin"}
+    assert set(whole) == {"good<b>", "bad<b>"} and len(course["lines"]) == 2 + 8
+    xs = course["xs"][whole["good<b>"]["x"]]
+    assert xs == [200, 400, 600, 800, 1000]
+    # each seed's last evaluation, the middle two of four
+    last = sorted(rows_of(1.0, seed)[-1]["mean_return"] for seed in range(4))
+    assert whole["good<b>"]["y"][-1] == pytest.approx((last[1] + last[2]) / 2, rel=1e-4)
+    assert last[0] <= whole["good<b>"]["low"][-1] <= whole["good<b>"]["high"][-1] <= last[3]
+    for words in ("agent.lr", "0.002", "good<b> over bad<b>1.00 (1.00 to 1.00)", "4 seeds"):
+        assert words in found.words, words
+    assert "update 75.0% · env 25.0%" in found.words
+    assert NASTY in titles  # a column's name
+
+
+def test_a_page_goes_where_it_is_told_and_over_nothing_else(
+    two: Path, here: Callable[..., Any], tmp_path: Path
+) -> None:
+    one, other = sorted(path for path in two.iterdir() if path.is_dir())
+    assert here("report", one, other).stdout == "report.html\n"
+    assert here("report", one / "seed-0", "--out", "mine.html").stdout == "mine.html\n"
+    assert not (one / "seed-0" / "report.html").exists()
+    assert here("report", one, "--out", "mine.html").returncode == 0  # ours
+    (tmp_path / "notes.html").write_text("mine")
+    refused = here("report", one, "--out", "notes.html")
+    assert refused.returncode == 2 and "is no report of tenfold" in refused.stderr
+    assert (tmp_path / "notes.html").read_text() == "mine"
+    assert "is a folder: name a file" in here("report", one, "--out", ".").stderr
+    (tmp_path / "empty").mkdir()
+    assert "is not a tenfold run, and holds none" in here("report", "empty").stderr
+    assert "--live = 0 is out of range" in here("report", one, "--live", "0").stderr
+    assert "is not being trained" not in here("report", one, "--live").stdout
+
+
+def test_settings_are_told_by_what_differs_from_the_defaults(two: Path) -> None:
+    from tenfold.runs.report import write_report
+
+    text = write_report(*RunFolder.open(two / "bad<b>" / "seed-1")).read_text()
+    rows = re.findall(r"<tr><td>([\w.]+)</td><td>(.*?)</td><td>(.*?)</td></tr>", text)
+    told = {name: (here, default) for name, here, default in rows}
+    assert told["agent.lr"] == ("0.002", "0.0005") and told["seed"] == ("1", "0")
+    assert "agent.gamma" not in told and "gamma: 0.99" in text  # among all, as YAML
+
+
+# runs that go on
+
+
+def test_a_run_goes_on_where_its_lock_is_held_and_nobody_is_disturbed(two: Path) -> None:
+    member = two / "good<b>" / "seed-2"
+    assert held_inodes() is not None and activity(member, held_inodes()) == "stopped"
+    with FolderLock(member):
+        assert activity(member, held_inodes()) == "running"
+    with FolderLock(two / "good<b>"):  # the experiment's: its rows come from elsewhere, or not yet
+        assert activity(member, held_inodes()) == "running"
+        os.utime(member / "metrics.jsonl", (0, 0))
+        assert activity(member, held_inodes()) == "waiting"
+        assert activity(two / "good<b>" / "seed-9", held_inodes()) == "waiting"
+    assert activity(member, held_inodes()) == "stopped"
+    assert activity(member, None) == "stopped"  # the kernel tells nothing, and the row is old
+    os.utime(member / "metrics.jsonl")
+    assert activity(member, None) == "running"
+
+
+def test_a_live_page_is_written_again_until_the_run_ends(
+    two: Path, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = two / "good<b>" / "seed-0"
+    written(member, rows_of(1.0, 0, steps=500))
+    lock, pages = FolderLock(member), []
+
+    def wait(seconds: float, called: Callable[[], bool]) -> None:
+        pages.append((member / "report.html").read_text())
+        written(member, rows_of(1.0, 0, steps=500 + 250 * len(pages)))
+
+    monkeypatch.setattr("tenfold.cli.report.wait", wait)
+    done = here("report", member, "--live", "3")
+    lock.release()
+    assert done.returncode == 0 and done.stdout == f"{member}/report.html\n"
+    pages.append((member / "report.html").read_text())
+    assert [re.findall(r'data-live="(\d)"', text) for text in pages] == [["3"], ["3"], ["0"]]
+    ends = [max(Reader(text).charts[0]["xs"][0]) for text in pages]
+    assert ends == [500, 700, 1000]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_live_page_as_one_that_stays(
+    two: Path, here: Callable[..., Any], number: int
+) -> None:
+    member = two / "good<b>" / "seed-0"
+    written(member, rows_of(1.0, 0, steps=500))
+    with FolderLock(member):
+        signalling = threading.Timer(0.5, lambda: os.kill(os.getpid(), number))
+        signalling.start()
+        done = here("report", member, "--live", "60")
+        signalling.join()
+    assert done.returncode == 0 and 'data-live="0"' in (member / "report.html").read_text()
+
+
+def test_the_screen_shows_every_run_and_what_is_new(two: Path) -> None:
+    screen, member = Screen([two]), two / "good<b>" / "seed-0"
+
+    def shown(height: int = 60) -> str:
+        console = Console(width=200, height=height, record=True, file=io.StringIO())
+        console.print(screen.drawn(height))
+        return console.export_text()
+
+    text = shown()
+    assert "8 finished" in text and text.count("1,000") == 8 and "good<b> seed-0" not in text
+    assert "good<b> seed 0" in text and "update 75% env 25%" in text and "▁" in text
+    lock = FolderLock(member)
+    written(member, rows_of(1.0, 0, steps=400))
+    screen.look()
+    written(member, rows_of(1.0, 0, steps=600))
+    screen.look()
+    text = shown()
+    assert "1 running" in text and "good<b> seed 0  running at step 400" in text
+    assert "good<b> seed 0  evaluated at step 600: " in text
+    lock.release()
+    screen.look()
+    assert "stopped at step 600" in shown()
+    assert "runs 1 to 3 of 8" in shown(height=16)
+    screen.first += 2
+    assert "runs 3 to 5 of 8" in shown(height=16)
+
+
+def test_names_move_no_cursor(tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b[2Jb"
+    RunFolder.create(path, Run()).__exit__()
+    written(path, rows_of(1.0))
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(Screen([path]).drawn(0))
+    assert "a\N{REPLACEMENT CHARACTER}[2Jb" in console.export_text()
+
+
+def test_a_curve_in_a_line() -> None:
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([5, 5]) == "▁▁" and sparkline([]) == "" and len(sparkline(range(999))) == 24
+
+
+def test_watch_prints_one_screen_where_there_is_no_terminal(
+    two: Path, here: Callable[..., Any]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in two.rglob("*")}
+    done = here("watch", two)
+    assert done.returncode == 0 and "8 finished" in done.stdout and "bad<b> seed 3" in done.stdout
+    assert {path: path.stat().st_mtime_ns for path in two.rglob("*")} == before
+
+
+def test_q_ends_watching_and_leaves_the_terminal_as_it_was(
+    two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, follower = pty.openpty()
+    fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 160, 0, 0))
+    before, seen, typed = termios.tcgetattr(follower), [], []
+
+    def read() -> None:
+        while not seen or b"\x1b[?1049l" not in seen[-1]:
+            seen.append(os.read(leader, 2**16))
+            if b"q quits" in b"".join(seen) and not typed:
+                typed.append(os.write(leader, b"jq"))  # one line down, then the end
+
+    files = {path: path.stat().st_mtime_ns for path in two.rglob("*")}
+    with os.fdopen(follower, "r+b", buffering=0) as raw, io.TextIOWrapper(raw) as terminal:
+        for name in ("stdin", "stdout"):
+            monkeypatch.setattr(sys, name, terminal)
+        for name, value in (("TERM", "xterm"), ("COLUMNS", "160"), ("LINES", "30")):
+            monkeypatch.setenv(name, value)
+        reader = threading.Thread(target=read)
+        reader.start()
+        watch_runs([two])
+        terminal.flush()
+        reader.join(20)
+        monkeypatch.undo()
+        assert termios.tcgetattr(terminal) == before
+    os.close(leader)
+    shown = b"".join(seen).decode()
+    assert "good<b> seed 3" in shown and "8 finished" in shown and "q quits" in shown
+    assert shown.index("\x1b[?1049h") < shown.index("\x1b[?1049l")  # the other screen, and back
+    assert {path: path.stat().st_mtime_ns for path in two.rglob("*")} == files
+
+
+def test_folders_that_appear_join_those_that_are_looked_at(two: Path) -> None:
+    sight = Sight([two])
+    assert [group.name for group in sight.look()] == ["bad<b>", "good<b>"]
+    RunFolder.create(two / "new", Run()).__exit__()
+    assert [group.name for group in sight.look()] == ["bad<b>", "good<b>", "new"]
+
+
+def test_a_folder_that_cannot_be_read_is_left_out_with_its_sentence_unless_it_was_named(
+    two: Path, here: Callable[..., Any]
+) -> None:
+    RunFolder.create(two / "lost", Run()).__exit__()
+    (two / "lost" / "config.yaml").unlink()
+    assert here("report", two).returncode == 0
+    found = Reader((two / "report.html").read_text())
+    assert "Left out" in found.words and "has lost its config.yaml" in found.words
+    assert "good<b>" in found.words
+    named = here("report", two / "good<b>", two / "lost")
+    assert named.returncode == 2 and "has lost its config.yaml" in named.stderr
+    assert "8 finished" in here("watch", two).stdout
