@@ -166,4 +166,6 @@ def main(file: str, count: int = 1000) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    if len(sys.argv) != 2:
+        sys.exit("python deploy_onnx.py FILE, which `tenfold export` wrote")
+    main(sys.argv[1])

@@ -211,6 +211,10 @@ def test_lists_and_words_about_a_sweep(
     assert len(listed) <= 1
     found = here("eval", str(swept.path))
     assert found.returncode == 2 and "is a sweep: name one of its folders of seeds" in found.stderr
+    told = [
+        word.strip(",;") for word in found.stderr.split() if "trial-" in word or "winner" in word
+    ]
+    assert told and all(Path(word).is_dir() for word in told)
     assert here("report", str(swept.path)).stdout == f"{swept.path / 'report.html'}\n"
 
 

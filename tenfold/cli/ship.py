@@ -119,12 +119,17 @@ def pack(arguments: argparse.Namespace) -> int:
     if arguments.out == "":
         raise UserError("--out is empty: name a file, or leave it out.")
     episodes = whole_number(arguments.episodes, "--episodes", 0, 10**6)
+    from tenfold.config.mappings import to_mapping
     from tenfold.core.system import set_threads
+    from tenfold.runs.folder import read_settings
+    from tenfold.runs.trust import modules_in
     from tenfold.shipping.pack import pack as write
 
     set_threads(1)
     file = write(path, arguments.out, licence=arguments.licence, episodes=episodes)
-    print(f"{file} ({file.stat().st_size:,} bytes)   play it: tenfold eval {file}")
+    # of an archive nobody knows who made it
+    trust = " --trust" if any(modules_in(to_mapping(read_settings(path)))) else ""
+    print(f"{file} ({file.stat().st_size:,} bytes)   play it: tenfold eval {file}{trust}")
     return 0
 
 

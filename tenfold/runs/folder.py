@@ -134,9 +134,16 @@ class RunFolder:
                 "compare` goes on."
             )
         if is_sweep(path):
+            there = [path / name for name in ("winner", "trial-0") if (path / name).is_dir()]
+            such = f", such as {' or '.join(map(str, there))}" if there else ""
             raise UserError(
-                f"{path} is a sweep: name one of its folders of seeds, such as {path / 'winner'} "
-                f"or {path / 'trial-0'}; `tenfold resume {path}` goes on with it."
+                f"{path} is a sweep: name one of its folders of seeds{such}; `tenfold resume "
+                f"{path}` goes on with it."
+            )
+        if path.suffix == ".zip" and path.is_file():
+            raise UserError(
+                f"{path} is an archive: it is evaluated, exported and loaded, and holds no memory to "
+                "train on from."
             )
         if not is_run(path):
             raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
