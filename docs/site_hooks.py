@@ -76,12 +76,11 @@ def spaced(text: str) -> str:
     does."""
     lines, fenced, before = [], False, ""
     for line in text.splitlines():
-        if line.startswith("```"):
-            fenced = not fenced
+        code, fenced = fenced, fenced != line.startswith("```")
         item, table = re.match(r"(- |\d+\. )", line), line.startswith("|")
         follows = before.strip() and not before.startswith((" ", "#"))
         if (
-            not fenced
+            not code
             and follows
             and (
                 (item and not re.match(r"(- |\d+\. )", before) and not inside(lines))
