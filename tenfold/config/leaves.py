@@ -81,8 +81,7 @@ SUCH_AS = {
 NONE_HERE = {
     "tensorboard_log tensorboard logdir log_dir": "TensorBoard's files are always written, to "
     "RUN/tensorboard",
-    "track wandb use_wandb wandb_project_name": "there is no tracker: RUN/metrics.jsonl and "
-    "RUN/tensorboard hold all there is",
+    "wandb use_wandb wandb_project_name": "--track wandb, trackio or mlflow sends the metrics there",
     "norm_reward normalize_reward vec_normalize": "rewards are not normalised; "
     "--agent.reward-scale multiplies them by a "
     "number (ppo)",
@@ -90,7 +89,7 @@ NONE_HERE = {
     "policy policy_type": "the network follows from the observations; --agent.net.hidden 64,64 "
     "sets its layers",
     "optimizer optimizer_class optim": "Adam is the only one",
-    "callback callbacks early_stopping stop_train_callback": "there are no callbacks",
+    "callback callbacks early_stopping stop_train_callback": "--callback MODULE:NAME names one",
     "use_sde sde_sample_freq": "there is no state-dependent exploration",
     "best": "--checkpoint best plays the best checkpoint",
     "capture_video record_video render": "tenfold eval RUN --video films a policy",

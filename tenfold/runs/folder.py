@@ -142,8 +142,8 @@ class RunFolder:
             )
         if path.suffix == ".zip" and path.is_file():
             raise UserError(
-                f"{path} is an archive: it is evaluated, exported and loaded, and holds no memory to "
-                "train on from."
+                f"{path} is an archive: it is evaluated, exported and loaded, and holds no memory "
+                "to train on from."
             )
         if not is_run(path):
             raise UserError(f"{path} is not a tenfold run: it has no readable run.json.")
