@@ -81,7 +81,7 @@ SUCH_AS = {
 NONE_HERE = {
     "tensorboard_log tensorboard logdir log_dir": "TensorBoard's files are always written, to "
     "RUN/tensorboard",
-    "wandb use_wandb wandb_project_name": "--track wandb, trackio or mlflow sends the metrics there",
+    "wandb use_wandb wandb_project_name": "--track wandb, trackio or mlflow sends metrics there",
     "norm_reward normalize_reward vec_normalize": "rewards are not normalised; "
     "--agent.reward-scale multiplies them by a "
     "number (ppo)",
