@@ -69,7 +69,7 @@ docs: install
 package: install
 	rm -rf dist
 	$(RUN)/python -m build --no-isolation --outdir dist
-	DIST=dist $(RUN)/python -m pytest -m "slow or not slow" tests/test_distribution.py
+	DIST=dist $(RUN)/python -m pytest -m "slow or not slow" tests/test_wheel.py
 
 bench: install
 	$(RUN)/python bench/all.py

@@ -65,7 +65,7 @@ class Lockstep:
         hundredth of the learning rate, the size of Adam's step."""
         fast, plain = self.engine.agent.online, self.plain.agent.online
         gradient = plain.flat_grad
-        apart = (fast.flat_grad - gradient).norm() / (5e-4 * gradient.norm() + 1e-6)
+        apart = (fast.flat_grad - gradient).norm() / (3e-4 * gradient.norm() + 1e-6)
         return {
             "gradients": float(apart),
             "parameters": distance(fast.flat, plain.flat) / (1e-6 + 0.01 * lr),

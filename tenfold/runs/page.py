@@ -219,7 +219,9 @@ def origin_sections(about: Mapping[str, Any]) -> list[Section]:
 
 
 def require_page(path: Path) -> Path:
-    """Refuses to write over what is no page of ours."""
+    """Refuses to write over what is no page of ours, and where there is no folder."""
+    if not path.parent.is_dir():
+        raise UserError(f"--out {path} cannot be written: there is no folder {path.parent}.")
     if path.is_dir():
         raise UserError(f"--out {path} is a folder: name a file, such as {path / 'report.html'}.")
     if path.exists() and GENERATOR.encode() not in path.read_bytes()[:4096]:

@@ -325,7 +325,7 @@ def test_verification_catches_a_fast_engine_that_learns_something_else(
 
     monkeypatch.setattr(fused, "rules", wrong)
     run = Run.of({"agent": {"learning_starts": 200, "capacity": 2000}, "steps": 600, "verify": 50})
-    with pytest.raises(Mismatch, match=r"Update 50 .*not the plain one's.*--engine plain"):
+    with pytest.raises(Mismatch, match=r"Update 100 .*not the plain one's.*--engine plain"):
         train(run, tmp_path / "run", quiet=True)
     assert (tmp_path / "run" / "mismatch-50.safetensors").exists()
 

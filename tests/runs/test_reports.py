@@ -173,6 +173,7 @@ def test_a_page_goes_where_it_is_told_and_over_nothing_else(
     assert refused.returncode == 2 and "is no report of tenfold" in refused.stderr
     assert (tmp_path / "notes.html").read_text() == "mine"
     assert "is a folder: name a file" in here("report", one, "--out", ".").stderr
+    assert "there is no folder away" in here("report", one, "--out", "away/x.html").stderr
     (tmp_path / "empty").mkdir()
     assert "is not a tenfold run, and holds none" in here("report", "empty").stderr
     assert "--live = 0 is out of range" in here("report", one, "--live", "0").stderr
