@@ -327,7 +327,7 @@ def test_verification_catches_a_fast_engine_that_learns_something_else(
     run = Run.of({"agent": {"learning_starts": 200, "capacity": 2000}, "steps": 600, "verify": 50})
     with pytest.raises(Mismatch, match=r"Update 100 .*not the plain one's.*--engine plain"):
         train(run, tmp_path / "run", quiet=True)
-    assert (tmp_path / "run" / "mismatch-50.safetensors").exists()
+    assert (tmp_path / "run" / "mismatch-100.safetensors").exists()
 
 
 def test_priorities_are_compared_by_the_errors_behind_them() -> None:
