@@ -129,7 +129,7 @@ class Board:
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
         """What a run wrote from `purge_step` on, before it was resumed, does not count."""
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}"
-        self.path = folder / f"{name}.{os.getpid()}.{next(NUMBERS)}"
+        self.path = folder / f"{name}.{os.getpid()}.{next(NUMBERS):06d}"
         self.waiting: list[tuple[float, dict[str, Any]]] = []
         began = TIMED + struct.pack("<d", time.time())
         self.first = [began + VERSION]
