@@ -45,7 +45,7 @@ def compare() -> list[dict[str, Any]]:
     ]
 
 
-NAMES: dict[str, Any] = {}
+NAMES = {}  # only with --peers
 PEERS = {"ray-seeds": compare}
 
 if __name__ == "__main__":

@@ -239,7 +239,7 @@ def scaling() -> list[dict[str, Any]]:
     ]
 
 
-NAMES: dict[str, Any] = {}
+NAMES = {}  # only with --peers
 PEERS = {"scaling": scaling}
 
 if __name__ == "__main__":
