@@ -46,8 +46,7 @@ def connect(address: str = "", cpus: int = 0) -> None:
             was = state["address"] or "started here"
             raise UserError(f"This process uses the Ray cluster {was}, and cannot join {address}.")
     else:
-        wanted = address or os.environ.get("RAY_ADDRESS", "")
-        if wanted and wanted != "local":
+        if wanted := elsewhere(address):
             join(ray, wanted)
         else:
             start(ray, max(len(os.sched_getaffinity(0)), cpus))
@@ -108,16 +107,28 @@ def without_monitors() -> Iterator[None]:
             setattr(Node, name, method)
 
 
-def join(ray: Any, address: str) -> None:
-    """Within ten seconds, or one sentence."""
+def elsewhere(address: str) -> str:
+    """The address of a cluster that is there already; empty where one is to be started."""
+    wanted = address or os.environ.get("RAY_ADDRESS", "")
+    return "" if wanted == "local" else wanted
+
+
+def require_reachable(address: str) -> None:
+    """Before anything is written: refuses a cluster that does not answer."""
+    ray = require_ray()
+    if (wanted := elsewhere(address)) and not ray.is_initialized():
+        reach(wanted)
+
+
+def reach(address: str) -> tuple[str, int]:
+    """Host and port, where Ray answers; within ten seconds, or one sentence."""
     if "://" in address:
         raise UserError(
             f"address = {address} is one for Ray's client, through which every row would take two "
             "more steps: run this on a machine of the cluster, with its address host:port."
         )
     host, port = place_of(address)
-    loopback = host.startswith("127.") or host == "localhost"
-    with on_loopback() if loopback else contextlib.nullcontext():
+    with on_loopback_if(host):
         try:
             socket.create_connection((host, port), REACH).close()
         except OSError as error:
@@ -126,6 +137,12 @@ def join(ray: Any, address: str) -> None:
                 "is the port open to this machine?"
             ) from None
         require_answer(f"{host}:{port}")
+    return host, port
+
+
+def join(ray: Any, address: str) -> None:
+    host, port = reach(address)
+    with on_loopback_if(host):
         try:
             ray.init(address=f"{host}:{port}", log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -134,6 +151,11 @@ def join(ray: Any, address: str) -> None:
             raise UserError(
                 mismatch(address, words) or f"Ray at {address} cannot be joined: {words}"
             ) from None
+
+
+def on_loopback_if(host: str) -> contextlib.AbstractContextManager[None]:
+    loopback = host.startswith("127.") or host == "localhost"
+    return on_loopback() if loopback else contextlib.nullcontext()
 
 
 def place_of(address: str) -> tuple[str, int]:

@@ -18,6 +18,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
+from tenfold.core.ray_cluster import require_reachable
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run, require_place
 from tenfold.runs.metrics import latest_row
@@ -194,6 +195,8 @@ def train_seeds(
     place = Place.of(run, bool(storage))
     target = destination(out, name or named_after(run.env), overwrite, storage)
     require_place(target, overwrite)  # here: before anything is compiled
+    if run.where == "ray":
+        require_reachable(run.address)
     together = fit(run, min(len(chosen), jobs or len(chosen)), quiet)
     folder = SeedsFolder.create(target, run, chosen, overwrite, place.shared)
     return carry_out(folder, jobs, quiet, together, trackers)

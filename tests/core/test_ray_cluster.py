@@ -41,11 +41,12 @@ def test_somebody_else_who_listens_there_is_not_waited_for(
     assert time.monotonic() - start < 60  # where Ray would wait without end
 
 
+@pytest.mark.parametrize("what", ["--actors 2", "--seeds 2"])
 def test_a_run_on_an_unreachable_cluster_ends_with_that_sentence_and_leaves_no_folder(
-    tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    what: str, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    command = "train dqn --env CartPole-v1 --where ray --actors 2 --address 127.0.0.1:1 --out run"
+    command = f"train dqn --env CartPole-v1 --where ray {what} --address 127.0.0.1:1 --out run"
     assert main(command.split()) == 2
     said = capsys.readouterr().err
     assert said.startswith("tenfold: No Ray cluster answers at 127.0.0.1:1") and said[-1] == "\n"
