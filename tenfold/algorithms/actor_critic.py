@@ -1,0 +1,251 @@
+"""What the agents of sac and td3 share: a policy and critics in flat buffers, acting, and the state
+to save. What a policy's numbers mean, and the two losses, each agent says for itself."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.algorithms.agent import FlatAgent, Tensors, numpy_of
+from tenfold.algorithms.replay_learner import ReplayLearner
+from tenfold.config.run import Run
+from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
+from tenfold.core.protocols import EnvSpec, Policy
+from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
+from tenfold.core.spaces import BoundedActions, DiscreteActions, ObsLayout
+from tenfold.engines.actor_critic import ActorCriticLockstep
+from tenfold.engines.choose import choose_engine
+from tenfold.envs.adapter import Environments
+from tenfold.memory.replay import Replay
+from tenfold.nets.actor_critic import ActorCritics, Sizes
+from tenfold.nets.blocks import fit_encoder
+
+Said = Callable[[np.ndarray], np.ndarray]  # encoded rows -> what the policy says of them
+# names of one: an update asks whose gradient is whose
+ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"
+
+
+class ActorCriticAgent(FlatAgent):
+    """Online and target networks, Adam's moments, the count of updates."""
+
+    tells: tuple[str, ...] = ()  # of the policy's loss, besides itself
+    delay = 1  # updates of the critics to one of the policy
+    # what an update draws beside its batch, a row an item, and the purposes
+    beside: Mapping[str, Purpose] = MappingProxyType({})
+    actor_parts: tuple[str, ...] = (ACTOR,)  # that the policy's loss is about
+
+    def __init__(
+        self,
+        config: Any,
+        layout: ObsLayout,
+        actions: BoundedActions | DiscreteActions,
+        seed: int,
+        device: str = "cpu",
+    ) -> None:
+        self.layout, self.actions, self.seed = layout, actions, seed
+        self.config = replace(config, net=fit_encoder(config.net, layout))
+        self.online, self.target = self.make_networks()
+        self.online.to(device)
+        self.target.to(device)
+        many, fewer = self.online.flat.numel(), self.target.flat.numel()
+        # one array for compiled code, five for everyone else
+        self.block = torch.zeros(4 * many + fewer, device=device)
+        online, target, self.mean, self.square, grad = self.block.split(
+            [many, fewer, many, many, many]
+        )
+        self.online.flatten(online, grad)
+        self.target.flatten(target).flat.copy_(self.online.flat[self.followed])
+        self.count = np.zeros(1, np.int64)  # gradient updates so far
+        self.device = self.online.flat.device
+        self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
+        self.sampled_calls = 0
+
+    # networks
+
+    def make_networks(self) -> tuple[ActorCritics, ActorCritics]:
+        """Online, initialised, and target."""
+        raise NotImplementedError
+
+    def sizes(self, said: int, values: int, critics: int = 2) -> Sizes:
+        layout = self.layout
+        shape = (layout.size,) if self.config.net.encoder == "mlp" else layout.net_shape
+        return Sizes(shape, said, self.actions.reals, values, critics, layout.scale)
+
+    @property
+    def followed(self) -> slice:
+        """What of the online networks the target follows."""
+        places = self.online.places
+        first = ACTOR if self.target.actor else CRITICS
+        return slice(places[first].start, places[CRITICS].stop)
+
+    def make_replay(self, envs: Environments) -> Replay:
+        lanes, reals = envs.num_envs, self.actions.reals
+        return Replay(self.config, self.layout, lanes, self.seed, reals=reals)
+
+    def make_engine(self, run: Run, replay: Any, envs: Environments) -> tuple[Any, str]:
+        """Its engine, and one sentence about the choice."""
+        return choose_engine(run, self, replay, envs)
+
+    def to_net(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows if self.config.net.encoder == "mlp" else self.layout.to_net(rows)
+
+    # acting
+
+    def said(self, rows: np.ndarray) -> np.ndarray:
+        """What the policy says of encoded rows."""
+        with torch.no_grad():
+            there = self.to_net(torch.from_numpy(rows).to(self.device))
+            return self.online.said(there).cpu().numpy()
+
+    def explore(
+        self, rows: np.ndarray, step: int, rounds: int, said: Said | None = None
+    ) -> np.ndarray:
+        """Actions for training, as the memory has them. `step` tells whether learning has begun,
+        before which they are random; `rounds` counts calls and addresses the draws; `said` does
+        what the method of this name does, where an engine has a faster way."""
+        if step < self.config.learning_starts:
+            return self.random_actions(len(rows), rounds)
+        return self.chosen((said or self.said)(rows), *self.draws(len(rows), rounds))
+
+    def random_actions(self, size: int, rounds: int) -> np.ndarray:
+        many = size * max(self.actions.reals, 1)
+        u = fill_uniform(self.keys[Purpose.ACTION], rounds * many, np.empty(many))
+        if isinstance(self.actions, DiscreteActions):
+            return (u * self.actions.n).astype(np.int64)
+        return (2 * u - 1).astype(np.float32).reshape(size, -1)
+
+    def draws(self, size: int, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform [B, C] and normal [B, D] numbers by which `chosen` draws."""
+        reals = self.actions.reals
+        u, noise = np.empty(size * (not reals)), np.empty(size * reals, np.float32)
+        fill_uniform(self.keys[Purpose.ACTION], rounds * u.size, u)
+        fill_normal(self.keys[Purpose.NOISE_ACT], rounds * noise.size, noise)
+        return u.reshape(size, -1), noise.reshape(size, -1)
+
+    def chosen(self, said: np.ndarray, uniform: np.ndarray, normal: np.ndarray) -> np.ndarray:
+        """Actions drawn from the policy by given numbers."""
+        raise NotImplementedError
+
+    def best(self, said: np.ndarray) -> np.ndarray:
+        """Actions without exploration."""
+        raise NotImplementedError
+
+    def greedy(self, rows: np.ndarray) -> np.ndarray:
+        """Actions without exploration for encoded rows, in the environment's own numbers."""
+        return self.actions.for_env(self.best(self.said(rows)))
+
+    def sampled(self, rows: np.ndarray, rounds: int) -> np.ndarray:
+        """Actions drawn from the policy, draw number `rounds` of the agent's streams."""
+        return self.actions.for_env(self.chosen(self.said(rows), *self.draws(len(rows), rounds)))
+
+    def sampled_by_step(
+        self, rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray
+    ) -> np.ndarray:
+        """Actions drawn from the policy by (episode, step): the draws of `sampled` for each row
+        alone, one pass for all."""
+        each = [self.draws(1, address) for address in (episode * 2**32 + step).tolist()]
+        drawn = (np.concatenate(part) for part in zip(*each, strict=True))
+        return self.actions.for_env(self.chosen(self.said(rows), *drawn))
+
+    def policy(self, how: str) -> Policy:
+        """For evaluations: greedy or sampled."""
+        if how == "sampled":
+            return self.sampled_by_step
+        return lambda rows, mask, episode, step: self.greedy(rows)
+
+    def act(self, obs: Any, mask: Any = None, sample: bool = False) -> Any:
+        """The action for one observation or a batch, in the environment's own numbers: without
+        exploration, or with `sample` one drawn from the policy.
+
+        NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
+        or Tuple observations is a list of them. Masks are not for these agents.
+        """
+        if mask is not None:
+            raise UserError(f"An action mask was given, which agent {self.config.name} cannot use.")
+        if isinstance(obs, torch.Tensor):
+            return torch.as_tensor(self.act(numpy_of(obs), None, sample)).to(obs.device)
+        rows, single = self.layout.rows_of(obs)
+        found = self.sampled(rows, self.sampled_calls) if sample else self.greedy(rows)
+        self.sampled_calls += sample
+        if not single:
+            return found
+        return found[0] if self.actions.reals else int(found[0])
+
+    # learning
+
+    def draw_beside(self, items: int) -> Tensors:
+        """Normal numbers for the next update's batch."""
+        reals, found = self.actions.reals, {}
+        for name, purpose in self.beside.items():
+            size = items * reals
+            noise = np.empty(size, np.float32)
+            fill_normal(self.keys[purpose], self.updates * size, noise)
+            found[name] = torch.from_numpy(noise).view(items, reals)
+        return found
+
+    def critic_loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(loss, every item's TD error, mean of the critics' values)."""
+        raise NotImplementedError
+
+    def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
+        """(loss of the parts `actor_parts`, what else there is to say of it)."""
+        raise NotImplementedError
+
+    def errors_of(
+        self, batch: Tensors, values: torch.Tensor, wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The critics' loss, ½ Σ_i mean(w·(Q_i − y)²), for their values [critics, B] and what those
+        should be [B]. A priority is the mean of |Q_i − y| over the critics."""
+        apart = values - wanted
+        loss = 0.5 * (batch["weight"] * apart.square()).mean(-1).sum()
+        return loss, apart.detach().abs().mean(0), values.detach().mean()
+
+    # state
+
+    def published(self) -> np.ndarray:
+        """The policy alone: actors need no critics."""
+        return super().published()[self.online.places[ACTOR]]
+
+    def state(self) -> Tensors:
+        return super().state() | {"target": self.target.flat}
+
+
+class ActorCriticLearner(ReplayLearner):
+    """Rounds of sac and td3."""
+
+    agent: ActorCriticAgent
+
+    def make_lockstep(self, every: int) -> ActorCriticLockstep:
+        return ActorCriticLockstep(self.engine, every)
+
+
+def check_spec(run: Run, spec: EnvSpec) -> None:
+    """Refuses what these agents cannot read, whatever their actions."""
+    agent: Any = run.agent
+    if spec.layout.graph:
+        raise EnvironmentFault(
+            f"{run.env} has graphs as observations, which agent {agent.name} cannot read: train "
+            "ppo."
+        )
+    if spec.unread_mask:
+        raise EnvironmentFault(
+            f"{run.env} offers an action mask, which agent {agent.name} cannot use: train ppo."
+        )
+    if agent.net.module:
+        raise ConfigError(
+            "agent.net.module", f"= {agent.net.module} is for dqn and ppo: {agent.name} has none."
+        )
+    if run.share and spec.agents == 1:
+        raise ConfigError(
+            "share",
+            f"= true is for worlds of several agents, and {run.env} has one: leave it out.",
+        )
+    if spec.agents > 1 and not run.share:
+        raise ConfigError(
+            "share",
+            f"= false means a network for each of the {spec.agents} agents of {run.env}, which "
+            f"{agent.name} does not have: set --share, one for all.",
+        )
