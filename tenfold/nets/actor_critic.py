@@ -49,7 +49,7 @@ class ActorCritics(FlatModule):
         self.critics = nn.ModuleList(
             Tower(sizes.shape, sizes.values, net, sizes.reals) for _ in range(sizes.critics)
         )
-        self.temperature = Temperature() if temperature else None
+        self.temperature: Any = Temperature() if temperature else None
         self.flatten()
         lengths = [
             (name, sum(p.numel() for p in part.parameters()))

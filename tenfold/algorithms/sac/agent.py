@@ -65,7 +65,6 @@ class SACAgent(ActorCriticAgent):
 
     @property
     def log_alpha(self) -> torch.Tensor:
-        assert self.online.temperature
         return self.online.temperature.log[0]
 
     def soft_values(
