@@ -192,11 +192,29 @@ class ActorCriticLockstep(ReplayLockstep):
 
     def next_values(self) -> torch.Tensor:
         """By the target's critics, of the actions that were stored."""
-        agent = self.plain.agent
-        rows = {name: value.to(agent.device) for name, value in self.plain.rows.items()}
-        target = copy.deepcopy(agent.target)
-        many = agent.online.flat.numel()
+        agent, rows = self.plain.agent, self.rows()
+        target, many = copy.deepcopy(agent.target), agent.online.flat.numel()
         target.flat.copy_(self.before[many : many + target.flat.numel()])
         action = rows["action"] if agent.actions.reals else None
         with torch.no_grad():
-            return target.values(agent.to_net(rows["next_obs"]), action)
+            return target(agent.to_net(rows["next_obs"]), action)
+
+    def rows(self) -> Tensors:
+        """The batch, where the networks are."""
+        return {name: value.to(self.plain.agent.device) for name, value in self.plain.rows.items()}
+
+    def tied(self) -> bool:
+        """Whether the critics' values of some action of the policy's were closer than rounding: the
+        smaller one alone moves the policy."""
+        agent, heard = copy.copy(self.plain.agent), []
+        network = copy.deepcopy(agent.online)
+        actor = network.places["actor"]  # which learned from what the critics say after the update
+        network.flat[actor] = self.before[: network.flat.numel()][actor]
+        network.register_forward_hook(lambda module, given, values: heard.append(values))
+        agent.online = network
+        with torch.no_grad():
+            agent.actor_loss(self.rows())
+        if not heard or len(heard[0]) < 2:
+            return False
+        first, second = heard[0]
+        return bool(((first - second).abs() < 1e-5 * (1 + first.abs())).any())

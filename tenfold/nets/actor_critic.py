@@ -37,8 +37,8 @@ class Temperature(nn.Module):
 
 
 class ActorCritics(FlatModule):
-    """Observation [B, *shape] -> what the policy says [B, said]; with an action [B, reals] -> the
-    critics' values [critics, B, values]. As a target it may have critics alone."""
+    """Observation [B, *shape] and action [B, reals] -> the critics' values [critics, B, values];
+    `said`: observation -> what the policy says [B, said]. As a target it may have critics alone."""
 
     def __init__(
         self, sizes: Sizes, net: Net, actor: bool = True, temperature: bool = False
@@ -75,12 +75,14 @@ class ActorCritics(FlatModule):
                 self.temperature.log.fill_(math.log(temperature))
         return self
 
-    def said(self, obs: torch.Tensor) -> torch.Tensor:
-        return self.actor(self.scaled(obs))
-
-    def values(self, obs: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
+    def forward(self, obs: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
+        """The critics' values."""
         x = self.scaled(obs)
         return torch.stack([critic(x, action) for critic in self.critics])
+
+    def said(self, obs: torch.Tensor) -> torch.Tensor:
+        """The policy's."""
+        return self.actor(self.scaled(obs))
 
     def first_values(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Those of the first critic alone [B, values]."""

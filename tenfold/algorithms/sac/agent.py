@@ -74,10 +74,10 @@ class SACAgent(ActorCriticAgent):
         the draw that `noise` makes, of discrete actions by their probabilities."""
         said = self.online.said(obs)
         if noise is None:
-            return soft_value(said, critics.values(obs, None).amin(0), self.alpha)
+            return soft_value(said, critics(obs, None).amin(0), self.alpha)
         mean, log_std = said.chunk(2, -1)
         action, log_p = draw_squashed(mean, log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD), noise)
-        least = critics.values(obs, action).amin(0).squeeze(-1)
+        least = critics(obs, action).amin(0).squeeze(-1)
         return least - self.alpha * log_p, -log_p
 
     def critic_loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -88,10 +88,10 @@ class SACAgent(ActorCriticAgent):
             wanted = batch["reward"] + batch["discount"] * wanted
         obs, action = self.to_net(batch["obs"]), batch["action"]
         if self.discrete:
-            values = self.online.values(obs, None)
+            values = self.online(obs, None)
             values = values.gather(-1, action.expand(len(values), -1)[..., None])
         else:
-            values = self.online.values(obs, action)
+            values = self.online(obs, action)
         return self.errors_of(batch, values.squeeze(-1), wanted)
 
     def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:

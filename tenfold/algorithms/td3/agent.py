@@ -53,9 +53,9 @@ class TD3Agent(ActorCriticAgent):
             next_obs, limit = self.to_net(batch["next_obs"]), config.smoothing_clip
             noise = (config.smoothing * batch["next_noise"]).clamp(-limit, limit)
             action = (self.target.said(next_obs).tanh() + noise).clamp(-1, 1)
-            wanted = self.target.values(next_obs, action).amin(0).squeeze(-1)
+            wanted = self.target(next_obs, action).amin(0).squeeze(-1)
             wanted = batch["reward"] + batch["discount"] * wanted
-        values = self.online.values(self.to_net(batch["obs"]), batch["action"])
+        values = self.online(self.to_net(batch["obs"]), batch["action"])
         return self.errors_of(batch, values.squeeze(-1), wanted)
 
     def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
