@@ -1,7 +1,7 @@
 """What the agents of sac and td3 share: a policy and critics in flat buffers, acting, and the state
 to save. What a policy's numbers mean, and the two losses, each agent says for itself."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -23,8 +23,7 @@ from tenfold.memory.replay import Replay
 from tenfold.nets.actor_critic import ActorCritics, Sizes
 from tenfold.nets.blocks import fit_encoder
 
-Said = Callable[[np.ndarray], np.ndarray]  # encoded rows -> what the policy says of them
-# names of one: an update asks whose gradient is whose
+# parts of the networks, of which a loss may be
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"
 
 
@@ -94,21 +93,19 @@ class ActorCriticAgent(FlatAgent):
 
     # acting
 
-    def said(self, rows: np.ndarray) -> np.ndarray:
+    def said(self, rows: np.ndarray) -> torch.Tensor:
         """What the policy says of encoded rows."""
         with torch.no_grad():
-            there = self.to_net(torch.from_numpy(rows).to(self.device))
-            return self.online.said(there).cpu().numpy()
+            return self.online.said(self.to_net(torch.from_numpy(rows).to(self.device)))
 
-    def explore(
-        self, rows: np.ndarray, step: int, rounds: int, said: Said | None = None
-    ) -> np.ndarray:
-        """Actions for training, as the memory has them. `step` tells whether learning has begun,
-        before which they are random; `rounds` counts calls and addresses the draws; `said` does
-        what the method of this name does, where an engine has a faster way."""
+    def explore(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
+        """Actions for training, as the memory has them. `step` sets the schedules, and tells
+        whether learning has begun, before which they are random; `rounds` counts calls and
+        addresses the draws."""
         if step < self.config.learning_starts:
             return self.random_actions(len(rows), rounds)
-        return self.chosen((said or self.said)(rows), *self.draws(len(rows), rounds))
+        draws = self.draws(len(rows), rounds, self.spread(step))
+        return self.chosen_by(self.said(rows), *draws)
 
     def random_actions(self, size: int, rounds: int) -> np.ndarray:
         many = size * max(self.actions.reals, 1)
@@ -117,29 +114,41 @@ class ActorCriticAgent(FlatAgent):
             return (u * self.actions.n).astype(np.int64)
         return (2 * u - 1).astype(np.float32).reshape(size, -1)
 
-    def draws(self, size: int, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-        """Uniform [B, C] and normal [B, D] numbers by which `chosen` draws."""
+    def spread(self, step: int) -> float:
+        """Of the normal numbers by which actions are drawn in training."""
+        return 1.0
+
+    def draws(self, size: int, rounds: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform [B, C] and normal [B, D] numbers by which actions are drawn."""
         reals = self.actions.reals
         u, noise = np.empty(size * (not reals)), np.empty(size * reals, np.float32)
         fill_uniform(self.keys[Purpose.ACTION], rounds * u.size, u)
         fill_normal(self.keys[Purpose.NOISE_ACT], rounds * noise.size, noise)
-        return u.reshape(size, -1), noise.reshape(size, -1)
+        return u.reshape(size, -1), (np.float32(spread) * noise).reshape(size, -1)
 
-    def chosen(self, said: np.ndarray, uniform: np.ndarray, normal: np.ndarray) -> np.ndarray:
+    def chosen_by(self, said: torch.Tensor, *draws: np.ndarray) -> np.ndarray:
+        """`chosen`, by draws that are here."""
+        there = (torch.from_numpy(drawn).to(self.device) for drawn in draws)
+        return self.chosen(said, *there).cpu().numpy()
+
+    def chosen(
+        self, said: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
+    ) -> torch.Tensor:
         """Actions drawn from the policy by given numbers."""
         raise NotImplementedError
 
-    def best(self, said: np.ndarray) -> np.ndarray:
+    def best(self, said: torch.Tensor) -> torch.Tensor:
         """Actions without exploration."""
         raise NotImplementedError
 
-    def greedy(self, rows: np.ndarray) -> np.ndarray:
+    def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """Actions without exploration for encoded rows, in the environment's own numbers."""
-        return self.actions.for_env(self.best(self.said(rows)))
+        return self.actions.for_env(self.best(self.allowed(rows, mask)).cpu().numpy())
 
-    def sampled(self, rows: np.ndarray, rounds: int) -> np.ndarray:
+    def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
         """Actions drawn from the policy, draw number `rounds` of the agent's streams."""
-        return self.actions.for_env(self.chosen(self.said(rows), *self.draws(len(rows), rounds)))
+        draws = self.draws(len(rows), rounds)
+        return self.actions.for_env(self.chosen_by(self.allowed(rows, mask), *draws))
 
     def sampled_by_step(
         self, rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray
@@ -147,32 +156,57 @@ class ActorCriticAgent(FlatAgent):
         """Actions drawn from the policy by (episode, step): the draws of `sampled` for each row
         alone, one pass for all."""
         each = [self.draws(1, address) for address in (episode * 2**32 + step).tolist()]
-        drawn = (np.concatenate(part) for part in zip(*each, strict=True))
-        return self.actions.for_env(self.chosen(self.said(rows), *drawn))
+        draws = (np.concatenate(part) for part in zip(*each, strict=True))
+        return self.actions.for_env(self.chosen_by(self.allowed(rows, mask), *draws))
+
+    def allowed(self, rows: np.ndarray, mask: np.ndarray | None) -> torch.Tensor:
+        """What the policy says of encoded rows; masked options are out of the question."""
+        said = self.said(rows)
+        if mask is None:
+            return said
+        return torch.where(torch.from_numpy(mask).to(self.device), said, -torch.inf)
 
     def policy(self, how: str) -> Policy:
         """For evaluations: greedy or sampled."""
         if how == "sampled":
             return self.sampled_by_step
-        return lambda rows, mask, episode, step: self.greedy(rows)
+        return lambda rows, mask, episode, step: self.greedy(rows, mask)
 
     def act(self, obs: Any, mask: Any = None, sample: bool = False) -> Any:
         """The action for one observation or a batch, in the environment's own numbers: without
         exploration, or with `sample` one drawn from the policy.
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
-        or Tuple observations is a list of them. Masks are not for these agents.
+        or Tuple observations is a list of them. `mask` is True where a discrete action is allowed.
         """
-        if mask is not None:
-            raise UserError(f"An action mask was given, which agent {self.config.name} cannot use.")
         if isinstance(obs, torch.Tensor):
-            return torch.as_tensor(self.act(numpy_of(obs), None, sample)).to(obs.device)
+            return torch.as_tensor(self.act(numpy_of(obs), numpy_of(mask), sample)).to(obs.device)
+        if sample and not self.config.can_sample:
+            raise UserError(f"Actions of {self.config.name} cannot be drawn: its policy is greedy.")
         rows, single = self.layout.rows_of(obs)
-        found = self.sampled(rows, self.sampled_calls) if sample else self.greedy(rows)
+        if mask is not None:
+            mask = self.fitting_mask(np.asarray(mask, np.bool_), single, len(rows))
+        found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
         self.sampled_calls += sample
         if not single:
             return found
         return found[0] if self.actions.reals else int(found[0])
+
+    def fitting_mask(self, mask: np.ndarray, single: bool, rows: int) -> np.ndarray:
+        """A mask [B, A] as a person gave it."""
+        if not isinstance(self.actions, DiscreteActions):
+            raise UserError("An action mask is for discrete actions, and these are real numbers.")
+        given = mask[None] if single else mask
+        wanted = (rows, self.actions.n)
+        if given.shape != wanted:
+            raise UserError(
+                f"The action mask has shape {mask.shape}; it must be {wanted[single:]}."
+            )
+        if not given.any(-1).all():
+            raise UserError(
+                f"The action mask allows no action in row {int(np.argmin(given.any(-1)))}."
+            )
+        return given
 
     # learning
 

@@ -5,7 +5,6 @@ HOW an update runs is an engine's business; what is learned is decided here.
 
 import math
 
-import numpy as np
 import torch
 
 from tenfold.algorithms.actor_critic import ACTOR, TEMPERATURE, ActorCriticAgent, Tensors
@@ -43,18 +42,16 @@ class SACAgent(ActorCriticAgent):
 
     # acting
 
-    def chosen(self, said: np.ndarray, uniform: np.ndarray, normal: np.ndarray) -> np.ndarray:
+    def chosen(
+        self, said: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
+    ) -> torch.Tensor:
         if self.discrete:
             return drawn_option(said, uniform)
-        mean, log_std = np.split(said, 2, -1)
-        return np.tanh(mean + np.exp(log_std.clip(LEAST_LOG_STD, MOST_LOG_STD)) * normal)
+        mean, log_std = said.chunk(2, -1)
+        return (mean + log_std.clamp(LEAST_LOG_STD, MOST_LOG_STD).exp() * normal).tanh()
 
-    def best(self, said: np.ndarray) -> np.ndarray:
-        return said.argmax(-1) if self.discrete else np.tanh(said[:, : self.actions.reals])
-
-    def exploring(self, step: int) -> dict[str, float]:
-        """The temperature is told by updates, as `alpha`."""
-        return {}
+    def best(self, said: torch.Tensor) -> torch.Tensor:
+        return said.argmax(-1) if self.discrete else said[:, : self.actions.reals].tanh()
 
     # learning
 
@@ -106,8 +103,8 @@ class SACAgent(ActorCriticAgent):
         return loss + balance - balance.detach(), self.alpha, entropy
 
 
-def drawn_option(logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+def drawn_option(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """The option [B] in whose share of the probabilities the uniform number [B, 1] falls."""
-    wide = logits.astype(np.float64)
-    share = np.exp(wide - wide.max(-1, keepdims=True)).cumsum(-1)
-    return (share <= uniform * share[:, -1:]).sum(-1).clip(max=logits.shape[-1] - 1)
+    share = logits.double().softmax(-1).cumsum(-1)
+    found = (share <= uniform * share[:, -1:]).sum(-1)
+    return found.clamp(max=logits.shape[-1] - 1)

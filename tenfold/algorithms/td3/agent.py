@@ -4,10 +4,9 @@ of a batch.
 HOW an update runs is an engine's business; what is learned is decided here.
 """
 
-import numpy as np
 import torch
 
-from tenfold.algorithms.actor_critic import ActorCriticAgent, Said, Tensors
+from tenfold.algorithms.actor_critic import ActorCriticAgent, Tensors
 from tenfold.algorithms.td3.config import TD3
 from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose
@@ -29,20 +28,19 @@ class TD3Agent(ActorCriticAgent):
 
     # acting
 
-    def explore(
-        self, rows: np.ndarray, step: int, rounds: int, said: Said | None = None
-    ) -> np.ndarray:
-        self.spread = value_at(self.config.explore, step)
-        return super().explore(rows, step, rounds, said)
+    def spread(self, step: int) -> float:
+        return value_at(self.config.explore, step)
 
-    def chosen(self, said: np.ndarray, uniform: np.ndarray, normal: np.ndarray) -> np.ndarray:
-        return np.clip(np.tanh(said) + np.float32(self.spread) * normal, -1, 1)
+    def chosen(
+        self, said: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
+    ) -> torch.Tensor:
+        return (said.tanh() + normal).clamp(-1, 1)
 
-    def best(self, said: np.ndarray) -> np.ndarray:
-        return np.tanh(said)
+    def best(self, said: torch.Tensor) -> torch.Tensor:
+        return said.tanh()
 
     def exploring(self, step: int) -> dict[str, float]:
-        return {"noise": value_at(self.config.explore, step)}
+        return {"noise": self.spread(step)}
 
     # learning
 
