@@ -20,6 +20,7 @@ class TwinDelayed(ActorCriticAlgorithm):
     engines = engine_table(
         compiled="tenfold.engines.actor_critic:CompiledActorCritic",
         plain="tenfold.engines.actor_critic:ActorCriticEngine",
+        cudagraph="tenfold.engines.actor_critic_graph:ActorCriticGraph",
     )
 
 
