@@ -30,9 +30,7 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
             "normal": ((lanes, reals), np.float32),
         }
         self.acting = Parcel(agent.device, shapes, depth=1)
-        self.acted = (
-            self.host(lanes, reals) if reals else self.host(lanes, dtype=torch.int64)
-        )
+        self.acted = self.host(lanes, reals) if reals else self.host(lanes, dtype=torch.int64)
 
     def unchecked_agent(self) -> Any:
         """The agent on the same buffers, its critics one product a layer."""
@@ -112,7 +110,9 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
     ) -> None:
         """A step of Adam for these parts of the networks, all others as they are."""
         agent, online = self.agent, self.agent.online
-        parameters = {name: list(getattr(self.learning.online, name).parameters()) for name in parts}
+        parameters = {
+            name: list(getattr(self.learning.online, name).parameters()) for name in parts
+        }
         found = iter(torch.autograd.grad(loss, [p for own in parameters.values() for p in own]))
         for name, own in parameters.items():
             place = online.places[name]

@@ -68,7 +68,10 @@ ACTOR_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sac": (PENDULUM, {"name": "sac"}),
     "sac, given temperature": (PENDULUM, {"name": "sac", "temperature": 0.3, "n_step": 3}),
     "sac, prioritised": (PENDULUM, {"name": "sac", "replay": "prioritized", "updates": 2}),
-    "sac, several": (PENDULUM, {"name": "sac", "updates": 11, "every": 3, "lr": "linear(1e-2, 1e-3, 300)"}),
+    "sac, several": (
+        PENDULUM,
+        {"name": "sac", "updates": 11, "every": 3, "lr": "linear(1e-2, 1e-3, 300)"},
+    ),
     "sac, discrete": (CARTPOLE, {"name": "sac", "temperature": "auto(0.5, 0.2)"}),
     "sac, images": (IMAGES, {"name": "sac", "net": {"encoder": "small", "hidden": [12]}}),
     "td3": (PENDULUM, {"name": "td3"}),
@@ -132,8 +135,10 @@ def per_layer(agent: Any) -> list[torch.Tensor]:
 def assert_same_update(fast: Any, plain: Any, lr: float) -> None:
     # sums over all places of an image have another order in a convolution's own kernels
     allowed = 1e-5 if fast.agent.config.net.encoder == "mlp" else 2e-5
-    # a policy's gradient comes through its critics, whose rounding it has
-    least = 5e-3 if hasattr(fast.agent, "actor_parts") else 1e-3
+    least = 1e-3
+    if hasattr(fast.agent, "actor_parts"):
+        # both critics are groups of one convolution; the policy's gradient has their rounding
+        allowed, least = 2.5 * allowed, 5e-3
     for own, other in zip(per_layer(fast.agent), per_layer(plain.agent), strict=True):
         scale = max(float(other.norm()), least)
         assert float((own - other).norm()) <= allowed * scale
