@@ -48,10 +48,10 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
         found: Shapes = {
             "places": ((2, items, 1), np.int64),
             "action": ((items, reals), np.float32) if reals else ((items,), np.int64),
-            **{name: ((items,), np.float32) for name in DRAWN[1:]},
-            **{name: ((items, reals), np.float32) for name in self.agent.beside},
+            **dict.fromkeys(DRAWN[1:], ((items,), np.float32)),
+            **dict.fromkeys(self.agent.beside, ((items, reals), np.float32)),
         }
-        return found | {name: ((), np.float32) for name in ("lr", "before", "late")}
+        return found | dict.fromkeys(("lr", "before", "late"), ((), np.float32))
 
     def draw(self, count: int, step: int) -> None:
         """Everything that the next `count` updates need, into what is sent."""
@@ -71,7 +71,8 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
 
     def record(self) -> None:
         """Updates of a round, and acting."""
-        for self.turn in range(self.agent.delay):
+        for turn in range(self.agent.delay):
+            self.turn = turn
             self.record_updates()
         self.record_all("act", self.acting, self.act_there)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -71,7 +72,7 @@ def filled(agent: Any, steps: int = 60) -> Replay:
 def layers(flat: torch.Tensor, sizes: tuple[int, ...]) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Weights and biases from the front of a flat vector, and the rest of it."""
     found = []
-    for into, out in zip(sizes, sizes[1:], strict=False):
+    for into, out in pairwise(sizes):
         for shape in ((out, into), (out,)):
             many = math.prod(shape)
             found.append(flat[:many].detach().clone().view(shape).requires_grad_())
@@ -517,5 +518,5 @@ def test_masks_graphs_and_teams_are_refused_in_one_sentence() -> None:
     ):
         with pytest.raises(UserError, match=words):
             make_learner(Run.of({"agent": {"name": "sac"}} | run))
-    with pytest.raises(ConfigError, match="net.module = a:B is for dqn and ppo"):
+    with pytest.raises(ConfigError, match=r"net\.module = a:B is for dqn and ppo"):
         make_learner(Run.of({"agent": {"name": "sac", "net": {"module": "a:B"}}}))
