@@ -44,7 +44,7 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
 
     def shapes(self) -> Shapes:
         """What is sent for an update."""
-        items, reals = self.items, self.agent.actions.reals
+        items, reals = self.batch_items, self.agent.actions.reals
         found: Shapes = {
             "places": ((2, items, 1), np.int64),
             "action": ((items, reals), np.float32) if reals else ((items,), np.int64),
@@ -120,9 +120,10 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
             lead = self.learning.online.critics.members if name == "critics" else 1
             grads = [next(found).reshape(lead, -1) for _ in own]
             online.flat_grad[place] = torch.cat(grads, -1).flatten()
-            buffers = (online.flat, online.flat_grad, agent.mean, agent.square)
-            mine = [buffer[place] for buffer in buffers]
-            adam_recorded(*mine, before.clone(), lr, agent.config.adam_eps)
+            mine = (t[place] for t in (online.flat, online.flat_grad, agent.mean, agent.square))
+            flat, grad, mean, square = mine
+            # it counts a step by itself, and another part may take the same
+            adam_recorded(flat, grad, mean, square, before.clone(), lr, agent.config.adam_eps)
 
     # acting
 
