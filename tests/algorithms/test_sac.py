@@ -393,7 +393,7 @@ def test_until_learning_starts_actions_are_uniform_and_then_the_policys() -> Non
 
 
 def test_noise_of_td3_follows_its_schedule_and_stays_inside() -> None:
-    agent = agent_of({"name": "td3", "learning_starts": 0, "explore": "linear(2, 0, 100)"})
+    agent = agent_of({"name": "td3", "learning_starts": 0, "noise": "linear(2, 0, 100)"})
     rows = np.zeros((300, OBS), np.float32)
     wide, none = agent.explore(rows, 0, 1), agent.explore(rows, 100, 1)
     assert abs(wide).max() == 1 and (abs(wide) == 1).mean() > 0.3
