@@ -17,8 +17,9 @@ from tenfold.algorithms.sac.config import SAC, Auto
 from tenfold.algorithms.td3.agent import TD3Agent
 from tenfold.algorithms.td3.config import TD3
 from tenfold.config.run import Run
+from tenfold.core.bounded import bounded_actions
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, UserError
-from tenfold.core.spaces import DiscreteActions, ObsLayout, bounded_actions
+from tenfold.core.spaces import DiscreteActions, ObsLayout
 from tenfold.core.timing import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.memory.replay import Replay
