@@ -9,7 +9,17 @@ from gymnasium import spaces
 
 from tenfold.core.errors import CheckpointError, EnvironmentFault
 from tenfold.core.random import uniform
-from tenfold.core.spaces import action_kind
+
+
+def action_kind(space: gym.Space[Any]) -> str:
+    """In words, for whoever has the wrong one."""
+    kinds = {
+        "Box": "continuous",
+        "Discrete": "discrete",
+        "MultiDiscrete": "several discrete",
+        "MultiBinary": "several binary",
+    }
+    return kinds.get(type(space).__name__, type(space).__name__)
 
 
 @dataclass(frozen=True)

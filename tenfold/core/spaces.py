@@ -9,6 +9,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from tenfold.core.bounded import BoundedActions as BoundedActions
+from tenfold.core.bounded import action_kind
+from tenfold.core.bounded import bounded_actions as bounded_actions
 from tenfold.core.errors import CheckpointError, EnvironmentFault
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize
 from tenfold.core.layout import ObsLayout
@@ -125,17 +128,6 @@ class DiscreteActions:
                 f"the replay memory holds action {action[wrong][0]}, and there are {self.n}, from "
                 "0 on."
             )
-
-
-def action_kind(space: gym.Space[Any]) -> str:
-    """In words, for whoever has the wrong one."""
-    kinds = {
-        "Box": "continuous",
-        "Discrete": "discrete",
-        "MultiDiscrete": "several discrete",
-        "MultiBinary": "several binary",
-    }
-    return kinds.get(type(space).__name__, type(space).__name__)
 
 
 def discrete_actions(space: gym.Space[Any], name: str) -> DiscreteActions:
