@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 import tenfold as ten
+from tenfold.algorithms.actor_critic import check_spec
 from tenfold.algorithms.sac.agent import SACAgent, drawn_option
 from tenfold.algorithms.sac.config import SAC, Auto
 from tenfold.algorithms.td3.agent import TD3Agent
@@ -19,7 +20,9 @@ from tenfold.algorithms.td3.config import TD3
 from tenfold.config.run import Run
 from tenfold.core.bounded import bounded_actions
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, UserError
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.graph_spaces import BoundedGraph
+from tenfold.core.protocols import EnvSpec
+from tenfold.core.spaces import DiscreteActions, ObsLayout, observation_layout
 from tenfold.core.timing import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.memory.replay import Replay
@@ -519,5 +522,9 @@ def test_masks_graphs_and_teams_are_refused_in_one_sentence() -> None:
     ):
         with pytest.raises(UserError, match=words):
             make_learner(Run.of({"agent": {"name": "sac"}} | run))
+    nodes = BoundedGraph(gym.spaces.Box(-1, 1, (2,)), None, 3, 3)
+    seen = observation_layout(nodes, "Web-v0")
+    with pytest.raises(EnvironmentFault, match="Pendulum-v1 has graphs as observations"):
+        check_spec(Run.of({"agent": {"name": "sac"}}), EnvSpec("Web-v0", seen, SPACE))
     with pytest.raises(ConfigError, match=r"net\.module = a:B is for dqn and ppo"):
         make_learner(Run.of({"agent": {"name": "sac", "net": {"module": "a:B"}}}))
