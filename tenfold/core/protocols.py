@@ -195,8 +195,6 @@ class Evaluator(Protocol):
     def evaluate(
         self, learner: Learner, lengths: list[int], stop: Callable[[], bool]
     ) -> Evaluated | None: ...
-    # at the end of a run, where that has not been judged
-    def final(self, learner: Learner) -> Evaluated | None: ...
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Session:
         run, complaints = learner.run, list(saved.complaints)
         with writing(folder.path):
             write_settings(folder.path, run)
-        self.checkpoints.forget_best_after(note["step"])
+        self.checkpoints.forget_best_after(note["step"], note["best"])
         if not put_back(learner, self.checkpoints, saved.arrays, saved.rows, note):
             complaints.append(
                 f"{run.env} could not be restored exactly: its episodes begin anew and this resume "
