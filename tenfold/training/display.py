@@ -11,6 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tenfold.config.changes import advice
+from tenfold.config.run import Run
 from tenfold.core.timing import Clock, clock_face
 from tenfold.runs.metrics import Metrics
 from tenfold.runs.reporter import USUAL, Reporter
@@ -47,6 +49,12 @@ class Display:
         if self.quiet and not always:
             return
         self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    def announce(self, words: str, run: Run) -> None:
+        """Several runs begin, `run` among them: what a person should know of them."""
+        self.say(words)
+        for note in advice(run):
+            self.say(f"Note: {note}")
 
     def seconds(self) -> float:
         return time.monotonic() - self.started

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tenfold.config.changes import cut_short, idle_from, never_learns, told_changes, unused_layers
+from tenfold.config.changes import advice, told_changes
 from tenfold.config.run import Run
 from tenfold.core.errors import ActorFault, EnvironmentFault
 from tenfold.core.protocols import Learner
@@ -179,13 +179,8 @@ class Session:
             f"engine {about.engine}; on {about.device}; {learner.agent.online.flat.numel():,} "
             f"parameters; {about.memory}{'; ' if about.where else ''}{about.where}"
         )
-        for words in filter(None, (cut_short(run), never_learns(run), unused_layers(run))):
+        for words in advice(run):
             display.say(f"Note: {words}")
-        if end := idle_from(run):
-            display.say(
-                f"Note: agent.lr ends at 0 at step {end:,}: nothing is learned from there on.",
-                always=True,
-            )
         if note.get("changed"):
             display.say(f"changed: {told_changes(note['changed'])}")
         if not learner.exact_resume:
