@@ -20,7 +20,7 @@ def add_named(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUN",
-        help="runs, folders of seeds, or folders that hold such (the latest run below runs/ by "
+        help="runs, folders of seeds, sweeps, or folders that hold such (the latest below runs/ by "
         "default)",
     )
 
@@ -123,12 +123,9 @@ def add_watch(parsers: Any, given: Sequence[str]) -> None:
 
 
 def watch(arguments: argparse.Namespace) -> int:
-    from tenfold.runs.looking import require_runs
     from tenfold.runs.watching import watch_runs
 
-    paths = paths_named(arguments)
-    require_runs(paths, "watch")
-    watch_runs(paths, arguments.once)
+    watch_runs(paths_named(arguments), arguments.once)
     return 0
 
 

@@ -2,6 +2,7 @@
 in which settings they differ. The statistics are those of Agarwal et al. (2021)."""
 
 import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,27 +47,36 @@ DEEPEST = 3  # folders below the one that is named
 # what is compared
 
 
-def experiments_below(path: Path, deepest: int = DEEPEST) -> list[Path]:
-    """Runs and folders of seeds in a folder, seeds as one and sweeps left out; by name."""
+def experiments_below(path: Path, deepest: int = DEEPEST, sweeps: bool = False) -> list[Path]:
+    """Runs and folders of seeds in a folder, seeds as one, and of `sweeps` their trials; by
+    name."""
     found = []
     for below in sorted(path.iterdir()) if path.is_dir() else []:
         if below.is_symlink() or not below.is_dir() or below.name.startswith("."):
             continue
         if is_run(below) or is_seeds(below):
             found.append(below)
-        elif deepest > 1 and not is_sweep(below):
-            found += experiments_below(below, deepest - 1)
-    return found
+        elif deepest > 1 and (sweeps or not is_sweep(below)):
+            found += experiments_below(below, deepest - 1, sweeps)
+    return sorted(found, key=in_order)
 
 
-def experiments_named(paths: Sequence[Path]) -> list[Path]:
+def in_order(path: Path) -> list[Any]:
+    """By name, numbers by their size."""
+    parts = re.split(r"(\d+)", str(path))
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
+
+
+def experiments_named(paths: Sequence[Path], sweeps: bool = False) -> list[Path]:
     """Those of a command line; of folders that hold experiments all of them."""
     found: list[Path] = []
     for path in paths:
         if is_run(path) or is_seeds(path):
             found.append(path)
-        elif own := experiments_below(path):
+        elif own := experiments_below(path, sweeps=sweeps):
             found += own
+        elif sweeps and is_sweep(path):
+            raise UserError(f"{path} is a sweep whose first trial has not begun yet.")
         elif is_compare(path) or is_sweep(path) or not path.is_dir():
             RunFolder.open(path)  # says what it is instead
         else:

@@ -212,6 +212,15 @@ def read_settings(path: Path) -> Run:
     return Run.of(settings)
 
 
+def failure(path: Path) -> str:
+    """The sentence that a run failed with, if it did, and has not gone on since."""
+    try:
+        about = read_json(path / "run.json", RUN, "put it back")
+    except UserError:
+        return ""
+    return (about.get("sessions") or [{}])[-1].get("failed", "")
+
+
 def is_run(path: Path) -> bool:
     return is_kind(path / "run.json", KIND)
 

@@ -154,6 +154,7 @@ def sessions(about: Mapping[str, Any]) -> dict[str, str]:
             f"on {session['device']}",
             session["where"],
             session.get("verify", ""),
+            f"failed: {session['failed']}" if "failed" in session else "",
             told_changes(session.get("changed", {})),
         )
         found[f"from step {session['from_step']:,}"] = "; ".join(filter(None, words))

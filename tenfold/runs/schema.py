@@ -163,6 +163,7 @@ RUN: Schema = {
             "device": TEXT,
             "where": TEXT,
             "verify?": TEXT,
+            "failed?": TEXT,
             "changed?": {...: PAIR},
         }
     ],
@@ -173,6 +174,7 @@ SEEDS: Schema = {
     **MACHINE,
     "changes?": {},
     "shared?": FLAG,
+    "ended?": TEXT,
 }
 SWEEP: Schema = {
     "kind": TEXT,

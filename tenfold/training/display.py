@@ -81,9 +81,9 @@ class Display:
             table = Table.grid(padding=(0, 2))
             table.add_row(Text("progress", style="dim"), ProgressBar(self.steps, step, width=40))
             for name, value in numbers.items():
-                table.add_row(Text(name, style="dim"), value)
+                table.add_row(Text(name, style="dim"), Text(value))
             if time_shares:
-                table.add_row(Text("time", style="dim"), time_shares)
+                table.add_row(Text("time", style="dim"), Text(time_shares))
             self.live.update(Group(Text(self.title, style="bold"), table))
         elif time.monotonic() - self.spoke > min(self.pause, LINE_SECONDS):
             self.spoke, self.pause = time.monotonic(), self.pause * 1.5

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tenfold.config.changes import advice, told_changes
 from tenfold.config.run import Run
-from tenfold.core.errors import ActorFault, EnvironmentFault
+from tenfold.core.errors import ActorFault, EnvironmentFault, UserError, raised
 from tenfold.core.protocols import Learner
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import writing
@@ -144,9 +144,11 @@ class Session:
             recorder.try_to("write run.json", folder.write_about)
         try:
             unsaved = yield from self.run_loop(recorder)
-        except ActorFault as fault:
-            if self.checkpoints.steps():
-                raise fault.adding(
+        except Exception as error:
+            about["failed"] = str(error) if isinstance(error, UserError) else f"it {raised(error)}."
+            recorder.try_to("write run.json", folder.write_about)
+            if isinstance(error, ActorFault) and self.checkpoints.steps():
+                raise error.adding(
                     f"`tenfold resume {folder.path}` goes on from the last checkpoint."
                 ) from None
             raise

@@ -2,6 +2,7 @@
 what others named. What it makes of them is `test_browser`."""
 
 import fcntl
+import html
 import io
 import json
 import os
@@ -21,7 +22,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import tenfold as ten
 from tenfold.config.run import Run
+from tenfold.core.errors import UserError
 from tenfold.runs.charts import Chart, Line, as_json
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.looking import Sight, activity, held_inodes
@@ -29,6 +32,8 @@ from tenfold.runs.names import FolderLock
 from tenfold.runs.page import Link, Section, chart, intervals, page, table
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.watching import Screen, sparkline, watch_runs
+from tenfold.training.loop import resume as train_on
+from tenfold.training.loop import train
 
 NASTY = '<img src=x onerror="alert(1)">&[red]'
 
@@ -292,6 +297,43 @@ def test_watch_prints_one_screen_where_there_is_no_terminal(
     done = here("watch", two)
     assert done.returncode == 0 and "8 finished" in done.stdout and "bad<b> seed 3" in done.stdout
     assert {path: path.stat().st_mtime_ns for path in two.rglob("*")} == before
+
+
+class Breaks(ten.Callback):
+    def on_log(self, training: Any, row: dict[str, Any]) -> None:
+        raise ValueError("no [red]more[/red] <b>disk")
+
+
+def test_a_run_that_failed_is_told_with_its_sentence_until_it_goes_on(
+    small_run: Callable[..., Run], here: Callable[..., Any]
+) -> None:
+    run = small_run(eval_every=0)
+    with pytest.raises(UserError):
+        train(run, "runs/one", quiet=True, callbacks=[Breaks()])
+    words = "Breaks.on_log raised ValueError: no [red]more[/red] <b>disk in test_reports.py, line"
+    shown = here("watch", "runs/one").stdout
+    assert "1 failed" in shown and f"one failed: {words}" in shown and "stopped" not in shown
+    assert f"at 0 of 600, failed: {words}" in here("list").stdout
+    here("report", "runs/one")
+    page = Path("runs/one/report.html").read_text()
+    assert html.escape(words) in page and "<b>disk" not in page
+    train_on("runs/one", quiet=True)
+    assert "1 finished" in here("watch", "runs/one").stdout
+
+
+def test_no_column_is_cut_where_a_window_is_narrow_and_none_left_out_where_there_is_none(
+    two: Path, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (two / "good<b>").rename(two / f"{'long-' * 9}name")
+    narrow = Console(width=80, record=True, file=io.StringIO())
+    narrow.print(Screen([two]).drawn(0, keys=False, width=80))
+    text = narrow.export_text()
+    assert "…" not in text and "1,000" in text and "finished" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert re.search("bad<b> seed 0 +1,000 +[0-9]+.[0-9]", text)
+    monkeypatch.setenv("COLUMNS", "60")
+    whole = here("watch", two).stdout
+    assert f"{'long-' * 9}name seed 0 " in whole and "update 75% env 25%" in whole
 
 
 def test_q_ends_watching_and_leaves_the_terminal_as_it_was(
