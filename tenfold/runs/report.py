@@ -42,6 +42,7 @@ from tenfold.runs.page import (
 from tenfold.runs.reporter import Reporter, reporter_of
 from tenfold.runs.schema import RUN, SEEDS, read_json
 from tenfold.runs.seeds import SeedsFolder, summarise, summary_sentences
+from tenfold.runs.statistics import LEAST
 
 MOST_FILMS = 6  # on a page
 NAMED = 12  # seeds that are named one by one
@@ -197,7 +198,8 @@ def write_seeds(
     found = found or summarise(folder, [digest.rows for digest in group.members])
     sentences = summary_sentences(reporter, found)
     cells = {reporter.numbers[name].heading: words for name, words in sentences.items()}
-    title = f"{folder.title}: interquartile mean, 95 % interval"
+    title = f"{folder.title}: interquartile mean"
+    title += ", 95 % interval" if len(folder.seeds) >= LEAST else f"; an interval takes {LEAST}"
     along, curves = reporter.counted(folder.run), reporter.curves(folder.run)
     drawn = course_chart([group], curves, title, along, reporter.course)
     if not out:
