@@ -126,6 +126,8 @@ def own_pairs(name: str) -> str:
 
 
 def check(arguments: argparse.Namespace) -> int:
+    from rich.text import Text
+
     from tenfold.core.pairs import all_pairs, check_pair
 
     names = [own_pairs(name) for name in arguments.names]
@@ -144,7 +146,7 @@ def check(arguments: argparse.Namespace) -> int:
             str(verdict.cases),
             f"{verdict.difference:.2g}",
             verdict.tolerance,
-            "[green]equal[/]" if verdict.equal else "[red]DIFFERENT[/]",
+            Text("equal", "green") if verdict.equal else Text("DIFFERENT", "red"),
         ]
         for verdict in verdicts
     ]

@@ -56,6 +56,11 @@ def text(value: Any) -> str:
     return SPECIAL.sub(r"\\\1", html.escape(words, quote=False))
 
 
+def quoted(value: Any) -> str:
+    """A value of the head, which is YAML, and text where somebody reads it as Markdown."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
 def fenced(content: str, language: str = "") -> str:
     """Text as it is. The fence is longer than any in it."""
     longest = max((len(run) for run in re.findall("`+", content)), default=0)
@@ -95,7 +100,7 @@ def card(told: Card) -> str:
     return "\n\n".join(
         [
             "---\n"
-            + "\n".join(f"{key}: {json.dumps(value)}" for key, value in front.items())
+            + "\n".join(f"{key}: {quoted(value)}" for key, value in front.items())
             + "\n---",
             f"# {text(run.agent.name)} on {text(run.env)}",
             f"![Returns over environment steps]({CURVE})",

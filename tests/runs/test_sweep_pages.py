@@ -29,7 +29,7 @@ def test_a_parameter_that_is_searched_by_its_logarithm_is_drawn_on_such_a_scale(
     assert heights["trial 1"][0] == pytest.approx(0.5)
     assert heights["trial 1"][1] == pytest.approx(0.5)  # 0.91 between 0.90 and 0.92
     middle = next(line for line in evenly.lines if line.name.startswith("trial 1"))
-    assert list(middle.y)[0] == pytest.approx((1e-3 - 1e-4) / (1e-2 - 1e-4))
+    assert next(iter(middle.y)) == pytest.approx((1e-3 - 1e-4) / (1e-2 - 1e-4))
 
 
 def test_a_trial_has_one_colour_on_all_charts_and_no_two_that_differ_have_the_same() -> None:
