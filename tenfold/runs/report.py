@@ -23,7 +23,7 @@ from tenfold.runs.curves import (
 )
 from tenfold.runs.digest import Digest
 from tenfold.runs.files import replace_file
-from tenfold.runs.folder import RunFolder
+from tenfold.runs.folder import RunFolder, last_session
 from tenfold.runs.page import (
     FILMS,
     Link,
@@ -124,9 +124,14 @@ def time_sections(groups: Sequence[Group], along: str) -> list[Section]:
 
 
 def time_shares(digests: Sequence[Digest]) -> dict[str, float]:
-    """Of every stage in the whole, of several runs on average."""
+    """Of every stage in the whole, of several runs on average: as it was at the end of a run,
+    evaluation and checkpoint and all, or as its last row tells."""
     found: Counter[str] = Counter()
-    told = [digest.last["timing"].get("shares", {}) for digest in digests if digest.last]
+    told = [
+        last_session(digest.path).get("shares") or digest.last["timing"].get("shares", {})
+        for digest in digests
+        if digest.last
+    ]
     for shares in told:
         found.update({stage: share / len(told) for stage, share in shares.items()})
     return dict(found)

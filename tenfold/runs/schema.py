@@ -164,6 +164,7 @@ RUN: Schema = {
             "where": TEXT,
             "verify?": TEXT,
             "failed?": TEXT,
+            "shares?": {...: NUMBER},
             "changed?": {...: PAIR},
         }
     ],

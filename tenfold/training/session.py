@@ -156,13 +156,13 @@ class Session:
             recorder.try_to("save the best policy", self.checkpoints.close)
             metrics.close()
             display.close()
+        about["shares"] = learner.clock.shares()
         if learner.lockstep:
             about["verify"] = learner.lockstep.sentence()
-            recorder.try_to("write run.json", folder.write_about)
             display.say(about["verify"], always=True)
-        if self.beside:
-            recorder.try_to("write run.json", folder.write_about)
-        elif self.report and not unsaved:  # `tenfold report` makes that of one of several
+        recorder.try_to("write run.json", folder.write_about)
+        # `tenfold report` makes that of one of several
+        if not self.beside and self.report and not unsaved:
             recorder.try_to("draw", lambda: recorder.evaluator.draw(folder, learner))
             recorder.try_to("write the report", lambda: write_report(folder, learner.run))
         seconds = recorder.seconds()

@@ -10,7 +10,7 @@ import tenfold as ten
 from tenfold.config.run import Run
 from tenfold.core.protocols import Evaluated
 from tenfold.runs.checkpoint import Checkpoints
-from tenfold.runs.folder import RunFolder
+from tenfold.runs.folder import RunFolder, last_session
 from tenfold.runs.metrics import read_rows
 from tenfold.training.loop import resume, train
 from tenfold.training.many import train_seeds
@@ -78,3 +78,10 @@ def test_every_seed_is_evaluated_at_its_end(small_run: Callable[..., Run], tmp_p
     last = list(read_rows(tmp_path / "seeds" / "seed-1" / "metrics.jsonl"))
     final = next(row for row in last if row["kind"] == "eval" and row["step"] == 120)
     assert found["seeds"][1]["last_evaluation"] == final["mean_return"]
+
+
+def test_the_time_of_the_last_evaluation_is_on_the_page(finished_once: Path) -> None:
+    """Its row of training came before."""
+    shares = last_session(finished_once)["shares"]
+    assert sum(shares.values()) == pytest.approx(1) and shares["evaluate"] > 0
+    assert f"evaluate {shares['evaluate']:.1%}" in (finished_once / "report.html").read_text()
