@@ -145,7 +145,7 @@ def test_a_seed_of_a_trial_is_the_run_it_would_be_alone(swept: Any, tmp_path: Pa
     """Though it was stopped at each rung."""
     run = SeedsFolder.open(swept.path / "trial-1").run_of(2)
     alone = train(run, tmp_path / "alone", quiet=True)
-    assert rungs_of(run) == [200, 400, 600]
+    assert rungs_of(run, "median") == [200, 400, 600]
     assert contents(alone.path) == contents(swept.path / "trial-1" / "seed-2")
 
 

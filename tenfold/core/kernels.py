@@ -24,8 +24,7 @@ def kernel(function: Any = None, **options: Any) -> Any:
     return compiled(function) if function else compiled
 
 
-@intrinsic
-def nanoseconds(typing_context):
+def look_at_clock(typing_context: Any) -> Any:
     """The machine's monotonic clock, inside a kernel; a look at it takes some 25 ns."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -39,3 +38,6 @@ def nanoseconds(typing_context):
         return builder.add(builder.mul(seconds, ir.Constant(whole, 10**9)), rest)
 
     return types.int64(), build
+
+
+nanoseconds: Any = intrinsic(look_at_clock)

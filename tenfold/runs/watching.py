@@ -166,11 +166,12 @@ class Screen:
     def table(self, shown: Sequence[tuple[Experiment, str, Digest]], width: int) -> Table:
         """With as many columns as there is room for; a name goes on in a second line where it is
         longer than what is left."""
-        lines = [dict(zip(COLUMNS, self.line(*one), strict=True)) for one in shown]
+        lines = [self.line(*one) for one in shown]
+        table = Table()
         for number in range(len(NARROW) + 1):
             table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
-            headings = [one for one in COLUMNS if one not in NARROW[:number]]
-            for heading in headings:
+            places = [k for k, one in enumerate(COLUMNS) if one not in NARROW[:number]]
+            for heading in (COLUMNS[k] for k in places):
                 right = heading in ("step", "now", "steps/s", "left")
                 wraps = heading == "run"
                 table.add_column(
@@ -180,7 +181,7 @@ class Screen:
                     overflow="fold",
                 )
             for line in lines:
-                table.add_row(*(line[heading] for heading in headings))
+                table.add_row(*(line[k] for k in places))
             if not width or natural_width(table) <= width:
                 break
         return table

@@ -182,6 +182,7 @@ def curve(run: Run, rows: list[dict[str, Any]]) -> bytes:
             if row["kind"] == own.kind and row.get(own.column) is not None
         ]
         if found:
-            lines.append(Line(own.label, *zip(*found, strict=True), None, own.colour, "dots"))
+            steps, values = zip(*found, strict=True)
+            lines.append(Line(own.label, steps, values, None, own.colour, "dots"))
     drawn = Chart("", lines, reporter.counted(run), reporter.course)
     return as_png(figure_of([drawn], f"{run.agent.name} on {run.env}, seed {run.seed}"))
