@@ -36,12 +36,14 @@ class Clock:
         self.before = now
 
     def share(self, known: Mapping[str, int], stage: str) -> None:
-        """The same, but for what is `known` of other stages."""
+        """The same, but for what is `known` of other stages. Some of it is known of samples, and
+        may be more than there was."""
+        before = self.before
         self.lap(stage)
+        whole, told = self.before - before, sum(known.values())
         for name, spent in known.items():
-            self.spent[name] += spent
-        # what is known of a sample may be more than there was
-        self.spent[stage] = max(self.spent[stage] - sum(known.values()), 0)
+            self.spent[name] += spent * min(whole, told) // max(told, 1)
+        self.spent[stage] -= min(whole, told)
 
     def shares(self) -> dict[str, float]:
         whole = sum(self.spent.values()) or 1
