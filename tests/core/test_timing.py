@@ -31,9 +31,7 @@ def test_what_a_compiled_call_knows_is_taken_from_the_stage_around_it(
 
 @pytest.mark.parametrize("rare", [{}, {"every": 64, "updates": 64}])
 @pytest.mark.parametrize("engine", ["fused", "plain"])
-def test_the_time_of_every_stage_of_every_round_is_known(
-    engine: str, rare: dict[str, Any]
-) -> None:
+def test_the_time_of_every_stage_of_every_round_is_known(engine: str, rare: dict[str, Any]) -> None:
     """Nothing is scaled up: what stages took together is what passed, and updates that come rarely
     are not missed. One of batch 256 is most of a round."""
     agent = {"batch_size": 256, "learning_starts": 64, "net": {"hidden": [64, 64]}} | rare
