@@ -1,17 +1,21 @@
 """What the timers that are always on cost.
 
-fused: one round in 499 (of those with an update each) runs by stages, each timed, and leaves and
-enters the compiled loop. plain: the laps of a round with nothing between them, against a whole
-round (the difference of two would drown in noise).
+fused: a round looks at the clock around its updates, and one in 8 around storing and acting; those
+looks alone, against a whole round. plain: the laps of a round with nothing between them, against a
+whole round. (The difference of two rounds would drown in noise.)
 """
 
 from collections.abc import Callable
 
-from tenfold.algorithms.dqn.learner import RARELY, QLearner
+import numpy as np
+
+from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.cli.measure import interleave, write
 from tenfold.config.run import Run
+from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.system import set_threads
-from tenfold.core.timing import EVERY, Clock
+from tenfold.core.timing import Clock
+from tenfold.engines.fusing import ACTED, SPENT, STORED, UPDATED, looks, note
 
 ROUNDS = 610
 AGENT = {
@@ -33,61 +37,56 @@ def rounds_of(place: QLearner) -> Callable[[], int]:
     return rounds
 
 
-def place_of(engine: str, every: int) -> QLearner:
-    place = QLearner(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": AGENT}))
-    place.timed_every = every
-    return place
+def place_of(engine: str) -> QLearner:
+    return QLearner(Run.of({"env": "tenfold/CartPole-v1", "engine": engine, "agent": AGENT}))
 
 
 def laps_only() -> int:
-    """The clock's part of `places.serial.QLearner.round` and of the plain engine."""
+    """The clock's part of `QLearner.round` and of the plain engine."""
     clock = Clock()
-    for count in range(ROUNDS):
-        timed = count % EVERY == EVERY - 1
-        if timed:
-            clock.start()
-            clock.lap("act", EVERY)
-            clock.lap("env", EVERY)
-            clock.lap("store", EVERY)
+    for _ in range(ROUNDS):
+        clock.start()
+        clock.lap("act")
+        clock.lap("env")
+        clock.lap("store")
         clock.start()
         clock.lap("sample")
         clock.lap("update")
     return ROUNDS
 
 
+@kernel
+def looks_of(rounds, counter):
+    for number in range(rounds):
+        note(counter, STORED, looks(number))
+        began = nanoseconds()
+        counter[UPDATED] += nanoseconds() - began
+        note(counter, ACTED, looks(number))
+
+
+def looks_only() -> int:
+    """The clock's part of `fused_round`."""
+    looks_of(ROUNDS, np.zeros(len(SPENT), np.int64))
+    return ROUNDS
+
+
 def main() -> None:
     set_threads(1)
-    rare = RARELY[0]
-    fused = interleave(
-        {
-            "whole": rounds_of(place_of("fused", 10**9)),
-            "by stages": rounds_of(place_of("fused", 5)),
-        },
-        61,
-    )
-    plain = interleave({"round": rounds_of(place_of("plain", EVERY)), "timers": laps_only}, 11)
-    cost = (fused["by stages"] - fused["whole"]) * 5 / rare  # one in five was timed
+    fused = interleave({"round": rounds_of(place_of("fused")), "timers": looks_only}, 61)
+    plain = interleave({"round": rounds_of(place_of("plain")), "timers": laps_only}, 11)
     setting = {"env": "tenfold/CartPole-v1", "work": "one update a step, batch 32, 64-64"}
     write(
         "timers",
         [
             {
                 "name": "timers",
-                "setting": setting | {"engine": "fused"},
-                "round_us": round(fused["whole"], 2),
-                "round_one_in_five_timed_us": round(fused["by stages"], 2),
-                "timers_us": round(cost, 3),
-                "share": round(cost / fused["whole"], 4),
+                "setting": setting | {"engine": engine},
+                "round_us": round(found["round"], 2),
+                "timers_us": round(found["timers"], 3),
+                "share": round(found["timers"] / found["round"], 4),
                 "bar": 0.01,
-            },
-            {
-                "name": "timers",
-                "setting": setting | {"engine": "plain"},
-                "round_us": round(plain["round"], 2),
-                "timers_us": round(plain["timers"], 3),
-                "share": round(plain["timers"] / plain["round"], 4),
-                "bar": 0.01,
-            },
+            }
+            for engine, found in (("fused", fused), ("plain", plain))
         ],
     )
 

@@ -1,7 +1,9 @@
 """The command line as its user sees it."""
 
+import base64
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from tenfold.cli import main as cli
 from tenfold.cli import tools
 from tenfold.cli.main import main
 from tenfold.core.domain import Command, Domain
+from tenfold.runs.folder import RunFolder
+from tenfold.runs.report import write_report
 
 QUICK = [
     "--steps",
@@ -473,3 +477,20 @@ def test_layers_beside_a_network_of_ones_own_are_noted() -> None:
     assert "agent.net.hidden = 32 is not used" in unused_layers(ten.Run.of({"agent": {"net": net}}))
     assert not unused_layers(ten.Run.of({"agent": {"net": {"module": "my_nets:MyNet"}}}))
     assert not unused_layers(ten.Run.of({"agent": {"net": {"hidden": [32]}}}))
+
+
+def test_a_film_in_a_runs_folder_is_on_its_page_at_once(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def film(env: str, agent: object, policy: object, seed: int, file: Path) -> int:
+        file.write_bytes(b"GIF89a the film")
+        return 1
+
+    monkeypatch.setattr("tenfold.evaluation.evaluate.film", film)
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    write_report(*RunFolder.open(run))
+    inside = base64.b64encode(b"GIF89a the film").decode()
+    assert inside not in (run / "report.html").read_text()
+    assert main(["eval", str(run), "--episodes", "1", "--video"]) == 0
+    assert inside in (run / "report.html").read_text()

@@ -145,7 +145,7 @@ def test_a_seed_of_a_trial_is_the_run_it_would_be_alone(swept: Any, tmp_path: Pa
     """Though it was stopped at each rung."""
     run = SeedsFolder.open(swept.path / "trial-1").run_of(2)
     alone = train(run, tmp_path / "alone", quiet=True)
-    assert rungs_of(run) == [200, 400, 600]
+    assert rungs_of(run, "median") == [200, 400, 600]
     assert contents(alone.path) == contents(swept.path / "trial-1" / "seed-2")
 
 
@@ -216,6 +216,8 @@ def test_lists_and_words_about_a_sweep(
     ]
     assert told and all(Path(word).is_dir() for word in told)
     assert here("report", str(swept.path)).stdout == f"{swept.path / 'report.html'}\n"
+    watched = here("watch", str(tmp_path / "runs" / "sweep")).stdout
+    assert "trial-0 seed 0" in watched and "winner seed" in watched
 
 
 def test_a_trial_that_fails_is_told_with_its_sentence_and_the_others_go_on(
@@ -278,11 +280,13 @@ def trials_plan() -> Any:
 
 
 def test_rungs_are_evaluations_and_not_too_many(small_run: Callable[..., Run]) -> None:
-    assert rungs_of(small_run(steps=600, eval_every=200)) == [200, 400, 600]
-    assert rungs_of(small_run(steps=650, eval_every=200)) == [200, 400, 650]
-    assert rungs_of(small_run(steps=200, eval_every=200)) == [200]
-    many = rungs_of(small_run(steps=100_000, eval_every=1_000))
+    assert rungs_of(small_run(steps=600, eval_every=200), "median") == [200, 400, 600]
+    assert rungs_of(small_run(steps=650, eval_every=200), "median") == [200, 400, 650]
+    assert rungs_of(small_run(steps=200, eval_every=200), "median") == [200]
+    many = rungs_of(small_run(steps=100_000, eval_every=1_000), "hyperband")
     assert many == [*range(10_000, 100_001, 10_000)]
+    # nobody waits where nothing is pruned
+    assert rungs_of(small_run(steps=600, eval_every=200), "none") == [600]
 
 
 @pytest.mark.parametrize(

@@ -42,17 +42,12 @@ class Direct:
         self.seen = Seen(agent.frames, self.envs)
         return self.seen.rows
 
-    def collect(
-        self, step: int, rounds: int, left: int, clock: Clock, scale: int
-    ) -> Iterator[Part]:
-        """One step of all environments; its row is what they and the engine hold already. Timed
-        where `scale` is not 0."""
+    def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[Part]:
+        """One step of all environments; its row is what they and the engine hold already."""
         action = self.explore(step, rounds)
-        if scale:
-            clock.lap("act", scale)
+        clock.lap("act")
         self.envs.step(action)
-        if scale:
-            clock.lap("env", scale)
+        clock.lap("env")
         yield Part(0, 0, {}, finished=self.envs.finished)
         self.seen.step()
 
@@ -135,9 +130,7 @@ class Inline:
         if mask is not None:
             self.envs.put(first, "mask", mask)
 
-    def collect(
-        self, step: int, rounds: int, left: int, clock: Clock, scale: int
-    ) -> Iterator[Part]:
+    def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[Part]:
         """A row of every actor. `left`: rounds that may be played until the learner publishes
         again, or the run ends."""
         for part in self.parts(step, left):

@@ -10,10 +10,12 @@ from tenfold.actors.pools import make_pool
 from tenfold.config.run import Run
 from tenfold.core.protocols import Description, State
 from tenfold.core.registry import algorithm
-from tenfold.core.timing import EVERY, Clock
+from tenfold.core.timing import Clock
+from tenfold.engines.fusing import SPENT
 from tenfold.envs.adapter import Episode
 
 MANY = 1 << 30  # rounds
+HEARD = 512  # rounds of one compiled call where no episode ends, so that a signal is heard
 # by a step, besides what is acted on next
 BROUGHT = ("reward", "terminated", "truncated", "skipped", "final_obs", "components")
 
@@ -35,7 +37,6 @@ class ActorLearner:
         self.pool, self.where = make_pool(run)
         self.envs = self.pool.envs
         self.agent = algorithm(run.agent.name).make_agent(run, self.envs.spec)
-        self.timed_every = EVERY if self.pool.direct else 1
         self.clock = Clock()
         self.step = self.rounds = 0
         self.notices: list[str] = []  # for the person, about what happened
@@ -79,17 +80,9 @@ class ActorLearner:
             self.engine.set_lr(lr)
 
     def time_every_round(self) -> None:
-        """For a profile: by stages, one call after another, each timed."""
-        if self.fused and not self.fused.by_stages:
-            return
-        self.timed_every = 1
-        self.fused = None
-
-    def until_timed(self) -> int:
-        """Rounds until the next timed one; the first may compile kernels."""
-        if self.fused and not self.fused.by_stages:
-            return MANY
-        return (EVERY - 1 - self.rounds) % self.timed_every
+        """For a profile: by stages, one call after another."""
+        if self.fused and self.fused.by_stages:
+            self.fused = None
 
     def run_fused(self, most: int, until: int | None) -> list[Episode]:
         """Whole rounds by the engine itself: to the next end of an episode, at most `most`, not
@@ -98,7 +91,10 @@ class ActorLearner:
             most = min(most, -((self.step - until) // self.envs.num_envs))
         if not self.fused.by_stages:
             return self.run_together(most)
-        self.step, self.rounds = self.fused.run(self.step, self.rounds, most)
+        self.fused.spent[:] = 0
+        self.clock.start()
+        self.step, self.rounds = self.fused.run(self.step, self.rounds, min(most, HEARD))
+        self.clock.share(dict(zip(SPENT, self.fused.spent.tolist(), strict=True)), "env")
         return self.envs.finished
 
     def run_together(self, most: int) -> list[Episode]:
@@ -186,26 +182,21 @@ class RolloutLearner(ActorLearner):
     def round(self, until: int | None = None, most: int | None = None) -> list[Episode]:
         """Act, step, store, and learn when the rollout is full. Returns the episodes that ended.
 
-        The fused engine goes on to the next end of an episode or timed round, not beyond step
-        `until`. `most`: rounds that actors may play until the learner says more.
+        The fused engine goes on to the next end of an episode, not beyond step `until`. `most`:
+        rounds that actors may play until the learner says more.
         """
-        wait = self.until_timed()
-        # the last row's round ends with learning, and that is timed whole; an engine without
-        # stages makes all of it
-        whole = self.fused and (wait if not self.fused.by_stages else min(wait, self.left - 1))
+        # the last row's round ends with learning; an engine without stages makes all of it
+        whole = self.fused and (self.left - 1 if self.fused.by_stages else MANY)
         if whole:
             return self.run_fused(whole, until)
-        scale = 0 if wait else self.timed_every
-        if scale:
-            self.clock.start()
+        self.clock.start()
         self.begin_row()
         left = self.rounds_left()
-        finished, whole = self.collect(min(left, most or left), scale)
+        finished, whole = self.collect(min(left, most or left))
         if not whole:
             return finished
         self.store()
-        if scale:
-            self.clock.lap("store", scale)
+        self.clock.lap("store")
         self.step += self.steps_of(self.envs.skipped, self.envs.worlds)
         self.rounds += 1
         full = not self.left
@@ -231,10 +222,10 @@ class RolloutLearner(ActorLearner):
             if name in part.row:
                 envs.put(part.first, name, part.row[name])
 
-    def collect(self, left: int, scale: int) -> tuple[list[Episode], bool]:
+    def collect(self, left: int) -> tuple[list[Episode], bool]:
         """A row of every actor; the episodes that ended, and whether the row is whole."""
         finished, again = [], False
-        for part in self.pool.collect(self.step, self.rounds, left, self.clock, scale):
+        for part in self.pool.collect(self.step, self.rounds, left, self.clock):
             again = again or part.begins
             if part.row and not part.begins:
                 self.take(part)

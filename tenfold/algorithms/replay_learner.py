@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import STEP, Part, episodes, first_look
-from tenfold.algorithms.learner import ActorLearner
+from tenfold.algorithms.learner import MANY, ActorLearner
 from tenfold.config.run import Run
 from tenfold.core.protocols import State
-from tenfold.core.timing import EVERY
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.memory.frames import Seen
 from tenfold.memory.replay import replay_bytes
@@ -43,10 +42,6 @@ class ReplayActing:
         self.seen.restore(state, exact)
 
 
-# rounds between timed ones where an update comes every, every second, every third or fourth round
-RARELY = (499, 251, 127)
-
-
 class ReplayLearner(ActorLearner):
     """Actors, agent, replay memory and engine of one run. A subclass says what verifies updates."""
 
@@ -57,11 +52,7 @@ class ReplayLearner(ActorLearner):
         self.engine, self.engine_choice = self.agent.make_engine(run, self.replay, self.envs)
         alone = self.envs.agents == 1 and self.pool.direct
         if self.engine.whole_rounds and alone and not run.verify:
-            # a timed round costs several times a whole one: the more rounds there are to an
-            # update, the rarer
-            every = self.settings.every
-            self.timed_every = next((p for p in RARELY if p * every <= RARELY[0]), EVERY)
-            self.fused, self.engine.scale = self.engine, self.timed_every
+            self.fused = self.engine
         if run.verify:
             self.lockstep = self.make_lockstep(run.verify)
         seen = self.pool.follow(self.agent, self.explore)
@@ -87,11 +78,6 @@ class ReplayLearner(ActorLearner):
         size = f"{members * each / 2**20:,.1f}"
         return f"replay of {settings.capacity:,} rows{whose} takes {size} MiB"
 
-    def time_every_round(self) -> None:
-        if self.fused:
-            self.fused.scale = 1
-        super().time_every_round()
-
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments, where the learner's own engine acts."""
         self.action = self.engine.explore(step, rounds)
@@ -100,23 +86,18 @@ class ReplayLearner(ActorLearner):
     def round(self, until: int | None = None) -> list[Episode]:
         """Act, step, store, and run the updates that are due. Returns the episodes that ended.
 
-        The fused engine goes on to the next end of an episode or timed round, not beyond step
-        `until`.
+        The fused engine goes on to the next end of an episode, not beyond step `until`.
         """
-        wait = self.until_timed()
-        if self.fused and wait:
-            return self.run_fused(wait, until)
+        if self.fused:
+            return self.run_fused(MANY, until)
         if self.pool.direct:
             self.due_from = self.step
         finished: list[Episode] = []
-        scale = 0 if wait else self.timed_every
-        if scale:
-            self.clock.start()
+        self.clock.start()
         left = self.pool.rounds_until(self.step, self.run.steps) if self.run.steps_ahead else 1
-        for part in self.pool.collect(self.step, self.rounds, left, self.clock, scale):
+        for part in self.pool.collect(self.step, self.rounds, left, self.clock):
             finished += self.take(part)
-            if scale:
-                self.clock.lap("store", scale)
+            self.clock.lap("store")
         self.rounds += 1
         if self.learn():
             self.pool.publish(self.agent, self.step, self.clock)

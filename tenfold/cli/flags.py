@@ -69,13 +69,15 @@ def number_of_jobs(text: str | None) -> int:
     return 0 if text is None else whole_number(text, "--jobs", 1, 1024)
 
 
-def print_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+def print_table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
+    """Cells are text, whatever is in them, or Rich's own."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*head)
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in line))
     Console(width=None if sys.stdout.isatty() else PIPE).print(table)
 
 

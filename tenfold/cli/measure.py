@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tenfold.core.errors import UserError
 from tenfold.core.pairs import Pair, all_pairs, compare, fresh, outcome
@@ -316,7 +317,7 @@ def run_all(chosen: dict[str, Benchmark], keep: bool = False) -> list[dict[str, 
     rows = []
     with Console(stderr=True).status("") as status:
         for number, (name, work) in enumerate(chosen.items(), 1):
-            status.update(f"{number} of {len(chosen)}: {name}")
+            status.update(Text(f"{number} of {len(chosen)}: {name}"))
             found = work()
             if keep:
                 keep_rows(name, found)
@@ -333,10 +334,10 @@ def show_rows(rows: list[dict[str, Any]]) -> None:
             rest = {name: value for name, value in row.items() if name not in ("name", "setting")}
             console.print(f"{row['name']} {setting}: {rest}", markup=False, highlight=False)
             continue
-        equal = {True: "[green]yes[/]", False: "[red]NO[/]", None: "–"}[row["equal"]]
+        equal = {True: Text("yes", "green"), False: Text("NO", "red"), None: "–"}[row["equal"]]
         table.add_row(
-            row["name"],
-            setting,
+            Text(row["name"]),
+            Text(setting),
             f"{row['baseline']} {row['baseline_us']:,.1f} µs",
             f"{row['candidate']} {row['candidate_us']:,.1f} µs",
             f"{row['ratio']:.2f}",

@@ -3,7 +3,8 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def add_named(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUN",
-        help="runs, folders of seeds, or folders that hold such (the latest run below runs/ by "
+        help="runs, folders of seeds, sweeps, or folders that hold such (the latest below runs/ by "
         "default)",
     )
 
@@ -71,18 +72,33 @@ def report(arguments: argparse.Namespace) -> int:
         from tenfold.runs.sweep import SweepFolder
         from tenfold.runs.sweep_page import write_sweep_report
 
-        print(write_sweep_report(SweepFolder.open(paths[0]), out))
+        with placed(out or paths[0] / "report.html"):
+            print(write_sweep_report(SweepFolder.open(paths[0]), out))
         return 0
     require_runs(paths, "--live" if seconds else "report of several")
     sight = Sight(paths)
     if len(sight.look()) > 1 or paths[0] not in sight.groups:
         require_page(page_of(sight, out))
-    if seconds and sight.going():
-        return follow(sight, out, seconds)
-    if seconds:
-        print("none of the runs is being trained: the page is as it will stay", file=sys.stderr)
-    print(write_page(sight, out))
+    with placed(page_of(sight, out)):
+        if seconds and sight.going():
+            return follow(sight, out, seconds)
+        if seconds:
+            print("none of the runs is being trained: the page is as it will stay", file=sys.stderr)
+        print(write_page(sight, out))
     return 0
+
+
+@contextmanager
+def placed(page: Path) -> Iterator[None]:
+    """Where a page cannot be put there, a sentence says so, and how to put it elsewhere."""
+    elsewhere = "--out FILE puts the page elsewhere."
+    if page.is_dir():
+        raise UserError(f"{page} is a folder, where the page goes: move it away; {elsewhere}")
+    try:
+        yield
+    except OSError as error:
+        words = error.strerror or error
+        raise UserError(f"{page} cannot be written ({words}): {elsewhere}") from None
 
 
 def follow(sight: Any, out: Path | None, seconds: int) -> int:
@@ -123,12 +139,9 @@ def add_watch(parsers: Any, given: Sequence[str]) -> None:
 
 
 def watch(arguments: argparse.Namespace) -> int:
-    from tenfold.runs.looking import require_runs
     from tenfold.runs.watching import watch_runs
 
-    paths = paths_named(arguments)
-    require_runs(paths, "watch")
-    watch_runs(paths, arguments.once)
+    watch_runs(paths_named(arguments), arguments.once)
     return 0
 
 

@@ -78,12 +78,24 @@ def evaluate(arguments: argparse.Namespace) -> int:
     with opened(path, arguments.trust) as folder:
         asked = arguments.checkpoint, episodes, seed, arguments.video, options
         found, lines = scores(folder, *asked)
+        show_film(folder, found)
         said = json.dumps(found) if arguments.json else "\n".join(lines)
         if folder != path:  # an archive's, which goes
             said = said.replace(f'"run": "{folder}"', f'"run": {json.dumps(str(path))}')
             said = said.replace(str(folder), str(keep_written(folder, path)))
     print(said)
     return 0
+
+
+def show_film(folder: Path, found: dict[str, Any]) -> None:
+    """A film that was made in a run's folder is shown by its page, where there is one."""
+    from tenfold.runs.folder import RunFolder
+    from tenfold.runs.report import write_report
+
+    filmed = Path(found["video"]).absolute().parent if "video" in found else None
+    if filmed == folder.absolute() and (folder / "report.html").is_file():
+        with suppress(OSError):  # the film is there, the page as it was
+            write_report(*RunFolder.open(folder))
 
 
 EVAL = Command("eval", add_eval, evaluate)
@@ -114,6 +126,8 @@ def own_pairs(name: str) -> str:
 
 
 def check(arguments: argparse.Namespace) -> int:
+    from rich.text import Text
+
     from tenfold.core.pairs import all_pairs, check_pair
 
     names = [own_pairs(name) for name in arguments.names]
@@ -132,7 +146,7 @@ def check(arguments: argparse.Namespace) -> int:
             str(verdict.cases),
             f"{verdict.difference:.2g}",
             verdict.tolerance,
-            "[green]equal[/]" if verdict.equal else "[red]DIFFERENT[/]",
+            Text("equal", "green") if verdict.equal else Text("DIFFERENT", "red"),
         ]
         for verdict in verdicts
     ]

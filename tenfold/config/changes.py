@@ -4,6 +4,7 @@ state means.
 No torch here, so that help and errors appear at once.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,25 @@ def idle_from(run: Run) -> int | None:
     0."""
     lr = ending_lr(run)
     return lr.steps if lr and lr.end == 0 and lr.steps < run.steps else None
+
+
+def advice(run: Run) -> list[str]:
+    """What a person should know of settings that fit and may not be what was meant."""
+    end = idle_from(run)
+    idle = end and f"agent.lr ends at 0 at step {end:,}: nothing is learned from there on."
+    found = (idle, cut_short(run), never_learns(run), unused_layers(run), crowded(run))
+    return [words for words in found if words]
+
+
+def crowded(run: Run) -> str:
+    """A sentence where learners wait for one another's cores."""
+    cores = len(os.sched_getaffinity(0))
+    if run.device == "cuda" or run.learners <= cores:
+        return ""
+    return (
+        f"learners = {run.learners} share the {cores} core{'s' * (cores > 1)} that this process "
+        "may use: more than one a core are slower, not faster."
+    )
 
 
 def cut_short(run: Run) -> str:

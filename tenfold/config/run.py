@@ -101,7 +101,7 @@ class Run(Config):
     """threads of PyTorch"""
     eval_every: Whole = by_agent("eval_every", 10_000)
     """environment steps between evaluations by the greedy policy (they choose the best checkpoint);
-    0: never"""
+    the end of a run is evaluated as well; 0: never"""
     eval_episodes: Annotated[int, Limits(1, 10**6)] = 10
     """episodes of such an evaluation"""
     eval_policy: Literal["greedy", "sampled"] = "greedy"

@@ -115,10 +115,8 @@ class ActorPool(Protocol):
     # begins, with this agent's networks; `explore` acts where the pool is direct, on what is given
     # back
     def follow(self, agent: Any, explore: "Callable[[int, int], np.ndarray]") -> Any: ...
-    # a row of every actor; timed where `scale` is not 0
-    def collect(
-        self, step: int, rounds: int, left: int, clock: "Clock", scale: int
-    ) -> Iterator[Any]: ...
+    # a row of every actor
+    def collect(self, step: int, rounds: int, left: int, clock: "Clock") -> Iterator[Any]: ...
     def rounds_until(self, step: int, end: int) -> int: ...  # that actors play, at least one
     def hold(self) -> int: ...  # to rest; how many rounds the furthest actor is ahead
     def settle(self) -> Iterator[Any]: ...  # to rest; what they were ahead by comes out
@@ -197,8 +195,6 @@ class Evaluator(Protocol):
     def evaluate(
         self, learner: Learner, lengths: list[int], stop: Callable[[], bool]
     ) -> Evaluated | None: ...
-    # at the end of a run, where that has not been judged
-    def final(self, learner: Learner) -> Evaluated | None: ...
 
 
 @dataclass(frozen=True)

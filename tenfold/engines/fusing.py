@@ -2,10 +2,27 @@
 
 import numpy as np
 
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import kernel, nanoseconds
 
 # seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
 PATIENCE = 0.05
+# what a compiled round knows of its time, in the last places of its `counter`: nanoseconds by stage
+SPENT = ("store", "update", "act")
+STORED, UPDATED, ACTED = -3, -2, -1
+TIMED = 8  # one round in so many looks at the clock, for the parts that take less than a few µs
+
+
+@kernel
+def looks(rounds):
+    """The time where a round is timed, else 0."""
+    return nanoseconds() if rounds % TIMED == 0 else 0
+
+
+@kernel
+def note(counter, stage, began):
+    """What passed since `looks`, for all the rounds it stands for."""
+    if began:
+        counter[stage] += (nanoseconds() - began) * TIMED
 
 
 @kernel

@@ -92,10 +92,6 @@ class EpisodeEvaluator:
         returns, lengths, cut = (part[numbers] for part in found)
         return Score(returns.tolist(), lengths.tolist(), cut=int(cut.sum()))
 
-    def final(self, learner: Any) -> Evaluated | None:
-        """Evaluations at intervals are enough."""
-        return None
-
     def draw(self, folder: RunFolder, learner: Any) -> None:
         """The report has all that it shows."""
 

@@ -135,14 +135,17 @@ class Checkpoints:
             replace_file(before, best.read_bytes())
         write_arrays(best, arrays, {"run": self.folder.id, "step": step, "score": score})
 
-    def forget_best_after(self, step: int) -> None:
-        """A run goes on from `step`: a best policy of a later one, of before it was killed, is not
-        this run's. That of the checkpoint comes back, if there was one."""
+    def forget_best_after(self, step: int, score: float | None) -> None:
+        """A run goes on from `step`, when `score` was the best: a policy that became the best
+        later, before it was killed or when its end was evaluated, is not this run's. That of the
+        checkpoint comes back, if there was one."""
         best, before = (self.folder.checkpoints / name for name in (BEST, BEFORE))
         # of a damaged one eval says so, to whoever asks for it
         with contextlib.suppress(CheckpointError):
-            for path in (best, before):
-                if path.exists() and self.read_state(path, POLICY)[1]["step"] > step:
+            for path in filter(Path.exists, (best, before)):
+                about = self.read_state(path, POLICY)[1]
+                own = about.get("score", score)
+                if about["step"] > step or (about["step"] == step and own != score):
                     path.unlink()
             if before.exists() and not best.exists():
                 before.replace(best)

@@ -2,7 +2,8 @@
 in which settings they differ. The statistics are those of Agarwal et al. (2021)."""
 
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tenfold.runs.report import (
 from tenfold.runs.reporter import Number, reporter_of
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.statistics import (
+    LEAST,
     aggregates,
     improvement,
     interquartile_mean,
@@ -40,33 +42,43 @@ MOST = 24  # experiments on a page
 PAIRED = 8  # experiments of which every two are compared
 REACHED = (0.5, 0.9)  # shares of the way from the worst start to the best end
 NOT_COMPARED = {"seed"}  # settings
+ALIKE = 0.99  # of the furthest run's steps: not as far is another end
 DEEPEST = 3  # folders below the one that is named
 
 
 # what is compared
 
 
-def experiments_below(path: Path, deepest: int = DEEPEST) -> list[Path]:
-    """Runs and folders of seeds in a folder, seeds as one and sweeps left out; by name."""
+def experiments_below(path: Path, deepest: int = DEEPEST, sweeps: bool = False) -> list[Path]:
+    """Runs and folders of seeds in a folder, seeds as one, and of `sweeps` their trials; by
+    name."""
     found = []
     for below in sorted(path.iterdir()) if path.is_dir() else []:
         if below.is_symlink() or not below.is_dir() or below.name.startswith("."):
             continue
         if is_run(below) or is_seeds(below):
             found.append(below)
-        elif deepest > 1 and not is_sweep(below):
-            found += experiments_below(below, deepest - 1)
-    return found
+        elif deepest > 1 and (sweeps or not is_sweep(below)):
+            found += experiments_below(below, deepest - 1, sweeps)
+    return sorted(found, key=in_order)
 
 
-def experiments_named(paths: Sequence[Path]) -> list[Path]:
+def in_order(path: Path) -> list[Any]:
+    """By name, numbers by their size."""
+    parts = re.split(r"(\d+)", str(path))
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
+
+
+def experiments_named(paths: Sequence[Path], sweeps: bool = False) -> list[Path]:
     """Those of a command line; of folders that hold experiments all of them."""
     found: list[Path] = []
     for path in paths:
         if is_run(path) or is_seeds(path):
             found.append(path)
-        elif own := experiments_below(path):
+        elif own := experiments_below(path, sweeps=sweeps):
             found += own
+        elif sweeps and is_sweep(path):
+            raise UserError(f"{path} is a sweep whose first trial has not begun yet.")
         elif is_compare(path) or is_sweep(path) or not path.is_dir():
             RunFolder.open(path)  # says what it is instead
         else:
@@ -105,11 +117,12 @@ def write_comparison(
     by_env: dict[str, list[Group]] = {}
     for group in groups:
         by_env.setdefault(group.run.env, []).append(group)
-    sections = [Section("", overview(groups, out)), settings_differing(groups)]
+    ends = {env: common_end(own) for env, own in by_env.items()}
+    sections = [Section("", overview(groups, out, ends)), settings_differing(groups)]
     for env, own in by_env.items():
         if len(by_env) > 1:
             sections.append(Section(env, ""))
-        sections += compared(own)
+        sections += compared(own, ends[env])
     everyone = [digest for group in groups for digest in group.members]
     sections += [Section("Left out", "".join(map(paragraph, left_out)))] if left_out else []
     told = {group.name: words for group in groups if (words := "; ".join(engines(group)))}
@@ -119,12 +132,34 @@ def write_comparison(
     return write(out, title, sections, live)
 
 
-def overview(groups: Sequence[Group], out: Path) -> str:
+def ends_of(group: Group) -> list[int]:
+    return [digest.last.get("step", 0) for digest in group.members]
+
+
+def common_end(groups: Sequence[Group]) -> float:
+    """The last step that all runs have come to, where they are not as far as one another; a few
+    steps of actors are no difference."""
+    ends = [step for group in groups for step in ends_of(group)]
+    return min(ends) if min(ends) < ALIKE * max(ends) else np.inf
+
+
+def told_end(groups: Sequence[Group], end: float) -> str:
+    """A sentence about runs that are not as far as others."""
+    if end == np.inf:
+        return ""
+    far = ", ".join(f"{group.name} at step {min(ends_of(group)):,}" for group in groups)
+    return paragraph(
+        f"The runs end at different steps ({far}): scores are those at step {end:,.0f}, the last "
+        "that all have come to. Curves go on to their own ends."
+    )
+
+
+def overview(groups: Sequence[Group], out: Path, ends: Mapping[str, float]) -> str:
     """A line for each: what it is, how far, what it came to."""
     lines, near = [], out.absolute().parent
     for group in groups:
-        step = min((digest.last.get("step", 0) for digest in group.members), default=0)
-        own, best = scores_of(group), Number("", ",.2f")
+        step = min(ends_of(group), default=0)
+        own, best = scores_of(group, ends[group.run.env]), Number("", ",.2f")
         there = (group.path / "report.html").absolute()
         linked = there.exists() and there.is_relative_to(near)
         name = Link(group.name, str(there.relative_to(near))) if linked else group.name
@@ -152,28 +187,28 @@ def settings_differing(groups: Sequence[Group]) -> Section:
     )
 
 
-def score(digest: Digest) -> float | None:
-    """What a run came to: its last evaluation, or the mean return of its last training episodes;
-    the more the better."""
-    judged = [own.last for kind, own in digest.thinned.items() if kind != "train"]
-    if judged:
-        return rank(max(judged, key=lambda row: row["step"]))[1]
-    return digest.last.get("return")
+def score(digest: Digest, end: float) -> float | None:
+    """What a run came to by a step: its last evaluation, or the mean return of its last training
+    episodes; the more the better."""
+    rows = [row for row in digest.rows if row["step"] <= end]
+    judged = [row for row in rows if row["kind"] != "train"]
+    return rank(judged[-1])[1] if judged else rows[-1].get("return") if rows else None
 
 
-def scores_of(group: Group) -> np.ndarray | None:
+def scores_of(group: Group, end: float) -> np.ndarray | None:
     """Of all runs of a group; None where one has none yet."""
-    found = [own for digest in group.members if (own := score(digest)) is not None]
+    found = [own for digest in group.members if (own := score(digest, end)) is not None]
     return np.array(found, float) if found and len(found) == len(group.members) else None
 
 
-def compared(groups: Sequence[Group]) -> list[Section]:
+def compared(groups: Sequence[Group], end: float) -> list[Section]:
     """Of one environment."""
     reporter = reporter_of(groups[0].run)
     along, curves = reporter.counted(groups[0].run), reporter.curves(groups[0].run)
     drawn = course_chart(groups, curves, "Sample efficiency", along, reporter.course)
-    found = [Section("Sample efficiency", chart(drawn) + how_soon(groups, drawn))]
-    scores = [scores_of(group) for group in groups]
+    body = told_end(groups, end) + chart(drawn) + how_soon(groups, drawn)
+    found = [Section("Sample efficiency", body)]
+    scores = [scores_of(group, end) for group in groups]
     if len(groups) > 1 and all(own is not None for own in scores):
         names = [group.name for group in groups]
         found += score_sections(names, [own for own in scores if own is not None])
@@ -203,7 +238,12 @@ def how_soon(groups: Sequence[Group], drawn: Chart) -> str:
 def score_sections(names: Sequence[str], scores: Sequence[np.ndarray]) -> list[Section]:
     target = max(float(own.max()) for own in scores)
     return [
-        Section("Scores", said_of_scores(target) + aggregate_intervals(names, scores, target)),
+        Section(
+            "Scores",
+            said_of_scores(target)
+            + too_few(names, scores)
+            + aggregate_intervals(names, scores, target),
+        ),
         Section("Performance profiles", chart(profiles(names, scores))),
         Section("Probability of improvement", improvements(names, scores)),
     ]
@@ -217,6 +257,14 @@ def said_of_scores(target: float) -> str:
     )
 
 
+def too_few(names: Sequence[str], scores: Sequence[np.ndarray]) -> str:
+    """A sentence about those that have no interval."""
+    few = [
+        f"{name} ({len(own)})" for name, own in zip(names, scores, strict=True) if len(own) < LEAST
+    ]
+    return paragraph(f"No interval for {', '.join(few)}: it takes {LEAST} runs.") if few else ""
+
+
 def aggregate_intervals(names: Sequence[str], scores: Sequence[np.ndarray], target: float) -> str:
     """Median, interquartile mean, mean and optimality gap of each, with intervals."""
     body = ""
@@ -224,7 +272,8 @@ def aggregate_intervals(names: Sequence[str], scores: Sequence[np.ndarray], targ
         rows = [
             (name, *interval_of(estimate, own)) for name, own in zip(names, scores, strict=True)
         ]
-        low, high = min(row[2] for row in rows), max(row[3] for row in rows)
+        every = np.array([row[1:] for row in rows])
+        low, high = np.nanmin(every), np.nanmax(every)
         room = 0.05 * (high - low) or 0.5
         body += paragraph(words) + intervals(rows, low - room, high + room, ",.4g")
     return body
@@ -236,7 +285,8 @@ def profiles(names: Sequence[str], scores: Sequence[np.ndarray]) -> Chart:
     lines = []
     for number, (name, own) in enumerate(zip(names, scores, strict=True)):
         middle, low, high = profile(own, thresholds)
-        lines.append(Line(name, thresholds, middle, (low, high), number, run=name))
+        band = (low, high) if len(own) >= LEAST else None
+        lines.append(Line(name, thresholds, middle, band, number, run=name))
     return Chart(
         "Performance profiles", lines, "score", "share of runs above", bounds=(-0.02, 1.02)
     )

@@ -12,7 +12,7 @@ from tenfold.config.run import Run
 from tenfold.runs.charts import THIN, Chart, Line
 from tenfold.runs.digest import PARTS as QUARTERS
 from tenfold.runs.digest import Course, Digest, Histogram, aligned, merged
-from tenfold.runs.statistics import bootstrap_interval, interquartile_mean
+from tenfold.runs.statistics import LEAST, bootstrap_interval, interquartile_mean
 
 PARTS = ("reward/", "action/")  # columns of rewards by component, and of the action's numbers
 EACH = 64  # runs of a group whose curves are drawn one by one
@@ -74,9 +74,8 @@ def lines_of(
     steps, values = aligned(list(found.values()))
     if not steps.size:
         return []
-    whole = Line(
-        name, steps, interquartile_mean(values), bootstrap_interval(values), colour, run=run
-    )
+    band = bootstrap_interval(values) if len(values) >= LEAST else None
+    whole = Line(name, steps, interquartile_mean(values), band, colour, run=run)
     called, stride = list(found), -(-len(found) // EACH)
     thin = [
         Line(f"{called[k]}, {name}", steps, values[k], None, colour, THIN, run)

@@ -212,6 +212,21 @@ def read_settings(path: Path) -> Run:
     return Run.of(settings)
 
 
+def last_session(path: Path) -> dict[str, Any]:
+    """What a run tells of itself since its start or its last resume; nothing where it has not
+    begun."""
+    try:
+        about = read_json(path / "run.json", RUN, "put it back")
+    except UserError:
+        return {}
+    return (about.get("sessions") or [{}])[-1]
+
+
+def failure(path: Path) -> str:
+    """The sentence that a run failed with, if it did, and has not gone on since."""
+    return last_session(path).get("failed", "")
+
+
 def is_run(path: Path) -> bool:
     return is_kind(path / "run.json", KIND)
 

@@ -11,9 +11,10 @@ from tenfold.core.errors import UserError
 from tenfold.runs.comparison import called, experiments_named, group_of, write_comparison
 from tenfold.runs.curves import Group
 from tenfold.runs.digest import Digest
-from tenfold.runs.folder import is_seeds, is_sweep
+from tenfold.runs.folder import failure, is_seeds, is_sweep
 from tenfold.runs.names import LOCK
 from tenfold.runs.report import write_run, write_seeds
+from tenfold.runs.schema import SEEDS, read_json
 from tenfold.runs.seeds import SeedsFolder
 
 LOCKS = Path("/proc/locks")
@@ -50,11 +51,19 @@ def activity(folder: Path, held: set[int] | None) -> str:
     return "stopped"
 
 
+def ended(folder: Path) -> str:
+    """What became of seeds of a sweep that are not trained on."""
+    if not is_seeds(folder):
+        return ""
+    return read_json(folder / "seeds.json", SEEDS, "put it back").get("ended", "")
+
+
 @dataclass
 class Sight:
     """Experiments that are looked at again and again. Folders that appear join them."""
 
     paths: Sequence[Path]  # as they were named
+    sweeps: bool = False  # the trials of sweeps too
 
     def __post_init__(self) -> None:
         self.groups: dict[Path, Group] = {}
@@ -65,7 +74,7 @@ class Sight:
         """All of them, as they are now. One that cannot be read is left out, unless it was
         named."""
         self.held, self.left_out = held_inodes(), {}
-        found = experiments_named(self.paths)
+        found = experiments_named(self.paths, self.sweeps)
         seen = {}
         for path, name in zip(found, called(found), strict=True):
             try:
@@ -88,8 +97,12 @@ class Sight:
 
     def state(self, group: Group, digest: Digest) -> str:
         """Of one run."""
-        step = digest.last.get("step", 0)
-        return "finished" if step >= group.run.steps else activity(digest.path, self.held)
+        if digest.last.get("step", 0) >= group.run.steps:
+            return "finished"
+        now = activity(digest.path, self.held)
+        if now == "running":
+            return now
+        return "failed" if failure(digest.path) else ended(group.path) or now
 
     def going(self) -> bool:
         """Whether any of them is being trained."""

@@ -27,6 +27,7 @@ from tenfold.runs.charts import Chart, as_json
 GENERATOR = '<meta name="generator" content="tenfold">'
 FILMS = {".gif": "image/gif", ".mp4": "video/mp4"}
 LARGEST_FILM = 8 * 2**20  # bytes; a larger one is linked
+IDENTITY = ("env", "agent.name", "steps", "seed")  # settings that say which run it is
 SHOWN = 0.02  # share of a bar from which on its name is written on it
 
 
@@ -159,7 +160,8 @@ def intervals(
     form: str = ",.2f",
     told: bool = True,
 ) -> str:
-    """Numbers with their intervals on one scale, one below the other; `told` also in words."""
+    """Numbers with their intervals, if they have some, on one scale, one below the other; `told`
+    also in words."""
     span = high - low or 1.0
 
     def percent(value: float) -> str:
@@ -168,11 +170,13 @@ def intervals(
     body = ""
     for number, (name, middle, least, most) in enumerate(rows):
         colour = f"background:var(--c{number % 10})"
-        width = min(max((most - least) / span, 0.0), 1.0)
-        between = f" ({least:{form}} to {most:{form}})" if told else ""
+        bar = between = ""
+        if least <= most:
+            width = min(max((most - least) / span, 0.0), 1.0)
+            bar = f'<i style="left:{percent(least)};width:{width:.2%};{colour}"></i>'
+            between = f" ({least:{form}} to {most:{form}})" if told else ""
         body += (
-            f'<span>{inline(name)}</span><span class="track">'
-            f'<i style="left:{percent(least)};width:{width:.2%};{colour}"></i>'
+            f'<span>{inline(name)}</span><span class="track">{bar}'
             f'<b style="left:{percent(middle)};{colour}"></b></span>'
             f"<span>{middle:{form}}{between}</span>"
         )
@@ -196,16 +200,20 @@ def folded(words: str, body: str) -> str:
 
 
 def settings_section(run: Run, more: Mapping[str, Any] | None = None) -> Section:
-    """The settings that are not the defaults beside these, what else there is to say about them,
-    and all of them as YAML."""
+    """What run it is, its settings that are not the defaults beside these, what else there is to
+    say about them, and all of them as YAML."""
     usual = dotted(to_mapping(Run.of({"env": run.env, "agent": {"name": run.agent.name}})))
+    every = dotted(to_mapping(run))
     lines = [
         (name, show(value), show(usual.get(name, "")))
-        for name, value in dotted(to_mapping(run)).items()
-        if name in ("env", "agent.name", "steps", "seed") or value != usual.get(name)
+        for name, value in every.items()
+        if name not in IDENTITY and value != usual.get(name)
     ]
     text = yaml.safe_dump(to_mapping(run), sort_keys=False)
-    body = grid(["setting", "here", "default"], lines) + (table(more) if more else "")
+    body = paragraph("The run") + table({name: show(every[name]) for name in IDENTITY})
+    body += paragraph("Settings other than the defaults" + ": none." * (not lines))
+    body += grid(["setting", "here", "default"], lines) if lines else ""
+    body += table(more) if more else ""
     return Section("Settings", body + folded("all settings", preformatted(text)))
 
 

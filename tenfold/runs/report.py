@@ -23,7 +23,7 @@ from tenfold.runs.curves import (
 )
 from tenfold.runs.digest import Digest
 from tenfold.runs.files import replace_file
-from tenfold.runs.folder import RunFolder
+from tenfold.runs.folder import RunFolder, last_session
 from tenfold.runs.page import (
     FILMS,
     Link,
@@ -42,6 +42,7 @@ from tenfold.runs.page import (
 from tenfold.runs.reporter import Reporter, reporter_of
 from tenfold.runs.schema import RUN, SEEDS, read_json
 from tenfold.runs.seeds import SeedsFolder, summarise, summary_sentences
+from tenfold.runs.statistics import LEAST
 
 MOST_FILMS = 6  # on a page
 NAMED = 12  # seeds that are named one by one
@@ -123,9 +124,14 @@ def time_sections(groups: Sequence[Group], along: str) -> list[Section]:
 
 
 def time_shares(digests: Sequence[Digest]) -> dict[str, float]:
-    """Of every stage in the whole, of several runs on average."""
+    """Of every stage in the whole, of several runs on average: as it was at the end of a run,
+    evaluation and checkpoint and all, or as its last row tells."""
     found: Counter[str] = Counter()
-    told = [digest.last["timing"].get("shares", {}) for digest in digests if digest.last]
+    told = [
+        last_session(digest.path).get("shares") or digest.last["timing"].get("shares", {})
+        for digest in digests
+        if digest.last
+    ]
     for shares in told:
         found.update({stage: share / len(told) for stage, share in shares.items()})
     return dict(found)
@@ -154,6 +160,7 @@ def sessions(about: Mapping[str, Any]) -> dict[str, str]:
             f"on {session['device']}",
             session["where"],
             session.get("verify", ""),
+            f"failed: {session['failed']}" if "failed" in session else "",
             told_changes(session.get("changed", {})),
         )
         found[f"from step {session['from_step']:,}"] = "; ".join(filter(None, words))
@@ -196,7 +203,8 @@ def write_seeds(
     found = found or summarise(folder, [digest.rows for digest in group.members])
     sentences = summary_sentences(reporter, found)
     cells = {reporter.numbers[name].heading: words for name, words in sentences.items()}
-    title = f"{folder.title}: interquartile mean, 95 % interval"
+    title = f"{folder.title}: interquartile mean"
+    title += ", 95 % interval" if len(folder.seeds) >= LEAST else f"; an interval takes {LEAST}"
     along, curves = reporter.counted(folder.run), reporter.curves(folder.run)
     drawn = course_chart([group], curves, title, along, reporter.course)
     if not out:

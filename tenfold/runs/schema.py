@@ -163,6 +163,8 @@ RUN: Schema = {
             "device": TEXT,
             "where": TEXT,
             "verify?": TEXT,
+            "failed?": TEXT,
+            "shares?": {...: NUMBER},
             "changed?": {...: PAIR},
         }
     ],
@@ -173,6 +175,7 @@ SEEDS: Schema = {
     **MACHINE,
     "changes?": {},
     "shared?": FLAG,
+    "ended?": TEXT,
 }
 SWEEP: Schema = {
     "kind": TEXT,

@@ -16,6 +16,7 @@ from tenfold.runs.files import replace_file, writing
 from tenfold.runs.folder import (
     SEEDS_KIND,
     RunFolder,
+    failure,
     origin,
     read_settings,
     require_place,
@@ -110,6 +111,12 @@ class SeedsFolder:
             )
         return found
 
+    def end(self, state: str) -> None:
+        """Notes that those that are not finished will not be: one of `pruned`, `failed`."""
+        if state:
+            about = read_json(self.path / "seeds.json", SEEDS, "put it back") | {"ended": state}
+            replace_file(self.path / "seeds.json", json.dumps(about, indent=1).encode())
+
     def changed(self, change: dict[str, Any]) -> "SeedsFolder":
         """The same with other settings, which are written down: every member goes on with them, now
         or later."""
@@ -195,10 +202,11 @@ def about_run(path: Path) -> str:
         return str(error)
     row = latest_row(path / "metrics.jsonl")
     step = row.get("step", 0)
+    words = failure(path)
     far = (
         f"finished at {step:,}"
         if step >= run.steps
-        else f"at {step:,} of {run.steps:,}, not finished"
+        else f"at {step:,} of {run.steps:,}, {f'failed: {words}' if words else 'not finished'}"
     )
     return f"{run.agent.name} on {run.env}, {far}" + (
         f", return {row['return']:.2f}" if "return" in row else ""
@@ -212,7 +220,9 @@ def about_seeds(path: Path) -> str:
     done = sum(row.get("step", 0) >= folder.run.steps for row in rows)
     returns = [row["return"] for row in rows if "return" in row]
     mean = f", mean return {sum(returns) / len(returns):.2f}" if returns else ""
+    failed = {seed: words for seed in folder.seeds if (words := failure(folder.member(seed)))}
+    told = "".join(f", seed {seed} failed: {words}" for seed, words in failed.items())
     return (
         f"{folder.run.agent.name} on {folder.run.env}, {done} of {len(rows)} seeds finished at "
-        f"{folder.run.steps:,}{mean}"
+        f"{folder.run.steps:,}{mean}{told}"
     )

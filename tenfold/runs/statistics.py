@@ -8,6 +8,7 @@ import numpy as np
 
 RESAMPLES = 2000
 SHARE = 0.95  # of an interval
+LEAST = 3  # runs that an interval takes: of two the bootstrap only says which they are
 THRESHOLDS = 101  # of a performance profile
 Estimate = Callable[[np.ndarray], Any]  # over the first axis
 
@@ -48,7 +49,10 @@ def bootstrap_interval(values: np.ndarray, share: float = SHARE) -> tuple[Any, A
 
 
 def interval_of(estimate: Estimate, values: np.ndarray) -> tuple[float, float, float]:
-    """Any other number of one group's scores, with its percentile bootstrap interval."""
+    """Any other number of one group's scores, with its percentile bootstrap interval; of too few
+    that is not a number."""
+    if len(values) < LEAST:
+        return float(estimate(values)), np.nan, np.nan
     drawn = np.stack([np.repeat(values, counts) for counts in resampled(len(values))], axis=1)
     low, high = limits(estimate(drawn))
     return float(estimate(values)), float(low), float(high)
@@ -71,11 +75,14 @@ def together(values: list[float]) -> dict[str, Any]:
 
 def sentence(found: dict[str, Any], form: str = ".2f") -> str:
     """What `together` found, in words; `form` is how its numbers are written."""
-    low, high = found["interval"]
-    return (
-        f"{found['iqm']:{form}} (interquartile mean of {found['seeds']} seeds, 95 % interval "
-        f"{low:{form}} to {high:{form}})"
+    (low, high), seeds = found["interval"], found["seeds"]
+    between = (
+        f", 95 % interval {low:{form}} to {high:{form}}"
+        if seeds >= LEAST
+        else f"; an interval takes {LEAST}"
     )
+    of = f"{seeds} seed{'s' * (seeds > 1)}"
+    return f"{found['iqm']:{form}} (interquartile mean of {of}{between})"
 
 
 # several groups
@@ -99,16 +106,22 @@ def thresholds_over(scores: list[np.ndarray]) -> np.ndarray:
 
 
 def profile(scores: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The share of runs whose score is above each threshold, with its interval."""
+    """The share of runs whose score is above each threshold, with its interval; of too few that is
+    not a number."""
     above = scores[:, None] > thresholds
+    if len(scores) < LEAST:
+        return above.mean(axis=0), *np.full((2, len(thresholds)), np.nan)
     low, high = limits(resampled(len(scores)) @ above / len(scores))
     return above.mean(axis=0), low, high
 
 
 def improvement(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
     """P(a run of `one` scores more than a run of `other`), equal ones counted half (the
-    Mann-Whitney U statistic over the number of pairs), with its interval."""
+    Mann-Whitney U statistic over the number of pairs), with its interval; of too few that is not a
+    number."""
     wins = np.sign(one[:, None] - other) / 2 + 0.5
+    if min(wins.shape) < LEAST:
+        return float(wins.mean()), np.nan, np.nan
     mine, theirs = resampled(len(one)), resampled(len(other), stream=1)
     low, high = limits((mine @ wins * theirs).sum(axis=1) / wins.size)
     return float(wins.mean()), float(low), float(high)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.config.notation import show
+from tenfold.config.search import searches
 from tenfold.runs.charts import THIN, Chart, Line
 from tenfold.runs.files import replace_file
 from tenfold.runs.page import (
@@ -31,9 +32,13 @@ Row = dict[str, Any]
 def write_sweep_report(folder: SweepFolder, out: Path | None = None) -> Path:
     found = folder.results()
     rows = found["trials"]
+    spaces = [one.spaces for one in searches(folder.run, folder.plan.search)]
+    logarithmic = {
+        name for own in spaces for name, space in own.items() if getattr(space, "log", False)
+    }
     sections = [
         Section("", summary(found) + paragraph(found["verdict"]) * bool(found.get("verdict"))),
-        *drawings(found),
+        *drawings(found, logarithmic),
         Section("Trials", trials_table(rows, found.get("winner"))),
         Section("Winner", preformatted((folder.path / BEST).read_text())),
         settings_section(folder.run, {"search": show_search(folder), "pruner": folder.plan.pruner}),
@@ -83,11 +88,11 @@ def shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else show(value)
 
 
-def drawings(found: Row) -> list[Section]:
+def drawings(found: Row, logarithmic: set[str]) -> list[Section]:
     rows = found["trials"]
     drawn = [
         Section("Over training", chart(curves_chart(rows, found.get("winner")))),
-        Section("Parallel coordinates", chart(coordinates_chart(rows))),
+        Section("Parallel coordinates", chart(coordinates_chart(rows, logarithmic))),
     ]
     if shares := found.get("importance"):
         told = [(name, share, 0.0, share) for name, share in shares.items()]
@@ -98,36 +103,49 @@ def drawings(found: Row) -> list[Section]:
 
 def curves_chart(rows: list[Row], winner: int | None) -> Chart:
     """Each trial's interquartile mean over training: those that ended, those that were pruned, and
-    the winner."""
-    looks = {"complete": (0, "faint"), "pruned": (7, "dash"), "fail": (3, "dash")}
+    the winner; in the colours of the parallel coordinates."""
     words = {"complete": "", "pruned": ", pruned", "fail": ", failed"}
-    lines = []
+    lines, shades = [], shades_of(rows)
     for row in sorted(rows, key=lambda r: r["number"] == winner):  # in front of all
         if row["values"]:
             steps, values = [int(step) for step in row["values"]], [*row["values"].values()]
             best = row["number"] == winner
-            colour, style = (1, "dots") if best else looks[row["state"]]
+            style = "dots" if best else "" if row["state"] == "complete" else "dash"
             name = f"trial {row['number']}{', the winner' if best else words[row['state']]}"
-            lines.append(Line(name, steps, values, None, colour, style))
+            lines.append(Line(name, steps, values, None, shades[row["number"]], style))
     return Chart("interquartile mean over a trial's seeds", lines, y="evaluation")
 
 
-def coordinates_chart(rows: list[Row]) -> Chart:
-    """A line for each trial that has a value, through its parameters to it; from blue for the
-    worst to red for the best."""
+def shades_of(rows: list[Row]) -> dict[int, str]:
+    """A colour for each trial by its number: from blue for the worst to red for the best, grey
+    where it has no value."""
+    values = [row["value"] for row in rows if row["value"] is not None]
+    spread = np.ptp(values) or 1.0 if values else 1.0
+    return {
+        row["number"]: "hsl(0 0% 55%)"
+        if row["value"] is None
+        else f"hsl({220 - 220 * (row['value'] - min(values)) / spread:.0f} 75% 50%)"
+        for row in rows
+    }
+
+
+def coordinates_chart(rows: list[Row], logarithmic: set[str]) -> Chart:
+    """A line for each trial that has a value, through its parameters to it. Parameters that are
+    `logarithmic` are searched on such a scale."""
     rows = sorted((row for row in rows if row["value"] is not None), key=lambda r: r["value"])
     names = [*(rows[-1]["params"] if rows else ()), "evaluation"]
-    values = np.array([row["value"] for row in rows], float)
-    columns = [place([row["params"][name] for row in rows]) for name in names[:-1]]
-    columns.append(place(values.tolist(), decades=np.inf))
-    spread = np.ptp(values) or 1.0 if len(values) else 1.0
+    columns = [
+        place([row["params"][name] for row in rows], name in logarithmic) for name in names[:-1]
+    ]
+    columns.append(place([row["value"] for row in rows]))
+    shades = shades_of(rows)
     lines = [
         Line(
             f"trial {row['number']}: {row['value']:.4g}, {told_params(row['params'])}",
             range(len(names)),
             [column[number] for column, _ in columns],
             None,
-            f"hsl({220 - 220 * (row['value'] - values.min()) / spread:.0f} 75% 50%)",
+            shades[row["number"]],
             THIN,
         )
         for number, row in enumerate(rows)
@@ -136,9 +154,9 @@ def coordinates_chart(rows: list[Row]) -> Chart:
     return Chart("", lines, "", ticks=names, notes=notes, bounds=(-0.05, 1.05))
 
 
-def place(values: list[Any], decades: float = 1.3) -> tuple[list[float], list[tuple[float, str]]]:
-    """Heights from 0 to 1, and what stands beside an axis: numbers by their size, on a logarithmic
-    scale where they span as many decades; a few values and words one above the other."""
+def place(values: list[Any], log: bool = False) -> tuple[list[float], list[tuple[float, str]]]:
+    """Heights from 0 to 1, and what stands beside an axis: numbers by their size or, with `log`, on
+    a logarithmic scale; a few values and words one above the other."""
     if not values:
         return [], []
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
@@ -148,7 +166,6 @@ def place(values: list[Any], decades: float = 1.3) -> tuple[list[float], list[tu
         heights = {kind: number * step for number, kind in enumerate(kinds)}
         return [heights[v] for v in values], [(h, shown(kind)) for kind, h in heights.items()]
     array = np.array(values, float)
-    log = array.min() > 0 and np.log10(array.max() / array.min()) > decades
     scaled = np.log(array) if log else array
     low, high = scaled.min(), scaled.max()
     marks = np.linspace(low, high, 5)

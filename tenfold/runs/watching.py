@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.measure import Measurement
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +24,7 @@ from tenfold.core.timing import clock_face
 from tenfold.runs.curves import Group as Experiment
 from tenfold.runs.curves import shared_curve
 from tenfold.runs.digest import Digest
+from tenfold.runs.folder import failure
 from tenfold.runs.looking import Sight
 from tenfold.runs.metrics import rank
 from tenfold.runs.report import time_shares
@@ -33,10 +35,18 @@ SPARK, BAR = 24, 12  # columns of a curve and of a progress bar
 PAUSE = 1.0  # seconds between looks
 KEYS = 0.1  # seconds between looks at the keyboard
 EVENTS = 6  # lines of them
-WIDE = 110  # columns of a window that has room for everything
 EDGE = 7  # lines of the screen that are not runs': the head, the table's own, the last
 STAGES = 3  # of a run's time that are named
-STYLES = {"running": "green", "waiting": "dim", "stopped": "yellow", "finished": "dim"}
+STYLES = {
+    "running": "green",
+    "failed": "red",
+    "waiting": "dim",
+    "stopped": "yellow",
+    "pruned": "dim",
+    "finished": "dim",
+}
+COLUMNS = ("run", "", "step", "curve", "now", "steps/s", "left", "time")
+NARROW = ("time", "", "curve", "steps/s")  # columns that a narrow window has no room for, in order
 STAGE_STYLES = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 
@@ -45,6 +55,16 @@ def plain(words: Any) -> str:
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(words)
     )
+
+
+def called(group: Experiment, name: str) -> str:
+    return plain(f"{group.name} {name}".strip())
+
+
+def natural_width(drawn: RenderableType) -> int:
+    """Of what nothing is cut from."""
+    console = Console(width=10_000)
+    return Measurement.get(console, console.options, drawn).maximum
 
 
 def sparkline(values: Any, width: int = SPARK) -> str:
@@ -64,7 +84,7 @@ class Screen:
     """What is on it: a line for each run, and what happened to them."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self.sight, self.first = Sight(paths), 0
+        self.sight, self.first = Sight(paths, sweeps=True), 0
         self.events: deque[Text] = deque(maxlen=200)
         self.states: dict[Path, str] = {}
         self.best: dict[Path, Any] = {}
@@ -79,7 +99,7 @@ class Screen:
     def note(self, group: Experiment, name: str, digest: Digest) -> None:
         """What is new of a run since the last look."""
         path, state = digest.path, self.sight.state(group, digest)
-        words = plain(f"{group.name} {name}".strip())
+        words = called(group, name)
         seen = self.rates.setdefault(path, deque(maxlen=30))
         step = digest.last.get("step", 0)
         if not seen or seen[-1][1] != step:
@@ -87,10 +107,11 @@ class Screen:
         if path in self.states:
             for row in digest.news:
                 self.judge(path, words, row)
-            if state != self.states[path]:
-                self.say(words, f"{state} at step {step:,}", STYLES[state])
         else:
             self.best[path] = rank(digest.best) if digest.best else None
+        if state != self.states.get(path, "" if state == "failed" else state):
+            why = f": {plain(failure(path))}" if state == "failed" else ""
+            self.say(words, f"{state} at step {step:,}{why}", STYLES[state])
         self.states[path] = state
 
     def judge(self, path: Path, words: str, row: dict[str, Any]) -> None:
@@ -106,8 +127,9 @@ class Screen:
 
     # drawn
 
-    def drawn(self, height: int, keys: bool = True, width: int = WIDE) -> RenderableType:
-        """`height` 0: as many lines as there are runs; `keys`: for a person who can press some."""
+    def drawn(self, height: int, keys: bool = True, width: int = 0) -> RenderableType:
+        """`height` 0: as many lines as there are runs; `width` 0: as wide as they are; `keys`: for
+        a person who can press some, and is told what happened; else what failed is told."""
         every = [
             (group, name, digest)
             for group in self.sight.groups.values()
@@ -130,18 +152,38 @@ class Screen:
         table = self.table(shown, width)
         events = list(self.events)[-EVENTS:] or [Text("nothing has happened yet", style="dim")]
         last = [Text("q quits, the runs go on; ↑ ↓ scroll", style="dim")] if keys else []
-        return Group(head, table, *(events if keys else ()), *last)
+        return Group(head, table, *(events if keys else self.failures(every)), *last)
+
+    def failures(self, every: Sequence[tuple[Experiment, str, Digest]]) -> list[Text]:
+        return [
+            Text.assemble(
+                (f"{called(group, name)} failed: ", STYLES["failed"]), plain(failure(digest.path))
+            )
+            for group, name, digest in every
+            if self.states[digest.path] == "failed"
+        ]
 
     def table(self, shown: Sequence[tuple[Experiment, str, Digest]], width: int) -> Table:
-        """Where the window is narrow, names are worth more than where the time goes."""
-        table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
-        headings = ("run", "", "step", "curve", "now", "steps/s", "left", "time")
-        headings = headings[: -1 if width < WIDE else None]
-        for heading in headings:
-            right = heading in ("step", "now", "steps/s", "left")
-            table.add_column(heading, justify="right" if right else "left", no_wrap=True)
-        for group, name, digest in shown:
-            table.add_row(*self.line(group, name, digest)[: len(headings)])
+        """With as many columns as there is room for; a name goes on in a second line where it is
+        longer than what is left."""
+        lines = [self.line(*one) for one in shown]
+        table = Table()
+        for number in range(len(NARROW) + 1):
+            table = Table(box=None, pad_edge=False, expand=False, header_style="dim")
+            places = [k for k, one in enumerate(COLUMNS) if one not in NARROW[:number]]
+            for heading in (COLUMNS[k] for k in places):
+                right = heading in ("step", "now", "steps/s", "left")
+                wraps = heading == "run"
+                table.add_column(
+                    heading,
+                    justify="right" if right else "left",
+                    no_wrap=not wraps,
+                    overflow="fold",
+                )
+            for line in lines:
+                table.add_row(*(line[k] for k in places))
+            if not width or natural_width(table) <= width:
+                break
         return table
 
     def line(self, group: Experiment, name: str, digest: Digest) -> list[RenderableType]:
@@ -151,7 +193,7 @@ class Screen:
         rate = self.rate(digest) if state == "running" else 0.0
         left = clock_face((steps - step) / rate) if rate else "–" if state == "finished" else "?"
         return [
-            Text(plain(f"{group.name} {name}".strip()), style=STYLES[state], overflow="ellipsis"),
+            Text(called(group, name), style=STYLES[state]),
             ProgressBar(steps, min(step, steps), width=BAR),
             Text(f"{step:,}"),
             Text(sparkline(curve), style="cyan"),
@@ -196,7 +238,11 @@ def watch_runs(paths: Sequence[Path], once: bool = False) -> None:
     screen, console = Screen(paths), Console()
     if not screen.states:
         raise UserError("There is no run to watch yet: start one with `tenfold train cartpole`.")
-    if once or not (console.is_terminal and sys.stdin.isatty()):
+    if not console.is_terminal:  # a file or a pipe has room for everything
+        drawn = screen.drawn(0, keys=False)
+        Console(width=natural_width(drawn)).print(drawn)
+        return
+    if once or not sys.stdin.isatty():
         console.print(screen.drawn(0, keys=False, width=console.width))
         return
     with keyboard(), Live(console=console, screen=True, auto_refresh=False) as live:

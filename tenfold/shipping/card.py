@@ -13,6 +13,7 @@ import numpy as np
 
 from tenfold.config.run import Run
 from tenfold.runs.archive import CURVE
+from tenfold.runs.charts import Chart, Line, as_png, figure_of
 from tenfold.runs.reporter import reporter_of
 
 RESAMPLES = 2000  # of the bootstrap
@@ -55,6 +56,11 @@ def text(value: Any) -> str:
     return SPECIAL.sub(r"\\\1", html.escape(words, quote=False))
 
 
+def quoted(value: Any) -> str:
+    """A value of the head, which is YAML, and text where somebody reads it as Markdown."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
 def fenced(content: str, language: str = "") -> str:
     """Text as it is. The fence is longer than any in it."""
     longest = max((len(run) for run in re.findall("`+", content)), default=0)
@@ -94,7 +100,7 @@ def card(told: Card) -> str:
     return "\n\n".join(
         [
             "---\n"
-            + "\n".join(f"{key}: {json.dumps(value)}" for key, value in front.items())
+            + "\n".join(f"{key}: {quoted(value)}" for key, value in front.items())
             + "\n---",
             f"# {text(run.agent.name)} on {text(run.env)}",
             f"![Returns over environment steps]({CURVE})",
@@ -168,11 +174,7 @@ def evaluated(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def curve(run: Run, rows: list[dict[str, Any]]) -> bytes:
     """What the run's algorithm is judged by, over training, as PNG."""
-    from tenfold.runs.charts import as_png, new_figure
-
-    figure = new_figure(9, 4)
-    axes = figure.subplots()
-    reporter = reporter_of(run)
+    reporter, lines = reporter_of(run), []
     for own in reporter.curves(run):
         found = [
             (row["step"], row[own.column])
@@ -180,8 +182,7 @@ def curve(run: Run, rows: list[dict[str, Any]]) -> bytes:
             if row["kind"] == own.kind and row.get(own.column) is not None
         ]
         if found:
-            axes.plot(*zip(*found, strict=True), color=own.colour, label=own.label, marker=".")
-    axes.set(xlabel="environment steps", ylabel=reporter.course)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="best", fontsize=8)
-    return as_png(figure)
+            steps, values = zip(*found, strict=True)
+            lines.append(Line(own.label, steps, values, None, own.colour, "dots"))
+    drawn = Chart("", lines, reporter.counted(run), reporter.course)
+    return as_png(figure_of([drawn], f"{run.agent.name} on {run.env}, seed {run.seed}"))

@@ -104,7 +104,7 @@ class Courier:
     def on_start(self, training: Any) -> None:
         self.training = training
         if self.stopping:
-            training.stop()
+            training.stop(evaluate=False)
 
     def on_log(self, training: Any, row: dict[str, Any]) -> None:
         """Rows are written a moment later: those before it are sent."""
@@ -121,7 +121,7 @@ class Courier:
     def stop(self) -> None:
         self.stopping = True
         if self.training:
-            self.training.stop()
+            self.training.stop(evaluate=False)
 
 
 Work = Callable[..., tuple[str, int]]

@@ -11,6 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tenfold.config.changes import advice
+from tenfold.config.run import Run
 from tenfold.core.timing import Clock, clock_face
 from tenfold.runs.metrics import Metrics
 from tenfold.runs.reporter import USUAL, Reporter
@@ -48,6 +50,12 @@ class Display:
             return
         self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
+    def announce(self, words: str, run: Run) -> None:
+        """Several runs begin, `run` among them: what a person should know of them."""
+        self.say(words)
+        for note in advice(run):
+            self.say(f"Note: {note}")
+
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
@@ -73,9 +81,9 @@ class Display:
             table = Table.grid(padding=(0, 2))
             table.add_row(Text("progress", style="dim"), ProgressBar(self.steps, step, width=40))
             for name, value in numbers.items():
-                table.add_row(Text(name, style="dim"), value)
+                table.add_row(Text(name, style="dim"), Text(value))
             if time_shares:
-                table.add_row(Text("time", style="dim"), time_shares)
+                table.add_row(Text("time", style="dim"), Text(time_shares))
             self.live.update(Group(Text(self.title, style="bold"), table))
         elif time.monotonic() - self.spoke > min(self.pause, LINE_SECONDS):
             self.spoke, self.pause = time.monotonic(), self.pause * 1.5

@@ -98,7 +98,8 @@ def run_many(many: Many, jobs: int, quiet: bool, progress: Callable[[], dict[str
     workers = min(many.place.workers(jobs), len(many.members))
     end = sum(member.run.steps for member in many.members)
     display = Display(many.title, end, many.step, quiet)
-    display.say(f"{many.title}, {many.place.words(workers)} -> {many.path}")
+    words = f"{many.title} ({many.place.words(workers)}) -> {many.path}"
+    display.announce(words, many.members[0].run)
     tasks = [
         (to_mapping(member.run), str(member.path.absolute()), many.change, many.callbacks)
         for member in many.members

@@ -28,9 +28,9 @@ class EventClock(Clock):
         super().__init__()
         self.laps: list[tuple[str, int, int]] = []
 
-    def lap(self, stage: str, scale: int = 1) -> None:
+    def lap(self, stage: str) -> None:
         start = self.before
-        super().lap(stage, scale)
+        super().lap(stage)
         self.laps.append((stage, start, self.before - start))
 
 

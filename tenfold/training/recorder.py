@@ -64,12 +64,13 @@ class Recorder:
         own = algorithm(learner.run.agent.name).make_evaluator(learner.run)
         self.evaluator: Any = own or EpisodeEvaluator(learner.run)
         self.seconds_before = note.get("seconds", 0.0)
-        self.noticed = self.stopping = False
+        self.noticed = self.stopping = self.hurried = False
         self.logged = learner.step
         # what was due up to this step is done; a save may end beyond it
         self.reached = note.get("reached", learner.step)
         # interrupted in one: it is made up for on resume
         self.owes_evaluation = note.get("owes_evaluation", False)
+        self.judged: int | None = None  # updates of the networks that were evaluated last
         metrics.sinks = [one for one in callbacks if hasattr(one, "on_row")]
 
     @property
@@ -98,9 +99,9 @@ class Recorder:
                     action(self, *given)
                     json.dumps(given)  # what was added to a row can be kept
 
-    def stop(self) -> None:
-        """The run ends after this round, saved as at its end; it can be resumed."""
-        self.stopping = True
+    def stop(self, evaluate: bool = True) -> None:
+        """The run ends after this round, evaluated and saved as at its end; it can be resumed."""
+        self.stopping, self.hurried = True, not evaluate
 
     def set_lr(self, lr: Any) -> None:
         """A number or a schedule, from the next update on; written into the run's settings."""
@@ -147,22 +148,27 @@ class Recorder:
         self.display.update(learner.step, self.metrics, learner.clock, exploring)
 
     def evaluate(self) -> None:
+        if found := self.judge():
+            self.note(found)
+
+    def judge(self) -> Evaluated | None:
+        """An evaluation that nobody is told of yet; None where it was interrupted."""
         clock = self.learner.clock
         clock.start()
         self.refuse_divergence()
         lengths = list(self.metrics.lengths)
         found = self.evaluator.evaluate(self.learner, lengths, lambda: bool(self.interrupt.signal))
         self.owes_evaluation = found is None
-        if found:
-            self.note(found)
+        self.judged = self.learner.agent.updates if found else self.judged
         clock.lap("evaluate")
+        return found
 
     def final(self) -> Evaluated | None:
-        """What the end of a run is judged by, unless it has been judged already."""
-        self.learner.clock.start()
-        found = self.evaluator.final(self.learner)
-        self.learner.clock.lap("evaluate")
-        return found
+        """Of the networks that a run ends with, unless they have been evaluated, or nobody waits
+        for it."""
+        hurried = self.hurried or self.interrupt.signal
+        judged = not self.step or self.judged == self.learner.agent.updates
+        return None if hurried or judged or not self.run.eval_every else self.judge()
 
     def note(self, found: Evaluated) -> None:
         """An evaluation's row; the best so far is saved."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tenfold.config.changes import cut_short, idle_from, never_learns, told_changes, unused_layers
+from tenfold.config.changes import advice, told_changes
 from tenfold.config.run import Run
-from tenfold.core.errors import ActorFault, EnvironmentFault
+from tenfold.core.errors import ActorFault, EnvironmentFault, UserError, raised
 from tenfold.core.protocols import Learner
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import writing
@@ -89,7 +89,7 @@ class Session:
         run, complaints = learner.run, list(saved.complaints)
         with writing(folder.path):
             write_settings(folder.path, run)
-        self.checkpoints.forget_best_after(note["step"])
+        self.checkpoints.forget_best_after(note["step"], note["best"])
         if not put_back(learner, self.checkpoints, saved.arrays, saved.rows, note):
             complaints.append(
                 f"{run.env} could not be restored exactly: its episodes begin anew and this resume "
@@ -144,9 +144,11 @@ class Session:
             recorder.try_to("write run.json", folder.write_about)
         try:
             unsaved = yield from self.run_loop(recorder)
-        except ActorFault as fault:
-            if self.checkpoints.steps():
-                raise fault.adding(
+        except Exception as error:
+            about["failed"] = str(error) if isinstance(error, UserError) else f"it {raised(error)}."
+            recorder.try_to("write run.json", folder.write_about)
+            if isinstance(error, ActorFault) and self.checkpoints.steps():
+                raise error.adding(
                     f"`tenfold resume {folder.path}` goes on from the last checkpoint."
                 ) from None
             raise
@@ -154,13 +156,13 @@ class Session:
             recorder.try_to("save the best policy", self.checkpoints.close)
             metrics.close()
             display.close()
+        about["shares"] = learner.clock.shares()
         if learner.lockstep:
             about["verify"] = learner.lockstep.sentence()
-            recorder.try_to("write run.json", folder.write_about)
             display.say(about["verify"], always=True)
-        if self.beside:
-            recorder.try_to("write run.json", folder.write_about)
-        elif self.report and not unsaved:  # `tenfold report` makes that of one of several
+        recorder.try_to("write run.json", folder.write_about)
+        # `tenfold report` makes that of one of several
+        if not self.beside and self.report and not unsaved:
             recorder.try_to("draw", lambda: recorder.evaluator.draw(folder, learner))
             recorder.try_to("write the report", lambda: write_report(folder, learner.run))
         seconds = recorder.seconds()
@@ -179,13 +181,8 @@ class Session:
             f"engine {about.engine}; on {about.device}; {learner.agent.online.flat.numel():,} "
             f"parameters; {about.memory}{'; ' if about.where else ''}{about.where}"
         )
-        for words in filter(None, (cut_short(run), never_learns(run), unused_layers(run))):
+        for words in advice(run):
             display.say(f"Note: {words}")
-        if end := idle_from(run):
-            display.say(
-                f"Note: agent.lr ends at 0 at step {end:,}: nothing is learned from there on.",
-                always=True,
-            )
         if note.get("changed"):
             display.say(f"changed: {told_changes(note['changed'])}")
         if not learner.exact_resume:

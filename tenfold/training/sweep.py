@@ -217,7 +217,7 @@ def carry_out(
     display = Display(f"{folder.title}", 0, 0, quiet)
     place = Place.of(folder.run, plan.shared and folder.run.where == "ray")
     how = "a trial's seeds together" if at_once else f"runs {place.words(jobs)}"
-    display.say(f"{folder.title}, {how} -> {folder.path}")
+    display.announce(f"{folder.title} ({how}) -> {folder.path}", folder.run)
     trials = Trials(folder, study, wanted, spaces, display)
     try:
         stopped = carry_out_tasks(trials, place, jobs, at_once)

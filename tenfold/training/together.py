@@ -83,7 +83,8 @@ def train_together(many: "Many", jobs: int, quiet: bool) -> tuple[int, dict[str,
     end = sum(member.run.steps for member in many.members)
     steps, failed, rows = many.steps, {}, {}
     display = Display(many.title, end, sum(steps.values()), quiet)
-    display.say(f"{many.title}, {jobs or 'all'} at a time in one process -> {many.path}")
+    words = f"{many.title} ({jobs or 'all'} at a time in one process) -> {many.path}"
+    display.announce(words, many.members[0].run)
     allow_files(len(many.members))
     with closing(display), Interrupt() as interrupt:
         at_a_time = jobs or len(many.members)

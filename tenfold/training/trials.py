@@ -25,6 +25,7 @@ from tenfold.training.many import Many, Member
 from tenfold.training.pool import Tasks
 from tenfold.training.together import train_together
 
+ENDED = {"PRUNED": "pruned", "FAIL": "failed"}
 RUNGS = 10  # at which a trial may be pruned, at most: at each of them its runs are stopped
 
 
@@ -65,8 +66,11 @@ def is_at(path: Path, run: Run, until: int) -> bool:
     return bool(steps) and steps[-1] >= until and len(scores_of(path)) >= until // run.eval_every
 
 
-def rungs_of(run: Run) -> list[int]:
-    """The steps at which all seeds of a trial are waited for: evaluations, and the end."""
+def rungs_of(run: Run, pruner: str) -> list[int]:
+    """The steps at which all seeds of a trial are waited for: evaluations, and the end. At each of
+    them runs are stopped, and made anew to go on: not where nothing is pruned."""
+    if pruner == "none":
+        return [run.steps]
     last = run.steps // run.eval_every
     marks = sorted({round(last * part / RUNGS) for part in range(1, RUNGS)} - {0, last})
     return [*(mark * run.eval_every for mark in marks), run.steps]
@@ -120,7 +124,7 @@ class Trials(Runs):
         """Trials that were under way go on."""
         super().__init__(display)
         self.folder, self.study, self.wanted, self.spaces = folder, study, wanted, spaces
-        self.rungs = rungs_of(folder.run)
+        self.rungs = rungs_of(folder.run, folder.plan.pruner)
         self.going: dict[int, Going] = {}
         self.begun = self.pruned = self.failed = self.ended_steps = 0
         self.best: tuple[float, int] | None = None
@@ -214,6 +218,7 @@ class Trials(Runs):
         self.count(one)
         if going := self.going.pop(trial.number, None):
             self.ended_steps += steps_of(going.folder)
+            going.folder.end("" if state == "COMPLETE" else ENDED[state])
         drawn = ", ".join(f"{name} {shown(value)}" for name, value in one.params.items())
         if state == "FAIL":
             words = f"failed: {one.user_attrs['why']}"

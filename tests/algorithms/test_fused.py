@@ -180,10 +180,8 @@ def test_k_updates_in_one_call_equal_k_calls(option: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("option", [{}, EVERYTHING | {"every": 4, "updates": 3}], ids=names)
 def test_one_call_a_round_equals_its_parts(option: dict[str, Any]) -> None:
-    """Timed rounds act, store and update by separate calls; whether a round is timed changes no
-    bit."""
+    """A profile's rounds act, store and update by separate calls, which changes no bit."""
     whole, parts = place(option), place(option)
-    whole.timed_every = 10**9
     parts.time_every_round()
     for p in (whole, parts):
         while p.step < 400:

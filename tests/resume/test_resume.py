@@ -309,8 +309,8 @@ def test_what_is_due_when_actors_are_ahead_at_a_checkpoint_is_done_and_not_lost_
     )
     train(run, tmp_path / "straight", quiet=True)
     rows = whole(tmp_path / "straight")[1]
-    # boundaries that were passed in a save
-    assert [row["step"] for row in rows if row["kind"] == "eval"] == [202, 402]
+    # boundaries that were passed in a save, and the end
+    assert [row["step"] for row in rows if row["kind"] == "eval"] == [202, 402, 500]
     assert [row["step"] for row in rows if row["kind"] == "train"][:6] == [
         68,
         134,
@@ -343,7 +343,7 @@ def test_a_best_policy_of_steps_that_are_played_again_is_forgotten(
     for late in (640, 650):  # two evaluations, both better
         checkpoints.save_best(policy, late, 1e9)
     assert checkpoints.policy("best")[1] == 650
-    checkpoints.forget_best_after(600)
+    checkpoints.forget_best_after(600, checkpoints.read(600)[2]["best"])
     assert checkpoints.policy("best")[1] == step <= 600
     checkpoints.save_best(policy, 650, 1e9)
     resume(tmp_path / "run", 620, quiet=True)
@@ -352,7 +352,7 @@ def test_a_best_policy_of_steps_that_are_played_again_is_forgotten(
     assert checkpoints.policy("best")[1] == best["step"]
     (folder.checkpoints / "best.safetensors").unlink()
     checkpoints.save_best(policy, 650, 1e9)  # the first of all
-    checkpoints.forget_best_after(620)
+    checkpoints.forget_best_after(620, None)
     assert sorted(path.name for path in folder.checkpoints.glob("best*")) == []
 
 

@@ -185,7 +185,7 @@ def test_the_one_runner_names_the_run_that_failed_and_how_to_go_on(
     with pytest.raises(UserError, match=r"^Policy two: it broke\. The same command goes on\.$"):
         run_many(runs, 1, False, lambda: {"one": "0.5"})
     said = capsys.readouterr().err
-    assert f"two policies, 1 at a time -> {tmp_path}" in said
+    assert f"two policies (1 at a time) -> {tmp_path}" in said
     assert "step 0 of 20" in said and "done 1 of 2 policies  one 0.5" in said
     assert runs.saved == {"policy one": 7}
 

@@ -1,7 +1,9 @@
 """Pages as data: what a browser is given to draw, side by side or alone, and nothing but text of
 what others named. What it makes of them is `test_browser`."""
 
+import errno
 import fcntl
+import html
 import io
 import json
 import os
@@ -21,14 +23,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import tenfold as ten
 from tenfold.config.run import Run
+from tenfold.core.errors import UserError
 from tenfold.runs.charts import Chart, Line, as_json
 from tenfold.runs.folder import RunFolder
-from tenfold.runs.looking import Sight, activity, held_inodes
+from tenfold.runs.looking import Sight, activity, held_inodes, write_page
 from tenfold.runs.names import FolderLock
 from tenfold.runs.page import Link, Section, chart, intervals, page, table
 from tenfold.runs.seeds import SeedsFolder
 from tenfold.runs.watching import Screen, sparkline, watch_runs
+from tenfold.training.loop import resume as train_on
+from tenfold.training.loop import train
 
 NASTY = '<img src=x onerror="alert(1)">&[red]'
 
@@ -180,13 +186,65 @@ def test_a_page_goes_where_it_is_told_and_over_nothing_else(
     assert "is not being trained" not in here("report", one, "--live").stdout
 
 
+def test_a_page_that_cannot_be_put_there_is_one_sentence_that_names_a_way_out(
+    two: Path, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = two / "bad<b>" / "seed-0"
+    (run / "report.html").mkdir()
+    done = here("report", run)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "is a folder, where the page goes" in done.stderr and "--out FILE" in done.stderr
+    assert here("report", run, "--out", "mine.html").returncode == 0
+
+    def refuse(path: Path, content: bytes) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    (run / "report.html").rmdir()
+    monkeypatch.setattr("tenfold.runs.report.replace_file", refuse)
+    done = here("report", run)
+    words = f"{run / 'report.html'} cannot be written (Read-only file system): --out FILE puts"
+    assert done.returncode == 2 and words in done.stderr
+
+
+def test_runs_that_end_at_different_steps_are_compared_where_all_have_been(two: Path) -> None:
+    """And two runs have no interval."""
+    run = Run.of({"env": "CartPole-v1", "steps": 1000})
+    short = SeedsFolder.create(two / "short", run, (0, 1))
+    for seed, gain in ((0, 2.0), (1, 4.0)):
+        RunFolder.create(short.member(seed), short.run_of(seed)).__exit__()
+        rows = [{"kind": "eval", "step": s, "episodes": 5, "std_return": 0.0} for s in (200, 400)]
+        written(
+            short.member(seed),
+            [
+                *rows_of(0.0, steps=400),
+                *(row | {"mean_return": gain * row["step"]} for row in rows),
+            ],
+        )
+    sight = Sight([two])
+    sight.look()
+    found = Reader(write_page(sight).read_text())
+    ends = "bad<b> at step 1,000, good<b> at step 1,000, short at step 400"
+    assert f"The runs end at different steps ({ends}): scores are those at step 400" in found.words
+    (good,) = (line for line in re.findall(r"good<b>dqn.*?of 1,000([\d.]+)", found.words))
+    assert 380 < float(good) < 420 and "of 1,0001,200.00" in found.words  # (2 + 4) / 2 · 400
+    assert "No interval for short (2): it takes 3 runs." in found.words
+    assert not re.search(r"short1,200 \(", found.words)
+    (drawn,) = (one for one in found.charts if one["title"].startswith("Performance"))
+    bands = {line["name"]: line["low"] is not None for line in drawn["lines"]}
+    assert bands == {"bad<b>": True, "good<b>": True, "short": False}
+
+
 def test_settings_are_told_by_what_differs_from_the_defaults(two: Path) -> None:
     from tenfold.runs.report import write_report
 
     text = write_report(*RunFolder.open(two / "bad<b>" / "seed-1")).read_text()
     rows = re.findall(r"<tr><td>([\w.]+)</td><td>(.*?)</td><td>(.*?)</td></tr>", text)
     told = {name: (here, default) for name, here, default in rows}
-    assert told["agent.lr"] == ("0.002", "0.0005") and told["seed"] == ("1", "0")
+    assert told == {"agent.lr": ("0.002", "0.0005")}
+    for name, value in (("env", "CartPole-v1"), ("agent.name", "dqn"), ("seed", "1")):
+        assert (
+            f"<tr><th>{name}</th><td>{value}</td></tr>" in text
+        )  # the run, which is no difference
     assert "agent.gamma" not in told and "gamma: 0.99" in text  # among all, as YAML
 
 
@@ -292,6 +350,43 @@ def test_watch_prints_one_screen_where_there_is_no_terminal(
     done = here("watch", two)
     assert done.returncode == 0 and "8 finished" in done.stdout and "bad<b> seed 3" in done.stdout
     assert {path: path.stat().st_mtime_ns for path in two.rglob("*")} == before
+
+
+class Breaks(ten.Callback):
+    def on_log(self, training: Any, row: dict[str, Any]) -> None:
+        raise ValueError("no [red]more[/red] <b>disk")
+
+
+def test_a_run_that_failed_is_told_with_its_sentence_until_it_goes_on(
+    small_run: Callable[..., Run], here: Callable[..., Any]
+) -> None:
+    run = small_run(eval_every=0)
+    with pytest.raises(UserError):
+        train(run, "runs/one", quiet=True, callbacks=[Breaks()])
+    words = "Breaks.on_log raised ValueError: no [red]more[/red] <b>disk in test_reports.py, line"
+    shown = here("watch", "runs/one").stdout
+    assert "1 failed" in shown and f"one failed: {words}" in shown and "stopped" not in shown
+    assert f"at 0 of 600, failed: {words}" in here("list").stdout
+    here("report", "runs/one")
+    page = Path("runs/one/report.html").read_text()
+    assert html.escape(words) in page and "<b>disk" not in page
+    train_on("runs/one", quiet=True)
+    assert "1 finished" in here("watch", "runs/one").stdout
+
+
+def test_no_column_is_cut_where_a_window_is_narrow_and_none_left_out_where_there_is_none(
+    two: Path, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (two / "good<b>").rename(two / f"{'long-' * 9}name")
+    narrow = Console(width=80, record=True, file=io.StringIO())
+    narrow.print(Screen([two]).drawn(0, keys=False, width=80))
+    text = narrow.export_text()
+    assert "…" not in text and "1,000" in text and "finished" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert re.search("bad<b> seed 0 +1,000 +[0-9]+.[0-9]", text)
+    monkeypatch.setenv("COLUMNS", "60")
+    whole = here("watch", two).stdout
+    assert f"{'long-' * 9}name seed 0 " in whole and "update 75% env 25%" in whole
 
 
 def test_q_ends_watching_and_leaves_the_terminal_as_it_was(

@@ -35,7 +35,7 @@ from tenfold.core.spaces import DiscreteActions
 from tenfold.core.tables import table_of
 from tenfold.core.timing import Clock
 from tenfold.engines.choose import why_not_fused, why_not_layers
-from tenfold.engines.fusing import PATIENCE, zeros
+from tenfold.engines.fusing import PATIENCE, SPENT, zeros
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.memory.replay import Replay
@@ -65,8 +65,8 @@ class FusedEngine(PlainEngine):
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
         super().__init__(agent, replay, envs)
         self.chosen = False  # whether `action` is the action for the current observations
-        self.scale = 1  # of the time of an update: how many rounds a timed one stands for
-        self.counter = np.zeros(3, np.int64)
+        self.counter = np.zeros(3 + len(SPENT), np.int64)
+        self.spent = self.counter[-len(SPENT) :]
         streams = np.array(
             [agent.keys[purpose] for purpose in (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)]
         )
@@ -132,7 +132,7 @@ class FusedEngine(PlainEngine):
         )
 
     def at(self, step: int, rounds: int, due: int = 0) -> None:
-        self.counter[:] = step, rounds, due
+        self.counter[:3] = step, rounds, due
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the current observations."""
@@ -146,7 +146,7 @@ class FusedEngine(PlainEngine):
         self.at(step, 0, count)
         fused_round(UPDATE, *self.given)
         self.chosen = False
-        clock.lap("update", self.scale)
+        clock.lap("update")
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
         """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the

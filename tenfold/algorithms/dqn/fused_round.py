@@ -30,9 +30,10 @@ from tenfold.algorithms.dqn.fused_acting import (
     TAU,
     choose_actions,
 )
-from tenfold.core.kernels import kernel
+from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.schedules import schedule_at
 from tenfold.core.tables import B1, D1, F1, F2, F3, I1, U1, W1, Y1, opener
+from tenfold.engines.fusing import ACTED, STORED, UPDATED, looks, note
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.rows import Stored, add_rows
@@ -45,7 +46,7 @@ from tenfold.ops.td import td_gradient
 STORE, UPDATE, ACT = 1, 2, 4
 # typed: Numba compiles a function once more for each literal number it is called with
 WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
-# places in `counter`
+# places in `counter`, before those of `engines.fusing`
 STEP, ROUNDS, DUE = range(3)
 # rows of `items` and of `layers`: numbers for each item of a batch, outputs of all layers
 REWARD, DISCOUNT, WEIGHT, ERROR = range(4)
@@ -252,12 +253,17 @@ def fused_round(parts, table, m_obs, e_obs, e_final_obs):
     three in `parts`."""
     a = open_arrays(table)
     if parts & STORE:
+        began = looks(a.counter[ROUNDS])
         store_last(table, m_obs, e_obs, e_final_obs)
-    if parts & UPDATE:
+        note(a.counter, STORED, began)
+    if parts & UPDATE and a.counter[DUE]:
+        began = nanoseconds()
         for _ in range(a.counter[DUE]):
             update_once(table, m_obs)
         a.counter[DUE] = 0
+        a.counter[UPDATED] += nanoseconds() - began
     if parts & ACT:
+        began = looks(a.counter[ROUNDS])
         choose_actions(
             a.counter[STEP],
             a.counter[ROUNDS],
@@ -271,6 +277,7 @@ def fused_round(parts, table, m_obs, e_obs, e_final_obs):
             e_obs,
             a.e_action,
         )
+        note(a.counter, ACTED, began)
 
 
 @kernel

@@ -37,7 +37,7 @@ from tenfold.core.spaces import policy_actions
 from tenfold.core.tables import table_of
 from tenfold.core.timing import Clock
 from tenfold.engines.choose import why_not_fused
-from tenfold.engines.fusing import PATIENCE
+from tenfold.engines.fusing import PATIENCE, SPENT
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.envs.making import make_environments
@@ -68,6 +68,7 @@ class FusedPPO(PlainPPO):
         )
         self.arrays = make_arrays(agent, rollout, envs, self.sums, int(max(np.diff(self.bounds))))
         self.counter, self.rule = self.arrays.counter, self.arrays.rule
+        self.spent = self.counter[-len(SPENT) :]
         self.given = (
             table_of(self.arrays),
             rollout.obs.reshape(*rollout.obs.shape[:2], -1),

@@ -8,13 +8,13 @@ from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.core.random import Purpose
 from tenfold.core.schedules import as_numbers
 from tenfold.core.tables import B1, B2, B3, D1, F1, F2, F3, I1, I2, I3, U1, opener
-from tenfold.engines.fusing import zeros
+from tenfold.engines.fusing import SPENT, zeros
 from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import Rollout
 from tenfold.nets.policy import PolicyNetwork
 from tenfold.ops.mlp import ACTIVATIONS, parameter_count
 
-# places in `counter`
+# places in `counter`, before those of `engines.fusing`
 STEP, ROUNDS, FIRST, LAST, EMPTY = range(5)
 # places in `rule`, the settings as numbers; the learning rate's schedule takes four
 (
@@ -119,7 +119,7 @@ def make_arrays(
     widest = int(max(p_sizes.max(), v_sizes.max()))
     empty = np.zeros(1)  # statistics that nobody asks for
     return Arrays(
-        counter=np.zeros(5, np.int64),
+        counter=np.zeros(5 + len(SPENT), np.int64),
         updates=agent.count,
         rule=rules(agent, r.minibatches),
         streams=np.array([agent.keys[purpose] for purpose in DRAWS]),

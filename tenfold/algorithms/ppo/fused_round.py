@@ -26,7 +26,7 @@ from tenfold.algorithms.ppo.fused_arrays import (
 )
 from tenfold.algorithms.ppo.fused_learning import learn_due, parameter_total
 from tenfold.core.kernels import kernel
-from tenfold.engines.fusing import turn_rows
+from tenfold.engines.fusing import ACTED, STORED, looks, note, turn_rows
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.rollout import finish_rollout, store_step
 from tenfold.ops.mlp import mlp_forward
@@ -175,14 +175,19 @@ def choose_next(table, r_obs, e_obs):
 def fused_ppo(parts, table, r_obs, e_obs, e_final_obs):
     """Store the step just made, finish the full rollout, learn from it, choose the next action:
     those that `parts` ask for."""
+    counter = open_arrays(table).counter
     if parts & STORE:
+        began = looks(counter[ROUNDS])
         store_last(table, e_obs, e_final_obs)
+        note(counter, STORED, began)
     if parts & FINISH:
         finish_last(table, e_obs)
     if parts & UPDATE:
         learn_due(table, r_obs)
     if parts & ACT:
+        began = looks(counter[ROUNDS])
         choose_next(table, r_obs, e_obs)
+        note(counter, ACTED, began)
 
 
 @kernel

@@ -13,9 +13,6 @@ from tenfold.core.protocols import State
 from tenfold.engines.choose import choose_engine
 from tenfold.memory.rollout import Rollout
 
-# rounds between timed ones where the fused engine runs: a timed round costs several times a whole
-# one
-RARELY = 499
 ACTED = ("chosen", "real", "log_p", "value")
 
 
@@ -50,7 +47,7 @@ class PPOLearner(RolloutLearner):
         self.engine, self.engine_choice = choose_engine(run, self.agent, self.rollout, envs)
         alone = envs.agents == 1 and self.pool.direct
         if self.engine.whole_rounds and alone and not run.verify:
-            self.fused, self.timed_every = self.engine, RARELY
+            self.fused = self.engine
         if run.verify:
             self.lockstep = PolicyLockstep(self.engine, run.verify)
         self.pool.follow(self.agent, self.engine.explore)

@@ -151,13 +151,6 @@ class ModelEvaluator:
         over = learner.step >= self.run.steps
         return Evaluated(row, found.score, warning=shortfall(row) if over else "")
 
-    def final(self, learner: Any) -> Evaluated | None:
-        """Of a run that is over, unless its end has been judged already."""
-        run = self.run
-        if learner.step < run.steps or not run.eval_every or learner.step % run.eval_every == 0:
-            return None
-        return self.evaluate(learner, [], bool)
-
     def draw(self, folder: RunFolder, learner: Any) -> None:
         """What the report shows, as arrays beside it. A run that was stopped before it saw anything
         has nothing to show."""
