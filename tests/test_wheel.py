@@ -24,7 +24,9 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # the package's files that are not Python, and what never belongs into a wheel
 ASSETS = (".yaml", ".txt", ".css", ".js", ".html", ".typed")
-FOREIGN = re.compile(r"(^|/)(tests|bench|docs|examples|runs|__pycache__)/|\.(pyc|nbi|nbc|so)$")
+FOREIGN = re.compile(
+    r"(^|/)(tests|bench|docs|examples|notebooks|runs|__pycache__)/|\.(pyc|nbi|nbc|so)$"
+)
 
 
 def build(what: str, source: Path, out: Path) -> Path:
@@ -47,7 +49,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ROOT / "tenfold", source / "tenfold", ignore=shutil.ignore_patterns("__pycache__")
     )
     # what may lie beside a package when its author builds it
-    for litter in ("tests/test_x.py", "bench/x.py", "runs/x/report.html", "tenfold/runs/x.pyc"):
+    for litter in (
+        "tests/test_x.py",
+        "bench/x.py",
+        "notebooks/x.ipynb",
+        "runs/x/report.html",
+        "tenfold/runs/x.pyc",
+    ):
         (source / litter).parent.mkdir(parents=True, exist_ok=True)
         (source / litter).write_text("")
     return build("wheel", source, source / "dist")
