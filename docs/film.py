@@ -36,7 +36,7 @@ COMMANDS = (
     "tenfold report runs/eight",
     "tenfold export runs/cartpole --out policy.onnx",
 )
-WIDTH, HEIGHT = 100, 26  # of the terminal, in letters
+WIDTH, HEIGHT = 112, 26  # of the terminal, in letters
 TYPING, BEFORE, AFTER = 0.035, 0.6, 2.2  # seconds: a letter, before a command, after its output
 LONGEST = 17.0  # seconds that one command takes in the film; a longer one is shown faster
 IDLE = 1.2  # seconds of a wait at the most

@@ -44,7 +44,14 @@ def test_every_notebook_is_run_and_linked() -> None:
     assert all(f"](../notebooks/{path.name})" in linked for path in NOTEBOOKS)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+SLOW = {"cartpole_in_five_minutes"}  # processes for seeds, and ONNX
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=pytest.mark.slow if p.stem in SLOW else ()) for p in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_every_cell_runs(path: Path, tmp_path: Path) -> None:
     """In a process of its own, with so little to do that nothing is learned."""
     little = os.environ | {"TENFOLD_SMALL": "1", "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}

@@ -1,6 +1,7 @@
 """The wheel and the source archive: what is in them, and that they run outside the checkout."""
 
 import email
+import json
 import os
 import re
 import shutil
@@ -130,11 +131,39 @@ def test_workflows_call_make_without_secrets_and_with_pinned_actions() -> None:
                     make, target = step["run"].split()
                     assert make == "make" and target in targets
                     called.add(target)
-    assert called == {"test", "docs", "package"}
+    assert called == {"test", "docs", "test-docs", "package"}
+
+
+def test_paths_and_versions_that_the_workflows_name_are_there() -> None:
+    recipes = (ROOT / "Makefile").read_text()
+    site = re.findall(r"^site_dir: (\w+)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    made = {("site", *site), ("dist", *re.findall(r"--outdir (\w+)", recipes))}
+    needs = re.findall(r"\d+\.\d+", PROJECT["requires-python"])
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        (job,) = yaml.safe_load(path.read_text())["jobs"].values()
+        given = [step["with"] for step in job["steps"] if "with" in step]
+        assert job["runs-on"] and job["timeout-minutes"] <= 60
+        assert [one["python-version"] for one in given if "python-version" in one] == needs
+        for artifact in (one for one in given if "path" in one):
+            assert (artifact["name"], artifact["path"]) in made
+    # every file and script that a target runs
+    for script in re.findall(r"(?:bench|tests|examples)/[\w/]+(?:\.py|\.txt)?", recipes):
+        assert (ROOT / script).exists(), script
+    phony = re.search(r"^\.PHONY: (.*)$", recipes, re.MULTILINE)
+    assert phony and set(phony[1].split()) == set(re.findall(r"^([a-z][\w-]*):", recipes, re.M))
+
+
+INSTRUCTIONS = {"FROM", "ARG", "RUN", "COPY", "WORKDIR", "ENTRYPOINT"}
 
 
 def test_the_image_copies_what_there_is_and_what_is_not_ignored() -> None:
     recipe = (ROOT / "Dockerfile").read_text()
+    lines = [line for line in recipe.splitlines() if line and not line.startswith("#")]
+    assert lines[0].startswith("FROM ") and {line.split()[0] for line in lines} <= INSTRUCTIONS
+    (start,) = (line for line in lines if line.startswith("ENTRYPOINT "))
+    assert json.loads(start.removeprefix("ENTRYPOINT ")) == list(PROJECT["scripts"])
+    used = set(re.findall(r"\$\{(\w+)\}", recipe))
+    assert used == {line.split()[1].split("=")[0] for line in lines if line.startswith("ARG ")}
     copied = [
         name for line in re.findall(r"^COPY (.*)$", recipe, re.M) for name in line.split()[:-1]
     ]
