@@ -27,6 +27,9 @@ def test_a_preset_is_trained_by_its_name_with_settings_on_top(
     assert result.path == Path("runs/cartpole") and result.step == 300
     expected = named("cartpole", LITTLE)
     assert result.run == expected and expected.agent.n_step != ten.DQN().n_step
+    # what it gives back stands for its folder
+    assert ten.load(result).act([0.0] * 4) in (0, 1)
+    assert ten.resume(result, steps=400, quiet=True, report=False).step == 400
 
 
 def test_settings_on_top_are_those_of_a_run() -> None:

@@ -59,7 +59,7 @@ def train(
 
 
 def resume(
-    path: str | Path,
+    path: Any,
     steps: int | None = None,
     *,
     engine: str = "",
@@ -69,11 +69,12 @@ def resume(
     callbacks: Sequence[Any] = (),
     report: bool = True,
 ) -> Result:
-    """Goes on from the latest whole checkpoint, as if the run had never stopped; `steps` sets a new
-    end, `engine` another engine (then numbers differ in their last bits), `settings` whatever else
-    can change (config.changes.CHANGEABLE). `env` is the environment again, where it was an object
-    or a function."""
-    folder, run = RunFolder.open(Path(path))
+    """Goes on from the latest whole checkpoint of a run, given by its folder or by what `train`
+    returned, as if it had never stopped; `steps` sets a new end, `engine` another engine (then
+    numbers differ in their last bits), `settings` whatever else can change
+    (config.changes.CHANGEABLE). `env` is the environment again, where it was an object or a
+    function."""
+    folder, run = RunFolder.open(Path(getattr(path, "path", path)))
     lend(run.env, env)
     given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with folder:
