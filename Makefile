@@ -8,7 +8,7 @@ TRACK := .venv-track
 unexport PYTHONDONTWRITEBYTECODE
 EXTRAS := video,box2d,mujoco,multiagent,atari,ray,rllib,sweep,onnx,triton,docs,dev
 
-.PHONY: install demo test kernels pytest test-slow test-kills test-cuda test-track lint docs package bench bench-peers clean
+.PHONY: install demo test kernels pytest test-slow test-docs test-kills test-cuda test-track lint docs package bench bench-peers clean
 install: $(VENV)/.installed
 
 # what is imported is compiled then, which is a small part of what is installed
@@ -39,6 +39,10 @@ pytest: lint
 
 test-slow: install
 	$(RUN)/python -m pytest -n 2 -m slow
+
+# what people copy: every command and block of the docs, the notebooks, the examples, the site
+test-docs: install
+	$(RUN)/python -m pytest -n 2 -m "slow or not slow" tests/docs tests/test_docs.py tests/test_site.py tests/test_notebooks.py tests/test_examples.py
 
 # 300 kills of runs, by chance, with load beside them: half an hour on two idle cores, and no new one after an hour
 test-kills: install

@@ -4,6 +4,7 @@ page links to, so that every link works without a network and without the reposi
 MkDocs calls `on_files` and `on_page_markdown`; links and blank lines are as GitHub reads them.
 """
 
+import json
 import re
 from pathlib import Path
 from posixpath import normpath
@@ -56,11 +57,28 @@ def on_files(files: Files, config: Any) -> Files:
             if path and place(path).startswith("source/") and (ROOT / path).is_file():
                 sources.add(path)
     for path in sorted(sources):
-        kind = KINDS.get(Path(path).suffix, "text")
-        fence = "~" * 8
-        text = f"# `{path}`\n\n{fence}{kind}\n{(ROOT / path).read_text()}\n{fence}\n"
+        text = notebook(path) if path.endswith(".ipynb") else fenced(path)
         files.append(File.generated(config, f"source/{path}.md", content=text))
     return files
+
+
+FENCE = "~" * 8
+
+
+def fenced(path: str) -> str:
+    """A file of code as a page."""
+    kind = KINDS.get(Path(path).suffix, "text")
+    return f"# `{path}`\n\n{FENCE}{kind}\n{(ROOT / path).read_text()}\n{FENCE}\n"
+
+
+def notebook(path: str) -> str:
+    """A notebook as a page: its words and its code."""
+    parts = []
+    for cell in json.loads((ROOT / path).read_text())["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"{FENCE}python\n{text}\n{FENCE}")
+    parts.insert(1, f"This is the notebook `{path}`: open it in Jupyter, or in an editor.")
+    return "\n\n".join(parts) + "\n"
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

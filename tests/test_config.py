@@ -311,9 +311,17 @@ def test_python_is_judged_by_the_same_rules() -> None:
 
 def test_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(
-        ConfigError, match=r"cartpol is no preset, agent or YAML file \(did you mean cartpole\?\)"
+        ConfigError, match=r"cartpol is no preset, agent or YAML file \(did you mean cartpole, "
     ):
         named("cartpol")
+
+
+def test_a_name_stands_for_an_agent_with_its_defaults() -> None:
+    assert Run(agent="dqn") == Run(agent=DQN()) and Run.of({"agent": "ppo"}).agent.name == "ppo"
+    with pytest.raises(ConfigError, match=r"agent.name = dnq is not .*did you mean dqn\?"):
+        Run(agent="dnq")
+    with pytest.raises(ConfigError, match=r"agent = DQN is a class: write DQN\(\)\."):
+        Run(agent=DQN)
 
 
 @pytest.mark.parametrize(

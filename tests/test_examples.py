@@ -99,6 +99,17 @@ def test_the_readmes_python_is_true(
     assert said[-1] == "20" and said[-2] in "01"
 
 
+@pytest.mark.parametrize(("name", "by_chance"), [("own_network", 1 / 6), ("several_agents", 0.1)])
+def test_a_network_and_a_world_of_ones_own_are_learned_with(
+    name: str, by_chance: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES))  # as `python examples/NAME.py` has it
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(gymnasium.registry, "Largest-v0", raising=False)
+    assert runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"]() > 0.9 > 5 * by_chance
+
+
 def test_own_loop_learns_with_pieces_alone() -> None:
     main = runpy.run_path(str(EXAMPLES / "own_loop.py"))["main"]
     assert main(2) < 0.05 < 0.15 < main(45)  # looking at nothing gets 0

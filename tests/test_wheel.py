@@ -1,6 +1,7 @@
 """The wheel and the source archive: what is in them, and that they run outside the checkout."""
 
 import email
+import json
 import os
 import re
 import shutil
@@ -24,7 +25,9 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # the package's files that are not Python, and what never belongs into a wheel
 ASSETS = (".yaml", ".txt", ".css", ".js", ".html", ".typed")
-FOREIGN = re.compile(r"(^|/)(tests|bench|docs|examples|runs|__pycache__)/|\.(pyc|nbi|nbc|so)$")
+FOREIGN = re.compile(
+    r"(^|/)(tests|bench|docs|examples|notebooks|runs|__pycache__)/|\.(pyc|nbi|nbc|so)$"
+)
 
 
 def build(what: str, source: Path, out: Path) -> Path:
@@ -47,7 +50,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ROOT / "tenfold", source / "tenfold", ignore=shutil.ignore_patterns("__pycache__")
     )
     # what may lie beside a package when its author builds it
-    for litter in ("tests/test_x.py", "bench/x.py", "runs/x/report.html", "tenfold/runs/x.pyc"):
+    for litter in (
+        "tests/test_x.py",
+        "bench/x.py",
+        "notebooks/x.ipynb",
+        "runs/x/report.html",
+        "tenfold/runs/x.pyc",
+    ):
         (source / litter).parent.mkdir(parents=True, exist_ok=True)
         (source / litter).write_text("")
     return build("wheel", source, source / "dist")
@@ -122,11 +131,39 @@ def test_workflows_call_make_without_secrets_and_with_pinned_actions() -> None:
                     make, target = step["run"].split()
                     assert make == "make" and target in targets
                     called.add(target)
-    assert called == {"test", "docs", "package"}
+    assert called == {"test", "docs", "test-docs", "package"}
+
+
+def test_paths_and_versions_that_the_workflows_name_are_there() -> None:
+    recipes = (ROOT / "Makefile").read_text()
+    site = re.findall(r"^site_dir: (\w+)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    made = {("site", *site), ("dist", *re.findall(r"--outdir (\w+)", recipes))}
+    needs = re.findall(r"\d+\.\d+", PROJECT["requires-python"])
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        (job,) = yaml.safe_load(path.read_text())["jobs"].values()
+        given = [step["with"] for step in job["steps"] if "with" in step]
+        assert job["runs-on"] and job["timeout-minutes"] <= 60
+        assert [one["python-version"] for one in given if "python-version" in one] == needs
+        for artifact in (one for one in given if "path" in one):
+            assert (artifact["name"], artifact["path"]) in made
+    # every file and script that a target runs
+    for script in re.findall(r"(?:bench|tests|examples)/[\w/]+(?:\.py|\.txt)?", recipes):
+        assert (ROOT / script).exists(), script
+    phony = re.search(r"^\.PHONY: (.*)$", recipes, re.MULTILINE)
+    assert phony and set(phony[1].split()) == set(re.findall(r"^([a-z][\w-]*):", recipes, re.M))
+
+
+INSTRUCTIONS = {"FROM", "ARG", "RUN", "COPY", "WORKDIR", "ENTRYPOINT"}
 
 
 def test_the_image_copies_what_there_is_and_what_is_not_ignored() -> None:
     recipe = (ROOT / "Dockerfile").read_text()
+    lines = [line for line in recipe.splitlines() if line and not line.startswith("#")]
+    assert lines[0].startswith("FROM ") and {line.split()[0] for line in lines} <= INSTRUCTIONS
+    (start,) = (line for line in lines if line.startswith("ENTRYPOINT "))
+    assert json.loads(start.removeprefix("ENTRYPOINT ")) == list(PROJECT["scripts"])
+    used = set(re.findall(r"\$\{(\w+)\}", recipe))
+    assert used == {line.split()[1].split("=")[0] for line in lines if line.startswith("ARG ")}
     copied = [
         name for line in re.findall(r"^COPY (.*)$", recipe, re.M) for name in line.split()[:-1]
     ]

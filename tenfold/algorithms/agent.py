@@ -8,15 +8,25 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
-from tenfold.core.errors import UserError
+from tenfold.core.errors import OtherWords, UserError
 from tenfold.core.random import Purpose, key
 
 Tensors = dict[str, torch.Tensor]
 
+ACT = "agent.act(obs) gives the greedy action itself, for one observation or a batch of them"
+TRAIN = "a run learns, ten.train(settings, out=FOLDER) or ten.resume(FOLDER), and an agent acts"
+SAVED = "a run's folder holds it, and ten.export or ten.pack make one file of that"
+OTHERS = {
+    **dict.fromkeys(("predict", "get_action", "compute_single_action", "compute_actions"), ACT),
+    **dict.fromkeys(("learn", "fit", "train"), TRAIN),
+    **dict.fromkeys(("save", "save_model", "save_to_path", "get_parameters"), SAVED),
+}
 
-class FlatAgent:
+
+class FlatAgent(OtherWords):
     """A subclass makes the network `online`, says how it acts and what its loss is."""
 
+    other_words = OTHERS
     frames, reads_masks, member, members = 1, False, 0, 1
     actor_bits: ClassVar[int] = 0  # before an actor's number in the address of its draws
     norm: Any = None  # running statistics of observations, where they are normalised

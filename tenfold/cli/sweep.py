@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenfold.cli.flags import add_settings, number_of_jobs, settings_given, whole_number
-from tenfold.cli.train import run_name, seeds_named
+from tenfold.cli.train import seeds_named
 from tenfold.config.run import named
 from tenfold.core.domain import Command
 from tenfold.core.errors import ConfigError, UserError
@@ -102,7 +102,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     trials = whole_number(arguments.trials, "--trials", 1, 100_000)
     confirm = whole_number(arguments.confirm, "--confirm", 0, 10_000)
     seeds, jobs = seeds_named(arguments.seeds), number_of_jobs(arguments.jobs)
-    from tenfold.runs.names import destination
+    from tenfold.runs.names import destination, run_name
     from tenfold.training.sweep import sweep as start
 
     out, storage = arguments.out or "", arguments.storage or ""

@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tenfold.cli.flags import (
@@ -99,6 +98,8 @@ def train(arguments: argparse.Namespace) -> int:
     if arguments.storage is not None and (arguments.seeds is None or not arguments.storage):
         raise UserError("--storage is for seeds on a Ray cluster: give --seeds and --where ray.")
     run, jobs = named(arguments.what, given), number_of_jobs(arguments.jobs)
+    from tenfold.runs.names import run_name
+
     where: dict[str, Any] = {
         "name": run_name(arguments.what, run),
         "overwrite": arguments.overwrite,
@@ -159,16 +160,6 @@ def callbacks_named(names: Sequence[str]) -> list[Any]:
             arguments = {key: parse_value(value) for key, value in named.items()}
             found.append(kind(*map(parse_value, positional), **arguments))
     return found
-
-
-def run_name(what: str, run: Run) -> str:
-    """What the folder of a run is called that was not told where to go."""
-    from tenfold.runs.names import named_after
-
-    if what not in presets() and (what in algorithms() or ":" in what):
-        # of one's own: without its module
-        return f"{run.agent.name.rpartition(':')[2]}-{named_after(run.env)}"
-    return Path(what).stem
 
 
 def seeds_named(text: str) -> tuple[int, ...]:

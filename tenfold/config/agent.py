@@ -78,10 +78,12 @@ class AgentConfig(Config):
                     f"{type(value).__name__}.",
                 )
             return value
+        if isinstance(value, str) and value.strip():  # an algorithm with its defaults
+            value = {"name": value.strip()}
+        if isinstance(value, type):
+            raise ConfigError(key, f"= {value.__name__} is a class: write {value.__name__}().")
         if not isinstance(value, Mapping):
-            known = isinstance(value, str) and value in cls.kinds()
-            hint = f": write {key}: {{name: {value}}}" if known else ""
-            raise ConfigError(key, f"= {show(value)} is not a group of settings{hint}.")
+            raise ConfigError(key, f"= {show(value)} is not a group of settings.")
         name = str(value.get("name", cls.usual))
         kind = cls.kind(name, key)
         kind.refuse_others(value, name, key)

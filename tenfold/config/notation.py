@@ -73,7 +73,12 @@ def show(value: Any) -> str:
     )
 
 
-def nearest(word: object, known: tuple[object, ...] | list[str]) -> str:
+def nearest(word: object, known: tuple[object, ...] | list[str], most: int = 1) -> str:
+    """The names that a word is nearly, `most` of them at the most; the one that it is but for
+    capitals stands alone."""
     spelled = {str(own).lower().lstrip("-"): str(own) for own in known}
-    found = get_close_matches(str(word).lower().lstrip("-"), spelled, 1, 0.6)
-    return f" (did you mean {spelled[found[0]]}?)" if found else ""
+    meant = str(word).lower().lstrip("-")
+    found = [meant] if meant in spelled else get_close_matches(meant, spelled, most, 0.6)
+    *others, last = [spelled[name] for name in found] or [""]
+    named = f"{', '.join(others)} or {last}" if others else last
+    return f" (did you mean {named}?)" if named else ""

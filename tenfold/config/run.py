@@ -4,13 +4,14 @@ No torch here, so that help and errors appear at once.
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tenfold.config.agent import AgentConfig, ByAgent
-from tenfold.config.mappings import merge, read_yaml
+from tenfold.config.mappings import merge, nested, read_yaml, to_mapping
 from tenfold.config.notation import nearest
 from tenfold.config.schema import Config, Count, Decided, Limits, OneOf, Positive, Whole
 from tenfold.core.errors import ConfigError
@@ -210,13 +211,39 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
     elif OWN.fullmatch(what):
         base = {"agent": {"name": what}}
     else:
+        raise ConfigError("", unknown(what))
+    return Run.of(merge(fitted(base, change or {}), change or {}))
+
+
+ENV_ID = re.compile(r".+-v\d+(\(.*\))?")
+
+
+def unknown(what: str) -> str:
+    """What to write instead of a name that is nothing."""
+    if ENV_ID.fullmatch(what):
+        return (
+            f"{what} is an environment: say who learns in it, such as `tenfold train dqn --env "
+            f'{what}`, in Python ten.train("dqn", env="{what}").'
+        )
+    agents = AgentConfig.kinds()
+    return (
+        f"{what} is no preset, agent or YAML file{nearest(what, [*agents, *presets()], 3)}: "
+        f"`tenfold list` shows the presets, agents are {', '.join(agents)} and your own as "
+        "module:Name, and a file ends in .yaml."
+    )
+
+
+def settings_of(run: Any, change: dict[str, Any]) -> Run:
+    """`run`, settings or a name for `named`, with `change` on top."""
+    if isinstance(run, str):
+        return named(run, nested(change))
+    if not isinstance(run, Run):
         raise ConfigError(
             "",
-            f"{what} is no preset, agent or YAML file{nearest(what, [*agents, *presets()])}: "
-            f"agents are {', '.join(agents)} and your own as module:Name, presets "
-            f"{', '.join(presets())}; a file ends in .yaml.",
+            f"{type(run).__name__} is no run: give settings, ten.Run(…), or the name of a preset, "
+            "an agent or a YAML file.",
         )
-    return Run.of(merge(fitted(base, change or {}), change or {}))
+    return Run.of(merge(to_mapping(run), nested(change))) if change else run
 
 
 MANY_ENVS = 1024

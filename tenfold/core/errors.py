@@ -2,9 +2,10 @@
 code 2."""
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 
 class UserError(Exception):
@@ -21,6 +22,25 @@ class ConfigError(UserError, ValueError):
     def within(self, parent: str) -> "ConfigError":
         """The same error seen from the settings that contain this one."""
         return ConfigError(f"{parent}.{self.key}" if self.key else parent, self.sentence)
+
+
+class NoSuchName(UserError, AttributeError):
+    """An attribute that there is not, under a name that other libraries have for it."""
+
+
+class OtherWords:
+    """An object that answers names of other libraries, its `other_words`, with what to write
+    here."""
+
+    other_words: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:  # a checker would find every name
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self)
+            if name in kind.other_words:
+                raise NoSuchName(f"{kind.__name__} has no {name}: {kind.other_words[name]}.")
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
 
 
 class EnvironmentFault(UserError):

@@ -272,12 +272,12 @@ def evaluate(
         raise ConfigError("episodes", f"= {episodes} is out of range: it must be at least 1.")
     with opened(Path(getattr(run, "path", run)), trust) as path:
         settings = RunFolder.open(path)[1]
-        asked = Asked(path, str(checkpoint), episodes, seed, None, known(options, settings.env))
+        asked = Asked(path, str(checkpoint), episodes, seed, None, known(options, settings))
         return evaluation_of(settings).judge(asked, env)
 
 
-def known(options: Mapping[str, Any], env: str) -> dict[str, Any]:
-    """The options that were given; those that say nothing to this environment are refused."""
+def known(options: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """The options that were given; those that say nothing to the run's environment are refused."""
     every = {name: domain for domain in domains() for name in domain.flags}
     given = {
         name: value
@@ -288,11 +288,12 @@ def known(options: Mapping[str, Any], env: str) -> dict[str, Any]:
         if name not in every:
             raise TypeError(f"evaluate() got an unexpected keyword argument {name!r}")
     for name in given:
-        if every[name] is not domain_of(env):
+        if every[name] is not domain_of(run.env):
             flags = [f"--{flag}" for flag in every[name].flags]
             raise UserError(
                 f"{', '.join(flags[:-1])} and {flags[-1]} are for {every[name].title}, and this "
-                f"run is on {env}."
+                f"run is on {run.env}, played by its {run.eval_policy} policy (which `tenfold "
+                "train --eval-policy greedy|sampled` chooses)."
             )
     return given
 
@@ -309,7 +310,7 @@ def scores(
     lines for a terminal."""
     many = is_seeds(path)
     run = SeedsFolder.open(path).run if many else RunFolder.open(path)[1]
-    asked = Asked(path, checkpoint, episodes, seed, video, known(options or {}, run.env))
+    asked = Asked(path, checkpoint, episodes, seed, video, known(options or {}, run))
     how = evaluation_of(run)
     if many:
         found = how.find_seeds(asked)

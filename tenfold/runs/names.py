@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from threading import get_native_id
-from typing import Self
+from typing import Any, Self
 
+from tenfold.config.run import Run, presets
 from tenfold.core.errors import UserError
+from tenfold.core.registry import algorithms
 from tenfold.runs.files import writing
 
 LOCK = ".lock"
@@ -97,6 +99,17 @@ def destination(out: str | Path, name: str, overwrite: bool, below: str | Path =
 def named_after(env: str) -> str:
     """An environment's id as a folder may be called."""
     return env.split("(")[0].replace("/", "-").replace(":", "-")
+
+
+def run_name(what: Any, run: Run) -> str:
+    """What the folder of a run is called that was not told where to go: after the preset or the
+    file that it was started by, or after its environment."""
+    if not isinstance(what, str):
+        return named_after(run.env)
+    if what not in presets() and (what in algorithms() or ":" in what):
+        # of one's own: without its module
+        return f"{run.agent.name.rpartition(':')[2]}-{named_after(run.env)}"
+    return Path(what).stem
 
 
 def install(target: Target, fill: Callable[[Path], None]) -> tuple[Path, FolderLock]:

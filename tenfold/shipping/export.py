@@ -63,7 +63,8 @@ def export(
     somebody else's run names to be imported.
     """
     if format not in SUFFIX:
-        raise ConfigError("--format", f"= {format} is not one of {', '.join(SUFFIX)}.")
+        hint = f": a file is named by out, out={format!r}" if "." in format else ""
+        raise ConfigError("--format", f"= {format} is not one of {', '.join(SUFFIX)}{hint}.")
     if format == "onnx":
         require_onnx()
     path = Path(getattr(run, "path", run))

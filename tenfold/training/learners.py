@@ -50,13 +50,12 @@ class Trained:
     step: int
 
 
-def load(
-    path: str | Path, checkpoint: str | int = "last", env: Any = None, trust: bool = False
-) -> Any:
-    """The trained agent of a run's folder or archive, ready to act: `checkpoint` is last, best or a
-    step; `env` is the run's environment again, where it was an object or a function; `trust` allows
-    modules that somebody else's run names to be imported."""
-    with opened(Path(path), trust) as folder:
+def load(path: Any, checkpoint: str | int = "last", env: Any = None, trust: bool = False) -> Any:
+    """The trained agent of a run, given by its folder or archive or by what `ten.train` returned,
+    ready to act: `checkpoint` is last, best or a step; `env` is the run's environment again, where
+    it was an object or a function; `trust` allows modules that somebody else's run names to be
+    imported."""
+    with opened(Path(getattr(path, "path", path)), trust) as folder:
         return load_run(folder, str(checkpoint), env).agent
 
 

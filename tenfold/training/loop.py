@@ -8,7 +8,7 @@ from typing import Any
 
 from tenfold.config.changes import changed_run, changes, constant_from
 from tenfold.config.mappings import merge
-from tenfold.config.run import Run
+from tenfold.config.run import Run, settings_of
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.given import lend
 from tenfold.core.processes import Interrupt
@@ -16,7 +16,7 @@ from tenfold.envs.making import resolve_paths
 from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps, set_aside
 from tenfold.runs.folder import RunFolder, require_place
 from tenfold.runs.metrics import Metrics
-from tenfold.runs.names import destination, named_after, turn_latest
+from tenfold.runs.names import destination, run_name, turn_latest
 from tenfold.training.learners import Unfit, prepare, ready
 from tenfold.training.session import Result, Saved, Session
 
@@ -26,7 +26,7 @@ class Finished(UserError):
 
 
 def train(
-    run: Run,
+    run: Run | str,
     out: str | Path = "",
     *,
     name: str = "",
@@ -34,11 +34,15 @@ def train(
     quiet: bool = False,
     callbacks: Sequence[Any] = (),
     report: bool = True,
+    **settings: Any,
 ) -> Result:
-    """Trains `run` from the start into the folder `out`; without it into a new one, runs/NAME,
-    runs/NAME-2, … (the name is the environment's by default). `callbacks` are called at moments of
-    the run: see `tenfold.Callback`. `report`: its page is written at the end."""
-    target = destination(out, name or named_after(run.env), overwrite)
+    """Trains `run`, settings or the name of a preset, an agent or a YAML file, from the start into
+    the folder `out`; without it into a new one, runs/NAME, runs/NAME-2, … (the name is the preset's
+    or the environment's by default). `settings` are others than the run has: ten.train("cartpole",
+    steps=5_000, agent={"n_step": 1}). `callbacks` are called at moments of the run: see
+    `tenfold.Callback`. `report`: its page is written at the end."""
+    what, run = run, settings_of(run, settings)
+    target = destination(out, name or run_name(what, run), overwrite)
     require_place(target, overwrite)  # here: before anything is compiled
     run = replace(run, env=resolve_paths(run.env))
     prepare(run)
@@ -55,7 +59,7 @@ def train(
 
 
 def resume(
-    path: str | Path,
+    path: Any,
     steps: int | None = None,
     *,
     engine: str = "",
@@ -65,11 +69,12 @@ def resume(
     callbacks: Sequence[Any] = (),
     report: bool = True,
 ) -> Result:
-    """Goes on from the latest whole checkpoint, as if the run had never stopped; `steps` sets a new
-    end, `engine` another engine (then numbers differ in their last bits), `settings` whatever else
-    can change (config.changes.CHANGEABLE). `env` is the environment again, where it was an object
-    or a function."""
-    folder, run = RunFolder.open(Path(path))
+    """Goes on from the latest whole checkpoint of a run, given by its folder or by what `train`
+    returned, as if it had never stopped; `steps` sets a new end, `engine` another engine (then
+    numbers differ in their last bits), `settings` whatever else can change
+    (config.changes.CHANGEABLE). `env` is the environment again, where it was an object or a
+    function."""
+    folder, run = RunFolder.open(Path(getattr(path, "path", path)))
     lend(run.env, env)
     given = ({} if steps is None else {"steps": steps}) | ({"engine": engine} if engine else {})
     with folder:

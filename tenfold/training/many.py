@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.config.mappings import merge, to_mapping
-from tenfold.config.run import Run
+from tenfold.config.run import Run, settings_of
 from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
@@ -22,7 +22,7 @@ from tenfold.core.ray_cluster import require_reachable
 from tenfold.runs.checkpoint import checkpoint_steps
 from tenfold.runs.folder import is_run, require_place
 from tenfold.runs.metrics import latest_row
-from tenfold.runs.names import FolderLock, destination, named_after, turn_latest
+from tenfold.runs.names import FolderLock, destination, run_name, turn_latest
 from tenfold.runs.report import write_seeds_report
 from tenfold.runs.reporter import reporter_of
 from tenfold.runs.seeds import SeedsFolder, alone, changed_seeds, rows_of, summarise
@@ -168,7 +168,7 @@ class SeedsResult:
 
 
 def train_seeds(
-    run: Run,
+    run: Run | str,
     seeds: int | tuple[int, ...],
     out: str | Path = "",
     *,
@@ -178,23 +178,25 @@ def train_seeds(
     quiet: bool = False,
     storage: str | Path = "",
     track: str | None = None,
+    **settings: Any,
 ) -> SeedsResult:
     """Trains `run` once for each seed (a number n means 0 … n − 1) into out/seed-0, out/seed-1, …;
-    without `out` into a new folder, runs/NAME, runs/NAME-2, … (the name is the environment's by
-    default). A run with `where` = ray: each seed is a task of the Ray cluster at its `address`, and
-    its files come here, or stay below `storage`, a folder that all machines share. `track`: wandb,
-    trackio or mlflow are sent the metrics of every seed."""
+    without `out` into a new folder, runs/NAME, runs/NAME-2, … (`run`, `settings` and the name are
+    those of `train`). A run with `where` = ray: each seed is a task of the Ray cluster at its
+    `address`, and its files come here, or stay below `storage`, a folder that all machines share.
+    `track`: wandb, trackio or mlflow are sent the metrics of every seed."""
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
         raise ConfigError(
             "seeds",
             f"= {list(chosen)} cannot be: give at least one, none of them twice or below 0.",
         )
+    what, run = run, settings_of(run, settings)
     require_guard()
     require_named(run.env)
     trackers = trackers_named(track)
     place = Place.of(run, bool(storage))
-    target = destination(out, name or named_after(run.env), overwrite, storage)
+    target = destination(out, name or run_name(what, run), overwrite, storage)
     require_place(target, overwrite)  # here: before anything is compiled
     if run.where == "ray":
         require_reachable(run.address)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tenfold.config.changes import advice, told_changes
 from tenfold.config.run import Run
-from tenfold.core.errors import ActorFault, EnvironmentFault, UserError, raised
+from tenfold.core.errors import ActorFault, EnvironmentFault, OtherWords, UserError, raised
 from tenfold.core.protocols import Learner
 from tenfold.runs.checkpoint import Checkpoints
 from tenfold.runs.files import writing
@@ -21,12 +21,20 @@ from tenfold.training.display import Aside, Display, clock_face
 from tenfold.training.learners import put_back
 from tenfold.training.recorder import Recorder
 
+ACT = "ten.load(run.path) gives the agent, whose act(obs) gives an action"
+SAVED = "the run is saved already, in its folder run.path"
+
 
 @dataclass(frozen=True)
-class Result:
+class Result(OtherWords):
     """A run that ended. `interrupted` is the signal that stopped it early, or 0. `unsaved` says
     why, where its end could not be saved."""
 
+    other_words = {
+        **dict.fromkeys(("act", "predict", "agent"), ACT),
+        "learn": "ten.resume(run.path, steps=…) goes on with it",
+        "save": SAVED,
+    }
     path: Path
     run: Run
     step: int

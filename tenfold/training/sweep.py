@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.run import Run
+from tenfold.config.run import Run, settings_of
 from tenfold.config.search import (
     Choices,
     Search,
@@ -29,7 +29,7 @@ from tenfold.core.errors import ActorFault, ConfigError, UserError
 from tenfold.core.given import require_named
 from tenfold.core.processes import require_guard
 from tenfold.runs.folder import is_sweep
-from tenfold.runs.names import Numbered, Target, destination, named_after, turn_latest
+from tenfold.runs.names import Numbered, Target, destination, run_name, turn_latest
 from tenfold.runs.report import write_seeds_report
 from tenfold.runs.seeds import SeedsFolder, alone
 from tenfold.runs.statistics import together
@@ -68,7 +68,7 @@ def require_optuna() -> Any:
 
 
 def sweep(
-    run: Run,
+    run: Run | str,
     search: Mapping[str, Any],
     trials: int = 40,
     seeds: int | tuple[int, ...] = 4,
@@ -81,13 +81,15 @@ def sweep(
     quiet: bool = False,
     storage: str | Path = "",
 ) -> SweepResult:
-    """Searches for better settings of `run`: `search` are spaces by the settings' names, such as
-    {"agent.lr": "log(1e-4, 1e-2)", "agent.n_step": [1, 3, 5]}. Each trial is trained with `seeds`;
-    the winner and `run` as it is with `confirm` other ones. Called again it goes on where it
-    stopped. Without `out` the folder is the first of runs/sweep-ENV, runs/sweep-ENV-2, … that
-    holds this sweep or is free. A run with `where` = ray: each seed is a task of the Ray cluster at
-    its `address`, and its files come here, or stay below `storage`, which all machines share."""
+    """Searches for better settings of `run`, or of a preset by its name: `search` are spaces by the
+    settings' names, such as {"agent.lr": "log(1e-4, 1e-2)", "agent.n_step": [1, 3, 5]}. Each trial
+    is trained with `seeds`; the winner and `run` as it is with `confirm` other ones. Called again
+    it goes on where it stopped. Without `out` the folder is the first of runs/sweep-NAME,
+    runs/sweep-NAME-2, … that holds this sweep or is free. A run with `where` = ray: each seed is a
+    task of the Ray cluster at its `address`, and its files come here, or stay below `storage`,
+    which all machines share."""
     require_optuna()
+    what, run = run, settings_of(run, {})
     place = Place.of(run, bool(storage))
     wanted = searches(run, search)
     plan = replace(plan_of(search, trials, seeds, confirm, pruner), shared=place.shared)
@@ -100,7 +102,7 @@ def sweep(
     require_guard()
     require_named(run.env)
     if not isinstance(out, Numbered):  # which has a name of its own
-        out = destination(out, f"sweep-{named_after(run.env)}", overwrite, storage)
+        out = destination(out, f"sweep-{run_name(what, run)}", overwrite, storage)
     target = own_folder(out, run, plan, overwrite)
     at_once = fit(run, len(plan.seeds), quiet)
     if isinstance(target, Path) and is_sweep(target) and not overwrite:

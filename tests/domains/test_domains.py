@@ -144,7 +144,7 @@ def test_a_flag_of_another_domain_is_refused_by_name(
     assert main(["eval", str(finished_once), "--nodes", "3"]) == 2
     assert (
         "--substrate, --size, --nodes and --deterministic are for colonies, and this run is on "
-        "CartPole-v1." in capsys.readouterr().err
+        "CartPole-v1, played by" in capsys.readouterr().err
     )
     with pytest.raises(UserError, match="are for colonies"):
         ten.evaluate(finished_once, deterministic=True)

@@ -25,12 +25,24 @@ MISTAKES: list[tuple[list[str], str]] = [
         "There is no environment CartPol-v1: the nearest are CartPole-v1",
     ),
     (["train", "dqn", "--env", "CartPole-v99"], "There is no environment CartPole-v99"),
-    (["train", "cartpol"], "cartpol is no preset, agent or YAML file (did you mean cartpole?)"),
+    (
+        ["train", "cartpol"],
+        "cartpol is no preset, agent or YAML file (did you mean cartpole, cartpole-ppo or cartpole-200k?): `tenfold list` shows the presets, agents are ",
+    ),
+    (
+        ["train", "CartPole-v1"],
+        "CartPole-v1 is an environment: say who learns in it, such as `tenfold train dqn --env CartPole-v1`",
+    ),
+    (
+        ["compare", "runs/one", "runs/two"],
+        "runs that are there are laid side by side by `tenfold report runs/one runs/two`.",
+    ),
+    (["compare", "plain-folder"], "by `tenfold report plain-folder`."),
     (["train", "missing.yaml"], "missing.yaml is not there"),
     (["train", "bad.yaml"], "agent.gama = 0.9 is not a setting: the nearest is gamma"),
     (
         ["train", "PPO"],
-        "PPO is no preset, agent or YAML file (did you mean ppo?): agents are dqn, ppo, explorer and your own as module:Name, presets ",
+        "PPO is no preset, agent or YAML file (did you mean ppo?): `tenfold list` shows the presets, agents are dqn, ppo, explorer",
     ),
     (
         ["train", "ppo", "--tensorboard-log", "x"],
@@ -206,6 +218,10 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--checkpoint", "best"], "has no best checkpoint, since no evaluation ran"),
         (["--episodes", "0"], "--episodes = 0 is out of range"),
         (["--episodes", "x"], "--episodes = x is not a whole number"),
+        (
+            ["--deterministic"],
+            "this run is on CartPole-v1, played by its greedy policy (which `tenfold train --eval-policy greedy|sampled` chooses).",
+        ),
         (["--video", "film.avi"], "must end in .gif or .mp4"),
     ],
 )

@@ -129,7 +129,9 @@ def add_compare(parsers: Any, given: Sequence[str]) -> None:
         description="Runs every policy with the same seeds, all seeds of a policy stacked in one "
         "process; the same command again goes on where it stopped.",
     )
-    compare.add_argument("what", metavar="WHAT", help="a preset such as limit-cycle, or FILE.yaml")
+    compare.add_argument(
+        "what", metavar="WHAT", nargs="+", help="a preset such as limit-cycle, or FILE.yaml"
+    )
     compare.add_argument(
         "--policies",
         default="active,disagreement,random,zero",
@@ -155,14 +157,21 @@ def compare(arguments: argparse.Namespace) -> int:
     from tenfold.domains.dynamics.compare import compare as start
     from tenfold.domains.dynamics.compare import table_of
 
+    what, *others = arguments.what
+    if others or Path(what).is_dir():
+        raise UserError(
+            f"compare runs the policies of one explorer, such as `tenfold compare limit-cycle`; "
+            f"runs that are there are laid side by side by `tenfold report "
+            f"{' '.join(arguments.what)}`."
+        )
     seeds = whole_number(arguments.seeds, "--seeds", 1, 1024)
-    run = named(arguments.what, settings_given(arguments))
+    run = named(what, settings_given(arguments))
     result = start(
         run,
         tuple(word.strip() for word in arguments.policies.split(",") if word.strip()),
         seeds,
         arguments.out or "",
-        name=f"compare-{Path(arguments.what).stem}",
+        name=f"compare-{Path(what).stem}",
         jobs=number_of_jobs(arguments.jobs),
         overwrite=arguments.overwrite,
         quiet=arguments.quiet,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.core.errors import CheckpointError, UserError
+from tenfold.core.errors import CheckpointError, OtherWords, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.coordinates import STEP, Alignment, Units, identity
 from tenfold.domains.dynamics.forecast import forecasts
@@ -37,9 +37,14 @@ def part_of(state: dict[str, Any], name: str) -> dict[str, Any]:
     return {k.removeprefix(start): array_of(v) for k, v in state.items() if k.startswith(start)}
 
 
-class IdentifiedSystem:
+class IdentifiedSystem(OtherWords):
     """The model of M members: what it is asked and answers is in the units outside, [M, …], without
     M in front where there is one member."""
+
+    other_words = {
+        "predict": "act(obs) gives the next action, forecast(observations, actions, steps) what "
+        "will be seen"
+    }
 
     def __init__(
         self,
