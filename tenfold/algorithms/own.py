@@ -86,6 +86,7 @@ class Algorithm:
     """Derive from it, and write `config`, `build`, `act` and `round`."""
 
     config: type[AgentConfig] = AgentConfig
+    normalises = True
     horizon = 128  # steps of every environment in a rollout, where the settings have no `horizon`
     spec: EnvSpec
     settings: Any

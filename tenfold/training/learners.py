@@ -37,7 +37,7 @@ def agent_of(run: Run) -> Any:
     chosen, run = algorithm(run.agent.name), replace(run, device="cpu")
     if (agent := chosen.untrained(run)) is not None:
         return agent
-    return chosen.make_agent(run, spec_of(run.env, "scalar", chosen.reads_masks))
+    return chosen.make_agent(run, spec_of(run, chosen.reads_masks))
 
 
 @dataclass(frozen=True)

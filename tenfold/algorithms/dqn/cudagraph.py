@@ -50,6 +50,8 @@ class GraphEngine(Captured, PlainEngine):
     def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
         if found := super().why_not(agent, run):
             return found
+        if agent.norm:
+            return "observations are normalised, which is done on the CPU"
         if run is None or agent.device.type != "cuda":
             return ""
         needed = agent.members * replay_bytes(agent.config, agent.layout, run.num_envs)

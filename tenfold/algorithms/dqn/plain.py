@@ -116,6 +116,11 @@ def renew_target(agent: DQNAgent) -> None:
 class CompiledEngine(Compiled, PlainEngine):
     """As the plain engine, but gradient and step are one compiled call."""
 
+    @classmethod
+    def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
+        changing = "observations are normalised by statistics that change between updates"
+        return super().why_not(agent, run) or (changing if agent.norm else "")
+
 
 CHANGED = ("count", "tree", "top", "draw")  # of the replay by an update; all else it only reads
 
@@ -129,7 +134,9 @@ class QLockstep(Lockstep):
         for name in CHANGED:
             setattr(replay, name, getattr(replay, name).copy())
         twin = DQNAgent(agent.config, agent.layout, agent.actions, 0, str(agent.device))
-        twin.keys = agent.keys
+        twin.keys, twin.norm = agent.keys, agent.norm
+        if agent.norm:
+            twin.moments = agent.moments
         super().__init__(engine, PlainEngine(twin, replay, engine.envs), every)
 
     def update(self, count: int, step: int, clock: Clock) -> None:
