@@ -33,7 +33,7 @@ class Direct:
     direct = True
 
     def __init__(self, run: Run) -> None:
-        self.envs = environments_of(run)
+        self.envs: Any = environments_of(run)
         self.notices: list[str] = []
 
     def reward_by(self, form: RewardForm) -> None:

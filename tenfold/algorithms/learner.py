@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import Part, episodes
-from tenfold.actors.pools import make_pool
+from tenfold.actors.pools import Direct, make_pool
 from tenfold.actors.wrapping import reward_form
 from tenfold.config.run import Run
 from tenfold.core.protocols import Description, State
@@ -37,7 +37,7 @@ class ActorLearner:
         self.run = run
         self.pool, self.where = make_pool(run)
         self.rewards = reward_form(run, self.pool.envs)  # None: as they are
-        if self.rewards and self.pool.direct:
+        if self.rewards and isinstance(self.pool, Direct):
             self.pool.reward_by(self.rewards)
         self.envs = self.pool.envs
         self.agent = algorithm(run.agent.name).make_agent(run, self.envs.spec)

@@ -33,7 +33,7 @@ class Sign(Option):
 
 def refuse_contradictions(mapping: Mapping[str, Any]) -> None:
     """Of what is said of a run and otherwise of its agent."""
-    agent = mapping.get("agent")
+    agent: Any = mapping.get("agent")
     for name in AGENTS_OWN if isinstance(agent, Mapping) else ():
         dashed = name.replace("_", "-")
         said = [show(group.get(name, group.get(dashed))) for group in (mapping, agent)]
@@ -86,7 +86,7 @@ def check_wrappers(run: "Run") -> None:
             f"= {show(value)} is not for agent {run.agent.name}, which takes environments as they "
             "are: leave it out.",
         )
-    if run.normalize_obs and not algorithm(run.agent.name).normalises:
+    if run.normalize_obs and not getattr(algorithm(run.agent.name), "normalises", False):
         raise ConfigError(
             "normalize_obs", f"= true is not for agent {run.agent.name}: leave it out."
         )

@@ -24,15 +24,14 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
         self.times = times
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        total = 0.0
-        for _ in range(self.times):
+        total, times = 0.0, 0
+        while True:
             # an environment may write into what it is given
             given = action.copy() if isinstance(action, np.ndarray) else action
             obs, reward, terminated, truncated, info = self.env.step(given)
-            total += float(reward)
-            if terminated or truncated:
-                break
-        return obs, total, terminated, truncated, info
+            total, times = total + float(reward), times + 1
+            if terminated or truncated or times == self.times:
+                return obs, total, terminated, truncated, info
 
 
 @dataclass(frozen=True)

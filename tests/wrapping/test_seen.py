@@ -68,11 +68,27 @@ def test_frames_by_either_name_are_one_setting() -> None:
     assert Run.of({"frames": 4}).agent == Run.of({"agent": {"frames": 4}}).agent
     assert Run.of({"frames": 4}).stacked == 1  # the replay memory finds them by index
     assert Run.of({"frames": 4, "agent": {"name": "ppo"}}).stacked == 4
-    with pytest.raises(ConfigError, match="frames = 4 and agent.frames = 2 contradict each other"):
+    with pytest.raises(
+        ConfigError, match=r"frames = 4 and agent\.frames = 2 contradict each other"
+    ):
         Run.of({"frames": 4, "agent": {"frames": 2}})
     # a flag replaces what a file says by the other name
-    assert named("pendulum-ppo").agent.normalize_obs
-    assert not named("pendulum-ppo", {"normalize_obs": False}).agent.normalize_obs
+    assert named("lunarlander-ppo").agent.normalize_obs  # by the agent's name
+    assert not named("lunarlander-ppo", {"normalize_obs": False}).agent.normalize_obs
+    assert named("hopper-ppo").agent.normalize_obs  # by the run's
+    assert not named("hopper-ppo", {"agent": {"normalize_obs": False}}).agent.normalize_obs
+
+
+@pytest.mark.parametrize("name", ["halfcheetah-ppo", "hopper-ppo", "walker2d-ppo"])
+def test_presets_for_mujoco_learn_from_normalised_observations_and_rewards(name: str) -> None:
+    learner = make_learner(named(name, {"agent": {"horizon": 64, "epochs": 1}}))
+    while learner.step < 65:
+        learner.round(65)
+    assert learner.agent.updates and learner.engine_choice.startswith("fused")
+    norm, form = learner.agent.norm, learner.rewards
+    assert norm.count[0] == 65 and form.norm.count[0] == 65 and form.normalize
+    assert np.abs(learner.rollout.reward).max() <= 10
+    learner.close()
 
 
 def test_frames_of_graphs_are_refused() -> None:

@@ -73,7 +73,10 @@ def test_a_limit_of_ones_own_cuts_the_episode_and_replaces_the_registered_one() 
     longer = steps(envs_of(env="wrapping/Limited-v0", max_episode_steps=4), 4)
     assert [s[2:] for s in longer] == [(False, False)] * 3 + [(False, True)]
     # none is left where the environment ends by itself before it
-    assert steps(envs_of(env="wrapping/Limited-v0", max_episode_steps=9), 5)[-1][2:] == (True, False)
+    assert steps(envs_of(env="wrapping/Limited-v0", max_episode_steps=9), 5)[-1][2:] == (
+        True,
+        False,
+    )
 
 
 def test_a_limit_counts_steps_of_the_agent_and_not_repeated_actions() -> None:
