@@ -196,17 +196,17 @@ def make_environments(
 
 def stepped_one_by_one(name: str) -> bool:
     """Whether the name asks for what only single environments have: another time limit, repeated
-    actions."""
-    ident, arguments = split_name(name)
-    if not is_multiagent(name):
-        return "action_repeat" in arguments or "max_episode_steps" in arguments
-    if "action_repeat" in arguments:
+    actions. Worlds of several agents may have a limit of that name themselves."""
+    domain, (ident, arguments) = domain_of(name), split_name(name)
+    asked = [key for key in ("action_repeat", "max_episode_steps") if key in arguments]
+    if not asked or (domain.multiagent and asked == ["max_episode_steps"]):
+        return False
+    if domain.multiagent or not domain.steps_alone:
+        why = "has several agents" if domain.multiagent else "has steps and limits of its own"
         raise ConfigError(
-            "action_repeat",
-            f"= {arguments['action_repeat']} is for environments with one agent, and {ident} has "
-            "several: leave it out.",
+            asked[0], f"= {arguments[asked[0]]} is not for {ident}, which {why}: leave it out."
         )
-    return False
+    return True
 
 
 def spec_of(run: "Run", policy: bool) -> "EnvSpec":

@@ -66,6 +66,9 @@ def test_frames_of_an_image_are_further_channels() -> None:
 
 def test_frames_by_either_name_are_one_setting() -> None:
     assert Run.of({"frames": 4}).agent == Run.of({"agent": {"frames": 4}}).agent
+    assert (
+        Run.of({"normalize_obs": "yes"}).agent == Run.of({"agent": {"normalize_obs": True}}).agent
+    )
     assert Run.of({"frames": 4}).stacked == 1  # the replay memory finds them by index
     assert Run.of({"frames": 4, "agent": {"name": "ppo"}}).stacked == 4
     with pytest.raises(

@@ -143,7 +143,15 @@ def test_what_cannot_be_is_refused_with_one_sentence() -> None:
         Run(env="CartPole-v1(max_episode_steps=3)", max_episode_steps=5)
     with pytest.raises(ConfigError, match=r"leave vectorize at scalar"):
         Run(action_repeat=2, vectorize="native")
-    with pytest.raises(ConfigError, match=r"with one agent, and tenfold/TreasureSmall-v0 has"):
+    with pytest.raises(
+        ConfigError, match=r"is not for tenfold/TreasureSmall-v0, which has several"
+    ):
         make_learner(Run.of({"env": "tenfold/TreasureSmall-v0", "action_repeat": 2}))
+    with pytest.raises(ConfigError, match=r"max_episode_steps = 9 is not for tenfold/Durotaxis-v0"):
+        make_learner(
+            Run.of(
+                {"env": "tenfold/Durotaxis-v0", "agent": {"name": "ppo"}, "max_episode_steps": 9}
+            )
+        )
     with pytest.raises(EnvironmentFault, match="action_repeat must be a whole number"):
         make_environments("CartPole-v1(action_repeat=0)", 1, 0, "scalar")
