@@ -20,7 +20,6 @@ from tenfold.envs.arguments import split_name
 from tenfold.envs.wrapping import Steps
 
 if TYPE_CHECKING:  # they import this module
-    from tenfold.config.run import Run
     from tenfold.core.protocols import EnvSpec
     from tenfold.envs.adapter import Environments
 
@@ -209,11 +208,14 @@ def stepped_one_by_one(name: str) -> bool:
     return True
 
 
-def spec_of(run: "Run", policy: bool) -> "EnvSpec":
-    """What the environments of a run are like: one is made, asked, and closed."""
-    envs = make_environments(run.world, 1, 0, "scalar", policy)
+def spec_of(
+    name: str, vectorize: str = "scalar", policy: bool = False, frames: int = 1
+) -> "EnvSpec":
+    """What environments of this name are like, with so many observations put together: one is made,
+    asked, and closed."""
+    envs = make_environments(name, 1, 0, vectorize, policy)
     try:
         spec = envs.spec
-        return replace(spec, layout=spec.layout.stacked(run.stacked)) if run.stacked > 1 else spec
+        return replace(spec, layout=spec.layout.stacked(frames)) if frames > 1 else spec
     finally:
         envs.close()

@@ -116,6 +116,11 @@ def test_a_policys_advantage_at_a_limit_uses_the_last_value() -> None:
     assert rollout.next_value[2, 0] == pytest.approx(expected, abs=1e-6)
 
 
+def test_the_time_of_a_step_is_that_of_all_its_repetitions() -> None:
+    step_time = make_environments("Pendulum-v1(action_repeat=3)", 1, 0, "scalar", True).step_time
+    assert step_time == pytest.approx(0.15)  # Pendulum's dt is 0.05
+
+
 def test_evaluations_play_the_same_steps_and_limits() -> None:
     run = Run.of({"env": COUNT, "action_repeat": 2, "max_episode_steps": 2})
     agent = agent_of(run)
