@@ -198,16 +198,11 @@ class OwnAgent(FlatAgent):
 class OwnPolicy(nn.Module):
     """What the user's function does without draws, as a module to be exported."""
 
-    moments: torch.Tensor
-
     def __init__(self, agent: OwnAgent, sample: bool) -> None:
         super().__init__()
         if sample:
             raise ConfigError("--sample", "is not for an algorithm of one's own: leave it out.")
-        self.agent, self.online = copy.copy(agent), agent.online
-        if agent.norm:
-            self.register_buffer("moments", agent.moments.clone())
-            self.agent.moments = self.moments
+        self.agent, self.online = agent, agent.online
 
     def forward(
         self, rows: torch.Tensor, *more: torch.Tensor | None

@@ -10,7 +10,14 @@ from tenfold.config.run import Run
 from tenfold.runs.checkpoint import flat_state
 from tenfold.training.learners import make_learner
 
-DQN = {"learning_starts": 20, "batch_size": 8, "capacity": 300, "net": {"hidden": [8]}}
+DQN = {
+    "learning_starts": 20,
+    "batch_size": 8,
+    "capacity": 300,
+    "every": 4,  # rounds without an update, whose statistics are acted by all the same
+    "explore": "epsilon(0.2)",
+    "net": {"hidden": [8]},
+}
 PPO = {"name": "ppo", "horizon": 16, "minibatches": 2, "epochs": 1, "net": {"hidden": [8]}}
 OWN = {"name": "reinforce:Reinforce"}
 WRAPPERS: dict[str, dict[str, Any]] = {

@@ -1,9 +1,13 @@
 """Repeated actions and time limits of one's own: what a step brings, what the learner makes of it,
 what evaluations play."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import tenfold as ten
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.config.run import Run, named
 from tenfold.core.errors import ConfigError, EnvironmentFault
@@ -126,6 +130,18 @@ def test_evaluations_play_the_same_steps_and_limits() -> None:
     agent = agent_of(run)
     score = play(run.world, agent, agent.policy("greedy"), 3, 0)
     assert score.lengths == [2, 2, 2] and score.returns == [10, 10, 10]  # 1 + 2 + 3 + 4
+
+
+def test_a_runs_own_evaluations_and_later_ones_do_so_too(tmp_path: Path) -> None:
+    """Four rewards of the five there are: 1 + 2 + 3 + 4. What is learned from are their signs."""
+    wrapped = {"action_repeat": 2, "max_episode_steps": 2, "clip_reward": "sign"}
+    run = {"env": COUNT, "steps": 40, "eval_every": 20, "eval_episodes": 2} | wrapped
+    ten.train(Run.of(run), out=tmp_path / "run", quiet=True)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    judged = [row["mean_return"] for row in rows if row["kind"] == "eval"]
+    assert judged == [10, 10]
+    assert ten.evaluate(tmp_path / "run", episodes=2).returns == [10, 10]
+    assert {row["return"] for row in rows if row["kind"] == "episode"} == {10}
 
 
 def test_compiled_environments_leave_their_loop_for_it_and_the_engine_says_so() -> None:

@@ -12,15 +12,10 @@ class QPolicy(nn.Module):
     """The action of the highest mean value among those that a mask allows; of a team [M, B, …] ->
     [M, B, 1]. Where nothing is allowed it is the first."""
 
-    moments: torch.Tensor
-
     def __init__(self, agent: DQNAgent) -> None:
         super().__init__()
         self.agent = copy.copy(agent)
         self.online = self.agent.online = agent.online.apart()
-        if agent.norm:
-            self.register_buffer("moments", agent.moments.clone())
-            self.agent.moments = self.moments
 
     def forward(
         self, rows: torch.Tensor, mask: torch.Tensor | None, *draws: torch.Tensor | None
