@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tenfold.actors.wrapping import environments_of
 from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.core.processes import within
 from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import Environments, Episode
-from tenfold.envs.making import make_environments
 from tenfold.memory.replay import Replay
 from tenfold.memory.rollout import Rollout
 from tenfold.memory.rows import TERMINATED
@@ -49,9 +49,7 @@ class Actor:
     def __init__(self, run: Run, index: int) -> None:
         self.run, self.index, self.first = run, index, index * run.num_envs
         self.algorithm = algorithm(run.agent.name)
-        self.envs = make_environments(
-            run.env, run.num_envs, run.seed, run.vectorize, self.algorithm.reads_masks, self.first
-        )
+        self.envs = environments_of(run, index)
         self.rounds = 0
         self.seconds = np.zeros(3)
 

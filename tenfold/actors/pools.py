@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from tenfold.actors.actor import ACT, ENV, WAIT, Actor, Gathered, Part, part_of, sample_actor
+from tenfold.actors.wrapping import Rewarded, environments_of
 from tenfold.config.run import Run
 from tenfold.core.processes import within
 from tenfold.core.protocols import ActorPool
 from tenfold.core.registry import algorithm
 from tenfold.core.timing import Clock
-from tenfold.envs.making import make_environments
 from tenfold.memory.frames import Seen
+from tenfold.ops.rewards import RewardForm
 
 Explore = Callable[[int, int], np.ndarray]  # step, rounds -> the environments' actions
 
@@ -32,14 +33,17 @@ class Direct:
     direct = True
 
     def __init__(self, run: Run) -> None:
-        reads_masks = algorithm(run.agent.name).reads_masks
-        self.envs = make_environments(run.env, run.num_envs, run.seed, run.vectorize, reads_masks)
+        self.envs: Any = environments_of(run)
         self.notices: list[str] = []
+
+    def reward_by(self, form: RewardForm) -> None:
+        """Steps bring rewards in this form from now on."""
+        self.envs = Rewarded(self.envs, form)
 
     def follow(self, agent: Any, explore: Explore) -> np.ndarray:
         """Begins: `explore` gives actions for the rows that are returned, of every round anew."""
         self.explore = explore
-        self.seen = Seen(agent.frames, self.envs)
+        self.seen = Seen(agent.frames // self.envs.layout.frames, self.envs)
         return self.seen.rows
 
     def collect(self, step: int, rounds: int, left: int, clock: Clock) -> Iterator[Part]:

@@ -47,6 +47,8 @@ class ActorCriticAgent(FlatAgent):
     ) -> None:
         self.layout, self.actions, self.seed = layout, actions, seed
         self.config = replace(config, net=fit_encoder(config.net, layout))
+        if config.normalize_obs:
+            self.normalise(layout, self.config.net.encoder)
         self.online, self.target = self.make_networks()
         self.online.to(device)
         self.target.to(device)
@@ -72,7 +74,8 @@ class ActorCriticAgent(FlatAgent):
     def sizes(self, said: int, values: int, critics: int = 2) -> Sizes:
         layout = self.layout
         shape = (layout.size,) if self.config.net.encoder == "mlp" else layout.net_shape
-        return Sizes(shape, said, self.actions.reals, values, critics, layout.scale)
+        scale = 1.0 if self.norm else layout.scale
+        return Sizes(shape, said, self.actions.reals, values, critics, scale)
 
     @property
     def followed(self) -> slice:
@@ -90,7 +93,9 @@ class ActorCriticAgent(FlatAgent):
         return choose_engine(run, self, replay, envs)
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows if self.config.net.encoder == "mlp" else self.layout.to_net(rows)
+        if self.config.net.encoder == "mlp":
+            return self.normalised_rows(rows)
+        return self.layout.to_net(rows)
 
     # acting
 
@@ -250,9 +255,10 @@ class ActorCriticAgent(FlatAgent):
 
     # state
 
-    def published(self) -> np.ndarray:
+    @property
+    def acted_by(self) -> torch.Tensor:
         """The policy alone: actors need no critics."""
-        return super().published()[self.online.places[ACTOR]]
+        return self.online.flat[self.online.places[ACTOR]]
 
     def state(self) -> Tensors:
         return super().state() | {"target": self.target.flat}

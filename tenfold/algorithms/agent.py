@@ -8,8 +8,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
-from tenfold.core.errors import OtherWords, UserError
+from tenfold.core.errors import CheckpointError, ConfigError, OtherWords, UserError
+from tenfold.core.layout import ObsLayout
 from tenfold.core.random import Purpose, key
+from tenfold.ops.moments import RunningNorm
 
 Tensors = dict[str, torch.Tensor]
 
@@ -27,9 +29,11 @@ class FlatAgent(OtherWords):
     """A subclass makes the network `online`, says how it acts and what its loss is."""
 
     other_words = OTHERS
-    frames, reads_masks, member, members = 1, False, 0, 1
+    reads_masks, member, members = False, 0, 1
     actor_bits: ClassVar[int] = 0  # before an actor's number in the address of its draws
-    norm: Any = None  # running statistics of observations, where they are normalised
+    norm: RunningNorm | None = None  # running statistics of observations, where they are normalised
+    moments: torch.Tensor  # theirs, the very numbers
+    layout: ObsLayout
     config: Any
     online: Any
     mean: torch.Tensor
@@ -37,6 +41,11 @@ class FlatAgent(OtherWords):
     count: np.ndarray  # gradient updates, and what else an algorithm counts
     seed: int
     keys: dict[Purpose, Any]
+
+    @property
+    def frames(self) -> int:
+        """Observations that the network sees together."""
+        return self.layout.frames
 
     @property
     def updates(self) -> int:
@@ -60,18 +69,57 @@ class FlatAgent(OtherWords):
         own.keys = self.keys | {purpose: key(self.seed, purpose, address) for purpose in drawn}
         return own
 
+    # running statistics of observations
+
+    def normalise(self, layout: ObsLayout, encoder: str = "mlp") -> None:
+        """Observations are normalised from now on, by statistics that learners keep up to date."""
+        if encoder != "mlp":
+            raise ConfigError(
+                "normalize_obs",
+                "= true is for vector observations; images are scaled already, and graphs have no "
+                "fixed size: leave it out.",
+            )
+        self.norm = RunningNorm(layout.size)
+        self.moments = torch.from_numpy(self.norm.moments)
+
+    def normalised_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows [..., *shape] by the statistics as they are now, for networks that are given rows as
+        environments show them: of a replay memory, too, since old rows are normalised by what is
+        known today."""
+        if self.norm is None:
+            return rows
+        mean, _, inverse = self.moments.to(rows.device)
+        away = (rows.reshape(-1, self.norm.size).double() - mean) * inverse
+        return away.clamp(-self.norm.clip, self.norm.clip).float().reshape(rows.shape)
+
+    # what is published, saved and loaded
+
+    @property
+    def acted_by(self) -> torch.Tensor:
+        """The parameters that acting needs: all of them."""
+        return self.online.flat
+
     def published(self) -> np.ndarray:
-        """What actors elsewhere act by, as one float32 array: on the CPU the parameters
-        themselves."""
-        return self.online.flat.detach().cpu().numpy()
+        """What actors elsewhere act by, as one float32 vector: on the CPU the parameters
+        themselves, or a copy of them with the observations' statistics behind, bit for bit."""
+        flat = self.acted_by.detach().cpu().numpy()
+        if self.norm is None:
+            return flat
+        return np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
 
     def adopt(self, published: np.ndarray) -> None:
         """Acts by what another process published, which was read into this agent's own
         `published()`."""
+        if self.norm:
+            own, moments = self.acted_by.numpy(), self.norm.moments
+            own[:] = published[: len(own)]
+            moments[...] = published[len(own) :].view(np.float64).reshape(moments.shape)
 
     def policy_state(self) -> Tensors:
         """What acting needs."""
-        return {"online": self.online.flat}
+        norm = self.norm.state() if self.norm else {}
+        kept = {f"norm_{name}": torch.from_numpy(value) for name, value in norm.items()}
+        return {"online": self.online.flat} | kept
 
     def state(self) -> Tensors:
         """Everything."""
@@ -80,6 +128,12 @@ class FlatAgent(OtherWords):
 
     def load_policy(self, state: Tensors) -> None:
         """What acting needs, of a checkpoint that may hold more."""
+        own = {name for name in self.policy_state() if name.startswith("norm_")}
+        if {name for name in state if name.startswith("norm_")} != own:
+            raise CheckpointError(
+                "and its settings disagree about normalize_obs: config.yaml was changed after "
+                "training."
+            )
         self.load(self.policy_state(), state)
 
     def load_state(self, state: Tensors) -> None:
@@ -95,6 +149,9 @@ class FlatAgent(OtherWords):
                     f"The saved {name} has shape {found}, and this agent's {tuple(value.shape)}."
                 )
             value.copy_(state[name])
+        if self.norm:
+            names = ("count", "mean", "m2")
+            self.norm.load_state({name: state[f"norm_{name}"].numpy() for name in names})
 
 
 def numpy_of(value: Any) -> Any:

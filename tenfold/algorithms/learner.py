@@ -1,12 +1,15 @@
 """What learners that are fed by actors share: the pool of actors, the agent, the counters that make
 a run go on where it stopped. They know nothing of processes."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tenfold.actors.actor import Part, episodes
-from tenfold.actors.pools import make_pool
+from tenfold.actors.pools import Direct, make_pool
+from tenfold.actors.wrapping import reward_form
 from tenfold.config.run import Run
 from tenfold.core.protocols import Description, State
 from tenfold.core.registry import algorithm
@@ -35,6 +38,9 @@ class ActorLearner:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.pool, self.where = make_pool(run)
+        self.rewards = reward_form(run, self.pool.envs)  # None: as they are
+        if self.rewards and isinstance(self.pool, Direct):
+            self.pool.reward_by(self.rewards)
         self.envs = self.pool.envs
         self.agent = algorithm(run.agent.name).make_agent(run, self.envs.spec)
         self.clock = Clock()
@@ -114,6 +120,31 @@ class ActorLearner:
     def counters(self) -> dict[str, np.ndarray]:
         return {"step": np.array(self.step), "rounds": np.array(self.rounds)}
 
+    def rewarded(self, parts: Iterable[Part]) -> Iterator[Part]:
+        """What actors elsewhere brought, with rewards as they are learned from: the statistics
+        behind them are the learner's, not an actor's."""
+        form = None if self.pool.direct else self.rewards
+        for part in parts:
+            if form and part.row:
+                worlds, agents = self.envs.worlds, self.envs.agents
+                here = part.first + np.arange(len(part.row["obs"]) // agents)
+                lanes = (np.arange(agents)[:, None] * worlds + here).ravel()
+                if part.begins:
+                    form.begin(lanes)
+                else:
+                    row, reward = part.row, np.empty(len(lanes))
+                    ended = row["terminated"] | row["truncated"]
+                    form.put(row["reward"], ended, row["skipped"], reward, lanes)
+                    part = replace(part, row=row | {"reward": reward})
+            yield part
+
+    def note_seen(self, obs: np.ndarray) -> None:
+        """Observations that will be acted on next, for the running statistics of an agent that has
+        them."""
+        norm = self.agent.norm
+        if norm:
+            norm.update(obs.reshape(-1, norm.size))
+
     def memory_state(self) -> State:
         """What is to be learned from; replay rows aside."""
         raise NotImplementedError
@@ -129,7 +160,8 @@ class ActorLearner:
     def state(self) -> State:
         """Everything that decides what comes next, by part; replay rows aside."""
         engine = {"engine": self.engine.state()} if self.engine else {}
-        own = {"agent": self.agent.state(), "serial": self.counters(), **engine}
+        form = {"rewards": self.rewards.state()} if self.rewards else {}
+        own = {"agent": self.agent.state(), "serial": self.counters(), **engine, **form}
         return own | self.memory_state() | self.pool.state()
 
     def load_state(self, state: State, with_rows: bool = True) -> bool:
@@ -141,6 +173,10 @@ class ActorLearner:
         self.step, self.rounds = (int(state["serial"][name]) for name in ("step", "rounds"))
         exact = self.pool.restore(state, self.agent, self.step)
         self.load_memory(state, with_rows)
+        if self.rewards and "rewards" in state:
+            self.rewards.load_state(state["rewards"])
+        if self.rewards and not exact:
+            self.rewards.begin()
         if with_rows and not exact:
             self.forget()
         return exact
@@ -225,7 +261,8 @@ class RolloutLearner(ActorLearner):
     def collect(self, left: int) -> tuple[list[Episode], bool]:
         """A row of every actor; the episodes that ended, and whether the row is whole."""
         finished, again = [], False
-        for part in self.pool.collect(self.step, self.rounds, left, self.clock):
+        parts = self.pool.collect(self.step, self.rounds, left, self.clock)
+        for part in self.rewarded(parts):
             again = again or part.begins
             if part.row and not part.begins:
                 self.take(part)
@@ -249,6 +286,6 @@ class RolloutLearner(ActorLearner):
         while ahead := self.pool.hold():  # more than once only where an actor was replaced
             for left in range(ahead, 0, -1):
                 finished += self.round(most=left)
-        if any(part.begins for part in self.pool.settle()):
+        if any(part.begins for part in list(self.rewarded(self.pool.settle()))):
             self.forget()
         return finished

@@ -132,7 +132,7 @@ class Algorithm:
 class OwnFamily(protocols.Algorithm):
     """How the parts of a run are made for an algorithm of one's own."""
 
-    on_policy = True
+    on_policy = normalises = True
 
     def __init__(self, kind: type[Algorithm], name: str) -> None:
         self.kind, self.name, self.config = kind, name, kind.config

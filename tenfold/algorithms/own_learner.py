@@ -84,6 +84,8 @@ class OwnAgent(FlatAgent):
         self.own = own
         self.own.spec, self.own.settings, self.own.agent = spec, self.config, self
         self.name = type(own).__name__
+        if run.normalize_obs:
+            self.normalise(self.layout, "mlp" if len(self.layout.net_shape) == 1 else "other")
         if not hasattr(self.config, "lr"):
             raise UserError(f"The settings of {self.name} have no lr, the learning rate of step.")
         with torch.random.fork_rng(), told_of(f"{self.name}.build"):
@@ -143,10 +145,10 @@ class OwnAgent(FlatAgent):
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows [B, …] as networks take them: floats, images with their channels in front."""
-        rows = rows.to(self.device)
-        if len(self.layout.shape) == 3:
+        rows = self.normalised_rows(rows.to(self.device))
+        if len(self.layout.net_shape) == 3 or self.layout.frame:
             rows = self.layout.to_net(rows)
-        return rows.float() * self.layout.scale
+        return rows.float() * (1.0 if self.norm else self.layout.scale)
 
     def exploring(self, step: int) -> dict[str, float]:
         return self.own.exploring(step)
@@ -157,18 +159,22 @@ class OwnAgent(FlatAgent):
         return other
 
     def published(self) -> np.ndarray:
-        """Parameters, and behind them what else the networks keep (buffers)."""
-        flat = self.online.flat.detach().cpu().numpy()
+        """What every agent publishes, and behind it what else the networks keep (buffers)."""
         kept = [b.detach().cpu().float().flatten().numpy() for b in self.online.buffers()]
-        return np.concatenate([flat, *kept]) if kept else flat
+        return np.concatenate([super().published(), *kept]) if kept else super().published()
 
     def adopt(self, published: np.ndarray) -> None:
-        """What another process published; without buffers it was read into the parameters."""
-        parts = [self.online.flat, *self.online.buffers()]
-        if len(parts) > 1:
-            ends = np.cumsum([part.numel() for part in parts])
-            for part, own in zip(parts, np.split(published, ends[:-1]), strict=True):
-                part.copy_(torch.from_numpy(own).view_as(part))
+        """What another process published; parameters alone were read into their place."""
+        buffers, flat = list(self.online.buffers()), self.online.flat
+        kept = sum(part.numel() for part in buffers)
+        usual = published[: len(published) - kept]
+        super().adopt(usual)
+        flat.copy_(torch.from_numpy(usual[: flat.numel()]))
+        at = len(usual)
+        for part in buffers:
+            own = published[at : at + part.numel()]
+            part.copy_(torch.from_numpy(own).view_as(part))
+            at += part.numel()
 
     # learning
 
@@ -279,6 +285,7 @@ class OwnLearner(RolloutLearner):
         rows["next_obs"][t] = envs.obs
         ended = envs.terminated | envs.truncated
         rows["next_obs"][t][ended] = envs.final_obs[ended]
+        self.note_seen(envs.obs)
         self.count += 1
 
     def learn(self) -> None:

@@ -23,7 +23,7 @@ class ReplayActing:
     where there is a faster way."""
 
     def __init__(self, agent: Any, envs: Environments, explore: Explore | None = None) -> None:
-        self.agent, self.seen = agent, Seen(agent.frames, envs)
+        self.agent, self.seen = agent, Seen(agent.frames // envs.layout.frames, envs)
         self.explore = explore or agent.explore
 
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
@@ -59,6 +59,7 @@ class ReplayLearner(ActorLearner):
         if seen is not None:
             self.engine.look(seen)
         self.replay.begin(self.envs.obs)
+        self.taken: list[np.ndarray] = []  # observations of a round, where they are normalised
         self.due_from = 0  # the step up to which updates were run, where actors may be ahead
 
     def make_lockstep(self, every: int) -> Any:
@@ -95,11 +96,13 @@ class ReplayLearner(ActorLearner):
         finished: list[Episode] = []
         self.clock.start()
         left = self.pool.rounds_until(self.step, self.run.steps) if self.run.steps_ahead else 1
-        for part in self.pool.collect(self.step, self.rounds, left, self.clock):
+        parts = self.pool.collect(self.step, self.rounds, left, self.clock)
+        for part in self.rewarded(parts):
             finished += self.take(part)
             self.clock.lap("store")
         self.rounds += 1
-        if self.learn():
+        self.note_taken()
+        if self.learn() or self.agent.norm:
             self.pool.publish(self.agent, self.step, self.clock)
         return finished
 
@@ -109,6 +112,8 @@ class ReplayLearner(ActorLearner):
         if part.begins:
             self.replay.cut(row["obs"], part.first)
             return ()
+        if self.agent.norm:
+            self.taken.append((row or {"obs": envs.obs})["obs"].copy())
         if not row:  # it is where the environments and the engine left it
             self.replay.add(self.action, *(getattr(envs, name) for name in STEP))
             self.step += self.steps_of(envs.skipped, envs.worlds)
@@ -116,6 +121,12 @@ class ReplayLearner(ActorLearner):
         self.replay.add(row["action"], *(row[name] for name in STEP), first=part.first)
         self.step += self.steps_of(row["skipped"], len(row["length"]))
         return episodes(part, envs.agents)
+
+    def note_taken(self) -> None:
+        """Statistics learn from a round as a whole: all actors of a round act by the same ones."""
+        if self.taken:
+            self.note_seen(np.concatenate(self.taken))
+            self.taken.clear()
 
     def learn(self) -> bool:
         """Runs the updates that are due since step `due_from`; whether there were any."""
@@ -133,7 +144,10 @@ class ReplayLearner(ActorLearner):
         """Before the state is saved: takes what actors are ahead by. Updates that are due for it
         come with the next round."""
         self.engine.settle()
-        return [episode for part in self.pool.settle() for episode in self.take(part)]
+        parts = self.rewarded(self.pool.settle())
+        finished = [episode for part in parts for episode in self.take(part)]
+        self.note_taken()
+        return finished
 
     def counters(self) -> dict[str, np.ndarray]:
         return super().counters() | {"due_from": np.array(self.due_from)}

@@ -196,7 +196,7 @@ def add_setting(group: Any, leaf: Leaf, run: Run | None = None, hidden: bool = F
         f", here {show(here)}" if here != leaf.default else ""
     )
     text = f"{leaf.help} [{describe(leaf.hint)}; {told}]".replace("%", "%%")
-    optional = {"nargs": "?", "const": "true"} if leaf.hint is bool else {}
+    optional = {"nargs": "?", "const": "true"} if leaf.hint in (bool, bool | None) else {}
     group.add_argument(
         leaf.flag,
         dest=leaf.path,

@@ -33,6 +33,7 @@ class AgentConfig(Config):
     run_defaults: ClassVar[Mapping[str, Any]] = {}  # settings of the run that have another default
     can_sample: ClassVar[bool] = False  # its policy can be drawn from (eval_policy = sampled)
     needs_several_envs: ClassVar[bool] = False  # one environment as an object does not do
+    wrappable: ClassVar[bool] = True  # the run may wrap its environments (frames, action_repeat …)
 
     name: str = ""
     """which agent: the algorithm's name, or one's own as module:Name"""

@@ -24,7 +24,12 @@ THEIRS = {
     "eval_every": "eval_freq eval_frequency evaluation_interval",
     "eval_episodes": "n_eval_episodes num_eval_episodes num_eval evaluation_duration",
     "eval_policy": "deterministic",
-    "episode_limit": "max_episode_steps max_t",
+    "max_episode_steps": "max_t time_limit",
+    "action_repeat": "frame_skip frameskip",
+    "frames": "frame_stack n_stack framestack num_framestacks",
+    "normalize_obs": "norm_obs normalize_observations",
+    "normalize_reward": "norm_reward vec_normalize normalize_rewards",
+    "clip_reward": "clip_rewards reward_clip",
     "checkpoint_every": "save_freq save_frequency checkpoint_freq checkpoint_frequency",
     "log_every": "log_interval log_freq log_frequency",
     "agent.name": "algo algorithm",
@@ -47,7 +52,6 @@ THEIRS = {
     "agent.entropy": "ent_coef entropy_coef entropy_coeff entropy_coef_spec",
     "agent.target_kl": "kl_target",
     "agent.normalize_advantage": "norm_adv normalize_advantages standardize_advantages",
-    "agent.normalize_obs": "norm_obs normalize_observations",
     "agent.squash": "squash_output",
     "agent.std": "log_std_init initial_std",
     # dqn
@@ -62,7 +66,6 @@ THEIRS = {
     "agent.double": "double_q double_dqn",
     "agent.dueling": "dueling_dqn",
     "agent.n_step": "n_steps n_step_return multi_step",
-    "agent.frames": "frame_stack n_stack framestack num_framestacks",
     "agent.replay": "prioritized_replay prioritized_replay_alpha prioritized_replay_beta",
     "agent.distribution": "n_quantiles num_quantiles num_atoms n_atoms",
     "agent.explore": "exploration_fraction exploration_initial_eps exploration_final_eps "
@@ -91,9 +94,6 @@ NONE_HERE = {
     "tensorboard_log tensorboard logdir log_dir": "TensorBoard's files are always written, to "
     "RUN/tensorboard",
     "wandb use_wandb wandb_project_name": "--track wandb, trackio or mlflow sends metrics there",
-    "norm_reward normalize_reward vec_normalize": "rewards are not normalised; "
-    "--agent.reward-scale multiplies them by a "
-    "number (ppo)",
     "verbose": "the progress line is always shown; --quiet leaves it out",
     "policy policy_type": "the network follows from the observations; --agent.net.hidden 64,64 "
     "sets its layers",

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -31,6 +32,19 @@ def parse_call(text: str, key: str = "") -> tuple[str, list[str], dict[str, str]
         else:
             positional.append(part)
     return name, positional, named
+
+
+def with_arguments(text: str, more: Mapping[str, Any]) -> str:
+    """A call with further named arguments."""
+    if not more:
+        return text
+    name, positional, named = parse_call(text)
+    if twice := [key for key in more if key in named]:
+        raise ConfigError(
+            twice[0], f"= {show(more[twice[0]])} is given twice: {text} says it as well."
+        )
+    each = [f"{key}={show(value)}" for key, value in {**named, **more}.items()]
+    return f"{name}({', '.join([*positional, *each])})"
 
 
 def split_list(inside: str) -> list[str]:

@@ -121,6 +121,9 @@ class ActorCritic(Replayed):
     """how far target networks move towards the learned ones after an update"""
     n_step: Count = 1
     """rewards summed before bootstrapping, cut at the episode's end"""
+    normalize_obs: bool = False
+    """observations are shifted and scaled by their running mean and deviation, which the checkpoint
+    keeps; the replay memory holds them as they are"""
     replay: Uniform | Prioritized = Uniform()
     """uniform, or prioritized(alpha, beta, eps)"""
     net: ActorCriticNet = field(default_factory=ActorCriticNet)

@@ -5,15 +5,22 @@ No torch here, so that help and errors appear at once.
 
 import inspect
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from tenfold.config.agent import AgentConfig, ByAgent
 from tenfold.config.mappings import merge, nested, read_yaml, to_mapping
-from tenfold.config.notation import nearest
+from tenfold.config.notation import nearest, with_arguments
 from tenfold.config.schema import Config, Count, Decided, Limits, OneOf, Positive, Whole
+from tenfold.config.wrapping import (
+    Sign,
+    check_wrappers,
+    refuse_contradictions,
+    tell_agent,
+    without_replaced,
+)
 from tenfold.core.errors import ConfigError
 from tenfold.core.given import is_object, name_of
 from tenfold.core.registry import OWN, algorithms, domains
@@ -81,6 +88,24 @@ class Run(Config):
     vectorize: Literal["scalar", "native"] = "scalar"
     """scalar: our loop over ordinary environments, resumed exactly; native: the environment's own
     vector class"""
+    action_repeat: Annotated[int, Limits(1, 1000)] = 1
+    """an action is played this many times, its rewards added up, and stops where the episode ends;
+    a step, here and in every other setting, is one such choice of the agent"""
+    max_episode_steps: Count | None = None
+    """steps after which an episode is cut (truncated: its last value still counts), instead of the
+    environment's own limit; none: that one, which does not count repeated actions as one"""
+    frames: Annotated[int, Limits(1, 64)] | None = None
+    """observations an agent sees together: the current one and those before it in its episode;
+    none: 1, or what agent.frames says"""
+    normalize_obs: bool | None = None
+    """observations are shifted and scaled by their running mean and deviation, which the checkpoint
+    keeps, and evaluations and exports use; none: what agent.normalize_obs says"""
+    normalize_reward: bool = False
+    """rewards for learning are divided by the running deviation of the discounted return, and
+    clipped to +-10; returns are reported as they are"""
+    clip_reward: Sign | Positive | None = None
+    """rewards for learning are clipped to plus and minus this number (after they were normalised),
+    or are their signs alone; returns are reported as they are"""
     engine: Annotated[str, OneOf(engine_names)] = "auto"
     """how an update runs: fused (one compiled call, for fully connected networks on the CPU),
     compiled (any network on the CPU through torch.compile), resident (environments and learning
@@ -134,6 +159,23 @@ class Run(Config):
         return self.eval_steps or max(self.eval_every // 2, LEAST_EVALUATION)
 
     @property
+    def world(self) -> str:
+        """The environment with what is set of its steps, as arguments of its name."""
+        repeat = self.action_repeat if self.action_repeat > 1 else None
+        asked = {"action_repeat": repeat, "max_episode_steps": self.max_episode_steps}
+        return with_arguments(self.env, {k: v for k, v in asked.items() if v is not None})
+
+    @property
+    def stacked(self) -> int:
+        """Frames that environments put together; an agent with `frames` of its own does so."""
+        own = {setting.name for setting in fields(self.agent)}
+        return 1 if "frames" in own else self.frames or 1
+
+    @property
+    def shapes_rewards(self) -> bool:
+        return self.normalize_reward or self.clip_reward is not None
+
+    @property
     def seeds(self) -> tuple[int, ...]:
         """Of the members."""
         return tuple(range(self.seed, self.seed + self.members))
@@ -143,7 +185,14 @@ class Run(Config):
             object.__setattr__(self, "env", name_of(self.env))
         super().__post_init__()
 
+    @classmethod
+    def of(cls, mapping: Mapping[str, Any]) -> Self:
+        refuse_contradictions(mapping)
+        return super().of(mapping)
+
     def check(self) -> None:
+        tell_agent(self)
+        check_wrappers(self)
         if not self.env.strip():
             raise ConfigError("env", "is empty: give an environment's id, such as CartPole-v1.")
         several = (
@@ -212,6 +261,7 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
         base = {"agent": {"name": what}}
     else:
         raise ConfigError("", unknown(what))
+    base = without_replaced(base, change or {})
     return Run.of(merge(fitted(base, change or {}), change or {}))
 
 

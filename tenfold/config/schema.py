@@ -283,6 +283,9 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
     if custom and callable(value):
         value = importable(value, key)
     allowed = " or ".join(describe(c) for c in choices)
+    plain = [c for c in choices if c is not type(None) and c not in kinds]
+    if plain == [bool] and not kinds and value is not None:
+        return convert(value, bool, key)
     if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
         name, positional, named = parse_call(value, key)
         option = custom if ":" in name else options.get(name)
@@ -292,7 +295,6 @@ def convert_union(value: Any, choices: tuple[Any, ...], key: str) -> Any:
             except ConfigError as error:
                 raise error.within(f"{key}, {name}") from None
         raise ConfigError(key, f"= {show(value)} is not {allowed}{nearest(name, tuple(options))}.")
-    plain = [c for c in choices if c is not type(None) and c not in kinds]
     if len(plain) == 1 and value is not None:
         return convert(value, plain[0], key)
     raise ConfigError(key, f"= {show(value)} is not {allowed}.")

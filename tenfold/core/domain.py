@@ -33,6 +33,8 @@ class Domain:
     multiagent = False  # whether they are worlds with several agents
     # its environments by id, with the arguments of `gymnasium.register`
     registered: Mapping[str, dict[str, Any]] = {}
+    # whether each may also be stepped alone, as Gymnasium's are, and nothing is lost by it
+    steps_alone = True
     flags: tuple[str, ...] = ()  # options that `add_flags` adds, by name
 
     def owns(self, env: str) -> bool:

@@ -43,6 +43,11 @@ def bind(name: str, env: Any) -> None:
     there[name], made[name] = env, WeakSet()
 
 
+def bare(name: str) -> str:
+    """Without what a run says of its steps, which is no part of such a name."""
+    return name.partition("(")[0]
+
+
 def lend(name: str, env: Any) -> None:
     """For a run that is opened again: `env` is what its environment `name` was, or None."""
     if env is None:
@@ -54,11 +59,13 @@ def lend(name: str, env: Any) -> None:
 
 def is_object(name: str) -> bool:
     """Whether there is only one environment of this name."""
+    name = bare(name)
     return name in there and not callable(there[name])
 
 
 def take(name: str, **more: Any) -> Any:
     """An environment by this name: the object itself, or a new one that the function makes."""
+    name = bare(name)
     if name not in there:
         raise EnvironmentFault(
             f"The environment {name} was handed over as an object or a function, which this "
@@ -84,6 +91,7 @@ def require_named(name: str) -> None:
 
 def refuse_twice(name: str, env: Any) -> None:
     """Of a function that gives an environment which it gave before."""
+    name = bare(name)
     if env in made[name]:
         raise EnvironmentFault(
             f"{name}: the function gave the same environment twice; it must make a new one "

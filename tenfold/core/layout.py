@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.core.errors import EnvironmentFault, ObservationError, UserError
+from tenfold.core.errors import ConfigError, EnvironmentFault, ObservationError, UserError
 from tenfold.core.graph_spaces import GraphSize, write_graph
 
 NATURE_SIDE = 36  # the smallest image side the Nature convolutions accept
@@ -30,10 +30,29 @@ class ObsLayout:
     keys: tuple[str, ...] = ()
     graph: GraphSize | None = None
     alone: bool = False  # a number, of shape (): here a row of one
+    # of each frame, where a row holds several of them, the oldest first
+    frame: "ObsLayout | None" = None
 
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def frames(self) -> int:
+        """Observations in a row."""
+        return self.shape[0] if self.frame else 1
+
+    def stacked(self, frames: int) -> "ObsLayout":
+        """That of several observations together: side by side for a network that takes vectors, as
+        further channels of an image."""
+        if self.graph:
+            raise ConfigError(
+                "frames",
+                f"= {frames} is not for observations that are graphs: leave it out.",
+            )
+        first, *sides = self.net_shape
+        shape, net_shape = (frames, *self.shape), (frames * first, *sides)
+        return ObsLayout(shape, self.dtype, net_shape, self.scale, frame=self)
 
     @property
     def direct(self) -> bool:
@@ -173,6 +192,9 @@ class ObsLayout:
         """Rows [..., B, *shape] as the network takes them, for NumPy and torch alike (a view where
         that is possible)."""
         lead = batch.ndim - len(self.shape)
+        if self.frame:
+            frames = self.frame.to_net(batch)
+            return frames.reshape(*batch.shape[:lead], *self.net_shape)
         if self.channels_last:
             return batch.swapaxes(lead + 1, lead + 2).swapaxes(lead, lead + 1)
         return batch.reshape(*batch.shape[:lead], *self.net_shape)

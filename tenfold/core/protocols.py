@@ -240,6 +240,8 @@ class Algorithm:
     name = ""
     config: "type[AgentConfig]"
     reads_masks = False  # environments are asked for masks, and may have any kind of action
+    # its agents normalise observations, where the run asks for it, without a setting of their own
+    normalises = False
     on_policy = False  # rows of all actors make one row of a rollout
     engines: Mapping[str, Any] = {}  # by name, the preferred first (`engines.choose.EngineEntry`)
 

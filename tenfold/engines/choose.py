@@ -91,7 +91,23 @@ def choose_engine(run: "Run", agent: Any, *parts: Any) -> tuple[Any, str]:
         except Obstacle as found:
             obstacles[name] = str(found)
             continue
-        return engine, f"{name}, {'; '.join(filter(None, [*reasons, engine.words]))}"
+        told = [*reasons, engine.words, outside_loop(run) if name == "fused" else ""]
+        return engine, f"{name}, {'; '.join(filter(None, told))}"
+
+
+def outside_loop(run: "Run") -> str:
+    """Why a compiled environment is not stepped inside of the fused engine's loop."""
+    from tenfold.envs.control_dynamics import KINDS  # here: help and errors do without it
+
+    reasons = {
+        "its steps or episodes are of another length": run.world != run.env,
+        "several frames are put together": run.stacked > 1,
+        "rewards are normalised or clipped": run.shapes_rewards,
+    }
+    told = " and ".join(words for words, holds in reasons.items() if holds)
+    if run.env not in KINDS or not told:
+        return ""
+    return f"{run.env} steps outside of the compiled loop: {told}"
 
 
 def refuse_idle_verify(run: "Run", name: str, reasons: list[str]) -> None:

@@ -104,7 +104,9 @@ class ReplayLockstep(Lockstep):
         replay.use(copy.deepcopy(replay.batch))
         for name in CHANGED:
             setattr(replay, name, getattr(replay, name).copy())
-        twin.keys = engine.agent.keys
+        twin.keys, twin.norm = engine.agent.keys, engine.agent.norm
+        if twin.norm:
+            twin.moments = engine.agent.moments
         super().__init__(engine, plain(twin, replay, engine.envs), every)
 
     def update(self, count: int, step: int, clock: Clock) -> None:

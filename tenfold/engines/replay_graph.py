@@ -39,6 +39,8 @@ class ReplayGraph(Captured):
     def why_not(cls, agent: Any, run: Any = None) -> str:
         if found := super().why_not(agent, run):
             return found
+        if agent.norm:
+            return "observations are normalised, which is done on the CPU"
         if run is None or agent.device.type != "cuda":
             return ""
         reals = agent.actions.reals

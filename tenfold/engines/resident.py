@@ -15,9 +15,13 @@ PRECISIONS = {"fp32": "bf16x6", "bf16x3": "bf16x3", "tf32": "tf32", "ieee": "iee
 def why_not_resident(agent: Any, run: Any, outputs: int) -> str:
     """What keeps such an engine from an agent with fully connected layers."""
     hidden = agent.config.net.hidden
-    if not runs_on_gpu(run.env):
+    if not runs_on_gpu(run.world):
         there = ", ".join(KINDS)
-        return f"{run.env} does not run on the GPU ({there} and registered tasks do)"
+        return f"{run.world} does not run on the GPU ({there} and registered tasks do)"
+    if agent.layout.frames > 1:
+        return "the network sees several frames"
+    if run.shapes_rewards:
+        return "rewards are normalised or clipped"
     if agent.layout.size > WIDEST:
         return f"it is for observations of up to {WIDEST} numbers"
     if len(hidden) not in range(1, DEEPEST + 1) or max(hidden) > WIDEST or outputs > WIDEST:

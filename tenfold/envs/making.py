@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,11 @@ from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing
 
 import tenfold.envs  # noqa: F401  (registers ours)
-from tenfold.core.errors import EnvironmentFault, UserError, described
+from tenfold.core.errors import ConfigError, EnvironmentFault, UserError, described
 from tenfold.core.given import OWN, is_object, refuse_twice, take
 from tenfold.core.registry import domain_of, domains
 from tenfold.envs.arguments import split_name
+from tenfold.envs.wrapping import Steps
 
 if TYPE_CHECKING:  # they import this module
     from tenfold.core.protocols import EnvSpec
@@ -26,13 +28,16 @@ def make_env(name: str, **more: Any) -> gym.Env[Any, Any]:
     """`gym.make` for an id with arguments in call notation; an unknown id is an error that names
     the nearest ones."""
     ident, arguments = split_name(name)
+    steps = Steps.taken_from(arguments)
     with make_errors(name, ident):
         if name.startswith(OWN):
             env = own_env(name, **more)
         else:
+            arguments |= {"max_episode_steps": -1} if steps.limit else {}
             env = without_order_check(
                 gym.make(ident, disable_env_checker=True, **arguments, **more)
             )
+        env = steps.wrapped(env)
         for space in ("observation_space", "action_space"):
             if not isinstance(getattr(env, space, None), gym.Space):
                 raise EnvironmentFault(
@@ -173,9 +178,10 @@ def make_environments(
         from tenfold.envs.control import ControlEnvironments
 
         return ControlEnvironments(name, num_envs, seed, first)
-    own = domain_of(name).environments(name, num_envs, seed, policy, first)
-    if own is not None:
-        return own
+    if not stepped_one_by_one(name):
+        own = domain_of(name).environments(name, num_envs, seed, policy, first)
+        if own is not None:
+            return own
     if task := task_of(name):
         return FunctionEnvironments(task, name, num_envs, seed, policy, first)
     if vectorize == "scalar":
@@ -187,10 +193,29 @@ def make_environments(
     return NativeEnvironments(name, num_envs, seed, policy, first)
 
 
-def spec_of(name: str, vectorize: str = "scalar", policy: bool = False) -> "EnvSpec":
-    """What environments of this name are like: one is made, asked, and closed."""
+def stepped_one_by_one(name: str) -> bool:
+    """Whether the name asks for what only single environments have: another time limit, repeated
+    actions. Worlds of several agents may have a limit of that name themselves."""
+    domain, (ident, arguments) = domain_of(name), split_name(name)
+    asked = [key for key in ("action_repeat", "max_episode_steps") if key in arguments]
+    if not asked or (domain.multiagent and asked == ["max_episode_steps"]):
+        return False
+    if domain.multiagent or not domain.steps_alone:
+        why = "has several agents" if domain.multiagent else "has steps and limits of its own"
+        raise ConfigError(
+            asked[0], f"= {arguments[asked[0]]} is not for {ident}, which {why}: leave it out."
+        )
+    return True
+
+
+def spec_of(
+    name: str, vectorize: str = "scalar", policy: bool = False, frames: int = 1
+) -> "EnvSpec":
+    """What environments of this name are like, with so many observations put together: one is made,
+    asked, and closed."""
     envs = make_environments(name, 1, 0, vectorize, policy)
     try:
-        return envs.spec
+        spec = envs.spec
+        return replace(spec, layout=spec.layout.stacked(frames)) if frames > 1 else spec
     finally:
         envs.close()

@@ -15,6 +15,7 @@ from tenfold.core.errors import (
 )
 from tenfold.core.spaces import policy_actions
 from tenfold.envs.adapter import Environments, Episode
+from tenfold.envs.arguments import split_name
 from tenfold.envs.faults import CALLERS, old_style, put_away
 from tenfold.envs.making import make_env
 from tenfold.envs.masks import MASK, MaskReader, offers_mask
@@ -117,7 +118,8 @@ class ScalarEnvironments(Environments):
 
     @property
     def step_time(self) -> float | None:
-        """The attribute `dt` or `tau` of an environment that has one."""
+        """The attribute `dt` or `tau` of an environment that has one, as often as an action is
+        repeated."""
         inner: Any = self.envs[0].unwrapped
         said = getattr(inner, "dt", getattr(inner, "tau", None))
         try:
@@ -130,7 +132,7 @@ class ScalarEnvironments(Environments):
                 f"= {self.name} says that a step takes {said}: its attribute dt or tau must be "
                 "above 0.",
             )
-        return time
+        return time and time * split_name(self.name)[1].get("action_repeat", 1)
 
     @property
     def frame_rate(self) -> int:

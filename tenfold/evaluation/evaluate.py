@@ -43,7 +43,7 @@ class Played:
     def play(self, agent: Agent, how: str = "", episodes: int = 0) -> Score:
         """The same for another agent, another kind of policy or another number of episodes."""
         return play(
-            self.env,
+            replace(self.run, env=self.env).world,
             agent,
             agent.policy(how or self.policy),
             episodes or self.episodes,
@@ -74,7 +74,7 @@ class Episodes:
         run, agent, seed = trained.run, trained.agent, seed_of(asked, trained.run)
         there = deployed(run, asked.options)
         policy = agent.policy(there.eval_policy)
-        return play(there.env, agent, policy, asked.episodes, seed, limit=run.episode_limit)
+        return play(there.world, agent, policy, asked.episodes, seed, limit=run.episode_limit)
 
     def find(self, asked: Asked, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The policy's returns, with the random policy's beside them."""
@@ -87,9 +87,9 @@ class Episodes:
         )
         there, domain = deployed(run, asked.options), domain_of(run.env)
         how, limit = there.eval_policy, run.episode_limit
-        score = play(there.env, agent, agent.policy(how), asked.episodes, seed, limit=limit)
+        score = play(there.world, agent, agent.policy(how), asked.episodes, seed, limit=limit)
         chance = random_policy(agent, seed)
-        random = play(there.env, agent, chance, asked.episodes, seed, limit=limit)
+        random = play(there.world, agent, chance, asked.episodes, seed, limit=limit)
         found: dict[str, Any] = {
             "run": str(asked.path),
             "env": there.env,
@@ -130,7 +130,7 @@ class Episodes:
         usual = domain.film(played) if asked.video is None else asked.path / "video.gif"
         if file := Path(asked.video) if asked.video else usual:
             found["video"] = str(file)
-            found["frames"] = film(there.env, agent, agent.policy(how), seed, file)
+            found["frames"] = film(there.world, agent, agent.policy(how), seed, file)
         return found
 
     def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]:

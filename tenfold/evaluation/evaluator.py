@@ -27,7 +27,7 @@ class EpisodeEvaluator:
     ) -> Evaluated | None:
         """`lengths` of the latest episodes of training; None where `stop` said so."""
         run = self.run
-        length = time_limit(run.env) or math.ceil(fmean(lengths or [0]))
+        length = time_limit(run.world) or math.ceil(fmean(lengths or [0]))
         allowance = Allowance(run.evaluation_steps, min(length, run.episode_limit))
         group = getattr(getattr(learner, "engine", None), "group", None)
         try:
@@ -67,7 +67,7 @@ class EpisodeEvaluator:
         run = self.run
         with borrowed(learner):
             return play(
-                run.env,
+                run.world,
                 learner.agent,
                 learner.agent.policy(run.eval_policy),
                 run.eval_episodes,

@@ -155,6 +155,27 @@ def norm_rows(rows, mean, inv_std, clip):
     return rows
 
 
+def columns_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for rows, mean, inv_std, clip, _ in apply_examples(rng, dtype):
+        yield np.ascontiguousarray(rows.T), np.stack([mean, mean, inv_std]), clip
+
+
+def norm_columns_reference(columns, moments, clip):
+    return norm_apply_reference(columns.T, moments[0], moments[2], clip, None).T
+
+
+@pair(norm_columns_reference, columns_examples, rtol=1e-6)
+@kernel
+def norm_columns(columns, moments, clip):
+    """`norm_rows` of columns [D, B], by the moments of a `RunningNorm`: mean, M2, 1/deviation."""
+    for j in range(columns.shape[0]):
+        mean, inverse = moments[0, j], moments[2, j]
+        for b in range(columns.shape[1]):
+            x = (np.float64(columns[j, b]) - mean) * inverse
+            columns[j, b] = min(max(x, -clip), clip)
+    return columns
+
+
 def finite_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for rows, size in ((1, 1), (3, 5), (32, 81)):
         fine = (rng.uniform(-3, 3, (rows, size)) * 1e38).astype(dtype)

@@ -37,7 +37,7 @@ def seen_by(run: Run, agent: Any) -> tuple[np.ndarray, np.ndarray | None]:
         return wander(seen, mask, episode, step)
 
     some = Allowance(2 * SHOWN, SHOWN // LANES)
-    play(run.env, agent, act, SHOWN, SEED, Purpose.SELECT, limit=SHOWN, allowance=some)
+    play(run.world, agent, act, SHOWN, SEED, Purpose.SELECT, limit=SHOWN, allowance=some)
     seen, mask = (np.concatenate(part, 1)[:, :SHOWN] if part else None for part in (rows, masks))
     assert seen is not None
     flat = seen.reshape(-1, *seen.shape[2:])

@@ -103,14 +103,16 @@ def policy_of(
     run, agent = trained.run, trained.agent
     chosen = algorithm(run.agent.name)
     inner = chosen.exported(agent, sample)
-    with closing(make_environments(run.env, 1, 0, "scalar", chosen.reads_masks)) as envs:
+    with closing(make_environments(run.world, 1, 0, "scalar", chosen.reads_masks)) as envs:
         space, action_space = envs.observation_space, envs.action_space
         masked, names = envs.mask is not None, names_of(envs)
     actions = policy_actions(action_space, run.env)
     wanted = masked if mask is None else mask
     if wanted and not actions.options:
         raise ConfigError("--mask", "is for discrete choices, and this policy has none.")
-    encoder = Encoder(space, agent.layout, batch_lead(agent.members, agent.frames))
+    encoder = Encoder(
+        space, agent.layout.frame or agent.layout, batch_lead(agent.members, agent.frames)
+    )
     policy = ExportedPolicy(inner, encoder, actions, wanted, sample)
     about = {
         "tenfold_version": tenfold.__version__,

@@ -153,11 +153,11 @@ def judged(
     found, limit = [], run.episode_limit
     for name, trained in which.items():
         policy = trained.agent.policy(run.eval_policy)
-        score = play(run.env, trained.agent, policy, episodes, run.seed, limit=limit)
+        score = play(run.world, trained.agent, policy, episodes, run.seed, limit=limit)
         found.append(Scored(name, trained.step, score.returns, score.success_rate))
     agent = which["last"].agent
     chance = random_policy(agent, run.seed)
-    return found, play(run.env, agent, chance, episodes, run.seed, limit=limit).returns, []
+    return found, play(run.world, agent, chance, episodes, run.seed, limit=limit).returns, []
 
 
 def all_seeds(path: Path, run: Run) -> dict[str, str]:

@@ -16,7 +16,6 @@ from tenfold.core.errors import UserError, told_of
 from tenfold.core.processes import Interrupt
 from tenfold.core.protocols import Evaluated, Learner
 from tenfold.core.registry import algorithm
-from tenfold.envs.arguments import split_name
 from tenfold.envs.making import time_limit
 from tenfold.evaluation.evaluator import EpisodeEvaluator
 from tenfold.runs.checkpoint import Checkpoints
@@ -223,12 +222,11 @@ class Recorder:
         each = self.step // (run.num_envs * run.actors)
         if each < ENDLESS or self.metrics.episodes or not self.learner.tells_episodes:
             return
-        if not time_limit(run.env):
-            example = f"{split_name(run.env)[0]}(max_episode_steps=1000)"
+        if not time_limit(run.world):
             self.notice(
                 f"no episode of {run.env} has ended in {each:,} steps, and it has no time limit: "
-                "there are no returns to show, and evaluations are cut; give it one, such as --env "
-                f'"{example}"'
+                "there are no returns to show, and evaluations are cut; give it one, such as "
+                "--max-episode-steps 1000"
             )
 
     def notice(self, words: str) -> None:

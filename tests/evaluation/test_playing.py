@@ -161,5 +161,5 @@ def test_an_environment_whose_episodes_never_end_gets_one_notice(
     assert notes[0].startswith("this run ends at step 600, before it learns")
     assert notes[1:] == [
         f"no episode of {ENDLESS} has ended in 210 steps, and it has no time limit: there are no returns to show, and "
-        'evaluations are cut; give it one, such as --env "Corridor-v0(max_episode_steps=1000)".'
+        "evaluations are cut; give it one, such as --max-episode-steps 1000."
     ]

@@ -49,8 +49,12 @@ MISTAKES: list[tuple[list[str], str]] = [
         "--tensorboard-log is not a flag of this command: TensorBoard's files are always written, to RUN/tensorboard.",
     ),
     (
-        ["train", "ppo", "--normalize-reward"],
-        "rewards are not normalised; --agent.reward-scale multiplies them by a number",
+        ["train", "ppo", "--norm-reward"],
+        "tenfold calls it --normalize-reward (rewards for learning are divided by the running",
+    ),
+    (
+        ["train", "ppo", "--frame-skip", "4"],
+        "tenfold calls it --action-repeat (an action is played this many times",
     ),
     (
         ["train", "ppo", "--policy", "MlpPolicy"],

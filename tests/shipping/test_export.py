@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from exporting import agent_for, written
 
+from tenfold.config.run import Run
 from tenfold.envs.making import make_env
 from tenfold.ops.head_tables import some_mask
+from tenfold.training.learners import agent_of
 
 COUNT = 1000
 SMALL = {"net": {"hidden": [16, 16]}}
@@ -108,6 +110,19 @@ def test_onnx_runtime_does_what_the_agent_does(
     for batch in (1, 2):
         own = None if mask is None else mask[:batch]
         assert_equal(policy.act(seen[:batch], own), expected[:batch])
+
+
+def test_frames_of_a_policy_and_normalised_ones_of_q_learning_are_exported(tmp_path: Path) -> None:
+    """With statistics that matter: of observations far from zero."""
+    stacks = np.stack(observations("CartPole-v1", 3 * COUNT)).reshape(COUNT, 3, 4)
+    for settings in (PPO, Q):
+        more = {"frames": 3, "normalize_obs": True}
+        run = Run.of({"env": "CartPole-v1", "agent": settings} | more)
+        agent = agent_of(run)
+        agent.norm.update(stacks.reshape(-1, agent.norm.size) * 3 + 5)
+        policy = written(run, agent, tmp_path / "policy.onnx")
+        assert [port["shape"] for port in policy.inputs] == [["batch", 3, 4]]
+        assert_equal(policy.act(list(map(list, stacks))), agent.act(stacks))
 
 
 @pytest.mark.slow

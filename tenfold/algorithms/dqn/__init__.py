@@ -53,6 +53,12 @@ class QLearning(Algorithm):
                 f"= true is for worlds of several agents, and {run.env} has one: leave it out.",
             )
         if spec.agents > 1 and not run.share:
+            if settings.normalize_obs:
+                raise ConfigError(
+                    "normalize_obs",
+                    "= true is for one network, and each agent has its own here: set --share, or "
+                    "leave it out.",
+                )
             return Team(settings, spec.layout, actions, run.seed, spec.agents, device)
         return DQNAgent(settings, spec.layout, actions, run.seed, device)
 

@@ -55,6 +55,8 @@ class DQNAgent(FlatAgent):
             layout,
             actions,
         )
+        if config.normalize_obs:
+            self.normalise(layout, self.config.net.encoder)
         self.online = self.make_network().initialise([seed], member).to(device)
         self.target = self.make_network().to(device)
         # one array for compiled code, five for everyone else
@@ -66,21 +68,26 @@ class DQNAgent(FlatAgent):
         self.mean, self.square = self.block[MEAN], self.block[SQUARE]
         self.count = np.zeros(1, np.int64)  # gradient updates so far
         self.device = self.online.flat.device
-        self.seed, self.member, self.frames = seed, member, self.config.frames
+        self.seed, self.member = seed, member
         self.keys = {purpose: key(seed, purpose, member) for purpose in Purpose}
         self.noise = np.zeros(self.online.noise_size, np.float32)
 
+    @property
+    def frames(self) -> int:
+        return self.config.frames
+
+    @property
+    def seen(self) -> ObsLayout:
+        """How what the network sees lies in arrays: a frame, or several together."""
+        return self.layout.stacked(self.frames) if self.frames > 1 else self.layout
+
     def make_network(self, members: int | None = None) -> Any:
-        """One that sees as many frames as the settings say: side by side in a vector, as further
-        channels in an image."""
-        frames, shape = self.config.frames, self.layout.net_shape
-        shape = (
-            (frames * self.layout.size,)
-            if self.config.net.encoder == "mlp"
-            else (frames * shape[0], *shape[1:])
-        )
+        """One that sees as many frames as the settings say."""
+        seen = self.seen
+        shape = (seen.size,) if self.config.net.encoder == "mlp" else seen.net_shape
+        scale = 1.0 if self.norm else seen.scale
         if not self.config.net.module:
-            return QNetwork(shape, self.actions.n, self.config, self.layout.scale, members)
+            return QNetwork(shape, self.actions.n, self.config, scale, members)
         if members:
             raise ConfigError(
                 "agent.net.module",
@@ -88,7 +95,7 @@ class DQNAgent(FlatAgent):
             )
         from tenfold.nets.own import OwnQNetwork  # here: few ask for it
 
-        return OwnQNetwork(shape, self.actions.n, self.config, self.layout.scale)
+        return OwnQNetwork(shape, self.actions.n, self.config, scale)
 
     def make_replay(self, envs: Environments) -> Any:
         return Replay(self.config, self.layout, envs.num_envs, self.seed)
@@ -165,10 +172,7 @@ class DQNAgent(FlatAgent):
         """
         if isinstance(obs, torch.Tensor):
             return torch.as_tensor(self.act(numpy_of(obs), numpy_of(mask))).to(obs.device)
-        layout, frames = self.layout, self.config.frames
-        if frames > 1:
-            layout = replace(layout, shape=(frames, *layout.shape), parts=(), keys=(), one_hot=())
-        rows, single = layout.rows_of(obs)
+        rows, single = self.seen.rows_of(obs)
         values = self.values(rows)
         if mask is not None:
             allowed = np.asarray(mask, np.bool_)
@@ -196,10 +200,11 @@ class DQNAgent(FlatAgent):
         return lambda rows, mask, episode, step: self.greedy(rows, mask)
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
-        if self.config.net.encoder == "mlp":
-            return rows
-        images = self.layout.to_net(rows)
-        return images if self.config.frames == 1 else images.flatten(-4, -3)  # frames as channels
+        return (
+            self.normalised_rows(rows)
+            if self.config.net.encoder == "mlp"
+            else self.seen.to_net(rows)
+        )
 
     def draw_noise(self, purpose: Purpose, count: int) -> torch.Tensor | None:
         """The noise vector number `count` of a purpose; None where the layers are not noisy."""

@@ -115,6 +115,9 @@ class DQN(Replayed):
     """rewards summed before bootstrapping, cut at the episode's end"""
     frames: Annotated[int, Limits(1, 64)] = 1
     """observations the network sees together: the current one and those before it in its episode"""
+    normalize_obs: bool = False
+    """observations are shifted and scaled by their running mean and deviation, which the checkpoint
+    keeps; the replay memory holds them as they are"""
     replay: Uniform | Prioritized = Uniform()
     """uniform, or prioritized(alpha, beta, eps)"""
     distribution: Quantile | Implicit | None = None

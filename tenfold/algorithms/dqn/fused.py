@@ -15,7 +15,7 @@ import numpy as np
 
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET, DQNAgent, Tensors
 from tenfold.algorithms.dqn.config import DQN, Noisy
-from tenfold.algorithms.dqn.fused_acting import LR, FusedActing, rules
+from tenfold.algorithms.dqn.fused_acting import LR, FusedActing, rules, statistics
 from tenfold.algorithms.dqn.fused_round import (
     ACT,
     ROUNDS,
@@ -108,6 +108,8 @@ class FusedEngine(PlainEngine):
             e_action=self.action,
             e_inputs=zeros(sizes[0], count),
             e_hidden=zeros(count * outputs),
+            norm_count=agent.norm.count if agent.norm else np.zeros(1, np.int64),
+            norm=statistics(agent),
         )
         self.given = (
             table_of(self.arrays),
@@ -208,6 +210,7 @@ def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         {"net": {"hidden": [7, 1, 5], "activation": "elu"}},
         {"net": {"hidden": [], "activation": "tanh"}},
         {"explore": "boltzmann(0.1)"},
+        {"normalize_obs": True},
         together,
         together | {"distribution": "quantile(3)"},
     ):
@@ -232,7 +235,10 @@ def with_memory(kind: type[PlainEngine], options: dict[str, Any], seed: int) -> 
     envs = ControlEnvironments("tenfold/CartPole-v1", 2, seed)
     replay = Replay(config, envs.layout, 2, seed)
     fill(replay, envs.obs, 2, 90, np.random.default_rng(seed))
-    return kind(DQNAgent(config, envs.layout, DiscreteActions(2, 0), seed), replay, envs)
+    agent = DQNAgent(config, envs.layout, DiscreteActions(2, 0), seed)
+    if agent.norm:
+        agent.norm.update(replay.obs[replay.ready])
+    return kind(agent, replay, envs)
 
 
 def updated_actions(engine: PlainEngine | Apart, rounds: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.schedules import as_numbers, schedule_at
 from tenfold.engines.fusing import turn_rows, zeros
 from tenfold.ops.mlp import ACTIVATIONS, mlp_forward
+from tenfold.ops.moments import norm_columns
 from tenfold.ops.td import value_of
 
 # places in `rule`, the settings as numbers; a schedule takes four
@@ -33,9 +34,10 @@ from tenfold.ops.td import value_of
     PER_ROUND,
     BOLTZMANN,
     ACTIONS,
-) = range(20)
+    NORM_CLIP,
+) = range(21)
 # typed: Numba compiles a function once more for each literal number it is called with
-LR, EXPLORE, BETA, RULES = np.int64(20), np.int64(24), np.int64(28), 32
+LR, EXPLORE, BETA, RULES = np.int64(21), np.int64(25), np.int64(29), 33
 
 
 def rules(agent: DQNAgent) -> np.ndarray:
@@ -54,12 +56,13 @@ def rules(agent: DQNAgent) -> np.ndarray:
         TAU: 0 if isinstance(target, Hard) else target.tau,
         N_STEP: config.n_step,
         GAMMA: config.gamma,
-        SCALE: agent.layout.scale,
+        SCALE: 1.0 if agent.norm else agent.layout.scale,
         ACTIONS: agent.actions.n,
         STARTS: config.learning_starts,
         EVERY: config.every,
         PER_ROUND: config.updates,
         BOLTZMANN: isinstance(how, Boltzmann),
+        NORM_CLIP: agent.norm.clip if agent.norm else 0,
     }
     if isinstance(priorities, Prioritized):
         values |= {PRIORITIZED: True, ALPHA: priorities.alpha, PRIORITY_EPS: priorities.eps}
@@ -72,8 +75,15 @@ def rules(agent: DQNAgent) -> np.ndarray:
     return rule
 
 
+def statistics(agent: DQNAgent) -> np.ndarray:
+    """Of observations, [3, features]; [3, 0] where they are not normalised."""
+    return agent.norm.moments if agent.norm else np.zeros((3, 0))
+
+
 @kernel
-def choose_actions(step, rounds, rule, coin, choice, online, sizes, inputs, hidden, obs, action):
+def choose_actions(
+    step, rounds, rule, coin, choice, online, sizes, inputs, hidden, norm, obs, action
+):
     """The exploring policy's actions for the current observations, as `DQNAgent.explore` gives
     them."""
     size, actions = action.size, int(rule[ACTIONS])
@@ -87,6 +97,8 @@ def choose_actions(step, rounds, rule, coin, choice, online, sizes, inputs, hidd
     if greedy == 0:
         return
     turn_rows(obs, rule[SCALE], inputs)
+    if norm.shape[1]:
+        norm_columns(inputs, norm, rule[NORM_CLIP])
     output = mlp_forward(online, sizes, int(rule[ACTIVATION]), inputs, hidden)
     for i in range(size):
         if action[i] < 0:
@@ -123,6 +135,7 @@ class FusedActing:
             sizes,
             zeros(sizes[0], lanes),
             zeros(lanes * int(sizes[1:].sum())),
+            statistics(agent),
         )
 
     def __call__(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:

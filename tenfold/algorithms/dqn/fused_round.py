@@ -22,6 +22,7 @@ from tenfold.algorithms.dqn.fused_acting import (
     HUBER,
     LR,
     N_STEP,
+    NORM_CLIP,
     PER_ROUND,
     PRIORITIZED,
     PRIORITY_EPS,
@@ -32,7 +33,7 @@ from tenfold.algorithms.dqn.fused_acting import (
 )
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.schedules import schedule_at
-from tenfold.core.tables import B1, D1, F1, F2, F3, I1, U1, W1, Y1, opener
+from tenfold.core.tables import B1, D1, D2, F1, F2, F3, I1, U1, W1, Y1, opener
 from tenfold.engines.fusing import ACTED, STORED, UPDATED, looks, note
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.gathering import gather_columns
@@ -40,6 +41,7 @@ from tenfold.memory.rows import Stored, add_rows
 from tenfold.memory.sampling import draw_prioritized, draw_ready, set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.mlp import mlp_backward, mlp_forward
+from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
 from tenfold.ops.td import td_gradient
 
 # parts of a round, to be added up
@@ -91,6 +93,9 @@ class Arrays(NamedTuple):
     e_action: I1
     e_inputs: F2
     e_hidden: F1
+    # running statistics of observations; without a column where they are not normalised
+    norm_count: I1
+    norm: D2
 
 
 open_arrays = opener(Arrays)
@@ -126,6 +131,9 @@ def draw_batch(table, m_obs):
         a.items[DISCOUNT],
         a.inputs[1],
     )
+    if a.norm.shape[1]:
+        norm_columns(a.inputs[0], a.norm, rule[NORM_CLIP])
+        norm_columns(a.inputs[1], a.norm, rule[NORM_CLIP])
 
 
 @kernel
@@ -238,6 +246,9 @@ def store_last(table, m_obs, e_obs, e_final_obs):
         e_obs,
         e_final_obs,
     )
+    if a.norm.shape[1]:
+        norm_update(a.norm_count, a.norm[0], a.norm[1], e_obs)
+        norm_scale(a.norm_count, a.norm[1], EPSILON, a.norm[2])
     before = counter[STEP]
     for i in range(a.e_skipped.size):
         counter[STEP] += not a.e_skipped[i]
@@ -274,6 +285,7 @@ def fused_round(parts, table, m_obs, e_obs, e_final_obs):
             a.sizes,
             a.e_inputs,
             a.e_hidden,
+            a.norm,
             e_obs,
             a.e_action,
         )

@@ -14,6 +14,8 @@ class ParallelEngine(Parallel, PlainEngine):
 
     @classmethod
     def why_not_shared(cls, agent: Any, run: Any) -> str:
+        if agent.norm:
+            return "observations are normalised, by statistics of the first learner alone"
         if agent.config.batch_size % run.learners:
             return f"batch_size = {agent.config.batch_size} does not divide by {run.learners}"
         return ""

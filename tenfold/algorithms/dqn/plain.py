@@ -68,6 +68,11 @@ def renew_target(agent: DQNAgent) -> None:
 class CompiledEngine(Compiled, PlainEngine):
     """As the plain engine, but gradient and step are one compiled call."""
 
+    @classmethod
+    def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
+        changing = "observations are normalised by statistics that change between updates"
+        return super().why_not(agent, run) or (changing if agent.norm else "")
+
 
 class QLockstep(ReplayLockstep):
     """Where two next actions are as good as each other, rounding may choose either."""

@@ -22,6 +22,8 @@ class ResidentEngine(TogetherEngine, PlainEngine):
     def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
         if found := why_not_compiled(agent):
             return found
+        if agent.norm:
+            return "observations are normalised, which is done on the CPU"
         return why_not_resident(agent, run, agent.online.sizes[-1])
 
     def prepare(self, run: Run) -> None:

@@ -150,7 +150,7 @@ class Team(DQNAgent):
         self.count = np.zeros(members, np.int64)
         for m, agent in enumerate(self.agents):
             agent.count = self.count[m : m + 1]
-        self.device, self.seed, self.frames = self.block.device, seed, config.frames
+        self.device, self.seed = self.block.device, seed
 
     def make_replay(self, envs: Environments) -> TeamReplay:
         return TeamReplay(self.config, self.layout, envs.worlds, self.seed, self.members)

@@ -20,7 +20,6 @@ from tenfold.algorithms.ppo.network import (
     node_choices,
     told_to_user,
 )
-from tenfold.core.errors import CheckpointError
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
@@ -30,7 +29,6 @@ from tenfold.nets.graph import GraphNetwork
 from tenfold.nets.policy_loss import PolicyLearning
 from tenfold.ops import gaussian
 from tenfold.ops.heads import MaskedHeads
-from tenfold.ops.moments import RunningNorm
 from tenfold.ops.nodes import NodeChoices
 
 SAID_AT_ONCE = 512  # rows, where all of a rollout would be too much
@@ -60,8 +58,9 @@ class PPOAgent(FlatAgent, PolicyLearning):
             layout,
             actions,
         )
-        self.norm = RunningNorm(layout.size) if config.normalize_obs else None
         check_settings(self.config, layout, actions)
+        if config.normalize_obs:
+            self.normalise(layout, self.config.net.encoder)
         scale = 1.0 if self.norm else layout.scale
         self.online = make_network(self.config, layout, actions, scale, components)
         self.online.initialise(seed, config.std)
@@ -165,24 +164,6 @@ class PPOAgent(FlatAgent, PolicyLearning):
         """The network's output for all rows of a phase, before it learns."""
         return torch.cat([self.online(self.to_net(part))[0] for part in rows.split(SAID_AT_ONCE)])
 
-    def published(self) -> np.ndarray:
-        """What actors elsewhere act by, as one float32 vector: on the CPU the parameters
-        themselves, or a copy of them with the observations' statistics behind, bit for bit."""
-        flat = self.online.flat.detach().cpu().numpy()
-        if self.norm is None:
-            return flat
-        return np.concatenate([flat, self.norm.moments.ravel().view(np.float32)])
-
-    def adopt(self, published: np.ndarray) -> None:
-        """Acts by what another process published, which was read into this agent's own
-        `published()`."""
-        if self.norm:
-            own = self.online.flat.numpy()
-            own[:] = published[: len(own)]
-            self.norm.moments[...] = (
-                published[len(own) :].view(np.float64).reshape(self.norm.moments.shape)
-            )
-
     def exploring(self, step: int) -> dict[str, float]:
         """What sets the exploration at this step, for the metrics: the mean deviation of continuous
         actions, where it is one for all observations."""
@@ -276,30 +257,9 @@ class PPOAgent(FlatAgent, PolicyLearning):
 
     # state
 
-    def policy_state(self) -> Tensors:
-        norm = self.norm.state() if self.norm else {}
-        kept = {f"norm_{name}": torch.from_numpy(value) for name, value in norm.items()}
-        return {"online": self.online.flat} | kept
-
     def state(self) -> Tensors:
         moments = {"mean": self.mean, "square": self.square, "count": torch.from_numpy(self.count)}
         return self.policy_state() | moments
 
-    def load_policy(self, state: Tensors) -> None:
-        own = set(self.policy_state()) - {"online"}
-        if {name for name in state if name.startswith("norm_")} != own:
-            raise CheckpointError(
-                "and its settings disagree about normalize_obs: config.yaml was changed after "
-                "training."
-            )
-        super().load_policy(state)
-
     def load_state(self, state: Tensors) -> None:
         self.load(self.state(), state)
-
-    def load(self, own: Tensors, state: Tensors) -> None:
-        super().load(own, state)
-        if self.norm:
-            self.norm.load_state(
-                {name: state[f"norm_{name}"].numpy() for name in ("count", "mean", "m2")}
-            )

@@ -86,11 +86,6 @@ def check_settings(config: PPO, layout: ObsLayout, actions: PolicyActions) -> No
         raise ConfigError(
             "agent.baseline", "= counterfactual needs vector observations: use value."
         )
-    if config.normalize_obs and not flat_input:
-        raise ConfigError(
-            "agent.normalize_obs",
-            "= true is for vector observations; images are scaled already.",
-        )
 
 
 def make_network(

@@ -15,6 +15,7 @@ class Atari(Domain):
     """Judged by the games' own scores."""
 
     name, title = "atari", "Atari games"
+    steps_alone = False
     registered: Mapping[str, dict[str, Any]] = {
         ATARI: {"entry_point": "tenfold.domains.atari.games:AtariEnv"}
     }

@@ -19,6 +19,7 @@ class Durotaxis(Domain):
     """Colonies; judged by how often they reach the goal, on their own substrates or on others."""
 
     name, title = "durotaxis", "colonies"
+    steps_alone = False
     registered: Mapping[str, dict[str, Any]] = {
         COLONY: {
             "entry_point": "tenfold.domains.durotaxis.api:DurotaxisEnv",

@@ -115,6 +115,7 @@ class Explorer(AgentConfig):
         "eval_every": 1_000,
     }
     needs_several_envs: ClassVar[bool] = True  # of each member, and of its evaluations
+    wrappable: ClassVar[bool] = False
 
     name: Literal["explorer"] = "explorer"
     """which agent"""

@@ -1,0 +1,56 @@
+"""How long steps and episodes of a single environment are, where a run asks for another length:
+actions that are repeated, a time limit of one's own. What an adapter of many shows in another form
+is in `actors.wrapping`."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers import TimeLimit
+
+from tenfold.envs.arguments import read_whole
+from tenfold.envs.faults import CALLERS
+
+CALLERS.add(__file__)
+MOST_STEPS = 10**9
+
+
+class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
+    """An action is played `times` times, its rewards added up; it stops where the episode ends."""
+
+    def __init__(self, env: gym.Env[Any, Any], times: int) -> None:
+        super().__init__(env)
+        self.times = times
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        total, times = 0.0, 0
+        while True:
+            # an environment may write into what it is given
+            given = action.copy() if isinstance(action, np.ndarray) else action
+            obs, reward, terminated, truncated, info = self.env.step(given)
+            total, times = total + float(reward), times + 1
+            if terminated or truncated or times == self.times:
+                return obs, total, terminated, truncated, info
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How long steps and episodes are, as arguments of an environment's name say."""
+
+    repeat: int = 1
+    limit: int | None = None  # in steps of the agent, of which each may be several of these
+
+    @classmethod
+    def taken_from(cls, arguments: dict[str, Any]) -> Self:
+        """Takes its own arguments out."""
+        found = {
+            field: read_whole(key, arguments.pop(key), 1, MOST_STEPS)
+            for field, key in (("repeat", "action_repeat"), ("limit", "max_episode_steps"))
+            if arguments.get(key) is not None
+        }
+        return cls(**found)
+
+    def wrapped(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        env = ActionRepeat(env, self.repeat) if self.repeat > 1 else env
+        return TimeLimit(env, self.limit) if self.limit else env
