@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tenfold.algorithms.own import Rollout as Rollout
     from tenfold.algorithms.ppo.config import PPO as PPO
     from tenfold.config.agent import AgentConfig as AgentConfig
+    from tenfold.config.nets import GRU as GRU
+    from tenfold.config.nets import LSTM as LSTM
     from tenfold.config.nets import Net as Net
     from tenfold.config.nets import PolicyNet as PolicyNet
     from tenfold.config.run import Run as Run
@@ -70,7 +72,7 @@ PUBLIC = {
     "Quantile Uniform",
     "algorithms.ppo.config": "PPO",
     "config.agent": "AgentConfig",
-    "config.nets": "Net PolicyNet",
+    "config.nets": "GRU LSTM Net PolicyNet",
     "config.run": "Run named",
     "config.schedules": "Custom Exponential Linear Schedule",
     "core.graph_spaces": "BoundedGraph Gated",

@@ -152,5 +152,15 @@ def why_not_layers(agent: Any) -> str:
         return f"the network has convolutions ({encoder})"
     if agent.config.net.module:
         return f"the network is one's own ({agent.config.net.module})"
+    if found := why_not_memory(agent):
+        return found
     setting = custom_schedule(agent.config)
     return f"{setting} is a schedule of one's own" if setting else ""
+
+
+def why_not_memory(agent: Any) -> str:
+    """What keeps an engine from an agent that learns from rows in any order."""
+    memory = getattr(agent.config.net, "memory", None)
+    return (
+        f"the policy remembers ({memory}), and sequences are learned from whole" if memory else ""
+    )

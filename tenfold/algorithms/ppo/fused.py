@@ -31,6 +31,7 @@ from tenfold.algorithms.ppo.fused_round import (
     fused_ppo_rounds,
 )
 from tenfold.algorithms.ppo.plain import PlainPPO
+from tenfold.algorithms.ppo.recurrent import agent_kind
 from tenfold.core.pairs import pair
 from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import policy_actions
@@ -178,8 +179,9 @@ def phase_of(
         make_environments(env, 2, seed, "scalar", policy=True),
     )
     actions = policy_actions(envs.action_space, env)
-    agent = PPOAgent(config, envs.layout, actions, seed)
-    rollout = Rollout(config, envs.layout, actions, 2, envs.mask is not None)
+    agent = agent_kind(config)(config, envs.layout, actions, seed)
+    masked = envs.mask is not None
+    rollout = Rollout(config, envs.layout, actions, 2, masked, None, agent.held)
     plain, engine = PlainPPO(agent, rollout, envs), kind(agent, rollout, envs)
     for rounds in range(config.horizon):
         envs.step(plain.explore(0, rounds))
