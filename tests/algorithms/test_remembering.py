@@ -79,11 +79,14 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("engine", ["plain", "fused"])
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_learned_from_is_what_acted_across_the_borders_of_episodes(case: str) -> None:
+def test_what_is_learned_from_is_what_acted_across_the_borders_of_episodes(
+    case: str, engine: str
+) -> None:
     """Also of the second rollout, which begins in the middle of episodes."""
     env, agent = CASES[case]
-    p = place(env, **agent)
+    p = place(env, engine, **agent)
     for _ in range(2):
         fill(p)
         compare_with_acting(p)
@@ -127,10 +130,13 @@ class Counting(gym.Env):
 gym.register("Counting-v0", lambda **more: Counting())
 
 
-def test_values_at_time_limits_and_behind_the_rollout_come_from_the_whole_episode() -> None:
+@pytest.mark.parametrize("engine", ["plain", "fused"])
+def test_values_at_time_limits_and_behind_the_rollout_come_from_the_whole_episode(
+    engine: str,
+) -> None:
     """V(final observation) after 0 … 4 were seen, V(next observation) after what its episode has
     shown: by the value's own tower on those rows, from nothing."""
-    p = place("Counting-v0", num_envs=1, horizon=8, minibatches=1)
+    p = place("Counting-v0", engine, num_envs=1, horizon=8, minibatches=1)
     fill(p)
     p.engine.finish()
     tower = p.agent.online.value
@@ -164,7 +170,15 @@ def run_to(p: Any, step: int) -> None:
         p.round(step)
 
 
-@pytest.mark.parametrize("agent", [{}, {"memory": "gru(4)", "normalize_obs": True}])
+@pytest.mark.parametrize(
+    "agent",
+    [
+        {},
+        {"memory": "gru(4)", "normalize_obs": True},
+        {"engine": "fused"},
+        {"engine": "fused", "env": "CartPole-v1", "memory": "gru(4)", "minibatches": 5},
+    ],
+)
 def test_resume_is_as_if_never_stopped(agent: dict) -> None:
     whole, first, second = (place(**agent) for _ in range(3))
     run_to(whole, 300)
@@ -182,6 +196,30 @@ def test_environments_that_began_anew_are_remembered_nothing_of() -> None:
     second.pool.restore = lambda *given: False
     assert not second.load_state(saved(first))
     assert not second.rollout.memory.any() and second.rollout.left == 24
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_fused_engine_makes_the_plain_ones_updates(case: str) -> None:
+    """In lockstep, both from the same state: every update of a run through ends of episodes."""
+    env, agent = CASES[case]
+    settings = {"entropy": 0.01, "value_clip": 0.2, "target_kl": 0.05} | agent
+    squashed = {"entropy": 0.0} if "squash" in agent else {}
+    p = place(env, "fused", more={"verify": 1}, **(settings | squashed))
+    while p.agent.updates < 12:
+        p.round()
+    assert p.lockstep.compared == p.agent.updates
+
+
+@pytest.mark.parametrize("env", ["tenfold/CartPoleNoVel-v1", "CartPole-v1"])
+def test_whole_rounds_are_the_stages_one_by_one(env: str) -> None:
+    """The fused engine by itself, and round for round as it is timed."""
+    whole, stages = place(env, "fused"), place(env, "fused")
+    stages.time_every_round()
+    assert whole.fused and not stages.fused
+    for p in (whole, stages):
+        run_to(p, 400)
+    assert torch.equal(whole.agent.block, stages.agent.block)
+    assert np.array_equal(whole.rollout.memory, stages.rollout.memory)
 
 
 ACTORS = {"actors": 2, "where": "serial"}
@@ -308,6 +346,28 @@ def test_a_run_is_trained_loaded_and_judged(tmp_path: Path) -> None:
     assert str(agent.config.net.memory) == "gru(size=4)"
     action, state = agent.act(np.zeros(4, np.float32))
     assert action in (0, 1) and state.shape == (4,) and state.any()
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_an_exported_policy_is_given_its_state(sample: bool, tmp_path: Path) -> None:
+    """By torch.export; whether the file's actions and states are the agent's is checked by the
+    export itself, and once more here over an episode."""
+    net = ten.PolicyNet(hidden=(6,), memory=ten.LSTM(4))
+    agent = ten.PPO(horizon=16, epochs=1, minibatches=2, net=net)
+    ten.train(ten.Run(env="CartPole-v1", steps=64, agent=agent), out=tmp_path / "run", quiet=True)
+    found = ten.export(tmp_path / "run", "torch", tmp_path / "policy.pt2", sample=sample)
+    assert "1,000 of 1,000 actions" in found.checked
+    assert [port["name"] for port in found.about["outputs"]] == ["action", "next_state"]
+    assert found.about["inputs"][-1]["shape"] == ["batch", 8]
+    if sample:
+        return
+    program, agent = torch.export.load(tmp_path / "policy.pt2").module(), ten.load(tmp_path / "run")
+    mine, theirs = None, torch.zeros(1, 8)
+    for row in np.random.default_rng(1).normal(size=(5, 1, 4)).astype(np.float32):
+        action, mine = agent.act(row, state=mine)
+        told, theirs = program(torch.from_numpy(row), theirs)
+        assert told.tolist() == action.tolist()
+        assert np.allclose(theirs.numpy(), mine, atol=1e-6)
 
 
 @pytest.mark.parametrize(

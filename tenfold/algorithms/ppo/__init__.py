@@ -77,8 +77,10 @@ class PolicyOptimisation(Algorithm):
         return (RecurrentActing if agent.held else PPOActing)(agent, envs)
 
     def exported(self, agent: Any, sample: bool) -> Any:
-        from tenfold.algorithms.ppo.exported import DrawnPolicy, GreedyPolicy
+        from tenfold.algorithms.ppo.exported import DrawnPolicy, GreedyPolicy, RememberedPolicy
 
+        if agent.held:
+            return RememberedPolicy(agent, sample)
         return DrawnPolicy(agent) if sample else GreedyPolicy(agent)
 
     def networks(self, settings: Any) -> int:
