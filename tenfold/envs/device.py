@@ -119,7 +119,8 @@ def as_it_is(state):
 
 @gpu_kernel
 def without_velocities(state):
-    return state[0], state[2]
+    x, _, theta, _ = state
+    return x, theta
 
 
 @gpu_kernel

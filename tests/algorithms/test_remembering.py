@@ -75,6 +75,7 @@ CASES = {
     "pieces": ("tenfold/CartPole-v1", {"minibatches": 5}),
     "normalised": ("tenfold/CartPole-v1", {"normalize_obs": True}),
     "masked": ("tenfold/Assign-v0", {"horizon": 60}),
+    "rows that are no step": ("CartPole-v1", {"more": {"vectorize": "native"}}),
     "real numbers": ("tenfold/Pendulum-v1", {"horizon": 216, "squash": True}),
 }
 
@@ -204,7 +205,8 @@ def test_the_fused_engine_makes_the_plain_ones_updates(case: str) -> None:
     env, agent = CASES[case]
     settings = {"entropy": 0.01, "value_clip": 0.2, "target_kl": 0.05} | agent
     squashed = {"entropy": 0.0} if "squash" in agent else {}
-    p = place(env, "fused", more={"verify": 1}, **(settings | squashed))
+    settings |= squashed | {"more": {"verify": 1} | agent.get("more", {})}
+    p = place(env, "fused", **settings)
     while p.agent.updates < 12:
         p.round()
     assert p.lockstep.compared == p.agent.updates
@@ -393,6 +395,23 @@ def test_where_a_memory_does_not_fit_one_sentence_says_so(given: dict, words: st
     with pytest.raises(ConfigError) as error:
         place(**given)
     assert words in str(error.value)
+
+
+def test_engines_for_a_gpu_say_that_they_have_no_memory() -> None:
+    from tenfold.algorithms.ppo.cudagraph import GraphPPO
+    from tenfold.algorithms.ppo.resident import ResidentPPO
+
+    p = place()
+    for engine in (GraphPPO, ResidentPPO):
+        assert engine.why_not(p.agent, p.run).startswith("the policy remembers (lstm(size=5))")
+    assert (
+        "plain"
+        in place(
+            engine="auto",
+            net={"hidden": [6], "memory": "gru", "encoder": "small"},
+            env="tenfold/Catch-v0",
+        ).engine_choice
+    )
 
 
 def test_q_learning_says_whose_the_setting_is() -> None:
