@@ -53,10 +53,18 @@ CASES: dict[str, tuple[str, list[str], float]] = {
     ),
     "catch": ("catch", [], 0.95),
     "pendulum-sac": ("pendulum-sac", [], -165),
+    "cartpole-novel": ("cartpole-novel", [], 490),
 }
-# measured and shown, not promised: it solves some seeds and not others; why was not investigated
+# measured and shown, not promised: n_step=1 solves some seeds and not others, why was not
+# investigated
 SHOWN: dict[str, tuple[str, list[str], float]] = {
-    "cartpole, n_step=1": ("cartpole", ["--agent.n-step", "1"], 475)
+    "cartpole, n_step=1": ("cartpole", ["--agent.n-step", "1"], 475),
+    # what the task asks for: the same without a memory, and with one layer in its place
+    "cartpole-novel, no memory": (
+        "cartpole-novel",
+        ["--agent.net.memory", "none", "--agent.net.hidden", "64,64"],
+        490,
+    ),
 }
 
 
@@ -118,12 +126,14 @@ def main() -> None:
                 f"{verdict}",
                 flush=True,
             )
-    if arguments.cases == ";".join(CASES | SHOWN):
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(
-            json.dumps({"machine": machine_card(), "versions": versions(), "rows": rows}, indent=1)
-            + "\n"
-        )
+    if arguments.cases != ";".join(CASES | SHOWN):  # those of the others stay
+        others = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+        rows = [row for row in others if row["case"] not in arguments.cases.split(";")] + rows
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(
+        json.dumps({"machine": machine_card(), "versions": versions(), "rows": rows}, indent=1)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -233,6 +233,8 @@ SPEED = {
     "eight-seeds": "eight seeds on two cores",
     "cartpole-ppo": "PPO, CartPole-v1 end to end",
     "cartpole-compiled-ppo": "PPO, tenfold/CartPole-v1 end to end",
+    "recurrent-zoo": "PPO with an LSTM, CartPole without velocities",
+    "recurrent-default": "the same, a wide LSTM",
     "masked-heads-acting": "10 heads x 8 options: logits, mask, sample, log-probability",
     "masked-heads-one-hot": "one-hot of 10 components",
     "masked-heads-tables": "masked heads, tables made once",

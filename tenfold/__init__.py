@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tenfold.algorithms.sac.config import SAC as SAC
     from tenfold.algorithms.td3.config import TD3 as TD3
     from tenfold.config.agent import AgentConfig as AgentConfig
+    from tenfold.config.nets import GRU as GRU
+    from tenfold.config.nets import LSTM as LSTM
     from tenfold.config.nets import Net as Net
     from tenfold.config.nets import PolicyNet as PolicyNet
     from tenfold.config.replay import ActorCriticNet as ActorCriticNet
@@ -75,7 +77,7 @@ PUBLIC = {
     "algorithms.sac.config": "SAC",
     "algorithms.td3.config": "TD3",
     "config.agent": "AgentConfig",
-    "config.nets": "Net PolicyNet",
+    "config.nets": "GRU LSTM Net PolicyNet",
     "config.replay": "ActorCriticNet",
     "config.run": "Run named",
     "config.schedules": "Custom Exponential Linear Schedule",

@@ -41,6 +41,8 @@ THEIRS = {
     "policy_kwargs",
     "agent.net.activation": "activation_fn fcnet_activation hid_layers_activation",
     # ppo
+    "agent.net.memory": "lstm use_lstm lstm_hidden_size lstm_cell_size n_lstm_layers recurrent "
+    "use_rnn rnn_type rnn_size rnn_hidden_size enable_critic_lstm",
     "agent.horizon": "n_steps num_steps rollout_fragment_length time_horizon train_batch_size",
     "agent.epochs": "n_epochs num_epochs update_epochs num_sgd_iter training_epoch",
     "agent.minibatches": "batch_size num_minibatches n_minibatches minibatch_size "
@@ -88,6 +90,7 @@ SUCH_AS = {
     "agent.distribution": "quantile(32)",
     "agent.net.hidden": "64,64",
     "agent.temperature": "auto or 0.2",
+    "agent.net.memory": "lstm(64)",
 }
 # what is no setting here -> what to say of it
 NONE_HERE = {
@@ -97,6 +100,8 @@ NONE_HERE = {
     "verbose": "the progress line is always shown; --quiet leaves it out",
     "policy policy_type": "the network follows from the observations; --agent.net.hidden 64,64 "
     "sets its layers",
+    "memory": "agent.net.memory is ppo's, whose policies may remember; dqn sees several "
+    "observations at once by agent.frames",
     "optimizer optimizer_class optim": "Adam is the only one",
     "callback callbacks early_stopping stop_train_callback": "--callback MODULE:NAME names one",
     "use_sde sde_sample_freq": "there is no state-dependent exploration",

@@ -4,9 +4,9 @@ No torch here, so that help and errors appear at once.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from tenfold.config.schema import Config, Count, Limits
+from tenfold.config.schema import Config, Count, Limits, Option
 from tenfold.core.errors import ConfigError
 from tenfold.core.registry import OWN
 
@@ -34,6 +34,30 @@ class Net(Config):
             )
 
 
+Width = Annotated[int, Limits(1, 2**14)]
+
+
+@dataclass(frozen=True)
+class GRU(Option):
+    """Gated recurrent units (Cho et al., 2014), as torch.nn.GRU has them."""
+
+    size: Width = 64
+    """how many numbers a memory holds"""
+    kinds: ClassVar[int] = 1  # of numbers
+
+
+@dataclass(frozen=True)
+class LSTM(Option):
+    """Long short-term memory (Hochreiter & Schmidhuber, 1997), as torch.nn.LSTM has it."""
+
+    size: Width = 64
+    """how many numbers of each kind a memory holds"""
+    kinds: ClassVar[int] = 2  # cells, and what they let out
+
+
+Memory = GRU | LSTM | None
+
+
 @dataclass(frozen=True)
 class PolicyNet(Net):
     """The network of a policy, and that of its value (one body with two heads where observations
@@ -43,3 +67,15 @@ class PolicyNet(Net):
     """the function between layers"""
     attention: Count = 4
     """heads of a graph encoder's attention, each with its share of the width"""
+    memory: Memory = None
+    """what the policy and its value remember of an episode, each for itself, behind the layers of
+    `hidden`: none, gru(size) or lstm(size)"""
+
+    def check(self) -> None:
+        super().check()
+        if self.memory and self.module:
+            raise ConfigError(
+                "memory",
+                f"= {self.memory} does not go with a network of one's own (module): leave one of "
+                "them out.",
+            )

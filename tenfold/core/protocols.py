@@ -27,7 +27,8 @@ if TYPE_CHECKING:  # what the interfaces speak of; none of it is needed to state
 Arrays = dict[str, Any]  # by name: NumPy arrays or tensors
 State = dict[str, Arrays]  # by part
 # encoded rows [B, …], masks [B, options] or None, episodes [B], steps [B] -> the environments'
-# actions
+# actions. Steps of an episode come one after another from 0, whatever lane it has: a policy that
+# remembers does so by the episode's number
 Policy = Callable[["np.ndarray", "np.ndarray | None", "np.ndarray", "np.ndarray"], "np.ndarray"]
 
 

@@ -155,14 +155,15 @@ def fitting_engine(
     raise AssertionError("the plain engine fits every agent")
 
 
-def why_not_fused(agent: Any) -> str:
-    """What keeps a fused engine from an agent; an algorithm may have more reasons."""
+def why_not_fused(agent: Any, remembers: bool = False) -> str:
+    """What keeps a fused engine from an agent; an algorithm may have more reasons. `remembers`: a
+    memory is none."""
     if agent.device.type != "cpu":
         return f"the networks are on {agent.device.type}"
-    return why_not_layers(agent)
+    return why_not_layers(agent, remembers)
 
 
-def why_not_layers(agent: Any) -> str:
+def why_not_layers(agent: Any, remembers: bool = False) -> str:
     """What keeps an engine from an agent's networks that takes them as fully connected layers and
     numbers."""
     encoder = agent.config.net.encoder
@@ -172,5 +173,15 @@ def why_not_layers(agent: Any) -> str:
         return f"the network has convolutions ({encoder})"
     if agent.config.net.module:
         return f"the network is one's own ({agent.config.net.module})"
+    if not remembers and (found := why_not_memory(agent)):
+        return found
     setting = custom_schedule(agent.config)
     return f"{setting} is a schedule of one's own" if setting else ""
+
+
+def why_not_memory(agent: Any) -> str:
+    """What keeps an engine from an agent that learns from rows in any order."""
+    memory = getattr(agent.config.net, "memory", None)
+    return (
+        f"the policy remembers ({memory}), and sequences are learned from whole" if memory else ""
+    )

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value
 
+from tenfold.engines.choose import why_not_memory
 from tenfold.engines.plain import AutogradEngine
 from tenfold.ops.adam import BETA1, BETA2
 
@@ -38,7 +39,7 @@ class Compiled(AutogradEngine):
             return f"it runs on the CPU, and the networks are on {agent.device.type}"
         if agent.layout.graph:
             return "every batch of graphs has another number of nodes, and would be compiled anew"
-        return ""
+        return why_not_memory(agent)
 
     def unchecked_agent(self) -> Any:
         """The agent whose loss is compiled, where what it checks has been checked already."""

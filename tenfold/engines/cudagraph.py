@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tenfold.core.errors import Obstacle
+from tenfold.engines.choose import why_not_memory
 from tenfold.engines.plain import AutogradEngine
 from tenfold.memory.staging import Parcel
 from tenfold.nets.products import products_instead
@@ -79,7 +80,7 @@ class Captured(AutogradEngine):
     def why_not(cls, agent: Any, run: Any = None) -> str:
         if agent.layout.graph:
             return "every batch of graphs has another number of nodes, and would be recorded anew"
-        return ""
+        return why_not_memory(agent)
 
     def unchecked_agent(self) -> Any:
         """The agent whose loss is recorded: one that does not wait for the GPU to check numbers."""

@@ -5,7 +5,13 @@ import gymnasium
 from tenfold.core.domain import Domain
 from tenfold.core.registry import ADDED, domains
 
-CLASSIC = {"CartPole-v1": 500, "Acrobot-v1": 500, "MountainCar-v0": 200, "Pendulum-v1": 200}
+CLASSIC = {
+    "CartPole-v1": 500,
+    "CartPoleNoVel-v1": 500,
+    "Acrobot-v1": 500,
+    "MountainCar-v0": 200,
+    "Pendulum-v1": 200,
+}
 OURS = {
     f"tenfold/{task}": {
         "entry_point": "tenfold.envs.control:ControlEnv",

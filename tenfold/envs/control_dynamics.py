@@ -2,8 +2,9 @@
 tasks, for one row.
 
 A row is four numbers (unused ones are 0), and the state an episode starts from is a function of its
-address: number j is drawn by (stream of the lane, 4·episode + j). All four tasks stand behind one
-signature with a `kind`: `begin`, `advance` and `observe`.
+address: number j is drawn by (stream of the lane, 4·episode + j). All tasks stand behind one
+signature with a `kind`: `begin`, `advance` and `observe`. CartPole is there a second time without
+its velocities, which a policy has to find out by remembering.
 """
 
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ import numpy as np
 from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform
 
-CARTPOLE, ACROBOT, MOUNTAIN_CAR, PENDULUM = range(4)
+CARTPOLE, ACROBOT, MOUNTAIN_CAR, PENDULUM, CARTPOLE_NO_VEL = range(5)
 STATES = 4  # numbers in a lane's state
 # the first state is uniform between these, by kind
-LOWEST_START = np.array([[-0.05] * 4, [-0.1] * 4, [-0.6, 0, 0, 0], [-np.pi, -1, 0, 0]])
-HIGHEST_START = np.array([[0.05] * 4, [0.1] * 4, [-0.4, 0, 0, 0], [np.pi, 1, 0, 0]])
+LOWEST_START = np.array([[-0.05] * 4, [-0.1] * 4, [-0.6, 0, 0, 0], [-np.pi, -1, 0, 0], [-0.05] * 4])
+HIGHEST_START = np.array([[0.05] * 4, [0.1] * 4, [-0.4, 0, 0, 0], [np.pi, 1, 0, 0], [0.05] * 4])
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Kind:
     used: int  # numbers of the state that the task needs
     original: str
     frame_rate: int
+    shown: tuple[int, ...] = ()  # numbers of Gymnasium's observation that are seen; empty: all
+
+    def seen(self, obs: np.ndarray) -> np.ndarray:
+        """Of an observation of Gymnasium's what this task shows."""
+        return obs[list(self.shown)] if self.shown else obs
 
     @property
     def obs_size(self) -> int:
@@ -71,6 +77,17 @@ KINDS = {
         4,
         "CartPole-v1",
         50,
+    ),
+    "tenfold/CartPoleNoVel-v1": Kind(
+        CARTPOLE_NO_VEL,
+        500,
+        (-2 * TRACK, -2 * TILT),
+        (2 * TRACK, 2 * TILT),
+        2,
+        4,
+        "CartPole-v1",
+        50,
+        (0, 2),
     ),
     "tenfold/Acrobot-v1": Kind(
         ACROBOT,
@@ -234,7 +251,7 @@ def begin(kind, row, stream, episode):
 @kernel
 def advance(kind, row, action):
     """One step: (reward, terminated)."""
-    if kind == CARTPOLE:
+    if kind in (CARTPOLE, CARTPOLE_NO_VEL):
         return cartpole(row, action)
     if kind == ACROBOT:
         return acrobot(row, action)
@@ -257,5 +274,7 @@ def observe(kind, row, obs):
         obs[4], obs[5] = row[2], row[3]
     elif kind == MOUNTAIN_CAR:
         obs[0], obs[1] = row[0], row[1]
+    elif kind == CARTPOLE_NO_VEL:
+        obs[0], obs[1] = row[0], row[2]
     else:
         obs[0], obs[1], obs[2] = np.cos(row[0]), np.sin(row[0]), row[1]

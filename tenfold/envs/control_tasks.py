@@ -102,7 +102,8 @@ def play_all(action, table):
 def random_lanes(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """States from all over each task, the edges where episodes end included, some lanes one step
     before the time limit."""
-    spread = np.array([[2.5, 2, 0.22, 2], [3.2, 3.2, 12, 28], [0, 0.07, 0, 0], [30, 8, 0, 0]])
+    cart = [2.5, 2, 0.22, 2]
+    spread = np.array([cart, [3.2, 3.2, 12, 28], [0, 0.07, 0, 0], [30, 8, 0, 0], cart])
     for kind in KINDS.values():
         for lanes in (1, 2, 65):
             state = rng.uniform(-1, 1, (lanes, STATES)) * spread[kind.number]
@@ -151,14 +152,14 @@ def step_reference(
         state[i, : kind.used] = env.state
         truncated[i] = length[i] + 1 >= kind.limit
         if terminated[i] or truncated[i]:
-            final_obs[i] = seen
+            final_obs[i] = kind.seen(seen)
             episode[i] += 1
             low, high = LOWEST_START[kind.number], HIGHEST_START[kind.number]
             state[i] = low + (high - low) * uniform_reference(
                 streams[i], STATES * episode[i] + np.arange(STATES)
             )
             seen = seen_by_gymnasium(kind, env, state[i])
-        obs[i] = seen
+        obs[i] = kind.seen(seen)
     length[:] = np.where(terminated | truncated, 0, length + 1)
     return obs, final_obs, reward, terminated, truncated, state, length, episode
 

@@ -118,6 +118,12 @@ def as_it_is(state):
 
 
 @gpu_kernel
+def without_velocities(state):
+    x, _, theta, _ = state
+    return x, theta
+
+
+@gpu_kernel
 def acrobot_begin(stream, episode):
     return four_around_zero(stream, episode, 0.1)
 
@@ -205,6 +211,7 @@ def pendulum_observe(state):
 
 PARTS = {
     "tenfold/CartPole-v1": (cartpole_begin, cartpole_advance, as_it_is),
+    "tenfold/CartPoleNoVel-v1": (cartpole_begin, cartpole_advance, without_velocities),
     "tenfold/Acrobot-v1": (acrobot_begin, acrobot_advance, acrobot_observe),
     "tenfold/MountainCar-v0": (mountain_car_begin, mountain_car_advance, as_it_is),
     "tenfold/Pendulum-v1": (pendulum_begin, pendulum_advance, pendulum_observe),
@@ -311,14 +318,7 @@ def step_on_device(
         WIDTH=state.shape[1],
     )
     used = task.states
-    return (
-        states[:, :used],
-        obs,
-        reward,
-        terminated.bool(),
-        fresh[:, :used],
-        allowed.bool(),
-    )
+    return states[:, :used], obs, reward, terminated.bool(), fresh[:, :used], allowed.bool()
 
 
 def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:

@@ -5,6 +5,9 @@ Row t holds the observation acted on, the action, its log-probability and the va
 the step brought. `discount` is γ, or 0 where the episode terminated; `boundary` is 1 where it ended
 for any reason; `next_value` is the value of the TRUE next observation, at a time limit that of the
 final one. Rows that are no transition (NEXT_STEP autoreset) have weight 0.
+
+Of a policy that remembers it holds what was remembered before and behind the current row, and in
+front of every sequence that is learned from.
 """
 
 import math
@@ -38,6 +41,17 @@ SAVED = (
     "boundary",
     "weight",
 )
+REMEMBERED = ("memory", "following", "states")
+
+
+def pieces_of(steps: int, lanes: int, minibatches: int) -> int:
+    """How many sequences the steps of a lane are learned from as: one; where there are fewer lanes
+    than minibatches, the least number of equal ones that is enough for all of these."""
+    return next(
+        pieces
+        for pieces in range(1, steps + 1)
+        if steps % pieces == 0 and (pieces * lanes >= minibatches or pieces == steps)
+    )
 
 
 class Rollout:
@@ -51,9 +65,11 @@ class Rollout:
         num_envs: int,
         masked: bool,
         weights: np.ndarray | None = None,
+        held: int = 0,
     ) -> None:
         """`weights` of the rewards' components, where there are any: values then have columns, the
-        total's and theirs."""
+        total's and theirs. `held`: numbers that the policy remembers of a lane; then sequences are
+        learned from, whole."""
         t, b = config.horizon, num_envs
         columns = () if weights is None else (1 + len(weights),)
         numbers = layout.size + len(actions.low) + 9 + 5 * math.prod(columns)
@@ -77,8 +93,14 @@ class Rollout:
         self.rewards, self.advantages = np.zeros((2, t, b, *(columns or (0,))), np.float32)
         self.sum_of_components = config.advantage_of == "components"
         self.count = np.zeros(1, np.int64)
-        self.order = np.zeros(t * b, np.int64)  # of the rows, in an epoch
         self.minibatches = config.parts(t * b)
+        self.pieces = pieces_of(t, b, self.minibatches) if held else 1  # sequences of a lane
+        self.length = t // self.pieces  # rows of a sequence
+        # of the rows in an epoch, or of the sequences: number piece·B + lane
+        self.order = np.zeros(self.pieces * b if held else t * b, np.int64)
+        self.held = held
+        self.memory, self.following = np.zeros((2, b, held), np.float32)
+        self.states = np.zeros((self.pieces, b, held), np.float32)
         self.gamma, self.lam = config.gamma, config.lam
         self.scale, self.normalize = config.reward_scale, config.normalize_advantage
 
@@ -118,8 +140,17 @@ class Rollout:
         if components is not None:
             self.rewards[t, :, 0] = self.reward[t]
             np.multiply(components, self.scale, out=self.rewards[t, :, 1:])
+        if self.held:
+            remember(t, self.length, self.boundary, self.memory, self.following, self.states)
         self.count[0] += 1
         return t
+
+    def rows_of(self, numbers: np.ndarray) -> np.ndarray:
+        """The places of the rows of some sequences, time by time."""
+        lanes = self.obs.shape[1]
+        piece, lane = np.divmod(numbers, lanes)
+        first = piece * self.length * lanes + lane
+        return (first + lanes * np.arange(self.length)[:, None]).ravel()
 
     def finish(self, last_value: np.ndarray) -> None:
         """Advantages and targets, given the values of the observations acted on next."""
@@ -165,12 +196,15 @@ class Rollout:
     def state(self) -> dict[str, np.ndarray]:
         """The rows that are there."""
         there = int(self.count[0])
-        return {"count": self.count} | {name: getattr(self, name)[:there] for name in SAVED}
+        held = {name: getattr(self, name) for name in REMEMBERED} if self.held else {}
+        return {"count": self.count} | {name: getattr(self, name)[:there] for name in SAVED} | held
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         self.count[:] = state["count"]
         for name in SAVED:
             getattr(self, name)[: int(self.count[0])] = state[name]
+        for name in REMEMBERED if self.held else ():
+            getattr(self, name)[...] = state[name]
 
 
 def step_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -198,6 +232,33 @@ def store_step(
         boundary[t, b] = terminated[b] or truncated[b] or skipped[b]
         weight[t, b] = not skipped[b]
     return reward, discount, boundary, weight
+
+
+def remember_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for t, length, b, held in ((0, 3, 1, 2), (3, 3, 4, 5), (4, 3, 4, 1), (5, 6, 2, 3)):
+        memory, following = rng.normal(size=(2, b, held)).astype(dtype)
+        states = rng.normal(size=(6 // length, b, held)).astype(dtype)
+        yield t, length, (rng.random((6, b)) < 0.5).astype(dtype), memory, following, states
+
+
+def remember_reference(t, length, boundary, memory, following, states):
+    """What is remembered behind row t: nothing where an episode ended with it. In front of the
+    first row of a sequence it is kept."""
+    if t % length == 0:
+        states[t // length] = memory
+    memory[:] = np.where(boundary[t][:, None] > 0, 0, following)
+    return memory, states
+
+
+@pair(remember_reference, remember_examples)
+@kernel
+def remember(t, length, boundary, memory, following, states):
+    for b in range(memory.shape[0]):
+        for k in range(memory.shape[1]):
+            if t % length == 0:
+                states[t // length, b, k] = memory[b, k]
+            memory[b, k] = np.float32(0) if boundary[t, b] > 0 else following[b, k]
+    return memory, states
 
 
 def finish_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:

@@ -60,8 +60,30 @@ def inputs_of(
     options = policy.decoder.actions.options
     allowed = np.ones((len(rows), options), np.bool_) if mask is None else mask
     more = {"mask": allowed} | draws_for(policy, agent, len(rows))
+    if "state" in policy.more:
+        more["state"] = remembered(agent, rows, mask)
     shown = arrays_of(policy.encoder, rows.reshape(*lead, *rows.shape[1:]))
     return shown + [more[name].reshape(*lead, more[name].shape[-1]) for name in policy.more]
+
+
+def remembered(agent: Any, rows: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """What a policy may remember: what it does behind the row before."""
+    _, after = agent.said_after(rows, mask, np.zeros((len(rows), agent.state_size), np.float32))
+    return np.roll(after, 1, 0)
+
+
+def expected_of(
+    policy: ExportedPolicy, agent: Any, rows: np.ndarray, mask: np.ndarray | None
+) -> list[Any]:
+    """The agent's own actions, and what it remembers then where that is something."""
+    drawn = bool({"uniform", "normal"} & set(policy.more))
+    if "state" in policy.more:
+        draws = agent.draws(len(rows), 0) if drawn else None
+        return list(agent.said_after(rows, mask, remembered(agent, rows, mask), draws))
+    if drawn:
+        return [agent.sampled(rows, mask, 0)]
+    count = np.arange(len(rows))
+    return [agent.policy("greedy")(rows, mask, count, count)]
 
 
 def parts_of(actions: PolicyActions, expected: Any, path: tuple[str | int, ...]) -> np.ndarray:
@@ -80,15 +102,12 @@ def verdict(
     """One sentence about the actions of a file beside the agent's, and how many discrete ones are
     others; refused where they are not the same."""
     rows, mask = seen_by(run, agent)
-    drawn = bool({"uniform", "normal"} & set(policy.more))
-    count = np.arange(len(rows))
-    expected = (
-        agent.sampled(rows, mask, 0) if drawn else agent.policy("greedy")(rows, mask, count, count)
-    )
+    expected, *after = expected_of(policy, agent, rows, mask)
     found = runner(inputs_of(policy, agent, rows, mask))
     different, furthest = np.zeros(len(rows), np.bool_), 0.0
     for port, own in zip(policy.outputs, found, strict=True):
-        wanted = parts_of(policy.decoder.actions, expected, port.path).reshape(len(rows), -1)
+        told = after[0] if port.kind == "state" else expected
+        wanted = parts_of(policy.decoder.actions, told, port.path).reshape(len(rows), -1)
         own = own.reshape(len(rows), -1)
         if wanted.dtype.kind == "f":
             furthest = max(furthest, float(np.abs(own - wanted).max(initial=0)))

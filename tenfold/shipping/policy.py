@@ -95,7 +95,8 @@ class Decoder(nn.Module):
 
 class ExportedPolicy(nn.Module):
     """All of it: tensors in the order of `inputs` -> tensors in the order of `outputs`. `inner` is
-    the algorithm's own: rows, masks, uniform and normal numbers -> components and numbers."""
+    the algorithm's own: rows, masks, uniform and normal numbers -> components and numbers; where it
+    has a `state_size`, what it remembers is a further input and a further output."""
 
     def __init__(
         self, inner: nn.Module, encoder: Encoder, actions: PolicyActions, mask: bool, sample: bool
@@ -106,13 +107,17 @@ class ExportedPolicy(nn.Module):
         lead = encoder.ports[0].lead[: len(encoder.ports[0].lead) - frames]
         self.decoder = Decoder(actions, lead)
         c, d = len(actions.sizes), len(actions.low)
+        held = (getattr(inner, "state_size", 0),)  # numbers that it remembers
         more = {
             "mask": Port("mask", "mask", "bool", (actions.options,), lead) if mask else None,
             "uniform": Port("uniform", "uniform", "float32", (c,), lead) if sample and c else None,
             "normal": Port("normal", "normal", "float32", (d,), lead) if sample and d else None,
+            "state": Port("state", "state", "float32", held, lead) if held[0] else None,
         }
         self.more = {name: port for name, port in more.items() if port}
-        self.inputs, self.outputs = [*encoder.ports, *self.more.values()], self.decoder.ports
+        self.inputs, self.outputs = [*encoder.ports, *self.more.values()], [*self.decoder.ports]
+        if held[0]:
+            self.outputs.append(Port("next_state", "state", "float32", held, lead))
 
     def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         seen = len(self.encoder.ports)
@@ -120,8 +125,9 @@ class ExportedPolicy(nn.Module):
             self.encoder(list(given[:seen])),
             dict(zip(self.more, given[seen:], strict=True)),
         )
-        chosen, real = self.inner(rows, *(more.get(name) for name in ("mask", "uniform", "normal")))
-        return tuple(self.decoder(chosen, real))
+        asked = ("mask", "uniform", "normal", *(("state",) if "state" in more else ()))
+        chosen, real, *after = self.inner(rows, *(more.get(name) for name in asked))
+        return *self.decoder(chosen, real), *after
 
 
 def arrays_of(encoder: Encoder, rows: np.ndarray) -> list[np.ndarray]:

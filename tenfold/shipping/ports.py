@@ -27,7 +27,7 @@ class Port:
     observation or action; of a graph `part` is one of its arrays."""
 
     name: str
-    kind: str  # obs, mask, uniform, normal or action
+    kind: str  # obs, mask, uniform, normal, state or action
     dtype: str
     shape: tuple[int, ...]
     lead: tuple[str | int, ...] = (BATCH,)

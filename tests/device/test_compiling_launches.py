@@ -55,4 +55,4 @@ for name in (*TASKS, "Forage-v0", "Push-v0"):
 
 
 def test_every_launch_compiles_for_a_gpu(tmp_path: Path) -> None:
-    assert len(compiled([], tmp_path, SCRIPT)) == 4 * 3 + 3 + 6
+    assert len(compiled([], tmp_path, SCRIPT)) == 4 * 3 + 3 + 7

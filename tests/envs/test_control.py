@@ -47,6 +47,7 @@ def draw_actions(
         return rng.uniform(-3, 3, lanes)
     good = {
         "tenfold/CartPole-v1": lambda: states @ [0.1, 0.3, 3, 1] > 0,
+        "tenfold/CartPoleNoVel-v1": lambda: states @ [0.1, 0.3, 3, 1] > 0,
         "tenfold/Acrobot-v1": lambda: 2 * (states[:, 3] > 0),
         "tenfold/MountainCar-v0": lambda: 2 * (states[:, 1] >= 0),
     }[name]()
@@ -85,7 +86,8 @@ def play_both(name: str, num_envs: int, seed: int, steps: int, chance: float) ->
             lengths[i] += 1
             assert (envs.terminated[i], envs.truncated[i]) == (terminated, truncated)
             assert_close(envs.reward[i], np.float64(reward))
-            assert_close(envs.final_obs[i] if terminated or truncated else envs.obs[i], seen)
+            shown = envs.final_obs[i] if terminated or truncated else envs.obs[i]
+            assert_close(shown, kind.seen(seen))
             assert (i in finished) == (terminated or truncated)
             if terminated or truncated:
                 ends["terminated"] += terminated
@@ -187,12 +189,22 @@ def test_a_step_worked_out_by_hand(name, state, action, after, reward, terminate
 @pytest.mark.parametrize("name", NAMES)
 def test_spaces_limits_and_registration_are_gymnasiums(name: str) -> None:
     ours, original = gym.make(name), gym.make(KINDS[name].original)
-    assert (
-        ours.observation_space == original.observation_space
-        and ours.action_space == original.action_space
-    )
+    seen: Any = original.observation_space
+    low, high = (KINDS[name].seen(bound) for bound in (seen.low, seen.high))
+    assert ours.observation_space == gym.spaces.Box(low, high, dtype=seen.dtype)
+    assert ours.action_space == original.action_space
     assert ours.spec.max_episode_steps == KINDS[name].limit == original.spec.max_episode_steps  # type: ignore[union-attr]
     assert ours.metadata["render_fps"] == original.metadata["render_fps"]
+
+
+def test_velocities_are_hidden_and_nothing_else_is_different() -> None:
+    """The same seed and actions: the cart's position and the pole's angle, numbers 0 and 2."""
+    whole, part = (make_env(f"tenfold/{n}-v1") for n in ("CartPole", "CartPoleNoVel"))
+    first, other = whole.reset(seed=3)[0], part.reset(seed=3)[0]
+    for t in range(12):
+        assert other.tolist() == [first[0], first[2]] and first[1] != 0
+        (first, *rest, _), (other, *others, _) = whole.step(t % 2), part.step(t % 2)
+        assert rest == others
 
 
 def test_an_episode_that_terminates_at_its_time_limit_reports_both() -> None:

@@ -26,6 +26,13 @@ def test_final_checkpoints_solve_the_task(case: str) -> None:
     assert min(returns) >= bar - (1 - LEAST) * abs(bar), found
 
 
+@pytest.mark.slow
+def test_without_a_memory_nobody_balances_a_pole_whose_speed_is_hidden() -> None:
+    """Or the preset would show nothing: the same settings without a memory stay far below."""
+    found = learn("cartpole-novel, no memory", 0)
+    assert found["mean_return"] < 250, found
+
+
 def test_a_thousand_steps_move_the_policy_in_the_right_direction(tmp_path: Path) -> None:
     """Learning in the fast suite too: on Catch with the ball in view of an MLP, a short run beats
     the random policy clearly."""

@@ -35,13 +35,14 @@ class PolicyOptimisation(Algorithm):
     on_policy = True
 
     def make_agent(self, run: "Run", spec: "EnvSpec") -> "PPOAgent":
-        from tenfold.algorithms.ppo.agent import PPOAgent
+        from tenfold.algorithms.ppo.recurrent import agent_kind
         from tenfold.core.spaces import policy_actions
 
         settings: Any = run.agent
         actions = policy_actions(spec.action_space, run.env)
         device = "cpu" if run.device == "auto" else run.device
-        return PPOAgent(settings, spec.layout, actions, run.seed, device, len(spec.component_names))
+        parts = len(spec.component_names)
+        return agent_kind(settings)(settings, spec.layout, actions, run.seed, device, parts)
 
     def make_learner(self, run: "Run") -> "Learner":
         from tenfold.algorithms.ppo.learner import PPOLearner
@@ -52,6 +53,7 @@ class PolicyOptimisation(Algorithm):
         """What an actor adds to a row."""
         from tenfold.core.spaces import policy_actions
 
+        settings: Any = run.agent
         actions, lanes = policy_actions(envs.action_space, run.env), envs.num_envs
         parts = len(envs.component_names)
         fields: dict[str, Any] = {
@@ -64,16 +66,21 @@ class PolicyOptimisation(Algorithm):
             fields["components"] = ((lanes, parts), "float32")
         if envs.mask is not None:
             fields["mask"] = (envs.mask.shape, "bool")
+        if memory := settings.net.memory:  # before the row, and behind it
+            held = 2 * memory.size * memory.kinds
+            fields |= dict.fromkeys(("memory", "following"), ((lanes, held), "float32"))
         return fields
 
     def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "PPOActing":
-        from tenfold.algorithms.ppo.learner import PPOActing
+        from tenfold.algorithms.ppo.learner import PPOActing, RecurrentActing
 
-        return PPOActing(agent, envs)
+        return (RecurrentActing if agent.held else PPOActing)(agent, envs)
 
     def exported(self, agent: Any, sample: bool) -> Any:
-        from tenfold.algorithms.ppo.exported import DrawnPolicy, GreedyPolicy
+        from tenfold.algorithms.ppo.exported import DrawnPolicy, GreedyPolicy, RememberedPolicy
 
+        if agent.held:
+            return RememberedPolicy(agent, sample)
         return DrawnPolicy(agent) if sample else GreedyPolicy(agent)
 
     def networks(self, settings: Any) -> int:

@@ -20,6 +20,7 @@ from tenfold.algorithms.ppo.network import (
     node_choices,
     told_to_user,
 )
+from tenfold.core.errors import UserError
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
@@ -41,6 +42,7 @@ class PPOAgent(FlatAgent, PolicyLearning):
 
     config: PPO
     reads_masks = True
+    held = 0  # numbers that it remembers of a lane
 
     def __init__(
         self,
@@ -129,6 +131,16 @@ class PPOAgent(FlatAgent, PolicyLearning):
     ) -> tuple[torch.Tensor, ...]:
         """The same of rows as the network takes them, on the device."""
         output, value = self.online(rows)
+        return *self.drawn_from(output, mask, u, noise), value
+
+    def drawn_from(
+        self,
+        output: torch.Tensor,
+        mask: torch.Tensor | None,
+        u: torch.Tensor,
+        noise: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(components, numbers, joint log-probability) by the network's output and draws."""
         logits, means, log_std = self.parts_of(output)
         log_p = torch.zeros(u.shape[0], device=self.device)
         chosen = torch.zeros(u.shape, dtype=torch.int64, device=self.device)
@@ -137,7 +149,7 @@ class PPOAgent(FlatAgent, PolicyLearning):
             log_p = log_p + self.heads.joint(each)
         real = means + log_std.exp() * noise
         log_p = log_p + self.counted(gaussian.log_prob(means, log_std, real), chosen, mask).sum(-1)
-        return chosen, real, log_p, value
+        return chosen, real, log_p
 
     def choose_nodes(
         self,
@@ -176,8 +188,9 @@ class PPOAgent(FlatAgent, PolicyLearning):
             torch.from_numpy(mask).to(self.device) if mask is not None and mask.shape[-1] else None
         )
 
-    def values(self, rows: np.ndarray) -> np.ndarray:
-        """Values [B] (or [B, columns]) of normalised rows."""
+    def values(self, rows: np.ndarray, state: np.ndarray | None = None) -> np.ndarray:
+        """Values [B] (or [B, columns]) of normalised rows; `state` is what is remembered, where
+        that is something."""
         with torch.no_grad():
             return self.online.values(self.to_net(rows)).cpu().numpy()
 
@@ -205,7 +218,12 @@ class PPOAgent(FlatAgent, PolicyLearning):
         self, rows: Any, mask: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Components [B, C] and numbers [B, D] for rows as the network takes them."""
-        logits, means, _ = self.parts_of(self.online(rows)[0])
+        return self.mode_of(self.online(rows)[0], mask)
+
+    def mode_of(
+        self, output: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        logits, means, _ = self.parts_of(output)
         return self.heads.mode(logits, mask) if self.heads else logits.long(), means
 
     def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
@@ -229,15 +247,18 @@ class PPOAgent(FlatAgent, PolicyLearning):
             return self.sampled_by_step
         return lambda rows, mask, episode, step: self.greedy(rows, mask)
 
-    def act(self, obs: Any, mask: Any = None, sample: bool = False) -> Any:
+    def act(self, obs: Any, mask: Any = None, sample: bool = False, state: Any = None) -> Any:
         """The most probable action for one observation or a batch, or with `sample` one drawn from
         the policy, in the environment's own numbers.
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
         or Tuple observations is a list of them, or one whose leaves have the batch in front. `mask`
         is True where an option is allowed, all components side by side; without it the key
-        `action_mask` of a Dict observation counts, as in training.
+        `action_mask` of a Dict observation counts, as in training. `state` is for agents that
+        remember (`recurrent.RecurrentAgent`).
         """
+        if state is not None:
+            raise UserError("This agent remembers nothing: call act without a state.")
         if isinstance(obs, torch.Tensor):
             found = self.act(numpy_of(obs), numpy_of(mask), sample)
             return found if self.actions.parts else torch.as_tensor(found).to(obs.device)
@@ -246,6 +267,10 @@ class PPOAgent(FlatAgent, PolicyLearning):
         mask = mask_rows(self.layout, self.actions.options, obs, mask, batch)
         found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
         self.sampled_calls += sample
+        return self.as_given(found, single)
+
+    def as_given(self, found: Any, single: bool) -> Any:
+        """Actions for the environments as `act` returns them: of one observation one."""
         found = [self.actions.decode(row) for row in found] if self.actions.parts else found
         if not single:
             return found

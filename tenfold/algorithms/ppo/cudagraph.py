@@ -218,7 +218,7 @@ class GraphPPO(Captured, PlainPPO):
             return agent.choose(rows, mask, u, noise)
         return told
 
-    def values(self, rows: np.ndarray) -> np.ndarray:
+    def values(self, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
         parcel, found = self.acting
         parcel.open()[0]["rows"][...] = rows
         self.replay_graph("value", parcel, self.value_there)

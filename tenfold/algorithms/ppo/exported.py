@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from tenfold.algorithms.ppo.agent import PPOAgent
+from tenfold.algorithms.ppo.recurrent import RecurrentAgent
 from tenfold.nets.graph import GraphNetwork
+from tenfold.nets.recurrent import one_step
 from tenfold.ops.head_tables import OnEmpty
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.moments import RunningNorm
@@ -94,3 +96,31 @@ class DrawnPolicy(GreedyPolicy):
         nodes, given = agent.online.size.nodes, (mask, uniform.flatten(), normal.flatten())
         _, chosen, real = agent.by_node.drawn(said, rows, nodes, *given)
         return agent.by_node.padded(rows, nodes, chosen, real)
+
+
+class RememberedPolicy(GreedyPolicy):
+    """The same of a policy that remembers: what it remembers is given [B, state_size], and what it
+    remembers then comes out behind the action."""
+
+    def __init__(self, agent: RecurrentAgent, sample: bool) -> None:
+        super().__init__(agent)
+        self.state_size, self.sample = agent.state_size, sample
+
+    def forward(  # type: ignore[override]
+        self,
+        rows: torch.Tensor,
+        mask: torch.Tensor | None,
+        uniform: torch.Tensor | None,
+        normal: torch.Tensor | None,
+        state: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        online: Any = self.online
+        agent, shown = self.agent, self.agent.to_net(self.normalised(rows))
+        output, after = online.says(one_step(shown, state))
+        if not self.sample:
+            chosen, real = agent.mode_of(output, mask)
+            return chosen, self.bounded(real), after
+        uniform = torch.zeros(rows.shape[0], 0) if uniform is None else uniform
+        normal = torch.zeros(rows.shape[0], 0) if normal is None else normal
+        chosen, real, _ = agent.drawn_from(output, mask, uniform, normal)
+        return chosen, self.bounded(real), after

@@ -22,6 +22,8 @@ from tenfold.algorithms.ppo.fused_arrays import (
     TARGET_KL,
     make_arrays,
 )
+from tenfold.algorithms.ppo.fused_memory import make_memories
+from tenfold.algorithms.ppo.fused_memory_round import fused_memory, fused_memory_rounds
 from tenfold.algorithms.ppo.fused_round import (
     ACT,
     FINISH,
@@ -31,6 +33,7 @@ from tenfold.algorithms.ppo.fused_round import (
     fused_ppo_rounds,
 )
 from tenfold.algorithms.ppo.plain import PlainPPO
+from tenfold.algorithms.ppo.recurrent import RecurrentAgent, agent_kind
 from tenfold.core.pairs import pair
 from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import policy_actions
@@ -52,7 +55,7 @@ class FusedPPO(PlainPPO):
 
     @classmethod
     def why_not(cls, agent: PPOAgent, run: Any = None) -> str:
-        if found := why_not_fused(agent):
+        if found := why_not_fused(agent, remembers=True):
             return found
         if agent.config.baseline == "counterfactual":
             return "the baseline is counterfactual"
@@ -66,11 +69,19 @@ class FusedPPO(PlainPPO):
         self.compiled = (
             envs if isinstance(envs, ControlEnvironments) and not agent.config.squash else None
         )
-        self.arrays = make_arrays(agent, rollout, envs, self.sums, int(max(np.diff(self.bounds))))
+        batch = int(max(np.diff(self.bounds)))  # rows, or sequences of them
+        rows = batch * rollout.length if rollout.held else batch
+        self.arrays = make_arrays(agent, rollout, envs, self.sums, rows)
         self.counter, self.rule = self.arrays.counter, self.arrays.rule
         self.spent = self.counter[-len(SPENT) :]
+        remembered, self.part, self.rounds = (), fused_ppo, fused_ppo_rounds
+        if isinstance(agent, RecurrentAgent):
+            self.memories = make_memories(agent, rollout, batch)
+            remembered = (table_of(self.memories),)
+            self.part, self.rounds = fused_memory, fused_memory_rounds
         self.given = (
             table_of(self.arrays),
+            *remembered,
             rollout.obs.reshape(*rollout.obs.shape[:2], -1),
             envs.obs.reshape(envs.num_envs, -1),
             envs.final_obs.reshape(envs.num_envs, -1),
@@ -79,12 +90,12 @@ class FusedPPO(PlainPPO):
     def warm_up(self) -> None:
         if self.compiled:
             self.run_compiled(self.compiled, 0)
-        fused_ppo(0, *self.given)
+        self.part(0, *self.given)
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         if not self.chosen:
             self.counter[:2] = step, rounds
-            fused_ppo(ACT, *self.given)
+            self.part(ACT, *self.given)
         self.chosen = False
         return self.actions()
 
@@ -98,20 +109,20 @@ class FusedPPO(PlainPPO):
 
     def store(self) -> None:
         self.counter[:2] = 0
-        fused_ppo(STORE, *self.given)
+        self.part(STORE, *self.given)
 
     def finish(self) -> None:
-        fused_ppo(FINISH, *self.given)
+        self.part(FINISH, *self.given)
 
     def update(self, step: int, clock: Clock) -> None:
         clock.start()
         self.counter[:2] = step, 0
-        fused_ppo(FINISH | UPDATE, *self.given)
+        self.part(FINISH | UPDATE, *self.given)
         clock.lap("update")
 
     def learn(self, first: int, last: int, step: int) -> bool:
         self.counter[:4] = step, 0, first, last
-        fused_ppo(UPDATE, *self.given)
+        self.part(UPDATE, *self.given)
         return last % self.rollout.minibatches > 0 or self.rule[MOVED] <= self.rule[TARGET_KL]
 
     def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
@@ -125,11 +136,11 @@ class FusedPPO(PlainPPO):
             self.compiled.begin_rounds()
             self.compiled.end_rounds(self.run_compiled(self.compiled, most))
         else:
-            envs, given, actions = self.envs, self.given, self.actions
+            envs, given, actions, part = self.envs, self.given, self.actions, self.part
             enough = monotonic() + PATIENCE
             for _ in range(most):
                 envs.step(actions())
-                fused_ppo(STORE | ACT, *given)
+                part(STORE | ACT, *given)
                 if envs.finished or monotonic() > enough:
                     break
         return int(self.counter[STEP]), int(self.counter[ROUNDS])
@@ -140,7 +151,7 @@ class FusedPPO(PlainPPO):
             if self.agent.actions.low
             else [0.0, 0.0]
         )
-        return fused_ppo_rounds(most, *bounds, *envs.given, *self.given)
+        return self.rounds(most, *bounds, *envs.given, *self.given)
 
     def set_lr(self, lr: Any) -> None:
         self.arrays.rule[LR : LR + 4] = as_numbers(lr)
@@ -166,6 +177,13 @@ def phase_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
         ("tenfold/Pendulum-v1", {"entropy": 0.01, "std": 0.5}),
         ("tenfold/Pendulum-v1", {"squash": True}),
         ("tenfold/Assign-v0", {"entropy": 0.01}),
+        ("tenfold/CartPole-v1", {"net": {"hidden": [7], "memory": "lstm(9)"}}),
+        ("tenfold/CartPole-v1", {"net": {"hidden": [], "memory": "gru(6)"}, "minibatches": 1}),
+        (
+            "tenfold/Pendulum-v1",
+            {"net": {"hidden": [8, 5], "memory": "gru(4)", "activation": "relu"}, "std": 0.5},
+        ),
+        ("tenfold/Assign-v0", {"net": {"hidden": [5], "memory": "lstm(4)"}, "entropy": 0.01}),
     ):
         yield env, base | options, int(rng.integers(99))
 
@@ -179,8 +197,9 @@ def phase_of(
         make_environments(env, 2, seed, "scalar", policy=True),
     )
     actions = policy_actions(envs.action_space, env)
-    agent = PPOAgent(config, envs.layout, actions, seed)
-    rollout = Rollout(config, envs.layout, actions, 2, envs.mask is not None)
+    agent = agent_kind(config)(config, envs.layout, actions, seed)
+    masked = envs.mask is not None
+    rollout = Rollout(config, envs.layout, actions, 2, masked, None, agent.held)
     plain, engine = PlainPPO(agent, rollout, envs), kind(agent, rollout, envs)
     for rounds in range(config.horizon):
         envs.step(plain.explore(0, rounds))

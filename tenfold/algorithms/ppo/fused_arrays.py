@@ -113,7 +113,8 @@ def make_arrays(
     assert isinstance(online, PolicyNetwork)
     p_sizes, v_sizes = np.array(online.policy.sizes), np.array(online.value.sizes)
     reals, sizes = len(agent.actions.low), np.array(agent.actions.sizes, np.int64)
-    assert parameter_count(p_sizes) + reals + parameter_count(v_sizes) == online.flat.numel()
+    if not rollout.held:
+        assert parameter_count(p_sizes) + reals + parameter_count(v_sizes) == online.flat.numel()
     count, features = envs.num_envs, int(p_sizes[0])
     outputs = int(max(p_sizes[1:].sum(), v_sizes[1:].sum()))
     widest = int(max(p_sizes.max(), v_sizes.max()))
@@ -156,7 +157,8 @@ def make_arrays(
         r_weight=r.weight,
         r_advantage=r.advantage,
         r_target=r.target,
-        order=r.order,
+        # of sequences the rows of a minibatch
+        order=np.zeros(r.reward.size, np.int64) if r.held else r.order,
         e_reward=envs.reward,
         e_terminated=envs.terminated,
         e_truncated=envs.truncated,

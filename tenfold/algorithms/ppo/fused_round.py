@@ -38,15 +38,22 @@ STORE, FINISH, UPDATE, ACT = 1, 2, 4, 8
 
 
 @kernel
-def values_of(obs, table):
-    """Values [1, B] of observations that were not counted into the running statistics."""
+def show(obs, table):
+    """Observations that were not counted into the running statistics, as the networks' inputs."""
     a = open_arrays(table)
-    flat = a.block[ONLINE]
     if a.rule[NORM]:
         norm_apply(obs, a.norm_mean, a.norm_inverse, a.rule[NORM_CLIP], a.seen)
         turn_rows(a.seen, 1.0, a.act_inputs)
     else:
         turn_rows(obs, a.rule[OBS_SCALE], a.act_inputs)
+
+
+@kernel
+def values_of(obs, table):
+    """Values [1, B] of such observations."""
+    a = open_arrays(table)
+    flat = a.block[ONLINE]
+    show(obs, table)
     return mlp_forward(
         flat[flat.size - parameter_total(a.value_sizes) :],
         a.value_sizes,
@@ -72,12 +79,11 @@ def has_empty(mask, sizes):
 
 
 @kernel
-def store_last(table, e_obs, e_final_obs):
-    """The step just made, into the rollout's current row."""
+def note_step(table):
+    """The step just made, into the rollout's current row; whether a time limit cut some lane."""
     a = open_arrays(table)
-    t = a.r_count[0]
     store_step(
-        t,
+        a.r_count[0],
         a.rule[GAMMA],
         a.rule[SCALE],
         a.e_reward,
@@ -93,23 +99,38 @@ def store_last(table, e_obs, e_final_obs):
     for b in range(a.e_truncated.size):
         cut |= a.e_truncated[b]
         a.counter[STEP] += not a.e_skipped[b]
-    if cut:
-        final = values_of(e_final_obs, table)
-        for b in range(a.e_truncated.size):
-            if a.e_truncated[b]:
-                a.r_next[t, b] = final[0, b]
+    return cut
+
+
+@kernel
+def end_step(table, e_obs):
+    """The running statistics learn, and the next row is the current one."""
+    a = open_arrays(table)
     if a.rule[NORM]:
         norm_update(a.norm_count, a.norm_mean, a.norm_square, e_obs)
         norm_scale(a.norm_count, a.norm_square, a.rule[NORM_EPS], a.norm_inverse)
     a.counter[ROUNDS] += 1
-    a.r_count[0] = t + 1
+    a.r_count[0] += 1
 
 
 @kernel
-def finish_last(table, e_obs):
-    """Advantages of the full rollout; every epoch's minibatches are then due."""
+def store_last(table, e_obs, e_final_obs):
+    """The step just made, and values of final observations at time limits."""
     a = open_arrays(table)
-    last = values_of(e_obs, table)
+    t = a.r_count[0]
+    if note_step(table):
+        final = values_of(e_final_obs, table)
+        for b in range(a.e_truncated.size):
+            if a.e_truncated[b]:
+                a.r_next[t, b] = final[0, b]
+    end_step(table, e_obs)
+
+
+@kernel
+def finish_with(table, last):
+    """Advantages of the full rollout, by the values of what is acted on next; every epoch's
+    minibatches are then due."""
+    a = open_arrays(table)
     finish_rollout(
         a.r_reward,
         a.r_discount,
@@ -117,7 +138,7 @@ def finish_last(table, e_obs):
         a.r_next,
         a.r_boundary,
         a.r_weight,
-        last[0],
+        last,
         a.rule[LAM],
         a.rule[NORMALIZE] > 0,
         a.r_advantage,
@@ -128,15 +149,10 @@ def finish_last(table, e_obs):
 
 
 @kernel
-def choose_next(table, r_obs, e_obs):
-    """Actions for the current observations, into the rollout's current row."""
+def begin_row(table, r_obs, e_obs):
+    """What is acted on, into the rollout's current row; False where a mask allows nothing."""
     a = open_arrays(table)
-    t, size, flat, activation = (
-        a.r_count[0],
-        e_obs.shape[0],
-        a.block[ONLINE],
-        int(a.rule[ACTIVATION]),
-    )
+    t, size = a.r_count[0], e_obs.shape[0]
     if a.rule[NORM]:
         norm_apply(e_obs, a.norm_mean, a.norm_inverse, a.rule[NORM_CLIP], r_obs[t])
     else:
@@ -148,7 +164,22 @@ def choose_next(table, r_obs, e_obs):
             a.r_mask[t, b, k] = a.e_mask[b, k]
     if a.rule[REFUSE] and has_empty(a.e_mask, a.sizes):
         a.counter[EMPTY] = 1
+        return False
+    return True
+
+
+@kernel
+def choose_next(table, r_obs, e_obs):
+    """Actions for the current observations, into the rollout's current row."""
+    if not begin_row(table, r_obs, e_obs):
         return
+    a = open_arrays(table)
+    t, size, flat, activation = (
+        a.r_count[0],
+        e_obs.shape[0],
+        a.block[ONLINE],
+        int(a.rule[ACTIVATION]),
+    )
     turn_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
     reals = a.r_real.shape[2]
     split = reals + parameter_total(a.policy_sizes)
@@ -181,13 +212,24 @@ def fused_ppo(parts, table, r_obs, e_obs, e_final_obs):
         store_last(table, e_obs, e_final_obs)
         note(counter, STORED, began)
     if parts & FINISH:
-        finish_last(table, e_obs)
+        finish_with(table, values_of(e_obs, table)[0])
     if parts & UPDATE:
         learn_due(table, r_obs)
     if parts & ACT:
         began = looks(counter[ROUNDS])
         choose_next(table, r_obs, e_obs)
         note(counter, ACTED, began)
+
+
+@kernel
+def played(low, high, action, lanes, table):
+    """One step of a compiled environment by the actions in the rollout's current row: what
+    `play_all` gives."""
+    a = open_arrays(table)
+    t = a.r_count[0]
+    for b in range(action.size):
+        action[b] = a.r_chosen[t, b, 0] if a.sizes.size else min(max(a.r_real[t, b, 0], low), high)
+    return play_all(action, lanes)
 
 
 @kernel
@@ -198,15 +240,9 @@ def fused_ppo_rounds(most, low, high, action, lanes, table, r_obs, e_obs, e_fina
     Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number
     that is not finite.
     """
-    a = open_arrays(table)
     ended = 0
     while ended == 0 and most > 0:
-        t = a.r_count[0]
-        for b in range(action.size):
-            action[b] = (
-                a.r_chosen[t, b, 0] if a.sizes.size else min(max(a.r_real[t, b, 0], low), high)
-            )
-        ended = play_all(action, lanes)
+        ended = played(low, high, action, lanes, table)
         if ended >= 0:
             fused_ppo(STORE | ACT, table, r_obs, e_obs, e_final_obs)
         most -= 1

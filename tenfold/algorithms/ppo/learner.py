@@ -1,6 +1,8 @@
 """PPO as an actor acts by it (it draws from the policy, and notes probability and value), and its
 rounds: fill a rollout with what the actors bring, learn from it, forget it."""
 
+from typing import Any
+
 import numpy as np
 
 from tenfold.actors.actor import SimpleActing, first_rollout
@@ -11,6 +13,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import CheckpointError
 from tenfold.core.protocols import State
 from tenfold.engines.choose import choose_engine
+from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import Rollout
 
 ACTED = ("chosen", "real", "log_p", "value")
@@ -28,6 +31,37 @@ class PPOActing(SimpleActing):
         return agent.for_env(row["chosen"], row["real"])
 
 
+class RecurrentActing(PPOActing):
+    """The same of an agent that remembers: what it remembered before a row and behind it goes into
+    the row too. An actor that takes another's place remembers nothing."""
+
+    def __init__(self, agent: Any, envs: Environments) -> None:
+        super().__init__(agent, envs)
+        self.memory, self.following = np.zeros((2, envs.num_envs, agent.held), np.float32)
+
+    def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
+        agent, envs = self.agent, self.envs
+        row["memory"][...] = self.memory
+        seen = agent.normalised(envs.obs)
+        *found, self.following[:] = agent.explore(seen, envs.mask, rounds, self.memory)
+        row["following"][...] = self.following
+        for name, value in zip(ACTED, found, strict=True):
+            row[name][...] = value
+        return agent.for_env(row["chosen"], row["real"])
+
+    def stepped(self) -> None:
+        envs = self.envs
+        ended = envs.terminated | envs.truncated | envs.skipped
+        self.memory[:] = np.where(ended[:, None], 0, self.following)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"memory": self.memory}
+
+    def restore(self, state: dict[str, np.ndarray], exact: bool) -> None:
+        """Environments that began anew are remembered nothing of."""
+        self.memory[:] = state["memory"] if exact else 0
+
+
 class PPOLearner(RolloutLearner):
     """Actors, agent, rollout and engine of one run."""
 
@@ -43,6 +77,7 @@ class PPOLearner(RolloutLearner):
             envs.num_envs,
             envs.mask is not None,
             envs.component_weights,
+            self.agent.held,
         )
         self.engine, self.engine_choice = choose_engine(run, self.agent, self.rollout, envs)
         alone = envs.agents == 1 and self.pool.direct
@@ -80,9 +115,12 @@ class PPOLearner(RolloutLearner):
 
     def forget(self) -> None:
         self.rollout.count[0] = 0
+        self.rollout.memory[:] = 0  # actors elsewhere bring what they remember
 
     def acted(self) -> dict[str, np.ndarray]:
-        return {name: getattr(self.rollout, name)[self.rollout.count[0]] for name in ACTED}
+        rollout = self.rollout
+        held = {"memory": rollout.memory, "following": rollout.following} if rollout.held else {}
+        return {name: getattr(rollout, name)[rollout.count[0]] for name in ACTED} | held
 
     def memory_state(self) -> State:
         return {"rollout": self.rollout.state()}

@@ -14,6 +14,7 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.core.spaces import ObsLayout, PolicyActions
 from tenfold.nets.graph import GraphNetwork, GraphOutputs
 from tenfold.nets.policy import PolicyNetwork
+from tenfold.nets.recurrent import RecurrentNetwork
 from tenfold.ops.nodes import NodeChoices
 
 MASK = "action_mask"  # the key of a Dict observation that holds its mask
@@ -55,6 +56,18 @@ def check_settings(config: PPO, layout: ObsLayout, actions: PolicyActions) -> No
             "agent.net.hidden",
             f"= {show(hidden)} does not fit a graph encoder: its layers have one width, a "
             f"multiple of net.attention = {config.net.attention}.",
+        )
+    if config.net.memory and layout.graph:
+        raise ConfigError(
+            "agent.net.memory",
+            f"= {config.net.memory} does not fit: the observations are graphs, whose nodes come "
+            "and go; leave it out.",
+        )
+    if config.net.memory and config.baseline == "counterfactual":
+        raise ConfigError(
+            "agent.net.memory",
+            f"= {config.net.memory} does not go with counterfactual baselines, whose critic "
+            "remembers nothing: set agent.baseline to value.",
         )
     if actions.gates and config.on_empty != "absent":
         raise ConfigError(
@@ -100,7 +113,8 @@ def make_network(
             components and 1 + components,
             config.least_std,
         )
-    return PolicyNetwork(
+    kind = RecurrentNetwork if config.net.memory else PolicyNetwork
+    return kind(
         (layout.size,) if config.net.encoder == "mlp" else layout.net_shape,
         actions.options,
         len(actions.low),

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from tenfold.algorithms.ppo.plain import PlainPPO
+from tenfold.engines.choose import why_not_memory
 from tenfold.engines.parallel import Parallel, Share
 
 
@@ -14,6 +15,8 @@ class ParallelPPO(Parallel, PlainPPO):
 
     @classmethod
     def why_not_shared(cls, agent: Any, run: Any) -> str:
+        if found := why_not_memory(agent):
+            return found
         rows = run.agent.horizon * run.num_envs * run.actors
         smallest = rows // run.agent.parts(rows)
         if smallest < run.learners:

@@ -20,6 +20,7 @@ from tenfold.engines.plain import AutogradEngine
 from tenfold.envs.adapter import Environments
 from tenfold.memory.rollout import Rollout
 from tenfold.memory.staging import Staging
+from tenfold.nets.recurrent import sequences
 from tenfold.ops.heads import MaskedHeads
 from tenfold.ops.permutation import shuffle
 from tenfold.ops.surrogate import KL
@@ -103,13 +104,16 @@ class PlainPPO(AutogradEngine):
         self.agent, self.rollout, self.envs = agent, rollout, envs
         self.sums = np.zeros(len(self.names) + 1)  # of the statistics, and the number of updates
         self.per_phase = agent.config.epochs * rollout.minibatches
-        rows = rollout.order.size
+        rows = rollout.order.size  # or sequences of them
         self.rows: Tensors = {
             name: torch.from_numpy(getattr(rollout, name)).flatten(0, 1)
             for name in ("obs", "chosen", "real", "log_p", "value", "advantage", "target", "weight")
         }
         if rollout.mask.shape[-1]:
             self.rows["mask"] = torch.from_numpy(rollout.mask).flatten(0, 1)
+        if rollout.held:
+            self.rows["boundary"] = torch.from_numpy(rollout.boundary).flatten(0, 1)
+            self.states = torch.from_numpy(rollout.states).flatten(0, 1)
         self.staging = Staging(agent.device)
         parts = rollout.minibatches
         self.bounds = [rows * part // parts for part in range(parts + 1)]
@@ -138,11 +142,16 @@ class PlainPPO(AutogradEngine):
         self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
     ) -> tuple[np.ndarray, ...]:
         """What the agent draws, its log-probability and the value."""
-        return self.agent.explore(rows, mask, rounds)
+        rollout = self.rollout
+        if not rollout.held:
+            return self.agent.explore(rows, mask, rounds)
+        agent: Any = self.agent
+        *found, rollout.following[:] = agent.explore(rows, mask, rounds, rollout.memory)
+        return tuple(found)
 
-    def values(self, rows: np.ndarray) -> np.ndarray:
-        """Of normalised rows of all environments."""
-        return self.agent.values(rows)
+    def values(self, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """Of normalised rows of all environments, and what is remembered before them."""
+        return self.agent.values(rows, state)
 
     def refuse_empty(self, mask: np.ndarray) -> None:
         """An error where a component has no allowed option."""
@@ -159,7 +168,7 @@ class PlainPPO(AutogradEngine):
         envs, rollout = self.envs, self.rollout
         t = rollout.add(envs.reward, envs.terminated, envs.truncated, envs.skipped, envs.components)
         if envs.truncated.any():
-            values = self.values(self.agent.normalised(envs.final_obs))
+            values = self.values(self.agent.normalised(envs.final_obs), rollout.following)
             rollout.next_value[t][envs.truncated] = values[envs.truncated]
         if self.agent.norm:
             self.agent.norm.update(envs.obs.reshape(envs.num_envs, -1))
@@ -168,13 +177,15 @@ class PlainPPO(AutogradEngine):
         """Advantages of a full rollout, which can be learned from until the next step is stored."""
         if self.parts:
             self.parts.note()
-        self.rollout.finish(self.values(self.agent.normalised(self.envs.obs)))
+        rows = self.agent.normalised(self.envs.obs)
+        self.rollout.finish(self.values(rows, self.rollout.memory))
         if self.agent.layout.graph:
             self.each = {"said": self.agent.said(self.rows["obs"])}
         if self.agent.online.critic is None:
             return
         rows = {name: value.to(self.agent.device) for name, value in self.rows.items()}
-        advantage, log_p = self.agent.counterfactual(rows | {"obs": self.agent.to_net(rows["obs"])})
+        shown = {"obs": self.agent.to_net(rows["obs"])}
+        advantage, log_p = self.agent.counterfactual(rows | shown)
         if self.rollout.normalize:
             weight = rows["weight"][:, None].expand_as(advantage)
             if "mask" in rows and self.agent.heads:
@@ -220,12 +231,19 @@ class PlainPPO(AutogradEngine):
 
     def minibatch(self, part: int) -> Tensors:
         batch = self.picked(part)
-        return batch | {"obs": self.agent.to_net(batch["obs"])}
+        shown: Any = self.agent.to_net(batch["obs"])
+        if self.rollout.held:
+            ends = batch["boundary"].view(self.rollout.length, -1)
+            shown = sequences(shown, ends, batch["state"])
+        return batch | {"obs": shown}
 
     def picked(self, part: int) -> Tensors:
         """The rows of a minibatch, observations as they lie in the rollout."""
-        index = torch.from_numpy(self.rollout.order[self.bounds[part] : self.bounds[part + 1]])
-        batch = dict(self.staging.send({**self.rows, **self.each}, index))
+        numbers = self.rollout.order[self.bounds[part] : self.bounds[part + 1]]
+        rows = self.rollout.rows_of(numbers) if self.rollout.held else numbers
+        batch = dict(self.staging.send({**self.rows, **self.each}, torch.from_numpy(rows)))
+        if self.rollout.held:
+            batch["state"] = self.states[torch.from_numpy(numbers)].to(self.agent.device)
         for name in ("advantage", "log_p"):
             batch[name] = batch[name] if name in self.each else batch[name][:, None]
         return batch
@@ -277,7 +295,7 @@ class PolicyLockstep(Lockstep):
 
     def __init__(self, engine: PlainPPO, every: int) -> None:
         agent = engine.agent
-        twin = PPOAgent(agent.config, agent.layout, agent.actions, 0, str(agent.device))
+        twin = type(agent)(agent.config, agent.layout, agent.actions, 0, str(agent.device))
         twin.keys, twin.norm = agent.keys, agent.norm
         super().__init__(engine, PlainPPO(twin, engine.rollout, engine.envs), every)
         self.number = 0  # of the phase's update that was last made
@@ -301,5 +319,5 @@ class PolicyLockstep(Lockstep):
         self.plain.moved, self.plain.each = 0.0, self.engine.each
 
     def batch(self) -> dict[str, np.ndarray]:
-        rows = self.plain.minibatch(self.number % self.plain.rollout.minibatches)
+        rows = self.plain.picked(self.number % self.plain.rollout.minibatches)
         return {name: np.ascontiguousarray(value.cpu().numpy()) for name, value in rows.items()}

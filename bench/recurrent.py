@@ -1,0 +1,78 @@
+"""PPO with an LSTM, environment steps a second: ours and sb3-contrib's RecurrentPPO, each in a
+process of its own, in turns, one thread, CartPole without velocities.
+
+    python bench/recurrent.py        or        tenfold bench recurrent-zoo recurrent-default --peers
+
+Two sizes: RL Zoo's settings for this task; sb3-contrib's default network and minibatches. Theirs
+has its layers behind the LSTM, ours in front of it. Ours twice: the same task stepped from Python,
+and our compiled one.
+"""
+
+import json
+import statistics
+from typing import Any
+
+import rates
+
+from tenfold.cli.measure import timed_row, write
+
+TURNS = 3
+rates.WHO |= {
+    "tenfold, recurrent": (rates.OURS, "tenfold_recurrent", 40_960),
+    "sb3-contrib": (rates.THEIRS, "sb3_recurrent", 6_144),
+}
+OURS = {"tenfold": ["--env", "WithoutVelocities-v0"], "tenfold, compiled task": []}
+WORK: dict[str, dict[str, Any]] = {
+    "zoo": {
+        "num_envs": 8,
+        "horizon": 32,
+        "minibatches": 1,
+        "epochs": 20,
+        "hidden": [64],
+        "lstm": 64,
+    },
+    "default": {
+        "num_envs": 8,
+        "horizon": 128,
+        "minibatches": 8,
+        "epochs": 10,
+        "hidden": [64, 64],
+        "lstm": 256,
+    },
+}
+STEPS = {"zoo": (40_960, 4_096), "default": (10_240, 2_048)}  # of a turn, ours and theirs
+
+
+def race(size: str) -> list[dict[str, Any]]:
+    found: dict[str, list[float]] = {who: [] for who in ("sb3-contrib", *OURS)}
+    (own, theirs), work = STEPS[size], WORK[size]
+    given = ["--work", json.dumps(work)]
+    for _ in range(TURNS):
+        found["sb3-contrib"].append(rates.rate("sb3-contrib", *given, steps=theirs))
+        for who, flags in OURS.items():
+            found[who].append(rates.rate("tenfold, recurrent", *given, *flags, steps=own))
+    median = {who: statistics.median(each) for who, each in found.items()}
+    shape = (
+        f"{work['num_envs']} x {work['horizon']} steps, {work['epochs']} epochs x "
+        f"{work['minibatches']} minibatches, layers {work['hidden']}, LSTM {work['lstm']}"
+    )
+    return [
+        timed_row(
+            f"recurrent-{size}",
+            {"work": shape},
+            ("sb3-contrib", 1e6 / median["sb3-contrib"]),
+            (who, 1e6 / median[who]),
+            baseline_per_second=round(median["sb3-contrib"]),
+            candidate_per_second=round(median[who]),
+        )
+        for who in OURS
+    ]
+
+
+NAMES = {}
+PEERS = {"recurrent-zoo": lambda: race("zoo"), "recurrent-default": lambda: race("default")}
+
+
+if __name__ == "__main__":
+    for name, work in PEERS.items():
+        write(name, work())

@@ -1,0 +1,148 @@
+"""The networks of a policy that remembers: in front the usual layers, then a memory, then one
+linear layer. Policy and value have a memory each: what one has to remember is not bent by the
+other's gradient, as with everything else they have."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from tenfold.config.nets import LSTM, PolicyNet
+from tenfold.core.random import Purpose, fill_normal, key
+from tenfold.nets.blocks import ACTIVATIONS, Layer, layers_of
+from tenfold.nets.policy import OUTER_GAIN, POLICY_GAIN, VALUE_GAIN, PolicyNetwork, orthogonal
+from tenfold.ops.recurrent import GRU_GATES, LSTM_GATES, recur
+
+
+class Sequences(NamedTuple):
+    """B sequences of T rows, and what was remembered in front of them."""
+
+    rows: torch.Tensor  # as the network takes them, [T·B, …], time by time
+    keep: torch.Tensor  # [T, B]: 0 where a row begins an episode, else 1
+    state: torch.Tensor  # [B, S]
+
+
+def sequences(rows: torch.Tensor, boundary: torch.Tensor, state: torch.Tensor) -> Sequences:
+    """Of rows [T·B, …] and the ends of episodes [T, B]: what follows one begins another. States
+    [B, S] are those in front of the first row, in which an end before it is seen to already."""
+    keep = torch.cat([torch.ones_like(boundary[:1]), 1 - boundary[:-1]])
+    return Sequences(rows, keep, state)
+
+
+def one_step(rows: torch.Tensor, state: torch.Tensor) -> Sequences:
+    """A row of each lane [B, …], and what is remembered there."""
+    return Sequences(rows, torch.ones(1, rows.shape[0], device=rows.device), state)
+
+
+class Memory(nn.Module):
+    """torch.nn.GRU or torch.nn.LSTM of one layer, which forgets where an episode begins."""
+
+    def __init__(self, inputs: int, net: PolicyNet) -> None:
+        super().__init__()
+        assert net.memory
+        self.size = net.memory.size
+        self.gates = LSTM_GATES if isinstance(net.memory, LSTM) else GRU_GATES
+        self.held = self.size * net.memory.kinds  # numbers of a state
+        rows = self.gates * self.size
+        self.weight_ih = nn.Parameter(torch.zeros(rows, inputs))
+        self.weight_hh = nn.Parameter(torch.zeros(rows, self.size))
+        self.bias_ih = nn.Parameter(torch.zeros(rows))
+        self.bias_hh = nn.Parameter(torch.zeros(rows))
+
+    def forward(
+        self, x: torch.Tensor, state: torch.Tensor, keep: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        own = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return recur(x, state, keep, *own)
+
+
+class MemoryTower(nn.Module):
+    """Convolutions if the input is an image, fully connected layers with an activation behind each,
+    a memory, a linear layer."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int, net: PolicyNet) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[net.activation]
+        self.convolutions, layers, sizes = layers_of(shape, outputs, net)
+        self.layers, self.sizes = layers[:-1], sizes[:-1]
+        self.memory = Memory(self.sizes[-1], net)
+        self.head = Layer(self.memory.size, outputs, None, stride=0)
+
+    def forward(
+        self, rows: torch.Tensor, state: torch.Tensor, keep: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows [T·B, …], states [B, held], keep [T, B] -> (outputs [T·B, …], states behind)."""
+        x = rows
+        for convolution in self.convolutions:
+            x = self.activation(convolution(x))
+        x = x.flatten(1)
+        for layer in self.layers:
+            x = self.activation(layer(x))
+        h, state = self.memory(x.unflatten(0, keep.shape), state, keep)
+        return self.head(h.flatten(0, 1)), state
+
+
+class RecurrentNetwork(PolicyNetwork):
+    """Sequences -> (logits and means [T·B, M + D], values [T·B]). A state has the policy's numbers
+    in front and the value's behind."""
+
+    policy: MemoryTower
+    value: MemoryTower
+
+    def tower(self, shape: tuple[int, ...], outputs: int, net: Any) -> MemoryTower:
+        return MemoryTower(shape, outputs, net)
+
+    @property
+    def held(self) -> int:
+        """Numbers of a state."""
+        return self.policy.memory.held + self.value.memory.held
+
+    def initialise(self, seed: int, std: float) -> "RecurrentNetwork":
+        """As without a memory; a memory's matrices are orthogonal, and an LSTM begins by keeping
+        what it holds (forget gates of bias 1: Jozefowicz et al., 2015)."""
+        used, stream = 0, key(seed, Purpose.INIT)
+
+        def draw(weight: torch.Tensor, gain: float) -> None:
+            nonlocal used
+            noise = fill_normal(stream, used, np.zeros(weight.numel()))
+            used += noise.size
+            found = orthogonal(noise.reshape(len(weight), -1)) * gain
+            weight.copy_(torch.from_numpy(found).view_as(weight))
+
+        with torch.no_grad():
+            for tower, gain in ((self.policy, POLICY_GAIN), (self.value, VALUE_GAIN)):
+                for layer in [*tower.convolutions, *tower.layers, tower.head]:
+                    assert isinstance(layer, Layer)
+                    layer.bias.zero_()
+                    draw(layer.weight, gain if layer is tower.head else OUTER_GAIN)
+                memory, size = tower.memory, tower.memory.size
+                for weight in (memory.weight_ih, memory.weight_hh):
+                    draw(weight, 1.0)
+                memory.bias_ih.zero_()
+                memory.bias_hh.zero_()
+                if memory.gates == LSTM_GATES:
+                    memory.bias_ih[size : 2 * size] = 1
+            self.log_std.fill_(math.log(std))
+        return self
+
+    def forward(self, obs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        output, value, _ = self.remember(obs)
+        return output, value
+
+    def remember(self, given: Sequences) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(logits and means, values, the states behind the last rows)."""
+        x, split = self.scaled(given.rows), self.policy.memory.held
+        output, of_policy = self.policy(x, given.state[:, :split], given.keep)
+        value, of_value = self.value(x, given.state[:, split:], given.keep)
+        return output, value.squeeze(-1), torch.cat([of_policy, of_value], -1)
+
+    def values(self, obs: Any) -> torch.Tensor:
+        split = self.policy.memory.held
+        value, _ = self.value(self.scaled(obs.rows), obs.state[:, split:], obs.keep)
+        return value.squeeze(-1)
+
+    def says(self, given: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
+        """The policy alone, for states [B, policy's numbers]: (logits and means, states)."""
+        return self.policy(self.scaled(given.rows), given.state, given.keep)
