@@ -1,11 +1,12 @@
 """PPO with an LSTM, environment steps a second: ours and sb3-contrib's RecurrentPPO, each in a
 process of its own, in turns, one thread, CartPole without velocities.
 
-    python bench/recurrent.py        or        tenfold bench recurrent-zoo recurrent-default --peers
+    python bench/recurrent.py        or        tenfold bench recurrent-zoo --peers
 
-Two sizes: RL Zoo's settings for this task; sb3-contrib's default network and minibatches. Theirs
-has its layers behind the LSTM, ours in front of it. Ours twice: the same task stepped from Python,
-and our compiled one.
+Three sizes: RL Zoo's settings for this task; the same with the LSTM of sb3-contrib's default; its
+default network and minibatches. Theirs has its layers behind the LSTM, ours in front of it; ours of
+the last size are one lane each, products of one row, which are bound by reading the weights. Ours
+twice: the same task stepped from Python, and our compiled one.
 """
 
 import json
@@ -22,25 +23,15 @@ rates.WHO |= {
     "sb3-contrib": (rates.THEIRS, "sb3_recurrent", 6_144),
 }
 OURS = {"tenfold": ["--env", "WithoutVelocities-v0"], "tenfold, compiled task": []}
+ZOO = {"num_envs": 8, "horizon": 32, "minibatches": 1, "epochs": 20, "hidden": [64], "lstm": 64}
+DEFAULT = {"horizon": 128, "minibatches": 8, "epochs": 10, "hidden": [64, 64], "lstm": 256}
 WORK: dict[str, dict[str, Any]] = {
-    "zoo": {
-        "num_envs": 8,
-        "horizon": 32,
-        "minibatches": 1,
-        "epochs": 20,
-        "hidden": [64],
-        "lstm": 64,
-    },
-    "default": {
-        "num_envs": 8,
-        "horizon": 128,
-        "minibatches": 8,
-        "epochs": 10,
-        "hidden": [64, 64],
-        "lstm": 256,
-    },
+    "zoo": ZOO,
+    "zoo-256": ZOO | {"lstm": 256},
+    "default": ZOO | DEFAULT,
 }
-STEPS = {"zoo": (40_960, 4_096), "default": (10_240, 2_048)}  # of a turn, ours and theirs
+# of a turn, ours and theirs
+STEPS = {"zoo": (40_960, 4_096), "zoo-256": (10_240, 2_048), "default": (8_192, 2_048)}
 
 
 def race(size: str) -> list[dict[str, Any]]:
@@ -70,7 +61,11 @@ def race(size: str) -> list[dict[str, Any]]:
 
 
 NAMES = {}
-PEERS = {"recurrent-zoo": lambda: race("zoo"), "recurrent-default": lambda: race("default")}
+PEERS = {
+    "recurrent-zoo": lambda: race("zoo"),
+    "recurrent-zoo-256": lambda: race("zoo-256"),
+    "recurrent-default": lambda: race("default"),
+}
 
 
 if __name__ == "__main__":

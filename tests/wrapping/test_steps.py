@@ -137,7 +137,8 @@ def test_a_runs_own_evaluations_and_later_ones_do_so_too(tmp_path: Path) -> None
     wrapped = {"action_repeat": 2, "max_episode_steps": 2, "clip_reward": "sign"}
     run = {"env": COUNT, "steps": 40, "eval_every": 20, "eval_episodes": 2} | wrapped
     ten.train(Run.of(run), out=tmp_path / "run", quiet=True)
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
     judged = [row["mean_return"] for row in rows if row["kind"] == "eval"]
     assert judged == [10, 10]
     assert ten.evaluate(tmp_path / "run", episodes=2).returns == [10, 10]
