@@ -30,7 +30,7 @@ from tenfold.algorithms.ppo.fused_round import (
     show,
 )
 from tenfold.core.kernels import kernel
-from tenfold.engines.fusing import turn_rows
+from tenfold.engines.fusing import ACTED, STORED, looks, note, turn_rows
 from tenfold.memory.rollout import remember
 from tenfold.ops.policy import draw_action
 
@@ -117,15 +117,19 @@ def choose_remembering(table, memories, r_obs, e_obs):
 @kernel
 def fused_memory(parts, table, memories, r_obs, e_obs, e_final_obs):
     """As `fused_ppo`."""
-    m = open_memories(memories)
+    m, counter = open_memories(memories), open_arrays(table).counter
     if parts & STORE:
+        began = looks(counter[ROUNDS])
         store_remembered(table, memories, e_obs, e_final_obs)
+        note(counter, STORED, began)
     if parts & FINISH:
         finish_with(table, values_after(e_obs, m.memory, table, memories)[0])
     if parts & UPDATE:
         learn_sequences(table, memories, r_obs)
     if parts & ACT:
+        began = looks(counter[ROUNDS])
         choose_remembering(table, memories, r_obs, e_obs)
+        note(counter, ACTED, began)
 
 
 @kernel
