@@ -1,0 +1,260 @@
+"""The fused engines of agents with an actor and critics: everything between two environment steps
+is ONE compiled call on the agent's and the memory's own arrays.
+
+What `sac` and `td3` share is here; each brings the kernels of its round (`fused_round`) and its
+settings as numbers. It does what the plain engine does, from the same random numbers in the same
+order. For fully connected networks on the CPU, in float32.
+"""
+
+from time import monotonic
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tenfold.algorithms.actor_critic import ActorCriticAgent
+from tenfold.algorithms.fused_critics import (
+    ACT,
+    ACTIVATION,
+    ADAM_EPS,
+    ALPHA,
+    BETA,
+    EVERY,
+    FIRST_OPTION,
+    GAMMA,
+    ITEMS,
+    LR,
+    N_STEP,
+    PER_ROUND,
+    PRIORITIZED,
+    PRIORITY_EPS,
+    ROUNDS,
+    SCALE,
+    SINGLE,
+    STARTS,
+    STEP,
+    TAU,
+    UPDATE,
+    WHOLE,
+    Arrays,
+)
+from tenfold.core.random import Purpose
+from tenfold.core.schedules import as_numbers
+from tenfold.core.spaces import BoundedActions
+from tenfold.core.tables import table_of
+from tenfold.core.timing import Clock
+from tenfold.engines.actor_critic import ActorCriticEngine
+from tenfold.engines.choose import why_not_fused
+from tenfold.engines.fusing import PATIENCE, zeros
+from tenfold.envs.adapter import Environments
+from tenfold.envs.control import ControlEnvironments
+from tenfold.memory.replay import Replay
+from tenfold.ops.mlp import ACTIVATIONS
+
+# the streams of random numbers, in the order in which kernels have them
+DRAWS = (
+    Purpose.REPLAY,
+    Purpose.ACTION,
+    Purpose.NOISE_ACT,
+    Purpose.POLICY,
+    Purpose.NEXT_POLICY,
+)
+
+
+def shared_rules(agent: ActorCriticAgent, size: int) -> np.ndarray:
+    """The settings as numbers, with room for an algorithm's own."""
+    config, rule, priorities = agent.config, np.zeros(size), agent.config.priorities
+    values = {
+        ACTIVATION: ACTIVATIONS[config.net.activation],
+        ADAM_EPS: config.adam_eps,
+        TAU: config.tau,
+        N_STEP: config.n_step,
+        GAMMA: config.gamma,
+        SCALE: agent.layout.scale,
+        STARTS: config.learning_starts,
+        EVERY: config.every,
+        PER_ROUND: config.updates,
+    }
+    if priorities:
+        values |= {PRIORITIZED: True, ALPHA: priorities.alpha, PRIORITY_EPS: priorities.eps}
+        rule[BETA : BETA + 4] = as_numbers(priorities.beta)
+    if isinstance(agent.actions, BoundedActions):
+        values[SINGLE] = agent.actions.space.dtype == np.float32
+    else:
+        values[FIRST_OPTION] = agent.actions.start
+    rule[LR : LR + 4] = as_numbers(config.lr)
+    rule[list(values)] = list(values.values())
+    return rule
+
+
+def batch_arrays(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
+    """Parameters, and scratch for batches of `batch` items."""
+    online, reals = agent.online, agent.actions.reals
+    actor, critic = np.array(online.actor.sizes), np.array(online.critics[0].sizes)
+    critics, outputs = len(online.critics), int(critic[1:].sum())
+    said = int(actor[-1])
+    assert critic[0] == actor[0] + reals
+    return {
+        "online": online.flat.numpy(),
+        "target": agent.target.flat.numpy(),
+        "grad": online.flat_grad.numpy(),
+        "mean": agent.mean.numpy(),
+        "square": agent.square.numpy(),
+        "actor_sizes": actor,
+        "critic_sizes": critic,
+        "inputs": zeros(2, critic[0], batch),
+        "actor_layers": zeros(3, batch * int(actor[1:].sum())),
+        "critic_layers": zeros(critics, batch * outputs),
+        "delta": zeros(batch * outputs),
+        "picked": zeros(batch * outputs),
+        "noise": zeros(2, reals, batch),
+        "drawn": zeros(reals or said, batch),
+        "by_action": zeros(reals, batch),
+        "q": zeros(critics, batch),
+        "items": np.ones((ITEMS, batch), np.float32),  # weights of uniform replay stay 1
+        "turned": zeros(batch * int(max(actor.max(), critic.max()))),
+        "order": np.zeros(batch, np.int64),
+        "bounds": np.zeros(critics + 1, np.int64),
+        "chosen": np.zeros(batch, np.int64),
+    }
+
+
+def memory_arrays(replay: Replay) -> dict[str, np.ndarray]:
+    names = ("reward", "kind", "ready", "head", "start", "count", "tree", "top")
+    found = {f"m_{name}": getattr(replay, name) for name in names}
+    return found | {"row": replay.batch.row, "draw": replay.draw}
+
+
+def acting_arrays(agent: ActorCriticAgent, envs: Any, count: int) -> dict[str, np.ndarray]:
+    """The environments' last step, and scratch for acting in `count` of them."""
+    sizes, actions = np.array(agent.online.actor.sizes), agent.actions
+    bounded = isinstance(actions, BoundedActions)
+    return {
+        "e_reward": envs.reward,
+        "e_terminated": envs.terminated,
+        "e_truncated": envs.truncated,
+        "e_skipped": envs.skipped,
+        "e_inputs": zeros(sizes[0], count),
+        "e_hidden": zeros(count * int(sizes[1:].sum())),
+        "e_noise": zeros(actions.reals, count),
+        "e_drawn": zeros(actions.reals, count),
+        "e_log_p": zeros(count),
+        "low": actions.low if bounded else np.zeros(0),
+        "high": actions.high if bounded else np.zeros(0),
+    }
+
+
+class FusedActorCritic(ActorCriticEngine):
+    """Runs rounds by one call each. Parameters, moments, memory and statistics stay where the plain
+    engine keeps them, so a run can change engines at any round."""
+
+    words, whole_rounds = "one compiled call a round", True
+    # compiled: one round, and rounds of compiled environments
+    one_round: ClassVar[Any]
+    many_rounds: ClassVar[Any]
+
+    @classmethod
+    def why_not(cls, agent: ActorCriticAgent, run: Any = None) -> str:
+        return why_not_fused(agent)
+
+    def rules(self) -> np.ndarray:
+        """The settings as numbers."""
+        raise NotImplementedError
+
+    def __init__(self, agent: ActorCriticAgent, replay: Replay, envs: Environments) -> None:
+        super().__init__(agent, replay, envs)
+        self.chosen = False  # whether `action` is the action for the current observations
+        self.scale = 1  # of the time of an update: how many rounds a timed one stands for
+        self.counter = np.zeros(3, np.int64)
+        self.compiled = envs if isinstance(envs, ControlEnvironments) else None
+        count, reals = envs.num_envs, agent.actions.reals
+        # the agent's next actions, and the same in the environments' own numbers
+        self.action = np.zeros((count, reals), np.float32) if reals else np.zeros(count, np.int64)
+        self.scaled = self.for_envs(agent, count)
+        self.arrays = Arrays(
+            counter=self.counter,
+            updates=agent.count,
+            rule=self.rules(),
+            streams=np.array([agent.keys[purpose] for purpose in DRAWS]),
+            sums=self.sums.numpy(),
+            **batch_arrays(agent, self.items),
+            **memory_arrays(replay),
+            **acting_arrays(agent, envs, count),
+        )
+        self.given = (
+            table_of(self.arrays),
+            replay.obs,
+            replay.action,
+            self.action,
+            self.scaled if reals == 0 else self.scaled.reshape(count, reals),
+            envs.obs.reshape(count, -1),
+            envs.final_obs.reshape(count, -1),
+        )
+
+    def for_envs(self, agent: ActorCriticAgent, count: int) -> np.ndarray:
+        if self.compiled:
+            return self.compiled.action
+        if isinstance(agent.actions, BoundedActions):
+            space = agent.actions.space
+            return np.zeros((count, *space.shape), space.dtype)
+        return np.zeros(count, np.int64)
+
+    def warm_up(self) -> None:
+        if self.compiled:
+            self.run_compiled(self.compiled, 0)
+        self.one_round(0, *self.given)
+        e, no = self.envs, slice(0, 0)  # storing alone, which timed rounds do, of no environment
+        self.replay.add(
+            self.action[no],
+            e.reward[no],
+            e.terminated[no],
+            e.truncated[no],
+            e.skipped[no],
+            e.obs[no],
+            e.final_obs[no],
+        )
+
+    def at(self, step: int, rounds: int, due: int = 0) -> None:
+        self.counter[:] = step, rounds, due
+
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        """Actions for the current observations."""
+        self.at(step, rounds)
+        self.one_round(ACT, *self.given)
+        self.chosen = False
+        return self.action
+
+    def update(self, count: int, step: int, clock: Clock) -> None:
+        clock.start()
+        self.at(step, 0, count)
+        self.one_round(UPDATE, *self.given)
+        self.chosen = False
+        clock.lap("update", self.scale)
+
+    def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
+        """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the
+        counts after them."""
+        if not self.chosen:
+            self.explore(step, rounds)
+            self.chosen = True
+        if self.compiled:
+            self.compiled.begin_rounds()
+            self.compiled.end_rounds(self.run_compiled(self.compiled, most))
+        else:
+            envs, given, scaled, one_round = self.envs, self.given, self.scaled, self.one_round
+            enough = monotonic() + PATIENCE
+            for _ in range(most):
+                envs.step(scaled)
+                one_round(WHOLE, *given)
+                if envs.finished or monotonic() > enough:
+                    break
+        return int(self.counter[STEP]), int(self.counter[ROUNDS])
+
+    def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
+        return self.many_rounds(most, *envs.given, *self.given)
+
+    def set_lr(self, lr: Any) -> None:
+        self.arrays.rule[LR : LR + 4] = as_numbers(lr)
+
+    def load_state(self, state: Any) -> None:
+        super().load_state(state)
+        self.chosen = False
