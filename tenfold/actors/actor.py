@@ -219,7 +219,8 @@ def first_look(parts: Sequence[Replay]) -> str:
         )
         for name in ("obs", "reward", "action", "kind")
     )
-    return judged(obs, reward, kind == TERMINATED, f"{len(np.unique(action))} distinct actions")
+    actions = numbers_in(action) if action.ndim > 1 else f"{len(np.unique(action))} distinct actions"
+    return judged(obs, reward, kind == TERMINATED, actions)
 
 
 def first_rollout(rollout: Rollout) -> str:
@@ -233,8 +234,13 @@ def first_rollout(rollout: Rollout) -> str:
     if chosen.size:
         actions.append(f"{len(np.unique(chosen, axis=0))} distinct actions")
     if real.size:
-        actions.append(f"numbers {real.min():.4g} to {real.max():.4g}, deviation {real.std():.4g}")
+        actions.append(numbers_in(real))
     return judged(obs.reshape(len(obs), -1), reward, terminal, "; ".join(actions))
+
+
+def numbers_in(real: np.ndarray) -> str:
+    """Of actions, in words."""
+    return f"numbers {real.min():.4g} to {real.max():.4g}, deviation {real.std():.4g}"
 
 
 def judged(obs: np.ndarray, reward: np.ndarray, terminal: np.ndarray, actions: str) -> str:

@@ -60,6 +60,8 @@ class Purpose(IntEnum):
     PROCESS = 41
     MEASURE = 42
     WORLD = 43
+    POLICY = 44
+    NEXT_POLICY = 45
 
 
 def mix_reference(x: int) -> int:

@@ -50,13 +50,16 @@ PARALLEL = (
 
 
 def engine_table(
-    fused: str, compiled: str, plain: str, cudagraph: str, resident: str = "", parallel: str = ""
+    plain: str,
+    compiled: str,
+    cudagraph: str = "",
+    fused: str = "",
+    resident: str = "",
+    parallel: str = "",
 ) -> dict[str, EngineEntry]:
-    """The usual engines of an algorithm, by where they are."""
-    entry = EngineEntry(resident, RESIDENT, device="cuda")
-    on_gpu = {"resident": entry} if resident else {}
-    by_many = {"parallel": EngineEntry(parallel, PARALLEL, automatic=False)} if parallel else {}
+    """The usual engines of an algorithm, by where they are; one that it does not have is empty."""
     usual = {
+        "resident": EngineEntry(resident, RESIDENT, device="cuda"),
         "cudagraph": EngineEntry(cudagraph, CUDAGRAPH, device="cuda"),
         "fused": EngineEntry(
             fused, "a whole round in one compiled call: fully connected networks on the CPU"
@@ -70,8 +73,9 @@ def engine_table(
         "plain": EngineEntry(
             plain, "eager PyTorch autograd, any network, any device: the reference"
         ),
+        "parallel": EngineEntry(parallel, PARALLEL, automatic=False),
     }
-    return on_gpu | usual | by_many
+    return {name: entry for name, entry in usual.items() if entry.home}
 
 
 def choose_engine(run: "Run", agent: Any, *parts: Any) -> tuple[Any, str]:

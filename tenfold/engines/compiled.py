@@ -59,12 +59,31 @@ class Compiled(AutogradEngine):
         (inputs,) = parts
         agent = self.agent
         agent.updates += 1
-        corrections = [1 - BETA1**agent.updates, (1 - BETA2**agent.updates) ** 0.5]
-        new, norm, said = self.call(torch.tensor([lr, *corrections]), inputs)
+        new, norm, said = self.call(adam_numbers(lr, agent.updates), inputs)
         buffers = (agent.online.flat, agent.mean, agent.square, agent.online.flat_grad)
         for own, value in zip(buffers, new, strict=True):
             own.copy_(value)
         return [said], norm
+
+
+def adam_numbers(lr: float, step: int) -> torch.Tensor:
+    """What changes in Adam from step to step: learning rate and bias corrections."""
+    return torch.tensor([lr, 1 - BETA1**step, (1 - BETA2**step) ** 0.5])
+
+
+def pure_adam(
+    flat: torch.Tensor,
+    mean: torch.Tensor,
+    square: torch.Tensor,
+    gradient: torch.Tensor,
+    numbers: torch.Tensor,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Parameters and moments after a step."""
+    mean = torch.lerp(mean, gradient, 1 - BETA1)
+    square = square * BETA2 + gradient * gradient * (1 - BETA2)
+    root = square.sqrt() / numbers[2] + eps
+    return flat - numbers[0] / numbers[1] * mean / root, mean, square
 
 
 class Loss(nn.Module):
@@ -79,18 +98,22 @@ class Loss(nn.Module):
         return loss, more
 
 
+def views_of(network: Any, prefix: str) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
+    """How a flat buffer becomes the parameters of such a network, by their names behind `prefix`."""
+    places, used = {}, 0
+    for name, parameter in network.named_parameters():
+        places[f"{prefix}.{name}"] = (used, used + parameter.numel(), parameter.shape)
+        used += parameter.numel()
+    return lambda flat: {name: flat[a:b].view(shape) for name, (a, b, shape) in places.items()}
+
+
 def pure_step(agent: Any, config: Any) -> Any:
     """(parameters, moments, numbers, what the loss is given) -> ((parameters, moments, gradient),
     gradient's norm, what the loss said)."""
-    module = Loss(agent)
-    places, used = {}, 0
-    for name, parameter in agent.online.named_parameters():
-        places[f"online.{name}"] = (used, used + parameter.numel(), parameter.shape)
-        used += parameter.numel()
+    module, views = Loss(agent), views_of(agent.online, "online")
 
     def loss(flat: torch.Tensor, *inputs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        parameters = {name: flat[a:b].view(shape) for name, (a, b, shape) in places.items()}
-        return functional_call(module, parameters, inputs)
+        return functional_call(module, views(flat), inputs)
 
     def step(
         flat: torch.Tensor,
@@ -103,10 +126,7 @@ def pure_step(agent: Any, config: Any) -> Any:
         norm = gradient.norm()
         if config.clip_norm:
             gradient = gradient * (config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
-        mean = torch.lerp(mean, gradient, 1 - BETA1)
-        square = square * BETA2 + gradient * gradient * (1 - BETA2)
-        root = square.sqrt() / numbers[2] + config.adam_eps
-        flat = flat - numbers[0] / numbers[1] * mean / root
+        flat, mean, square = pure_adam(flat, mean, square, gradient, numbers, config.adam_eps)
         return (flat, mean, square, gradient), norm, [value, *more]
 
     return step

@@ -5,7 +5,7 @@ by index when sampling.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,7 @@ from tenfold.memory.rows import add_rows
 from tenfold.memory.sampling import sample_rows, write_priorities
 from tenfold.ops.sumtree import make_tree, put
 
-if TYPE_CHECKING:  # a type alone
-    from tenfold.algorithms.dqn.config import DQN
-
-ROW_BYTES = 4 + 4 + 1 + 1  # action, reward, kind, ready
+ROW_BYTES = 4 + 1 + 1  # reward, kind, ready
 
 
 @dataclass(frozen=True)
@@ -37,21 +34,29 @@ class Batch:
     weight: np.ndarray
 
 
-def replay_bytes(config: "DQN", layout: ObsLayout, num_envs: int) -> int:
+def replay_bytes(config: Any, layout: ObsLayout, num_envs: int, reals: int = 0) -> int:
     """Memory the replay will take, batches aside."""
     rows = config.capacity // num_envs * num_envs
     tree = make_tree(1).itemsize * 2 * (1 << (rows - 1).bit_length()) if config.priorities else 0
-    return rows * (layout.size * layout.dtype.itemsize + ROW_BYTES) + tree
+    row = layout.size * layout.dtype.itemsize + 4 * max(reals, 1) + ROW_BYTES
+    return rows * row + tree
 
 
 class Replay:
     """Rows of all environments, allocated once. Uniform or prioritised, by the agent's settings."""
 
     def __init__(
-        self, config: "DQN", layout: ObsLayout, num_envs: int, seed: int, member: int = 0
+        self,
+        config: Any,
+        layout: ObsLayout,
+        num_envs: int,
+        seed: int,
+        member: int = 0,
+        reals: int = 0,
     ) -> None:
-        """`member`: which agent of a world."""
-        require_memory(replay_bytes(config, layout, num_envs))
+        """`member`: which agent of a world; `reals`: numbers of an action, where it is not one of
+        some."""
+        require_memory(replay_bytes(config, layout, num_envs, reals))
         self.lane_rows = config.capacity // num_envs
         self.n_step, self.gamma, self.layout, self.frames = (
             config.n_step,
@@ -61,7 +66,7 @@ class Replay:
         )
         rows, size = self.lane_rows * num_envs, config.batch_size * config.accumulate
         self.obs = np.zeros((rows, layout.size), layout.dtype)
-        self.action = np.zeros(rows, np.int32)
+        self.action = np.zeros((rows, reals), np.float32) if reals else np.zeros(rows, np.int32)
         self.reward = np.zeros(rows, np.float32)
         self.kind = np.zeros(rows, np.uint8)
         self.ready = np.zeros(rows, np.bool_)
@@ -82,7 +87,7 @@ class Replay:
             Batch(
                 np.zeros(size, np.int64),
                 np.zeros(shape, layout.dtype),
-                np.zeros(size, np.int64),
+                np.zeros((size, reals), np.float32) if reals else np.zeros(size, np.int64),
                 np.zeros(size, np.float32),
                 np.zeros(size, np.float32),
                 np.zeros(shape, layout.dtype),

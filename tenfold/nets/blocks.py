@@ -194,10 +194,15 @@ class Layer(nn.Module):
 
 
 def layers_of(
-    shape: tuple[int, ...], outputs: int, net: Net, members: int | None = None, sigma: float = 0.0
+    shape: tuple[int, ...],
+    outputs: int,
+    net: Net,
+    members: int | None = None,
+    sigma: float = 0.0,
+    beside: int = 0,
 ) -> tuple[nn.ModuleList, nn.ModuleList, tuple[int, ...]]:
-    """Convolutions if the input is an image, then fully connected layers, and the sizes of
-    these."""
+    """Convolutions if the input is an image, then fully connected layers, and the sizes of these.
+    `beside`: numbers that the first of them reads besides."""
     convolutions, width = [], math.prod(shape)
     if len(shape) == 3:
         channels, *sides = shape
@@ -205,7 +210,7 @@ def layers_of(
             convolutions.append(Layer(channels, out, members, kernel, stride))
             channels, sides = out, [(side - kernel) // stride + 1 for side in sides]
         width = channels * math.prod(sides)
-    sizes = (width, *net.hidden, outputs)
+    sizes = (width + beside, *net.hidden, outputs)
     connected = (Layer(i, o, members, stride=0, sigma=sigma) for i, o in pairwise(sizes))
     return nn.ModuleList(convolutions), nn.ModuleList(connected), sizes
 

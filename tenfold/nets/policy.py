@@ -20,17 +20,19 @@ OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
 
 
 class Tower(nn.Module):
-    """Convolutions if the input is an image, then fully connected layers."""
+    """Convolutions if the input is an image, then fully connected layers, which read `beside` more
+    numbers."""
 
-    def __init__(self, shape: tuple[int, ...], outputs: int, net: Net) -> None:
+    def __init__(self, shape: tuple[int, ...], outputs: int, net: Net, beside: int = 0) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[net.activation]
-        self.convolutions, self.layers, self.sizes = layers_of(shape, outputs, net)
+        self.convolutions, self.layers, self.sizes = layers_of(shape, outputs, net, beside=beside)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, beside: torch.Tensor | None = None) -> torch.Tensor:
         for convolution in self.convolutions:
             x = self.activation(convolution(x))
-        x = self.layers[0](x.flatten(1))
+        x = x.flatten(1)
+        x = self.layers[0](x if beside is None else torch.cat([x, beside], 1))
         return self.rest(x)
 
     def rest(self, x: torch.Tensor) -> torch.Tensor:

@@ -18,12 +18,13 @@ from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.fused_acting import GAMMA
 from tenfold.algorithms.dqn.fused_round import WEIGHT, WHOLE, fused_round
 from tenfold.algorithms.dqn.learner import QLearner
-from tenfold.algorithms.dqn.plain import PlainEngine, QLockstep, errors_apart, sums_off
+from tenfold.algorithms.dqn.plain import PlainEngine, QLockstep
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.timing import Clock
 from tenfold.engines.choose import choose_engine
 from tenfold.engines.lockstep import Mismatch
+from tenfold.engines.replay import errors_apart, sums_off
 from tenfold.ops.sumtree import make_tree, put
 from tenfold.training.loop import resume, train
 

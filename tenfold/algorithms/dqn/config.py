@@ -4,17 +4,14 @@ No torch here, so that help and errors appear at once.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from tenfold.config.agent import AgentConfig
 from tenfold.config.nets import Net
 from tenfold.config.notation import show
+from tenfold.config.replay import Prioritized, Replayed, Uniform
 from tenfold.config.schedules import Linear, Schedule, exceeds
 from tenfold.config.schema import Count, Limits, Option, Positive, Share, Whole
 from tenfold.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tenfold.config.run import Run
 
 
 @dataclass(frozen=True)
@@ -29,26 +26,6 @@ class Polyak(Option):
     """The target network moves by `tau` of the difference after every gradient update."""
 
     tau: Annotated[float, Limits(0, 1, above=True)] = 0.005
-
-
-@dataclass(frozen=True)
-class Uniform(Option):
-    """Every stored transition is equally likely."""
-
-
-@dataclass(frozen=True)
-class Prioritized(Option):
-    """P(i) ~ (|TD error| + eps)^alpha, corrected by importance weights (N P(i))^-beta."""
-
-    alpha: Share = 0.6
-    beta: Schedule = Linear(0.4, 1.0, 50_000)
-    eps: Positive = 1e-6
-
-    def check(self) -> None:
-        if exceeds(self.beta, 1):
-            raise ConfigError(
-                "beta", f"= {show(self.beta)} is out of range: it must stay between 0 and 1."
-            )
 
 
 @dataclass(frozen=True)
@@ -101,7 +78,7 @@ class Noisy(Option):
 
 
 @dataclass(frozen=True)
-class DQN(AgentConfig):
+class DQN(Replayed):
     """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, noisy, as fields
     of one agent."""
 
@@ -155,33 +132,6 @@ class DQN(AgentConfig):
     net: Net = field(default_factory=Net)
     """the network"""
 
-    def check(self) -> None:
-        if self.batch_size * self.accumulate > self.capacity:
-            raise ConfigError(
-                "batch_size",
-                f"= {self.batch_size} x accumulate = {self.accumulate} is more than capacity = "
-                f"{self.capacity}: a batch must fit into the replay memory.",
-            )
-        if self.n_step + self.frames + 1 > self.capacity:
-            raise ConfigError(
-                "n_step",
-                f"= {self.n_step} does not fit: it must be at most capacity - frames - 1 = "
-                f"{self.capacity - self.frames - 1}.",
-            )
-
-    def check_run(self, run: "Run") -> None:
-        super().check_run(run)
-        rows = self.capacity // (run.num_envs * run.actors)
-        if rows < self.n_step + self.frames + 1:
-            raise ConfigError(
-                "num_envs",
-                f"= {run.num_envs} leaves {rows} rows of replay for each environment, too few for "
-                f"agent.n_step = {self.n_step}: raise agent.capacity or lower num_envs.",
-            )
-
-    def first_update(self, run: "Run") -> tuple[int, str]:
-        return self.learning_starts + 1, f"agent.learning_starts = {self.learning_starts:,}"
-
     @property
     def atoms(self) -> int:
         """Values that the network has for each action."""
@@ -195,8 +145,3 @@ class DQN(AgentConfig):
     def sigma(self) -> float:
         """Scale of the noise on weights at the start; 0: none."""
         return self.explore.sigma if isinstance(self.explore, Noisy) else 0.0
-
-    @property
-    def priorities(self) -> Prioritized | None:
-        """How transitions are preferred; None: all alike."""
-        return self.replay if isinstance(self.replay, Prioritized) else None

@@ -253,11 +253,6 @@ class GraphEngine(Captured, PlainEngine):
     def explore(self, step: int, rounds: int) -> np.ndarray:
         return self.agent.explore(self.looked_at, step, rounds, self.values)
 
-    @property
-    def looked_at(self) -> np.ndarray:
-        """What the network acts on."""
-        return self.envs.obs if self.seen is None else self.seen
-
     def values(self, rows: np.ndarray, noise: torch.Tensor | None) -> np.ndarray:
         """Mean action values by one launch."""
         work = self.act_there(rows, noise is not None)

@@ -5,75 +5,31 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 
-from tenfold.algorithms.dqn.agent import ONLINE, TARGET, DQNAgent, Tensors
-from tenfold.algorithms.dqn.config import Hard, Prioritized, Uniform
+from tenfold.algorithms.dqn.agent import ONLINE, TARGET, DQNAgent
+from tenfold.algorithms.dqn.config import Hard
 from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose
 from tenfold.core.timing import Clock
 from tenfold.engines.compiled import Compiled
-from tenfold.engines.lockstep import Lockstep, distance
-from tenfold.engines.plain import AutogradEngine
-from tenfold.envs.adapter import Environments
-from tenfold.memory.replay import Replay
-from tenfold.memory.staging import Staging
+from tenfold.engines.replay import ReplayEngine, ReplayLockstep, Tensors
 from tenfold.ops.adam import polyak
 
 
-class PlainEngine(AutogradEngine):
-    """K due updates as one call, each from a batch sampled after the previous one's priorities were
-    written."""
+class PlainEngine(ReplayEngine):
+    """One loss, one step of Adam, and the target network."""
 
     names = ("loss", "q", "td_error", "grad_norm")
+    agent: DQNAgent
 
-    def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
-        self.agent, self.replay, self.envs = agent, replay, envs
-        # what the network acts on, where it is not the environments' observations
-        self.seen: np.ndarray | None = None
-        b = replay.batch  # these tensors share the batch's memory: nothing is copied on the CPU
-        self.rows: Tensors = {
-            name: torch.from_numpy(getattr(b, name))
-            for name in ("obs", "action", "reward", "discount", "next_obs", "weight")
-        }
-        self.rows |= agent.draw_fractions(b.action.shape[-1])
-        self.staging = Staging(agent.device)
-        # of the statistics, and the number of updates; they stay on the device until they are
-        # logged
-        self.sums = torch.zeros(len(self.names) + 1, device=agent.device)
-
-    @property
-    def devices(self) -> list[str]:
-        """Where learning happens."""
-        return [str(self.agent.device)]
-
-    def look(self, seen: np.ndarray) -> None:
-        """Acts on these arrays from now on: the last frames instead of the environments'
-        observations."""
-        self.seen = seen
-
-    def explore(self, step: int, rounds: int) -> np.ndarray:
-        """Actions for the environments' current observations."""
-        return self.agent.explore(self.envs.obs if self.seen is None else self.seen, step, rounds)
-
-    def update(self, count: int, step: int, clock: Clock) -> None:
-        """`count` gradient updates at environment step `step`."""
-        clock.start()
-        for _ in range(count):
-            self.update_once(step, clock)
-
-    def update_once(self, step: int, clock: Clock) -> None:
-        self.finish(self.launch(step, clock))
-        clock.lap("update")
+    def draw_beside(self) -> Tensors:
+        return self.agent.draw_fractions(self.items)
 
     def launch(self, step: int, clock: Clock) -> torch.Tensor:
-        """An update, as far as nobody has to wait for the device; returns every item's TD error."""
-        agent, replay, config = self.agent, self.replay, self.agent.config
-        replay.sample(value_at(replay.priorities.beta, step) if replay.priorities else 1.0)
-        self.rows |= agent.draw_fractions(replay.batch.action.shape[-1])
-        clock.lap("sample")
-        said, norm = self.descend(value_at(config.lr, step), self.examples())
+        agent = self.agent
+        self.sample(step, clock)
+        said, norm = self.descend(value_at(agent.config.lr, step), self.examples())
         self.renew_target()
         errors = torch.cat([part[1] for part in said], -1)
         for loss, _, q in said:
@@ -96,10 +52,6 @@ class PlainEngine(AutogradEngine):
             rows = {name: t.narrow(items, start, size) for name, t in self.rows.items()}
             yield self.staging.send(rows), noise, target_noise, effective
 
-    def finish(self, errors: torch.Tensor) -> None:
-        if self.replay.priorities:
-            self.replay.prioritise(errors.cpu().numpy())
-
     def renew_target(self) -> None:
         renew_target(self.agent)
 
@@ -117,50 +69,13 @@ class CompiledEngine(Compiled, PlainEngine):
     """As the plain engine, but gradient and step are one compiled call."""
 
 
-CHANGED = ("count", "tree", "top", "draw")  # of the replay by an update; all else it only reads
-
-
-class QLockstep(Lockstep):
-    """The plain engine has a replay that shares its rows with the fast one's."""
+class QLockstep(ReplayLockstep):
+    """Where two next actions are as good as each other, rounding may choose either."""
 
     def __init__(self, engine: PlainEngine, every: int) -> None:
-        agent, replay = engine.agent, copy.copy(engine.replay)
-        replay.use(copy.deepcopy(replay.batch))
-        for name in CHANGED:
-            setattr(replay, name, getattr(replay, name).copy())
+        agent = engine.agent
         twin = DQNAgent(agent.config, agent.layout, agent.actions, 0, str(agent.device))
-        twin.keys = agent.keys
-        super().__init__(engine, PlainEngine(twin, replay, engine.envs), every)
-
-    def update(self, count: int, step: int, clock: Clock) -> None:
-        """`count` updates by the fast engine, every N-th of the run by both."""
-        lr = value_at(self.engine.agent.config.lr, step)
-        for _ in range(count):
-            if self.due:
-                self.update_both(lambda engine, clock: engine.update(1, step, clock), lr, clock)
-            else:
-                self.engine.update(1, step, clock)
-
-    def copy_memory(self) -> None:
-        for name in CHANGED:
-            getattr(self.plain.replay, name)[:] = getattr(self.engine.replay, name)
-
-    def batch(self) -> dict[str, np.ndarray]:
-        return {name: rows.numpy() for name, rows in self.plain.rows.items()}
-
-    def checks(self, lr: float) -> dict[str, float]:
-        """Priorities are compared by the TD errors behind them."""
-        fast, plain = self.engine, self.plain
-        same = np.array_equal(fast.replay.batch.row, plain.replay.batch.row)
-        apart = distance(fast.agent.target.flat, plain.agent.target.flat)
-        return super().checks(lr) | {
-            "rows of the batch": 0.0 if same else np.inf,
-            "target network": apart / (1e-6 + 0.01 * lr),
-            "priorities": errors_apart(
-                fast.replay.tree, plain.replay.tree, fast.agent.config.replay, self.next_values()
-            ),
-            "sums of priorities": sums_off(fast.replay.tree),
-        }
+        super().__init__(engine, twin, PlainEngine, every)
 
     def next_values(self) -> torch.Tensor:
         """Of every action in the batch's next states, by the network that chose one of them before
@@ -180,26 +95,3 @@ class QLockstep(Lockstep):
             return False
         first, second = values.topk(2, dim=-1).values.unbind(-1)
         return bool((first - second < 1e-5 * (1 + first.abs())).any())
-
-
-def errors_apart(
-    tree: np.ndarray, expected: np.ndarray, how: Prioritized | Uniform, values: torch.Tensor
-) -> float:
-    """How far apart the TD errors are whose powers are the priorities, in units of what is allowed:
-    the rounding of the values that they are differences of. The powers themselves would not do:
-    |e|^0.6 is steep at 0, where two values nearly agree. (Against double precision, with values of
-    about 50, both engines' errors are off by up to 2e-5.)"""
-    if not isinstance(how, Prioritized):
-        return 0.0
-    found, wanted = (
-        leaves[leaves.size // 2 :] ** (1 / how.alpha) if how.alpha else leaves
-        for leaves in (tree, expected)
-    )
-    allowed = 1e-4 * wanted + 2e-6 * (1 + float(values.abs().max()))
-    return float(np.max(np.abs(found - wanted) / allowed))
-
-
-def sums_off(tree: np.ndarray) -> float:
-    """How far a node is from the sum of its two children, in units of 1e-9 of the total."""
-    off = tree[1 : tree.size // 2] - tree[2:].reshape(-1, 2).sum(1)
-    return float(np.abs(off).max(initial=0.0) / (1e-9 * tree[1] + 1e-12))

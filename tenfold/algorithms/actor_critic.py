@@ -1,0 +1,285 @@
+"""What the agents of sac and td3 share: a policy and critics in flat buffers, acting, and the state
+to save. What a policy's numbers mean, and the two losses, each agent says for itself."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.algorithms.agent import FlatAgent, Tensors, numpy_of
+from tenfold.algorithms.replay_learner import ReplayLearner
+from tenfold.config.run import Run
+from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
+from tenfold.core.protocols import EnvSpec, Policy
+from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
+from tenfold.core.spaces import BoundedActions, DiscreteActions, ObsLayout
+from tenfold.engines.actor_critic import ActorCriticLockstep
+from tenfold.engines.choose import choose_engine
+from tenfold.envs.adapter import Environments
+from tenfold.memory.replay import Replay
+from tenfold.nets.actor_critic import ActorCritics, Sizes
+from tenfold.nets.blocks import fit_encoder
+
+# parts of the networks, of which a loss may be
+ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"
+
+
+class ActorCriticAgent(FlatAgent):
+    """Online and target networks, Adam's moments, the count of updates."""
+
+    tells: tuple[str, ...] = ()  # of the policy's loss, besides itself
+    delay = 1  # updates of the critics to one of the policy
+    # what an update draws beside its batch, a row an item, and the purposes
+    beside: Mapping[str, Purpose] = MappingProxyType({})
+    actor_parts: tuple[str, ...] = (ACTOR,)  # that the policy's loss is about
+
+    def __init__(
+        self,
+        config: Any,
+        layout: ObsLayout,
+        actions: BoundedActions | DiscreteActions,
+        seed: int,
+        device: str = "cpu",
+    ) -> None:
+        self.layout, self.actions, self.seed = layout, actions, seed
+        self.config = replace(config, net=fit_encoder(config.net, layout))
+        self.online, self.target = self.make_networks()
+        self.online.to(device)
+        self.target.to(device)
+        many, fewer = self.online.flat.numel(), self.target.flat.numel()
+        # one array for compiled code, five for everyone else
+        self.block = torch.zeros(4 * many + fewer, device=device)
+        online, target, self.mean, self.square, grad = self.block.split(
+            [many, fewer, many, many, many]
+        )
+        self.online.flatten(online, grad)
+        self.target.flatten(target).flat.copy_(self.online.flat[self.followed])
+        self.count = np.zeros(1, np.int64)  # gradient updates so far
+        self.device = self.online.flat.device
+        self.keys = {purpose: key(seed, purpose) for purpose in Purpose}
+        self.sampled_calls = 0
+
+    # networks
+
+    def make_networks(self) -> tuple[ActorCritics, ActorCritics]:
+        """Online, initialised, and target."""
+        raise NotImplementedError
+
+    def sizes(self, said: int, values: int, critics: int = 2) -> Sizes:
+        layout = self.layout
+        shape = (layout.size,) if self.config.net.encoder == "mlp" else layout.net_shape
+        return Sizes(shape, said, self.actions.reals, values, critics, layout.scale)
+
+    @property
+    def followed(self) -> slice:
+        """What of the online networks the target follows."""
+        places = self.online.places
+        first = ACTOR if self.target.actor else CRITICS
+        return slice(places[first].start, places[CRITICS].stop)
+
+    def make_replay(self, envs: Environments) -> Replay:
+        lanes, reals = envs.num_envs, self.actions.reals
+        return Replay(self.config, self.layout, lanes, self.seed, reals=reals)
+
+    def make_engine(self, run: Run, replay: Any, envs: Environments) -> tuple[Any, str]:
+        """Its engine, and one sentence about the choice."""
+        return choose_engine(run, self, replay, envs)
+
+    def to_net(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows if self.config.net.encoder == "mlp" else self.layout.to_net(rows)
+
+    # acting
+
+    def said(self, rows: np.ndarray) -> torch.Tensor:
+        """What the policy says of encoded rows."""
+        with torch.no_grad():
+            return self.online.said(self.to_net(torch.from_numpy(rows).to(self.device)))
+
+    def explore(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
+        """Actions for training, as the memory has them. `step` sets the schedules, and tells
+        whether learning has begun, before which they are random; `rounds` counts calls and
+        addresses the draws."""
+        if step < self.config.learning_starts:
+            return self.random_actions(len(rows), rounds)
+        draws = self.draws(len(rows), rounds, self.spread(step))
+        return self.chosen_by(self.said(rows), *draws)
+
+    def random_actions(self, size: int, rounds: int) -> np.ndarray:
+        many = size * max(self.actions.reals, 1)
+        u = fill_uniform(self.keys[Purpose.ACTION], rounds * many, np.empty(many))
+        if isinstance(self.actions, DiscreteActions):
+            return (u * self.actions.n).astype(np.int64)
+        return (2 * u - 1).astype(np.float32).reshape(size, -1)
+
+    def spread(self, step: int) -> float:
+        """Of the normal numbers by which actions are drawn in training."""
+        return 1.0
+
+    def draws(self, size: int, rounds: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """Uniform [B, C] and normal [B, D] numbers by which actions are drawn."""
+        reals = self.actions.reals
+        u, noise = np.empty(size * (not reals)), np.empty(size * reals, np.float32)
+        fill_uniform(self.keys[Purpose.ACTION], rounds * u.size, u)
+        fill_normal(self.keys[Purpose.NOISE_ACT], rounds * noise.size, noise)
+        return u.reshape(size, -1), (np.float32(spread) * noise).reshape(size, -1)
+
+    def chosen_by(self, said: torch.Tensor, *draws: np.ndarray) -> np.ndarray:
+        """`chosen`, by draws that are here."""
+        there = (torch.from_numpy(drawn).to(self.device) for drawn in draws)
+        return self.chosen(said, *there).cpu().numpy()
+
+    def chosen(
+        self, said: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor
+    ) -> torch.Tensor:
+        """Actions drawn from the policy by given numbers."""
+        raise NotImplementedError
+
+    def best(self, said: torch.Tensor) -> torch.Tensor:
+        """Actions without exploration."""
+        raise NotImplementedError
+
+    def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        """Actions without exploration for encoded rows, in the environment's own numbers."""
+        return self.actions.for_env(self.best(self.allowed(rows, mask)).cpu().numpy())
+
+    def sampled(self, rows: np.ndarray, mask: np.ndarray | None, rounds: int) -> np.ndarray:
+        """Actions drawn from the policy, draw number `rounds` of the agent's streams."""
+        draws = self.draws(len(rows), rounds)
+        return self.actions.for_env(self.chosen_by(self.allowed(rows, mask), *draws))
+
+    def sampled_by_step(
+        self, rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray
+    ) -> np.ndarray:
+        """Actions drawn from the policy by (episode, step): the draws of `sampled` for each row
+        alone, one pass for all."""
+        each = [self.draws(1, address) for address in (episode * 2**32 + step).tolist()]
+        draws = (np.concatenate(part) for part in zip(*each, strict=True))
+        return self.actions.for_env(self.chosen_by(self.allowed(rows, mask), *draws))
+
+    def allowed(self, rows: np.ndarray, mask: np.ndarray | None) -> torch.Tensor:
+        """What the policy says of encoded rows; masked options are out of the question."""
+        said = self.said(rows)
+        if mask is None:
+            return said
+        return torch.where(torch.from_numpy(mask).to(self.device), said, -torch.inf)
+
+    def policy(self, how: str) -> Policy:
+        """For evaluations: greedy or sampled."""
+        if how == "sampled":
+            return self.sampled_by_step
+        return lambda rows, mask, episode, step: self.greedy(rows, mask)
+
+    def act(self, obs: Any, mask: Any = None, sample: bool = False) -> Any:
+        """The action for one observation or a batch, in the environment's own numbers: without
+        exploration, or with `sample` one drawn from the policy.
+
+        NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
+        or Tuple observations is a list of them. `mask` is True where a discrete action is allowed.
+        """
+        if isinstance(obs, torch.Tensor):
+            return torch.as_tensor(self.act(numpy_of(obs), numpy_of(mask), sample)).to(obs.device)
+        if sample and not self.config.can_sample:
+            raise UserError(f"Actions of {self.config.name} cannot be drawn: its policy is greedy.")
+        rows, single = self.layout.rows_of(obs)
+        if mask is not None:
+            mask = self.fitting_mask(np.asarray(mask, np.bool_), single, len(rows))
+        found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
+        self.sampled_calls += sample
+        if not single:
+            return found
+        return found[0] if self.actions.reals else int(found[0])
+
+    def fitting_mask(self, mask: np.ndarray, single: bool, rows: int) -> np.ndarray:
+        """A mask [B, A] as a person gave it."""
+        if not isinstance(self.actions, DiscreteActions):
+            raise UserError("An action mask is for discrete actions, and these are real numbers.")
+        given = mask[None] if single else mask
+        wanted = (rows, self.actions.n)
+        if given.shape != wanted:
+            raise UserError(
+                f"The action mask has shape {mask.shape}; it must be {wanted[single:]}."
+            )
+        if not given.any(-1).all():
+            raise UserError(
+                f"The action mask allows no action in row {int(np.argmin(given.any(-1)))}."
+            )
+        return given
+
+    # learning
+
+    def draw_beside(self, items: int) -> Tensors:
+        """Normal numbers for the next update's batch."""
+        reals, found = self.actions.reals, {}
+        for name, purpose in self.beside.items():
+            size = items * reals
+            noise = np.empty(size, np.float32)
+            fill_normal(self.keys[purpose], self.updates * size, noise)
+            found[name] = torch.from_numpy(noise).view(items, reals)
+        return found
+
+    def critic_loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(loss, every item's TD error, mean of the critics' values)."""
+        raise NotImplementedError
+
+    def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
+        """(loss of the parts `actor_parts`, what else there is to say of it)."""
+        raise NotImplementedError
+
+    def errors_of(
+        self, batch: Tensors, values: torch.Tensor, wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The critics' loss, ½ Σ_i mean(w·(Q_i − y)²), for their values [critics, B] and what those
+        should be [B]. A priority is the mean of |Q_i − y| over the critics."""
+        apart = values - wanted
+        loss = 0.5 * (batch["weight"] * apart.square()).mean(-1).sum()
+        return loss, apart.detach().abs().mean(0), values.detach().mean()
+
+    # state
+
+    def published(self) -> np.ndarray:
+        """The policy alone: actors need no critics."""
+        return super().published()[self.online.places[ACTOR]]
+
+    def state(self) -> Tensors:
+        return super().state() | {"target": self.target.flat}
+
+
+class ActorCriticLearner(ReplayLearner):
+    """Rounds of sac and td3."""
+
+    agent: ActorCriticAgent
+
+    def make_lockstep(self, every: int) -> ActorCriticLockstep:
+        return ActorCriticLockstep(self.engine, every)
+
+
+def check_spec(run: Run, spec: EnvSpec) -> None:
+    """Refuses what these agents cannot read, whatever their actions."""
+    agent: Any = run.agent
+    if spec.layout.graph:
+        raise EnvironmentFault(
+            f"{run.env} has graphs as observations, which agent {agent.name} cannot read: train "
+            "ppo."
+        )
+    if spec.unread_mask:
+        raise EnvironmentFault(
+            f"{run.env} offers an action mask, which agent {agent.name} cannot use: train ppo."
+        )
+    if agent.net.module:
+        raise ConfigError(
+            "agent.net.module", f"= {agent.net.module} is for dqn and ppo: {agent.name} has none."
+        )
+    if run.share and spec.agents == 1:
+        raise ConfigError(
+            "share",
+            f"= true is for worlds of several agents, and {run.env} has one: leave it out.",
+        )
+    if spec.agents > 1 and not run.share:
+        raise ConfigError(
+            "share",
+            f"= false means a network for each of the {spec.agents} agents of {run.env}, which "
+            f"{agent.name} does not have: set --share, one for all.",
+        )

@@ -1,0 +1,34 @@
+"""Settings of the twin delayed deterministic policy gradient.
+
+No torch here, so that help and errors appear at once.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tenfold.config.replay import ActorCritic
+from tenfold.config.schedules import Schedule
+from tenfold.config.schema import Count, NotNegative
+
+
+@dataclass(frozen=True)
+class TD3(ActorCritic):
+    """Twin delayed deterministic policy gradient, for continuous actions within bounds. DDPG is
+    critics = 1, policy_delay = 1, smoothing = 0."""
+
+    name: Literal["td3"] = "td3"
+    """which agent"""
+    lr: Schedule = 1e-3
+    """learning rate of Adam, for the policy and the critics: a number, linear(start, end, steps),
+    exponential(start, end, steps) or a function of one's own"""
+    explore: Schedule = 0.1
+    """deviation of the noise on actions in training, which lie between -1 and 1: a number or a
+    schedule"""
+    policy_delay: Count = 2
+    """updates of the critics to one of the policy and of the target networks"""
+    smoothing: NotNegative = 0.2
+    """deviation of the noise on the target policy's action, by which critics are smoothed"""
+    smoothing_clip: NotNegative = 0.5
+    """the largest of such noise"""
+    critics: Literal[1, 2] = 2
+    """of two the smaller value counts"""
