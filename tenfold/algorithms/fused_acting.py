@@ -3,12 +3,14 @@ observations, and actions as the memory and as the environments take them."""
 
 import numpy as np
 
-from tenfold.algorithms.fused_critics import (
+from tenfold.algorithms.fused_arrays import (
     ACTIVATION,
     FIRST_OPTION,
     SCALE,
     SINGLE,
     open_arrays,
+)
+from tenfold.algorithms.fused_critics import (
     parameter_total,
 )
 from tenfold.core.kernels import kernel

@@ -12,135 +12,29 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenfold.algorithms.actor_critic import ActorCriticAgent
-from tenfold.algorithms.fused_critics import (
+from tenfold.algorithms.fused_arrays import (
     ACT,
-    ACTIVATION,
-    ADAM_EPS,
-    ALPHA,
-    BETA,
-    EVERY,
-    FIRST_OPTION,
-    GAMMA,
-    ITEMS,
+    DRAWS,
     LR,
-    N_STEP,
-    PER_ROUND,
-    PRIORITIZED,
-    PRIORITY_EPS,
     ROUNDS,
-    SCALE,
-    SINGLE,
-    STARTS,
     STEP,
-    TAU,
     UPDATE,
     WHOLE,
     Arrays,
+    acting_arrays,
+    batch_arrays,
+    memory_arrays,
 )
-from tenfold.core.random import Purpose
 from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import table_of
 from tenfold.core.timing import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.choose import why_not_fused
-from tenfold.engines.fusing import PATIENCE, zeros
+from tenfold.engines.fusing import PATIENCE
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.memory.replay import Replay
-from tenfold.ops.mlp import ACTIVATIONS
-
-# the streams of random numbers, in the order in which kernels have them
-DRAWS = (
-    Purpose.REPLAY,
-    Purpose.ACTION,
-    Purpose.NOISE_ACT,
-    Purpose.POLICY,
-    Purpose.NEXT_POLICY,
-)
-
-
-def shared_rules(agent: ActorCriticAgent, size: int) -> np.ndarray:
-    """The settings as numbers, with room for an algorithm's own."""
-    config, rule, priorities = agent.config, np.zeros(size), agent.config.priorities
-    values = {
-        ACTIVATION: ACTIVATIONS[config.net.activation],
-        ADAM_EPS: config.adam_eps,
-        TAU: config.tau,
-        N_STEP: config.n_step,
-        GAMMA: config.gamma,
-        SCALE: agent.layout.scale,
-        STARTS: config.learning_starts,
-        EVERY: config.every,
-        PER_ROUND: config.updates,
-    }
-    if priorities:
-        values |= {PRIORITIZED: True, ALPHA: priorities.alpha, PRIORITY_EPS: priorities.eps}
-        rule[BETA : BETA + 4] = as_numbers(priorities.beta)
-    if isinstance(agent.actions, BoundedActions):
-        values[SINGLE] = agent.actions.space.dtype == np.float32
-    else:
-        values[FIRST_OPTION] = agent.actions.start
-    rule[LR : LR + 4] = as_numbers(config.lr)
-    rule[list(values)] = list(values.values())
-    return rule
-
-
-def batch_arrays(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
-    """Parameters, and scratch for batches of `batch` items."""
-    online, reals = agent.online, agent.actions.reals
-    actor, critic = np.array(online.actor.sizes), np.array(online.critics[0].sizes)
-    critics, outputs = len(online.critics), int(critic[1:].sum())
-    said = int(actor[-1])
-    assert critic[0] == actor[0] + reals
-    return {
-        "online": online.flat.numpy(),
-        "target": agent.target.flat.numpy(),
-        "grad": online.flat_grad.numpy(),
-        "mean": agent.mean.numpy(),
-        "square": agent.square.numpy(),
-        "actor_sizes": actor,
-        "critic_sizes": critic,
-        "inputs": zeros(2, critic[0], batch),
-        "actor_layers": zeros(3, batch * int(actor[1:].sum())),
-        "critic_layers": zeros(critics, batch * outputs),
-        "delta": zeros(batch * outputs),
-        "picked": zeros(batch * outputs),
-        "noise": zeros(2, reals, batch),
-        "drawn": zeros(reals or said, batch),
-        "by_action": zeros(reals, batch),
-        "q": zeros(critics, batch),
-        "items": np.ones((ITEMS, batch), np.float32),  # weights of uniform replay stay 1
-        "turned": zeros(batch * int(max(actor.max(), critic.max()))),
-        "order": np.zeros(batch, np.int64),
-        "bounds": np.zeros(critics + 1, np.int64),
-        "chosen": np.zeros(batch, np.int64),
-    }
-
-
-def memory_arrays(replay: Replay) -> dict[str, np.ndarray]:
-    names = ("reward", "kind", "ready", "head", "start", "count", "tree", "top")
-    found = {f"m_{name}": getattr(replay, name) for name in names}
-    return found | {"row": replay.batch.row, "draw": replay.draw}
-
-
-def acting_arrays(agent: ActorCriticAgent, envs: Any, count: int) -> dict[str, np.ndarray]:
-    """The environments' last step, and scratch for acting in `count` of them."""
-    sizes, actions = np.array(agent.online.actor.sizes), agent.actions
-    bounded = isinstance(actions, BoundedActions)
-    return {
-        "e_reward": envs.reward,
-        "e_terminated": envs.terminated,
-        "e_truncated": envs.truncated,
-        "e_skipped": envs.skipped,
-        "e_inputs": zeros(sizes[0], count),
-        "e_hidden": zeros(count * int(sizes[1:].sum())),
-        "e_noise": zeros(actions.reals, count),
-        "e_drawn": zeros(actions.reals, count),
-        "e_log_p": zeros(count),
-        "low": actions.low if bounded else np.zeros(0),
-        "high": actions.high if bounded else np.zeros(0),
-    }
 
 
 class FusedActorCritic(ActorCriticEngine):

@@ -6,13 +6,41 @@ All parameters lie in one flat buffer: the actor's, then each critic's, then wha
 of its own.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
+from tenfold.algorithms.fused_arrays import (
+    ACTIVATION,
+    ADAM_EPS,
+    ALPHA,
+    BETA,
+    DELTA,
+    DISCOUNT,
+    DUE,
+    ERROR,
+    EVERY,
+    FIRST_LANE,
+    GAMMA,
+    HIDDEN,
+    LR,
+    N_STEP,
+    NEXT,
+    NOW,
+    ONE_FRAME,
+    PER_ROUND,
+    PRIORITIZED,
+    PRIORITY_EPS,
+    REPLAY,
+    REWARD,
+    ROUNDS,
+    SCALE,
+    STARTS,
+    STEP,
+    WEIGHT,
+    Y,
+    open_arrays,
+)
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
-from tenfold.core.tables import B1, D1, F1, F2, F3, I1, U1, Y1, opener
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.rows import Stored, add_rows
 from tenfold.memory.sampling import draw_prioritized, draw_ready, set_priorities
@@ -20,98 +48,6 @@ from tenfold.ops.actor_critic import critic_gradient, order_by_least, pick_colum
 from tenfold.ops.adam import adam_numba, sum_of_squares
 from tenfold.ops.mlp import mlp_backward, mlp_forward
 from tenfold.ops.mlp_input import mlp_by_input
-
-# parts of a round, to be added up
-STORE, UPDATE, ACT = 1, 2, 4
-# typed: Numba compiles a function once more for each literal number it is called with
-WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
-# places in `counter`
-STEP, ROUNDS, DUE = range(3)
-# streams
-REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY = range(5)
-# rows of `items`: numbers for each item of a batch
-REWARD, DISCOUNT, WEIGHT, ERROR, Y, LOG_P, NEXT_LOG_P, VALUE, ITEMS = range(9)
-# rows of `inputs`: [s | a] and [s' | a']; of `actor_layers`
-NOW, NEXT = range(2)
-HIDDEN, NEXT_HIDDEN, DELTA = range(3)
-# places in `rule`, the settings as numbers; a schedule takes four
-(
-    ACTIVATION,
-    ADAM_EPS,
-    TAU,
-    PRIORITIZED,
-    ALPHA,
-    PRIORITY_EPS,
-    N_STEP,
-    GAMMA,
-    SCALE,
-    STARTS,
-    EVERY,
-    PER_ROUND,
-    FIRST_OPTION,
-    SINGLE,
-) = range(14)
-LR, BETA, OWN = np.int64(14), np.int64(18), 22  # from OWN on an algorithm's own settings
-
-
-class Arrays(NamedTuple):
-    """What a round reads and writes, but for observations and actions, whose kind of number is the
-    environment's."""
-
-    counter: I1
-    updates: I1
-    rule: D1
-    streams: U1
-    sums: F1
-    # parameters, their slow copy, gradient and moments
-    online: F1
-    target: F1
-    grad: F1
-    mean: F1
-    square: F1
-    actor_sizes: I1
-    critic_sizes: I1
-    # of a batch
-    inputs: F3
-    actor_layers: F2
-    critic_layers: F2  # of each critic
-    delta: F1  # of one critic's layers
-    picked: F1
-    noise: F3
-    drawn: F2  # actions of the current policy, or their values
-    by_action: F2
-    q: F2
-    items: F2
-    turned: F1
-    order: I1
-    bounds: I1
-    row: I1
-    chosen: I1  # discrete actions
-    draw: D1
-    # the replay memory
-    m_reward: F1
-    m_kind: Y1
-    m_ready: B1
-    m_head: I1
-    m_start: I1
-    m_count: I1
-    m_tree: D1
-    m_top: D1
-    # the environments' last step, and acting
-    e_reward: D1
-    e_terminated: B1
-    e_truncated: B1
-    e_skipped: B1
-    e_inputs: F2
-    e_hidden: F1
-    e_noise: F2
-    e_drawn: F2
-    e_log_p: F1
-    low: D1  # bounds of the environments' actions
-    high: D1
-
-
-open_arrays = opener(Arrays)
 
 
 @kernel
@@ -181,6 +117,24 @@ def critic_output(table, flat, first, c, which):
         a.inputs[which],
         a.critic_layers[c],
     )
+
+
+@kernel
+def target_values(table, first):
+    """Values of the target's critics in [s' | a'], into `q`; they begin at `first`."""
+    a = open_arrays(table)
+    for c in range(a.q.shape[0]):
+        q = critic_output(table, a.target, first, c, NEXT)
+        for b in range(a.row.size):
+            a.q[c, b] = q[0, b]
+
+
+@kernel
+def mean_of(x):
+    total = np.float32(0)
+    for i in range(x.size):
+        total += x[i]
+    return total / np.float32(x.size)
 
 
 @kernel

@@ -1,11 +1,15 @@
 """The fused engine of soft actor-critic: see `algorithms.fused_actor_critic`; its kernels are in
 `fused_round`."""
 
+from typing import Any
+
 import numpy as np
 
-from tenfold.algorithms.fused_actor_critic import FusedActorCritic, shared_rules
+from tenfold.algorithms.fused_actor_critic import FusedActorCritic
+from tenfold.algorithms.fused_arrays import shared_rules
+from tenfold.algorithms.fused_examples import engine_examples, outcome
 from tenfold.algorithms.sac.agent import SACAgent
-from tenfold.algorithms.sac.config import Auto
+from tenfold.algorithms.sac.config import SAC, Auto
 from tenfold.algorithms.sac.fused_round import (
     AUTOMATIC,
     RULES,
@@ -13,6 +17,8 @@ from tenfold.algorithms.sac.fused_round import (
     fused_round,
     fused_rounds,
 )
+from tenfold.core.pairs import pair
+from tenfold.engines.actor_critic import ActorCriticEngine
 
 
 class FusedSAC(FusedActorCritic):
@@ -26,3 +32,27 @@ class FusedSAC(FusedActorCritic):
         rule[AUTOMATIC] = isinstance(self.agent.config.temperature, Auto)
         rule[TARGET_ENTROPY] = self.agent.target_entropy
         return rule
+
+
+OWN_OPTIONS = (
+    (3, 1, {"temperature": 0.2}),
+    (3, 2, {"temperature": "auto(-0.5, 0.1)"}),
+    (4, 0, {}),
+    (3, 0, {"n_step": 3, "replay": "prioritized", "temperature": 0.2}),
+    (2, 0, {"batch_size": 1, "net": {"hidden": [5], "activation": "elu"}}),
+)
+
+
+def plain_outcome(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return outcome(ActorCriticEngine, SACAgent, SAC, (features, reals, options), seed)
+
+
+@pair(
+    plain_outcome,
+    engine_examples(*OWN_OPTIONS),
+    rtol=1e-4,
+    atol=1e-5,
+    name="engines.fused.sac's update and act",
+)
+def fused_outcome(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return outcome(FusedSAC, SACAgent, SAC, (features, reals, options), seed)

@@ -10,7 +10,7 @@ from tenfold.algorithms.fused_acting import (
     random_actions,
     scale_actions,
 )
-from tenfold.algorithms.fused_critics import (
+from tenfold.algorithms.fused_arrays import (
     ACT,
     ACTING,
     DELTA,
@@ -38,6 +38,9 @@ from tenfold.algorithms.fused_critics import (
     WEIGHT,
     WHOLE,
     Y,
+    open_arrays,
+)
+from tenfold.algorithms.fused_critics import (
     actor_output,
     critic_output,
     draw_batch,
@@ -45,10 +48,11 @@ from tenfold.algorithms.fused_critics import (
     learn_actor,
     learn_critic,
     learn_critics,
-    open_arrays,
+    mean_of,
     parameter_total,
     step_of_adam,
     store_last,
+    target_values,
     through_least_critics,
     values_of_drawn,
 )
@@ -80,10 +84,7 @@ def learn_reals(table):
     next_action = a.inputs[NEXT, a.actor_sizes[0] :]
     output = actor_output(table, NEXT, NEXT_HIDDEN)
     squashed_sample(output, a.noise[NEXT], next_action, a.items[NEXT_LOG_P])
-    for c in range(a.q.shape[0]):
-        q = critic_output(table, a.target, 0, c, NEXT)
-        for b in range(size):
-            a.q[c, b] = q[0, b]
+    target_values(table, 0)
     soft_target(a.q, a.items[NEXT_LOG_P], a.items[REWARD], a.items[DISCOUNT], alpha, a.items[Y])
     loss, mean, squares = learn_critics(table)
     fill_noise(a.streams[POLICY], start, a.noise[NOW])
@@ -96,14 +97,6 @@ def learn_reals(table):
     squashed_gradient(output, a.noise[NOW], a.drawn, a.by_action, alpha / size, by_output)
     squares += learn_actor(table, a.updates[0])
     return loss, alpha * mean_of(a.items[LOG_P]) - least, mean, alpha, squares
-
-
-@kernel
-def mean_of(x):
-    total = np.float32(0)
-    for i in range(x.size):
-        total += x[i]
-    return total / np.float32(x.size)
 
 
 @kernel
