@@ -1,6 +1,6 @@
 """Updates as CUDA graphs against the plain engine on the same GPU, eager PyTorch: draws, batch,
-gradient, step and target of Q-learning; a whole learning phase of PPO; rounds with acting and the
-environment. Products in float32 on both sides, and where it says so in TF32.
+gradients, steps and target of Q-learning, SAC and TD3; a whole learning phase of PPO; rounds with
+acting and the environment. Products in float32 on both sides, and where it says so in TF32.
 
 All take turns. Before timing, both engines make `CHECKED` updates, each from equal state, and the
 largest distance of their gradients is told, as a share of the gradient's length.
@@ -128,7 +128,7 @@ def compared(
 
 
 def once(engine: Any, number: int) -> None:
-    """An update of Q-learning."""
+    """An update from a replay memory."""
     engine.update(1, 10_000, Clock())
 
 
@@ -146,6 +146,25 @@ def q_rows() -> list[dict[str, Any]]:
     words = {"batch": 128, "hidden": "64,64", "round": "act, step, store, update"}
     turns = rounds(plain, EAGER), rounds(fast, FAST)
     rows.append(compared("cuda-graph-dqn", words, turns, None))
+    return rows
+
+
+def actor_critic_rows() -> list[dict[str, Any]]:
+    rows = []
+    env = {"env": "tenfold/Pendulum-v1"}
+    for name in ("sac", "td3"):
+        agent = {"name": name, "batch_size": 256, "capacity": 4_000, "learning_starts": 10**9}
+        agent |= {"net": {"hidden": [256, 256]}}
+        plain, fast = (learner(engine, agent, **env) for engine in ("plain", "cudagraph"))
+        off = apart(plain.engine, fast.engine, once)
+        turns = updates(plain.engine, EAGER), updates(fast.engine, FAST)
+        words = {"agent": name, "batch": 256, "hidden": "256,256"}
+        rows.append(compared("cuda-graph-sac", words, turns, off))
+        acting = agent | {"learning_starts": 1_000}
+        plain, fast = (learner(engine, acting, **env) for engine in ("plain", "cudagraph"))
+        turns = rounds(plain, EAGER), rounds(fast, FAST)
+        words |= {"round": "act, step, store, update"}
+        rows.append(compared("cuda-graph-sac", words, turns, None))
     return rows
 
 
@@ -191,6 +210,7 @@ NAMES = {}  # without a GPU
 CUDA = {
     "cuda-graph-dqn": q_rows,
     "cuda-graph-images": image_rows,
+    "cuda-graph-sac": actor_critic_rows,
     "cuda-graph-team": team_rows,
     "cuda-graph-ppo": policy_rows,
 }

@@ -219,7 +219,9 @@ def first_look(parts: Sequence[Replay]) -> str:
         )
         for name in ("obs", "reward", "action", "kind")
     )
-    actions = numbers_in(action) if action.ndim > 1 else f"{len(np.unique(action))} distinct actions"
+    actions = (
+        numbers_in(action) if action.ndim > 1 else f"{len(np.unique(action))} distinct actions"
+    )
     return judged(obs, reward, kind == TERMINATED, actions)
 
 

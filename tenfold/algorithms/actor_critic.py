@@ -220,9 +220,19 @@ class ActorCriticAgent(FlatAgent):
             found[name] = torch.from_numpy(noise).view(items, reals)
         return found
 
+    def wanted(self, batch: Tensors) -> torch.Tensor:
+        """What the critics' values of the stored actions should be [B]."""
+        raise NotImplementedError
+
+    def values(self, batch: Tensors) -> torch.Tensor:
+        """The critics' values of the stored actions [critics, B]."""
+        return self.online(self.to_net(batch["obs"]), batch["action"]).squeeze(-1)
+
     def critic_loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(loss, every item's TD error, mean of the critics' values)."""
-        raise NotImplementedError
+        with torch.no_grad():
+            wanted = self.wanted(batch)
+        return self.errors_of(batch, self.values(batch), wanted)
 
     def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
         """(loss of the parts `actor_parts`, what else there is to say of it)."""

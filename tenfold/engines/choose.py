@@ -52,7 +52,7 @@ PARALLEL = (
 def engine_table(
     plain: str,
     compiled: str,
-    cudagraph: str = "",
+    cudagraph: str,
     fused: str = "",
     resident: str = "",
     parallel: str = "",

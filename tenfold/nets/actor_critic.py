@@ -91,3 +91,39 @@ class ActorCritics(FlatModule):
     def scaled(self, obs: torch.Tensor) -> torch.Tensor:
         x = obs.to(self.flat.dtype)
         return x * self.size.scale if self.size.scale != 1.0 else x
+
+
+class StackedTowers(FlatModule):
+    """Towers of one shape as one, on a buffer that holds one after another."""
+
+    def __init__(self, network: ActorCritics, net: Net) -> None:
+        super().__init__()
+        size, place = network.size, network.places["critics"]
+        self.members = size.critics
+        self.towers = Tower(size.shape, size.values, net, size.reals, size.critics)
+        buffers = (flat[place].view(size.critics, -1) for flat in (network.flat, network.flat_grad))
+        flat, grad = buffers
+        kept = flat.clone()
+        self.towers.to(flat.device)
+        self.flatten(flat, grad).flat.copy_(kept)
+
+    def forward(self, x: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
+        given = (None if t is None else t.expand(self.members, *t.shape) for t in (x, action))
+        return self.towers(*given)
+
+
+class Stacked(nn.Module):
+    """`ActorCritics` on the very same buffers, whose critics are one product a layer: fewer kernels
+    on a GPU."""
+
+    def __init__(self, network: ActorCritics, net: Net) -> None:
+        super().__init__()
+        self.network, self.critics = network, StackedTowers(network, net)
+        self.actor, self.temperature = network.actor, network.temperature
+        self.said = network.said
+
+    def forward(self, obs: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
+        return self.critics(self.network.scaled(obs), action)
+
+    def first_values(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return self.network.first_values(obs, action)

@@ -21,18 +21,28 @@ OUTER_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
 
 class Tower(nn.Module):
     """Convolutions if the input is an image, then fully connected layers, which read `beside` more
-    numbers."""
+    numbers. As `members` towers at once it takes and gives these in front."""
 
-    def __init__(self, shape: tuple[int, ...], outputs: int, net: Net, beside: int = 0) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        outputs: int,
+        net: Net,
+        beside: int = 0,
+        members: int | None = None,
+    ) -> None:
         super().__init__()
+        self.lead = 1 if members is None else 2
         self.activation = ACTIVATIONS[net.activation]
-        self.convolutions, self.layers, self.sizes = layers_of(shape, outputs, net, beside=beside)
+        self.convolutions, self.layers, self.sizes = layers_of(
+            shape, outputs, net, members, beside=beside
+        )
 
     def forward(self, x: torch.Tensor, beside: torch.Tensor | None = None) -> torch.Tensor:
         for convolution in self.convolutions:
             x = self.activation(convolution(x))
-        x = x.flatten(1)
-        x = self.layers[0](x if beside is None else torch.cat([x, beside], 1))
+        x = x.flatten(self.lead)
+        x = self.layers[0](x if beside is None else torch.cat([x, beside], -1))
         return self.rest(x)
 
     def rest(self, x: torch.Tensor) -> torch.Tensor:

@@ -13,53 +13,29 @@ from tenfold.algorithms.dqn.config import Hard
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.config.schedules import value_at
 from tenfold.core.random import Purpose, fill_normal, fill_uniform
-from tenfold.core.timing import Clock
-from tenfold.engines.cudagraph import MOST, Captured, at_once
-from tenfold.memory.places import Mirror, draw_places
-from tenfold.memory.replay import Replay, replay_bytes
+from tenfold.engines.replay_graph import DRAWN, ReplayGraph
+from tenfold.memory.places import draw_places
+from tenfold.memory.replay import Replay
 from tenfold.memory.staging import Parcel, Shapes
 
-DRAWN = ("action", "reward", "discount", "weight")
 NOISE = {"noise": Purpose.NOISE_ONLINE, "target_noise": Purpose.NOISE_TARGET}
 
 
-class GraphEngine(Captured, PlainEngine):
+class GraphEngine(ReplayGraph, PlainEngine):
     """As the plain engine, for one agent or all agents of a world."""
 
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Any) -> None:
-        super().__init__(agent, replay, envs)
         self.agents = getattr(agent, "agents", [agent])
-        self.mirror = Mirror(replay.each, agent.device)
-        parts = 1 if replay.priorities else MOST
-        self.sent = Parcel(agent.device, self.shapes(), parts, depth=2)
-        for slot in self.sent.arrays:
-            for part in slot:
-                part["weight"][...] = 1
+        super().__init__(agent, replay, envs)
         # what the draws of every member are written to, by slot and update
         self.drawn = [
             [[self.drawn_of(part, m) for m in range(agent.members)] for part in slot]
             for slot in self.sent.arrays
         ]
-        self.errors = self.host(*replay.batch.action.shape)
         # of loss, Σ Q and Σ |TD error| in the means of an update
         shares = [1 / agent.members, *[1 / replay.batch.action.size] * 2]
         self.shares = torch.tensor(shares, device=agent.device)
         self.acting: Any = None
-
-    @classmethod
-    def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
-        if found := super().why_not(agent, run):
-            return found
-        if run is None or agent.device.type != "cuda":
-            return ""
-        needed = agent.members * replay_bytes(agent.config, agent.layout, run.num_envs)
-        free = torch.cuda.mem_get_info(agent.device)[0]
-        if needed > free:
-            return (
-                f"the replay's observations take {needed / 2**30:.1f} GiB, and the GPU has "
-                f"{free / 2**30:.1f} free"
-            )
-        return ""
 
     def atoms_fit(self) -> bool:
         from tenfold.ops.device.td import fits
@@ -134,34 +110,11 @@ class GraphEngine(Captured, PlainEngine):
 
     def record(self) -> None:
         """Updates of a round, and acting."""
-        settings, lanes = self.agent.config, len(self.looked_at) // self.agent.members
-        left = settings.updates * max(1, lanes // settings.every)
-        while left:
-            count = self.at_once(left)
-            self.record_all("update", self.sent, self.updates(count), count)
-            left -= self.at_once(left)
-        self.record_all("append", self.mirror.parcel, self.mirror.put)
+        self.record_updates()
         if self.agent.frames == 1 or self.seen is not None:
             noisy = bool(self.agent.online.noise_size)
             acting = self.act_there(self.looked_at, noisy)
             self.record_all(("act", noisy), self.acting[0], acting)
-
-    def at_once(self, count: int) -> int:
-        """Updates of the next graph: one where its errors decide what is drawn next."""
-        return 1 if self.replay.priorities else at_once(count)
-
-    def updates(self, count: int) -> Any:
-        """So many updates as they are recorded."""
-
-        def work() -> None:
-            for k in range(count):
-                self.update_there(k)
-
-        return work
-
-    def append(self) -> None:
-        """New rows, to the table."""
-        self.replay_graph("append", self.mirror.parcel, self.mirror.put)
 
     def update_there(self, k: int) -> None:
         """Update number k of those that were sent, as it is recorded."""
@@ -233,21 +186,6 @@ class GraphEngine(Captured, PlainEngine):
             part = {name: t.narrow(items, start, size) for name, t in rows.items()}
             yield part, sent.get("noise"), sent.get("target_noise"), effective
 
-    def update(self, count: int, step: int, clock: Clock) -> None:
-        clock.start()
-        self.mirror.follow(self.append)
-        while count:
-            now = self.at_once(count)
-            self.draw(now, step)
-            clock.lap("sample")
-            self.replay_graph("update", self.sent, self.updates(now), now)
-            self.agent.updates += now
-            count -= now
-            if self.replay.priorities:
-                self.wait()
-                self.replay.prioritise(self.errors.numpy())
-            clock.lap("update")
-
     # acting
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
@@ -282,7 +220,3 @@ class GraphEngine(Captured, PlainEngine):
             found.copy_(known, non_blocking=True)
 
         return work
-
-    def load_state(self, state: Any) -> None:
-        super().load_state(state)
-        self.mirror.forget()

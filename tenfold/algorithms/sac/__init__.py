@@ -21,6 +21,7 @@ class SoftActorCritic(ActorCriticAlgorithm):
         fused="tenfold.algorithms.sac.fused:FusedSAC",
         compiled="tenfold.engines.actor_critic:CompiledActorCritic",
         plain="tenfold.engines.actor_critic:ActorCriticEngine",
+        cudagraph="tenfold.engines.actor_critic_graph:ActorCriticGraph",
     )
 
 

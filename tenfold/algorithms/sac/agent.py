@@ -77,19 +77,17 @@ class SACAgent(ActorCriticAgent):
         least = critics(obs, action).amin(0).squeeze(-1)
         return least - self.alpha * log_p, -log_p
 
-    def critic_loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Both critics learn y = r + discount·(min_i Q'_i(s', a') − α·log π(a'|s'))."""
-        with torch.no_grad():
-            next_obs, noise = self.to_net(batch["next_obs"]), batch.get("next_noise")
-            wanted, _ = self.soft_values(self.target, next_obs, noise)
-            wanted = batch["reward"] + batch["discount"] * wanted
-        obs, action = self.to_net(batch["obs"]), batch["action"]
-        if self.discrete:
-            values = self.online(obs, None)
-            values = values.gather(-1, action.expand(len(values), -1)[..., None])
-        else:
-            values = self.online(obs, action)
-        return self.errors_of(batch, values.squeeze(-1), wanted)
+    def wanted(self, batch: Tensors) -> torch.Tensor:
+        """y = r + discount·(min_i Q'_i(s', a') − α·log π(a'|s'))."""
+        next_obs, noise = self.to_net(batch["next_obs"]), batch.get("next_noise")
+        soft, _ = self.soft_values(self.target, next_obs, noise)
+        return batch["reward"] + batch["discount"] * soft
+
+    def values(self, batch: Tensors) -> torch.Tensor:
+        if not self.discrete:
+            return super().values(batch)
+        found = self.online(self.to_net(batch["obs"]), None)
+        return found.gather(-1, batch["action"].expand(len(found), -1)[..., None]).squeeze(-1)
 
     def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
         """−E[Q − α·log π] for the policy, and for a learned temperature log α·(entropy − target):

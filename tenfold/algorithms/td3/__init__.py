@@ -21,6 +21,7 @@ class TwinDelayed(ActorCriticAlgorithm):
         fused="tenfold.algorithms.td3.fused:FusedTD3",
         compiled="tenfold.engines.actor_critic:CompiledActorCritic",
         plain="tenfold.engines.actor_critic:ActorCriticEngine",
+        cudagraph="tenfold.engines.actor_critic_graph:ActorCriticGraph",
     )
 
 

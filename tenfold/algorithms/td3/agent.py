@@ -44,17 +44,13 @@ class TD3Agent(ActorCriticAgent):
 
     # learning
 
-    def critic_loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The critics learn y = r + discount·min_i Q'_i(s', a'), a' = μ'(s') and some noise."""
-        config = self.config
-        with torch.no_grad():
-            next_obs, limit = self.to_net(batch["next_obs"]), config.smoothing_clip
-            noise = (config.smoothing * batch["next_noise"]).clamp(-limit, limit)
-            action = (self.target.said(next_obs).tanh() + noise).clamp(-1, 1)
-            wanted = self.target(next_obs, action).amin(0).squeeze(-1)
-            wanted = batch["reward"] + batch["discount"] * wanted
-        values = self.online(self.to_net(batch["obs"]), batch["action"])
-        return self.errors_of(batch, values.squeeze(-1), wanted)
+    def wanted(self, batch: Tensors) -> torch.Tensor:
+        """y = r + discount·min_i Q'_i(s', a'), a' = μ'(s') and some noise."""
+        next_obs, limit = self.to_net(batch["next_obs"]), self.config.smoothing_clip
+        noise = (self.config.smoothing * batch["next_noise"]).clamp(-limit, limit)
+        action = (self.target.said(next_obs).tanh() + noise).clamp(-1, 1)
+        least = self.target(next_obs, action).amin(0).squeeze(-1)
+        return batch["reward"] + batch["discount"] * least
 
     def actor_loss(self, batch: Tensors) -> tuple[torch.Tensor, ...]:
         """−Q_1(s, μ(s))."""
