@@ -70,7 +70,7 @@ class FusedActorCritic(ActorCriticEngine):
             rule=self.rules(),
             streams=np.array([agent.keys[purpose] for purpose in DRAWS]),
             sums=self.sums.numpy(),
-            **batch_arrays(agent, self.items),
+            **batch_arrays(agent, self.batch_items),
             **memory_arrays(replay),
             **acting_arrays(agent, envs, count),
         )

@@ -24,7 +24,7 @@ class ActorCriticEngine(ReplayEngine):
         super().__init__(agent, *parts)
 
     def draw_beside(self) -> Tensors:
-        return self.agent.draw_beside(self.items)
+        return self.agent.draw_beside(self.batch_items)
 
     def launch(self, step: int, clock: Clock) -> torch.Tensor:
         agent = self.agent

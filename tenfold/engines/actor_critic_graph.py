@@ -44,7 +44,7 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
 
     def shapes(self) -> Shapes:
         """What is sent for an update."""
-        items, reals = self.items, self.agent.actions.reals
+        items, reals = self.batch_items, self.agent.actions.reals
         found: Shapes = {
             "places": ((2, items, 1), np.int64),
             "action": ((items, reals), np.float32) if reals else ((items,), np.int64),

@@ -44,7 +44,7 @@ class ReplayEngine(AutogradEngine):
         return [str(self.agent.device)]
 
     @property
-    def items(self) -> int:
+    def batch_items(self) -> int:
         """Of a batch."""
         return self.replay.batch.reward.shape[-1]
 

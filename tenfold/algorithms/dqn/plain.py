@@ -24,7 +24,7 @@ class PlainEngine(ReplayEngine):
     agent: DQNAgent
 
     def draw_beside(self) -> Tensors:
-        return self.agent.draw_fractions(self.items)
+        return self.agent.draw_fractions(self.batch_items)
 
     def launch(self, step: int, clock: Clock) -> torch.Tensor:
         agent = self.agent
