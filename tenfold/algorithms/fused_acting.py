@@ -3,16 +3,8 @@ observations, and actions as the memory and as the environments take them."""
 
 import numpy as np
 
-from tenfold.algorithms.fused_arrays import (
-    ACTIVATION,
-    FIRST_OPTION,
-    SCALE,
-    SINGLE,
-    open_arrays,
-)
-from tenfold.algorithms.fused_critics import (
-    parameter_total,
-)
+from tenfold.algorithms.fused_arrays import ACTIVATION, FIRST_OPTION, SCALE, SINGLE
+from tenfold.algorithms.fused_critics import parameter_total
 from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform
 from tenfold.engines.fusing import turn_rows
@@ -20,17 +12,10 @@ from tenfold.ops.mlp import mlp_forward
 
 
 @kernel
-def acting_output(table, e_obs):
-    """Of the actor for the current observations."""
-    a = open_arrays(table)
-    turn_rows(e_obs, a.rule[SCALE], a.e_inputs)
-    return mlp_forward(
-        a.online[: parameter_total(a.actor_sizes)],
-        a.actor_sizes,
-        int(a.rule[ACTIVATION]),
-        a.e_inputs,
-        a.e_hidden,
-    )
+def acting_output(flat, sizes, rule, obs, inputs, hidden):
+    """Of the actor for observations [B, …]."""
+    turn_rows(obs, rule[SCALE], inputs)
+    return mlp_forward(flat[: parameter_total(sizes)], sizes, int(rule[ACTIVATION]), inputs, hidden)
 
 
 @kernel
@@ -72,17 +57,15 @@ def put_rows(drawn, action):
 
 
 @kernel
-def scale_actions(table, action, scaled):
+def scale_actions(rule, low, high, action, scaled):
     """As the environments take them: whole numbers from the first on, or numbers within their
     bounds, rounded as `BoundedActions.for_env` does."""
-    a = open_arrays(table)
     if action.ndim == 1:
         for i in range(action.size):
-            scaled[i] = action[i] + int(a.rule[FIRST_OPTION])
+            scaled[i] = action[i] + int(rule[FIRST_OPTION])
     else:
         for i in range(action.shape[0]):
             for d in range(action.shape[1]):
-                low, high = a.low[d], a.high[d]
                 share = (np.float64(action[i, d]) + 1) / 2
-                found = min(max(low + share * (high - low), low), high)
-                scaled[i, d] = np.float64(np.float32(found)) if a.rule[SINGLE] else found
+                found = min(max(low[d] + share * (high[d] - low[d]), low[d]), high[d])
+                scaled[i, d] = np.float64(np.float32(found)) if rule[SINGLE] else found

@@ -11,7 +11,6 @@ import numpy as np
 from tenfold.algorithms.fused_arrays import (
     ACTIVATION,
     ADAM_EPS,
-    ALPHA,
     BETA,
     DELTA,
     DISCOUNT,
@@ -28,13 +27,13 @@ from tenfold.algorithms.fused_arrays import (
     ONE_FRAME,
     PER_ROUND,
     PRIORITIZED,
-    PRIORITY_EPS,
     REPLAY,
     REWARD,
     ROUNDS,
     SCALE,
     STARTS,
     STEP,
+    VALUE,
     WEIGHT,
     Y,
     open_arrays,
@@ -43,8 +42,8 @@ from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.rows import Stored, add_rows
-from tenfold.memory.sampling import draw_prioritized, draw_ready, set_priorities
-from tenfold.ops.actor_critic import critic_gradient, order_by_least, pick_columns
+from tenfold.memory.sampling import draw_prioritized, draw_ready
+from tenfold.ops.actor_critic import critic_gradient, pick_columns
 from tenfold.ops.adam import adam_numba, sum_of_squares
 from tenfold.ops.mlp import mlp_backward, mlp_forward
 from tenfold.ops.mlp_input import mlp_by_input
@@ -59,11 +58,10 @@ def parameter_total(sizes):
 
 
 @kernel
-def critic_range(a, c):
-    """Where critic c's parameters begin and end."""
-    size = parameter_total(a.critic_sizes)
-    first = parameter_total(a.actor_sizes) + c * size
-    return first, first + size
+def part_of(actor_sizes, critic_sizes, c):
+    """Where the parameters of critic c begin and end; of the actor, where c is −1."""
+    actor, size = parameter_total(actor_sizes), parameter_total(critic_sizes)
+    return (actor + c * size, actor + (c + 1) * size) if c >= 0 else (0, actor)
 
 
 @kernel
@@ -93,40 +91,24 @@ def draw_batch(table, m_obs, m_action):
 
 
 @kernel
-def actor_output(table, which, layers):
-    """Of the actor on s or s'."""
-    a = open_arrays(table)
-    return mlp_forward(
-        a.online[: parameter_total(a.actor_sizes)],
-        a.actor_sizes,
-        int(a.rule[ACTIVATION]),
-        a.inputs[which, : a.actor_sizes[0]],
-        a.actor_layers[layers],
-    )
+def critic_values(flat, first, sizes, activation, x, layers, q):
+    """Values of as many critics as `q` has rows, whose parameters begin at `first`, into `q`. Every
+    layer's outputs stay in `layers`."""
+    size = parameter_total(sizes)
+    for c in range(q.shape[0]):
+        own = flat[first + c * size : first + (c + 1) * size]
+        output = mlp_forward(own, sizes, activation, x, layers[c])
+        for b in range(q.shape[1]):
+            q[c, b] = output[0, b]
 
 
 @kernel
-def critic_output(table, flat, first, c, which):
-    """Of critic c on [s | a] or [s' | a']; the parameters are those of `flat` from `first` on."""
-    a = open_arrays(table)
-    size = parameter_total(a.critic_sizes)
-    return mlp_forward(
-        flat[first + c * size : first + (c + 1) * size],
-        a.critic_sizes,
-        int(a.rule[ACTIVATION]),
-        a.inputs[which],
-        a.critic_layers[c],
-    )
-
-
-@kernel
-def target_values(table, first):
-    """Values of the target's critics in [s' | a'], into `q`; they begin at `first`."""
-    a = open_arrays(table)
-    for c in range(a.q.shape[0]):
-        q = critic_output(table, a.target, first, c, NEXT)
-        for b in range(a.row.size):
-            a.q[c, b] = q[0, b]
+def put_actions(drawn, first, inputs):
+    """The policy's own actions [D, B] in place of those that were taken; a loop compiles in a
+    seventh of an assignment's time."""
+    for d in range(drawn.shape[0]):
+        for b in range(drawn.shape[1]):
+            inputs[first + d, b] = drawn[d, b]
 
 
 @kernel
@@ -138,75 +120,48 @@ def mean_of(x):
 
 
 @kernel
-def step_of_adam(table, first, last, number):
-    """Of the parameters from `first` to `last`; returns the sum of their gradient's squares."""
-    a = open_arrays(table)
-    lr = schedule_at(a.rule, LR, a.counter[STEP])
-    found = sum_of_squares(a.grad[first:last])
-    adam_numba(
-        a.online[first:last],
-        a.grad[first:last],
-        a.mean[first:last],
-        a.square[first:last],
-        number,
-        lr,
-        a.rule[ADAM_EPS],
-    )
-    return found
-
-
-@kernel
-def learn_critic(table, c):
-    """From the derivative by its output, which lies at the end of `delta`, the gradient of critic c
-    and its step of Adam, while what it needs is in the cache; returns the sum of the gradient's
-    squares."""
-    a = open_arrays(table)
-    first, last = critic_range(a, c)
-    mlp_backward(
-        a.online[first:last],
-        a.critic_sizes,
-        int(a.rule[ACTIVATION]),
-        a.inputs[NOW],
-        a.critic_layers[c],
-        a.delta,
-        a.turned,
-        a.grad[first:last],
-    )
-    return step_of_adam(table, first, last, a.updates[0])
+def step_of_adam(online, grad, mean, square, part, number, lr, eps):
+    """Of the parameters of a part; returns the sum of their gradient's squares."""
+    first, last = part
+    own = grad[first:last]
+    adam_numba(online[first:last], own, mean[first:last], square[first:last], number, lr, eps)
+    return sum_of_squares(own)
 
 
 @kernel
 def learn_critics(table):
-    """Every critic from the targets in `items`; returns the loss, the mean value and the sum of the
+    """Every critic from the targets Y of the actions that were taken, one after another: what a
+    critic's step needs is then in the cache. Returns the loss, the mean value and the sum of the
     gradients' squares."""
     a = open_arrays(table)
-    critics, size = a.q.shape[0], a.row.size
+    critics, size, activation = a.q.shape[0], a.row.size, int(a.rule[ACTIVATION])
+    lr, by_q = schedule_at(a.rule, LR, a.counter[STEP]), a.items[VALUE]
     loss, mean, squares = np.float32(0), np.float32(0), np.float32(0)
     for b in range(size):
         a.items[ERROR, b] = 0
     for c in range(critics):
-        q = critic_output(table, a.online, parameter_total(a.actor_sizes), c, NOW)
-        by_q = a.delta[a.delta.size - size :]
-        _, _, own, value = critic_gradient(
-            q[0], a.items[Y], a.items[WEIGHT], 1 / critics, by_q, a.items[ERROR]
+        part = part_of(a.actor_sizes, a.critic_sizes, c)
+        own, layers = a.online[part[0] : part[1]], a.critic_layers[c]
+        output = mlp_forward(own, a.critic_sizes, activation, a.inputs[NOW], layers)
+        by_output = a.delta[a.delta.size - output.size :].reshape(output.shape)
+        for b in range(size):
+            a.q[c, b] = output[a.chosen[b], b]
+        _, _, part_loss, value = critic_gradient(
+            a.q[c], a.items[Y], a.items[WEIGHT], 1 / critics, by_q, a.items[ERROR]
         )
-        squares += learn_critic(table, c)
-        loss += own
+        for k in range(output.shape[0]):
+            for b in range(size):
+                by_output[k, b] = by_q[b] if a.chosen[b] == k else np.float32(0)
+        grad = a.grad[part[0] : part[1]]
+        mlp_backward(
+            own, a.critic_sizes, activation, a.inputs[NOW], layers, a.delta, a.turned, grad
+        )
+        squares += step_of_adam(
+            a.online, a.grad, a.mean, a.square, part, a.updates[0], lr, a.rule[ADAM_EPS]
+        )
+        loss += part_loss
         mean += value / np.float32(critics)
     return loss, mean, squares
-
-
-@kernel
-def values_of_drawn(table, critics):
-    """Values of the first `critics` critics for the policy's own actions, into `q`."""
-    a = open_arrays(table)
-    for d in range(a.drawn.shape[0]):
-        for b in range(a.row.size):
-            a.inputs[NOW, a.actor_sizes[0] + d, b] = a.drawn[d, b]
-    for c in range(critics):
-        q = critic_output(table, a.online, parameter_total(a.actor_sizes), c, NOW)
-        for b in range(a.row.size):
-            a.q[c, b] = q[0, b]
 
 
 @kernel
@@ -216,7 +171,7 @@ def through_critic(table, c, which):
     size, count, features = a.row.size, which.size, a.actor_sizes[0]
     if count == 0:
         return
-    first, last = critic_range(a, c)
+    first, last = part_of(a.actor_sizes, a.critic_sizes, c)
     room = a.delta.size // size * count
     hidden, delta = a.critic_layers[c], a.delta[:room]
     if count < size:
@@ -243,42 +198,23 @@ def through_critic(table, c, which):
 
 
 @kernel
-def through_least_critics(table):
-    """∂/∂a of −mean min_c Q_c into `by_action`: of every item through the critic that values it
-    least, so that all critics together do the work of one. Returns that mean."""
-    a = open_arrays(table)
-    _, _, mean = order_by_least(a.q, a.order, a.bounds)
-    for c in range(a.q.shape[0]):
-        through_critic(table, c, a.order[a.bounds[c] : a.bounds[c + 1]])
-    return mean
-
-
-@kernel
 def learn_actor(table, number):
     """From the derivative by its output, which lies at the end of its DELTA, the actor's gradient
     and its step of Adam; returns the sum of the gradient's squares."""
     a = open_arrays(table)
-    last = parameter_total(a.actor_sizes)
+    part = part_of(a.actor_sizes, a.critic_sizes, -1)
     mlp_backward(
-        a.online[:last],
+        a.online[: part[1]],
         a.actor_sizes,
         int(a.rule[ACTIVATION]),
         a.inputs[NOW, : a.actor_sizes[0]],
         a.actor_layers[HIDDEN],
         a.actor_layers[DELTA],
         a.turned,
-        a.grad[:last],
+        a.grad[: part[1]],
     )
-    return step_of_adam(table, 0, last, number)
-
-
-@kernel
-def finish_update(table):
-    """New priorities, where rows have them."""
-    a = open_arrays(table)
-    if a.rule[PRIORITIZED]:
-        alpha, eps = a.rule[ALPHA], a.rule[PRIORITY_EPS]
-        set_priorities(a.m_tree, a.m_top, a.row, a.items[ERROR], alpha, eps)
+    lr = schedule_at(a.rule, LR, a.counter[STEP])
+    return step_of_adam(a.online, a.grad, a.mean, a.square, part, number, lr, a.rule[ADAM_EPS])
 
 
 @kernel

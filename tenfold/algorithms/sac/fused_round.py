@@ -13,12 +13,16 @@ from tenfold.algorithms.fused_acting import (
 from tenfold.algorithms.fused_arrays import (
     ACT,
     ACTING,
+    ACTIVATION,
+    ADAM_EPS,
+    ALPHA,
     DELTA,
     DISCOUNT,
     DUE,
     ERROR,
     HIDDEN,
     LOG_P,
+    LR,
     NEXT,
     NEXT_HIDDEN,
     NEXT_LOG_P,
@@ -26,6 +30,8 @@ from tenfold.algorithms.fused_arrays import (
     NOW,
     OWN,
     POLICY,
+    PRIORITIZED,
+    PRIORITY_EPS,
     RANDOM,
     REWARD,
     ROUNDS,
@@ -35,37 +41,35 @@ from tenfold.algorithms.fused_arrays import (
     TAU,
     UPDATE,
     VALUE,
-    WEIGHT,
     WHOLE,
     Y,
     open_arrays,
 )
 from tenfold.algorithms.fused_critics import (
-    actor_output,
-    critic_output,
+    critic_values,
     draw_batch,
-    finish_update,
     learn_actor,
-    learn_critic,
     learn_critics,
     mean_of,
     parameter_total,
+    put_actions,
     step_of_adam,
     store_last,
-    target_values,
-    through_least_critics,
-    values_of_drawn,
+    through_critic,
 )
 from tenfold.core.kernels import kernel
+from tenfold.core.schedules import schedule_at
 from tenfold.envs.control_tasks import play_all
+from tenfold.memory.sampling import set_priorities
 from tenfold.ops.actor_critic import (
-    critic_gradient,
     discrete_actor_gradient,
+    order_by_least,
     policy_value,
     soft_target,
     temperature_gradient,
 )
 from tenfold.ops.adam import polyak_numba
+from tenfold.ops.mlp import mlp_forward
 from tenfold.ops.reparameterised import fill_noise, squashed_gradient, squashed_sample
 
 # its own places in `rule`
@@ -77,94 +81,65 @@ def learn_reals(table):
     """One update of a squashed Gaussian policy and its critics; returns their losses, the mean
     value, α and the sum of the gradients' squares."""
     a = open_arrays(table)
-    size, dimensions = a.row.size, a.drawn.shape[0]
-    start = (a.updates[0] - 1) * size * dimensions
+    size, features, activation = a.row.size, a.actor_sizes[0], int(a.rule[ACTIVATION])
+    first, start = parameter_total(a.actor_sizes), (a.updates[0] - 1) * size * a.drawn.shape[0]
+    actor, obs, layers = a.online[:first], a.inputs[NOW, :features], a.actor_layers
+    next_obs, next_action = a.inputs[NEXT, :features], a.inputs[NEXT, features:]
     alpha = np.exp(a.online[a.online.size - 1])
     fill_noise(a.streams[NEXT_POLICY], start, a.noise[NEXT])
-    next_action = a.inputs[NEXT, a.actor_sizes[0] :]
-    output = actor_output(table, NEXT, NEXT_HIDDEN)
+    output = mlp_forward(actor, a.actor_sizes, activation, next_obs, layers[NEXT_HIDDEN])
     squashed_sample(output, a.noise[NEXT], next_action, a.items[NEXT_LOG_P])
-    target_values(table, 0)
+    critics = a.critic_sizes, activation
+    critic_values(a.target, 0, *critics, a.inputs[NEXT], a.critic_layers, a.q)
     soft_target(a.q, a.items[NEXT_LOG_P], a.items[REWARD], a.items[DISCOUNT], alpha, a.items[Y])
     loss, mean, squares = learn_critics(table)
     fill_noise(a.streams[POLICY], start, a.noise[NOW])
-    output = actor_output(table, NOW, HIDDEN)
+    output = mlp_forward(actor, a.actor_sizes, activation, obs, layers[HIDDEN])
     squashed_sample(output, a.noise[NOW], a.drawn, a.items[LOG_P])
-    values_of_drawn(table, a.q.shape[0])
-    least = through_least_critics(table)
-    delta = a.actor_layers[DELTA]
-    by_output = delta[delta.size - output.size :].reshape(output.shape)
+    put_actions(a.drawn, features, a.inputs[NOW])
+    critic_values(a.online, first, *critics, a.inputs[NOW], a.critic_layers, a.q)
+    # of every item through the critic that values it least: all together do the work of one
+    _, _, least = order_by_least(a.q, a.order, a.bounds)
+    for c in range(a.q.shape[0]):
+        through_critic(table, c, a.order[a.bounds[c] : a.bounds[c + 1]])
+    by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
     squashed_gradient(output, a.noise[NOW], a.drawn, a.by_action, alpha / size, by_output)
     squares += learn_actor(table, a.updates[0])
     return loss, alpha * mean_of(a.items[LOG_P]) - least, mean, alpha, squares
 
 
 @kernel
-def least_values(table, flat, first, which):
-    """min_c Q_c of every action [A, B], into `drawn`."""
-    a = open_arrays(table)
-    for c in range(a.q.shape[0]):
-        q = critic_output(table, flat, first, c, which)
+def least_values(flat, first, sizes, activation, x, layers, least):
+    """min_c Q_c of every action [A, B]."""
+    size = parameter_total(sizes)
+    for c in range(layers.shape[0]):
+        own = flat[first + c * size : first + (c + 1) * size]
+        q = mlp_forward(own, sizes, activation, x, layers[c])
         for k in range(q.shape[0]):
             for b in range(q.shape[1]):
-                a.drawn[k, b] = min(a.drawn[k, b], q[k, b]) if c else q[k, b]
-    return a.drawn
+                least[k, b] = min(least[k, b], q[k, b]) if c else q[k, b]
 
 
 @kernel
 def learn_options(table):
     """The same for one discrete action: expectations over all of them in place of draws."""
     a = open_arrays(table)
-    size, first = a.row.size, parameter_total(a.actor_sizes)
-    alpha = np.exp(a.online[a.online.size - 1])
-    output, least = actor_output(table, NEXT, NEXT_HIDDEN), least_values(table, a.target, 0, NEXT)
+    size, activation, layers = a.row.size, int(a.rule[ACTIVATION]), a.actor_layers
+    first, alpha = parameter_total(a.actor_sizes), np.exp(a.online[a.online.size - 1])
+    actor, least, critics = a.online[:first], a.drawn, (a.critic_sizes, activation)
+    output = mlp_forward(actor, a.actor_sizes, activation, a.inputs[NEXT], layers[NEXT_HIDDEN])
+    least_values(a.target, 0, *critics, a.inputs[NEXT], a.critic_layers, least)
     policy_value(output, least, alpha, a.items[VALUE], a.items[NEXT_LOG_P])
     for b in range(size):
         a.items[Y, b] = a.items[REWARD, b] + a.items[DISCOUNT, b] * a.items[VALUE, b]
-    loss, mean, squares = learn_taken(table)
-    output, least = actor_output(table, NOW, HIDDEN), least_values(table, a.online, first, NOW)
+    loss, mean, squares = learn_critics(table)
+    output = mlp_forward(actor, a.actor_sizes, activation, a.inputs[NOW], layers[HIDDEN])
+    least_values(a.online, first, *critics, a.inputs[NOW], a.critic_layers, least)
     policy_value(output, least, alpha, a.items[VALUE], a.items[LOG_P])
-    delta = a.actor_layers[DELTA]
-    by_output = delta[delta.size - output.size :].reshape(output.shape)
+    by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
     _, actor_loss = discrete_actor_gradient(output, least, alpha, by_output)
     squares += learn_actor(table, a.updates[0])
     return loss, actor_loss, mean, alpha, squares
-
-
-@kernel
-def learn_taken(table):
-    """Every critic from the targets of the actions that were taken."""
-    a = open_arrays(table)
-    critics, size, first = a.q.shape[0], a.row.size, parameter_total(a.actor_sizes)
-    loss, mean, squares = np.float32(0), np.float32(0), np.float32(0)
-    for b in range(size):
-        a.items[ERROR, b] = 0
-    for c in range(critics):
-        q = critic_output(table, a.online, first, c, NOW)
-        delta = a.delta[a.delta.size - q.size :].reshape(q.shape)
-        for b in range(size):
-            a.q[c, b] = q[a.chosen[b], b]
-        _, _, own, value = critic_gradient(
-            a.q[c], a.items[Y], a.items[WEIGHT], 1 / critics, a.items[VALUE], a.items[ERROR]
-        )
-        for k in range(q.shape[0]):
-            for b in range(size):
-                delta[k, b] = a.items[VALUE, b] if a.chosen[b] == k else np.float32(0)
-        squares += learn_critic(table, c)
-        loss += own
-        mean += value / np.float32(critics)
-    return loss, mean, squares
-
-
-@kernel
-def learn_temperature(table):
-    """log α moves so that the entropy nears its target; returns the gradient's square."""
-    a = open_arrays(table)
-    place = a.online.size - 1
-    if not a.rule[AUTOMATIC]:
-        return np.float32(0)
-    a.grad[place] = temperature_gradient(a.items[LOG_P], a.rule[TARGET_ENTROPY])
-    return step_of_adam(table, place, place + 1, a.updates[0])
 
 
 @kernel
@@ -177,10 +152,17 @@ def update_once(table, m_obs, m_action):
         loss, actor_loss, mean, alpha, squares = learn_options(table)
     else:
         loss, actor_loss, mean, alpha, squares = learn_reals(table)
-    squares += learn_temperature(table)
+    if a.rule[AUTOMATIC]:
+        last = a.online.size
+        a.grad[last - 1] = temperature_gradient(a.items[LOG_P], a.rule[TARGET_ENTROPY])
+        lr, part = schedule_at(a.rule, LR, a.counter[STEP]), (last - 1, last)
+        moments, eps = (a.mean, a.square), a.rule[ADAM_EPS]
+        squares += step_of_adam(a.online, a.grad, *moments, part, a.updates[0], lr, eps)
     first = parameter_total(a.actor_sizes)
     polyak_numba(a.target, a.online[first : first + a.target.size], a.rule[TAU])
-    finish_update(table)
+    if a.rule[PRIORITIZED]:
+        alphas, eps = a.rule[ALPHA], a.rule[PRIORITY_EPS]
+        set_priorities(a.m_tree, a.m_top, a.row, a.items[ERROR], alphas, eps)
     sums = a.sums
     sums[0] += loss
     sums[1] += mean
@@ -200,7 +182,7 @@ def choose_actions(table, e_action, e_obs):
     if a.counter[STEP] < a.rule[STARTS]:
         random_actions(a.streams[RANDOM], start, a.actor_sizes[a.actor_sizes.size - 1], e_action)
         return
-    output = acting_output(table, e_obs)
+    output = acting_output(a.online, a.actor_sizes, a.rule, e_obs, a.e_inputs, a.e_hidden)
     if e_action.ndim == 1:
         draw_options(output, a.streams[RANDOM], start, e_action)
     else:
@@ -222,7 +204,7 @@ def fused_round(parts, table, m_obs, m_action, e_action, e_scaled, e_obs, e_fina
         a.counter[DUE] = 0
     if parts & ACT:
         choose_actions(table, e_action, e_obs)
-        scale_actions(table, e_action, e_scaled)
+        scale_actions(a.rule, a.low, a.high, e_action, e_scaled)
 
 
 @kernel

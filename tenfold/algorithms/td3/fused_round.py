@@ -3,16 +3,12 @@ whole updates of critics, actor and target networks, and the next action."""
 
 import numpy as np
 
-from tenfold.algorithms.fused_acting import (
-    acting_output,
-    put_rows,
-    random_actions,
-    scale_actions,
-)
+from tenfold.algorithms.fused_acting import acting_output, put_rows, random_actions, scale_actions
 from tenfold.algorithms.fused_arrays import (
     ACT,
     ACTING,
     ACTIVATION,
+    ALPHA,
     DELTA,
     DISCOUNT,
     DUE,
@@ -24,6 +20,8 @@ from tenfold.algorithms.fused_arrays import (
     NEXT_POLICY,
     NOW,
     OWN,
+    PRIORITIZED,
+    PRIORITY_EPS,
     RANDOM,
     REWARD,
     ROUNDS,
@@ -37,21 +35,20 @@ from tenfold.algorithms.fused_arrays import (
     open_arrays,
 )
 from tenfold.algorithms.fused_critics import (
-    actor_output,
+    critic_values,
     draw_batch,
-    finish_update,
     learn_actor,
     learn_critics,
     mean_of,
     parameter_total,
+    put_actions,
     store_last,
-    target_values,
     through_critic,
-    values_of_drawn,
 )
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
 from tenfold.envs.control_tasks import play_all
+from tenfold.memory.sampling import set_priorities
 from tenfold.ops.actor_critic import soft_target
 from tenfold.ops.adam import polyak_numba
 from tenfold.ops.mlp import mlp_forward
@@ -60,8 +57,8 @@ from tenfold.ops.reparameterised import fill_noise, smoothed
 # its own places in `rule`; the deviation of the noise on actions is a schedule
 DELAY, SMOOTHING, SMOOTHING_CLIP = range(OWN, OWN + 3)
 EXPLORE, RULES = np.int64(OWN + 3), OWN + 7
-# typed: one form of `smoothed` for all
-NOTHING, UNLIMITED = np.float64(0), np.float64(np.inf)
+# typed: one form of what is called for all
+NOTHING, UNLIMITED, FIRST = np.float64(0), np.float64(np.inf), np.int64(0)
 
 
 @kernel
@@ -80,7 +77,8 @@ def find_targets(table):
         a.actor_layers[NEXT_HIDDEN],
     )
     smoothed(output, a.noise[NEXT], a.rule[SMOOTHING], a.rule[SMOOTHING_CLIP], next_action)
-    target_values(table, actor)
+    sizes, activation = a.critic_sizes, int(a.rule[ACTIVATION])
+    critic_values(a.target, actor, sizes, activation, a.inputs[NEXT], a.critic_layers, a.q)
     log_p = a.items[NEXT_LOG_P]  # which counts for nothing
     soft_target(a.q, log_p, a.items[REWARD], a.items[DISCOUNT], NOTHING, a.items[Y])
 
@@ -91,15 +89,18 @@ def learn_policy(table):
     gradient's squares."""
     a = open_arrays(table)
     size, loss = a.row.size, np.float32(0)
-    output = actor_output(table, NOW, HIDDEN)
+    features, activation, layers = a.actor_sizes[0], int(a.rule[ACTIVATION]), a.actor_layers
+    obs, first, one = a.inputs[NOW, :features], parameter_total(a.actor_sizes), a.q[:1]
+    output = mlp_forward(a.online[:first], a.actor_sizes, activation, obs, layers[HIDDEN])
     smoothed(output, a.noise[NOW], NOTHING, NOTHING, a.drawn)
-    values_of_drawn(table, 1)
+    put_actions(a.drawn, features, a.inputs[NOW])
+    critics = a.critic_sizes, activation
+    critic_values(a.online, first, *critics, a.inputs[NOW], a.critic_layers, one)
     for b in range(size):
         a.order[b] = b
         loss -= a.q[0, b]
-    through_critic(table, 0, a.order)
-    delta = a.actor_layers[DELTA]
-    by_output = delta[delta.size - output.size :].reshape(output.shape)
+    through_critic(table, FIRST, a.order)
+    by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
     for d in range(output.shape[0]):
         for b in range(size):
             action = a.drawn[d, b]
@@ -125,7 +126,9 @@ def update_once(table, m_obs, m_action):
     else:
         for j in range(parameter_total(a.actor_sizes)):
             a.grad[j] = 0
-    finish_update(table)
+    if a.rule[PRIORITIZED]:
+        alpha, eps = a.rule[ALPHA], a.rule[PRIORITY_EPS]
+        set_priorities(a.m_tree, a.m_top, a.row, a.items[ERROR], alpha, eps)
     a.sums[0] += loss
     a.sums[1] += mean
     a.sums[2] += mean_of(a.items[ERROR])
@@ -141,7 +144,7 @@ def choose_actions(table, e_action, e_obs):
     if step < a.rule[STARTS]:
         random_actions(a.streams[RANDOM], start, 0, e_action)
         return
-    output = acting_output(table, e_obs)
+    output = acting_output(a.online, a.actor_sizes, a.rule, e_obs, a.e_inputs, a.e_hidden)
     fill_noise(a.streams[ACTING], start, a.e_noise)
     spread = schedule_at(a.rule, EXPLORE, step)
     smoothed(output, a.e_noise, spread, UNLIMITED, a.e_drawn)
@@ -161,7 +164,7 @@ def fused_round(parts, table, m_obs, m_action, e_action, e_scaled, e_obs, e_fina
         a.counter[DUE] = 0
     if parts & ACT:
         choose_actions(table, e_action, e_obs)
-        scale_actions(table, e_action, e_scaled)
+        scale_actions(a.rule, a.low, a.high, e_action, e_scaled)
 
 
 @kernel
