@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from tenfold.algorithms.own import Algorithm as Algorithm
     from tenfold.algorithms.own import Rollout as Rollout
     from tenfold.algorithms.ppo.config import PPO as PPO
+    from tenfold.algorithms.sac.config import SAC as SAC
+    from tenfold.algorithms.td3.config import TD3 as TD3
     from tenfold.config.agent import AgentConfig as AgentConfig
     from tenfold.config.nets import Net as Net
     from tenfold.config.nets import PolicyNet as PolicyNet
+    from tenfold.config.replay import ActorCriticNet as ActorCriticNet
     from tenfold.config.run import Run as Run
     from tenfold.config.run import named as named
     from tenfold.config.schedules import Custom as Custom
@@ -69,8 +72,11 @@ PUBLIC = {
     "algorithms.dqn.config": "DQN Boltzmann Epsilon Hard Implicit Noisy Polyak Prioritized "
     "Quantile Uniform",
     "algorithms.ppo.config": "PPO",
+    "algorithms.sac.config": "SAC",
+    "algorithms.td3.config": "TD3",
     "config.agent": "AgentConfig",
     "config.nets": "Net PolicyNet",
+    "config.replay": "ActorCriticNet",
     "config.run": "Run named",
     "config.schedules": "Custom Exponential Linear Schedule",
     "core.graph_spaces": "BoundedGraph Gated",

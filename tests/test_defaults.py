@@ -30,7 +30,10 @@ def test_steps_follow_the_agent_and_the_help_says_so():
     assert replace(ten.Run(agent=ten.Explorer()), seed=5).steps == 10_000
     told = {leaf.path: show(leaf.default) for leaf in leaves_of(ten.Run)}
     assert told["steps"] == "10000 where agent.name is explorer, else 50000"
-    assert told["env"] == "tenfold/LimitCycle-v0 where agent.name is explorer, else CartPole-v1"
+    assert told["env"] == (
+        "Pendulum-v1 where agent.name is sac, Pendulum-v1 where agent.name is td3, "
+        "tenfold/LimitCycle-v0 where agent.name is explorer, else CartPole-v1"
+    )
 
 
 class ByPlace(Decided):

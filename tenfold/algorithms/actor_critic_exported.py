@@ -13,6 +13,9 @@ class GreedyPolicy(nn.Module):
     """Actions without exploration; critics stay behind. Options that a mask forbids are out of the
     question."""
 
+    low: torch.Tensor
+    high: torch.Tensor
+
     def __init__(self, agent: ActorCriticAgent) -> None:
         super().__init__()
         self.agent = copy.copy(agent)

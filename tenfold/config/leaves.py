@@ -68,6 +68,14 @@ THEIRS = {
     "agent.explore": "exploration_fraction exploration_initial_eps exploration_final_eps "
     "exploration_config epsilon start_e end_e epsilon_timesteps initial_epsilon "
     "final_epsilon explore_var_spec action_policy noisy",
+    # sac and td3
+    "agent.tau": "polyak polyak_coef",
+    "agent.temperature": "ent_coef alpha autotune target_entropy initial_alpha",
+    "agent.noise": "action_noise exploration_noise",
+    "agent.policy_delay": "policy_frequency",
+    "agent.smoothing": "target_policy_noise policy_noise",
+    "agent.smoothing_clip": "target_noise_clip noise_clip",
+    "agent.critics": "n_critics twin_q",
 }
 # how a value is written that is not a number of theirs
 SUCH_AS = {
@@ -76,6 +84,7 @@ SUCH_AS = {
     "agent.replay": "prioritized(0.6)",
     "agent.distribution": "quantile(32)",
     "agent.net.hidden": "64,64",
+    "agent.temperature": "auto or 0.2",
 }
 # what is no setting here -> what to say of it
 NONE_HERE = {

@@ -4,7 +4,9 @@ critics.
 No torch here, so that help and errors appear at once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tenfold.config.agent import AgentConfig
@@ -82,7 +84,7 @@ class Replayed(AgentConfig):
 
 
 @dataclass(frozen=True)
-class WideNet(Net):
+class ActorCriticNet(Net):
     """The network of a policy, and that of each critic, which reads the action as well."""
 
     hidden: tuple[Annotated[int, Limits(1, 2**14)], ...] = (256, 256)
@@ -93,6 +95,7 @@ class WideNet(Net):
 class ActorCritic(Replayed):
     """The settings that sac and td3 have in common."""
 
+    run_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"env": "Pendulum-v1"})
     accumulate: ClassVar[int] = 1  # a batch is learned from as a whole
     frames: ClassVar[int] = 1
 
@@ -120,5 +123,5 @@ class ActorCritic(Replayed):
     """rewards summed before bootstrapping, cut at the episode's end"""
     replay: Uniform | Prioritized = Uniform()
     """uniform, or prioritized(alpha, beta, eps)"""
-    net: WideNet = field(default_factory=WideNet)
+    net: ActorCriticNet = field(default_factory=ActorCriticNet)
     """policy and critics are such networks, one each"""

@@ -69,16 +69,21 @@ class ActorCriticEngine(ReplayEngine):
             online.flat_grad[place] = torch.cat([part.flatten() for part in found])
         for name in parts:
             place = online.places[name]
-            buffers = (online.flat, online.flat_grad, agent.mean, agent.square)
+            own = (t[place] for t in (online.flat, online.flat_grad, agent.mean, agent.square))
+            flat, grad, mean, square = own
             with torch.no_grad():
-                adam(*(buffer[place] for buffer in buffers), number, lr, agent.config.adam_eps)
+                adam(flat, grad, mean, square, number, lr, agent.config.adam_eps)
 
 
 class CompiledActorCritic(ActorCriticEngine):
     """As the plain engine, but an update is one pure function through torch.compile; where the
     policy learns rarer, there are two of them."""
 
-    words, why_not = Compiled.words, Compiled.why_not
+    words = Compiled.words
+
+    @classmethod
+    def why_not(cls, agent: Any, run: Any = None) -> str:
+        return Compiled.why_not(agent, run)
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -138,18 +143,18 @@ def pure_update(agent: Any, late: bool) -> Any:
     ) -> list[torch.Tensor]:
         """A step of Adam of these parts in (parameters, moments, gradient), which are changed; what
         the loss said."""
-        flat = buffers[0]
 
         def loss(whole: torch.Tensor) -> Any:
             given = views(whole) | target_views(target)
             return functional_call(module, given, (names[0] == "actor", batch))
 
-        gradient, (value, more) = grad_and_value(loss, has_aux=True)(flat)
+        gradient, (value, more) = grad_and_value(loss, has_aux=True)(buffers[0])
         for name in names:
-            own = [buffer[places[name]] for buffer in (*buffers[:3], gradient)]
-            stepped = (*pure_adam(*own, numbers, eps), own[3])
-            for k, new in enumerate(stepped):
-                place, buffer = places[name], buffers[k]
+            place = places[name]
+            flat, mean, square = (buffer[place] for buffer in buffers[:3])
+            stepped = pure_adam(flat, mean, square, gradient[place], numbers, eps)
+            for k, new in enumerate((*stepped, gradient[place])):
+                buffer = buffers[k]
                 buffers[k] = torch.cat([buffer[: place.start], new, buffer[place.stop :]])
         return [value, *more]
 

@@ -48,10 +48,10 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
         found: Shapes = {
             "places": ((2, items, 1), np.int64),
             "action": ((items, reals), np.float32) if reals else ((items,), np.int64),
-            **{name: ((items,), np.float32) for name in DRAWN[1:]},
-            **{name: ((items, reals), np.float32) for name in self.agent.beside},
+            **dict.fromkeys(DRAWN[1:], ((items,), np.float32)),
+            **dict.fromkeys(self.agent.beside, ((items, reals), np.float32)),
         }
-        return found | {name: ((), np.float32) for name in ("lr", "before", "late")}
+        return found | dict.fromkeys(("lr", "before", "late"), ((), np.float32))
 
     def draw(self, count: int, step: int) -> None:
         """Everything that the next `count` updates need, into what is sent."""
@@ -71,7 +71,8 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
 
     def record(self) -> None:
         """Updates of a round, and acting."""
-        for self.turn in range(self.agent.delay):
+        for turn in range(self.agent.delay):
+            self.turn = turn
             self.record_updates()
         self.record_all("act", self.acting, self.act_there)
 
@@ -119,9 +120,10 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
             lead = self.learning.online.critics.members if name == "critics" else 1
             grads = [next(found).reshape(lead, -1) for _ in own]
             online.flat_grad[place] = torch.cat(grads, -1).flatten()
-            buffers = (online.flat, online.flat_grad, agent.mean, agent.square)
-            mine = [buffer[place] for buffer in buffers]
-            adam_recorded(*mine, before.clone(), lr, agent.config.adam_eps)
+            mine = (t[place] for t in (online.flat, online.flat_grad, agent.mean, agent.square))
+            flat, grad, mean, square = mine
+            # it counts a step by itself, and another part may take the same
+            adam_recorded(flat, grad, mean, square, before.clone(), lr, agent.config.adam_eps)
 
     # acting
 

@@ -99,7 +99,7 @@ class Loss(nn.Module):
 
 
 def views_of(network: Any, prefix: str) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
-    """How a flat buffer becomes the parameters of such a network, by their names behind `prefix`."""
+    """How a flat buffer becomes the parameters of such a network, by names behind `prefix`."""
     places, used = {}, 0
     for name, parameter in network.named_parameters():
         places[f"{prefix}.{name}"] = (used, used + parameter.numel(), parameter.shape)

@@ -20,10 +20,10 @@ class ReplayGraph(Captured):
     update (`shapes`), drawn for some (`draw`), and what one is (`update_there`)."""
 
     replay: Any
+    envs: Any
     shapes: Callable[[], Shapes]  # what is sent for an update
     draw: Callable[[int, int], None]  # everything that the next updates need, into what is sent
     update_there: Callable[[int], None]  # number k of those that were sent, as it is recorded
-    looked_at: Any
 
     def __init__(self, agent: Any, replay: Any, envs: Any) -> None:
         super().__init__(agent, replay, envs)
@@ -53,7 +53,7 @@ class ReplayGraph(Captured):
 
     def record_updates(self) -> None:
         """Those of a round, and how new rows follow."""
-        settings, lanes = self.agent.config, len(self.looked_at) // self.agent.members
+        settings, lanes = self.agent.config, len(self.envs.obs) // self.agent.members
         left = settings.updates * max(1, lanes // settings.every)
         while left:
             count = self.at_once(left)

@@ -99,7 +99,7 @@ class StackedTowers(FlatModule):
     def __init__(self, network: ActorCritics, net: Net) -> None:
         super().__init__()
         size, place = network.size, network.places["critics"]
-        self.members = size.critics
+        self.members = self.many = size.critics
         self.towers = Tower(size.shape, size.values, net, size.reals, size.critics)
         buffers = (flat[place].view(size.critics, -1) for flat in (network.flat, network.flat_grad))
         flat, grad = buffers
@@ -108,7 +108,7 @@ class StackedTowers(FlatModule):
         self.flatten(flat, grad).flat.copy_(kept)
 
     def forward(self, x: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
-        given = (None if t is None else t.expand(self.members, *t.shape) for t in (x, action))
+        given = (None if t is None else t.expand(self.many, *t.shape) for t in (x, action))
         return self.towers(*given)
 
 

@@ -1,5 +1,5 @@
-"""Draws of a Gaussian policy that is squashed into −1 … 1 by tanh, with their exact log-probability;
-and the soft values of a categorical one (Haarnoja et al., 2018; Christodoulou, 2019)."""
+"""Draws of a Gaussian policy that is squashed into −1 … 1 by tanh, with exact log-probability; and
+the soft values of a categorical one (Haarnoja et al., 2018; Christodoulou, 2019)."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -43,6 +43,12 @@ CASES = {
         "agent": DQN | {"replay": "prioritized", "n_step": 2},
     },
     "five agents": {"env": "tenfold/TreasureSmall-v0", "agent": IMPLICIT, "num_envs": 2},
+    "soft actor-critic": {
+        "env": "tenfold/Pendulum-v1",
+        "agent": DQN | {"name": "sac", "replay": "prioritized", "n_step": 2},
+        "num_envs": 2,
+    },
+    "td3": {"env": "tenfold/Pendulum-v1", "agent": DQN | {"name": "td3"}},
     "policy": {"env": "tenfold/CartPole-v1", "agent": PPO, "num_envs": 2},
     "normalised policy": {
         "env": "CartPole-v1",
@@ -81,7 +87,7 @@ def play(place: Learner, steps: int) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.slow) if case in ("dqn", "policy") else case
+        pytest.param(case, marks=pytest.mark.slow) if case in ("dqn", "policy", "td3") else case
         for case in CASES
     ],
 )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -71,7 +72,7 @@ def filled(agent: Any, steps: int = 60) -> Replay:
 def layers(flat: torch.Tensor, sizes: tuple[int, ...]) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Weights and biases from the front of a flat vector, and the rest of it."""
     found = []
-    for into, out in zip(sizes, sizes[1:], strict=False):
+    for into, out in pairwise(sizes):
         for shape in ((out, into), (out,)):
             many = math.prod(shape)
             found.append(flat[:many].detach().clone().view(shape).requires_grad_())
@@ -392,7 +393,7 @@ def test_until_learning_starts_actions_are_uniform_and_then_the_policys() -> Non
 
 
 def test_noise_of_td3_follows_its_schedule_and_stays_inside() -> None:
-    agent = agent_of({"name": "td3", "learning_starts": 0, "explore": "linear(2, 0, 100)"})
+    agent = agent_of({"name": "td3", "learning_starts": 0, "noise": "linear(2, 0, 100)"})
     rows = np.zeros((300, OBS), np.float32)
     wide, none = agent.explore(rows, 0, 1), agent.explore(rows, 100, 1)
     assert abs(wide).max() == 1 and (abs(wide) == 1).mean() > 0.3
@@ -517,5 +518,5 @@ def test_masks_graphs_and_teams_are_refused_in_one_sentence() -> None:
     ):
         with pytest.raises(UserError, match=words):
             make_learner(Run.of({"agent": {"name": "sac"}} | run))
-    with pytest.raises(ConfigError, match="net.module = a:B is for dqn and ppo"):
+    with pytest.raises(ConfigError, match=r"net\.module = a:B is for dqn and ppo"):
         make_learner(Run.of({"agent": {"name": "sac", "net": {"module": "a:B"}}}))

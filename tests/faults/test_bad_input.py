@@ -66,7 +66,16 @@ MISTAKES: list[tuple[list[str], str]] = [
         ["train", "dqn", "--agent.gamma", "1.01"],
         "agent.gamma = 1.01 is out of range: it must be between 0 and 1",
     ),
-    (["train", "dqn", "--env", "Pendulum-v1"], "Pendulum-v1 has continuous actions"),
+    (
+        ["train", "dqn", "--env", "Pendulum-v1"],
+        "and dqn needs one Discrete action: train it with sac, td3 or ppo.",
+    ),
+    (
+        ["train", "td3", "--env", "CartPole-v1"],
+        "CartPole-v1 has discrete actions (Discrete(2)), and td3 needs continuous ones (a Box): "
+        "train it with dqn, sac or ppo.",
+    ),
+    (["train", "sac", "--agent.temperature=-1"], "agent.temperature = -1 is out of range"),
     (["train", "dqn", "--agent.net.encoder", "nature"], "agent.net.encoder = nature needs images"),
     (["train", "dqn", "--agent.capacity", "1000G"], "The replay memory needs"),
     (["train", "ppo", "--agent.horizon", "9G"], "A rollout needs"),

@@ -15,12 +15,14 @@ import pytest
 
 from tenfold.actors.pools import Inline
 from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.replay_learner import ReplayLearner
 from tenfold.config.run import Run
 from tenfold.evaluation.player import Score
 from tenfold.runs.checkpoint import Checkpoints, flat_state
 from tenfold.runs.files import read_arrays
 from tenfold.runs.folder import RunFolder
 from tenfold.runs.metrics import rank, read_rows
+from tenfold.training.learners import make_learner
 from tenfold.training.loop import resume, train
 
 OPTIONS: list[dict[str, object]] = [
@@ -71,7 +73,7 @@ def whole(path: Path) -> tuple[str, list[dict[str, object]]]:
     folder, run = RunFolder.open(path)
     arrays, rows, note, complaints = Checkpoints(folder, run.keep).latest()
     assert complaints == [] and note["step"] == run.steps
-    replay = QLearner(run).replay
+    replay = make_learner(run).replay
     for piece in rows:
         replay.load_rows(piece)
     contents = arrays | {
@@ -92,14 +94,14 @@ def whole(path: Path) -> tuple[str, list[dict[str, object]]]:
 def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends at `step` without a word, as after kill -9: nothing is saved that was not
     saved before."""
-    original = QLearner.round
+    original = ReplayLearner.round
 
-    def round_or_die(self: QLearner, until: int | None = None):
+    def round_or_die(self: ReplayLearner, until: int | None = None):
         if self.step >= step:
             raise SystemExit("killed")
         return original(self, until)
 
-    monkeypatch.setattr(QLearner, "round", round_or_die)
+    monkeypatch.setattr(ReplayLearner, "round", round_or_die)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,36 @@ def test_a_run_that_was_killed_and_resumed_equals_one_that_never_stopped(
             resume(tmp_path / "broken", quiet=True)
     resume(tmp_path / "broken", quiet=True)
     assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
+
+
+ACTORS = {
+    "sac": ("Pendulum-v1", {"name": "sac", "replay": "prioritized", "n_step": 3}),
+    "sac, two lanes": ("tenfold/Pendulum-v1", {"name": "sac", "updates": 2, "temperature": 0.2}),
+    "sac, discrete": ("CartPole-v1", {"name": "sac"}),
+    "td3": ("Pendulum-v1", {"name": "td3", "policy_delay": 3, "noise": "linear(1, 0, 500)"}),
+}
+
+
+@pytest.mark.parametrize("case", ACTORS)
+def test_agents_with_critics_resume_exactly_too(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, agent = ACTORS[case]
+    agent |= {"batch_size": 8, "learning_starts": 50, "every": 4, "capacity": 400}
+    agent |= {"net": {"hidden": [16]}, "lr": "linear(1e-2, 1e-3, 500)"}
+    run = Run.of(
+        {"env": env, "agent": agent, "num_envs": 1 + ("lanes" in case), "steps": 600}
+        | {"eval_every": 200, "eval_episodes": 2, "checkpoint_every": 200, "log_every": 70}
+    )
+    train(run, tmp_path / "straight", quiet=True)
+    with monkeypatch.context() as patch:
+        stop_at(337, patch)
+        with pytest.raises(SystemExit):
+            train(run, tmp_path / "broken", quiet=True)
+    resume(tmp_path / "broken", quiet=True)
+    assert whole(tmp_path / "broken") == whole(tmp_path / "straight")
+    rows = [r for r in read_rows(tmp_path / "straight" / "metrics.jsonl") if r["kind"] == "train"]
+    assert rows[-1]["updates"] > 100 and np.isfinite(rows[-1]["actor_loss"])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ SLOW = pytest.mark.slow  # each takes seconds to trace; those that are not cover
 
 Q = {"name": "dqn", **SMALL}
 PPO = {"name": "ppo", **SMALL}
+SAC = {"name": "sac", **SMALL}
 WEB = {"name": "ppo", "on_empty": "absent", "net": {"hidden": [8, 8], "attention": 2}}
 NODES = "tenfold/Durotaxis-v0(mode=nodes, max_nodes=20)"
 
@@ -74,6 +75,10 @@ CASES = [
     pytest.param("CartPole-v1", PPO, id="discrete policy", marks=SLOW),
     pytest.param("Pendulum-v1", PPO, id="continuous", marks=SLOW),
     pytest.param("Pendulum-v1", PPO | {"squash": True, "normalize_obs": True}, id="squashed", marks=SLOW),
+    pytest.param("Pendulum-v1", SAC, id="soft actor-critic"),
+    pytest.param("shipping/Numbered-v0", SAC, id="discrete soft actor-critic", marks=SLOW),
+    pytest.param("tenfold/Catch-v0", SAC, id="image actor-critic", marks=SLOW),
+    pytest.param("Pendulum-v1", SAC | {"name": "td3"}, id="td3", marks=SLOW),
     pytest.param("shipping/Mixed-v0", PPO | {"normalize_obs": True}, id="mixed, masked"),
     pytest.param("tenfold/Catch-v0", PPO, id="image policy", marks=SLOW),
     pytest.param("shipping/Web-v0", WEB | {"squash": True, "net": {"hidden": [8], "attention": 2}}, id="graph"),

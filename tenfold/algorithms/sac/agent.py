@@ -67,8 +67,8 @@ class SACAgent(ActorCriticAgent):
     def soft_values(
         self, critics: ActorCritics, obs: torch.Tensor, noise: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(E[min_i Q_i(s, a) − α·log π(a|s)] [B], the policy's entropy [B]): of real numbers both by
-        the draw that `noise` makes, of discrete actions by their probabilities."""
+        """(E[min_i Q_i(s, a) − α·log π(a|s)] [B], the policy's entropy [B]): of real numbers both
+        by the draw that `noise` makes, of discrete actions by their probabilities."""
         said = self.online.said(obs)
         if noise is None:
             return soft_value(said, critics(obs, None).amin(0), self.alpha)

@@ -29,7 +29,7 @@ class TD3Agent(ActorCriticAgent):
     # acting
 
     def spread(self, step: int) -> float:
-        return value_at(self.config.explore, step)
+        return value_at(self.config.noise, step)
 
     def chosen(
         self, said: torch.Tensor, uniform: torch.Tensor, normal: torch.Tensor

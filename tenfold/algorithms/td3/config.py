@@ -21,9 +21,9 @@ class TD3(ActorCritic):
     lr: Schedule = 1e-3
     """learning rate of Adam, for the policy and the critics: a number, linear(start, end, steps),
     exponential(start, end, steps) or a function of one's own"""
-    explore: Schedule = 0.1
-    """deviation of the noise on actions in training, which lie between -1 and 1: a number or a
-    schedule"""
+    noise: Schedule = 0.1
+    """deviation of the noise on actions in training, which lie between -1 and 1 before they are
+    brought to their bounds: a number or a schedule"""
     policy_delay: Count = 2
     """updates of the critics to one of the policy and of the target networks"""
     smoothing: NotNegative = 0.2
