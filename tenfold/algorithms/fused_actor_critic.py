@@ -24,6 +24,7 @@ from tenfold.algorithms.fused_arrays import (
     acting_arrays,
     batch_arrays,
     memory_arrays,
+    no_memory,
 )
 from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import BoundedActions
@@ -32,6 +33,7 @@ from tenfold.core.timing import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.choose import why_not_fused
 from tenfold.engines.fusing import PATIENCE
+from tenfold.engines.plain import Lanes
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.memory.replay import Replay
@@ -42,7 +44,8 @@ class FusedActorCritic(ActorCriticEngine):
     engine keeps them, so a run can change engines at any round."""
 
     words, whole_rounds = "one compiled call a round", True
-    # compiled: one round, and rounds of compiled environments
+    # compiled: the exploring policy's actions, one round, and rounds of compiled environments
+    choose: ClassVar[Any]
     one_round: ClassVar[Any]
     many_rounds: ClassVar[Any]
 
@@ -50,7 +53,8 @@ class FusedActorCritic(ActorCriticEngine):
     def why_not(cls, agent: ActorCriticAgent, run: Any = None) -> str:
         return why_not_fused(agent)
 
-    def rules(self) -> np.ndarray:
+    @classmethod
+    def rules(cls, agent: Any) -> np.ndarray:
         """The settings as numbers."""
         raise NotImplementedError
 
@@ -62,12 +66,12 @@ class FusedActorCritic(ActorCriticEngine):
         self.compiled = envs if isinstance(envs, ControlEnvironments) else None
         count, reals = envs.num_envs, agent.actions.reals
         # the agent's next actions, and the same in the environments' own numbers
-        self.action = np.zeros((count, reals), np.float32) if reals else np.zeros(count, np.int64)
+        self.action = next_actions(agent, count)
         self.scaled = self.for_envs(agent, count)
         self.arrays = Arrays(
             counter=self.counter,
             updates=agent.count,
-            rule=self.rules(),
+            rule=self.rules(agent),
             streams=np.array([agent.keys[purpose] for purpose in DRAWS]),
             sums=self.sums.numpy(),
             **batch_arrays(agent, self.batch_items),
@@ -152,3 +156,36 @@ class FusedActorCritic(ActorCriticEngine):
     def load_state(self, state: Any) -> None:
         super().load_state(state)
         self.chosen = False
+
+
+class FusedActing:
+    """`explore` of an agent as one compiled call, for an actor that does nothing else; `kind` is
+    the agent's fused engine."""
+
+    def __init__(self, kind: type[FusedActorCritic], agent: Any, lanes: int) -> None:
+        self.counter, self.choose = np.zeros(3, np.int64), kind.choose
+        self.action = next_actions(agent, lanes)
+        nobody = Lanes.showing(np.zeros((0, agent.layout.size), np.float32))
+        self.arrays = Arrays(
+            counter=self.counter,
+            updates=agent.count,
+            rule=kind.rules(agent),
+            streams=np.array([agent.keys[purpose] for purpose in DRAWS]),
+            sums=np.zeros(1, np.float32),
+            **batch_arrays(agent, 1),
+            **no_memory(),
+            **acting_arrays(agent, nobody, lanes),
+        )
+        self.table = table_of(self.arrays)
+
+    def __call__(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
+        """Actions for rows [B, …], valid until the next call."""
+        self.counter[:] = step, rounds, 0
+        self.choose(self.table, self.action, rows.reshape(len(rows), -1))
+        return self.action
+
+
+def next_actions(agent: ActorCriticAgent, count: int) -> np.ndarray:
+    """Room for the agent's actions in `count` environments."""
+    reals = agent.actions.reals
+    return np.zeros((count, reals), np.float32) if reals else np.zeros(count, np.int64)

@@ -174,10 +174,28 @@ def batch_arrays(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
     }
 
 
+# of a memory, with the kinds of their numbers
+MEMORY = {
+    "reward": np.float32,
+    "kind": np.uint8,
+    "ready": np.bool_,
+    "head": np.int64,
+    "start": np.int64,
+    "count": np.int64,
+    "tree": np.float64,
+    "top": np.float64,
+}
+
+
 def memory_arrays(replay: Replay) -> dict[str, np.ndarray]:
-    names = ("reward", "kind", "ready", "head", "start", "count", "tree", "top")
-    found = {f"m_{name}": getattr(replay, name) for name in names}
+    found = {f"m_{name}": getattr(replay, name) for name in MEMORY}
     return found | {"row": replay.batch.row, "draw": replay.draw}
+
+
+def no_memory() -> dict[str, np.ndarray]:
+    """For an actor that only acts."""
+    found = {f"m_{name}": np.zeros(0, kind) for name, kind in MEMORY.items()}
+    return found | {"row": np.zeros(0, np.int64), "draw": np.zeros(0)}
 
 
 def acting_arrays(agent: ActorCriticAgent, envs: Any, count: int) -> dict[str, np.ndarray]:

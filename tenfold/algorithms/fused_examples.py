@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from tenfold.algorithms.fused_actor_critic import FusedActing
 from tenfold.core.spaces import DiscreteActions, bounded_actions, observation_layout
 from tenfold.core.timing import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
@@ -72,3 +73,13 @@ def outcome(kind: Any, agent: Any, config: Any, case: Case, seed: int) -> tuple[
     numbers = np.array(list(told.values()))
     block = engine.agent.block.numpy()
     return block, replay.batch.row, replay.tree, replay.count, numbers, np.array(actions)
+
+
+def acting_outcome(
+    kind: Any, agent: Any, config: Any, case: Case, seed: int, fused: bool
+) -> np.ndarray:
+    """The actions of an actor in ten rounds, before and after learning starts."""
+    engine = filled_engine(ActorCriticEngine, agent, config, case, seed)
+    acting, rows = engine.agent.for_actor(1), engine.envs.obs
+    explore = FusedActing(kind, acting, len(rows)) if fused else acting.explore
+    return np.array([explore(rows, rounds, rounds).copy() for rounds in range(10)])

@@ -7,13 +7,14 @@ import numpy as np
 
 from tenfold.algorithms.fused_actor_critic import FusedActorCritic
 from tenfold.algorithms.fused_arrays import shared_rules
-from tenfold.algorithms.fused_examples import engine_examples, outcome
+from tenfold.algorithms.fused_examples import acting_outcome, engine_examples, outcome
 from tenfold.algorithms.sac.agent import SACAgent
 from tenfold.algorithms.sac.config import SAC, Auto
 from tenfold.algorithms.sac.fused_round import (
     AUTOMATIC,
     RULES,
     TARGET_ENTROPY,
+    choose_actions,
     fused_round,
     fused_rounds,
 )
@@ -25,12 +26,14 @@ class FusedSAC(FusedActorCritic):
     """The temperature's logarithm is the last of the parameters."""
 
     agent: SACAgent
+    choose = staticmethod(choose_actions)
     one_round, many_rounds = staticmethod(fused_round), staticmethod(fused_rounds)
 
-    def rules(self) -> np.ndarray:
-        rule = shared_rules(self.agent, RULES)
-        rule[AUTOMATIC] = isinstance(self.agent.config.temperature, Auto)
-        rule[TARGET_ENTROPY] = self.agent.target_entropy
+    @classmethod
+    def rules(cls, agent: SACAgent) -> np.ndarray:
+        rule = shared_rules(agent, RULES)
+        rule[AUTOMATIC] = isinstance(agent.config.temperature, Auto)
+        rule[TARGET_ENTROPY] = agent.target_entropy
         return rule
 
 
@@ -56,3 +59,18 @@ def plain_outcome(features: int, reals: int, options: dict[str, Any], seed: int)
 )
 def fused_outcome(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
     return outcome(FusedSAC, SACAgent, SAC, (features, reals, options), seed)
+
+
+def plain_acting(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return acting_outcome(FusedSAC, SACAgent, SAC, (features, reals, options), seed, fused=False)
+
+
+@pair(
+    plain_acting,
+    engine_examples(*OWN_OPTIONS),
+    rtol=1e-5,
+    atol=1e-6,
+    name="engines.fused.sac's act alone",
+)
+def fused_acting(features: int, reals: int, options: dict[str, Any], seed: int) -> Any:
+    return acting_outcome(FusedSAC, SACAgent, SAC, (features, reals, options), seed, fused=True)

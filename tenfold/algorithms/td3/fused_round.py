@@ -56,7 +56,7 @@ from tenfold.ops.reparameterised import fill_noise, smoothed
 
 # its own places in `rule`; the deviation of the noise on actions is a schedule
 DELAY, SMOOTHING, SMOOTHING_CLIP = range(OWN, OWN + 3)
-EXPLORE, RULES = np.int64(OWN + 3), OWN + 7
+NOISE, RULES = np.int64(OWN + 3), OWN + 7
 # typed: one form of what is called for all
 NOTHING, UNLIMITED, FIRST = np.float64(0), np.float64(np.inf), np.int64(0)
 
@@ -146,7 +146,7 @@ def choose_actions(table, e_action, e_obs):
         return
     output = acting_output(a.online, a.actor_sizes, a.rule, e_obs, a.e_inputs, a.e_hidden)
     fill_noise(a.streams[ACTING], start, a.e_noise)
-    spread = schedule_at(a.rule, EXPLORE, step)
+    spread = schedule_at(a.rule, NOISE, step)
     smoothed(output, a.e_noise, spread, UNLIMITED, a.e_drawn)
     put_rows(a.e_drawn, e_action)
 
