@@ -26,7 +26,8 @@ class ActorCriticAlgorithm(Algorithm):
         """Its actions in such a space."""
         from gymnasium.spaces import Discrete
 
-        from tenfold.core.spaces import bounded_actions, discrete_actions
+        from tenfold.core.bounded import bounded_actions
+        from tenfold.core.spaces import discrete_actions
 
         if not self.discrete:
             return bounded_actions(space, run.env, self.name)

@@ -105,7 +105,8 @@ class Run(Config):
     eval_episodes: Annotated[int, Limits(1, 10**6)] = 10
     """episodes of such an evaluation"""
     eval_policy: Literal["greedy", "sampled"] = "greedy"
-    """evaluations take the most probable action, or draw from the policy (ppo) as training does"""
+    """evaluations take the most probable action, or draw from the policy (ppo, sac) as training
+    does"""
     eval_steps: Count | None = None
     """environment steps an evaluation may take in all: no episode begins that would not end within
     them, and one that has no end is cut there, so that fewer than eval_episodes may be played;

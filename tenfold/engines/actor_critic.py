@@ -60,19 +60,26 @@ class ActorCriticEngine(ReplayEngine):
         self, loss: torch.Tensor, parts: tuple[str, ...], number: int, lr: float
     ) -> None:
         """Step `number` of Adam for these parts of the networks, all others as they are."""
-        agent, online = self.agent, self.agent.online
-        for name in parts:
-            own = list(getattr(online, name).parameters())
-            last = name == parts[-1]
-            found = torch.autograd.grad(loss, own, retain_graph=not last)
-            place = online.places[name]
-            online.flat_grad[place] = torch.cat([part.flatten() for part in found])
-        for name in parts:
-            place = online.places[name]
-            own = (t[place] for t in (online.flat, online.flat_grad, agent.mean, agent.square))
-            flat, grad, mean, square = own
-            with torch.no_grad():
-                adam(flat, grad, mean, square, number, lr, agent.config.adam_eps)
+        agent, eps = self.agent, self.agent.config.adam_eps
+        for flat, grad, mean, square in gradients(loss, agent, agent.online, parts):
+            adam(flat, grad, mean, square, number, lr, eps)
+
+
+@torch.no_grad()
+def gradients(
+    loss: torch.Tensor, agent: Any, network: Any, parts: tuple[str, ...]
+) -> list[list[torch.Tensor]]:
+    """The loss's gradient by these parts of a network, which lies on the agent's buffers, into its
+    place; and what Adam takes for each part: parameters, gradient and moments."""
+    online, own = agent.online, {name: getattr(network, name) for name in parts}
+    found = iter(torch.autograd.grad(loss, [p for part in own.values() for p in part.parameters()]))
+    buffers, steps = (online.flat, online.flat_grad, agent.mean, agent.square), []
+    for name, part in own.items():
+        lead = getattr(part, "members", None) or 1  # networks one after another
+        rows = [next(found).reshape(lead, -1) for _ in part.parameters()]
+        steps.append([buffer[online.places[name]] for buffer in buffers])
+        steps[-1][1].copy_(torch.cat(rows, -1).flatten())
+    return steps
 
 
 class CompiledActorCritic(ActorCriticEngine):

@@ -8,7 +8,7 @@ import torch
 
 from tenfold.config.schedules import value_at
 from tenfold.core.random import fill_normal
-from tenfold.engines.actor_critic import ActorCriticEngine
+from tenfold.engines.actor_critic import ActorCriticEngine, gradients
 from tenfold.engines.replay_graph import DRAWN, ReplayGraph
 from tenfold.memory.places import draw_places
 from tenfold.memory.staging import Parcel, Shapes
@@ -110,20 +110,10 @@ class ActorCriticGraph(ReplayGraph, ActorCriticEngine):
         self, loss: torch.Tensor, parts: tuple[str, ...], before: torch.Tensor, lr: torch.Tensor
     ) -> None:
         """A step of Adam for these parts of the networks, all others as they are."""
-        agent, online = self.agent, self.agent.online
-        parameters = {
-            name: list(getattr(self.learning.online, name).parameters()) for name in parts
-        }
-        found = iter(torch.autograd.grad(loss, [p for own in parameters.values() for p in own]))
-        for name, own in parameters.items():
-            place = online.places[name]
-            lead = self.learning.online.critics.members if name == "critics" else 1
-            grads = [next(found).reshape(lead, -1) for _ in own]
-            online.flat_grad[place] = torch.cat(grads, -1).flatten()
-            mine = (t[place] for t in (online.flat, online.flat_grad, agent.mean, agent.square))
-            flat, grad, mean, square = mine
+        agent, eps = self.agent, self.agent.config.adam_eps
+        for flat, grad, mean, square in gradients(loss, agent, self.learning.online, parts):
             # it counts a step by itself, and another part may take the same
-            adam_recorded(flat, grad, mean, square, before.clone(), lr, agent.config.adam_eps)
+            adam_recorded(flat, grad, mean, square, before.clone(), lr, eps)
 
     # acting
 

@@ -10,6 +10,8 @@ from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.plain import CompiledEngine
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
+from tenfold.engines.actor_critic import CompiledActorCritic
+from tenfold.training.learners import make_learner
 
 # torch.compile itself uses what PyTorch has deprecated
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -66,6 +68,46 @@ def test_an_update_equals_the_plain_engines(
     assert place.lockstep.compared + place.lockstep.ties == 60 and place.lockstep.ties <= 1
     assert place.lockstep.largest < 1e-5
     assert set(place.engine.statistics()) == {"loss", "q", "td_error", "grad_norm"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "env"),
+    [
+        ("aot_eager", "td3", "tenfold/Pendulum-v1"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("aot_eager", "sac", "tenfold/Pendulum-v1"),
+                ("inductor", "sac", "tenfold/Pendulum-v1"),
+                ("inductor", "sac", "tenfold/Catch-v0"),
+                ("inductor", "td3", "tenfold/Pendulum-v1"),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_an_update_with_critics_equals_the_plain_engines(
+    backend: str, name: str, env: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """td3's policy learns every second time, by a graph of its own."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    agent = {"name": name, "batch_size": 8, "capacity": 500, "learning_starts": 50, "tau": 0.1}
+    agent |= {"replay": "prioritized", "n_step": 2, "lr": "linear(1e-3, 1e-4, 300)"}
+    run = {
+        "env": env,
+        "engine": "compiled",
+        "verify": 1,
+        "agent": agent | {"net": {"hidden": [16]}},
+    }
+    place = make_learner(Run.of(run))
+    assert isinstance(place.engine, CompiledActorCritic)
+    place.warm_up()
+    assert place.agent.updates == 0 and place.engine.statistics() == {}
+    while place.agent.updates < 40:
+        place.round()
+    assert place.lockstep.compared + place.lockstep.ties == 40 and place.lockstep.ties <= 1
+    assert place.lockstep.largest < 1e-5
+    assert {"critic_loss", "actor_loss"} <= set(place.engine.statistics())
 
 
 def test_without_a_compiler_it_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,17 @@ import torch
 from torch.nn import functional as F
 
 import tenfold as ten
+from tenfold.algorithms.actor_critic import check_spec
 from tenfold.algorithms.sac.agent import SACAgent, drawn_option
 from tenfold.algorithms.sac.config import SAC, Auto
 from tenfold.algorithms.td3.agent import TD3Agent
 from tenfold.algorithms.td3.config import TD3
 from tenfold.config.run import Run
+from tenfold.core.bounded import bounded_actions
 from tenfold.core.errors import CheckpointError, ConfigError, EnvironmentFault, UserError
-from tenfold.core.spaces import DiscreteActions, ObsLayout, bounded_actions
+from tenfold.core.graph_spaces import BoundedGraph
+from tenfold.core.protocols import EnvSpec
+from tenfold.core.spaces import DiscreteActions, ObsLayout, observation_layout
 from tenfold.core.timing import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.memory.replay import Replay
@@ -472,7 +476,7 @@ def test_settings_are_judged() -> None:
         ({"name": "sac", "temperature": "warm"}, "agent.temperature = warm is not auto"),
         ({"name": "sac", "batch_size": 9, "capacity": 8}, "agent.batch_size = 9 is more than"),
         ({"name": "sac", "n_step": 99, "batch_size": 9, "capacity": 50}, "agent.n_step = 99"),
-        ({"name": "td3", "critics": 3}, "agent.critics = 3 is not one of 1, 2"),
+        ({"name": "td3", "critics": 3}, "agent.critics = 3 is out of range"),
         ({"name": "td3", "temperature": 1}, "agent.temperature = 1 is not a setting of td3"),
         ({"name": "sac", "policy_delay": 2}, "belongs to td3"),
     ):
@@ -518,5 +522,9 @@ def test_masks_graphs_and_teams_are_refused_in_one_sentence() -> None:
     ):
         with pytest.raises(UserError, match=words):
             make_learner(Run.of({"agent": {"name": "sac"}} | run))
+    nodes = BoundedGraph(gym.spaces.Box(-1, 1, (2,)), None, 3, 3)
+    seen = observation_layout(nodes, "Web-v0")
+    with pytest.raises(EnvironmentFault, match="Pendulum-v1 has graphs as observations"):
+        check_spec(Run.of({"agent": {"name": "sac"}}), EnvSpec("Web-v0", seen, SPACE))
     with pytest.raises(ConfigError, match=r"net\.module = a:B is for dqn and ppo"):
         make_learner(Run.of({"agent": {"name": "sac", "net": {"module": "a:B"}}}))

@@ -101,7 +101,7 @@ def test_other_spaces_are_refused_by_name() -> None:
     with pytest.raises(EnvironmentFault, match="observations of type Text"):
         observation_layout(B.Text(5), "Odd-v0")
     with pytest.raises(
-        EnvironmentFault, match=r"Pendulum-v1 has continuous actions.*train it with ppo"
+        EnvironmentFault, match=r"Pendulum-v1 has continuous actions.*train it with sac, td3 or ppo"
     ):
         discrete_actions(B.Box(-1, 1, (1,)), "Pendulum-v1")
     assert discrete_actions(B.Discrete(3, start=-1), "x") == DiscreteActions(3, -1)

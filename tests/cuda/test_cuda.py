@@ -13,6 +13,7 @@ from tenfold.config.nets import Net
 from tenfold.config.run import Run
 from tenfold.core.random import Purpose, bits, bits_torch, key, normal_torch, uniform, uniform_torch
 from tenfold.nets.blocks import QNetwork
+from tenfold.training.learners import make_learner
 
 pytestmark = pytest.mark.cuda
 
@@ -150,6 +151,54 @@ def test_policy_updates_on_the_gpu_equal_the_cpus(env: str, option: dict[str, ob
             assert torch.allclose(
                 cpu.agent.online.flat, gpu.agent.online.flat.cpu(), rtol=1e-3, atol=1e-4
             )
+
+
+@pytest.mark.parametrize(
+    ("env", "agent"),
+    [
+        ("tenfold/Pendulum-v1", {"name": "sac", "replay": "prioritized", "n_step": 3}),
+        ("tenfold/CartPole-v1", {"name": "sac"}),
+        ("tenfold/Pendulum-v1", {"name": "td3"}),
+    ],
+)
+def test_updates_with_critics_on_the_gpu_equal_the_cpus(env: str, agent: dict[str, object]) -> None:
+    small = {"learning_starts": 10**6, "capacity": 500, "net": {"hidden": [32, 32]}}
+    cpu, gpu = (
+        make_learner(
+            Run.of({"env": env, "agent": agent | small, "device": device, "engine": "plain"})
+        )
+        for device in ("cpu", "cuda")
+    )
+    for place in (cpu, gpu):
+        while place.step < 300:
+            place.round()
+    gpu.replay.load_rows(cpu.replay.written(np.zeros_like(cpu.replay.head)))
+    for _ in range(20):
+        gpu.agent.load_state(cpu.agent.state())
+        gpu.replay.load_state({k: v.copy() for k, v in cpu.replay.state().items()})
+        for place in (cpu, gpu):
+            place.engine.update(1, 100, place.clock)
+        own, wanted = gpu.agent.online.flat_grad.cpu(), cpu.agent.online.flat_grad
+        for place in cpu.agent.online.places.values():
+            assert float((own[place] - wanted[place]).norm()) <= 1e-4 * float(wanted[place].norm())
+        assert torch.allclose(
+            cpu.agent.online.flat, gpu.agent.online.flat.cpu(), rtol=1e-3, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_agents_with_critics_on_the_gpu_train_and_act(name: str) -> None:
+    agent = {"name": name, "learning_starts": 100, "every": 4, "net": {"hidden": [32]}}
+    place = make_learner(
+        Run.of({"env": "tenfold/Pendulum-v1", "num_envs": 4, "device": "cuda", "agent": agent})
+    )
+    assert place.description.name == "cudagraph"
+    start = place.agent.online.flat.clone()
+    while place.step < 1000:
+        place.round()
+    assert place.agent.updates == 225 and not torch.equal(start, place.agent.online.flat)
+    assert torch.isfinite(place.agent.block).all()
+    assert place.envs.action_space.contains(place.agent.act(place.envs.obs[0]))
 
 
 @pytest.mark.parametrize("env", ["tenfold/CartPole-v1", "tenfold/Pendulum-v1", "tenfold/Assign-v0"])

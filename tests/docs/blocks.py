@@ -61,6 +61,11 @@ EXPLORER = (
 AGENTS = {
     "dqn": "--steps 400 --eval-every 200 --agent.learning-starts 200 --agent.capacity 2k",
     "ppo": "--steps 256 --eval-every 128 --agent.horizon 16 --agent.minibatches 2 --num-envs 2",
+    **dict.fromkeys(
+        ("sac", "td3"),
+        "--steps 400 --eval-every 200 --agent.learning-starts 200 --agent.capacity 2k "
+        "--agent.batch-size 16",
+    ),
     "explorer": EXPLORER,
 }
 SHORT = {

@@ -165,6 +165,7 @@ def test_every_command_runs(page: Path, folder: Path, capfd: pytest.CaptureFixtu
 GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
     "README.md": lambda: {"obs": np.zeros(4, np.float32)},
     "using.md": lambda: {"obs": np.zeros(4, np.float32)},
+    "continuous.md": lambda: {"obs": np.zeros(3, np.float32)},
     "export.md": lambda: {"obs": np.zeros((3, 4), np.float32)},
     "extending.md": lambda: {"ten": ten, "torch": torch},
     "actors.md": lambda: {"ten": ten},

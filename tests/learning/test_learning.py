@@ -22,7 +22,8 @@ def test_final_checkpoints_solve_the_task(case: str) -> None:
     found = [learn(case, seed) for seed in range(SEEDS)]
     returns = [row["mean_return"] for row in found]
     assert statistics.median(returns) >= found[0]["bar"], found
-    assert min(returns) >= LEAST * found[0]["bar"], found
+    bar: float = found[0]["bar"]  # type: ignore[assignment]
+    assert min(returns) >= bar - (1 - LEAST) * abs(bar), found
 
 
 def test_a_thousand_steps_move_the_policy_in_the_right_direction(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ No torch here, so that help and errors appear at once.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from tenfold.config.replay import ActorCritic
 from tenfold.config.schedules import Schedule
-from tenfold.config.schema import Count, NotNegative
+from tenfold.config.schema import Count, Limits, NotNegative
 
 
 @dataclass(frozen=True)
@@ -30,5 +30,5 @@ class TD3(ActorCritic):
     """deviation of the noise on the target policy's action, by which critics are smoothed"""
     smoothing_clip: NotNegative = 0.5
     """the largest of such noise"""
-    critics: Literal[1, 2] = 2
+    critics: Annotated[int, Limits(1, 2)] = 2
     """of two the smaller value counts"""
