@@ -32,6 +32,9 @@ WHO = {
     "tenfold's PPO": (OURS, "tenfold_ppo", 163_840),
     "Stable-Baselines3's PPO": (THEIRS, "sb3_ppo", 30_720),
     "SBX's PPO": (THEIRS, "sb3_ppo", 30_720),
+    "tenfold's SAC": (OURS, "tenfold_sac", 22_000),
+    "Stable-Baselines3's SAC": (THEIRS, "sb3_sac", 4_000),
+    "SBX's SAC": (THEIRS, "sb3_sac", 4_000),
 }
 
 

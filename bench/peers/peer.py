@@ -48,6 +48,7 @@ PPO = {
     "value_weight": 0.5,
     "clip_norm": 0.5,
 }
+SAC = {"env": "Pendulum-v1", "lr": 3e-4, "tau": 0.005}
 
 
 def arguments(description: str | None, steps: int = 10_000, **own: str) -> argparse.Namespace:
@@ -110,6 +111,26 @@ def ppo_setting(options: argparse.Namespace, **own: Any) -> dict[str, Any]:
         "seed": options.seed,
         "threads": 1,
         **PPO,
+        **own,
+    }
+
+
+def sac_setting(options: argparse.Namespace, **own: Any) -> dict[str, Any]:
+    return {
+        "hidden": HIDDEN,
+        "activation": "relu",
+        "optimizer": "adam",
+        "gamma": GAMMA,
+        "capacity": CAPACITY,
+        "learning_starts": LEARNING_STARTS,
+        "temperature": "learned",
+        "batch": options.batch,
+        "every": options.every,
+        "updates": options.updates,
+        "seed": options.seed,
+        "threads": 1,
+        "warm_up_steps": WARM_UP,
+        **SAC,
         **own,
     }
 

@@ -180,6 +180,16 @@ def gather_columns_reference(
     )
 
 
+@kernel
+def put_action(action, place, out, item):
+    """Of a row, as a whole number or as a column."""
+    if action.ndim == 1:
+        out[item] = action[place]
+    else:
+        for d in range(action.shape[1]):
+            out[d, item] = action[place, d]
+
+
 @pair(gather_columns_reference, columns_examples, rtol=1e-6, atol=1e-6, dtypes=("float32", "uint8"))
 @kernel
 def gather_columns(
@@ -196,7 +206,7 @@ def gather_columns(
     out_next,
 ):
     """`gather` of single frames as networks take them: observations as columns [features, B],
-    scaled."""
+    scaled; actions of real numbers as columns [D, B] too."""
     obs, action, reward, kind = stored
     factor = np.float32(scale)
     for item in range(row.size):
@@ -204,7 +214,7 @@ def gather_columns(
         lane = 0 if place < length else place // length * length
         for j in range(obs.shape[1]):
             out_obs[j, item] = obs[place, j] * factor
-        out_action[item] = action[place]
+        put_action(action, place, out_action, item)
         out_reward[item], out_discount[item], place = ahead(
             place, lane, length, n_step, gamma, reward, kind
         )

@@ -23,9 +23,12 @@ from tenfold.ops.tiles import LANES, ROWS, any_bits, at, features, on_stack, til
 FEATURES = features()
 WIDE = 16 if "avx512f" in FEATURES else LANES  # numbers in the longest vector
 MOST = ROWS[0]
-# Multiplications from which BLAS is as fast (bench/products.py). Processors without fused
+# Multiplications from which BLAS is as fast (bench/products.py). With the longest vectors a tile
+# needs half as many numbers of `b` a second, and BLAS catches up late. Processors without fused
 # multiplication and addition have registers for a quarter of a tile: there BLAS is always faster.
-LARGE = 1 << 23 if "fma" in FEATURES or "neon" in FEATURES else 0
+LARGE = (
+    1 << 26 if "avx512f" in FEATURES else 1 << 23 if {"fma", "neon"} & FEATURES else 0
+)  # fmt: skip
 LISTED = 1024  # rows that a list of rows has room for: larger products are left to BLAS too
 SEARCHED = 1 << 16  # multiplications from which looking for rows of zeros pays
 NO_FLOOR = np.float32(-np.inf)

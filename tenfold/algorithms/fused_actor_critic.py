@@ -1,0 +1,192 @@
+"""The fused engines of agents with an actor and critics: everything between two environment steps
+is ONE compiled call on the agent's and the memory's own arrays.
+
+What `sac` and `td3` share is here; each brings the kernels of its round (`fused_round`) and its
+settings as numbers. It does what the plain engine does, from the same random numbers in the same
+order. For fully connected networks on the CPU, in float32.
+"""
+
+from time import monotonic
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tenfold.algorithms.actor_critic import ActorCriticAgent
+from tenfold.algorithms.fused_arrays import (
+    ACT,
+    DRAWS,
+    LR,
+    ROUNDS,
+    STEP,
+    UPDATE,
+    WHOLE,
+    Arrays,
+    acting_arrays,
+    batch_arrays,
+    memory_arrays,
+    no_memory,
+)
+from tenfold.core.schedules import as_numbers
+from tenfold.core.spaces import BoundedActions
+from tenfold.core.tables import table_of
+from tenfold.core.timing import Clock
+from tenfold.engines.actor_critic import ActorCriticEngine
+from tenfold.engines.choose import why_not_fused
+from tenfold.engines.fusing import PATIENCE, SPENT
+from tenfold.engines.plain import Lanes
+from tenfold.envs.adapter import Environments
+from tenfold.envs.control import ControlEnvironments
+from tenfold.memory.replay import Replay
+
+
+class FusedActorCritic(ActorCriticEngine):
+    """Runs rounds by one call each. Parameters, moments, memory and statistics stay where the plain
+    engine keeps them, so a run can change engines at any round."""
+
+    words, whole_rounds = "one compiled call a round", True
+    # compiled: the exploring policy's actions, one round, and rounds of compiled environments
+    choose: ClassVar[Any]
+    one_round: ClassVar[Any]
+    many_rounds: ClassVar[Any]
+
+    @classmethod
+    def why_not(cls, agent: ActorCriticAgent, run: Any = None) -> str:
+        normalised = "observations are normalised" if agent.norm else ""
+        return why_not_fused(agent) or normalised
+
+    @classmethod
+    def rules(cls, agent: Any) -> np.ndarray:
+        """The settings as numbers."""
+        raise NotImplementedError
+
+    def __init__(self, agent: ActorCriticAgent, replay: Replay, envs: Environments) -> None:
+        super().__init__(agent, replay, envs)
+        self.chosen = False  # whether `action` is the action for the current observations
+        self.counter = np.zeros(3 + len(SPENT), np.int64)
+        self.spent = self.counter[-len(SPENT) :]
+        self.compiled = envs if isinstance(envs, ControlEnvironments) else None
+        count, reals = envs.num_envs, agent.actions.reals
+        # the agent's next actions, and the same in the environments' own numbers
+        self.action = next_actions(agent, count)
+        self.scaled = self.for_envs(agent, count)
+        self.arrays = Arrays(
+            counter=self.counter,
+            updates=agent.count,
+            rule=self.rules(agent),
+            streams=np.array([agent.keys[purpose] for purpose in DRAWS]),
+            sums=self.sums.numpy(),
+            **batch_arrays(agent, self.batch_items),
+            **memory_arrays(replay),
+            **acting_arrays(agent, envs, count),
+        )
+        self.given = (
+            table_of(self.arrays),
+            replay.obs,
+            replay.action,
+            self.action,
+            self.scaled if reals == 0 else self.scaled.reshape(count, reals),
+            envs.obs.reshape(count, -1),
+            envs.final_obs.reshape(count, -1),
+        )
+
+    def for_envs(self, agent: ActorCriticAgent, count: int) -> np.ndarray:
+        if self.compiled:
+            return self.compiled.action
+        if isinstance(agent.actions, BoundedActions):
+            space = agent.actions.space
+            return np.zeros((count, *space.shape), space.dtype)
+        return np.zeros(count, np.int64)
+
+    def warm_up(self) -> None:
+        if self.compiled:
+            self.run_compiled(self.compiled, 0)
+        self.one_round(0, *self.given)
+        e, no = self.envs, slice(0, 0)  # storing alone, which timed rounds do, of no environment
+        self.replay.add(
+            self.action[no],
+            e.reward[no],
+            e.terminated[no],
+            e.truncated[no],
+            e.skipped[no],
+            e.obs[no],
+            e.final_obs[no],
+        )
+
+    def at(self, step: int, rounds: int, due: int = 0) -> None:
+        self.counter[:3] = step, rounds, due
+
+    def explore(self, step: int, rounds: int) -> np.ndarray:
+        """Actions for the current observations."""
+        self.at(step, rounds)
+        self.one_round(ACT, *self.given)
+        self.chosen = False
+        return self.action
+
+    def update(self, count: int, step: int, clock: Clock) -> None:
+        clock.start()
+        self.at(step, 0, count)
+        self.one_round(UPDATE, *self.given)
+        self.chosen = False
+        clock.lap("update")
+
+    def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
+        """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the
+        counts after them."""
+        if not self.chosen:
+            self.explore(step, rounds)
+            self.chosen = True
+        if self.compiled:
+            self.compiled.begin_rounds()
+            self.compiled.end_rounds(self.run_compiled(self.compiled, most))
+        else:
+            envs, given, scaled, one_round = self.envs, self.given, self.scaled, self.one_round
+            enough = monotonic() + PATIENCE
+            for _ in range(most):
+                envs.step(scaled)
+                one_round(WHOLE, *given)
+                if envs.finished or monotonic() > enough:
+                    break
+        return int(self.counter[STEP]), int(self.counter[ROUNDS])
+
+    def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
+        return self.many_rounds(most, *envs.given, *self.given)
+
+    def set_lr(self, lr: Any) -> None:
+        self.arrays.rule[LR : LR + 4] = as_numbers(lr)
+
+    def load_state(self, state: Any) -> None:
+        super().load_state(state)
+        self.chosen = False
+
+
+class FusedActing:
+    """`explore` of an agent as one compiled call, for an actor that does nothing else; `kind` is
+    the agent's fused engine."""
+
+    def __init__(self, kind: type[FusedActorCritic], agent: Any, lanes: int) -> None:
+        self.counter, self.choose = np.zeros(3, np.int64), kind.choose
+        self.action = next_actions(agent, lanes)
+        nobody = Lanes.showing(np.zeros((0, agent.layout.size), np.float32))
+        self.arrays = Arrays(
+            counter=self.counter,
+            updates=agent.count,
+            rule=kind.rules(agent),
+            streams=np.array([agent.keys[purpose] for purpose in DRAWS]),
+            sums=np.zeros(1, np.float32),
+            **batch_arrays(agent, 1),
+            **no_memory(),
+            **acting_arrays(agent, nobody, lanes),
+        )
+        self.table = table_of(self.arrays)
+
+    def __call__(self, rows: np.ndarray, step: int, rounds: int) -> np.ndarray:
+        """Actions for rows [B, …], valid until the next call."""
+        self.counter[:] = step, rounds, 0
+        self.choose(self.table, self.action, rows.reshape(len(rows), -1))
+        return self.action
+
+
+def next_actions(agent: ActorCriticAgent, count: int) -> np.ndarray:
+    """Room for the agent's actions in `count` environments."""
+    reals = agent.actions.reals
+    return np.zeros((count, reals), np.float32) if reals else np.zeros(count, np.int64)

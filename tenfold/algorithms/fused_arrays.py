@@ -1,0 +1,217 @@
+"""What the fused engines' kernels work on: the settings as numbers, and all arrays as one table."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tenfold.algorithms.actor_critic import ActorCriticAgent
+from tenfold.core.random import Purpose
+from tenfold.core.schedules import as_numbers
+from tenfold.core.spaces import BoundedActions
+from tenfold.core.tables import B1, D1, F1, F2, F3, I1, U1, Y1, opener
+from tenfold.engines.fusing import zeros
+from tenfold.memory.replay import Replay
+from tenfold.ops.mlp import ACTIVATIONS
+
+# parts of a round, to be added up
+STORE, UPDATE, ACT = 1, 2, 4
+# typed: Numba compiles a function once more for each literal number it is called with
+WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
+# places in `counter`, before those of `engines.fusing`
+STEP, ROUNDS, DUE = range(3)
+# streams
+REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY = range(5)
+# rows of `items`: numbers for each item of a batch
+REWARD, DISCOUNT, WEIGHT, ERROR, Y, LOG_P, NEXT_LOG_P, VALUE, ITEMS = range(9)
+# rows of `inputs`: [s | a] and [s' | a']; of `actor_layers`
+NOW, NEXT = range(2)
+HIDDEN, NEXT_HIDDEN, DELTA = range(3)
+# places in `rule`, the settings as numbers; a schedule takes four
+(
+    ACTIVATION,
+    ADAM_EPS,
+    TAU,
+    PRIORITIZED,
+    ALPHA,
+    PRIORITY_EPS,
+    N_STEP,
+    GAMMA,
+    SCALE,
+    STARTS,
+    EVERY,
+    PER_ROUND,
+    FIRST_OPTION,
+    SINGLE,
+) = range(14)
+LR, BETA, OWN = np.int64(14), np.int64(18), 22  # from OWN on an algorithm's own settings
+
+
+class Arrays(NamedTuple):
+    """What a round reads and writes, but for observations and actions, whose kind of number is the
+    environment's."""
+
+    counter: I1
+    updates: I1
+    rule: D1
+    streams: U1
+    sums: F1
+    # parameters, their slow copy, gradient and moments
+    online: F1
+    target: F1
+    grad: F1
+    mean: F1
+    square: F1
+    actor_sizes: I1
+    critic_sizes: I1
+    # of a batch
+    inputs: F3
+    actor_layers: F2
+    critic_layers: F2  # of each critic
+    delta: F1  # of one critic's layers
+    picked: F1
+    noise: F3
+    drawn: F2  # actions of the current policy, or their values
+    by_action: F2
+    q: F2
+    items: F2
+    turned: F1
+    order: I1
+    bounds: I1
+    row: I1
+    chosen: I1  # discrete actions
+    draw: D1
+    # the replay memory
+    m_reward: F1
+    m_kind: Y1
+    m_ready: B1
+    m_head: I1
+    m_start: I1
+    m_count: I1
+    m_tree: D1
+    m_top: D1
+    # the environments' last step, and acting
+    e_reward: D1
+    e_terminated: B1
+    e_truncated: B1
+    e_skipped: B1
+    e_inputs: F2
+    e_hidden: F1
+    e_noise: F2
+    e_drawn: F2
+    e_log_p: F1
+    low: D1  # bounds of the environments' actions
+    high: D1
+
+
+open_arrays = opener(Arrays)
+
+
+# the streams of random numbers, in the order in which kernels have them
+DRAWS = (
+    Purpose.REPLAY,
+    Purpose.ACTION,
+    Purpose.NOISE_ACT,
+    Purpose.POLICY,
+    Purpose.NEXT_POLICY,
+)
+
+
+def shared_rules(agent: ActorCriticAgent, size: int) -> np.ndarray:
+    """The settings as numbers, with room for an algorithm's own."""
+    config, rule, priorities = agent.config, np.zeros(size), agent.config.priorities
+    values = {
+        ACTIVATION: ACTIVATIONS[config.net.activation],
+        ADAM_EPS: config.adam_eps,
+        TAU: config.tau,
+        N_STEP: config.n_step,
+        GAMMA: config.gamma,
+        SCALE: agent.layout.scale,
+        STARTS: config.learning_starts,
+        EVERY: config.every,
+        PER_ROUND: config.updates,
+    }
+    if priorities:
+        values |= {PRIORITIZED: True, ALPHA: priorities.alpha, PRIORITY_EPS: priorities.eps}
+        rule[BETA : BETA + 4] = as_numbers(priorities.beta)
+    if isinstance(agent.actions, BoundedActions):
+        values[SINGLE] = agent.actions.space.dtype == np.float32
+    else:
+        values[FIRST_OPTION] = agent.actions.start
+    rule[LR : LR + 4] = as_numbers(config.lr)
+    rule[list(values)] = list(values.values())
+    return rule
+
+
+def batch_arrays(agent: ActorCriticAgent, batch: int) -> dict[str, np.ndarray]:
+    """Parameters, and scratch for batches of `batch` items."""
+    online, reals = agent.online, agent.actions.reals
+    actor, critic = np.array(online.actor.sizes), np.array(online.critics[0].sizes)
+    critics, outputs = len(online.critics), int(critic[1:].sum())
+    said = int(actor[-1])
+    assert critic[0] == actor[0] + reals
+    return {
+        "online": online.flat.numpy(),
+        "target": agent.target.flat.numpy(),
+        "grad": online.flat_grad.numpy(),
+        "mean": agent.mean.numpy(),
+        "square": agent.square.numpy(),
+        "actor_sizes": actor,
+        "critic_sizes": critic,
+        "inputs": zeros(2, critic[0], batch),
+        "actor_layers": zeros(3, batch * int(actor[1:].sum())),
+        "critic_layers": zeros(critics, batch * outputs),
+        "delta": zeros(batch * outputs),
+        "picked": zeros(batch * outputs),
+        "noise": zeros(2, reals, batch),
+        "drawn": zeros(reals or said, batch),
+        "by_action": zeros(reals, batch),
+        "q": zeros(critics, batch),
+        "items": np.ones((ITEMS, batch), np.float32),  # weights of uniform replay stay 1
+        "turned": zeros(batch * int(max(actor.max(), critic.max()))),
+        "order": np.zeros(batch, np.int64),
+        "bounds": np.zeros(critics + 1, np.int64),
+        "chosen": np.zeros(batch, np.int64),
+    }
+
+
+# of a memory, with the kinds of their numbers
+MEMORY = {
+    "reward": np.float32,
+    "kind": np.uint8,
+    "ready": np.bool_,
+    "head": np.int64,
+    "start": np.int64,
+    "count": np.int64,
+    "tree": np.float64,
+    "top": np.float64,
+}
+
+
+def memory_arrays(replay: Replay) -> dict[str, np.ndarray]:
+    found = {f"m_{name}": getattr(replay, name) for name in MEMORY}
+    return found | {"row": replay.batch.row, "draw": replay.draw}
+
+
+def no_memory() -> dict[str, np.ndarray]:
+    """For an actor that only acts."""
+    found = {f"m_{name}": np.zeros(0, kind) for name, kind in MEMORY.items()}
+    return found | {"row": np.zeros(0, np.int64), "draw": np.zeros(0)}
+
+
+def acting_arrays(agent: ActorCriticAgent, envs: Any, count: int) -> dict[str, np.ndarray]:
+    """The environments' last step, and scratch for acting in `count` of them."""
+    sizes, actions = np.array(agent.online.actor.sizes), agent.actions
+    bounded = isinstance(actions, BoundedActions)
+    return {
+        "e_reward": envs.reward,
+        "e_terminated": envs.terminated,
+        "e_truncated": envs.truncated,
+        "e_skipped": envs.skipped,
+        "e_inputs": zeros(sizes[0], count),
+        "e_hidden": zeros(count * int(sizes[1:].sum())),
+        "e_noise": zeros(actions.reals, count),
+        "e_drawn": zeros(actions.reals, count),
+        "e_log_p": zeros(count),
+        "low": actions.low if bounded else np.zeros(0),
+        "high": actions.high if bounded else np.zeros(0),
+    }

@@ -1,0 +1,230 @@
+"""Everything between two environment steps as ONE compiled call: storing the step, drawing batches,
+whole updates of critics, actor, temperature and target networks, and the next action."""
+
+import numpy as np
+
+from tenfold.algorithms.fused_acting import (
+    acting_output,
+    draw_options,
+    put_rows,
+    random_actions,
+    scale_actions,
+)
+from tenfold.algorithms.fused_arrays import (
+    ACT,
+    ACTING,
+    ACTIVATION,
+    ADAM_EPS,
+    ALPHA,
+    DELTA,
+    DISCOUNT,
+    DUE,
+    ERROR,
+    HIDDEN,
+    LOG_P,
+    LR,
+    NEXT,
+    NEXT_HIDDEN,
+    NEXT_LOG_P,
+    NEXT_POLICY,
+    NOW,
+    OWN,
+    POLICY,
+    PRIORITIZED,
+    PRIORITY_EPS,
+    RANDOM,
+    REWARD,
+    ROUNDS,
+    STARTS,
+    STEP,
+    STORE,
+    TAU,
+    UPDATE,
+    VALUE,
+    WHOLE,
+    Y,
+    open_arrays,
+)
+from tenfold.algorithms.fused_critics import (
+    critic_values,
+    draw_batch,
+    learn_actor,
+    learn_critics,
+    mean_of,
+    parameter_total,
+    put_actions,
+    step_of_adam,
+    store_last,
+    through_critic,
+)
+from tenfold.core.kernels import kernel, nanoseconds
+from tenfold.core.schedules import schedule_at
+from tenfold.engines.fusing import ACTED, STORED, UPDATED, looks, note
+from tenfold.envs.control_tasks import play_all
+from tenfold.memory.sampling import set_priorities
+from tenfold.ops.actor_critic import (
+    discrete_actor_gradient,
+    order_by_least,
+    policy_value,
+    soft_target,
+    temperature_gradient,
+)
+from tenfold.ops.adam import polyak_numba
+from tenfold.ops.mlp import mlp_forward
+from tenfold.ops.reparameterised import fill_noise, squashed_gradient, squashed_sample
+
+# its own places in `rule`
+AUTOMATIC, TARGET_ENTROPY, RULES = range(OWN, OWN + 3)
+
+
+@kernel
+def learn_reals(table):
+    """One update of a squashed Gaussian policy and its critics; returns their losses, the mean
+    value, α and the sum of the gradients' squares."""
+    a = open_arrays(table)
+    size, features, activation = a.row.size, a.actor_sizes[0], int(a.rule[ACTIVATION])
+    first, start = parameter_total(a.actor_sizes), (a.updates[0] - 1) * size * a.drawn.shape[0]
+    actor, obs, layers = a.online[:first], a.inputs[NOW, :features], a.actor_layers
+    next_obs, next_action = a.inputs[NEXT, :features], a.inputs[NEXT, features:]
+    alpha = np.exp(a.online[a.online.size - 1])
+    fill_noise(a.streams[NEXT_POLICY], start, a.noise[NEXT])
+    output = mlp_forward(actor, a.actor_sizes, activation, next_obs, layers[NEXT_HIDDEN])
+    squashed_sample(output, a.noise[NEXT], next_action, a.items[NEXT_LOG_P])
+    critics = a.critic_sizes, activation
+    critic_values(a.target, 0, *critics, a.inputs[NEXT], a.critic_layers, a.q)
+    soft_target(a.q, a.items[NEXT_LOG_P], a.items[REWARD], a.items[DISCOUNT], alpha, a.items[Y])
+    loss, mean, squares = learn_critics(table)
+    fill_noise(a.streams[POLICY], start, a.noise[NOW])
+    output = mlp_forward(actor, a.actor_sizes, activation, obs, layers[HIDDEN])
+    squashed_sample(output, a.noise[NOW], a.drawn, a.items[LOG_P])
+    put_actions(a.drawn, features, a.inputs[NOW])
+    critic_values(a.online, first, *critics, a.inputs[NOW], a.critic_layers, a.q)
+    # of every item through the critic that values it least: all together do the work of one
+    _, _, least = order_by_least(a.q, a.order, a.bounds)
+    for c in range(a.q.shape[0]):
+        through_critic(table, c, a.order[a.bounds[c] : a.bounds[c + 1]])
+    by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
+    squashed_gradient(output, a.noise[NOW], a.drawn, a.by_action, alpha / size, by_output)
+    squares += learn_actor(table, a.updates[0])
+    return loss, alpha * mean_of(a.items[LOG_P]) - least, mean, alpha, squares
+
+
+@kernel
+def least_values(flat, first, sizes, activation, x, layers, least):
+    """min_c Q_c of every action [A, B]."""
+    size = parameter_total(sizes)
+    for c in range(layers.shape[0]):
+        own = flat[first + c * size : first + (c + 1) * size]
+        q = mlp_forward(own, sizes, activation, x, layers[c])
+        for k in range(q.shape[0]):
+            for b in range(q.shape[1]):
+                least[k, b] = min(least[k, b], q[k, b]) if c else q[k, b]
+
+
+@kernel
+def learn_options(table):
+    """The same for one discrete action: expectations over all of them in place of draws."""
+    a = open_arrays(table)
+    size, activation, layers = a.row.size, int(a.rule[ACTIVATION]), a.actor_layers
+    first, alpha = parameter_total(a.actor_sizes), np.exp(a.online[a.online.size - 1])
+    actor, least, critics = a.online[:first], a.drawn, (a.critic_sizes, activation)
+    output = mlp_forward(actor, a.actor_sizes, activation, a.inputs[NEXT], layers[NEXT_HIDDEN])
+    least_values(a.target, 0, *critics, a.inputs[NEXT], a.critic_layers, least)
+    policy_value(output, least, alpha, a.items[VALUE], a.items[NEXT_LOG_P])
+    for b in range(size):
+        a.items[Y, b] = a.items[REWARD, b] + a.items[DISCOUNT, b] * a.items[VALUE, b]
+    loss, mean, squares = learn_critics(table)
+    output = mlp_forward(actor, a.actor_sizes, activation, a.inputs[NOW], layers[HIDDEN])
+    least_values(a.online, first, *critics, a.inputs[NOW], a.critic_layers, least)
+    policy_value(output, least, alpha, a.items[VALUE], a.items[LOG_P])
+    by_output = layers[DELTA, layers.shape[1] - output.size :].reshape(output.shape)
+    _, actor_loss = discrete_actor_gradient(output, least, alpha, by_output)
+    squares += learn_actor(table, a.updates[0])
+    return loss, actor_loss, mean, alpha, squares
+
+
+@kernel
+def update_once(table, m_obs, m_action):
+    """One gradient update, as the plain engine does it."""
+    a = open_arrays(table)
+    draw_batch(table, m_obs, m_action)
+    a.updates[0] += 1
+    if m_action.ndim == 1:
+        loss, actor_loss, mean, alpha, squares = learn_options(table)
+    else:
+        loss, actor_loss, mean, alpha, squares = learn_reals(table)
+    if a.rule[AUTOMATIC]:
+        last = a.online.size
+        a.grad[last - 1] = temperature_gradient(a.items[LOG_P], a.rule[TARGET_ENTROPY])
+        lr, part = schedule_at(a.rule, LR, a.counter[STEP]), (last - 1, last)
+        moments, eps = (a.mean, a.square), a.rule[ADAM_EPS]
+        squares += step_of_adam(a.online, a.grad, *moments, part, a.updates[0], lr, eps)
+    first = parameter_total(a.actor_sizes)
+    polyak_numba(a.target, a.online[first : first + a.target.size], a.rule[TAU])
+    if a.rule[PRIORITIZED]:
+        alphas, eps = a.rule[ALPHA], a.rule[PRIORITY_EPS]
+        set_priorities(a.m_tree, a.m_top, a.row, a.items[ERROR], alphas, eps)
+    sums = a.sums
+    sums[0] += loss
+    sums[1] += mean
+    sums[2] += mean_of(a.items[ERROR])
+    sums[3] += np.sqrt(squares)
+    sums[4] += actor_loss
+    sums[5] += alpha
+    sums[6] -= mean_of(a.items[LOG_P])
+    sums[7] += 1
+
+
+@kernel
+def choose_actions(table, e_action, e_obs):
+    """The exploring policy's actions for the current observations."""
+    a = open_arrays(table)
+    start = a.counter[ROUNDS] * e_action.size
+    if a.counter[STEP] < a.rule[STARTS]:
+        random_actions(a.streams[RANDOM], start, a.actor_sizes[a.actor_sizes.size - 1], e_action)
+        return
+    output = acting_output(a.online, a.actor_sizes, a.rule, e_obs, a.e_inputs, a.e_hidden)
+    if e_action.ndim == 1:
+        draw_options(output, a.streams[RANDOM], start, e_action)
+    else:
+        fill_noise(a.streams[ACTING], start, a.e_noise)
+        squashed_sample(output, a.e_noise, a.e_drawn, a.e_log_p)
+        put_rows(a.e_drawn, e_action)
+
+
+@kernel
+def fused_round(parts, table, m_obs, m_action, e_action, e_scaled, e_obs, e_final_obs):
+    """Store the step just made, run the updates that are due, choose the next action: those of the
+    three in `parts`."""
+    a = open_arrays(table)
+    if parts & STORE:
+        began = looks(a.counter[ROUNDS])
+        store_last(table, m_obs, m_action, e_action, e_obs, e_final_obs)
+        note(a.counter, STORED, began)
+    if parts & UPDATE and a.counter[DUE]:
+        began = nanoseconds()
+        for _ in range(a.counter[DUE]):
+            update_once(table, m_obs, m_action)
+        a.counter[DUE] = 0
+        a.counter[UPDATED] += nanoseconds() - began
+    if parts & ACT:
+        began = looks(a.counter[ROUNDS])
+        choose_actions(table, e_action, e_obs)
+        scale_actions(a.rule, a.low, a.high, e_action, e_scaled)
+        note(a.counter, ACTED, began)
+
+
+@kernel
+def fused_rounds(
+    most, action, lanes, table, m_obs, m_action, e_action, e_scaled, e_obs, e_final_obs
+):
+    """Rounds of a compiled environment and `fused_round`, until an episode ends or `most` rounds
+    are done. Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a
+    number that is not finite."""
+    ended = 0
+    while ended == 0 and most > 0:
+        ended = play_all(action, lanes)
+        if ended >= 0:
+            fused_round(WHOLE, table, m_obs, m_action, e_action, e_scaled, e_obs, e_final_obs)
+        most -= 1
+    return ended
