@@ -111,8 +111,17 @@ class DiscreteActions:
         self, stream: np.uint64, address: np.ndarray, mask: np.ndarray | None = None
     ) -> np.ndarray:
         """Uniformly random actions for the environment, draw number `address` [B] of the
-        stream. Masks are not for these."""
-        return below(stream, address, self.n) + self.start
+        stream, of those that a mask [B, n] allows."""
+        if mask is None:
+            return below(stream, address, self.n) + self.start
+        return allowed_actions(uniform(stream, address), mask) + self.start
+
+
+def allowed_actions(u: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Actions [B] that a mask [B, n] allows, each as likely as the other, by uniform numbers; the
+    first where nothing is allowed."""
+    place = (u * mask.sum(-1)).astype(np.int64)
+    return (mask.cumsum(-1) > place[:, None]).argmax(-1)
 
 
 def discrete_actions(space: gym.Space[Any], name: str) -> DiscreteActions:

@@ -20,6 +20,9 @@ from tenfold.memory.replay import Replay, replay_bytes
 from tenfold.memory.staging import Parcel, Shapes
 
 DRAWN = ("action", "reward", "discount", "weight")
+# an action value that no allowed one falls below; finite, so that kernels find an action where
+# nothing is allowed
+FORBIDDEN = -1e30
 NOISE = {"noise": Purpose.NOISE_ONLINE, "target_noise": Purpose.NOISE_TARGET}
 
 
@@ -85,6 +88,8 @@ class GraphEngine(Captured, PlainEngine):
             "lr": ((), np.float32),
             "tau": ((), np.float32),
         }
+        if options := self.replay.batch.next_mask.shape[-1]:
+            found["next_mask"] = self.lead(items, options), np.bool_
         if how := agent.config.implicit:
             found["fractions"] = self.lead(items, how.samples), np.float32
             found["next_fractions"] = self.lead(items, how.target_samples), np.float32
@@ -108,7 +113,7 @@ class GraphEngine(Captured, PlainEngine):
             if name in own
         ]
         noise = [(purpose, own[name]) for name, purpose in NOISE.items() if name in own]
-        return [own[name] for name in ("places", *DRAWN)], fractions, noise
+        return [own[name] for name in ("places", *DRAWN)], fractions, noise, own.get("next_mask")
 
     def draw(self, count: int, step: int) -> None:
         """Everything that the next `count` updates need, into what is sent."""
@@ -118,8 +123,10 @@ class GraphEngine(Captured, PlainEngine):
         drawn = self.drawn[self.sent.place]
         for k in range(count):
             for m, (agent, memory) in enumerate(zip(self.agents, replay.each, strict=True)):
-                rows, fractions, noise = drawn[k][m]
+                rows, fractions, noise, next_mask = drawn[k][m]
                 draw_places(memory, beta, m * self.mirror.rows, rows)
+                if next_mask is not None:
+                    memory.gather_masks(next_mask)
                 for purpose, out in fractions:
                     fill_uniform(agent.keys[purpose], (updates + k) * out.size, out)
                 for purpose, out in noise:
@@ -204,7 +211,7 @@ class GraphEngine(Captured, PlainEngine):
         """Beside the derivatives: every item's TD error, and rows of [loss, Σ Q, Σ |TD error|]."""
         batch, noise, target_noise, effective = inputs
         agent = self.agent
-        if not self.by_kernels or not self.atoms_fit():
+        if not self.by_kernels or not self.atoms_fit() or agent.config.categorical:
             loss, errors, q = agent.loss(batch, noise, target_noise, effective)
             told = [loss.detach(), q * errors.numel(), errors.abs().sum()]
             return [loss], None, (errors, torch.stack(told)[None])
@@ -213,6 +220,8 @@ class GraphEngine(Captured, PlainEngine):
         passes = agent.passes(batch, noise, target_noise, self.aside)
         self.join()
         values, next_values, chooser = passes
+        if "next_mask" in batch:
+            chooser = chooser.masked_fill(~batch["next_mask"][..., None], FORBIDDEN)
         slope, errors, told = td_derivative(
             batch, values, next_values, chooser, agent.config.loss, effective
         )
@@ -226,7 +235,9 @@ class GraphEngine(Captured, PlainEngine):
         shape = self.replay.batch.obs.shape
         rows = {"obs": obs.reshape(shape), "next_obs": next_obs.reshape(shape)}
         rows |= {
-            name: sent[name] for name in (*DRAWN, "fractions", "next_fractions") if name in sent
+            name: sent[name]
+            for name in (*DRAWN, "next_mask", "fractions", "next_fractions")
+            if name in sent
         }
         size = agent.config.batch_size
         for start in range(0, effective, size):
@@ -251,7 +262,7 @@ class GraphEngine(Captured, PlainEngine):
     # acting
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        return self.agent.explore(self.looked_at, step, rounds, self.values)
+        return self.agent.explore(self.looked_at, step, rounds, self.envs.mask, self.values)
 
     @property
     def looked_at(self) -> np.ndarray:

@@ -13,15 +13,19 @@ from tenfold.algorithms.dqn.fused_acting import (
     ALPHA,
     ATOMS,
     BETA,
+    CATEGORICAL,
     CLIP,
     DOUBLE,
     DUEL,
     EVERY,
     GAMMA,
     HARD,
+    HIGH,
     HUBER,
+    LOW,
     LR,
     N_STEP,
+    NOISY,
     PER_ROUND,
     PRIORITIZED,
     PRIORITY_EPS,
@@ -32,13 +36,16 @@ from tenfold.algorithms.dqn.fused_acting import (
 )
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
-from tenfold.core.tables import B1, D1, F1, F2, F3, I1, U1, W1, Y1, opener
+from tenfold.core.tables import B1, B2, D1, F1, F2, F3, I1, U1, W1, Y1, opener
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.gathering import gather_columns
+from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import Stored, add_rows
 from tenfold.memory.sampling import draw_prioritized, draw_ready, set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
+from tenfold.ops.categorical import categorical_gradient
 from tenfold.ops.mlp import mlp_backward, mlp_forward
+from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
 from tenfold.ops.td import td_gradient
 
 # parts of a round, to be added up
@@ -50,6 +57,9 @@ STEP, ROUNDS, DUE = range(3)
 # rows of `items` and of `layers`: numbers for each item of a batch, outputs of all layers
 REWARD, DISCOUNT, WEIGHT, ERROR = range(4)
 HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
+# places in `streams`, where those of acting come first; rows of `noisy`
+FIRST_ACTING, REPLAY, NOISE_ONLINE, NOISE_TARGET = 0, 3, 4, 5
+UNDER_NOISE, TARGET_UNDER_NOISE, GRAD_UNDER_NOISE = range(3)
 
 
 class Arrays(NamedTuple):
@@ -69,9 +79,12 @@ class Arrays(NamedTuple):
     items: F2
     turned: F1
     y: F1
+    noisy: F2  # parameters under noise, their target, gradient; [3, 0] where there is none
+    factors: F2  # of that noise
     row: I1
     action: I1
     draw: D1
+    next_mask: B2  # [B, 0] where there are no masks, as all of masks
     # the replay memory
     m_action: W1
     m_reward: F1
@@ -82,11 +95,14 @@ class Arrays(NamedTuple):
     m_count: I1
     m_tree: D1
     m_top: D1
+    m_mask: B2
     # the environments' last step, and acting
     e_reward: D1
     e_terminated: B1
     e_truncated: B1
     e_skipped: B1
+    e_mask: B2
+    e_final_mask: B2
     e_action: I1
     e_inputs: F2
     e_hidden: F1
@@ -102,7 +118,7 @@ def draw_batch(table, m_obs):
     rule = a.rule
     if rule[PRIORITIZED]:
         draw_prioritized(
-            a.streams[0],
+            a.streams[REPLAY],
             a.m_count,
             a.m_tree,
             schedule_at(rule, BETA, a.counter[STEP]),
@@ -111,7 +127,7 @@ def draw_batch(table, m_obs):
             a.items[WEIGHT],
         )
     else:
-        draw_ready(a.streams[0], a.m_count, a.m_ready, a.m_head, a.row)
+        draw_ready(a.streams[REPLAY], a.m_count, a.m_ready, a.m_head, a.row)
     gather_columns(
         a.row,
         a.m_ready.size // a.m_head.size,
@@ -125,6 +141,9 @@ def draw_batch(table, m_obs):
         a.items[DISCOUNT],
         a.inputs[1],
     )
+    if a.m_mask.shape[1]:
+        length = a.m_ready.size // a.m_head.size
+        gather_masks(a.row, length, int(rule[N_STEP]), a.m_kind, a.m_mask, a.next_mask)
 
 
 @kernel
@@ -132,7 +151,13 @@ def find_gradient(table):
     """The gradient of the batch's loss; returns the loss and the mean value of its actions."""
     a = open_arrays(table)
     rule, sizes, activation = a.rule, a.sizes, int(a.rule[ACTIVATION])
-    online, target = a.block[ONLINE], a.block[TARGET]
+    online, target, grad = a.block[ONLINE], a.block[TARGET], a.block[GRAD]
+    if rule[NOISY]:
+        fill_factors(a.streams[NOISE_ONLINE], a.updates[0], a.factors[0])
+        fill_factors(a.streams[NOISE_TARGET], a.updates[0], a.factors[1])
+        online = noisy_parameters(online, sizes, a.factors[0], a.noisy[UNDER_NOISE])
+        target = noisy_parameters(target, sizes, a.factors[1], a.noisy[TARGET_UNDER_NOISE])
+        grad = a.noisy[GRAD_UNDER_NOISE]
     obs, next_obs = a.inputs[0], a.inputs[1]
     hidden, delta = a.layers[HIDDEN], a.layers[DELTA]
     next_output = mlp_forward(target, sizes, activation, next_obs, a.layers[NEXT_HIDDEN])
@@ -141,6 +166,37 @@ def find_gradient(table):
         chooser = mlp_forward(online, sizes, activation, next_obs, a.layers[CHOOSING_HIDDEN])
     output = mlp_forward(online, sizes, activation, obs, hidden)
     by_output = delta[delta.size - output.size :].reshape(output.shape)
+    loss, q = find_slopes(table, output, next_output, chooser, by_output)
+    mlp_backward(online, sizes, activation, obs, hidden, delta, a.turned, grad)
+    if rule[NOISY]:
+        noisy_gradient(grad, sizes, a.factors[0], a.block[GRAD])
+    return loss, q
+
+
+@kernel
+def find_slopes(table, output, next_output, chooser, by_output):
+    """The derivative of the loss by the network's output; returns the loss and the mean value."""
+    a = open_arrays(table)
+    rule = a.rule
+    if rule[CATEGORICAL]:
+        _, _, loss, q = categorical_gradient(
+            output,
+            next_output,
+            chooser,
+            a.action,
+            a.items[REWARD],
+            a.items[DISCOUNT],
+            a.items[WEIGHT],
+            a.next_mask,
+            int(rule[DUEL]),
+            int(rule[ATOMS]),
+            rule[LOW],
+            rule[HIGH],
+            by_output,
+            a.items[ERROR],
+            a.y,
+        )
+        return loss, q
     _, _, loss, q = td_gradient(
         output,
         next_output,
@@ -149,6 +205,7 @@ def find_gradient(table):
         a.items[REWARD],
         a.items[DISCOUNT],
         a.items[WEIGHT],
+        a.next_mask,
         int(rule[DUEL]),
         int(rule[ATOMS]),
         rule[HUBER] > 0,
@@ -156,7 +213,6 @@ def find_gradient(table):
         a.items[ERROR],
         a.y,
     )
-    mlp_backward(online, sizes, activation, obs, hidden, delta, a.turned, a.block[GRAD])
     return loss, q
 
 
@@ -215,6 +271,9 @@ def store_last(table, m_obs, e_obs, e_final_obs):
     """The step just made, into the memory; the updates that are then due."""
     a = open_arrays(table)
     rule, counter = a.rule, a.counter
+    if a.m_mask.shape[1]:
+        ended = a.e_terminated, a.e_truncated
+        add_masks(a.m_mask, a.m_head, FIRST_LANE, *ended, a.e_skipped, a.e_mask, a.e_final_mask)
     add_rows(
         m_obs,
         a.m_action,
@@ -249,8 +308,9 @@ def store_last(table, m_obs, e_obs, e_final_obs):
 @kernel
 def fused_round(parts, table, m_obs, e_obs, e_final_obs):
     """Store the step just made, run the updates that are due, choose the next action: those of the
-    three in `parts`."""
+    three in `parts`. Returns a lane in which no action is allowed, or -1."""
     a = open_arrays(table)
+    stuck = -1
     if parts & STORE:
         store_last(table, m_obs, e_obs, e_final_obs)
     if parts & UPDATE:
@@ -258,19 +318,23 @@ def fused_round(parts, table, m_obs, e_obs, e_final_obs):
             update_once(table, m_obs)
         a.counter[DUE] = 0
     if parts & ACT:
-        choose_actions(
+        stuck = choose_actions(
             a.counter[STEP],
             a.counter[ROUNDS],
             a.rule,
-            a.streams[1],
-            a.streams[2],
+            a.streams[FIRST_ACTING:REPLAY],
             a.block[ONLINE],
             a.sizes,
+            a.noisy[UNDER_NOISE],
+            a.factors[0],
+            a.y,
             a.e_inputs,
             a.e_hidden,
             e_obs,
+            a.e_mask,
             a.e_action,
         )
+    return stuck
 
 
 @kernel

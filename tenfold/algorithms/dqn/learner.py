@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import STEP, Part, episodes, first_look
+from tenfold.actors.actor import MASKS, STEP, Part, episodes, first_look
 from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.fused_acting import FusedActing
+from tenfold.algorithms.dqn.masks import refuse_dead_end, refuse_stuck
 from tenfold.algorithms.dqn.plain import QLockstep
 from tenfold.algorithms.learner import ActorLearner
 from tenfold.config.run import Run
@@ -25,17 +26,19 @@ class QActing:
     """Explores by the agent's networks, in one compiled call where that can be."""
 
     def __init__(self, run: Run, agent: DQNAgent, envs: Environments) -> None:
-        self.agent, self.seen = agent, Seen(agent.frames, envs)
+        self.agent, self.envs, self.seen = agent, envs, Seen(agent.frames, envs)
         compiled = agent.members == 1 and run.engine != "plain" and not FusedEngine.why_not(agent)
         self.explore = FusedActing(agent, envs.num_envs) if compiled else agent.explore
 
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
         """Actions for the environments; those of the agent go into the row."""
-        row["action"][:] = self.explore(self.seen.rows, step, rounds)
+        refuse_stuck(self.envs)
+        row["action"][:] = self.explore(self.seen.rows, step, rounds, self.envs.mask)
         return row["action"] + self.agent.actions.start
 
     def stepped(self) -> None:
         """After a step of the environments."""
+        refuse_dead_end(self.envs)
         self.seen.step()
 
     def state(self) -> dict[str, np.ndarray]:
@@ -71,7 +74,7 @@ class QLearner(ActorLearner):
         seen = self.pool.follow(self.agent, self.explore)
         if seen is not None:
             self.engine.look(seen)
-        self.replay.begin(self.envs.obs)
+        self.replay.begin(*self.shown())
         self.due_from = 0  # the step up to which updates were run, where actors may be ahead
 
     @property
@@ -81,7 +84,8 @@ class QLearner(ActorLearner):
     @property
     def memory(self) -> str:
         settings, members = self.settings, self.agent.members
-        each = replay_bytes(settings, self.envs.layout, self.envs.num_envs // members)
+        lanes, options = self.envs.num_envs // members, self.agent.mask_size(self.envs)
+        each = replay_bytes(settings, self.envs.layout, lanes, options)
         whose = " for each agent" * (members > 1)
         size = f"{members * each / 2**20:,.1f}"
         return f"replay of {settings.capacity:,} rows{whose} takes {size} MiB"
@@ -93,6 +97,7 @@ class QLearner(ActorLearner):
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments, where the learner's own engine acts."""
+        refuse_stuck(self.envs)
         self.action = self.engine.explore(step, rounds)
         start = self.agent.actions.start
         return self.action + start if start else self.action
@@ -126,13 +131,15 @@ class QLearner(ActorLearner):
         """Stores what an actor brought. Returns the episodes that ended."""
         row, envs = part.row, self.envs
         if part.begins:
-            self.replay.cut(row["obs"], part.first)
+            self.replay.cut(*row.values(), first=part.first)
             return ()
+        names = STEP if envs.mask is None else STEP + MASKS
         if not row:  # it is where the environments and the engine left it
-            self.replay.add(self.action, *(getattr(envs, name) for name in STEP))
+            refuse_dead_end(envs)
+            self.replay.add(self.action, *(getattr(envs, name) for name in names))
             self.step += self.steps_of(envs.skipped, envs.worlds)
             return part.finished
-        self.replay.add(row["action"], *(row[name] for name in STEP), first=part.first)
+        self.replay.add(row["action"], *(row[name] for name in names), first=part.first)
         self.step += self.steps_of(row["skipped"], len(row["length"]))
         return episodes(part, envs.agents)
 
@@ -161,7 +168,12 @@ class QLearner(ActorLearner):
         return {"replay": self.replay.state()}
 
     def forget(self) -> None:
-        self.replay.cut(self.envs.obs)
+        self.replay.cut(*self.shown())
+
+    def shown(self) -> tuple[np.ndarray, ...]:
+        """The observations acted on next, and their masks where there are any."""
+        envs = self.envs
+        return (envs.obs,) if envs.mask is None else (envs.obs, envs.mask)
 
     def load_rows(self, rows: dict[str, np.ndarray]) -> None:
         """Replay rows of a checkpoint."""
@@ -180,4 +192,4 @@ class QLearner(ActorLearner):
         if with_rows:
             self.replay.load_state(state["replay"])
         else:
-            self.replay.begin(self.envs.obs)
+            self.replay.begin(*self.shown())

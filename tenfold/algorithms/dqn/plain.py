@@ -20,6 +20,7 @@ from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
 from tenfold.memory.staging import Staging
 from tenfold.ops.adam import polyak
+from tenfold.ops.qlearning import among
 
 
 class PlainEngine(AutogradEngine):
@@ -37,6 +38,8 @@ class PlainEngine(AutogradEngine):
             name: torch.from_numpy(getattr(b, name))
             for name in ("obs", "action", "reward", "discount", "next_obs", "weight")
         }
+        if b.next_mask.shape[-1]:
+            self.rows["next_mask"] = torch.from_numpy(b.next_mask)
         self.rows |= agent.draw_fractions(b.action.shape[-1])
         self.staging = Staging(agent.device)
         # of the statistics, and the number of updates; they stay on the device until they are
@@ -55,7 +58,8 @@ class PlainEngine(AutogradEngine):
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments' current observations."""
-        return self.agent.explore(self.envs.obs if self.seen is None else self.seen, step, rounds)
+        seen = self.envs.obs if self.seen is None else self.seen
+        return self.agent.explore(seen, step, rounds, self.envs.mask)
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         """`count` gradient updates at environment step `step`."""
@@ -171,13 +175,14 @@ class QLockstep(Lockstep):
         network.flat.copy_(self.before[ONLINE if agent.config.double else TARGET])
         with torch.no_grad():
             next_obs, fractions = agent.to_net(rows["next_obs"]), rows.get("next_fractions")
-            return network(next_obs, None, fractions).mean(-1)
+            return agent.means(network(next_obs, None, fractions))
 
     def tied(self) -> bool:
         """Whether two best next actions of some item were closer than rounding."""
         values = self.next_values()
         if values.shape[-1] < 2:
             return False
+        values = among(values, self.plain.rows.get("next_mask"))
         first, second = values.topk(2, dim=-1).values.unbind(-1)
         return bool((first - second < 1e-5 * (1 + first.abs())).any())
 

@@ -22,6 +22,12 @@ class ResidentEngine(TogetherEngine, PlainEngine):
     def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
         if found := why_not_compiled(agent):
             return found
+        if agent.config.categorical:
+            return "the distribution is categorical"
+        if agent.online.noise_size:
+            return "the layers are noisy"
+        if agent.masked:
+            return "actions are masked"
         return why_not_resident(agent, run, agent.online.sizes[-1])
 
     def prepare(self, run: Run) -> None:

@@ -1,0 +1,25 @@
+"""Masks that leave an agent without an action, as errors that say where."""
+
+from tenfold.algorithms.dqn.agent import NOTHING_ALLOWED
+from tenfold.core.errors import EnvironmentFault
+from tenfold.envs.adapter import Environments
+
+
+def refuse_stuck(envs: Environments, lane: int | None = None) -> None:
+    """Before acting: an observation in which nothing is allowed; `lane`, where it is known which
+    (-1: none)."""
+    if lane is None:
+        if envs.mask is None or (there := envs.mask.any(1)).all():
+            return
+        lane = int(there.argmin())
+    if lane >= 0:
+        raise EnvironmentFault(f"{envs.place(lane)}: {NOTHING_ALLOWED}")
+
+
+def refuse_dead_end(envs: Environments) -> None:
+    """After a step: an episode that was cut, not terminated, where nothing is allowed."""
+    if envs.dead_end:
+        raise EnvironmentFault(
+            f"{envs.dead_end}: the episode was cut at an observation whose action mask allows no "
+            "action or is missing, and what follows it counts: give a mask there, or terminate."
+        )
