@@ -14,7 +14,6 @@ import torch
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.ops.qlearning import among, dueling, taken, tensor
-from tenfold.ops.td import write_slope
 
 SHAPES = ((1, 2, 2), (5, 3, 7), (9, 4, 51))  # B, A, N
 LEAST = 1e-30  # of a probability whose logarithm is taken
@@ -163,10 +162,55 @@ def categorical_gradient_reference(
     return leaf.grad, error, loss.detach(), q.mean()
 
 
+LOG2_E, FIRST, REST = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
+# of e^r = 1 + r + r²·(…), |r| ≤ ln 2 / 2, highest first: the coefficients of Cephes
+C = tuple(
+    np.float32(c)
+    for c in (
+        1.9875691500e-4,
+        1.3981999507e-3,
+        8.3334519073e-3,
+        4.1665795894e-2,
+        1.6666665459e-1,
+        5.0000001201e-1,
+    )
+)
+LOWEST = np.float32(-87)  # e to it is a float32's least
+
+
+def exp_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    yield (np.array([0.0, -1e-30, -0.3, -0.35, -1, -50, -87, -100, -np.inf], dtype),)
+    yield ((-30 * rng.random(1000)).astype(dtype),)
+
+
+def exp_reference(x):
+    return np.exp(np.maximum(x.astype(np.float64), LOWEST))
+
+
+@pair(exp_reference, exp_examples, rtol=3e-7)
 @kernel
-def softmax_of(output, b, a, duel, atoms, actions, out):
-    """The probabilities of the atoms of action a in row b, into `out`."""
-    most = np.float32(-np.inf)
+def exp_all(x):
+    out = np.empty_like(x)
+    for i in range(x.size):
+        out[i] = exp(x[i])
+    return out
+
+
+@kernel(fastmath={"contract"})
+def exp(x):
+    """eˣ of a float32 up to 0 without a call of the mathematics library: loops of it vectorise. ln 2
+    is taken off in two parts, so that no digit is lost."""
+    x = LOWEST if x < LOWEST else x
+    n = np.floor(x * LOG2_E + np.float32(0.5))
+    r = x - n * FIRST - n * REST
+    p = ((((C[0] * r + C[1]) * r + C[2]) * r + C[3]) * r + C[4]) * r + C[5]
+    power = np.int32((np.int32(n) + 127) << 23).view(np.float32)
+    return (p * r * r + r + np.float32(1)) * power
+
+
+@kernel
+def logits_of(output, b, a, duel, atoms, actions, out):
+    """Of the atoms of action a in row b, into `out`."""
     for i in range(atoms):
         out[i] = output[(duel + a) * atoms + i, b]
     if duel:
@@ -176,14 +220,24 @@ def softmax_of(output, b, a, duel, atoms, actions, out):
             for k in range(1, actions + 1):
                 mean += output[k * atoms + i, b]
             out[i] += output[i, b] - mean * share
+
+
+@kernel
+def softmax_of(output, b, a, duel, atoms, actions, out):
+    """The probabilities of the atoms of action a in row b, into `out`; returns the logarithm of the
+    sum that divides them."""
+    logits_of(output, b, a, duel, atoms, actions, out)
+    most, total = np.float32(-np.inf), np.float32(0)
     for i in range(atoms):
         most = max(most, out[i])
-    total = np.float32(0)
     for i in range(atoms):
-        out[i] = np.exp(out[i] - most)
+        out[i] = exp(out[i] - most)
+    for i in range(atoms):
         total += out[i]
+    share = np.float32(1) / total
     for i in range(atoms):
-        out[i] /= total
+        out[i] *= share
+    return most + np.log(total)
 
 
 @kernel
@@ -247,15 +301,28 @@ def categorical_gradient(
                     best, most = a, mean
         softmax_of(next_output, b, best, duel, atoms, actions, after)
         project_into(reward[b], discount[b], after, atoms, low, high, target)
-        softmax_of(output, b, action[b], duel, atoms, actions, own)
-        scale, cross, apart = weight[b] / np.float32(size), np.float32(0), np.float32(0)
+        below = softmax_of(output, b, action[b], duel, atoms, actions, own)
+        logits_of(output, b, action[b], duel, atoms, actions, after)
+        scale, cross, entropy = weight[b] / np.float32(size), np.float32(0), np.float32(0)
         for i in range(atoms):
-            if target[i] > 0:
-                log_p = np.log(max(own[i], np.float32(LEAST)))
-                cross -= target[i] * log_p
-                apart += target[i] * (np.log(target[i]) - log_p)
-            write_slope(scale * (own[i] - target[i]), b, action[b], i, duel, atoms, actions, delta)
+            cross += target[i] * (below - after[i])
+            entropy -= target[i] * np.log(target[i]) if target[i] > 0 else np.float32(0)
+            delta[i, b] = scale * (own[i] - target[i])
         loss += scale * cross
-        error[b] = max(apart, np.float32(0))
+        error[b] = max(cross - entropy, np.float32(0))
         mean_q += mean_of(own, atoms, low, high) / np.float32(size)
+    spread_slopes(action, duel, atoms, actions, delta)
     return delta, error, loss, mean_q
+
+
+@kernel
+def spread_slopes(action, duel, atoms, actions, delta):
+    """The slopes by the atoms of the actions taken, the first rows of `delta`, as slopes by all
+    outputs: loops over the items, which vectorise."""
+    share = np.float32(1 / actions) if duel else np.float32(0)
+    for i in range(atoms):
+        slopes = delta[i]
+        for a in range(actions - 1, -1, -1):  # without `duel` the first action's take their place
+            own = delta[(duel + a) * atoms + i]
+            for b in range(action.size):
+                own[b] = slopes[b] * ((np.float32(1) if action[b] == a else np.float32(0)) - share)
