@@ -1,6 +1,6 @@
-"""A million steps with masks in a world that raises when a forbidden action is taken: epsilon-greedy,
-double, n-step, prioritised, by the fused engine. Also: one whole round with masks, without, and by
-the plain engine. Writes bench/results/masks.json with the machine card.
+"""A million steps with masks in a world that raises when a forbidden action is taken:
+epsilon-greedy, double, n-step, prioritised, by the fused engine; fewer by the plain one. Writes
+bench/results/masks.json with the machine card.
 
     python bench/masks.py [--steps 1000000] [--out FILE]
 """

@@ -198,8 +198,8 @@ def exp_all(x):
 
 @kernel(fastmath={"contract"})
 def exp(x):
-    """eˣ of a float32 up to 0 without a call of the mathematics library: loops of it vectorise. ln 2
-    is taken off in two parts, so that no digit is lost."""
+    """eˣ of a float32 up to 0 without a call of the mathematics library: loops of it vectorise.
+    ln 2 is taken off in two parts, so that no digit is lost."""
     x = LOWEST if x < LOWEST else x
     n = np.floor(x * LOG2_E + np.float32(0.5))
     r = x - n * FIRST - n * REST

@@ -48,6 +48,7 @@ Q_CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "quantile": (CARTPOLE, {"distribution": "quantile(5)", "accumulate": 3}),
     "implicit": (CARTPOLE, {"distribution": IMPLICIT, "replay": "prioritized"}),
     "noisy": (CARTPOLE, {"explore": "noisy"}),
+    "categorical": (CARTPOLE, {"distribution": "categorical(7, 0, 20)", "replay": "prioritized"}),
     "boltzmann": (CARTPOLE, {"explore": "boltzmann"}),
     "images": (IMAGES, {"net": {"encoder": "small", "hidden": [12]}, "frames": 2}),
     "team": (TEAM, {"distribution": IMPLICIT, "explore": "noisy", "clip_norm": 1.0}),
