@@ -125,7 +125,7 @@ def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
                     6.0,
                     np.ones_like(outputs[0]),
                     np.zeros(b, dtype),
-                    np.zeros(3 * n, dtype),
+                    np.zeros(4 * n, dtype),
                 )
 
 
@@ -209,24 +209,26 @@ def exp(x):
 
 
 @kernel
-def logits_of(output, b, a, duel, atoms, actions, out):
-    """Of the atoms of action a in row b, into `out`."""
+def base_of(output, b, duel, atoms, actions, out):
+    """What the logits of all actions in row b have in common, into `out`: V − mean(A), 0 without
+    `duel`."""
+    share = np.float32(1 / actions)
     for i in range(atoms):
-        out[i] = output[(duel + a) * atoms + i, b]
-    if duel:
-        share = np.float32(1 / actions)
-        for i in range(atoms):
-            mean = np.float32(0)
+        mean = np.float32(0)
+        if duel:
             for k in range(1, actions + 1):
                 mean += output[k * atoms + i, b]
-            out[i] += output[i, b] - mean * share
+            out[i] = output[i, b] - mean * share
+        else:
+            out[i] = np.float32(0)
 
 
 @kernel
-def softmax_of(output, b, a, duel, atoms, actions, out):
+def softmax_of(output, b, a, duel, atoms, base, out):
     """The probabilities of the atoms of action a in row b, into `out`; returns the logarithm of the
     sum that divides them."""
-    logits_of(output, b, a, duel, atoms, actions, out)
+    for i in range(atoms):
+        out[i] = output[(duel + a) * atoms + i, b] + base[i]
     most, total = np.float32(-np.inf), np.float32(0)
     for i in range(atoms):
         most = max(most, out[i])
@@ -286,26 +288,30 @@ def categorical_gradient(
 ):
     """Writes ∂loss/∂output, which is softmax − target, into `delta` and each item's divergence into
     `error`; returns these, the loss and the mean Q. `mask` [B, A] is of the next states, [B, 0]
-    where all actions are allowed; `y` is scratch for three distributions."""
+    where all actions are allowed; `y` is scratch for four distributions."""
     size, actions = output.shape[1], output.shape[0] // atoms - duel
     after, target, own = y[:atoms], y[atoms : 2 * atoms], y[2 * atoms : 3 * atoms]
+    base = y[3 * atoms : 4 * atoms]
     loss = mean_q = np.float32(0)
     for b in range(size):
         # typed: a literal 0 would compile `softmax_of` twice
         best, most = np.int64(0), np.float32(-np.inf)
+        base_of(choosing_output, b, duel, atoms, actions, base)
         for a in range(actions):
             if mask.shape[1] == 0 or mask[b, a]:
-                softmax_of(choosing_output, b, a, duel, atoms, actions, after)
+                softmax_of(choosing_output, b, a, duel, atoms, base, after)
                 mean = mean_of(after, atoms, low, high)
                 if mean > most:
                     best, most = a, mean
-        softmax_of(next_output, b, best, duel, atoms, actions, after)
+        base_of(next_output, b, duel, atoms, actions, base)
+        softmax_of(next_output, b, best, duel, atoms, base, after)
         project_into(reward[b], discount[b], after, atoms, low, high, target)
-        below = softmax_of(output, b, action[b], duel, atoms, actions, own)
-        logits_of(output, b, action[b], duel, atoms, actions, after)
+        base_of(output, b, duel, atoms, actions, base)
+        below = softmax_of(output, b, action[b], duel, atoms, base, own)
         scale, cross, entropy = weight[b] / np.float32(size), np.float32(0), np.float32(0)
         for i in range(atoms):
-            cross += target[i] * (below - after[i])
+            logit = output[(duel + action[b]) * atoms + i, b] + base[i]
+            cross += target[i] * (below - logit)
             entropy -= target[i] * np.log(target[i]) if target[i] > 0 else np.float32(0)
             delta[i, b] = scale * (own[i] - target[i])
         loss += scale * cross

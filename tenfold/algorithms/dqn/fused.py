@@ -96,7 +96,7 @@ class FusedEngine(PlainEngine):
             layers=zeros(4, batch * outputs),
             items=self.items,
             turned=zeros(batch * int(sizes.max())),
-            y=zeros(3 * agent.online.atoms),
+            y=zeros(4 * agent.online.atoms),
             noisy=noisy,
             factors=factors,
             row=replay.batch.row,

@@ -8,7 +8,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.schedules import as_numbers, schedule_at
 from tenfold.engines.fusing import turn_rows, zeros
-from tenfold.ops.categorical import mean_of, softmax_of
+from tenfold.ops.categorical import base_of, mean_of, softmax_of
 from tenfold.ops.mlp import ACTIVATIONS, mlp_forward, parameter_count
 from tenfold.ops.noise import fill_factors, noisy_parameters
 from tenfold.ops.td import value_of
@@ -100,7 +100,7 @@ def choose_actions(
 ):
     """The exploring policy's actions for the current observations, as `DQNAgent.explore` gives
     them. `streams`: of coins, actions and noise; `noisy`, `factors`, `y`: scratch for parameters
-    under noise, its factors, and a distribution. `mask` [B, A] is [B, 0] where all is allowed.
+    under noise, its factors, and two distributions. `mask` [B, A] is [B, 0] where all is allowed.
     Returns a lane in which nothing is, or -1."""
     size, actions = action.size, int(rule[ACTIONS])
     level, start = schedule_at(rule, EXPLORE, step), rounds * size
@@ -154,12 +154,15 @@ def best_action(output, row, rule, actions, temperature, choice, counter, mask, 
     """argmax_a Q of what is allowed, with Gumbel noise times the temperature for Boltzmann
     exploration; -1 where nothing is."""
     best, most, atoms = -1, -np.inf, int(rule[ATOMS])
+    base, own = y[:atoms], y[atoms : 2 * atoms]
+    if rule[CATEGORICAL]:
+        base_of(output, row, int(rule[DUEL]), atoms, actions, base)
     for a in range(actions):
         if mask.shape[1] and not mask[row, a]:
             continue
         if rule[CATEGORICAL]:
-            softmax_of(output, row, a, int(rule[DUEL]), atoms, actions, y)
-            score = np.float64(mean_of(y, atoms, rule[LOW], rule[HIGH]))
+            softmax_of(output, row, a, int(rule[DUEL]), atoms, base, own)
+            score = np.float64(mean_of(own, atoms, rule[LOW], rule[HIGH]))
         else:
             q = np.float32(0)
             for i in range(atoms):
@@ -200,7 +203,7 @@ class FusedActing:
             sizes,
             noisy[0],
             factors[0],
-            zeros(agent.online.atoms),
+            zeros(2 * agent.online.atoms),
             zeros(sizes[0], lanes),
             zeros(lanes * int(sizes[1:].sum())),
         )
