@@ -155,8 +155,8 @@ def categorical_gradient_reference(
     batch = {name: torch.from_numpy(array) for name, array in numbers.items()}
     if mask.shape[1]:
         batch["next_mask"] = torch.from_numpy(mask)
-    others = [values(torch.from_numpy(array)) for array in (next_output, choosing_output)]
-    weighted, error, q = categorical_items(batch, values(leaf), *others, low, high)
+    after, chooser = (values(torch.from_numpy(each)) for each in (next_output, choosing_output))
+    weighted, error, q = categorical_items(batch, values(leaf), after, chooser, low, high)
     loss = weighted.sum() / len(action)
     loss.backward()
     return leaf.grad, error, loss.detach(), q.mean()

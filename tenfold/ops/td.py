@@ -222,3 +222,11 @@ def value_of(output, b, a, i, duel, atoms, actions):
     for k in range(1, actions + 1):
         mean += output[k * atoms + i, b]
     return output[i, b] + output[(1 + a) * atoms + i, b] - mean / np.float32(actions)
+
+
+@kernel
+def mean_size(error):
+    total = np.float32(0)
+    for b in range(error.size):
+        total += abs(error[b])
+    return total / np.float32(error.size)

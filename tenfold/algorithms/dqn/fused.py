@@ -143,7 +143,7 @@ class FusedEngine(PlainEngine):
             e.skipped[no],
             e.obs[no],
             e.final_obs[no],
-            *(() if e.mask is None else (e.mask[no], e.final_mask[no])),
+            *(each[no] for each in (e.mask, e.final_mask) if each is not None),
         )
 
     def at(self, step: int, rounds: int, due: int = 0) -> None:

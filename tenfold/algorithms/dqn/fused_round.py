@@ -1,6 +1,6 @@
 """Everything between two environment steps as ONE compiled call on the agent's and the memory's own
-arrays: storing the step, drawing batches, the forward passes, the loss, the backward pass,
-clipping, Adam, the target network, new priorities and the next action."""
+arrays: storing the step, drawing batches, the passes, the loss, clipping, Adam, the target network,
+new priorities and the next action."""
 
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.categorical import categorical_gradient
 from tenfold.ops.mlp import mlp_backward, mlp_forward
 from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
-from tenfold.ops.td import td_gradient
+from tenfold.ops.td import mean_size, td_gradient
 
 # parts of a round, to be added up
 STORE, UPDATE, ACT = 1, 2, 4
@@ -128,9 +128,10 @@ def draw_batch(table, m_obs):
         )
     else:
         draw_ready(a.streams[REPLAY], a.m_count, a.m_ready, a.m_head, a.row)
+    length = a.m_ready.size // a.m_head.size
     gather_columns(
         a.row,
-        a.m_ready.size // a.m_head.size,
+        length,
         int(rule[N_STEP]),
         rule[GAMMA],
         rule[SCALE],
@@ -142,7 +143,6 @@ def draw_batch(table, m_obs):
         a.inputs[1],
     )
     if a.m_mask.shape[1]:
-        length = a.m_ready.size // a.m_head.size
         gather_masks(a.row, length, int(rule[N_STEP]), a.m_kind, a.m_mask, a.next_mask)
 
 
@@ -177,19 +177,20 @@ def find_gradient(table):
 def find_slopes(table, output, next_output, chooser, by_output):
     """The derivative of the loss by the network's output; returns the loss and the mean value."""
     a = open_arrays(table)
-    rule = a.rule
+    rule, duel, atoms = a.rule, int(a.rule[DUEL]), int(a.rule[ATOMS])
+    reward, discount, weight = a.items[REWARD], a.items[DISCOUNT], a.items[WEIGHT]
     if rule[CATEGORICAL]:
         _, _, loss, q = categorical_gradient(
             output,
             next_output,
             chooser,
             a.action,
-            a.items[REWARD],
-            a.items[DISCOUNT],
-            a.items[WEIGHT],
+            reward,
+            discount,
+            weight,
             a.next_mask,
-            int(rule[DUEL]),
-            int(rule[ATOMS]),
+            duel,
+            atoms,
             rule[LOW],
             rule[HIGH],
             by_output,
@@ -202,12 +203,12 @@ def find_slopes(table, output, next_output, chooser, by_output):
         next_output,
         chooser,
         a.action,
-        a.items[REWARD],
-        a.items[DISCOUNT],
-        a.items[WEIGHT],
+        reward,
+        discount,
+        weight,
         a.next_mask,
-        int(rule[DUEL]),
-        int(rule[ATOMS]),
+        duel,
+        atoms,
         rule[HUBER] > 0,
         by_output,
         a.items[ERROR],
@@ -256,14 +257,6 @@ def update_once(table, m_obs):
     sums[2] += mean_size(error)
     sums[3] += norm
     sums[4] += 1
-
-
-@kernel
-def mean_size(error):
-    total = np.float32(0)
-    for b in range(error.size):
-        total += abs(error[b])
-    return total / np.float32(error.size)
 
 
 @kernel
@@ -343,8 +336,7 @@ def fused_rounds(most, action, lanes, table, m_obs, e_obs, e_final_obs):
     are done.
 
     Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number
-    that is not finite.
-    """
+    that is not finite."""
     ended = 0
     while ended == 0 and most > 0:
         ended = play_all(action, lanes)
