@@ -32,7 +32,7 @@ AGENT: dict[str, Any] = {
     "batch_size": 32,
     "every": 4,
     "learning_starts": 1_000,
-    "lr": "linear(1e-3, 0, 1m)",
+    "lr": "linear(1e-3, 0, 1M)",
     "net": {"hidden": [64, 64]},
 }
 

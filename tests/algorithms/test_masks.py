@@ -81,7 +81,7 @@ def test_no_forbidden_action_is_ever_taken(engine: str, agent: dict[str, Any]) -
 def test_a_million_steps_without_a_forbidden_action(tmp_path: Path) -> None:
     """As bench/masks.py, which wrote bench/results/masks.json."""
     agent = {"n_step": 3, "replay": "prioritized", "every": 4, "explore": "epsilon(0.1)"}
-    run = strict_run(steps=1_000_000, agent=agent | {"lr": "linear(1e-3, 0, 1m)"})
+    run = strict_run(steps=1_000_000, agent=agent | {"lr": "linear(1e-3, 0, 1M)"})
     train(run, tmp_path / "run", quiet=True)
     assert ten.evaluate(tmp_path / "run", episodes=100).mean_return > 0.85
 
@@ -160,10 +160,13 @@ def test_masks_lie_beside_the_observations_they_belong_to() -> None:
 
 
 def test_resume_with_masks_is_never_having_stopped(tmp_path: Path) -> None:
+    """Also of a run whose settings are those of a version that could not use masks."""
     run = strict_run(steps=400, checkpoint_every=200, agent={"n_step": 3, "replay": "prioritized"})
     train(run, tmp_path / "whole", quiet=True)
     half = Run.of(to_mapping(run) | {"steps": 200})
     train(half, tmp_path / "half", quiet=True)
+    settings = tmp_path / "half" / "config.yaml"
+    settings.write_text(settings.read_text().replace("agent:", "agent:\n  ignore_mask: true", 1))
     resume(tmp_path / "half", steps=400, quiet=True)
     whole, parts = (ten.load(tmp_path / name).online.flat for name in ("whole", "half"))
     assert torch.equal(whole, parts)
