@@ -12,7 +12,7 @@ import torch
 import tenfold as ten
 from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.config import DQN
-from tenfold.algorithms.dqn.learner import QLearner
+from tenfold.algorithms.dqn.learner import QActing, QLearner
 from tenfold.config.mappings import to_mapping
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
@@ -309,3 +309,10 @@ def test_a_run_that_ignored_masks_loads_and_the_setting_is_refused() -> None:
     assert Run.of(current(old)) == strict_run()
     with pytest.raises(ConfigError, match="dqn uses the masks that an environment offers"):
         Run.of(old)
+
+
+def test_environments_of_ones_own_must_have_masks_of_last_observations_too() -> None:
+    learner = QLearner(strict_run())
+    learner.envs.final_mask = None
+    with pytest.raises(EnvironmentFault, match="has masks, but none of the observations that"):
+        QActing(learner.run, learner.agent, learner.envs)

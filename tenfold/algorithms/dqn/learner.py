@@ -10,7 +10,7 @@ from tenfold.actors.actor import MASKS, STEP, Part, episodes, first_look
 from tenfold.algorithms.dqn.agent import DQNAgent
 from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.fused_acting import FusedActing
-from tenfold.algorithms.dqn.masks import refuse_dead_end, refuse_stuck
+from tenfold.algorithms.dqn.masks import refuse_dead_end, refuse_stuck, require_final_masks
 from tenfold.algorithms.dqn.plain import QLockstep
 from tenfold.algorithms.learner import ActorLearner
 from tenfold.config.run import Run
@@ -26,6 +26,7 @@ class QActing:
     """Explores by the agent's networks, in one compiled call where that can be."""
 
     def __init__(self, run: Run, agent: DQNAgent, envs: Environments) -> None:
+        require_final_masks(envs)
         self.agent, self.envs, self.seen = agent, envs, Seen(agent.frames, envs)
         compiled = agent.members == 1 and run.engine != "plain" and not FusedEngine.why_not(agent)
         self.explore = FusedActing(agent, envs.num_envs) if compiled else agent.explore
@@ -60,6 +61,7 @@ class QLearner(ActorLearner):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.settings: Any = run.agent
+        require_final_masks(self.envs)
         self.rows = self.replay = self.agent.make_replay(self.envs)
         self.engine, self.engine_choice = self.agent.make_engine(run, self.replay, self.envs)
         alone = self.envs.agents == 1 and self.pool.direct

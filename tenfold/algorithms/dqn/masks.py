@@ -5,6 +5,15 @@ from tenfold.core.errors import EnvironmentFault
 from tenfold.envs.adapter import Environments
 
 
+def require_final_masks(envs: Environments) -> None:
+    """Refuses environments of one's own that give masks, but none of the last observations."""
+    if envs.mask is not None and envs.final_mask is None:
+        raise EnvironmentFault(
+            f"{envs.name} has masks, but none of the observations that episodes are cut at, which "
+            "dqn learns from: make both by `make_masks`, and fill `note_final_mask`."
+        )
+
+
 def refuse_stuck(envs: Environments, lane: int | None = None) -> None:
     """Before acting: an observation in which nothing is allowed; `lane`, where it is known which
     (-1: none)."""
