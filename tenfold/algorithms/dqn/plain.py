@@ -173,9 +173,11 @@ class QLockstep(Lockstep):
         rows = {name: value.to(agent.device) for name, value in self.plain.rows.items()}
         network = copy.deepcopy(agent.online)
         network.flat.copy_(self.before[ONLINE if agent.config.double else TARGET])
+        whose = Purpose.NOISE_ONLINE if agent.config.double else Purpose.NOISE_TARGET
+        noise = agent.draw_noise(whose, agent.updates - 1)
         with torch.no_grad():
             next_obs, fractions = agent.to_net(rows["next_obs"]), rows.get("next_fractions")
-            return agent.means(network(next_obs, None, fractions))
+            return agent.means(network(next_obs, noise, fractions))
 
     def tied(self) -> bool:
         """Whether two best next actions of some item were closer than rounding."""
