@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tenfold import ops as ops
     from tenfold.algorithms.dqn.config import DQN as DQN
     from tenfold.algorithms.dqn.config import Boltzmann as Boltzmann
+    from tenfold.algorithms.dqn.config import Categorical as Categorical
     from tenfold.algorithms.dqn.config import Epsilon as Epsilon
     from tenfold.algorithms.dqn.config import Hard as Hard
     from tenfold.algorithms.dqn.config import Implicit as Implicit
@@ -71,8 +72,8 @@ PUBLIC = {
     "algorithms.own": "Algorithm Rollout",
     "core.domain": "Domain",
     "core.protocols": "Callback EnvSpec",
-    "algorithms.dqn.config": "DQN Boltzmann Epsilon Hard Implicit Noisy Polyak Prioritized "
-    "Quantile Uniform",
+    "algorithms.dqn.config": "DQN Boltzmann Categorical Epsilon Hard Implicit Noisy Polyak "
+    "Prioritized Quantile Uniform",
     "algorithms.ppo.config": "PPO",
     "algorithms.sac.config": "SAC",
     "algorithms.td3.config": "TD3",

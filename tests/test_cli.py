@@ -185,7 +185,7 @@ def test_resume_without_an_argument_takes_the_latest_run(here) -> None:
 def test_list_shows_presets_agents_engines_environments_and_runs(here) -> None:
     here("train", "dqn", *QUICK, "--out", "runs/mine", "--quiet")
     shown = here("list").stdout
-    assert "implicit, noisy, as fields of one agent." in shown  # sentences are whole
+    assert "implicit, categorical, noisy, as fields of one agent." in shown  # sentences are whole
     for word in (
         "presets",
         "cartpole",

@@ -264,7 +264,7 @@ MISTAKES = [
     ({"agent": {"replay": "prioritized(beta=2)"}}, "beta = 2 is out of range"),
     (
         {"agent": {"distribution": "implict"}},
-        r"agent.distribution = implict is not quantile\(n\) or implicit\(samples, target_samples, cosines, acting\) or none \(did you mean implicit\?\)",
+        r"agent.distribution = implict is not quantile\(n\) or implicit\(samples, target_samples, cosines, acting\) or categorical\(atoms, low, high\) or none \(did you mean implicit\?\)",
     ),
     (
         {"agent": {"distribution": "implicit(0)"}},

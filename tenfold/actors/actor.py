@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # what a step leaves in an adapter's arrays
 STEP = ("reward", "terminated", "truncated", "skipped", "obs", "final_obs")
+MASKS = ("mask", "final_mask")  # where there are any
 # what the environments of all actors have in common
 COMMON = (
     "name",
@@ -84,8 +85,9 @@ class Actor:
         envs.step(action)
         for name in STEP:
             row[name][...] = getattr(envs, name)
-        if envs.mask is not None and "mask" in row:
-            row["mask"][...] = envs.mask
+        for name in MASKS:
+            if name in row:
+                row[name][...] = getattr(envs, name)
         if envs.components is not None and "components" in row:
             row["components"][...] = envs.components
         row["ret"].fill(0)
@@ -188,9 +190,9 @@ class Gathered(Environments):
         for name in STEP:
             own = getattr(like, name)
             setattr(self, name, np.zeros((self.num_envs, *own.shape[1:]), own.dtype))
-        self.mask = self.components = None
+        self.mask = self.final_mask = self.components = None
         if like.mask is not None:
-            self.mask = np.ones((self.num_envs, like.mask.shape[1]), np.bool_)
+            self.make_masks(like.mask.shape[1])
         if like.component_names:
             self.components = np.zeros((self.num_envs, len(like.component_names)), np.float32)
 

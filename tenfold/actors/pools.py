@@ -114,9 +114,14 @@ class Inline:
 
     def begins(self, index: int) -> Part:
         """What is seen first by an actor that was started again."""
-        first, obs = index * self.worlds, self.envs.obs
-        own = self.envs.lanes(obs, first, self.worlds).reshape(-1, *obs.shape[1:]).copy()
-        return Part(index, first, {"obs": own}, begins=True)
+        first, seen = index * self.worlds, {"obs": self.envs.obs}
+        if self.envs.mask is not None:
+            seen["mask"] = self.envs.mask
+        own = {
+            name: self.envs.lanes(each, first, self.worlds).reshape(-1, *each.shape[1:]).copy()
+            for name, each in seen.items()
+        }
+        return Part(index, first, own, begins=True)
 
     def follow(self, agent: Any, explore: Explore) -> None:
         """Begins, with this agent's networks."""

@@ -14,6 +14,7 @@ from tenfold.core.random import Purpose, key
 from tenfold.ops.moments import RunningNorm
 
 Tensors = dict[str, torch.Tensor]
+MASK = "action_mask"  # the key of a Dict observation that holds its mask
 
 ACT = "agent.act(obs) gives the greedy action itself, for one observation or a batch of them"
 TRAIN = "a run learns, ten.train(settings, out=FOLDER) or ten.resume(FOLDER), and an agent acts"
@@ -157,3 +158,20 @@ class FlatAgent(OtherWords):
 def numpy_of(value: Any) -> Any:
     """Tensors as arrays, all else as it is."""
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def mask_rows(
+    layout: ObsLayout, options: int, obs: Any, mask: Any, batch: tuple[int, ...]
+) -> np.ndarray | None:
+    """The mask [B, options] that was given, or else that of a Dict observation. `batch` is (B,), or
+    () for one observation alone."""
+    if mask is None and MASK not in layout.keys:
+        first = obs[0] if isinstance(obs, list) and obs else obs
+        if isinstance(first, dict) and MASK in first:
+            mask = np.stack([one[MASK] for one in obs]) if isinstance(obs, list) else obs[MASK]
+    if mask is None:
+        return None
+    allowed, wanted = np.asarray(mask, np.bool_).reshape(*batch, -1), (*batch, options)
+    if allowed.shape != wanted:
+        raise UserError(f"The action mask has shape {allowed.shape}; it must be {wanted}.")
+    return allowed if batch else allowed[None]

@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.actors.actor import STEP, Part, episodes, first_look
+from tenfold.actors.actor import MASKS, STEP, Part, episodes, first_look
 from tenfold.algorithms.learner import MANY, ActorLearner
+from tenfold.algorithms.masks import refuse_dead_end, refuse_stuck, require_final_masks
 from tenfold.config.run import Run
 from tenfold.core.protocols import State
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.memory.frames import Seen
 from tenfold.memory.replay import replay_bytes
 
-# rows, step, rounds -> the agent's actions
-Explore = Callable[[np.ndarray, int, int], np.ndarray]
+# rows, step, rounds, masks where there are any -> the agent's actions
+Explore = Callable[..., np.ndarray]
 
 
 class ReplayActing:
@@ -23,16 +24,21 @@ class ReplayActing:
     where there is a faster way."""
 
     def __init__(self, agent: Any, envs: Environments, explore: Explore | None = None) -> None:
-        self.agent, self.seen = agent, Seen(agent.frames // envs.layout.frames, envs)
+        require_final_masks(envs)
+        self.agent, self.envs = agent, envs
+        self.seen = Seen(agent.frames // envs.layout.frames, envs)
         self.explore = explore or agent.explore
 
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
         """Actions for the environments; those of the agent go into the row."""
-        row["action"][:] = self.explore(self.seen.rows, step, rounds)
+        refuse_stuck(self.envs)
+        masks = () if self.envs.mask is None else (self.envs.mask,)
+        row["action"][:] = self.explore(self.seen.rows, step, rounds, *masks)
         return self.agent.actions.for_env(row["action"])
 
     def stepped(self) -> None:
         """After a step of the environments."""
+        refuse_dead_end(self.envs)
         self.seen.step()
 
     def state(self) -> dict[str, np.ndarray]:
@@ -48,6 +54,7 @@ class ReplayLearner(ActorLearner):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self.settings: Any = run.agent
+        require_final_masks(self.envs)
         self.rows = self.replay = self.agent.make_replay(self.envs)
         self.engine, self.engine_choice = self.agent.make_engine(run, self.replay, self.envs)
         alone = self.envs.agents == 1 and self.pool.direct
@@ -58,7 +65,7 @@ class ReplayLearner(ActorLearner):
         seen = self.pool.follow(self.agent, self.explore)
         if seen is not None:
             self.engine.look(seen)
-        self.replay.begin(self.envs.obs)
+        self.replay.begin(*self.shown())
         self.taken: list[np.ndarray] = []  # observations of a round, where they are normalised
         self.due_from = 0  # the step up to which updates were run, where actors may be ahead
 
@@ -74,13 +81,15 @@ class ReplayLearner(ActorLearner):
     def memory(self) -> str:
         settings, members = self.settings, self.agent.members
         lanes, reals = self.envs.num_envs // members, self.agent.actions.reals
-        each = replay_bytes(settings, self.envs.layout, lanes, reals)
+        options = 0 if self.envs.mask is None else self.envs.mask.shape[1]
+        each = replay_bytes(settings, self.envs.layout, lanes, reals, options)
         whose = " for each agent" * (members > 1)
         size = f"{members * each / 2**20:,.1f}"
         return f"replay of {settings.capacity:,} rows{whose} takes {size} MiB"
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments, where the learner's own engine acts."""
+        refuse_stuck(self.envs)
         self.action = self.engine.explore(step, rounds)
         return self.agent.actions.for_env(self.action)
 
@@ -110,15 +119,17 @@ class ReplayLearner(ActorLearner):
         """Stores what an actor brought. Returns the episodes that ended."""
         row, envs = part.row, self.envs
         if part.begins:
-            self.replay.cut(row["obs"], part.first)
+            self.replay.cut(*row.values(), first=part.first)
             return ()
         if self.agent.norm:
             self.taken.append((row or {"obs": envs.obs})["obs"].copy())
+        names = STEP if envs.mask is None else STEP + MASKS
         if not row:  # it is where the environments and the engine left it
-            self.replay.add(self.action, *(getattr(envs, name) for name in STEP))
+            refuse_dead_end(envs)
+            self.replay.add(self.action, *(getattr(envs, name) for name in names))
             self.step += self.steps_of(envs.skipped, envs.worlds)
             return part.finished
-        self.replay.add(row["action"], *(row[name] for name in STEP), first=part.first)
+        self.replay.add(row["action"], *(row[name] for name in names), first=part.first)
         self.step += self.steps_of(row["skipped"], len(row["length"]))
         return episodes(part, envs.agents)
 
@@ -156,7 +167,12 @@ class ReplayLearner(ActorLearner):
         return {"replay": self.replay.state()}
 
     def forget(self) -> None:
-        self.replay.cut(self.envs.obs)
+        self.replay.cut(*self.shown())
+
+    def shown(self) -> tuple[np.ndarray, ...]:
+        """The observations acted on next, and their masks where there are any."""
+        envs = self.envs
+        return (envs.obs,) if envs.mask is None else (envs.obs, envs.mask)
 
     def load_rows(self, rows: dict[str, np.ndarray]) -> None:
         """Replay rows of a checkpoint."""
@@ -170,4 +186,4 @@ class ReplayLearner(ActorLearner):
         if with_rows:
             self.replay.load_state(state["replay"])
         else:
-            self.replay.begin(self.envs.obs)
+            self.replay.begin(*self.shown())

@@ -69,7 +69,7 @@ THEIRS = {
     "agent.dueling": "dueling_dqn",
     "agent.n_step": "n_steps n_step_return multi_step",
     "agent.replay": "prioritized_replay prioritized_replay_alpha prioritized_replay_beta",
-    "agent.distribution": "n_quantiles num_quantiles num_atoms n_atoms",
+    "agent.distribution": "n_quantiles num_quantiles num_atoms n_atoms v_min v_max",
     "agent.explore": "exploration_fraction exploration_initial_eps exploration_final_eps "
     "exploration_config epsilon start_e end_e epsilon_timesteps initial_epsilon "
     "final_epsilon explore_var_spec action_policy noisy",
@@ -87,7 +87,7 @@ SUCH_AS = {
     "agent.explore": "epsilon(linear(1, 0.05, 10k))",
     "agent.target": "polyak(0.005) or hard(500)",
     "agent.replay": "prioritized(0.6)",
-    "agent.distribution": "quantile(32)",
+    "agent.distribution": "quantile(32) or categorical(51, -10, 10)",
     "agent.net.hidden": "64,64",
     "agent.temperature": "auto or 0.2",
     "agent.net.memory": "lstm(64)",
@@ -105,6 +105,7 @@ NONE_HERE = {
     "optimizer optimizer_class optim": "Adam is the only one",
     "callback callbacks early_stopping stop_train_callback": "--callback MODULE:NAME names one",
     "use_sde sde_sample_freq": "there is no state-dependent exploration",
+    "ignore_mask ignore-mask": "dqn uses the masks that an environment offers",
     "best": "--checkpoint best plays the best checkpoint",
     "capture_video record_video render": "tenfold eval RUN --video films a policy",
 }

@@ -115,8 +115,10 @@ class DiscreteActions:
         self, stream: np.uint64, address: np.ndarray, mask: np.ndarray | None = None
     ) -> np.ndarray:
         """Uniformly random actions for the environment, draw number `address` [B] of the
-        stream. Masks are not for these."""
-        return below(stream, address, self.n) + self.start
+        stream, of those that a mask [B, n] allows."""
+        if mask is None:
+            return below(stream, address, self.n) + self.start
+        return allowed_actions(uniform(stream, address), mask) + self.start
 
     def for_env(self, action: np.ndarray) -> np.ndarray:
         return action + self.start if self.start else action
@@ -128,6 +130,13 @@ class DiscreteActions:
                 f"the replay memory holds action {action[wrong][0]}, and there are {self.n}, from "
                 "0 on."
             )
+
+
+def allowed_actions(u: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Actions [B] that a mask [B, n] allows, each as likely as the other, by uniform numbers; the
+    first where nothing is allowed."""
+    place = (u * mask.sum(-1)).astype(np.int64)
+    return (mask.cumsum(-1) > place[:, None]).argmax(-1)
 
 
 def discrete_actions(space: gym.Space[Any], name: str) -> DiscreteActions:

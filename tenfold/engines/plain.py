@@ -93,6 +93,8 @@ class Lanes:
     terminated: np.ndarray
     truncated: np.ndarray
     skipped: np.ndarray
+    mask: np.ndarray | None = None
+    final_mask: np.ndarray | None = None
 
     @property
     def num_envs(self) -> int:
@@ -107,5 +109,6 @@ class Lanes:
 
 def split_lanes(envs: Any, parts: int) -> list[Any]:
     """The lanes of environments in equal parts, such as those of each agent of a world."""
-    arrays = zip(*(np.split(getattr(envs, name), parts) for name in NAMES), strict=True)
+    names = NAMES if envs.mask is None else (*NAMES, "mask", "final_mask")
+    arrays = zip(*(np.split(getattr(envs, name), parts) for name in names), strict=True)
     return [Lanes(*part) for part in arrays]

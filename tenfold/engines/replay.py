@@ -32,6 +32,8 @@ class ReplayEngine(AutogradEngine):
         self.rows: Tensors = {
             name: torch.from_numpy(getattr(replay.batch, name)) for name in SAMPLED
         }
+        if replay.batch.next_mask.shape[-1]:
+            self.rows["next_mask"] = torch.from_numpy(replay.batch.next_mask)
         self.rows |= self.draw_beside()
         self.staging = Staging(agent.device)
         # of the statistics, and the number of updates; they stay on the device until they are
@@ -60,7 +62,8 @@ class ReplayEngine(AutogradEngine):
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the environments' current observations."""
-        return self.agent.explore(self.looked_at, step, rounds)
+        masks = () if self.envs.mask is None else (self.envs.mask,)
+        return self.agent.explore(self.looked_at, step, rounds, *masks)
 
     def update(self, count: int, step: int, clock: Clock) -> None:
         """`count` gradient updates at environment step `step`."""

@@ -53,6 +53,8 @@ class Environments:
     multiagent = False  # whether an episode is a world's, with several agents in it
     autoreset = True  # whether a step that ends an episode begins the next one
     unread_mask = False  # whether an action mask is offered that nobody asked for
+    # where an episode was cut at an observation whose mask allows nothing, or is missing
+    dead_end = ""
     component_names: tuple[str, ...] = ()
     # of the action's numbers, where somebody wants to see them over training
     action_names: tuple[str, ...] = ()
@@ -92,6 +94,8 @@ class Environments:
         self.components: np.ndarray | None = None
         # [B, options], True where allowed, of the observations acted on next
         self.mask: np.ndarray | None = None
+        # of the true last observations, where an episode was cut; what terminated needs none
+        self.final_mask: np.ndarray | None = None
         # whether observations come with a mask; the very first one decides
         self.masked: bool | None = None
         # what decides the steps to come, where that is arrays: written to, never replaced
@@ -160,7 +164,8 @@ class Environments:
         """The mask of lane i's observation. All observations have one, or none."""
         if self.masked is None:
             self.masked = found is not None
-            self.mask = np.ones((self.num_envs, options), np.bool_) if self.masked else None
+            if self.masked:
+                self.make_masks(options)
         if self.masked != (found is not None):
             raise EnvironmentFault(
                 f"{who} gives an action mask with some observations and none with others: give it "
@@ -168,6 +173,17 @@ class Environments:
             )
         if self.mask is not None:
             self.mask[i] = found
+
+    def make_masks(self, options: int) -> None:
+        self.mask, self.final_mask = np.ones((2, self.num_envs, options), np.bool_)
+
+    def note_final_mask(self, i: int, found: np.ndarray | None) -> None:
+        """The mask of the last observation of lane i, whose episode was cut there. Who needs an
+        action in it asks `dead_end`."""
+        assert self.final_mask is not None
+        self.final_mask[i] = False if found is None else found
+        if not self.final_mask[i].any():
+            self.dead_end = self.place(i)
 
     # for tasks whose steps are compiled
 

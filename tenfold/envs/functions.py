@@ -237,7 +237,7 @@ class FunctionEnvironments(StateEnvironments):
         self.unread_mask = has_mask and not policy
         self.masked = has_mask and policy
         if self.masked:
-            self.mask = np.ones((num_envs, task.actions.options), np.bool_)
+            self.make_masks(task.actions.options)
         self.states[:] = task.begin(self.streams, self.episode)
         self.see_again()
 
@@ -257,6 +257,11 @@ class FunctionEnvironments(StateEnvironments):
         ended = np.flatnonzero(self.terminated | self.truncated)
         if len(ended):
             self.final_obs[ended] = self.obs[ended]
+            if self.mask is not None:
+                last = self.call("mask", self.states[ended])
+                for i, allowed in zip(ended.tolist(), last, strict=True):
+                    if not self.terminated[i]:
+                        self.note_final_mask(i, allowed)
             self.note_ended(np.stack([ended, self.ret[ended], self.length[ended]], 1))
             self.episode[ended] += 1
             self.length[ended], self.ret[ended] = 0, 0.0

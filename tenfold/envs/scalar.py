@@ -205,6 +205,9 @@ class ScalarEnvironments(Environments):
                     raise self.not_finite(i)
                 returns[i] += float(reward)
                 if terminated or truncated:
+                    if self.masked and not terminated:
+                        assert self.masks
+                        self.note_final_mask(i, self.masks.read(obs, info, self.name))
                     self.end(i, terminated, truncated)
                 elif self.masks and (self.masked or MASK in info):
                     self.read_mask(i, obs, info)

@@ -13,6 +13,7 @@ from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key
 from tenfold.core.spaces import ObsLayout
 from tenfold.core.system import require_memory
+from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import add_rows
 from tenfold.memory.sampling import sample_rows, write_priorities
 from tenfold.ops.sumtree import make_tree, put
@@ -32,13 +33,17 @@ class Batch:
     discount: np.ndarray
     next_obs: np.ndarray
     weight: np.ndarray
+    next_mask: np.ndarray  # [B, 0] where all actions are allowed
 
 
-def replay_bytes(config: Any, layout: ObsLayout, num_envs: int, reals: int = 0) -> int:
-    """Memory the replay will take, batches aside."""
+def replay_bytes(
+    config: Any, layout: ObsLayout, num_envs: int, reals: int = 0, options: int = 0
+) -> int:
+    """Memory the replay will take, batches aside. `reals`: numbers of an action, where it is not
+    one of some; `options`: the length of a mask."""
     rows = config.capacity // num_envs * num_envs
     tree = make_tree(1).itemsize * 2 * (1 << (rows - 1).bit_length()) if config.priorities else 0
-    row = layout.size * layout.dtype.itemsize + 4 * max(reals, 1) + ROW_BYTES
+    row = layout.size * layout.dtype.itemsize + 4 * max(reals, 1) + ROW_BYTES + options
     return rows * row + tree
 
 
@@ -53,10 +58,11 @@ class Replay:
         seed: int,
         member: int = 0,
         reals: int = 0,
+        options: int = 0,
     ) -> None:
         """`member`: which agent of a world; `reals`: numbers of an action, where it is not one of
-        some."""
-        require_memory(replay_bytes(config, layout, num_envs, reals))
+        some; `options`: the length of a mask, 0 where there is none."""
+        require_memory(replay_bytes(config, layout, num_envs, reals, options))
         self.lane_rows = config.capacity // num_envs
         self.n_step, self.gamma, self.layout, self.frames = (
             config.n_step,
@@ -70,6 +76,7 @@ class Replay:
         self.reward = np.zeros(rows, np.float32)
         self.kind = np.zeros(rows, np.uint8)
         self.ready = np.zeros(rows, np.bool_)
+        self.mask = np.ones((rows, options), np.bool_)
         # counts rows ever used; its place in the lane is head % L
         self.head = np.zeros(num_envs, np.int64)
         self.start = np.zeros(num_envs, np.int64)  # head at the start of the current episode
@@ -92,6 +99,7 @@ class Replay:
                 np.zeros(size, np.float32),
                 np.zeros(shape, layout.dtype),
                 np.ones(size, np.float32),
+                np.ones((size, options), np.bool_),
             )
         )
 
@@ -107,12 +115,13 @@ class Replay:
             array.reshape(len(array), -1) for array in (batch.obs, batch.next_obs)
         )
 
-    def begin(self, obs: np.ndarray) -> None:
-        """The first observations, one for each lane."""
+    def begin(self, obs: np.ndarray, mask: np.ndarray | None = None) -> None:
+        """The first observations, one for each lane, and their masks."""
         self.writes += 1
-        self.obs[self.head % self.lane_rows + np.arange(len(obs)) * self.lane_rows] = obs.reshape(
-            len(obs), -1
-        )
+        pending = self.head % self.lane_rows + np.arange(len(obs)) * self.lane_rows
+        self.obs[pending] = obs.reshape(len(obs), -1)
+        if mask is not None:
+            self.mask[pending] = mask
 
     def add(
         self,
@@ -123,11 +132,15 @@ class Replay:
         skipped: np.ndarray,
         obs: np.ndarray,
         final_obs: np.ndarray,
+        *masks: np.ndarray,
         first: int = 0,
     ) -> None:
         """One step of the environments whose lanes begin with `first`: all of them, or an actor's.
-        `obs` is what each acts on next; `final_obs` counts where an episode ended."""
+        `obs` is what each acts on next; `final_obs` counts where an episode ended. `masks` are
+        those of both, where there are any."""
         self.writes += 1
+        if masks:
+            add_masks(self.mask, self.head, first, terminated, truncated, skipped, *masks)
         add_rows(
             self.obs,
             self.action,
@@ -151,7 +164,7 @@ class Replay:
             final_obs.reshape(-1, self.layout.size),
         )
 
-    def cut(self, obs: np.ndarray, first: int = 0) -> None:
+    def cut(self, obs: np.ndarray, mask: np.ndarray | None = None, first: int = 0) -> None:
         """Ends the running episodes of the lanes from `first` on as if by a time limit and begins
         others at `obs` (after a resume that is not exact, or an actor's death)."""
         lanes = first + np.arange(len(obs))
@@ -171,7 +184,8 @@ class Replay:
             ~running,
             obs,
             self.obs[pending],
-            first,
+            *(() if mask is None else (mask, self.mask[pending])),
+            first=first,
         )
 
     def sample(self, beta: float = 1.0) -> Batch:
@@ -200,7 +214,13 @@ class Replay:
             b.discount,
             self.flat_next_obs,
         )
+        if self.mask.shape[1]:
+            self.gather_masks(b.next_mask)
         return b
+
+    def gather_masks(self, out: np.ndarray) -> None:
+        """Of the states that the returns of the last batch end in."""
+        gather_masks(self.batch.row, self.lane_rows, self.n_step, self.kind, self.mask, out)
 
     def prioritise(self, error: np.ndarray) -> None:
         """New priorities for the rows of the last batch, from their TD errors."""
@@ -215,7 +235,7 @@ class Replay:
         return int(self.count[0])
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything but observations, actions and rewards, which `written` gives piece by
+        """Everything but observations, actions, rewards and masks, which `written` gives piece by
         piece."""
         size = self.tree.size // 2
         return {
@@ -239,17 +259,18 @@ class Replay:
                 + np.arange(max(old, new - self.lane_rows + 1), new + 1) % self.lane_rows
             )
         place = np.concatenate(places)
-        return {
-            "place": place,
-            "obs": self.obs[place],
-            "action": self.action[place],
-            "reward": self.reward[place],
-        }
+        return {"place": place} | {name: getattr(self, name)[place] for name in self.stored}
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The arrays of what a row holds."""
+        return ("obs", "action", "reward", *(("mask",) if self.mask.shape[1] else ()))
 
     def load_rows(self, rows: dict[str, np.ndarray]) -> None:
         self.writes += 1
-        for name in ("obs", "action", "reward"):
-            getattr(self, name)[rows["place"]] = rows[name]
+        for name in self.stored:
+            if name in rows:  # runs that began before masks were kept have none
+                getattr(self, name)[rows["place"]] = rows[name]
 
     def load_state(self, state: dict[str, np.ndarray]) -> None:
         for name, own in self.state().items():

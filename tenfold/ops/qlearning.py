@@ -73,25 +73,34 @@ def taken(values: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     return values.gather(-2, index).squeeze(-2)
 
 
+def among(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Values [..., A] with −∞ for actions that a mask forbids."""
+    return values if mask is None else values.where(mask, -torch.inf)
+
+
 def bootstrap_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     for *lead, a, n in (*SHAPES, STACKED):
         discount = torch.from_numpy((0.9 * rng.integers(0, 2, lead)).astype(dtype))
-        yield (
+        given = (
             tensor(rng, dtype, *lead),
             discount,
             tensor(rng, dtype, *lead, a, n),
             tensor(rng, dtype, *lead, a, n),
         )
+        yield *given, None
+        yield *given, torch.from_numpy(rng.random((*lead, a)) < 0.5)
 
 
-def bootstrap_reference(reward, discount, next_values, chooser):
+def bootstrap_reference(reward, discount, next_values, chooser, next_mask):
     if reward.dim() > 1:
-        members = zip(reward, discount, next_values, chooser, strict=True)
+        masks = [None] * len(reward) if next_mask is None else next_mask
+        members = zip(reward, discount, next_values, chooser, masks, strict=True)
         return torch.stack([bootstrap_reference(*member) for member in members])
-    rows = []
+    rows, actions = [], chooser.shape[1]
     for b in range(len(reward)):
-        means = [float(chooser[b, a].sum()) for a in range(chooser.shape[1])]
-        best = means.index(max(means))
+        # where nothing is allowed, which is at an episode's end, it does not matter
+        allowed = [a for a in range(actions) if next_mask is None or next_mask[b, a]] or [0]
+        best = max(allowed, key=lambda a: float(chooser[b, a].sum()))
         rows.append(reward[b] + discount[b] * next_values[b, best])
     return torch.stack(rows)
 
@@ -99,15 +108,19 @@ def bootstrap_reference(reward, discount, next_values, chooser):
 @pair(bootstrap_reference, bootstrap_examples, rtol=1e-6, atol=1e-7, dtypes=("float32", "float64"))
 @torch.no_grad()
 def bootstrap(
-    reward: torch.Tensor, discount: torch.Tensor, next_values: torch.Tensor, chooser: torch.Tensor
+    reward: torch.Tensor,
+    discount: torch.Tensor,
+    next_values: torch.Tensor,
+    chooser: torch.Tensor,
+    next_mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Target atoms y = R + discount·Q'(s', argmax_a Σ chooser(s', a)), [..., B, N], without
     gradient.
 
     `chooser` is the target network's own values, or the online network's (double Q-learning, van
-    Hasselt et al., 2016).
+    Hasselt et al., 2016). The best action is one that `next_mask` [..., B, A] allows in s'.
     """
-    best = chooser.sum(-1).argmax(-1)
+    best = among(chooser.sum(-1), next_mask).argmax(-1)
     return reward[..., None] + discount[..., None] * taken(next_values, best)
 
 
@@ -194,7 +207,9 @@ def td_items(
     has a gradient.
     """
     predicted = taken(values, batch["action"])
-    target = bootstrap(batch["reward"], batch["discount"], next_values, chooser)
+    target = bootstrap(
+        batch["reward"], batch["discount"], next_values, chooser, batch.get("next_mask")
+    )
     q = predicted.detach().mean(-1)
     return (
         batch["weight"] * item_loss(predicted, target, kind, batch.get("fractions")),

@@ -20,12 +20,14 @@ def gradient_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[An
             for kind in (0, 1):
                 outputs = [2 * rng.normal(size=((duel + a) * n, b)).astype(dtype) for _ in range(3)]
                 discount = (0.9 * rng.integers(0, 2, b)).astype(dtype)
+                masked = a * int(rng.integers(0, 2))
                 yield (
                     *outputs,
                     rng.integers(0, a, b),
                     rng.normal(size=b).astype(dtype),
                     discount,
                     rng.uniform(0.1, 1, b).astype(dtype),
+                    rng.random((b, masked)) < 0.6,
                     duel,
                     n,
                     kind,
@@ -43,6 +45,7 @@ def td_gradient_reference(
     reward,
     discount,
     weight,
+    mask,
     duel,
     atoms,
     is_huber,
@@ -63,6 +66,7 @@ def td_gradient_reference(
         torch.from_numpy(discount),
         values(next_output),
         values(choosing_output),
+        torch.from_numpy(mask) if mask.shape[1] else None,
     )
     loss = (
         torch.from_numpy(weight) * item_loss(predicted, target, "huber" if is_huber else "mse")
@@ -82,6 +86,7 @@ def td_gradient(
     reward,
     discount,
     weight,
+    mask,
     duel,
     atoms,
     is_huber,
@@ -92,10 +97,11 @@ def td_gradient(
     """Writes ∂loss/∂output into `delta` and each item's TD error into `error`; returns these, the
     loss and the mean Q. `y` is scratch for one item's target atoms.
 
-    Values are V + A − mean(A) with `duel`.
+    Values are V + A − mean(A) with `duel`. `mask` [B, A] is of the next states, [B, 0] where all
+    actions are allowed.
     """
     size, actions = output.shape[1], output.shape[0] // atoms - duel
-    if atoms == 1 and duel == 0:
+    if atoms == 1 and duel == 0 and mask.shape[1] == 0:
         loss, mean_q = td_gradient_of_values(
             output,
             next_output,
@@ -112,7 +118,7 @@ def td_gradient(
     n = np.float32(1 / atoms)
     loss = mean_q = np.float32(0)
     for b in range(size):
-        best = best_of(choosing_output, b, duel, atoms, actions)
+        best = best_of(choosing_output, b, duel, atoms, actions, mask)
         scale = weight[b] / np.float32(size)
         q = mean_y = np.float32(0)
         for j in range(atoms):
@@ -166,15 +172,16 @@ def td_gradient_of_values(
 
 
 @kernel
-def best_of(output, b, duel, atoms, actions):
-    """argmax_a Σ_i of the atoms; with `duel` V and the mean cancel."""
+def best_of(output, b, duel, atoms, actions, mask):
+    """argmax_a Σ_i of the atoms, of those that the mask allows; with `duel` V and the mean
+    cancel."""
     # typed: a literal 0 would compile `value_of` twice
     best, most = np.int64(0), np.float32(-np.inf)
     for a in range(actions):
         total = np.float32(0)
         for i in range(atoms):
             total += output[(duel + a) * atoms + i, b]
-        if total > most:
+        if total > most and (mask.shape[1] == 0 or mask[b, a]):
             best, most = a, total
     return best
 
@@ -215,3 +222,11 @@ def value_of(output, b, a, i, duel, atoms, actions):
     for k in range(1, actions + 1):
         mean += output[k * atoms + i, b]
     return output[i, b] + output[(1 + a) * atoms + i, b] - mean / np.float32(actions)
+
+
+@kernel
+def mean_size(error):
+    total = np.float32(0)
+    for b in range(error.size):
+        total += abs(error[b])
+    return total / np.float32(error.size)

@@ -19,7 +19,7 @@ from tenfold.config.run import Run
 from tenfold.core.errors import UserError
 from tenfold.runs.files import replace_file
 from tenfold.runs.names import FolderLock, Numbered, Target, install, locked_below, settled
-from tenfold.runs.schema import RUN, parsed, read_json
+from tenfold.runs.schema import RUN, current, parsed, read_json
 from tenfold.runs.trust import mark_modules, require_trust
 
 PACKAGES = ("tenfold", "torch", "numpy", "numba", "scipy", "gymnasium", "safetensors")
@@ -209,7 +209,7 @@ def read_settings(path: Path) -> Run:
             "began: put back what was there."
         )
     require_trust(path, settings)
-    return Run.of(settings)
+    return Run.of(current(settings))
 
 
 def last_session(path: Path) -> dict[str, Any]:

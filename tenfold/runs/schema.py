@@ -149,6 +149,18 @@ def read_json(path: Path, schema: Schema, advice: str) -> Any:
     return value
 
 
+# settings that runs of earlier versions have, and there are no more
+GONE = ("ignore_mask",)  # dqn could not use masks, and did so only where told to
+
+
+def current(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run as this version has them."""
+    agent = settings.get("agent")
+    if not isinstance(agent, dict):
+        return settings
+    return settings | {"agent": {name: agent[name] for name in agent if name not in GONE}}
+
+
 # the files
 
 MACHINE: Schema = {"versions": {...: TEXT}, "machine": {}}

@@ -17,6 +17,7 @@ from tenfold.runs.checkpoint import Checkpoints, checkpoint_steps, set_aside
 from tenfold.runs.folder import RunFolder, require_place
 from tenfold.runs.metrics import Metrics
 from tenfold.runs.names import destination, run_name, turn_latest
+from tenfold.runs.schema import current
 from tenfold.training.learners import Unfit, prepare, ready
 from tenfold.training.session import Result, Saved, Session
 
@@ -117,8 +118,9 @@ def last_saved(checkpoints: Checkpoints, run: Run, refused: list[str]) -> Saved:
     """The one that the run goes on from, or a sentence why it does not."""
     path = checkpoints.folder.path
     arrays, rows, note, complaints = checkpoints.latest()
-    note["changed"] = changes(note["settings"], run, path / "config.yaml")
-    before = Run.of(note["settings"])
+    settings = current(note["settings"])
+    note["changed"] = changes(settings, run, path / "config.yaml")
+    before = Run.of(settings)
     complaints = [*refused, *complaints, *filter(None, [constant_from(before, run)])]
     if run.steps < min(note["step"], before.steps):
         raise ConfigError(

@@ -24,6 +24,12 @@ IMPLICIT: dict[str, object] = {
 }
 
 
+CATEGORICAL: dict[str, object] = {
+    "net": {"encoder": "mlp", "hidden": [16]},
+    "distribution": "categorical(5, -1, 1)",
+}
+
+
 # what C++ makes of a graph is PyTorch's, and takes long
 @pytest.mark.parametrize(
     ("backend", "option"),
@@ -33,6 +39,7 @@ IMPLICIT: dict[str, object] = {
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
                 ("aot_eager", CONVOLUTION),
+                ("aot_eager", CATEGORICAL),
                 ("inductor", IMPLICIT),
                 ("inductor", CONVOLUTION),
             )

@@ -400,8 +400,11 @@ def test_a_run_can_change_its_engine_when_it_is_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "why"),
-    [({"explore": "noisy"}, "noisy"), ({"net": {"encoder": "small"}}, "convolutions")],
-    ids=["noisy", "convolutions"],
+    [
+        ({"distribution": "implicit"}, "quantiles are implicit"),
+        ({"net": {"encoder": "small"}}, "convolutions"),
+    ],
+    ids=["implicit", "convolutions"],
 )
 def test_auto_falls_back_aloud_and_fused_refuses(option: dict[str, Any], why: str) -> None:
     env = "tenfold/Catch-v0" if "net" in option else "CartPole-v1"

@@ -100,7 +100,7 @@ gym.register("Mistaken-v0", Mistaken)
         ("seedless", "episode 0, step 0: this is an environment in the style of Gym before 0.26"),
         (
             "mask",
-            r"Mistaken-v0\(what=mask\) offers an action mask, which agent dqn cannot use: train ppo, or set agent.ignore_mask",
+            r"Mistaken-v0\(what=mask\) gives an action mask with some observations and none with others",
         ),
     ],
 )
@@ -224,15 +224,9 @@ class Masked(gym.Env):
 gym.register("Masked-v0", Masked)
 
 
-def test_a_mask_in_the_observation_is_refused_by_an_agent_that_cannot_use_it() -> None:
-    with pytest.raises(
-        EnvironmentFault, match="Masked-v0 offers an action mask, which agent dqn cannot use"
-    ):
-        QLearner(Run(env="Masked-v0"))
-
-
-def test_a_mask_that_does_no_harm_can_be_ignored() -> None:
-    assert QLearner(Run(env="Taxi-v3", agent=ten.DQN(ignore_mask=True))).envs.num_envs == 1
+def test_a_mask_in_the_observation_is_no_part_of_what_is_seen() -> None:
+    learner = QLearner(Run(env="Masked-v0"))
+    assert learner.envs.layout.size == 2 and learner.agent.masked
 
 
 def test_from_the_command_line_it_is_one_sentence(

@@ -63,7 +63,7 @@ def test_batches_by_places_are_those_of_the_memory(dtype: str, settings: dict[st
     ):  # before and after the ring is full, and more than it holds
         played(replay, rng, steps)
         same_batch(replay, mirror, frames)
-    replay.cut(rng.integers(0, 99, (2, 5)).astype(dtype), 1)
+    replay.cut(rng.integers(0, 99, (2, 5)).astype(dtype), first=1)
     same_batch(replay, mirror, frames)
 
 

@@ -56,6 +56,13 @@ OPTIONS: list[dict[str, object]] = [
         "distribution": "implicit(4, 3)",
         "explore": "noisy",
     },
+    {
+        "dueling": True,
+        "n_step": 3,
+        "replay": "prioritized",
+        "distribution": "categorical(5, 0, 20)",
+        "explore": "noisy",
+    },
 ]
 # without a state of their own, and in the two with everything
 COVERED: list[dict[str, object]] = [

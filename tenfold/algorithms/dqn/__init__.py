@@ -1,4 +1,4 @@
-"""Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, noisy.
+"""Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, categorical, noisy.
 
 Read `config` (what can be set), `agent` (acting and the loss), `learner` (one round), `plain` (one
 update), `fused` (a whole round in one compiled call), `team` (a network for each agent of a world).
@@ -7,7 +7,7 @@ update), `fused` (a whole round in one compiled call), `team` (a network for eac
 from typing import TYPE_CHECKING, Any
 
 from tenfold.algorithms.dqn.config import DQN
-from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.core.errors import ConfigError
 from tenfold.core.protocols import Algorithm
 from tenfold.engines.choose import engine_table
 
@@ -23,7 +23,7 @@ class QLearning(Algorithm):
     """DQN and its relatives, in environments with one discrete action."""
 
     name = "dqn"
-    config = DQN
+    config, reads_masks = DQN, True
     engines = engine_table(
         fused="tenfold.algorithms.dqn.fused:FusedEngine",
         compiled="tenfold.algorithms.dqn.plain:CompiledEngine",
@@ -42,11 +42,6 @@ class QLearning(Algorithm):
         settings: Any = run.agent
         device = "cpu" if run.device == "auto" else run.device
         actions = discrete_actions(spec.action_space, run.env)
-        if spec.unread_mask and not settings.ignore_mask:
-            raise EnvironmentFault(
-                f"{run.env} offers an action mask, which agent dqn cannot use: train ppo, or set "
-                "agent.ignore_mask where an action that is masked does no harm."
-            )
         if run.share and spec.agents == 1:
             raise ConfigError(
                 "share",
@@ -59,8 +54,11 @@ class QLearning(Algorithm):
                     "= true is for one network, and each agent has its own here: set --share, or "
                     "leave it out.",
                 )
-            return Team(settings, spec.layout, actions, run.seed, spec.agents, device)
-        return DQNAgent(settings, spec.layout, actions, run.seed, device)
+            agent: DQNAgent = Team(settings, spec.layout, actions, run.seed, spec.agents, device)
+        else:
+            agent = DQNAgent(settings, spec.layout, actions, run.seed, device)
+        agent.masked = spec.masked
+        return agent
 
     def make_learner(self, run: "Run") -> "Learner":
         from tenfold.algorithms.dqn.learner import QLearner
@@ -69,7 +67,10 @@ class QLearning(Algorithm):
 
     def row_fields(self, run: "Run", envs: "Environments") -> dict[str, Any]:
         """What an actor adds to a row."""
-        return {"action": ((envs.num_envs,), "int64")}
+        fields: dict[str, Any] = {"action": ((envs.num_envs,), "int64")}
+        if envs.mask is not None:
+            fields |= dict.fromkeys(("mask", "final_mask"), (envs.mask.shape, "bool"))
+        return fields
 
     def make_acting(self, run: "Run", agent: Any, envs: "Environments") -> "QActing":
         from tenfold.algorithms.dqn.learner import QActing

@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.agent import FlatAgent, Tensors, numpy_of
+from tenfold.algorithms.agent import FlatAgent, Tensors, mask_rows, numpy_of
 from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
+from tenfold.algorithms.masks import NOTHING_ALLOWED
 from tenfold.config.run import Run
 from tenfold.config.schedules import value_at
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
-from tenfold.core.spaces import DiscreteActions, ObsLayout
+from tenfold.core.spaces import DiscreteActions, ObsLayout, allowed_actions
 from tenfold.engines.choose import choose_engine
 from tenfold.envs.adapter import Environments
 from tenfold.memory.replay import Replay
 from tenfold.nets.blocks import QNetwork, fit_encoder
+from tenfold.ops.categorical import categorical_items, categorical_mean
 from tenfold.ops.qlearning import td_items
 
 Values = Callable[[np.ndarray, torch.Tensor | None], np.ndarray]
@@ -38,7 +40,8 @@ class DQNAgent(FlatAgent):
     that is decided elsewhere.
     """
 
-    actor_bits = 32
+    actor_bits, reads_masks = 32, True
+    masked = False  # whether the environment offers masks
 
     def __init__(
         self,
@@ -98,7 +101,13 @@ class DQNAgent(FlatAgent):
         return OwnQNetwork(shape, self.actions.n, self.config, scale)
 
     def make_replay(self, envs: Environments) -> Any:
-        return Replay(self.config, self.layout, envs.num_envs, self.seed)
+        return Replay(
+            self.config, self.layout, envs.num_envs, self.seed, options=self.mask_size(envs)
+        )
+
+    def mask_size(self, envs: Environments) -> int:
+        """The length of a mask, 0 where there is none."""
+        return 0 if envs.mask is None else self.actions.n
 
     def make_engine(self, run: Run, replay: Any, envs: Environments) -> tuple[Any, str]:
         """Its engine, and one sentence about the choice."""
@@ -113,28 +122,47 @@ class DQNAgent(FlatAgent):
 
     def mean_values(self, rows: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
         """The same of rows on the device."""
-        return self.online(self.to_net(rows), noise).mean(-1)
+        return self.means(self.online(self.to_net(rows), noise))
+
+    def means(self, values: torch.Tensor) -> torch.Tensor:
+        """Of what a network says, [..., A, N] -> [..., A]."""
+        how = self.config.categorical
+        return categorical_mean(values, how.low, how.high) if how else values.mean(-1)
 
     def explore(
-        self, rows: np.ndarray, step: int, rounds: int, values: Values | None = None
+        self,
+        rows: np.ndarray,
+        step: int,
+        rounds: int,
+        mask: np.ndarray | None = None,
+        values: Values | None = None,
     ) -> np.ndarray:
-        """Actions [B] 0 … n − 1 for training. `step` sets the schedules; `rounds` counts calls and
-        addresses the draws; `values` does what the method of this name does, where an engine has a
-        faster way."""
+        """Actions [B] 0 … n − 1 for training, of those that a mask [B, A] allows. `step` sets the
+        schedules; `rounds` counts calls and addresses the draws; `values` does what the method of
+        this name does, where an engine has a faster way."""
         ask = values or self.values
-        return self.explore_by(lambda noise: ask(rows, noise), len(rows), step, rounds)
+        return self.explore_by(lambda noise: ask(rows, noise), len(rows), step, rounds, mask)
 
     def explore_by(
-        self, values: Callable[[torch.Tensor | None], np.ndarray], size: int, step: int, rounds: int
+        self,
+        ask: Callable[[torch.Tensor | None], np.ndarray],
+        size: int,
+        step: int,
+        rounds: int,
+        mask: np.ndarray | None,
     ) -> np.ndarray:
         """The same for action values [B, A] that are asked for only where they count, under noise
         or without."""
+
+        def values(noise: torch.Tensor | None) -> np.ndarray:
+            return ask(noise) if mask is None else np.where(mask, ask(noise), -np.inf)
+
         start, how = rounds * size, self.config.explore
         if isinstance(how, Epsilon):
             random = fill_uniform(self.keys[Purpose.COIN], start, np.empty(size)) < value_at(
                 how.schedule, step
             )
-            choice = self.random_actions(start, size)
+            choice = self.random_actions(start, size, mask)
             return choice if random.all() else np.where(random, choice, values(None).argmax(-1))
         if isinstance(how, Boltzmann):  # argmax(Q / T + Gumbel noise) is a draw from softmax(Q / T)
             u = fill_uniform(
@@ -145,7 +173,7 @@ class DQNAgent(FlatAgent):
             return (known + value_at(how.temperature, step) * gumbel.reshape(size, -1)).argmax(-1)
         # an untrained network's favourite action would fill the memory otherwise
         if step < self.config.learning_starts:
-            return self.random_actions(start, size)
+            return self.random_actions(start, size, mask)
         return values(self.draw_noise(Purpose.NOISE_ACT, rounds)).argmax(-1)
 
     def exploring(self, step: int) -> dict[str, float]:
@@ -157,47 +185,55 @@ class DQNAgent(FlatAgent):
             {"temperature": value_at(how.temperature, step)} if isinstance(how, Boltzmann) else {}
         )
 
-    def random_actions(self, start: int, size: int) -> np.ndarray:
-        return (
-            fill_uniform(self.keys[Purpose.ACTION], start, np.empty(size)) * self.actions.n
-        ).astype(np.int64)
+    def random_actions(self, start: int, size: int, mask: np.ndarray | None) -> np.ndarray:
+        u = fill_uniform(self.keys[Purpose.ACTION], start, np.empty(size))
+        if mask is None:
+            return (u * self.actions.n).astype(np.int64)
+        return allowed_actions(u, mask)
 
     def act(self, obs: Any, mask: Any = None) -> Any:
         """The greedy action for one observation or a batch, in the environment's own numbers.
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
-        or Tuple observations is a list of them. `mask` is True where an action is allowed. An agent
+        or Tuple observations is a list of them. `mask` is True where an action is allowed; that of
+        a Dict observation, under its key `action_mask`, need not be given. An agent
         that sees k frames takes [k, …] for one observation, oldest first; before an episode's first
         frame stands that frame again.
         """
         if isinstance(obs, torch.Tensor):
             return torch.as_tensor(self.act(numpy_of(obs), numpy_of(mask))).to(obs.device)
         rows, single = self.seen.rows_of(obs)
-        values = self.values(rows)
-        if mask is not None:
-            allowed = np.asarray(mask, np.bool_)
-            allowed = allowed[None] if single else allowed
-            if allowed.shape != values.shape:
-                raise UserError(
-                    f"The action mask has shape {np.shape(mask)}; it must be "
-                    f"{values.shape[single:]}."
-                )
-            if not allowed.any(-1).all():
-                raise UserError(
-                    f"The action mask allows no action in row {int(np.argmin(allowed.any(-1)))}."
-                )
-            values = np.where(allowed, values, -np.inf)
-        best = values.argmax(-1) + self.actions.start
+        batch = () if single else (len(rows),)
+        allowed = mask_rows(self.layout, self.actions.n, obs, mask, batch)
+        if allowed is not None and not allowed.any(-1).all():
+            raise UserError(
+                f"The action mask allows no action in row {int(np.argmin(allowed.any(-1)))}."
+            )
+        best = self.greedy(rows, allowed)
         return int(best[0]) if single else best
 
     def greedy(self, rows: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
-        """The best actions for encoded rows, in the environment's own numbers; a mask is the
-        caller's affair, see `act`."""
-        return self.values(rows).argmax(-1) + self.actions.start
+        """The best actions for encoded rows of those that a mask allows, in the environment's own
+        numbers."""
+        values = self.values(rows)
+        if mask is not None:
+            values = np.where(mask, values, -np.inf)
+        return values.argmax(-1) + self.actions.start
 
     def policy(self, how: str) -> Policy:
         """For evaluations, always greedy."""
-        return lambda rows, mask, episode, step: self.greedy(rows, mask)
+
+        def choose(
+            rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray
+        ) -> np.ndarray:
+            if mask is not None and not mask.any(-1).all():
+                row = int(np.argmin(mask.any(-1)))
+                raise EnvironmentFault(
+                    f"Evaluation, episode {episode[row]}, step {step[row]}: {NOTHING_ALLOWED}"
+                )
+            return self.greedy(rows, mask)
+
+        return choose
 
     def to_net(self, rows: torch.Tensor) -> torch.Tensor:
         return (
@@ -242,7 +278,10 @@ class DQNAgent(FlatAgent):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(Σ weight·loss / effective batch, TD error of each item, mean Q of the actions taken)."""
         passes = self.passes(batch, noise, target_noise)
-        weighted, errors, q = td_items(batch, *passes, self.config.loss)
+        if how := self.config.categorical:
+            weighted, errors, q = categorical_items(batch, *passes, how.low, how.high)
+        else:
+            weighted, errors, q = td_items(batch, *passes, self.config.loss)
         return weighted.sum() / effective, errors, q.mean()
 
     def passes(

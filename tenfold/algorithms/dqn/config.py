@@ -49,6 +49,23 @@ class Implicit(Option):
 
 
 @dataclass(frozen=True)
+class Categorical(Option):
+    """The return's distribution as probabilities of `atoms` values, evenly spaced from `low` to
+    `high` (C51); returns beyond the ends count as the ends."""
+
+    atoms: Annotated[int, Limits(2, 4096)] = 51
+    low: float = -10.0
+    high: float = 10.0
+
+    def check(self) -> None:
+        if not self.low < self.high:
+            raise ConfigError(
+                "low",
+                f"= {self.low:g} must be below high = {self.high:g}: the ends of the returns.",
+            )
+
+
+@dataclass(frozen=True)
 class Epsilon(Option):
     """A random action with the scheduled probability, otherwise the best one."""
 
@@ -79,8 +96,8 @@ class Noisy(Option):
 
 @dataclass(frozen=True)
 class DQN(Replayed):
-    """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, noisy, as fields
-    of one agent."""
+    """Q-learning: DQN, double, dueling, n-step, prioritised, quantile, implicit, categorical,
+    noisy, as fields of one agent."""
 
     name: Literal["dqn"] = "dqn"
     """which agent"""
@@ -120,25 +137,30 @@ class DQN(Replayed):
     keeps; the replay memory holds them as they are"""
     replay: Uniform | Prioritized = Uniform()
     """uniform, or prioritized(alpha, beta, eps)"""
-    distribution: Quantile | Implicit | None = None
-    """none (the mean), quantile(n), or implicit(samples, target_samples, cosines, acting)"""
+    distribution: Quantile | Implicit | Categorical | None = None
+    """none (the mean), quantile(n), implicit(samples, target_samples, cosines, acting), or
+    categorical(atoms, low, high)"""
     explore: Epsilon | Boltzmann | Noisy = Epsilon()
     """epsilon(schedule), boltzmann(temperature) or noisy(sigma)"""
     loss: Literal["mse", "huber"] = "mse"
     """squared or Huber (kappa = 1) TD error; quantiles always use quantile Huber, but for
-    quantile(1), which is the mean"""
+    quantile(1), which is the mean; categorical always uses cross-entropy"""
     clip_norm: Positive | None = None
     """longest gradient (Euclidean norm over all parameters), or none"""
-    ignore_mask: bool = False
-    """train where the environment offers an action mask, which dqn cannot use: masked actions are
-    chosen like any other"""
     net: Net = field(default_factory=Net)
     """the network"""
 
     @property
     def atoms(self) -> int:
         """Values that the network has for each action."""
-        return self.distribution.n if isinstance(self.distribution, Quantile) else 1
+        how = self.distribution
+        if isinstance(how, Categorical):
+            return how.atoms
+        return how.n if isinstance(how, Quantile) else 1
+
+    @property
+    def categorical(self) -> Categorical | None:
+        return self.distribution if isinstance(self.distribution, Categorical) else None
 
     @property
     def implicit(self) -> Implicit | None:

@@ -18,6 +18,9 @@ from tenfold.memory.places import draw_places
 from tenfold.memory.replay import Replay
 from tenfold.memory.staging import Parcel, Shapes
 
+# an action value that no allowed one falls below; finite, so that kernels find an action where
+# nothing is allowed
+FORBIDDEN = -1e30
 NOISE = {"noise": Purpose.NOISE_ONLINE, "target_noise": Purpose.NOISE_TARGET}
 
 
@@ -61,6 +64,8 @@ class GraphEngine(ReplayGraph, PlainEngine):
             "lr": ((), np.float32),
             "tau": ((), np.float32),
         }
+        if options := self.replay.batch.next_mask.shape[-1]:
+            found["next_mask"] = self.lead(items, options), np.bool_
         if how := agent.config.implicit:
             found["fractions"] = self.lead(items, how.samples), np.float32
             found["next_fractions"] = self.lead(items, how.target_samples), np.float32
@@ -84,7 +89,7 @@ class GraphEngine(ReplayGraph, PlainEngine):
             if name in own
         ]
         noise = [(purpose, own[name]) for name, purpose in NOISE.items() if name in own]
-        return [own[name] for name in ("places", *DRAWN)], fractions, noise
+        return [own[name] for name in ("places", *DRAWN)], fractions, noise, own.get("next_mask")
 
     def draw(self, count: int, step: int) -> None:
         """Everything that the next `count` updates need, into what is sent."""
@@ -94,8 +99,10 @@ class GraphEngine(ReplayGraph, PlainEngine):
         drawn = self.drawn[self.sent.place]
         for k in range(count):
             for m, (agent, memory) in enumerate(zip(self.agents, replay.each, strict=True)):
-                rows, fractions, noise = drawn[k][m]
+                rows, fractions, noise, next_mask = drawn[k][m]
                 draw_places(memory, beta, m * self.mirror.rows, rows)
+                if next_mask is not None:
+                    memory.gather_masks(next_mask)
                 for purpose, out in fractions:
                     fill_uniform(agent.keys[purpose], (updates + k) * out.size, out)
                 for purpose, out in noise:
@@ -157,7 +164,7 @@ class GraphEngine(ReplayGraph, PlainEngine):
         """Beside the derivatives: every item's TD error, and rows of [loss, Σ Q, Σ |TD error|]."""
         batch, noise, target_noise, effective = inputs
         agent = self.agent
-        if not self.by_kernels or not self.atoms_fit():
+        if not self.by_kernels or not self.atoms_fit() or agent.config.categorical:
             loss, errors, q = agent.loss(batch, noise, target_noise, effective)
             told = [loss.detach(), q * errors.numel(), errors.abs().sum()]
             return [loss], None, (errors, torch.stack(told)[None])
@@ -166,6 +173,8 @@ class GraphEngine(ReplayGraph, PlainEngine):
         passes = agent.passes(batch, noise, target_noise, self.aside)
         self.join()
         values, next_values, chooser = passes
+        if "next_mask" in batch:
+            chooser = chooser.masked_fill(~batch["next_mask"][..., None], FORBIDDEN)
         slope, errors, told = td_derivative(
             batch, values, next_values, chooser, agent.config.loss, effective
         )
@@ -179,7 +188,9 @@ class GraphEngine(ReplayGraph, PlainEngine):
         shape = self.replay.batch.obs.shape
         rows = {"obs": obs.reshape(shape), "next_obs": next_obs.reshape(shape)}
         rows |= {
-            name: sent[name] for name in (*DRAWN, "fractions", "next_fractions") if name in sent
+            name: sent[name]
+            for name in (*DRAWN, "next_mask", "fractions", "next_fractions")
+            if name in sent
         }
         size = agent.config.batch_size
         for start in range(0, effective, size):
@@ -189,7 +200,7 @@ class GraphEngine(ReplayGraph, PlainEngine):
     # acting
 
     def explore(self, step: int, rounds: int) -> np.ndarray:
-        return self.agent.explore(self.looked_at, step, rounds, self.values)
+        return self.agent.explore(self.looked_at, step, rounds, self.envs.mask, self.values)
 
     def values(self, rows: np.ndarray, noise: torch.Tensor | None) -> np.ndarray:
         """Mean action values by one launch."""

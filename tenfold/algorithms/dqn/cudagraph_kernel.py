@@ -105,6 +105,10 @@ def why_not(agent: Any) -> str:
         return "the network is none of fully connected layers"
     if settings.implicit or network.noise_size:
         return "quantiles are implicit, or layers noisy"
+    if settings.categorical:
+        return "the distribution is categorical"
+    if agent.masked:
+        return "actions are masked"
     if settings.net.activation not in ("relu", "tanh"):
         return f"the activation is {settings.net.activation}"
     if len(network.sizes) > DEEPEST + 2 or max(network.sizes) > WIDEST:

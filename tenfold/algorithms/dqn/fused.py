@@ -8,14 +8,22 @@ holds the two in lockstep. For fully connected networks on the CPU, in float32.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET, DQNAgent, Tensors
-from tenfold.algorithms.dqn.config import DQN, Noisy
-from tenfold.algorithms.dqn.fused_acting import LR, FusedActing, rules, statistics
+from tenfold.algorithms.dqn.config import DQN
+from tenfold.algorithms.dqn.fused_acting import (
+    LR,
+    FusedActing,
+    acting_streams,
+    noise_room,
+    rules,
+    statistics,
+)
 from tenfold.algorithms.dqn.fused_round import (
     ACT,
     ROUNDS,
@@ -28,6 +36,7 @@ from tenfold.algorithms.dqn.fused_round import (
 )
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart
+from tenfold.algorithms.masks import refuse_dead_end, refuse_stuck
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose
 from tenfold.core.schedules import as_numbers
@@ -36,6 +45,7 @@ from tenfold.core.tables import table_of
 from tenfold.core.timing import Clock
 from tenfold.engines.choose import why_not_fused, why_not_layers
 from tenfold.engines.fusing import PATIENCE, SPENT, zeros
+from tenfold.engines.plain import Lanes
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
 from tenfold.memory.replay import Replay
@@ -45,8 +55,6 @@ def why_not_compiled(agent: DQNAgent) -> str:
     """What keeps an engine from an agent that computes its update as numbers and products."""
     if found := why_not_layers(agent):
         return found
-    if isinstance(agent.config.explore, Noisy):
-        return "the layers are noisy"
     if agent.config.frames > 1:
         return "the network sees several frames"
     return "the quantiles are implicit" if agent.config.implicit else ""
@@ -67,14 +75,15 @@ class FusedEngine(PlainEngine):
         self.chosen = False  # whether `action` is the action for the current observations
         self.counter = np.zeros(3 + len(SPENT), np.int64)
         self.spent = self.counter[-len(SPENT) :]
-        streams = np.array(
-            [agent.keys[purpose] for purpose in (Purpose.REPLAY, Purpose.COIN, Purpose.ACTION)]
-        )
+        learning = (Purpose.REPLAY, Purpose.NOISE_ONLINE, Purpose.NOISE_TARGET)
+        streams = np.array([*acting_streams(agent), *(agent.keys[each] for each in learning)])
+        noisy, factors = noise_room(agent, 3)
         sizes, batch, count = np.array(agent.online.sizes), len(replay.draw), envs.num_envs
         outputs = int(sizes[1:].sum())
         self.compiled = envs if isinstance(envs, ControlEnvironments) else None
         # the environments' next
         self.action = self.compiled.action if self.compiled else np.zeros(count, np.int64)
+        free = np.zeros((count, 0), np.bool_)
         self.items = np.ones((4, batch), np.float32)  # weights of uniform replay stay 1
         self.arrays = Arrays(
             counter=self.counter,
@@ -88,10 +97,13 @@ class FusedEngine(PlainEngine):
             layers=zeros(4, batch * outputs),
             items=self.items,
             turned=zeros(batch * int(sizes.max())),
-            y=zeros(agent.online.atoms),
+            y=zeros(4 * agent.online.atoms),
+            noisy=noisy,
+            factors=factors,
             row=replay.batch.row,
             action=replay.batch.action,
             draw=replay.draw,
+            next_mask=replay.batch.next_mask,
             m_action=replay.action,
             m_reward=replay.reward,
             m_kind=replay.kind,
@@ -101,10 +113,13 @@ class FusedEngine(PlainEngine):
             m_count=replay.count,
             m_tree=replay.tree,
             m_top=replay.top,
+            m_mask=replay.mask,
             e_reward=envs.reward,
             e_terminated=envs.terminated,
             e_truncated=envs.truncated,
             e_skipped=envs.skipped,
+            e_mask=free if envs.mask is None else envs.mask,
+            e_final_mask=free if envs.final_mask is None else envs.final_mask,
             e_action=self.action,
             e_inputs=zeros(sizes[0], count),
             e_hidden=zeros(count * outputs),
@@ -131,6 +146,7 @@ class FusedEngine(PlainEngine):
             e.skipped[no],
             e.obs[no],
             e.final_obs[no],
+            *(each[no] for each in (e.mask, e.final_mask) if each is not None),
         )
 
     def at(self, step: int, rounds: int, due: int = 0) -> None:
@@ -139,7 +155,7 @@ class FusedEngine(PlainEngine):
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the current observations."""
         self.at(step, rounds)
-        fused_round(ACT, *self.given)
+        refuse_stuck(self.envs, fused_round(ACT, *self.given))
         self.chosen = False
         return self.action
 
@@ -169,7 +185,8 @@ class FusedEngine(PlainEngine):
             enough = monotonic() + PATIENCE
             for _ in range(most):
                 envs.step(action + start if start else action)
-                fused_round(WHOLE, *given)
+                refuse_dead_end(envs)
+                refuse_stuck(envs, fused_round(WHOLE, *given))
                 if envs.finished or monotonic() > enough:
                     break
         return int(self.counter[STEP]), int(self.counter[ROUNDS])
@@ -187,7 +204,7 @@ class FusedEngine(PlainEngine):
 
 def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
     """Settings and a seed: every option alone, then together; odd widths, batch 1, other
-    activations."""
+    activations. `masked` is no setting: the environments offer masks."""
     together = {
         "double": True,
         "dueling": True,
@@ -213,6 +230,15 @@ def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
         {"normalize_obs": True},
         together,
         together | {"distribution": "quantile(3)"},
+        {"distribution": "categorical(7, -3, 4)"},
+        {"explore": "noisy", "learning_starts": 0},
+        together
+        | {"distribution": "categorical(5, -2, 2)", "explore": "noisy", "learning_starts": 0},
+        {"masked": True, "explore": "epsilon(0.5)"},
+        {"masked": True, "explore": "boltzmann(0.5)", "double": False},
+        {"masked": True, "explore": "noisy(0.3)", "learning_starts": 51},
+        {"masked": True, "distribution": "categorical(5, -2, 2)", "explore": "epsilon(0.1)"},
+        together | {"masked": True, "distribution": "quantile(3)"},
     ):
         base = {"batch_size": 9, "capacity": 200, "target": "hard(2)", "net": {"hidden": [13, 6]}}
         yield base | options, int(rng.integers(99))
@@ -220,22 +246,37 @@ def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
 
 def fill(replay: Any, obs: np.ndarray, actions: int, turns: int, rng: np.random.Generator) -> None:
     """Random transitions into a memory whose lanes begin at `obs`."""
-    lanes = len(obs)
-    replay.begin(obs)
+    lanes, options = len(obs), replay.each[0].mask.shape[1]
+    replay.begin(obs, *random_masks(lanes, options, 1, rng))
     for _ in range(turns):
         (terminated, truncated), skipped = rng.random((2, lanes)) < 0.1, np.zeros(lanes, np.bool_)
         later, final_obs = rng.normal(size=(2, *obs.shape)).astype(np.float32)
         action, reward = rng.integers(0, actions, lanes), rng.normal(size=lanes)
-        replay.add(action, reward, terminated, truncated, skipped, later, final_obs)
+        masks = random_masks(lanes, options, 2, rng)
+        if options:
+            masks[1][terminated] = False  # as environments often have it
+        replay.add(action, reward, terminated, truncated, skipped, later, final_obs, *masks)
+
+
+def random_masks(lanes: int, options: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """`count` masks [lanes, options] that allow something; none where there are no options."""
+    masks = rng.random((count if options else 0, lanes, options)) < 0.5
+    masks[..., :1] |= ~masks.any(-1, keepdims=True)
+    return masks
 
 
 def with_memory(kind: type[PlainEngine], options: dict[str, Any], seed: int) -> PlainEngine:
     """An engine whose memory holds random transitions."""
-    config = DQN.of(options)
-    envs = ControlEnvironments("tenfold/CartPole-v1", 2, seed)
-    replay = Replay(config, envs.layout, 2, seed)
-    fill(replay, envs.obs, 2, 90, np.random.default_rng(seed))
-    agent = DQNAgent(config, envs.layout, DiscreteActions(2, 0), seed)
+    config = DQN.of({name: value for name, value in options.items() if name != "masked"})
+    envs: Any = ControlEnvironments("tenfold/CartPole-v1", 2, seed)
+    layout, actions, rng = envs.layout, 2, np.random.default_rng(seed)
+    if options.get("masked"):
+        actions = 4
+        mask, final_mask = random_masks(2, actions, 2, rng)
+        envs = replace(Lanes.showing(envs.obs), mask=mask, final_mask=final_mask)
+    replay = Replay(config, layout, 2, seed, options=actions if options.get("masked") else 0)
+    fill(replay, envs.obs, actions, 90, rng)
+    agent = DQNAgent(config, layout, DiscreteActions(actions, 0), seed)
     if agent.norm:
         agent.norm.update(replay.obs[replay.ready])
     return kind(agent, replay, envs)
@@ -259,9 +300,9 @@ def outcome_of(
 def acting_outcome(options: dict[str, Any], seed: int, fused: bool) -> np.ndarray:
     """The actions of an actor in thirty rounds."""
     engine = with_memory(PlainEngine, options, seed)
-    agent, rows = engine.agent.for_actor(1), engine.envs.obs
+    agent, rows, mask = engine.agent.for_actor(1), engine.envs.obs, engine.envs.mask
     act = FusedActing(agent, len(rows)) if fused else agent.explore
-    return np.array([act(rows, 20 * rounds, rounds).copy() for rounds in range(30)])
+    return np.array([act(rows, 20 * rounds, rounds, mask).copy() for rounds in range(30)])
 
 
 def plain_acting(options: dict[str, Any], seed: int) -> np.ndarray:

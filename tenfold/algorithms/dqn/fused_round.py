@@ -1,6 +1,6 @@
 """Everything between two environment steps as ONE compiled call on the agent's and the memory's own
-arrays: storing the step, drawing batches, the forward passes, the loss, the backward pass,
-clipping, Adam, the target network, new priorities and the next action."""
+arrays: storing the step, drawing batches, the passes, the loss, clipping, Adam, the target network,
+new priorities and the next action."""
 
 from typing import NamedTuple
 
@@ -13,15 +13,19 @@ from tenfold.algorithms.dqn.fused_acting import (
     ALPHA,
     ATOMS,
     BETA,
+    CATEGORICAL,
     CLIP,
     DOUBLE,
     DUEL,
     EVERY,
     GAMMA,
     HARD,
+    HIGH,
     HUBER,
+    LOW,
     LR,
     N_STEP,
+    NOISY,
     NORM_CLIP,
     PER_ROUND,
     PRIORITIZED,
@@ -33,16 +37,19 @@ from tenfold.algorithms.dqn.fused_acting import (
 )
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.schedules import schedule_at
-from tenfold.core.tables import B1, D1, D2, F1, F2, F3, I1, U1, W1, Y1, opener
+from tenfold.core.tables import B1, B2, D1, D2, F1, F2, F3, I1, U1, W1, Y1, opener
 from tenfold.engines.fusing import ACTED, STORED, UPDATED, looks, note
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.gathering import gather_columns
+from tenfold.memory.masks import add_masks, gather_masks
 from tenfold.memory.rows import Stored, add_rows
 from tenfold.memory.sampling import draw_prioritized, draw_ready, set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
+from tenfold.ops.categorical import categorical_gradient
 from tenfold.ops.mlp import mlp_backward, mlp_forward
 from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
-from tenfold.ops.td import td_gradient
+from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
+from tenfold.ops.td import mean_size, td_gradient
 
 # parts of a round, to be added up
 STORE, UPDATE, ACT = 1, 2, 4
@@ -53,6 +60,9 @@ STEP, ROUNDS, DUE = range(3)
 # rows of `items` and of `layers`: numbers for each item of a batch, outputs of all layers
 REWARD, DISCOUNT, WEIGHT, ERROR = range(4)
 HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
+# places in `streams`, where those of acting come first; rows of `noisy`
+FIRST_ACTING, REPLAY, NOISE_ONLINE, NOISE_TARGET = 0, 3, 4, 5
+UNDER_NOISE, TARGET_UNDER_NOISE, GRAD_UNDER_NOISE = range(3)
 
 
 class Arrays(NamedTuple):
@@ -72,9 +82,12 @@ class Arrays(NamedTuple):
     items: F2
     turned: F1
     y: F1
+    noisy: F2  # parameters under noise, their target, gradient; [3, 0] where there is none
+    factors: F2  # of that noise
     row: I1
     action: I1
     draw: D1
+    next_mask: B2  # [B, 0] where there are no masks, as all of masks
     # the replay memory
     m_action: W1
     m_reward: F1
@@ -85,11 +98,14 @@ class Arrays(NamedTuple):
     m_count: I1
     m_tree: D1
     m_top: D1
+    m_mask: B2
     # the environments' last step, and acting
     e_reward: D1
     e_terminated: B1
     e_truncated: B1
     e_skipped: B1
+    e_mask: B2
+    e_final_mask: B2
     e_action: I1
     e_inputs: F2
     e_hidden: F1
@@ -108,7 +124,7 @@ def draw_batch(table, m_obs):
     rule = a.rule
     if rule[PRIORITIZED]:
         draw_prioritized(
-            a.streams[0],
+            a.streams[REPLAY],
             a.m_count,
             a.m_tree,
             schedule_at(rule, BETA, a.counter[STEP]),
@@ -117,10 +133,11 @@ def draw_batch(table, m_obs):
             a.items[WEIGHT],
         )
     else:
-        draw_ready(a.streams[0], a.m_count, a.m_ready, a.m_head, a.row)
+        draw_ready(a.streams[REPLAY], a.m_count, a.m_ready, a.m_head, a.row)
+    length = a.m_ready.size // a.m_head.size
     gather_columns(
         a.row,
-        a.m_ready.size // a.m_head.size,
+        length,
         int(rule[N_STEP]),
         rule[GAMMA],
         rule[SCALE],
@@ -134,6 +151,8 @@ def draw_batch(table, m_obs):
     if a.norm.shape[1]:
         norm_columns(a.inputs[0], a.norm, rule[NORM_CLIP])
         norm_columns(a.inputs[1], a.norm, rule[NORM_CLIP])
+    if a.m_mask.shape[1]:
+        gather_masks(a.row, length, int(rule[N_STEP]), a.m_kind, a.m_mask, a.next_mask)
 
 
 @kernel
@@ -141,7 +160,13 @@ def find_gradient(table):
     """The gradient of the batch's loss; returns the loss and the mean value of its actions."""
     a = open_arrays(table)
     rule, sizes, activation = a.rule, a.sizes, int(a.rule[ACTIVATION])
-    online, target = a.block[ONLINE], a.block[TARGET]
+    online, target, grad = a.block[ONLINE], a.block[TARGET], a.block[GRAD]
+    if rule[NOISY]:
+        fill_factors(a.streams[NOISE_ONLINE], a.updates[0], a.factors[0])
+        fill_factors(a.streams[NOISE_TARGET], a.updates[0], a.factors[1])
+        online = noisy_parameters(online, sizes, a.factors[0], a.noisy[UNDER_NOISE])
+        target = noisy_parameters(target, sizes, a.factors[1], a.noisy[TARGET_UNDER_NOISE])
+        grad = a.noisy[GRAD_UNDER_NOISE]
     obs, next_obs = a.inputs[0], a.inputs[1]
     hidden, delta = a.layers[HIDDEN], a.layers[DELTA]
     next_output = mlp_forward(target, sizes, activation, next_obs, a.layers[NEXT_HIDDEN])
@@ -150,22 +175,54 @@ def find_gradient(table):
         chooser = mlp_forward(online, sizes, activation, next_obs, a.layers[CHOOSING_HIDDEN])
     output = mlp_forward(online, sizes, activation, obs, hidden)
     by_output = delta[delta.size - output.size :].reshape(output.shape)
+    loss, q = find_slopes(table, output, next_output, chooser, by_output)
+    mlp_backward(online, sizes, activation, obs, hidden, delta, a.turned, grad)
+    if rule[NOISY]:
+        noisy_gradient(grad, sizes, a.factors[0], a.block[GRAD])
+    return loss, q
+
+
+@kernel
+def find_slopes(table, output, next_output, chooser, by_output):
+    """The derivative of the loss by the network's output; returns the loss and the mean value."""
+    a = open_arrays(table)
+    rule, duel, atoms = a.rule, int(a.rule[DUEL]), int(a.rule[ATOMS])
+    reward, discount, weight = a.items[REWARD], a.items[DISCOUNT], a.items[WEIGHT]
+    if rule[CATEGORICAL]:
+        _, _, loss, q = categorical_gradient(
+            output,
+            next_output,
+            chooser,
+            a.action,
+            reward,
+            discount,
+            weight,
+            a.next_mask,
+            duel,
+            atoms,
+            rule[LOW],
+            rule[HIGH],
+            by_output,
+            a.items[ERROR],
+            a.y,
+        )
+        return loss, q
     _, _, loss, q = td_gradient(
         output,
         next_output,
         chooser,
         a.action,
-        a.items[REWARD],
-        a.items[DISCOUNT],
-        a.items[WEIGHT],
-        int(rule[DUEL]),
-        int(rule[ATOMS]),
+        reward,
+        discount,
+        weight,
+        a.next_mask,
+        duel,
+        atoms,
         rule[HUBER] > 0,
         by_output,
         a.items[ERROR],
         a.y,
     )
-    mlp_backward(online, sizes, activation, obs, hidden, delta, a.turned, a.block[GRAD])
     return loss, q
 
 
@@ -212,18 +269,13 @@ def update_once(table, m_obs):
 
 
 @kernel
-def mean_size(error):
-    total = np.float32(0)
-    for b in range(error.size):
-        total += abs(error[b])
-    return total / np.float32(error.size)
-
-
-@kernel
 def store_last(table, m_obs, e_obs, e_final_obs):
     """The step just made, into the memory; the updates that are then due."""
     a = open_arrays(table)
     rule, counter = a.rule, a.counter
+    if a.m_mask.shape[1]:
+        ended = a.e_terminated, a.e_truncated
+        add_masks(a.m_mask, a.m_head, FIRST_LANE, *ended, a.e_skipped, a.e_mask, a.e_final_mask)
     add_rows(
         m_obs,
         a.m_action,
@@ -261,8 +313,9 @@ def store_last(table, m_obs, e_obs, e_final_obs):
 @kernel
 def fused_round(parts, table, m_obs, e_obs, e_final_obs):
     """Store the step just made, run the updates that are due, choose the next action: those of the
-    three in `parts`."""
+    three in `parts`. Returns a lane in which no action is allowed, or -1."""
     a = open_arrays(table)
+    stuck = -1
     if parts & STORE:
         began = looks(a.counter[ROUNDS])
         store_last(table, m_obs, e_obs, e_final_obs)
@@ -275,21 +328,25 @@ def fused_round(parts, table, m_obs, e_obs, e_final_obs):
         a.counter[UPDATED] += nanoseconds() - began
     if parts & ACT:
         began = looks(a.counter[ROUNDS])
-        choose_actions(
+        stuck = choose_actions(
             a.counter[STEP],
             a.counter[ROUNDS],
             a.rule,
-            a.streams[1],
-            a.streams[2],
+            a.streams[FIRST_ACTING:REPLAY],
             a.block[ONLINE],
             a.sizes,
+            a.noisy[UNDER_NOISE],
+            a.factors[0],
+            a.y,
             a.e_inputs,
             a.e_hidden,
             a.norm,
             e_obs,
+            a.e_mask,
             a.e_action,
         )
         note(a.counter, ACTED, began)
+    return stuck
 
 
 @kernel
@@ -298,8 +355,7 @@ def fused_rounds(most, action, lanes, table, m_obs, e_obs, e_final_obs):
     are done.
 
     Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number
-    that is not finite.
-    """
+    that is not finite."""
     ended = 0
     while ended == 0 and most > 0:
         ended = play_all(action, lanes)

@@ -15,6 +15,7 @@ from tenfold.core.timing import Clock
 from tenfold.engines.compiled import Compiled
 from tenfold.engines.replay import ReplayEngine, ReplayLockstep, Tensors
 from tenfold.ops.adam import polyak
+from tenfold.ops.qlearning import among
 
 
 class PlainEngine(ReplayEngine):
@@ -89,14 +90,17 @@ class QLockstep(ReplayLockstep):
         rows = {name: value.to(agent.device) for name, value in self.plain.rows.items()}
         network = copy.deepcopy(agent.online)
         network.flat.copy_(self.before[ONLINE if agent.config.double else TARGET])
+        whose = Purpose.NOISE_ONLINE if agent.config.double else Purpose.NOISE_TARGET
+        noise = agent.draw_noise(whose, agent.updates - 1)
         with torch.no_grad():
             next_obs, fractions = agent.to_net(rows["next_obs"]), rows.get("next_fractions")
-            return network(next_obs, None, fractions).mean(-1)
+            return agent.means(network(next_obs, noise, fractions))
 
     def tied(self) -> bool:
         """Whether two best next actions of some item were closer than rounding."""
         values = self.next_values()
         if values.shape[-1] < 2:
             return False
+        values = among(values, self.plain.rows.get("next_mask"))
         first, second = values.topk(2, dim=-1).values.unbind(-1)
         return bool((first - second < 1e-5 * (1 + first.abs())).any())

@@ -24,6 +24,12 @@ class ResidentEngine(TogetherEngine, PlainEngine):
             return found
         if agent.norm:
             return "observations are normalised, which is done on the CPU"
+        if agent.config.categorical:
+            return "the distribution is categorical"
+        if agent.online.noise_size:
+            return "the layers are noisy"
+        if agent.masked:
+            return "actions are masked"
         return why_not_resident(agent, run, agent.online.sizes[-1])
 
     def prepare(self, run: Run) -> None:

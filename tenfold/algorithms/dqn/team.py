@@ -43,9 +43,20 @@ class TeamReplay:
     """A `Replay` for each agent, used as one. Lanes come agent by agent, as the environments give
     them."""
 
-    def __init__(self, config: DQN, layout: ObsLayout, worlds: int, seed: int, agents: int) -> None:
-        require_memory(agents * replay_bytes(config, layout, worlds))
-        self.each = [Replay(config, layout, worlds, seed, member) for member in range(agents)]
+    def __init__(
+        self,
+        config: DQN,
+        layout: ObsLayout,
+        worlds: int,
+        seed: int,
+        agents: int,
+        options: int = 0,
+    ) -> None:
+        require_memory(agents * replay_bytes(config, layout, worlds, options=options))
+        self.each = [
+            Replay(config, layout, worlds, seed, member, options=options)
+            for member in range(agents)
+        ]
         first = self.each[0]
         self.lane_rows, self.priorities = first.lane_rows, first.priorities
         arrays = {
@@ -69,9 +80,10 @@ class TeamReplay:
         """An array of some lanes of all agents, agent by agent."""
         return np.split(array, len(self.each))
 
-    def begin(self, obs: np.ndarray) -> None:
-        for own, part in zip(self.each, self.parts(obs), strict=True):
-            own.begin(part)
+    def begin(self, *seen: np.ndarray) -> None:
+        """Observations, and their masks where there are any."""
+        for own, *part in zip(self.each, *map(self.parts, seen), strict=True):
+            own.begin(*part)
 
     def add(self, *step: np.ndarray, first: int = 0) -> None:
         """One step of some worlds, beginning with number `first`, for all agents: what `Replay.add`
@@ -79,9 +91,9 @@ class TeamReplay:
         for own, *part in zip(self.each, *map(self.parts, step), strict=True):
             own.add(*part, first=first)
 
-    def cut(self, obs: np.ndarray, first: int = 0) -> None:
-        for own, part in zip(self.each, self.parts(obs), strict=True):
-            own.cut(part, first)
+    def cut(self, *seen: np.ndarray, first: int = 0) -> None:
+        for own, *part in zip(self.each, *map(self.parts, seen), strict=True):
+            own.cut(*part, first=first)
 
     def sample(self, beta: float = 1.0) -> Batch:
         for own in self.each:
@@ -153,7 +165,9 @@ class Team(DQNAgent):
         self.device, self.seed = self.block.device, seed
 
     def make_replay(self, envs: Environments) -> TeamReplay:
-        return TeamReplay(self.config, self.layout, envs.worlds, self.seed, self.members)
+        return TeamReplay(
+            self.config, self.layout, envs.worlds, self.seed, self.members, self.mask_size(envs)
+        )
 
     def make_engine(self, run: Run, replay: Any, envs: Environments) -> tuple[Any, str]:
         from tenfold.algorithms.dqn.team_choice import choose_team_engine  # it reads this module
@@ -166,11 +180,17 @@ class Team(DQNAgent):
         return found.reshape(-1, self.actions.n)
 
     def explore(
-        self, rows: np.ndarray, step: int, rounds: int, values: Values | None = None
+        self,
+        rows: np.ndarray,
+        step: int,
+        rounds: int,
+        mask: np.ndarray | None = None,
+        values: Values | None = None,
     ) -> np.ndarray:
         """Every agent by its own draws, all by one forward pass."""
         ask = values or self.values
         size = len(rows) // self.members
+        masks = [None] * self.members if mask is None else np.split(mask, self.members)
         known: list[np.ndarray] = []
 
         def values_of(member: int) -> np.ndarray:
@@ -180,7 +200,7 @@ class Team(DQNAgent):
             return known[0][member]
 
         each = [
-            agent.explore_by(lambda noise, m=m: values_of(m), size, step, rounds)
+            agent.explore_by(lambda noise, m=m: values_of(m), size, step, rounds, masks[m])
             for m, agent in enumerate(self.agents)
         ]
         return np.concatenate(each)

@@ -211,6 +211,7 @@ def team_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, .
         {},
         {"double": True, "dueling": True, "n_step": 3, "replay": "prioritized", "frames": 2},
         {"distribution": "quantile(5)", "clip_norm": 0.5, "accumulate": 2},
+        {"distribution": "categorical(5, -2, 2)", "dueling": True, "replay": "prioritized"},
         {
             "distribution": "implicit(samples=3, target_samples=4, cosines=8, acting=5)",
             "explore": "noisy",

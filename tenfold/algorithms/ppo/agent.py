@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.agent import FlatAgent, Tensors, numpy_of
+from tenfold.algorithms.agent import FlatAgent, Tensors, mask_rows, numpy_of
 from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.network import (
     check_settings,
     make_network,
-    mask_rows,
     node_choices,
     told_to_user,
 )

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.agent import numpy_of
+from tenfold.algorithms.agent import mask_rows, numpy_of
 from tenfold.algorithms.ppo.agent import PPOAgent
-from tenfold.algorithms.ppo.network import mask_rows, told_to_user
+from tenfold.algorithms.ppo.network import told_to_user
 from tenfold.core.errors import UserError
 from tenfold.core.protocols import Policy
 from tenfold.nets.recurrent import RecurrentNetwork, one_step

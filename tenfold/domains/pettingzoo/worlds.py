@@ -203,6 +203,8 @@ class ParallelWorlds(Worlds):
             if self.terminated[lane] or self.truncated[lane]:
                 self.final_obs[lane] = self.obs[lane]
                 if self.mask is not None:
+                    if not self.terminated[lane]:
+                        self.note_final_mask(lane, self.mask[lane])
                     self.mask[lane] = True
             elif agent in there:
                 self.alive[w].append(agent)
