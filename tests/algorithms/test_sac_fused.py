@@ -71,6 +71,19 @@ def test_two_hundred_updates_equal_the_plain_engines_while_the_environment_goes_
     assert p.lockstep.largest < 2e-6
 
 
+@pytest.mark.slow
+def test_whole_numbers_that_are_seen_are_scaled_as_the_networks_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    images = {"name": "sac", "net": {"encoder": "mlp", "hidden": [16]}}
+    monkeypatch.setitem(CASES, "images", ("tenfold/Catch-v0", images))
+    p = place("images", verify=1)
+    assert isinstance(p.engine, FusedSAC) and p.replay.obs.dtype == np.uint8
+    while p.agent.updates < 50:
+        p.round()
+    assert p.lockstep is not None and p.lockstep.compared == 50
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_whole_rounds_equal_their_stages_bit_for_bit(case: str) -> None:
     """Timed rounds act, step, store and update by separate calls, and compiled environments step
