@@ -2,6 +2,7 @@
 and go on where they stopped."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,12 +148,14 @@ def test_a_round_allocates_nothing(case: str) -> None:
     assert p.agent.updates > before + 50
 
 
-def test_verification_catches_an_engine_that_learns_something_else() -> None:
+def test_verification_catches_an_engine_that_learns_something_else(tmp_path: Path) -> None:
     p = place("sac", verify=1)
+    p.lockstep.folder = tmp_path
     p.engine.arrays.rule[GAMMA] *= 0.99
     with pytest.raises(Mismatch, match="not the plain one's"):
         while p.agent.updates < 50:
             p.round()
+    assert (tmp_path / "mismatch-1.safetensors").exists()
 
 
 def test_a_learning_rate_that_is_changed_counts_from_the_next_update_on() -> None:
