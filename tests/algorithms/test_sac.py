@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -24,7 +25,8 @@ from tenfold.core.graph_spaces import BoundedGraph
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.spaces import DiscreteActions, ObsLayout, observation_layout
 from tenfold.core.timing import Clock
-from tenfold.engines.actor_critic import ActorCriticEngine
+from tenfold.engines.actor_critic import ActorCriticEngine, ActorCriticLockstep
+from tenfold.engines.lockstep import Mismatch
 from tenfold.memory.replay import Replay
 from tenfold.ops.squashed import draw_squashed, soft_value
 from tenfold.training.learners import make_learner
@@ -336,8 +338,10 @@ def test_the_policy_and_all_targets_wait_for_their_turn() -> None:
         assert torch.equal(before[actor], agent.online.flat[actor]) != now
         assert torch.equal(target, agent.target.flat) != now
         assert not torch.equal(before[critics], agent.online.flat[critics])
-    # its second step of Adam is the policy's, not the sixth: bias is corrected by that count
-    assert agent.updates == 7 and float(agent.square[actor].abs().max()) > 0
+        if number == 3:  # the policy's first step of Adam, which is as long as the learning rate
+            moved = (agent.online.flat - before)[actor].abs()
+            moved = moved[agent.online.flat_grad[actor].abs() > 1e-4]
+            assert len(moved) > 20 and moved.numpy() == pytest.approx(LR, rel=1e-3)
 
 
 def test_noise_on_the_targets_action_is_clipped_and_so_is_the_action() -> None:
@@ -356,6 +360,41 @@ def test_noise_on_the_targets_action_is_clipped_and_so_is_the_action() -> None:
     assert found.tolist() == pytest.approx([1 - 0.25, 1 + 0.05, 1 + 0.25])
     agent.target.actor.layers[0].bias.data.fill_(30.0)  # tanh is 1
     assert agent.wanted(rows | {"next_noise": noise})[2].item() == pytest.approx(1 + 0.5)
+
+
+class Careless(ActorCriticEngine):
+    """Its policy's gradient is a thousandth too long."""
+
+    def descend_parts(self, loss: torch.Tensor, parts: Any, number: int, lr: float) -> None:
+        super().descend_parts(loss * (1.001 if "actor" in parts else 1.0), parts, number, lr)
+
+
+@pytest.mark.parametrize("options", [{"replay": "prioritized"}, {"name": "td3"}], ids=str)
+def test_lockstep_finds_a_wrong_gradient_of_the_policy_alone(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    for kind in (ActorCriticEngine, Careless):
+        agent = agent_of(options)
+        lockstep = ActorCriticLockstep(kind(agent, filled(agent), Lanes()), 1)  # type: ignore[arg-type]
+        lockstep.folder = tmp_path
+        if kind is Careless:
+            with pytest.raises(Mismatch, match="the gradients of the actor differ"):
+                lockstep.update(9, 0, Clock())
+        else:
+            lockstep.update(9, 0, Clock())
+            assert lockstep.compared == 9 and lockstep.largest == 0
+
+
+def test_critics_that_agree_to_the_last_bits_are_a_tie() -> None:
+    """The policy follows the smaller value, and rounding decides which that is."""
+    agent = agent_of({})
+    lockstep = ActorCriticLockstep(ActorCriticEngine(agent, filled(agent), Lanes()), 1)  # type: ignore[arg-type]
+    lockstep.update(1, 0, Clock())
+    assert not lockstep.tied()
+    first, _ = (flat_of(list(c.parameters())) for c in lockstep.plain.agent.online.critics)
+    place = lockstep.plain.agent.online.places["critics"]
+    lockstep.plain.agent.online.flat[place][len(first) :] = first * (1 + 1e-7)
+    assert lockstep.tied()
 
 
 # acting
