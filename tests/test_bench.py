@@ -87,6 +87,22 @@ def test_the_update_benchmark_compares_parameters_with_the_frozen_program(
         assert row["candidate_bytes"] < row["baseline_bytes"]
 
 
+def test_the_benchmark_of_sac_compares_parameters_with_its_frozen_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twenty updates with the same noise: actor, critics, their targets and the temperature."""
+    monkeypatch.setattr(measure, "TURN_SECONDS", 0.002)
+    sac = next(module for module in measure.bench_modules() if "sac-update" in module.NAMES)
+    monkeypatch.setattr(sac, "FILLED", 300)
+    row = sac.compare_and_time("sac-update", "fused", 16, (12, 7))
+    assert set(row) == KEYS and row["equal"] is True and row["max_diff"] < 1e-6
+    assert row["candidate_bytes"] < row["baseline_bytes"]
+    place = sac.ready("fused", 16, (12, 7))
+    eager = sac.eager_like(place)
+    eager.tau = 0.5
+    assert sac.compared(place, eager)[1] > sac.TOLERANCE
+
+
 def test_names_are_listed_and_an_unknown_one_names_the_nearest(
     here: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:

@@ -2,6 +2,7 @@
 and go on where they stopped."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,19 @@ def test_two_hundred_updates_equal_the_plain_engines_while_the_environment_goes_
     assert p.lockstep.largest < 2e-6
 
 
+@pytest.mark.slow
+def test_whole_numbers_that_are_seen_are_scaled_as_the_networks_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    images = {"name": "sac", "net": {"encoder": "mlp", "hidden": [16]}}
+    monkeypatch.setitem(CASES, "images", ("tenfold/Catch-v0", images))
+    p = place("images", verify=1)
+    assert isinstance(p.engine, FusedSAC) and p.replay.obs.dtype == np.uint8
+    while p.agent.updates < 50:
+        p.round()
+    assert p.lockstep is not None and p.lockstep.compared == 50
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_whole_rounds_equal_their_stages_bit_for_bit(case: str) -> None:
     """Timed rounds act, step, store and update by separate calls, and compiled environments step
@@ -134,12 +148,14 @@ def test_a_round_allocates_nothing(case: str) -> None:
     assert p.agent.updates > before + 50
 
 
-def test_verification_catches_an_engine_that_learns_something_else() -> None:
+def test_verification_catches_an_engine_that_learns_something_else(tmp_path: Path) -> None:
     p = place("sac", verify=1)
+    p.lockstep.folder = tmp_path
     p.engine.arrays.rule[GAMMA] *= 0.99
     with pytest.raises(Mismatch, match="not the plain one's"):
         while p.agent.updates < 50:
             p.round()
+    assert (tmp_path / "mismatch-1.safetensors").exists()
 
 
 def test_a_learning_rate_that_is_changed_counts_from_the_next_update_on() -> None:
