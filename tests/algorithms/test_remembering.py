@@ -16,7 +16,9 @@ from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.algorithms.ppo.recurrent import RecurrentAgent
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.graph_spaces import BoundedGraph
 from tenfold.core.random import Purpose
+from tenfold.core.spaces import observation_layout, policy_actions
 from tenfold.evaluation.player import play
 from tenfold.memory.rollout import pieces_of
 from tenfold.training.learners import make_learner
@@ -242,6 +244,7 @@ def test_actors_bring_what_they_remember() -> None:
     assert torch.equal(whole.agent.block, second.agent.block)
 
 
+@pytest.mark.slow
 def test_processes_equal_serial_actors_bit_for_bit_masked_and_normalised() -> None:
     agent = {"normalize_obs": True, "horizon": 12, "minibatches": 2}
     env = "tenfold/JobShop-v0(instance=ft06)"
@@ -379,14 +382,6 @@ def test_an_exported_policy_is_given_its_state(sample: bool, tmp_path: Path) -> 
         ({"baseline": "counterfactual"}, "does not go with counterfactual baselines"),
         ({"memory": "lstm(0)"}, "= 0 is out of range"),
         ({"memory": "rnn(8)"}, "= rnn(8) is not gru(size) or lstm(size) or none"),
-        (
-            {
-                "env": "tenfold/Durotaxis-v0(mode=nodes,substrate=bend)",
-                "on_empty": "absent",
-                "net": {"hidden": [8], "memory": "gru(8)"},
-            },
-            "the observations are graphs",
-        ),
         ({"net": {"module": "my:Net", "memory": "gru"}}, "a network of one's own"),
         ({"more": {"learners": 2}, "engine": "parallel"}, "the policy remembers"),
     ],
@@ -395,6 +390,15 @@ def test_where_a_memory_does_not_fit_one_sentence_says_so(given: dict, words: st
     with pytest.raises(ConfigError) as error:
         place(**given)
     assert words in str(error.value)
+
+
+def test_graphs_are_remembered_by_nobody() -> None:
+    actions = policy_actions(gym.spaces.Discrete(2), "Graphs-v0")
+    seen = gym.spaces.Box(0, 1, (3,)), gym.spaces.Box(0, 1, (1,))
+    layout = observation_layout(BoundedGraph(*seen, max_nodes=4, max_edges=5), "Graphs-v0")
+    net = ten.PolicyNet(hidden=(8,), memory=ten.GRU(8))
+    with pytest.raises(ConfigError, match="the observations are graphs, whose nodes come and go"):
+        RecurrentAgent(ten.PPO(net=net), layout, actions, 0)
 
 
 def test_engines_for_a_gpu_say_that_they_have_no_memory() -> None:
