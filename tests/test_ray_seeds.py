@@ -314,7 +314,7 @@ def test_a_run_that_is_told_to_stop_before_it_begins_stops_when_it_does() -> Non
     class Training:
         stopped = False
 
-        def stop(self) -> None:
+        def stop(self, evaluate: bool = True) -> None:
             self.stopped = True
 
     courier, training = Courier(None, queue.Queue()), Training()

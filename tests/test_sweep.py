@@ -162,7 +162,7 @@ def test_the_winner_and_the_default_are_told_on_the_same_held_out_seeds(
     assert finish_sweep(swept) == 0
     said = capsys.readouterr().out
     assert swept.found["verdict"] in said and "default, held out" in said
-    assert said.count("95 % interval") == len(swept.found["confirmed"])
+    assert said.count("an interval takes 3") >= len(swept.found["confirmed"])  # two seeds have none
 
 
 def test_best_yaml_is_what_train_takes(swept: Any) -> None:

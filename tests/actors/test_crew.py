@@ -126,7 +126,7 @@ def test_actors_have_environments_and_draws_of_their_own() -> None:
         assert len({tuple(row) for row in first.tolist()}) == 4
         assert place.pool
         agents = [actor.agent for actor in place.pool.actors]
-        draws = [agent.random_actions(0, 50).tolist() for agent in agents]
+        draws = [agent.random_actions(0, 50, None).tolist() for agent in agents]
         assert draws[0] != draws[1]
     with playing(CASES["dqn"], num_envs=4, actors=1) as alone:
         # the partition changes nothing in the environments

@@ -234,7 +234,7 @@ def test_mistakes_are_answered_in_a_sentence(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("agent: ppo\n", "write agent: {name: ppo}"),
+        ("agent: ppp\n", "agent.name = ppp is not one of dqn"),
         ("agent: [ppo]\n", "is not a group of settings"),
         ("agent: {name: ppo, net: [64, 64]}\n", "agent.net = [64, 64] is not a group"),
     ],

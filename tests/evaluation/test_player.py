@@ -26,7 +26,7 @@ def agent(env: str, name: str = "ppo", **settings: Any) -> Any:
 
 def test_an_agent_says_what_it_sees_and_how_it_plays() -> None:
     stacked, policy = agent("CartPole-v1", "dqn", frames=3), agent("CartPole-v1")
-    assert (stacked.frames, stacked.reads_masks) == (3, False)
+    assert (stacked.frames, stacked.reads_masks) == (3, True)
     assert (policy.frames, policy.reads_masks) == (1, True)
     rows, episode, step = np.zeros((20, 4), np.float32), np.arange(20), np.zeros(20, np.int64)
     greedy, sampled = (

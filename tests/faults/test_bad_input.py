@@ -42,7 +42,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "bad.yaml"], "agent.gama = 0.9 is not a setting: the nearest is gamma"),
     (
         ["train", "PPO"],
-        "PPO is no preset, agent or YAML file (did you mean ppo?): `tenfold list` shows the presets, agents are dqn, ppo, explorer",
+        "PPO is no preset, agent or YAML file (did you mean ppo?): `tenfold list` shows the presets, agents are dqn, ppo, sac, td3, explorer",
     ),
     (
         ["train", "ppo", "--tensorboard-log", "x"],
@@ -427,7 +427,8 @@ def test_a_file_that_the_disk_refuses_is_one_sentence(
     assert main(["report", str(finished)]) == 2
     assert (
         capsys.readouterr().err
-        == f"tenfold: {finished}/curve.png cannot be written or read: Read-only file system.\n"
+        == f"tenfold: {finished}/report.html cannot be written (Read-only file system): --out FILE "
+        "puts the page elsewhere.\n"
     )
 
 
