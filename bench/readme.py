@@ -56,6 +56,22 @@ def published() -> str:
     return "\n".join(lines)
 
 
+def continuous() -> str:
+    """What presets of soft actor-critic reach."""
+    lines = [
+        "| preset | steps | greedy return of each seed | mean | bar | others | where, minutes |",
+        "|---" * 7 + "|",
+    ]
+    for r in results("continuous")["rows"]:
+        each = ", ".join(f"{value:,.0f}" for value in r["returns"])
+        took = "" if r["minutes"] is None else f", {r['minutes']:.1f}"
+        lines.append(
+            f"| `{r['name']}` | {r['steps']:,} | {each} | **{r['mean']:,.1f}** | "
+            f"≥ {r['bar']:,} | {r['others']} | {r['where']}{took} |"
+        )
+    return "\n".join(lines)
+
+
 def defaults() -> str:
     """Defaults against defaults; a task that one side has not played yet stays out."""
     if not (ROOT / "bench" / "results" / "defaults.json").exists():
@@ -507,6 +523,7 @@ TABLES = {
     "defaults": defaults,
     "learning": learning,
     "published": published,
+    "continuous": continuous,
     "policies": policies,
     "worlds": worlds,
     "colonies": colonies,

@@ -139,8 +139,9 @@ def assert_same_update(fast: Any, plain: Any, lr: float) -> None:
     allowed = 1e-5 if fast.agent.config.net.encoder == "mlp" else 2e-5
     least = 1e-3
     if hasattr(fast.agent, "actor_parts"):
-        # both critics are groups of one convolution; the policy's gradient has their rounding
-        allowed, least = 2.5 * allowed, 5e-3
+        # both critics are groups of one convolution; the policy's gradient is a difference of
+        # values of about 1, and has their rounding
+        allowed, least = 2.5 * allowed, 2e-2
     for own, other in zip(per_layer(fast.agent), per_layer(plain.agent), strict=True):
         scale = max(float(other.norm()), least)
         assert float((own - other).norm()) <= allowed * scale

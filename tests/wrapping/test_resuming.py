@@ -18,6 +18,14 @@ DQN = {
     "explore": "epsilon(0.2)",
     "net": {"hidden": [8]},
 }
+SAC = {
+    "name": "sac",
+    "learning_starts": 20,
+    "batch_size": 8,
+    "capacity": 300,
+    "every": 4,
+    "net": {"hidden": [8]},
+}
 PPO = {"name": "ppo", "horizon": 16, "minibatches": 2, "epochs": 1, "net": {"hidden": [8]}}
 OWN = {"name": "reinforce:Reinforce"}
 WRAPPERS: dict[str, dict[str, Any]] = {
@@ -62,7 +70,7 @@ def again(learner: Any) -> Any:
 
 
 @pytest.mark.parametrize("wrapper", [*WRAPPERS, "all"])
-@pytest.mark.parametrize("agent", [DQN, PPO], ids=["dqn", "ppo"])
+@pytest.mark.parametrize("agent", [DQN, PPO, SAC], ids=["dqn", "ppo", "sac"])
 def test_a_run_that_was_saved_and_loaded_equals_one_that_never_stopped(
     agent: dict[str, Any], wrapper: str
 ) -> None:
@@ -76,7 +84,7 @@ def test_a_run_that_was_saved_and_loaded_equals_one_that_never_stopped(
     assert different(contents(straight), contents(resumed)) == []
 
 
-@pytest.mark.parametrize("agent", [DQN, PPO], ids=["dqn", "ppo"])
+@pytest.mark.parametrize("agent", [DQN, PPO, SAC], ids=["dqn", "ppo", "sac"])
 def test_statistics_are_the_learners_where_actors_are_in_processes(agent: dict[str, Any]) -> None:
     case = {"env": "CartPole-v1", "agent": agent, "num_envs": 2, "actors": 2, "ahead": 0} | ALL
     found = []

@@ -1,0 +1,78 @@
+"""Continuous control: what presets reach by soft actor-critic, greedy, at their last evaluation.
+
+    python bench/continuous.py [PRESET …]
+    python bench/continuous.py --note PRESET WHERE FOLDER …    runs that were made elsewhere
+
+Settings began from RL-Zoo's and were chosen on seeds from 100 on; the seeds here count from 0.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tenfold.cli.measure import FOLDER, write
+from tenfold.runs.metrics import read_rows
+
+# preset -> seeds, bar, others' results at as many steps where not said otherwise
+CASES: dict[str, tuple[int, float, str]] = {
+    "pendulum-sac": (8, -165, "RL-Zoo -157 ± 89"),
+    "lunarlander-continuous-sac": (4, 260, "RL-Zoo 260 at 500k"),
+    "bipedal-sac": (2, 290, "RL-Zoo 297.7"),
+    "halfcheetah-sac": (3, 9_500, "CleanRL 9,635, RL-Zoo 9,535 at 1M"),
+}
+NAME = "continuous"
+
+
+def last_evaluation(folder: Path) -> tuple[int, float]:
+    """Its step, and the mean return."""
+    *_, last = (row for row in read_rows(folder / "metrics.jsonl") if row["kind"] == "eval")
+    return last["step"], last["mean_return"]
+
+
+def row_of(preset: str, where: str, folders: list[Path], minutes: float | None) -> dict[str, Any]:
+    _, bar, others = CASES[preset]
+    found = [last_evaluation(folder) for folder in folders]
+    returns = [round(value, 1) for _, value in found]
+    return {
+        "name": preset,
+        "where": where,
+        "steps": min(step for step, _ in found),
+        "returns": returns,
+        "mean": round(statistics.fmean(returns), 1),
+        "bar": bar,
+        "others": others,
+        "minutes": minutes,
+    }
+
+
+def measure(preset: str) -> dict[str, Any]:
+    seeds = CASES[preset][0]
+    with tempfile.TemporaryDirectory() as folder:
+        start, out = time.monotonic(), Path(folder) / "run"
+        command = [sys.executable, "-m", "tenfold", "train", preset, "--seeds", str(seeds)]
+        subprocess.run([*command, "--out", str(out), "--quiet"], check=True)
+        minutes = round((time.monotonic() - start) / 60, 1)
+        return row_of(preset, "two CPU cores", sorted(out.glob("seed-*")), minutes)
+
+
+def main() -> None:
+    file = FOLDER / "results" / f"{NAME}.json"
+    known = json.loads(file.read_text())["rows"] if file.exists() else []
+    rows = {row["name"]: row for row in known}
+    if sys.argv[1:2] == ["--note"]:
+        preset, where, *folders = sys.argv[2:]
+        rows[preset] = row_of(preset, where, [Path(folder) for folder in folders], None)
+        write(NAME, [rows[name] for name in CASES if name in rows])
+        return
+    for preset in sys.argv[1:] or CASES:
+        rows[preset] = measure(preset)
+        write(NAME, [rows[name] for name in CASES if name in rows])
+
+
+if __name__ == "__main__":
+    main()
