@@ -69,6 +69,21 @@ def continuous() -> str:
             f"| `{r['name']}` | {r['steps']:,} | {each} | **{r['mean']:,.1f}** | "
             f"≥ {r['bar']:,} | {r['others']} | {r['where']}{took} |"
         )
+    if (ROOT / "bench" / "results" / "sac-curves.json").exists():
+        (r,) = results("sac-curves")["rows"]
+        told = [
+            f"{who} {side['iqm']} ({side['interval'][0]} to {side['interval'][1]})"
+            for who, side in (
+                ("tenfold", r["tenfold"]),
+                ("Stable-Baselines3", r["stable_baselines3"]),
+            )
+        ]
+        lines += [
+            "",
+            f"With equal settings on {r['setting']['env']}, {r['setting']['steps']:,} steps, eight "
+            f"seeds each, interquartile means of final greedy returns and their 95 % intervals: "
+            f"{', '.join(told)}.",
+        ]
     return "\n".join(lines)
 
 
