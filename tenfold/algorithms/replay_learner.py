@@ -99,10 +99,12 @@ class ReplayLearner(ActorLearner):
         The fused engine goes on to the next end of an episode, not beyond step `until`.
         """
         if self.fused:
-            return self.run_fused(MANY, until)
+            finished = self.run_fused(MANY, until)
+            self.due_from = self.step
+            return finished
         if self.pool.direct:
             self.due_from = self.step
-        finished: list[Episode] = []
+        finished = []
         self.clock.start()
         left = self.pool.rounds_until(self.step, self.run.steps) if self.run.steps_ahead else 1
         parts = self.pool.collect(self.step, self.rounds, left, self.clock)

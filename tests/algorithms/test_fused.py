@@ -2,6 +2,7 @@
 actions; and allocates nothing."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -418,3 +419,11 @@ def test_auto_falls_back_aloud_and_fused_refuses(option: dict[str, Any], why: st
         choose_engine(replace(p.run, engine="fused"), p.agent, p.replay, p.envs)
     with pytest.raises(ConfigError, match="verify"):
         choose_engine(replace(p.run, verify=10), p.agent, p.replay, p.envs)
+
+
+def test_updates_of_whole_rounds_are_not_due_again(small_run: Callable[..., Run]) -> None:
+    """A run that goes on with actors elsewhere counts what is due from there."""
+    learner = QLearner(small_run(steps=300, engine="fused"))
+    while learner.step < 300:
+        learner.round(300)
+    assert learner.fused and int(learner.state()["serial"]["due_from"]) == 300
