@@ -90,7 +90,8 @@ class CompiledActorCritic(ActorCriticEngine):
 
     @classmethod
     def why_not(cls, agent: Any, run: Any = None) -> str:
-        return Compiled.why_not(agent, run)
+        changing = "observations are normalised by statistics that change between updates"
+        return Compiled.why_not(agent, run) or (changing if agent.norm else "")
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
