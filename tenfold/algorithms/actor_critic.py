@@ -283,7 +283,8 @@ def check_spec(run: Run, spec: EnvSpec) -> None:
         )
     if spec.unread_mask:
         raise EnvironmentFault(
-            f"{run.env} offers an action mask, which agent {agent.name} cannot use: train ppo."
+            f"{run.env} offers an action mask, which agent {agent.name} cannot use: train dqn or "
+            "ppo."
         )
     if agent.net.module:
         raise ConfigError(

@@ -100,8 +100,8 @@ NONE_HERE = {
     "verbose": "the progress line is always shown; --quiet leaves it out",
     "policy policy_type": "the network follows from the observations; --agent.net.hidden 64,64 "
     "sets its layers",
-    "memory": "agent.net.memory is ppo's, whose policies may remember; dqn sees several "
-    "observations at once by agent.frames",
+    "memory": "agent.net.memory is ppo's, whose policies may remember; --frames shows any "
+    "agent several observations at once",
     "optimizer optimizer_class optim": "Adam is the only one",
     "callback callbacks early_stopping stop_train_callback": "--callback MODULE:NAME names one",
     "use_sde sde_sample_freq": "there is no state-dependent exploration",

@@ -57,6 +57,12 @@ class BoundedActions:
             raise CheckpointError("the replay memory holds actions that are not between -1 and 1.")
 
 
+def refuse_empty(space: spaces.Box, name: str) -> None:
+    """Actions without a number in them are nothing to learn."""
+    if not np.size(space.low):
+        raise EnvironmentFault(f"{name} has actions without a number in them: {space}.")
+
+
 def bounded_actions(
     space: gym.Space[Any], name: str, agent: str, needed: str = "continuous ones (a Box)"
 ) -> BoundedActions:
@@ -73,6 +79,7 @@ def bounded_actions(
             f"{name} has a Box of whole numbers as actions ({space}), and {agent} needs real ones: "
             "wrap the environment so that they are floats."
         )
+    refuse_empty(space, name)
     low, high = (np.ravel(bound).astype(np.float64) for bound in (space.low, space.high))
     if not np.isfinite([*low, *high]).all():
         raise EnvironmentFault(

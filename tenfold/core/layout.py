@@ -149,7 +149,14 @@ class ObsLayout:
         return row
 
     def rows_of(self, obs: Any) -> tuple[np.ndarray, bool]:
-        """Encoded rows [B, *shape], and whether `obs` was a single observation."""
+        """Encoded rows [B, *shape], and whether `obs` was a single observation, as a person gave
+        it."""
+        rows, single = self.encoded(obs)
+        if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+            raise UserError("The observation is not finite, so that no action follows from it.")
+        return rows, single
+
+    def encoded(self, obs: Any) -> tuple[np.ndarray, bool]:
         if not self.direct:
             each = obs if isinstance(obs, list) else self.taken_apart(obs)
             return np.stack(

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tenfold.core.bounded import BoundedActions as BoundedActions
-from tenfold.core.bounded import action_kind
+from tenfold.core.bounded import action_kind, refuse_empty
 from tenfold.core.bounded import bounded_actions as bounded_actions
 from tenfold.core.errors import CheckpointError, EnvironmentFault
 from tenfold.core.graph_spaces import BoundedGraph, Gated, GraphSize
@@ -249,6 +249,7 @@ def policy_actions(space: gym.Space[Any], name: str) -> PolicyActions:
     if isinstance(space, spaces.MultiBinary):
         return PolicyActions(space, (2,) * math.prod(space.shape), (0,) * math.prod(space.shape))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        refuse_empty(space, name)
         return PolicyActions(
             space,
             low=tuple(map(float, np.ravel(space.low))),

@@ -9,8 +9,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import TimeLimit
 
+from tenfold.core.errors import EnvironmentFault
 from tenfold.envs.arguments import read_whole
 from tenfold.envs.faults import CALLERS
+from tenfold.envs.masks import offers_mask
 
 CALLERS.add(__file__)
 MOST_STEPS = 10**9
@@ -22,6 +24,16 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], times: int) -> None:
         super().__init__(env)
         self.times = times
+
+    def reset(self, **asked: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(**asked)
+        if offers_mask(obs) or offers_mask(info):
+            raise EnvironmentFault(
+                f"{self.env.spec.id if self.env.spec else self.env} offers an action mask, and an "
+                f"action that is repeated may be forbidden in between: leave action_repeat = "
+                f"{self.times} out."
+            )
+        return obs, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         total, times = 0.0, 0

@@ -97,7 +97,7 @@ def sweep(
         raise ConfigError(
             "eval_every",
             f"= {run.eval_every:,} leaves a run of {run.steps:,} steps without an evaluation, and "
-            "trials are ranked by them: set it lower, such as a fifth of the steps.",
+            "trials are ranked by them: set it to a part of the steps, such as a fifth.",
         )
     require_guard()
     require_named(run.env)

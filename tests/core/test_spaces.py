@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 from tenfold.core.errors import EnvironmentFault, UserError
-from tenfold.core.spaces import DiscreteActions, discrete_actions, observation_layout
+from tenfold.core.spaces import (
+    DiscreteActions,
+    bounded_actions,
+    discrete_actions,
+    observation_layout,
+    policy_actions,
+)
 
 B = gym.spaces
 
@@ -105,3 +111,20 @@ def test_other_spaces_are_refused_by_name() -> None:
     ):
         discrete_actions(B.Box(-1, 1, (1,)), "Pendulum-v1")
     assert discrete_actions(B.Discrete(3, start=-1), "x") == DiscreteActions(3, -1)
+
+
+def test_actions_without_a_number_are_refused() -> None:
+    nothing = B.Box(-1, 1, (0,))
+    for read in (
+        lambda: policy_actions(nothing, "x"),
+        lambda: bounded_actions(nothing, "x", "sac"),
+    ):
+        with pytest.raises(EnvironmentFault, match="x has actions without a number in them"):
+            read()
+
+
+def test_an_observation_that_is_not_finite_has_no_action() -> None:
+    layout = observation_layout(B.Box(-1, 1, (2,)), "x")
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(UserError, match="The observation is not finite"):
+            layout.rows_of(np.array([0.0, wrong]))

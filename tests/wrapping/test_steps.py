@@ -177,3 +177,5 @@ def test_what_cannot_be_is_refused_with_one_sentence() -> None:
         )
     with pytest.raises(EnvironmentFault, match="action_repeat must be a whole number"):
         make_environments("CartPole-v1(action_repeat=0)", 1, 0, "scalar")
+    with pytest.raises(EnvironmentFault, match="Taxi-v3 offers an action mask, and an action"):
+        make_environments("Taxi-v3(action_repeat=2)", 1, 0, "scalar")
