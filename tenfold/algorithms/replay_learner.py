@@ -99,12 +99,10 @@ class ReplayLearner(ActorLearner):
         The fused engine goes on to the next end of an episode, not beyond step `until`.
         """
         if self.fused:
-            finished = self.run_fused(MANY, until)
-            self.due_from = self.step
-            return finished
+            return self.run_fused(MANY, until)
         if self.pool.direct:
             self.due_from = self.step
-        finished = []
+        finished: list[Episode] = []
         self.clock.start()
         left = self.pool.rounds_until(self.step, self.run.steps) if self.run.steps_ahead else 1
         parts = self.pool.collect(self.step, self.rounds, left, self.clock)
@@ -163,7 +161,9 @@ class ReplayLearner(ActorLearner):
         return finished
 
     def counters(self) -> dict[str, np.ndarray]:
-        return super().counters() | {"due_from": np.array(self.due_from)}
+        # where the learner's own engine acts nothing is ahead of it
+        due_from = self.step if self.pool.direct else self.due_from
+        return super().counters() | {"due_from": np.array(due_from)}
 
     def memory_state(self) -> State:
         return {"replay": self.replay.state()}
