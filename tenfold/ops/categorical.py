@@ -13,6 +13,7 @@ import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
+from tenfold.ops.elementary import exp
 from tenfold.ops.qlearning import among, dueling, taken, tensor
 
 SHAPES = ((1, 2, 2), (5, 3, 7), (9, 4, 51))  # B, A, N
@@ -160,52 +161,6 @@ def categorical_gradient_reference(
     loss = weighted.sum() / len(action)
     loss.backward()
     return leaf.grad, error, loss.detach(), q.mean()
-
-
-LOG2_E, FIRST, REST = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
-# of e^r = 1 + r + r²·(…), |r| ≤ ln 2 / 2, highest first: the coefficients of Cephes
-C = tuple(
-    np.float32(c)
-    for c in (
-        1.9875691500e-4,
-        1.3981999507e-3,
-        8.3334519073e-3,
-        4.1665795894e-2,
-        1.6666665459e-1,
-        5.0000001201e-1,
-    )
-)
-LOWEST = np.float32(-87)  # e to it is a float32's least
-
-
-def exp_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    yield (np.array([0.0, -1e-30, -0.3, -0.35, -1, -50, -87, -100, -np.inf], dtype),)
-    yield ((-30 * rng.random(1000)).astype(dtype),)
-
-
-def exp_reference(x):
-    return np.exp(np.maximum(x.astype(np.float64), LOWEST))
-
-
-@pair(exp_reference, exp_examples, rtol=3e-7)
-@kernel
-def exp_all(x):
-    out = np.empty_like(x)
-    for i in range(x.size):
-        out[i] = exp(x[i])
-    return out
-
-
-@kernel(fastmath={"contract"})
-def exp(x):
-    """eˣ of a float32 up to 0 without a call of the mathematics library: loops of it vectorise.
-    ln 2 is taken off in two parts, so that no digit is lost."""
-    x = LOWEST if x < LOWEST else x
-    n = np.floor(x * LOG2_E + np.float32(0.5))
-    r = x - n * FIRST - n * REST
-    p = ((((C[0] * r + C[1]) * r + C[2]) * r + C[3]) * r + C[4]) * r + C[5]
-    power = np.int32((np.int32(n) + 127) << 23).view(np.float32)
-    return (p * r * r + r + np.float32(1)) * power
 
 
 @kernel

@@ -137,7 +137,7 @@ class FusedEngine(PlainEngine):
         if self.compiled:
             self.run_compiled(self.compiled, 0)
         fused_round(0, *self.given)
-        e, no = self.envs, slice(0, 0)  # storing alone, which timed rounds do, of no environment
+        e, no = self.envs, slice(0, 0)  # storing alone, of no environment: rounds by stages do it
         self.replay.add(
             self.action[no],
             e.reward[no],
