@@ -7,14 +7,12 @@ from typing import Any
 from tenfold.core.errors import UserError
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.schedule import (
-    OPTIMA,
     RULES,
     Schedule,
     check_schedule,
     dispatch,
-    read_instance,
 )
-from tenfold.envs.arguments import split_name
+from tenfold.domains.jobshop.shops import named_instance
 from tenfold.evaluation.evaluate import Played
 from tenfold.runs.charts import as_png
 from tenfold.runs.files import replace_file
@@ -26,8 +24,7 @@ def judge(played: Played) -> dict[str, Any]:
     """Makespans by the same budget for everyone, each schedule verified; the best is drawn into
     the run's gantt.png."""
     run, agent, chart = played.run, played.agent, played.path / "gantt.png"
-    asked = split_name(run.env)[1].get("instance", "ft06")
-    instance = read_instance(asked)
+    instance = named_instance(run.env)
 
     def best_of(player: Any, how: str, count: int) -> tuple[int, Schedule]:
         infos = played.play(player, how, count).infos
@@ -55,7 +52,7 @@ def judge(played: Played) -> dict[str, Any]:
         "greedy_makespan": steady,
         "best_makespan": best,
         "samples": SAMPLES,
-        "optimum": OPTIMA.get(str(asked)),
+        "optimum": instance.optimum,
         "rules": rules,
         "untrained_best_makespan": best_of(played.untrained(), "sampled", SAMPLES)[0],
         "gantt": str(chart),
