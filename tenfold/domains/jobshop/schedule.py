@@ -44,6 +44,7 @@ class Waiting(NamedTuple):
     operation: int
     duration: int  # of the operation it waits for
     work: int  # left in the job, this operation included
+    left: int  # operations of the job, this one included
     arrived: int  # when it joined the queue
     chance: float  # uniform in [0, 1), drawn anew each time
 
@@ -53,6 +54,7 @@ RULES: dict[str, Rule] = {
     "SPT": lambda w: w.duration,  # shortest processing time
     "MWKR": lambda w: -w.work,  # most work remaining
     "FIFO": lambda w: w.arrived,  # first in, first out
+    "MOPNR": lambda w: -w.left,  # most operations remaining
     "random": lambda w: w.chance,
 }
 
@@ -77,6 +79,7 @@ def dispatch(instance: str | Path | Instance, rule: str | Rule, seed: int = 0) -
                         k,
                         int(shop.duration[j, k]),
                         int(shop.duration[j, k:].sum()),
+                        int(shop.lengths[j]) - k,
                         int(env.ready[j]),
                         chance,
                     )
@@ -136,3 +139,33 @@ def check_schedule(instance: Instance, schedule: Iterable[tuple[int, int, int, i
                     f"until {end}."
                 )
     return max(end for _, end in found.values())
+
+
+def check_starts(instance: Instance, start: np.ndarray) -> np.ndarray:
+    """Makespans [N] of many schedules by when operations start [N, jobs, K], after the same check:
+    `Infeasible` names the first schedule that breaks a rule, in the words of `check_schedule`."""
+    there = instance.machine >= 0
+    ends = start + instance.duration
+    wrong = (start < 0)[:, there].any(1)
+    wrong |= ((start[:, :, 1:] < ends[:, :, :-1]) & there[:, 1:]).any((1, 2))
+    for m in range(instance.machines):
+        here = instance.machine == m
+        begun, until = start[:, here], ends[:, here]
+        place = np.lexsort((until, begun), axis=1)
+        begun, until = (np.take_along_axis(a, place, 1) for a in (begun, until))
+        wrong |= (begun[:, 1:] < until[:, :-1]).any(1)
+    if wrong.any():
+        i = int(wrong.argmax())
+        check_schedule(instance, scheduled(instance, start[i]))
+        raise Infeasible(f"Schedule {i} of {instance.name} is refused by one check only.")
+    return ends[:, there].max(1)
+
+
+def scheduled(instance: Instance, start: np.ndarray) -> Schedule:
+    """A schedule by when operations start [jobs, K], in the order of their starts."""
+    made = [
+        Scheduled(j, k, machine, int(start[j, k]), int(start[j, k]) + duration)
+        for j in range(instance.jobs)
+        for k, (machine, duration) in enumerate(instance.job(j))
+    ]
+    return sorted(made, key=lambda s: (s.start, s.machine))
