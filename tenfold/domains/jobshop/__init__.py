@@ -1,4 +1,17 @@
-"""Job shops."""
+"""Job shops. Read the files in this order:
+
+instances           what a shop is; a lower bound; random ones
+formats, classics   files of three formats; the instances everybody compares with
+reading             instances by name or from files, and back
+schedule            schedules, dispatching rules, an independent check
+rules, shops        the floor as an environment with one head for each machine
+reference           the same in plain Python
+orders, players     schedules as orders of jobs; rules as players of any shop
+solver              CP-SAT as a player
+tables, judging     gaps of players to the best known; how policies of any size are judged
+evaluation          how policies of one shop are judged
+charts, page        Gantt charts; what a run's page shows
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from tenfold.core.domain import Domain
 
 if TYPE_CHECKING:
+    import argparse
+
     from tenfold.envs.adapter import Environments
     from tenfold.runs.page import Section
 
@@ -24,6 +39,8 @@ class JobShops(Domain):
         }
     }
 
+    flags = ("instance", "suite", "samples")
+
     def resolve_paths(self, env: str) -> str:
         from tenfold.domains.jobshop.shops import resolve_instance
 
@@ -38,13 +55,39 @@ class JobShops(Domain):
 
         return JobShopEnvironments(env, num_envs, seed, first=first)
 
+    def add_flags(self, parser: "argparse.ArgumentParser") -> None:
+        group = parser.add_argument_group("job shops, and the gap to their best known makespans")
+        group.add_argument(
+            "--instance",
+            nargs="+",
+            metavar="FILE|NAME",
+            help="shops to play: files (standard format, Taillard's, JSON) or names such as la01",
+        )
+        group.add_argument(
+            "--suite",
+            nargs="+",
+            metavar="SUITE",
+            help="classic instances: ft, la, abz, orb, ta, or those of one size, such as ta15x15",
+        )
+        group.add_argument(
+            "--samples", metavar="N", help="schedules drawn from the policy, best of N (64)"
+        )
+
+    def deploy(self, env: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        from tenfold.domains.jobshop.evaluation import deployed
+
+        return deployed(env, options), {}
+
     def evaluate(self, played: Any) -> dict[str, Any]:
         from tenfold.domains.jobshop.evaluation import judge
 
         return judge(played)
 
     def lines(self, found: dict[str, Any]) -> list[str]:
-        gap = "" if found["optimum"] is None else f", the optimum is {found['optimum']}"
+        best = found["best_known"]
+        known = "" if best is None else f", best known {best}"
+        known = known if found["optimum"] is None else f", the optimum is {best}"
+        gap = f"{known}, lower bound {found['lower_bound']}"
         rules = ", ".join(f"{rule} {makespan}" for rule, makespan in found["rules"].items())
         samples = f"best of {found['samples']}"
         return [
@@ -72,4 +115,13 @@ class JobShops(Domain):
         return sections(path)
 
 
+# names that `import tenfold as ten` gives, by the file they are in
+PUBLIC = {
+    "classics": "suite",
+    "instances": "Instance lower_bound random_shop",
+    "orders": "schedule_of_order",
+    "reading": "read_instance read_instances write_instance",
+    "schedule": "check_schedule dispatch",
+    "tables": "compare_players",
+}
 DOMAINS = (JobShops(),)
