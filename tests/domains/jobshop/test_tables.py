@@ -182,8 +182,7 @@ def test_a_player_that_makes_no_schedule_is_told() -> None:
         compare_players([FLOW], wrong)
 
 
-def test_a_solver_is_one_more_player_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ortools", reason="the extra `schedule`")
+def test_a_solver_is_one_more_player_where_it_is_installed() -> None:
     from tenfold.domains.jobshop.solver import solve, solver_player
 
     for instance, best in ((classic("ft06"), 55), (ODD, 6)):
