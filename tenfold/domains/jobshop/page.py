@@ -10,7 +10,6 @@ from tenfold.runs.charts import Chart, Line
 from tenfold.runs.page import Section, chart, grid, image, paragraph, table
 from tenfold.runs.schema import NUMBER, TEXT, WHOLE, Schema, maybe, read_json
 
-NAMES = 12  # of instances, below a chart
 AGAIN = "`tenfold eval` writes it anew"
 MAKESPANS: Schema = {  # what `tenfold eval` leaves in makespans.json
     "samples": WHOLE,
@@ -100,9 +99,7 @@ def drawn_gaps(found: dict[str, Any]) -> str:
         for number, name in enumerate(found["players"])
     ]
     title = "gap to the best known makespan, or to the lower bound where none is known"
-    apart = -(-len(rows) // NAMES)
-    ticks = ["" if place % apart else row["name"] for place, row in enumerate(rows)]
-    return chart(Chart(title, lines, "instance", "%", ticks=ticks))
+    return chart(Chart(title, lines, "instance", "%", ticks=[row["name"] for row in rows]))
 
 
 def one_shop(path: Path) -> list[Section]:
