@@ -162,7 +162,9 @@ def test_what_a_person_gives_is_refused_by_its_path() -> None:
     with pytest.raises(UserError, match=r"^The action mask of arm\.0 has shape \(2,\); expected"):
         agent.act(seen[0], none | {"arm": (np.ones(2), None)})
     nothing = none | {"arm": (None, (np.ones(2), np.zeros(4)))}
-    with pytest.raises(UserError, match=r"no option of the action's component arm\.1\[1\] in row 0"):
+    with pytest.raises(
+        UserError, match=r"no option of the action's component arm\.1\[1\] in row 0"
+    ):
         agent.act(seen[0], nothing)
     with pytest.raises(UserError, match=r"component arm\.1\[1\] in row 1"):
         agent.act(np.stack(seen[:2]), [none, nothing])

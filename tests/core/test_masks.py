@@ -52,9 +52,9 @@ def natural(**changed: Any) -> dict[str, Any]:
         (natural(arm=np.array([1.0, 0, 1, 1, 0, 0, 1, 1, 0])), [1, 0, 1, 1, 0, 0, 1, 1, 0] + [1] * 4),
         (natural(arm=[[1, 0, 1], [[1, 0], [0, 1, 1, 0]]]), [1, 0, 1, 1, 0, 0, 1, 1, 0] + [1] * 4),
         # all options side by side
-        (np.array(ALL[:-1] + [0], bool), ALL[:-1] + [0]),
-        (ALL[:-1] + [0], ALL[:-1] + [0]),
-        (np.array([ALL[:-1] + [0]]), ALL[:-1] + [0]),
+        (np.array([*ALL[:-1], 0], bool), [*ALL[:-1], 0]),
+        ([*ALL[:-1], 0], [*ALL[:-1], 0]),
+        (np.array([[*ALL[:-1], 0]]), [*ALL[:-1], 0]),
         # what has no options need not be named
         ({"arm": None, "lamps": None}, ALL),
     ],
