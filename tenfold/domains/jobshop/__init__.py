@@ -5,12 +5,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenfold.core.domain import Domain
+from tenfold.core.protocols import Algorithm
+from tenfold.domains.jobshop.config import Dispatcher
 
 if TYPE_CHECKING:
+    from tenfold.config.run import Run
+    from tenfold.core.protocols import EnvSpec, Learner
     from tenfold.envs.adapter import Environments
     from tenfold.runs.page import Section
 
 SHOP = "tenfold/JobShop-v0"
+
+
+class Dispatching(Algorithm):
+    """The dispatcher: one policy for shops of any size, from its own best schedules."""
+
+    name = "dispatcher"
+    config = Dispatcher
+    reads_masks = True
+
+    def make_agent(self, run: "Run", spec: "EnvSpec") -> Any:
+        from tenfold.domains.jobshop.dispatcher import DispatchAgent
+
+        return DispatchAgent(run, spec)
+
+    def make_learner(self, run: "Run") -> "Learner":
+        from tenfold.domains.jobshop.labelling import make_learner
+
+        return make_learner(run)
 
 
 class JobShops(Domain):
@@ -19,8 +41,7 @@ class JobShops(Domain):
     name, title = "jobshop", "job shops"
     registered: Mapping[str, dict[str, Any]] = {
         SHOP: {
-            "entry_point": "tenfold.domains.jobshop.shops:JobShopEnv",
-            "kwargs": {"instance": "ft06"},
+            "entry_point": "tenfold.domains.jobshop.shops:make_env",
         }
     }
 
@@ -32,9 +53,10 @@ class JobShops(Domain):
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int
     ) -> "Environments | None":
-        if not policy:
+        from tenfold.domains.jobshop.shops import JobShopEnvironments, is_random
+
+        if not policy or is_random(env):
             return None
-        from tenfold.domains.jobshop.shops import JobShopEnvironments
 
         return JobShopEnvironments(env, num_envs, seed, first=first)
 
@@ -72,4 +94,5 @@ class JobShops(Domain):
         return sections(path)
 
 
+ALGORITHMS = (Dispatching(),)
 DOMAINS = (JobShops(),)
