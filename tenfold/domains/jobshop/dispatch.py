@@ -10,14 +10,13 @@ operation looks like is `seen`: FEATURES numbers that know no sizes, so that a p
 them plays any shop.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tenfold.core.pairs import pair
 from tenfold.domains.jobshop.instances import Instance
 
 FEATURES = 22
@@ -90,7 +89,7 @@ def batch(instances: Sequence[Instance], device: torch.device | str = "cpu") -> 
 def opened(shops: Shops, schedules: int) -> Floor:
     """Nothing is scheduled yet."""
     I, J, _ = shops.machine.shape
-    zeros = torch.zeros(I, schedules, J, device=shops.machine.device)
+    zeros = shops.load.new_zeros(I, schedules, J)
     load = shops.load[:, None].repeat(1, schedules, 1)
     return Floor(zeros.long(), zeros, torch.zeros_like(load), load)
 
@@ -187,7 +186,7 @@ def seen(shops: Shops, floor: Floor) -> Seen:
 def described(shops: Shops) -> Tensor:
     """[I, J, K, STATIC]: what an operation is in its shop, before anything is scheduled."""
     duration, tail = shops.duration[..., :-1], shops.tail[..., :-1]
-    there = (torch.arange(duration.shape[2], device=duration.device) < shops.length[..., None])
+    there = torch.arange(duration.shape[2], device=duration.device) < shops.length[..., None]
     machine = shops.machine[..., :-1]
     load = shops.load[:, None].expand(-1, duration.shape[1], -1).gather(2, machine)
     whole, unit, bound = tail[:, :, :1], shops.unit, shops.bound

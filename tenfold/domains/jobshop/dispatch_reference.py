@@ -69,9 +69,7 @@ class Bench:
         first = min(waiting, key=lambda j: self.start(j) + coming[j][1])
         end, machine = self.start(first) + coming[first][1], coming[first][0]
         return [
-            j
-            for j in waiting
-            if j == first or (coming[j][0] == machine and self.start(j) < end)
+            j for j in waiting if j == first or (coming[j][0] == machine and self.start(j) < end)
         ]
 
     def features(self) -> np.ndarray:
@@ -162,7 +160,7 @@ def partial_orders(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
             yield shops, orders
 
 
-@pair(seen_reference, partial_orders, dtypes=("float32",), name="envs.jobshop.seen")
+@pair(seen_reference, partial_orders, rtol=1e-5, atol=1e-5, name="envs.jobshop.seen")
 def seen_after(instances: Sequence[Instance], orders: np.ndarray) -> tuple[np.ndarray, ...]:
     """The same with tensors."""
     shops = batch(instances)
@@ -206,7 +204,7 @@ def some_shops(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]
         yield (shops,)
 
 
-@pair(described_reference, some_shops, dtypes=("float32",), name="envs.jobshop.described")
+@pair(described_reference, some_shops, rtol=1e-5, atol=1e-6, name="envs.jobshop.described")
 def described_all(instances: Sequence[Instance]) -> np.ndarray:
     """The same with tensors."""
     return described(batch(instances)).numpy()

@@ -91,9 +91,7 @@ class DispatchAgent(FlatAgent):
         """The job to dispatch next, for one observation or a batch. Without a mask, one that may
         not be chosen now can come out."""
         rows, single = self.layout.rows_of(obs)
-        allowed = mask_rows(
-            self.layout, self.sheet.jobs, obs, mask, () if single else (len(rows),)
-        )
+        allowed = mask_rows(self.layout, self.sheet.jobs, obs, mask, () if single else (len(rows),))
         found = self.scores(rows, allowed).argmax(1).numpy()
         return int(found[0]) if single else found
 

@@ -112,7 +112,9 @@ class DispatchEnv(gym.Env[np.ndarray, int]):
             )
         k, before = int(self.floor.following[0, 0, job]), self.expected
         self.floor = dispatched(self.shops, self.floor, torch.tensor([[job]]))
-        machine, duration = (int(t[job, k]) for t in (self.instance.machine, self.instance.duration))
+        machine, duration = (
+            int(t[job, k]) for t in (self.instance.machine, self.instance.duration)
+        )
         end = int(self.floor.ready[0, 0, job])
         self.made.append(Scheduled(job, k, machine, end - duration, end))
         obs, done = self.look(), len(self.made) == self.instance.operations

@@ -5,19 +5,27 @@ job, and to all that need the same machine. A decoder scores the jobs at every d
 their next operations look like now and what the encoder said of them.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tenfold.core.pairs import pair
 from tenfold.domains.jobshop.dispatch import (
     FEATURES,
     STATIC,
+    Floor,
     Seen,
     Shops,
+    batch,
     described,
     dispatched,
     opened,
     seen,
 )
+from tenfold.domains.jobshop.instances import random_shop
 from tenfold.nets.flat import FlatModule
 
 
@@ -53,8 +61,9 @@ class DispatchNet(FlatModule):
         self.look = nn.Linear(FEATURES, width)
         self.recall = nn.Linear(width, width, bias=False)
         self.second = nn.Linear(width, width)
-        self.compare = nn.Linear(5 * width, width)
-        self.score = nn.Sequential(nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+        self.own = nn.Linear(width, width)
+        self.gather = nn.Linear(4 * width, width, bias=False)
+        self.score = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def encode(self, shops: Shops) -> Tensor:
         """[I, J, K + 1, width]: what the decoder recalls of each operation; of none behind the
@@ -70,21 +79,26 @@ class DispatchNet(FlatModule):
     def decode(self, seen: Seen, recalled: Tensor) -> Tensor:
         """Scores [I, S, J] of jobs whose next operations are recalled as [I, S, J, width]; minus
         infinity where they may not be chosen."""
-        x = torch.relu(self.look(seen.features) + recalled)
-        x = torch.relu(self.second(x))
-        waiting, allowed = (part[..., None].float() for part in (seen.waiting, seen.allowed))
-        together = [
-            part
-            for those in (allowed, waiting)
-            for part in (
-                (x * those).sum(2, keepdim=True) / those.sum(2, keepdim=True).clamp(min=1),
-                (x * those).amax(2, keepdim=True),
-            )
-        ]
-        own, *others = self.compare.weight.split(self.width, 1)
-        context = sum(nn.functional.linear(part, weight) for part, weight in zip(together, others, strict=True))
-        scores = self.score(nn.functional.linear(x, own, self.compare.bias) + context).squeeze(3)
+        x = self.read(seen.features, recalled)
+        scores = self.compared(x, self.context(x, seen.allowed, seen.waiting)[..., None, :])
         return scores.masked_fill(~seen.allowed, -torch.inf)
+
+    def read(self, features: Tensor, recalled: Tensor) -> Tensor:
+        """[..., J, width]: each job by itself."""
+        return torch.relu(self.second(torch.relu(self.look(features) + recalled)))
+
+    def context(self, x: Tensor, allowed: Tensor, waiting: Tensor) -> Tensor:
+        """[..., width]: the mean and the largest of the jobs that may be chosen, and of all that
+        wait."""
+        parts = []
+        for those in (allowed[..., None].to(x.dtype), waiting[..., None].to(x.dtype)):
+            theirs = x * those
+            parts += [theirs.sum(-2) / those.sum(-2).clamp(min=1), theirs.amax(-2)]
+        return self.gather(torch.cat(parts, -1))
+
+    def compared(self, x: Tensor, context: Tensor) -> Tensor:
+        """[...]: the score of a job among the others."""
+        return self.score(torch.relu(self.own(x) + context)).squeeze(-1)
 
 
 def recalled(memory: Tensor, following: Tensor) -> Tensor:
@@ -92,6 +106,64 @@ def recalled(memory: Tensor, following: Tensor) -> Tensor:
     wide = memory[:, None].expand(-1, following.shape[1], -1, -1, -1)
     index = following[..., None, None].expand(-1, -1, -1, 1, memory.shape[3])
     return wide.gather(3, index).squeeze(3)
+
+
+def log_probabilities(now: Seen, scores: Tensor) -> Tensor:
+    """log π [I, S, J] of what may be chosen; 0 where there is no choice, and for other jobs."""
+    choice = (now.allowed.sum(2) > 1)[..., None]
+    found = torch.where(choice, scores, 0.0).log_softmax(2)  # no -inf - -inf where all is done
+    return torch.where(choice & now.allowed, found, 0.0)
+
+
+def choices_reference(net: DispatchNet, shops: Shops, floor: Floor) -> Tensor:
+    """log π [I, S, J] of every job."""
+    now = seen(shops, floor)
+    found = net.decode(now, recalled(net.encode(shops), floor.following))
+    return log_probabilities(now, found)
+
+
+def moments(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Shops of one size and of several, from their first dispatch to beyond the last of some."""
+    kind = getattr(torch, dtype)
+    for sizes, schedules in ((((1, 1),), 1), (((5, 4), (5, 4)), 3), (((2, 3), (6, 2)), 2)):
+        shops = batch([random_shop(rng, *size) for size in sizes])
+        shops = Shops(*(t.to(kind) if t.is_floating_point() else t for t in shops))
+        net = DispatchNet(int(rng.integers(1, 9)), 2).to(kind).flatten()
+        floor = opened(shops, schedules)
+        for t in range(shops.dispatches + 1):
+            if t % 3 == 0:
+                yield net, shops, floor
+            draw = torch.from_numpy(rng.random(floor.ready.shape))
+            floor = dispatched(shops, floor, (draw * seen(shops, floor).allowed).argmax(2))
+
+
+@pair(
+    choices_reference,
+    moments,
+    dtypes=("float32", "float64"),
+    rtol=1e-5,
+    atol=1e-6,
+    name="envs.jobshop.choices",
+)
+def choices(net: DispatchNet, shops: Shops, floor: Floor) -> Tensor:
+    """The same by `scores`."""
+    now = seen(shops, floor)
+    found = scores(net, net.encode(shops), now, floor.following)
+    return log_probabilities(now, found)
+
+
+def scores(net: DispatchNet, memory: Tensor, now: Seen, following: Tensor) -> Tensor:
+    """What `decode` gives [I, S, J], but only where there is a choice, which is at about half of
+    all dispatches, and only of jobs that may be chosen, two or three of them; else 0 for the only
+    option."""
+    i, s = (now.allowed.sum(2) > 1).nonzero(as_tuple=True)
+    allowed, waiting, k = now.allowed[i, s], now.waiting[i, s], following[i, s]
+    jobs = torch.arange(k.shape[1], device=k.device)
+    x = net.read(now.features[i, s], memory[i[:, None], jobs, k])
+    n, j = allowed.nonzero(as_tuple=True)
+    scored = net.compared(x[n, j], net.context(x, allowed, waiting)[n])
+    none = x.new_zeros(now.allowed.shape).masked_fill(~now.allowed, -torch.inf)
+    return none.index_put((i[n], s[n], j), scored)
 
 
 # whole schedules
@@ -106,11 +178,10 @@ def played(
     largest, job 0 is named when all is done."""
     memory, floor, order = net.encode(shops), opened(shops, schedules), []
     for _ in range(shops.dispatches):
-        now = seen(shops, floor)
-        scores = net.decode(now, recalled(memory, floor.following))
+        found = scores(net, memory, seen(shops, floor), floor.following)
         if source is not None:  # Gumbel's trick: the largest of score - log(exponential) is a draw
-            scores = scores - torch.empty_like(scores).exponential_(generator=source).log()
-        order.append(scores.argmax(2))
+            found = found - torch.empty_like(found).exponential_(generator=source).log()
+        order.append(found.argmax(2))
         floor = dispatched(shops, floor, order[-1])
     return floor.ready.amax(2), torch.stack(order)
 
@@ -119,16 +190,16 @@ def likelihood_reference(net: DispatchNet, shops: Shops, order: Tensor) -> Tenso
     """Mean log-probability of the choices in orders [dispatches, I], step by step, where there was
     more than one option."""
     memory, floor = net.encode(shops), opened(shops, 1)
-    total, choices = torch.zeros(()), 0
+    total, count = memory.new_zeros(()), 0
     for job in order:
         now = seen(shops, floor)
-        scores = net.decode(now, recalled(memory, floor.following))
+        found = net.decode(now, recalled(memory, floor.following))
         for i in range(len(job)):
             if now.allowed[i, 0].sum() > 1:
-                total = total + scores[i, 0].log_softmax(0)[job[i]]
-                choices += 1
+                total = total + found[i, 0].log_softmax(0)[job[i]]
+                count += 1
         floor = dispatched(shops, floor, job[:, None])
-    return total / max(choices, 1)
+    return total / max(count, 1)
 
 
 def likelihood(net: DispatchNet, shops: Shops, order: Tensor) -> Tensor:
@@ -140,8 +211,6 @@ def likelihood(net: DispatchNet, shops: Shops, order: Tensor) -> Tensor:
             floor = dispatched(shops, floor, job[:, None])
     *parts, following = (torch.cat(part, 1) for part in zip(*moments, strict=True))
     now = Seen(*parts)
-    scores = net.decode(now, recalled(net.encode(shops), following))
     choice = now.allowed.sum(2) > 1
-    scores = torch.where(choice[..., None], scores, 0.0)  # no -inf - -inf where all is done
-    chosen = scores.log_softmax(2).gather(2, order.T[..., None]).squeeze(2)
-    return torch.where(choice, chosen, 0.0).sum() / choice.sum().clamp(min=1)
+    found = log_probabilities(now, scores(net, net.encode(shops), now, following))
+    return found.gather(2, order.T[..., None]).sum() / choice.sum().clamp(min=1)
