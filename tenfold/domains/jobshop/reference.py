@@ -15,7 +15,6 @@ from tenfold.domains.jobshop.shops import JobShopEnvironments
 def options_reference(instance: Instance, row: np.ndarray) -> list[list[int]]:
     """The legal options of each machine."""
     following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machine.shape[1])
-    idle = [instance.jobs] if max(free) > row[TIME] else []
     found = []
     for m in range(instance.machines):
         waiting = [
@@ -25,8 +24,25 @@ def options_reference(instance: Instance, row: np.ndarray) -> list[list[int]]:
             and instance.machine[j, following[j]] == m
             and ready[j] <= row[TIME]
         ]
+        idle = [instance.jobs] if waits_for_someone(instance, row, m, waiting) else []
         found.append(waiting + idle if waiting and free[m] <= row[TIME] else [])
     return found
+
+
+def waits_for_someone(instance: Instance, row: np.ndarray, m: int, waiting: list[int]) -> bool:
+    """Whether machine m may idle: something runs, and another job may arrive before the first of
+    those that wait could have ended."""
+    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machine.shape[1])
+    if not waiting or max(free) <= row[TIME]:
+        return False
+    end = min(max(ready[j], free[m]) + instance.duration[j, following[j]] for j in waiting)
+    for j in set(range(instance.jobs)) - set(waiting):
+        arrival = max(ready[j], row[TIME])
+        for machine, duration in instance.job(j)[following[j] :]:
+            if machine == m and arrival < end:
+                return True
+            arrival = max(arrival, free[machine]) + duration
+    return False
 
 
 def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:

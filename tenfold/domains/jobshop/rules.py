@@ -3,12 +3,20 @@ idles until the next event.
 
 A decision is due whenever a machine is free with a job waiting. All such machines decide at once;
 the heads of the others are absent (every option masked, the action ignored). Time then moves to the
-next completion of an operation at which a decision is due again. Idling is masked while no
-operation runs anywhere, so time always moves; a decision at which nothing runs therefore starts a
-job on every machine that has one waiting, and a schedule that holds one back just then cannot be
-played (an optimal one of ft06 can: the tests play it). After an operation that takes no time the
-next decision may be due at once; machines that idled then choose again. An episode ends with the
-last operation: it has at most as many steps as there are operations.
+next completion of an operation at which a decision is due again. After an operation that takes no
+time that may be at once; machines that idled then choose again. An episode ends with the last
+operation: it has at most as many steps as there are operations.
+
+Idling is masked where it cannot help. With C the moment at which the first of the waiting jobs
+could have ended, had it been started as soon as it was there and the machine free, idling is
+allowed only if another job may arrive before C; a schedule that waits longer is not active (that
+job fits in without delaying anything), and some optimal schedule is active (Giffler and Thompson,
+1960). Without this mask a policy that idles with a probability above one half waits for an event or
+two when it is drawn from, and for ever when it is greedy: each decision to wait is asked for again
+at the next event. Idling is masked too while no operation runs anywhere, so time always moves; a
+decision at which nothing runs therefore starts a job on every machine that has one waiting, and a
+schedule that holds one back just then cannot be played (an optimal one of ft06 can: the tests play
+it).
 
 The lower bound on the makespan, of which the reward is the decrease. Each operation not yet started
 has an earliest start: the end of the operation before it in its job (the running one's, or the
@@ -109,6 +117,27 @@ def machine_of(routes, j, k):
 
 
 @kernel
+def worth_waiting(routes, row, mask, m):
+    """Whether a job that does not wait at machine m may arrive there before the first of those that
+    do could have ended."""
+    _, jobs, longest = routes.shape
+    following, ready, free, _ = parts(row, jobs, longest)
+    end = NEVER
+    for j in range(jobs):
+        if mask[m * (jobs + 1) + j]:
+            end = min(end, max(ready[j], free[m]) + routes[DURATION, j, following[j]])
+    for j in range(jobs):
+        if not mask[m * (jobs + 1) + j]:
+            k, at = following[j], max(ready[j], row[TIME])
+            while at < end and machine_of(routes, j, k) >= 0:
+                if routes[MACHINE, j, k] == m:
+                    return True
+                at = max(at, free[routes[MACHINE, j, k]]) + routes[DURATION, j, k]
+                k += 1
+    return False
+
+
+@kernel
 def allow(routes, row, mask):
     """Writes the legal options [machines · (jobs + 1)]. Returns the number of jobs that wait at
     free machines."""
@@ -124,6 +153,9 @@ def allow(routes, row, mask):
             mask[m * (jobs + 1) + j] = True
             mask[m * (jobs + 1) + jobs] = running
             waiting += 1
+    for m in range(len(free)):
+        if mask[m * (jobs + 1) + jobs]:
+            mask[m * (jobs + 1) + jobs] = worth_waiting(routes, row, mask, m)
     return waiting
 
 

@@ -102,7 +102,7 @@ def complaint(instance: Instance, machine: int, action: int, options: np.ndarray
     """Why an action is refused, and what would not be."""
     legal = ", ".join(f"job {j}" if j < instance.jobs else "idle" for j in np.flatnonzero(options))
     if action == instance.jobs:
-        told = "told to idle while nothing runs that it could wait for"
+        told = "told to idle while nothing is worth waiting for"
     elif 0 <= action < instance.jobs:
         told = f"told to start job {action}, which does not wait there"
     else:

@@ -31,26 +31,31 @@ FLOW = Instance("flow", np.array([[0, 1], [0, 1]]), np.array([[3, 2], [2, 4]]))
 LONG = Instance("long", np.array([[0, 1], [0, 1]]), np.array([[3, 2], [4, 4]]))
 # job 0 keeps machine 0 for long, while machine 1 could wait
 WAIT = Instance("wait", np.array([[0, 1], [1, 0], [1, 0]]), np.array([[5, 1], [1, 3], [2, 1]]))
-# an optimal schedule of ft06, which idles on two machines at the third decision
+# the same, but for job 2, which keeps machine 1 for so long that job 0 may come before its end
+PATIENT = Instance("patient", WAIT.machine, np.array([[5, 1], [1, 3], [6, 1]]))
+# an optimal schedule of ft06, which idles on machine 2 at the third decision and three times on
+# machine 3
 BEST_FT06 = [
-    (0, 1, 0, 0, 0, 0),
-    (0, 0, 2, 0, 0, 0),
-    (0, 0, 6, 6, 0, 0),
-    (0, 3, 1, 2, 0, 0),
+    (0, 1, 2, 0, 0, 0),
+    (0, 0, 0, 2, 0, 0),
+    (0, 0, 6, 0, 0, 0),
+    (0, 3, 1, 0, 0, 0),
     (0, 0, 0, 0, 0, 2),
     (3, 5, 4, 0, 1, 0),
     (0, 0, 0, 5, 0, 0),
-    (2, 0, 0, 0, 0, 5),
-    (0, 4, 3, 0, 0, 0),
-    (0, 0, 0, 0, 4, 0),
-    (5, 2, 0, 3, 0, 1),
-    (0, 0, 0, 0, 2, 0),
+    (2, 0, 0, 0, 0, 0),
+    (0, 0, 0, 0, 0, 5),
+    (0, 4, 3, 6, 0, 0),
+    (0, 0, 0, 6, 0, 0),
+    (0, 0, 0, 6, 4, 0),
+    (0, 2, 0, 3, 0, 0),
+    (5, 0, 0, 0, 0, 1),
     (0, 0, 0, 0, 3, 0),
-    (1, 0, 0, 0, 0, 0),
-    (0, 0, 0, 0, 0, 4),
-    (0, 0, 0, 0, 5, 0),
+    (1, 0, 0, 0, 5, 4),
+    (0, 0, 5, 0, 2, 0),
     (0, 0, 0, 0, 0, 3),
-    (4, 0, 5, 1, 0, 0),
+    (4, 0, 0, 1, 0, 0),
+    (0, 0, 0, 0, 0, 0),
     (0, 0, 0, 4, 0, 0),
 ]
 PARTS = (
@@ -115,7 +120,7 @@ def test_the_better_order_of_two_jobs_step_by_step() -> None:
     assert obs.shape == (2 + 6 * 2 + 5 * 2 + 4 * 4,) == env.observation_space.shape
     obs, reward, done, cut, info = env.step([1, 0])
     assert (reward, done, cut, env.row[0]) == (0, False, False, 2)
-    assert options_of(env, info) == [[0], [1]]  # nothing runs at 2, so neither may idle
+    assert options_of(env, info) == [[0], [1]]  # see below, so neither may idle
     obs, reward, done, _, info = env.step([0, 1])
     # at 5 job 0 finds machine 1 busy: nothing to decide
     assert (reward, done, env.row[0]) == (0, False, 6)
@@ -148,7 +153,7 @@ def test_every_number_of_an_observation_by_hand() -> None:
     env = JobShopEnv(WAIT)
     env.reset()
     obs, _, _, _, info = env.step([0, 1])
-    assert options_of(env, info) == [[], [2, 3]] and env.row[:2].tolist() == [1, 9]
+    assert options_of(env, info) == [[], [2]] and env.row[:2].tolist() == [1, 9]
     # earliest starts: job 0 on machine 1 at 5; job 1 on machine 0 at 5; job 2 on machine 1 at 1, on
     # machine 0 at 5
     shop = [1 / 9, 0]
@@ -173,19 +178,45 @@ def test_every_number_of_an_observation_by_hand() -> None:
 
 
 def test_idling_waits_for_the_next_completion_and_is_masked_when_nothing_runs() -> None:
-    env = JobShopEnv(WAIT)
+    env = JobShopEnv(PATIENT)
     _, info = env.reset()
     assert options_of(env, info) == [[0], [1, 2]]  # nothing runs at the start
     info = env.step([0, 1])[-1]
     # machine 0 runs, with job 1 waiting at it: an absent head
-    assert options_of(env, info) == [[], [2, 3]]
+    assert env.row[0] == 1 and options_of(env, info) == [[], [2, 3]]
     info = env.step([0, 3])[-1]
     assert env.row[0] == 5 and options_of(env, info) == [[1], [0, 2]]
     for m, action in ((0, [3, 0]), (1, [1, 3])):
         with pytest.raises(
-            EnvironmentFault, match=f"machine {m} was told to idle while nothing runs"
+            EnvironmentFault,
+            match=f"machine {m} was told to idle while nothing is worth waiting for",
         ):
             env.step(action)
+
+
+@pytest.mark.parametrize(("duration", "idle"), [(2, False), (4, False), (5, True), (9, True)])
+def test_a_machine_idles_only_for_a_job_that_may_come_before_another_could_have_ended(
+    duration: int, idle: bool
+) -> None:
+    """At time 1 job 2 waits at machine 1, and would end at 1 + its duration; job 0 comes at 5."""
+    env = JobShopEnv(Instance("one", WAIT.machine, np.array([[5, 1], [1, 3], [duration, 1]])))
+    env.reset()
+    info = env.step([0, 1])[-1]
+    assert options_of(env, info) == [[], [2, 3] if idle else [2]]
+
+
+def test_waiting_counts_from_when_the_job_could_have_begun() -> None:
+    """Job 2 could run on machine 1 from 1 to 8. At 5 job 0 arrives there, and job 1 will at 6 at
+    the earliest: idling is allowed twice. At 6 nobody else comes before 8."""
+    shop = Instance.of_jobs(
+        "thrice", [[(0, 5), (1, 9)], [(1, 1), (2, 5), (1, 9)], [(1, 7)], [(0, 9), (1, 1)]]
+    )
+    env = JobShopEnv(shop)
+    env.reset()
+    assert options_of(env, env.step([0, 1, 0])[-1]) == [[], [2, 4], [1]]  # at 1
+    assert options_of(env, env.step([0, 4, 1])[-1]) == [[3], [0, 2, 4], []]  # at 5
+    info = env.step([3, 4, 0])[-1]  # at 6
+    assert env.row[0] == 6 and options_of(env, info) == [[], [0, 1, 2], []]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +300,8 @@ def test_random_play_of_ft06_never_beats_the_optimum() -> None:
             spans.append(int(makespan))
             assert episode.ret == -(makespan - 52) / 4
             assert check_schedule(envs.instance, envs.schedule(episode.env)) == makespan
-    assert len(spans) > 300 and min(spans) >= 55 and np.mean(spans) == pytest.approx(80, abs=3)
+    assert len(spans) > 300 and min(spans) >= 55
+    assert np.mean(spans) < 76  # it was 80 while machines could idle for nobody
 
 
 # any instance
@@ -401,7 +433,7 @@ def test_a_masked_action_names_the_machine_and_moves_nothing() -> None:
             0,
             "told to start job 0, which does not wait there: its options are job 1, job 3, job 5",
         ),
-        (2, 6, "told to idle while nothing runs"),
+        (2, 6, "told to idle while nothing is worth waiting for"),
         (2, 9, "given 9, which is none of the options 0 to 6"),
         (1, -1, "given -1"),
     ):
