@@ -153,9 +153,6 @@ class JobShops(Domain):
         return sections(path)
 
 
-<<<<<<< HEAD
-ALGORITHMS = (Dispatching(),)
-=======
 # names that `import tenfold as ten` gives, by the file they are in
 PUBLIC = {
     "classics": "suite",
@@ -165,5 +162,5 @@ PUBLIC = {
     "schedule": "check_schedule dispatch",
     "tables": "compare_players",
 }
->>>>>>> formats
+ALGORITHMS = (Dispatching(),)
 DOMAINS = (JobShops(),)
