@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tenfold.core.graph_spaces import Gated as Gated
     from tenfold.core.protocols import Callback as Callback
     from tenfold.core.protocols import EnvSpec as EnvSpec
-    from tenfold.domains.dynamics.public import *  # noqa: F403
+    from tenfold.domains.public import *  # noqa: F403
     from tenfold.envs import register_domain as register_domain
     from tenfold.envs.functions import Functions as Functions
     from tenfold.envs.functions import register_task as register_task

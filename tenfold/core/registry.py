@@ -94,7 +94,7 @@ def domain_names() -> dict[str, str]:
     """Public names of the package's domains, with the module each is in."""
     room, names = import_module("tenfold.domains"), {}
     for folder in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
-        public = getattr(import_module(folder.name), "PUBLIC", {})
+        public = getattr(import_module(folder.name), "PUBLIC", {}) if folder.ispkg else {}
         home = folder.name.removeprefix("tenfold.")
         names |= {name: f"{home}.{file}" for file, own in public.items() for name in own.split()}
     return names

@@ -2,32 +2,58 @@
 dispatching rules'; a picture."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from tenfold.core.errors import UserError
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
+from tenfold.domains.jobshop.instances import lower_bound
+from tenfold.domains.jobshop.judging import asked_instances, asked_samples
 from tenfold.domains.jobshop.schedule import (
-    OPTIMA,
     RULES,
     Schedule,
     check_schedule,
     dispatch,
-    read_instance,
 )
-from tenfold.envs.arguments import split_name
+from tenfold.domains.jobshop.shops import is_random, named_instance
 from tenfold.evaluation.evaluate import Played
 from tenfold.runs.charts import as_png
 from tenfold.runs.files import replace_file
 
-SAMPLES = 64  # schedules drawn from a policy, of which the best counts
+
+def deployed(env: str, options: Mapping[str, Any]) -> str:
+    """Where a policy with one head for each machine is tried: in its own shop."""
+    asked_samples(options)
+    found = asked_instances(options)[1]
+    if found and is_random(env):
+        raise UserError(
+            "--instance and --suite are for policies that know no sizes, which agent.name = "
+            "dispatcher learns; this one plays random shops of the sizes it was trained on."
+        )
+    own = named_instance(env) if found else None
+    for other in found:
+        if own and not (
+            np.array_equal(own.machine, other.machine)
+            and np.array_equal(own.duration, other.duration)
+        ):
+            raise UserError(
+                f"This policy has one head for each machine of {own.name} and knows that shop "
+                f"alone, so it cannot play {other.name}: one that plays any shop is trained on "
+                "tenfold/JobShop-v0(random=10x5)."
+            )
+    return env
 
 
 def judge(played: Played) -> dict[str, Any]:
     """Makespans by the same budget for everyone, each schedule verified; the best is drawn into
-    the run's gantt.png."""
+    the run's gantt.png. Of random shops, each another, returns say it all."""
     run, agent, chart = played.run, played.agent, played.path / "gantt.png"
-    asked = split_name(run.env)[1].get("instance", "ft06")
-    instance = read_instance(asked)
+    if is_random(run.env):
+        return {}
+    samples = asked_samples(played.options)
+    instance = named_instance(run.env)
 
     def best_of(player: Any, how: str, count: int) -> tuple[int, Schedule]:
         infos = played.play(player, how, count).infos
@@ -41,23 +67,25 @@ def judge(played: Played) -> dict[str, Any]:
             key=lambda f: f[0],
         )
 
-    best, schedule = best_of(agent, "sampled", SAMPLES)
+    best, schedule = best_of(agent, "sampled", samples)
     steady, its_schedule = best_of(agent, "greedy", 1)
     schedule = its_schedule if steady < best else schedule
     rules = {
         rule: min(
             check_schedule(instance, dispatch(instance, rule, seed=i))
-            for i in range(SAMPLES if rule == "random" else 1)
+            for i in range(samples if rule == "random" else 1)
         )
         for rule in RULES
     }
     found = {
         "greedy_makespan": steady,
         "best_makespan": best,
-        "samples": SAMPLES,
-        "optimum": OPTIMA.get(str(asked)),
+        "samples": samples,
+        "optimum": instance.optimum,
+        "best_known": instance.best_known,
+        "lower_bound": max(lower_bound(instance), instance.bounds[0] if instance.bounds else 0),
         "rules": rules,
-        "untrained_best_makespan": best_of(played.untrained(), "sampled", SAMPLES)[0],
+        "untrained_best_makespan": best_of(played.untrained(), "sampled", samples)[0],
         "gantt": str(chart),
         "schedule": [list(map(int, operation)) for operation in schedule],
     }

@@ -6,40 +6,61 @@ from typing import Any
 import numpy as np
 
 from tenfold.core.pairs import pair
+from tenfold.domains.jobshop.instances import Instance, lower_bound
+from tenfold.domains.jobshop.reading import read_instance
 from tenfold.domains.jobshop.rules import BOUND, TIME, allow, begin, parts, row_size, shop_of
-from tenfold.domains.jobshop.schedule import Instance, lower_bound, read_instance
 from tenfold.domains.jobshop.shops import JobShopEnvironments
 
 
 def options_reference(instance: Instance, row: np.ndarray) -> list[list[int]]:
     """The legal options of each machine."""
-    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machines)
-    idle = [instance.jobs] if max(free) > row[TIME] else []
+    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machine.shape[1])
     found = []
     for m in range(instance.machines):
         waiting = [
             j
             for j in range(instance.jobs)
-            if following[j] < instance.machines
+            if following[j] < instance.lengths[j]
             and instance.machine[j, following[j]] == m
             and ready[j] <= row[TIME]
         ]
+        idle = [instance.jobs] if waits_for_someone(instance, row, m, waiting) else []
         found.append(waiting + idle if waiting and free[m] <= row[TIME] else [])
     return found
 
 
+def waits_for_someone(instance: Instance, row: np.ndarray, m: int, waiting: list[int]) -> bool:
+    """Whether machine m may idle: something runs, and another job may arrive before the first of
+    those that wait could have ended."""
+    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machine.shape[1])
+    if not waiting or max(free) <= row[TIME]:
+        return False
+    end = min(max(ready[j], free[m]) + instance.duration[j, following[j]] for j in waiting)
+    for j in set(range(instance.jobs)) - set(waiting):
+        arrival = max(ready[j], row[TIME])
+        for machine, duration in instance.job(j)[following[j] :]:
+            if machine == m and arrival < end:
+                return True
+            arrival = max(arrival, free[machine]) + duration
+    return False
+
+
 def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
     """The observation, part by part from its definition; sets the row's bound."""
-    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machines)
+    following, ready, free, _ = parts.py_func(row, instance.jobs, instance.machine.shape[1])
     time, unit, longest = int(row[TIME]), lower_bound(instance), int(instance.duration.max())
-    J, M, d = instance.jobs, instance.machines, instance.duration.tolist()
+    J, M = instance.jobs, instance.machines
+    d = [[duration for _, duration in instance.job(j)] for j in range(J)]
     earliest: dict[tuple[int, int], int] = {}
     for j in range(J):
         at = max(ready[j], time)
-        for k in range(following[j], M):
+        for k in range(following[j], len(d[j])):
             earliest[j, k] = max(at, free[instance.machine[j, k]])
             at = earliest[j, k] + d[j][k]
-    of_job = [earliest[j, M - 1] + d[j][-1] if following[j] < M else ready[j] for j in range(J)]
+    of_job = [
+        earliest[j, len(d[j]) - 1] + d[j][-1] if following[j] < len(d[j]) else ready[j]
+        for j in range(J)
+    ]
     there = [[(j, k) for j, k in earliest if instance.machine[j, k] == m] for m in range(M)]
     of_machine = [
         min(earliest[o] for o in ops)
@@ -56,7 +77,7 @@ def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
         left = d[j][following[j] :]
         obs += [
             sum(left) / unit,
-            len(left) / M,
+            len(left) / max(map(len, d)),
             max(ready[j] - time, 0) / longest,
             max(time - ready[j], 0) / unit if left else 0,
             (bound - of_job[j]) / unit,
@@ -71,7 +92,7 @@ def observe_reference(instance: Instance, row: np.ndarray) -> np.ndarray:
             bool(waits[m]) and free[m] <= time,
         ]
     for m in range(M):
-        ops = dict(there[m])
+        ops = dict(reversed(there[m]))  # of several visits the first
         for j in range(J):
             waiting = (j, ops.get(j)) in waits[m]
             obs += [
@@ -90,15 +111,20 @@ def step_reference(
     choose, begin anew at the end."""
     rows = []
     for row, chosen in zip(state, action, strict=True):
-        following, ready, free, start = parts.py_func(row, instance.jobs, instance.machines)
-        before, done = int(row[BOUND]), False
+        longest = instance.machine.shape[1]
+        following, ready, free, start = parts.py_func(row, instance.jobs, longest)
+        before, done, at_once = int(row[BOUND]), False, False
         for m, options in enumerate(options_reference(instance, row)):
             j = int(chosen[m])
             if j in options and j < instance.jobs:
-                start[j * instance.machines + following[j]] = row[TIME]
+                start[j * longest + following[j]] = row[TIME]
                 ready[j] = free[m] = row[TIME] + instance.duration[j, following[j]]
+                at_once = at_once or instance.duration[j, following[j]] == 0
                 following[j] += 1
         while not done:
+            if at_once and any(options_reference(instance, row)):
+                break
+            at_once = False
             events = [end for end in free if end > row[TIME]]
             done = not events
             row[TIME] = min(events, default=row[TIME])
@@ -110,7 +136,7 @@ def step_reference(
             int(row[TIME]) if done else 0,
         )
         if done:
-            begin.py_func(row, instance.jobs, instance.machines, lower_bound(instance))
+            begin.py_func(row, instance.jobs, longest, lower_bound(instance))
             obs = observe_reference(instance, row)
         mask = [
             j in options
@@ -126,17 +152,25 @@ def random_playouts(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any,
     their episodes end."""
     tiny = Instance("1x1", np.array([[0]]), np.array([[3]]))
     flat = Instance("2x3", np.array([[0, 1, 2], [2, 0, 1]]), rng.integers(1, 6, (2, 3)))
+    # jobs of other lengths that skip machines, return to one, and take no time; nobody needs
+    # machine 3
+    odd = Instance.of_jobs(
+        "odd",
+        [[(0, 2), (1, 0), (0, 3), (2, 1), (0, 0)], [(1, 4)], [(2, 0), (0, 0)], [(2, 2), (2, 1)]],
+        machines=4,
+    )
     large = read_instance("ft06")
     for instance, lanes, steps in (
         (tiny, 1, 3),
         (tiny, 2, 2),
         (flat, 3, 12),
+        (odd, 3, 25),
         (large, 1, 45),
         (large, 3, 8),
     ):
         state = np.zeros((lanes, row_size(instance)), np.int64)
         for row in state:
-            begin.py_func(row, instance.jobs, instance.machines, lower_bound(instance))
+            begin.py_func(row, instance.jobs, instance.machine.shape[1], lower_bound(instance))
         for _ in range(steps):
             options = [options_reference(instance, row) for row in state]
             action = np.array(

@@ -3,11 +3,20 @@ idles until the next event.
 
 A decision is due whenever a machine is free with a job waiting. All such machines decide at once;
 the heads of the others are absent (every option masked, the action ignored). Time then moves to the
-next completion of an operation at which a decision is due again. Idling is masked while no
-operation runs anywhere, so time always moves; a decision at which nothing runs therefore starts a
-job on every machine that has one waiting, and a schedule that holds one back just then cannot be
-played (an optimal one of ft06 can: the tests play it). An episode ends with the last operation: at
-most jobs × machines steps.
+next completion of an operation at which a decision is due again. After an operation that takes no
+time that may be at once; machines that idled then choose again. An episode ends with the last
+operation: it has at most as many steps as there are operations.
+
+Idling is masked where it cannot help. With C the moment at which the first of the waiting jobs
+could have ended, had it been started as soon as it was there and the machine free, idling is
+allowed only if another job may arrive before C; a schedule that waits longer is not active (that
+job fits in without delaying anything), and some optimal schedule is active (Giffler and Thompson,
+1960). Without this mask a policy that idles with a probability above one half waits for an event or
+two when it is drawn from, and for ever when it is greedy: each decision to wait is asked for again
+at the next event. Idling is masked too while no operation runs anywhere, so time always moves; a
+decision at which nothing runs therefore starts a job on every machine that has one waiting, and a
+schedule that holds one back just then cannot be played (an optimal one of ft06 can: the tests play
+it).
 
 The lower bound on the makespan, of which the reward is the decrease. Each operation not yet started
 has an earliest start: the end of the operation before it in its job (the running one's, or the
@@ -26,7 +35,8 @@ of the first bound as `scale`,
     / scale     in every bit.
 
 Times are divided by the first bound, durations by the longest one, so that observations are the
-same for any unit of time.
+same for any unit of time. Where a job visits a machine more than once, its place there shows the
+first of the visits to come; the machine's work is that of all of them.
 """
 
 import math
@@ -35,11 +45,12 @@ import gymnasium as gym
 import numpy as np
 
 from tenfold.core.kernels import kernel
-from tenfold.domains.jobshop.schedule import Instance, lower_bound
+from tenfold.domains.jobshop.instances import Instance, lower_bound
 
 # a lane's row: the time, the bound, then the tables that `parts` shows
 TIME, BOUND, TABLES = 0, 1, 2
-# of `routes` [3, jobs, machines]; the tail is the job's work after the operation
+# of `routes` [3, jobs, operations of the longest job]; the tail is the job's work after the
+# operation
 MACHINE, DURATION, TAIL = 0, 1, 2
 # numbers in an observation; a place is a job at a machine
 PER_SHOP, PER_JOB, PER_MACHINE, PER_PLACE = 2, 6, 5, 4
@@ -60,12 +71,12 @@ def shop_of(instance: Instance) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def row_size(instance: Instance) -> int:
-    return TABLES + 2 * instance.jobs + instance.machines + instance.jobs * instance.machines
+    return TABLES + 2 * instance.jobs + instance.machines + instance.machine.size
 
 
 def scratch(instance: Instance) -> np.ndarray:
     """What `observe` works in."""
-    return np.zeros((5, max(instance.jobs, instance.machines)), np.int64)
+    return np.zeros((6, max(instance.jobs, instance.machines)), np.int64)
 
 
 def observation_space(instance: Instance) -> gym.spaces.Box:
@@ -84,38 +95,67 @@ def action_space(instance: Instance) -> gym.spaces.MultiDiscrete:
 
 
 @kernel
-def parts(row, jobs, machines):
+def parts(row, jobs, longest):
     """Views: each job's next operation, when its last one ends, when each machine's last one ends,
-    when each operation started (those of job j from j · machines on: a view of two dimensions would
-    cost more than a step)."""
-    a, b, c = TABLES + jobs, TABLES + 2 * jobs, TABLES + 2 * jobs + machines
+    when each operation started (those of job j from j · longest on, the number of operations of the
+    longest job: a view of two dimensions would cost more than a step)."""
+    a, b, c = TABLES + jobs, TABLES + 2 * jobs, len(row) - jobs * longest
     return row[TABLES:a], row[a:b], row[b:c], row[c:]
 
 
 @kernel
-def begin(row, jobs, machines, first):
+def begin(row, jobs, longest, first):
     row[:] = 0
     row[BOUND] = first
-    parts(row, jobs, machines)[3][:] = -1
+    parts(row, jobs, longest)[3][:] = -1
+
+
+@kernel
+def machine_of(routes, j, k):
+    """The machine of a job's operation, −1 where the job has no such operation."""
+    return routes[MACHINE, j, k] if k < routes.shape[2] else -1
+
+
+@kernel
+def worth_waiting(routes, row, mask, m):
+    """Whether a job that does not wait at machine m may arrive there before the first of those that
+    do could have ended."""
+    _, jobs, longest = routes.shape
+    following, ready, free, _ = parts(row, jobs, longest)
+    end = NEVER
+    for j in range(jobs):
+        if mask[m * (jobs + 1) + j]:
+            end = min(end, max(ready[j], free[m]) + routes[DURATION, j, following[j]])
+    for j in range(jobs):
+        if not mask[m * (jobs + 1) + j]:
+            k, at = following[j], max(ready[j], row[TIME])
+            while at < end and machine_of(routes, j, k) >= 0:
+                if routes[MACHINE, j, k] == m:
+                    return True
+                at = max(at, free[routes[MACHINE, j, k]]) + routes[DURATION, j, k]
+                k += 1
+    return False
 
 
 @kernel
 def allow(routes, row, mask):
     """Writes the legal options [machines · (jobs + 1)]. Returns the number of jobs that wait at
     free machines."""
-    _, jobs, machines = routes.shape
-    following, ready, free, _ = parts(row, jobs, machines)
+    _, jobs, longest = routes.shape
+    following, ready, free, _ = parts(row, jobs, longest)
     time, running, waiting = row[TIME], False, 0
     mask[:] = False
-    for m in range(machines):
+    for m in range(len(free)):
         running |= free[m] > time
     for j in range(jobs):
-        if following[j] < machines and ready[j] <= time:
-            m = routes[MACHINE, j, following[j]]
-            if free[m] <= time:
-                mask[m * (jobs + 1) + j] = True
-                mask[m * (jobs + 1) + jobs] = running
-                waiting += 1
+        m = machine_of(routes, j, following[j])
+        if m >= 0 and ready[j] <= time and free[m] <= time:
+            mask[m * (jobs + 1) + j] = True
+            mask[m * (jobs + 1) + jobs] = running
+            waiting += 1
+    for m in range(len(free)):
+        if mask[m * (jobs + 1) + jobs]:
+            mask[m * (jobs + 1) + jobs] = worth_waiting(routes, row, mask, m)
     return waiting
 
 
@@ -123,18 +163,22 @@ def allow(routes, row, mask):
 def advance(routes, row, action, mask):
     """Starts what was chosen and moves to the next decision, whose options are left in `mask`.
     Returns whether there is none."""
-    _, jobs, machines = routes.shape
-    following, ready, free, start = parts(row, jobs, machines)
-    for m in range(machines):
+    _, jobs, longest = routes.shape
+    following, ready, free, start = parts(row, jobs, longest)
+    at_once = False
+    for m in range(len(free)):
         j = action[m]
         if 0 <= j < jobs and mask[m * (jobs + 1) + j]:
             k = following[j]
-            start[j * machines + k] = row[TIME]
+            start[j * longest + k] = row[TIME]
             ready[j] = free[m] = row[TIME] + routes[DURATION, j, k]
             following[j] += 1
+            at_once |= routes[DURATION, j, k] == 0
+    if at_once and allow(routes, row, mask) > 0:
+        return False
     while True:
         event = NEVER
-        for m in range(machines):
+        for m in range(len(free)):
             if row[TIME] < free[m] < event:
                 event = free[m]
         if event == NEVER:
@@ -154,18 +198,22 @@ def observe(routes, units, row, work, obs):
     decides now. Place (machine by machine): whether the job waits there, how long it would then
     run, whether it is still to come, how soon it could start.
     """
-    _, jobs, machines = routes.shape
-    following, ready, free, _ = parts(row, jobs, machines)
-    time, unit, longest = row[TIME], units[0], units[1]
-    of_job, least, tail, load, queue = work[0], work[1], work[2], work[3], work[4]
+    _, jobs, longest = routes.shape
+    following, ready, free, _ = parts(row, jobs, longest)
+    machines, time, unit, slowest = len(free), row[TIME], units[0], units[1]
+    of_job, least, tail, load, queue, left = work[0], work[1], work[2], work[3], work[4], work[5]
     for m in range(machines):
         least[m], tail[m], load[m], queue[m] = NEVER, NEVER, 0, 0
     places = PER_SHOP + PER_JOB * jobs + PER_MACHINE * machines
     obs[places:] = 0
     for j in range(jobs):
-        at = ready[j] if following[j] == machines else max(ready[j], time)
-        for k in range(following[j], machines):
+        left[j] = 0
+        at = ready[j] if machine_of(routes, j, following[j]) < 0 else max(ready[j], time)
+        for k in range(following[j], longest):
             m = routes[MACHINE, j, k]
+            if m < 0:
+                break
+            left[j] += 1
             at = max(at, free[m])
             least[m], tail[m] = min(least[m], at), min(tail[m], routes[TAIL, j, k])
             load[m] += routes[DURATION, j, k]
@@ -173,31 +221,31 @@ def observe(routes, units, row, work, obs):
             if k == following[j] and ready[j] <= time:
                 queue[m] += 1
                 obs[o] = 1
-                obs[o + 1] = routes[DURATION, j, k] / longest
-            obs[o + 2] = 1
-            obs[o + 3] = (at - time) / unit
+                obs[o + 1] = routes[DURATION, j, k] / slowest
+            if obs[o + 2] == 0:  # the first visit to come
+                obs[o + 2] = 1
+                obs[o + 3] = (at - time) / unit
             at += routes[DURATION, j, k]
         of_job[j] = at
     bound = of_job[0]
     for j in range(1, jobs):  # its max() takes a second to compile
         bound = max(bound, of_job[j])
     for m in range(machines):
-        least[m] = least[m] + load[m] + tail[m] if load[m] > 0 else free[m]
+        least[m] = least[m] + load[m] + tail[m] if least[m] < NEVER else free[m]
         bound = max(bound, least[m])
     row[BOUND] = bound
     obs[0], obs[1] = time / unit, (bound - unit) / unit
     for j in range(jobs):
         o, k = PER_SHOP + PER_JOB * j, following[j]
-        left = machines - k
-        obs[o] = (routes[DURATION, j, k] + routes[TAIL, j, k]) / unit if left else 0
-        obs[o + 1] = left / machines
-        obs[o + 2] = max(ready[j] - time, 0) / longest
-        obs[o + 3] = max(time - ready[j], 0) / unit if left else 0
+        obs[o] = (routes[DURATION, j, k] + routes[TAIL, j, k]) / unit if left[j] else 0
+        obs[o + 1] = left[j] / longest
+        obs[o + 2] = max(ready[j] - time, 0) / slowest
+        obs[o + 3] = max(time - ready[j], 0) / unit if left[j] else 0
         obs[o + 4] = (bound - of_job[j]) / unit
-        obs[o + 5] = routes[DURATION, j, k] / longest if left else 0
+        obs[o + 5] = routes[DURATION, j, k] / slowest if left[j] else 0
     for m in range(machines):
         o = PER_SHOP + PER_JOB * jobs + PER_MACHINE * m
-        obs[o] = max(free[m] - time, 0) / longest
+        obs[o] = max(free[m] - time, 0) / slowest
         obs[o + 1] = load[m] / unit
         obs[o + 2] = queue[m] / jobs
         obs[o + 3] = (bound - least[m]) / unit
@@ -269,7 +317,7 @@ def play_all(
     Returns the number of episodes that ended. A masked action of machine m in lane i is refused
     before any lane moves: the result is then −1 − (i · machines + m).
     """
-    _, jobs, machines = routes.shape
+    jobs, machines = routes.shape[1], action.shape[1]
     for i in range(len(state)):
         m = refusal(jobs, action[i], mask[i])
         if m >= 0:

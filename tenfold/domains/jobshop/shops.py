@@ -9,6 +9,8 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
+from tenfold.domains.jobshop.instances import Instance
+from tenfold.domains.jobshop.reading import asked_instance, is_name
 from tenfold.domains.jobshop.rules import (
     BOUND,
     TIME,
@@ -26,25 +28,61 @@ from tenfold.domains.jobshop.rules import (
     shop_of,
     show_all,
 )
-from tenfold.domains.jobshop.schedule import OPTIMA, Instance, Schedule, Scheduled, read_instance
+from tenfold.domains.jobshop.schedule import Schedule, Scheduled
 from tenfold.envs.adapter import Environments
 from tenfold.envs.arguments import split_name, with_absolute_path
+
+ARGUMENTS = {"instance", "optimum", "bounds"}
 
 
 def resolve_instance(name: str) -> str:
     """The environment's name with an instance's file as an absolute path."""
     asked = split_name(name)[1]
     instance = asked.get("instance", "")
-    if set(asked) != {"instance"} or instance in OPTIMA or not Path(str(instance)).is_file():
+    if is_name(instance) or not Path(str(instance)).is_file():
         return name
     return with_absolute_path(name, "instance", "instance")
 
 
+def is_random(name: str) -> bool:
+    """Whether an environment's name asks for a new random shop each episode."""
+    return "random" in split_name(name)[1]
+
+
+def make_env(
+    instance: str | Path | Instance | None = None,
+    random: str = "",
+    render_mode: str | None = None,
+    **more: Any,
+) -> "gym.Env[Any, Any]":
+    """One shop whose machines choose all at once, or a new random one each episode, one dispatch a
+    step."""
+    if not random:
+        return JobShopEnv("ft06" if instance is None else instance, render_mode=render_mode, **more)
+    from tenfold.domains.jobshop.dispatching import DispatchEnv
+
+    if instance is not None or more:
+        raise EnvironmentFault(
+            f"random = {random} is a new shop each episode: instance, optimum and bounds are for "
+            "one shop; leave them out."
+        )
+    return DispatchEnv(random, render_mode)
+
+
+def named_instance(name: str) -> Instance:
+    """The instance that an environment's name asks for."""
+    asked = split_name(name)[1]
+    if set(asked) - ARGUMENTS:
+        raise EnvironmentFault(
+            f"{name} cannot be made: the arguments are instance, optimum and bounds, for example "
+            "(instance=my.txt, optimum=1234)."
+        )
+    return asked_instance(**asked)
+
+
 def schedule_of(instance: Instance, row: np.ndarray) -> Schedule:
     """The operations started so far, in the order of their starts."""
-    start = parts(row, instance.jobs, instance.machines)[3].reshape(
-        instance.jobs, instance.machines
-    )
+    start = parts(row, *instance.machine.shape)[3].reshape(instance.machine.shape)
     made = [
         Scheduled(
             j,
@@ -54,7 +92,7 @@ def schedule_of(instance: Instance, row: np.ndarray) -> Schedule:
             int(start[j, k] + instance.duration[j, k]),
         )
         for j in range(instance.jobs)
-        for k in range(instance.machines)
+        for k in range(instance.lengths[j])
         if start[j, k] >= 0
     ]
     return sorted(made, key=lambda s: (s.start, s.machine))
@@ -64,7 +102,7 @@ def complaint(instance: Instance, machine: int, action: int, options: np.ndarray
     """Why an action is refused, and what would not be."""
     legal = ", ".join(f"job {j}" if j < instance.jobs else "idle" for j in np.flatnonzero(options))
     if action == instance.jobs:
-        told = "told to idle while nothing runs that it could wait for"
+        told = "told to idle while nothing is worth waiting for"
     elif 0 <= action < instance.jobs:
         told = f"told to start job {action}, which does not wait there"
     else:
@@ -88,14 +126,8 @@ class JobShopEnvironments(Environments):
         instance: str | Path | Instance | None = None,
         first: int = 0,
     ) -> None:
-        asked = split_name(name)[1] if instance is None else {}
-        if set(asked) - {"instance"}:
-            raise EnvironmentFault(
-                f"{name} cannot be made: the only argument is instance, for example "
-                "(instance=la01)."
-            )
-        self.instance = shop = read_instance(
-            asked.get("instance", "ft06") if instance is None else instance
+        self.instance = shop = (
+            named_instance(name) if instance is None else asked_instance(instance)
         )
         super().__init__(name, num_envs, seed, observation_space(shop), action_space(shop), first)
         self.routes, self.units, self.scale = shop_of(shop)
@@ -138,7 +170,7 @@ class JobShopEnvironments(Environments):
             self.last_states,
         )
         for row in self.states:
-            begin(row, shop.jobs, shop.machines, self.units[0])
+            begin(row, *shop.machine.shape, self.units[0])
         self.see_again()
 
     @property
@@ -197,14 +229,18 @@ class JobShopEnv(gym.Env[np.ndarray, np.ndarray]):
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
 
     def __init__(
-        self, instance: str | Path | Instance = "ft06", render_mode: str | None = None
+        self,
+        instance: str | Path | Instance = "ft06",
+        render_mode: str | None = None,
+        optimum: int | None = None,
+        bounds: str | tuple[int, int] | None = None,
     ) -> None:
-        self.instance = shop = read_instance(instance)
+        self.instance = shop = asked_instance(instance, optimum, bounds)
         self.observation_space, self.action_space = observation_space(shop), action_space(shop)
         self.render_mode = render_mode
         self.routes, self.units, self.scale = shop_of(shop)
         self.row, self.work = np.zeros(row_size(shop), np.int64), scratch(shop)
-        self.following, self.ready, _, _ = parts(self.row, shop.jobs, shop.machines)
+        self.following, self.ready, _, _ = parts(self.row, *shop.machine.shape)
         self.mask = np.zeros(shop.machines * (shop.jobs + 1), np.bool_)
         self.obs = np.zeros(self.observation_space.shape, np.float32)
 

@@ -1,7 +1,5 @@
 """The job shop: what its floor allows, what it pays, and that its schedules can be carried out."""
 
-from pathlib import Path
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,18 +8,16 @@ from hypothesis import strategies as st
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
+from tenfold.domains.jobshop.instances import Instance, lower_bound
+from tenfold.domains.jobshop.reading import read_instance
 from tenfold.domains.jobshop.reference import step_once, step_reference
 from tenfold.domains.jobshop.rules import BOUND
 from tenfold.domains.jobshop.schedule import (
-    OPTIMA,
     RULES,
     Infeasible,
-    Instance,
     Scheduled,
     check_schedule,
     dispatch,
-    lower_bound,
-    read_instance,
 )
 from tenfold.domains.jobshop.shops import JobShopEnv, JobShopEnvironments
 from tenfold.envs.making import make_env
@@ -35,26 +31,31 @@ FLOW = Instance("flow", np.array([[0, 1], [0, 1]]), np.array([[3, 2], [2, 4]]))
 LONG = Instance("long", np.array([[0, 1], [0, 1]]), np.array([[3, 2], [4, 4]]))
 # job 0 keeps machine 0 for long, while machine 1 could wait
 WAIT = Instance("wait", np.array([[0, 1], [1, 0], [1, 0]]), np.array([[5, 1], [1, 3], [2, 1]]))
-# an optimal schedule of ft06, which idles on two machines at the third decision
+# the same, but for job 2, which keeps machine 1 for so long that job 0 may come before its end
+PATIENT = Instance("patient", WAIT.machine, np.array([[5, 1], [1, 3], [6, 1]]))
+# an optimal schedule of ft06, which idles on machine 2 at the third decision and three times on
+# machine 3
 BEST_FT06 = [
-    (0, 1, 0, 0, 0, 0),
-    (0, 0, 2, 0, 0, 0),
-    (0, 0, 6, 6, 0, 0),
-    (0, 3, 1, 2, 0, 0),
+    (0, 1, 2, 0, 0, 0),
+    (0, 0, 0, 2, 0, 0),
+    (0, 0, 6, 0, 0, 0),
+    (0, 3, 1, 0, 0, 0),
     (0, 0, 0, 0, 0, 2),
     (3, 5, 4, 0, 1, 0),
     (0, 0, 0, 5, 0, 0),
-    (2, 0, 0, 0, 0, 5),
-    (0, 4, 3, 0, 0, 0),
-    (0, 0, 0, 0, 4, 0),
-    (5, 2, 0, 3, 0, 1),
-    (0, 0, 0, 0, 2, 0),
+    (2, 0, 0, 0, 0, 0),
+    (0, 0, 0, 0, 0, 5),
+    (0, 4, 3, 6, 0, 0),
+    (0, 0, 0, 6, 0, 0),
+    (0, 0, 0, 6, 4, 0),
+    (0, 2, 0, 3, 0, 0),
+    (5, 0, 0, 0, 0, 1),
     (0, 0, 0, 0, 3, 0),
-    (1, 0, 0, 0, 0, 0),
-    (0, 0, 0, 0, 0, 4),
-    (0, 0, 0, 0, 5, 0),
+    (1, 0, 0, 0, 5, 4),
+    (0, 0, 5, 0, 2, 0),
     (0, 0, 0, 0, 0, 3),
-    (4, 0, 5, 1, 0, 0),
+    (4, 0, 0, 1, 0, 0),
+    (0, 0, 0, 0, 0, 0),
     (0, 0, 0, 4, 0, 0),
 ]
 PARTS = (
@@ -78,6 +79,16 @@ def instances(draw: st.DrawFn) -> Instance:
     routes = [draw(st.permutations(range(machines))) for _ in range(jobs)]
     durations = [[draw(st.integers(1, 12)) for _ in range(machines)] for _ in range(jobs)]
     return Instance("drawn", np.array(routes), np.array(durations))
+
+
+@st.composite
+def odd_instances(draw: st.DrawFn) -> Instance:
+    """Jobs skip machines, come back to them, and have operations that take no time."""
+    machines = draw(st.integers(1, 4))
+    operation = st.tuples(st.integers(0, machines - 1), st.sampled_from((0, 0, 1, 2, 5, 12)))
+    jobs = draw(st.lists(st.lists(operation, min_size=1, max_size=6), min_size=1, max_size=5))
+    jobs[0][0] = (jobs[0][0][0], 3)  # something takes time
+    return Instance.of_jobs("odd", jobs, machines)
 
 
 def random_actions(rng: np.random.Generator, mask: np.ndarray, heads: int) -> np.ndarray:
@@ -109,7 +120,7 @@ def test_the_better_order_of_two_jobs_step_by_step() -> None:
     assert obs.shape == (2 + 6 * 2 + 5 * 2 + 4 * 4,) == env.observation_space.shape
     obs, reward, done, cut, info = env.step([1, 0])
     assert (reward, done, cut, env.row[0]) == (0, False, False, 2)
-    assert options_of(env, info) == [[0], [1]]  # nothing runs at 2, so neither may idle
+    assert options_of(env, info) == [[0], [1]]  # see below, so neither may idle
     obs, reward, done, _, info = env.step([0, 1])
     # at 5 job 0 finds machine 1 busy: nothing to decide
     assert (reward, done, env.row[0]) == (0, False, 6)
@@ -142,7 +153,7 @@ def test_every_number_of_an_observation_by_hand() -> None:
     env = JobShopEnv(WAIT)
     env.reset()
     obs, _, _, _, info = env.step([0, 1])
-    assert options_of(env, info) == [[], [2, 3]] and env.row[:2].tolist() == [1, 9]
+    assert options_of(env, info) == [[], [2]] and env.row[:2].tolist() == [1, 9]
     # earliest starts: job 0 on machine 1 at 5; job 1 on machine 0 at 5; job 2 on machine 1 at 1, on
     # machine 0 at 5
     shop = [1 / 9, 0]
@@ -167,19 +178,45 @@ def test_every_number_of_an_observation_by_hand() -> None:
 
 
 def test_idling_waits_for_the_next_completion_and_is_masked_when_nothing_runs() -> None:
-    env = JobShopEnv(WAIT)
+    env = JobShopEnv(PATIENT)
     _, info = env.reset()
     assert options_of(env, info) == [[0], [1, 2]]  # nothing runs at the start
     info = env.step([0, 1])[-1]
     # machine 0 runs, with job 1 waiting at it: an absent head
-    assert options_of(env, info) == [[], [2, 3]]
+    assert env.row[0] == 1 and options_of(env, info) == [[], [2, 3]]
     info = env.step([0, 3])[-1]
     assert env.row[0] == 5 and options_of(env, info) == [[1], [0, 2]]
     for m, action in ((0, [3, 0]), (1, [1, 3])):
         with pytest.raises(
-            EnvironmentFault, match=f"machine {m} was told to idle while nothing runs"
+            EnvironmentFault,
+            match=f"machine {m} was told to idle while nothing is worth waiting for",
         ):
             env.step(action)
+
+
+@pytest.mark.parametrize(("duration", "idle"), [(2, False), (4, False), (5, True), (9, True)])
+def test_a_machine_idles_only_for_a_job_that_may_come_before_another_could_have_ended(
+    duration: int, idle: bool
+) -> None:
+    """At time 1 job 2 waits at machine 1, and would end at 1 + its duration; job 0 comes at 5."""
+    env = JobShopEnv(Instance("one", WAIT.machine, np.array([[5, 1], [1, 3], [duration, 1]])))
+    env.reset()
+    info = env.step([0, 1])[-1]
+    assert options_of(env, info) == [[], [2, 3] if idle else [2]]
+
+
+def test_waiting_counts_from_when_the_job_could_have_begun() -> None:
+    """Job 2 could run on machine 1 from 1 to 8. At 5 job 0 arrives there, and job 1 will at 6 at
+    the earliest: idling is allowed twice. At 6 nobody else comes before 8."""
+    shop = Instance.of_jobs(
+        "thrice", [[(0, 5), (1, 9)], [(1, 1), (2, 5), (1, 9)], [(1, 7)], [(0, 9), (1, 1)]]
+    )
+    env = JobShopEnv(shop)
+    env.reset()
+    assert options_of(env, env.step([0, 1, 0])[-1]) == [[], [2, 4], [1]]  # at 1
+    assert options_of(env, env.step([0, 4, 1])[-1]) == [[3], [0, 2, 4], []]  # at 5
+    info = env.step([3, 4, 0])[-1]  # at 6
+    assert env.row[0] == 6 and options_of(env, info) == [[], [0, 1, 2], []]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +261,7 @@ def test_shipped_instances_their_optimum_and_the_rules(
     name: str, shape: tuple, best: int, bound: int, found: tuple
 ) -> None:
     instance = read_instance(name)
-    assert (instance.jobs, instance.machines) == shape and OPTIMA[name] == best
+    assert (instance.jobs, instance.machines) == shape and instance.optimum == best
     assert lower_bound(instance) == bound <= best
     assert (
         tuple(check_schedule(instance, dispatch(name, rule)) for rule in ("SPT", "MWKR", "FIFO"))
@@ -263,30 +300,33 @@ def test_random_play_of_ft06_never_beats_the_optimum() -> None:
             spans.append(int(makespan))
             assert episode.ret == -(makespan - 52) / 4
             assert check_schedule(envs.instance, envs.schedule(episode.env)) == makespan
-    assert len(spans) > 300 and min(spans) >= 55 and np.mean(spans) == pytest.approx(80, abs=3)
+    assert len(spans) > 300 and min(spans) >= 55
+    assert np.mean(spans) < 76  # it was 80 while machines could idle for nobody
 
 
 # any instance
 
 
 @settings(max_examples=60, deadline=None)
-@given(instances(), st.integers(0, 2**32))
+@given(instances() | odd_instances(), st.integers(0, 2**32))
 def test_whatever_is_played_is_feasible_and_pays_the_rise_of_the_bound(
     instance: Instance, seed: int
 ) -> None:
     env, rng = JobShopEnv(instance), np.random.default_rng(seed)
     obs, info = env.reset()
     first, bounds, times, rewards, done = int(env.row[BOUND]), [0], [-1], [], False
+    begun = 0  # operations, before the last decision
     assert first == lower_bound(instance)
     while not done:
         options = info["action_mask"].reshape(instance.machines, -1)
         assert options[:, :-1].any() and (options[:, :-1].any(1) >= options[:, -1]).all()
         assert options[:, :-1].sum(0).max() <= 1  # a job waits at one machine only
-        assert (
-            env.row[0] > times[-1]
-            and env.row[BOUND] >= bounds[-1]
-            and env.observation_space.contains(obs)
+        # time moves, or something that takes none was done
+        assert env.row[0] > times[-1] or (
+            env.row[0] == times[-1] and begun < env.following.sum() and not instance.duration.all()
         )
+        assert env.row[BOUND] >= bounds[-1] and env.observation_space.contains(obs)
+        begun = int(env.following.sum())
         times.append(int(env.row[0]))
         bounds.append(int(env.row[BOUND]))
         obs, reward, done, _, info = env.step(
@@ -297,12 +337,12 @@ def test_whatever_is_played_is_feasible_and_pays_the_rise_of_the_bound(
     assert info["makespan"] == makespan == env.row[BOUND] == max(s.end for s in info["schedule"])
     assert bounds[-1] <= makespan <= instance.duration.sum()
     assert sum(rewards) == -(makespan - first) / env.scale  # in every bit
-    assert len(rewards) <= instance.duration.size and env.observation_space.contains(obs)
+    assert len(rewards) <= instance.operations and env.observation_space.contains(obs)
     assert all(first <= check_schedule(instance, dispatch(instance, rule)) for rule in RULES)
 
 
-@settings(max_examples=15, deadline=None)
-@given(instances(), st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+@given(instances() | odd_instances(), st.integers(0, 2**32))
 def test_lanes_the_single_environment_and_the_reference_play_the_same(
     instance: Instance, seed: int
 ) -> None:
@@ -393,7 +433,7 @@ def test_a_masked_action_names_the_machine_and_moves_nothing() -> None:
             0,
             "told to start job 0, which does not wait there: its options are job 1, job 3, job 5",
         ),
-        (2, 6, "told to idle while nothing runs"),
+        (2, 6, "told to idle while nothing is worth waiting for"),
         (2, 9, "given 9, which is none of the options 0 to 6"),
         (1, -1, "given -1"),
     ):
@@ -429,69 +469,8 @@ def test_the_registered_environment_keeps_gymnasiums_rules() -> None:
         _, _, done, _, info = env.step(random_actions(rng, info["action_mask"], 5))
     assert check_schedule(read_instance("la01"), info["schedule"]) == info["makespan"]
     assert make_env("tenfold/JobShop-v0(instance=ft10)").unwrapped.instance.name == "ft10"  # type: ignore[attr-defined]
-    with pytest.raises(EnvironmentFault, match="the only argument is instance"):
+    with pytest.raises(EnvironmentFault, match="the arguments are instance, optimum and bounds"):
         JobShopEnvironments("tenfold/JobShop-v0(size=3)", 1, 0)
-
-
-# files
-
-
-def test_an_instance_is_read_from_a_file_with_comments(tmp_path: Path) -> None:
-    path = tmp_path / "mine.txt"
-    path.write_text("# two jobs\n\n2 2  # jobs, machines\n0 3 1 2\n 0\t2 1 4\n\n")
-    read = read_instance(path)
-    assert (
-        read.name == "mine"
-        and (read.machine == FLOW.machine).all()
-        and (read.duration == FLOW.duration).all()
-    )
-    assert JobShopEnvironments(f"tenfold/JobShop-v0(instance={path})", 1, 0).instance.jobs == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("", "is empty"),
-        ("# nothing\n", "is empty"),
-        ("2\n0 1\n", "line 1: the first line must be two numbers from 1"),
-        ("0 2\n", "line 1: the first line"),
-        ("2 2\n0 3 1 2\n", "line 2: the file ends after 1 of 2 jobs"),
-        ("1 2\n0 3 1 2\n0 3 1 2\n", "line 3: there are more lines than the 1 jobs"),
-        ("1 2\n\n0 3 1\n", r"line 3 \(job 0\): 3 numbers, where 2 machines need 4"),
-        ("1 2\n0 3 2 2\n", r"line 2 \(job 0\): there is no machine 2; they count from 0 to 1"),
-        ("1 2\n0 3 -1 2\n", "there is no machine -1"),
-        ("1 2\n0 3 0 2\n", "visits machine 0 twice"),
-        ("1 2\n0 3 1 0\n", "duration on machine 1 is 0"),
-        ("1 2\n0 3 1 x\n", "line 2: x is not a whole number"),
-        ("1 1\n0 2.5\n", "line 2: 2.5 is not"),
-        ("1 1\n0 99999999999999999999999\n", "must be from 1 to"),
-        (b"\xff\xfe\x00", "is not a text file"),
-    ],
-)
-def test_a_bad_file_is_one_sentence_with_its_line(
-    tmp_path: Path, text: str | bytes, complaint: str
-) -> None:
-    path = tmp_path / "bad.txt"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(EnvironmentFault, match=complaint) as raised:
-        make_env(f"tenfold/JobShop-v0(instance={path})")
-    assert str(path) in str(raised.value) and "\n" not in str(raised.value)
-
-
-def test_an_instance_that_is_not_there_or_makes_no_sense(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFault, match="no instance 6"):
-        make_env("tenfold/JobShop-v0(instance=6)")
-    with pytest.raises(EnvironmentFault, match="no instance ft07: give one of ft06, la01, ft10"):
-        make_env("tenfold/JobShop-v0(instance=ft07)")
-    with pytest.raises(EnvironmentFault, match="cannot be read"):
-        read_instance(tmp_path)
-    for machine, duration, complaint in (
-        ([[0, 0]], [[1, 1]], "each of the 2 machines once"),
-        ([[0, 1]], [[1, 0]], "from 1"),
-        ([[0, 1]], [[1]], "differ"),
-    ):
-        with pytest.raises(EnvironmentFault, match=complaint):
-            Instance("made", np.array(machine), np.array(duration))
 
 
 # schedules
