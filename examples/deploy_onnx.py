@@ -32,7 +32,8 @@ class Policy:
     def act(self, observations: list[Any], masks: Any = None) -> list[Any]:
         """Actions for a list of observations. A policy that sees k frames takes a list of k for
         each (see `Frames`); one of several agents a list for each agent, and gives a list for each.
-        `masks` are truths [batch, options], where the file has such an input."""
+        `masks` are truths [batch, options], where the file has such an input, or a list with the
+        mask of each observation, nested as the action space is."""
         team = self.about["agents"] > 1
         batch = len(observations[0] if team else observations)
         given = {port["name"]: self.array(port, observations, masks, batch) for port in self.inputs}
@@ -51,8 +52,15 @@ class Policy:
         """What one input is given."""
         shape = [batch if side == "batch" else side for side in port["shape"]]
         if port["kind"] == "mask":
-            allowed = np.ones(shape) if masks is None else np.asarray(masks)
-            return allowed.astype(bool).reshape(shape)
+            if masks is None:
+                return np.ones(shape, bool)
+            each = masks
+            if not isinstance(masks, np.ndarray):
+                each = (
+                    [own for team in masks for own in team] if self.about["agents"] > 1 else masks
+                )
+                each = np.stack([options(self.about["action_space"], one) for one in each])
+            return each.astype(bool).reshape(shape)
         if port["kind"] in ("uniform", "normal"):
             drawn = (
                 self.rng.random(shape) if port["kind"] == "uniform" else self.rng.normal(size=shape)
@@ -85,6 +93,33 @@ class Policy:
             return parts[path]
 
         return built(self.about["action_space"], ())
+
+
+def options(space: dict[str, Any], mask: Any) -> np.ndarray:
+    """Truths for all options of an action side by side, of a mask in the form that Gymnasium's
+    `sample` takes: nested as the space is, None for a part without restriction."""
+    below = space.get("spaces")
+    if below is not None and (mask is None or isinstance(mask, dict | tuple)):
+        keys = list(below) if isinstance(below, dict) else range(len(below))
+        given = {} if mask is None else mask if isinstance(mask, dict) else dict(enumerate(mask))
+        parts = [options(below[key], given.get(key)) for key in keys]
+        return np.concatenate([np.zeros(0, bool), *parts])
+    binary = space["type"] == "MultiBinary"
+    sizes = {
+        "Discrete": [space.get("n", 0)],
+        "MultiDiscrete": np.ravel(space.get("nvec", [])).tolist(),
+        "MultiBinary": [2] * int(np.prod(space.get("shape", ()))),
+    }.get(space["type"], [])
+    if mask is None:
+        return np.ones(int(sum(sizes)), bool)
+    if binary and 2 * np.size(mask) == sum(sizes):  # 0 and 1 must be, 2 may be either
+        return np.stack([np.not_equal(mask, 1), np.not_equal(mask, 0)], -1).ravel()
+    while isinstance(mask, tuple) and any(isinstance(one, tuple) for one in mask):
+        mask = tuple(one for some in mask for one in (some if isinstance(some, tuple) else [some]))
+    if isinstance(mask, tuple):
+        each = zip(mask, sizes, strict=True)
+        mask = np.concatenate([np.ones(n) if own is None else own for own, n in each])
+    return np.ravel(mask).astype(bool)
 
 
 def graph_part(port: dict[str, Any], graph: Any) -> np.ndarray:

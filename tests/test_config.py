@@ -25,7 +25,7 @@ from tenfold.config.leaves import OURS, SUCH_AS, THEIRS, leaves_of
 from tenfold.config.mappings import read_yaml, to_mapping
 from tenfold.config.nets import Net
 from tenfold.config.notation import parse_call, parse_number
-from tenfold.config.run import SECTIONS, Run, named, presets
+from tenfold.config.run import SECTIONS, Run, named, presets, settings_of
 from tenfold.config.schedules import Linear
 from tenfold.config.schema import Config
 from tenfold.core.errors import ConfigError
@@ -394,3 +394,25 @@ def test_a_word_of_another_group_is_told_with_its_place() -> None:
         ConfigError, match=r"^agent.total_timesteps = 9 is not a setting: tenfold calls it steps\.$"
     ):
         Run.of({"agent": {"name": "ppo", "total_timesteps": 9}})
+
+
+@pytest.mark.parametrize("change", [{"name": "ppo"}, {"name": "ppo", "lr": 1e-2}])
+def test_an_agent_of_another_name_has_none_of_the_presets_settings(change: dict[str, Any]) -> None:
+    """In a preset, in a section of it, in a run that is there; what is the run's stays."""
+    run: Any = settings_of("cartpole", {"agent": change})
+    assert run.env == "CartPole-v1" and run.steps == named("cartpole").steps
+    assert run.agent == PPO.of(change)
+    assert settings_of("cartpole", {"agent.name": "ppo"}).agent == PPO()
+    assert settings_of(named("cartpole"), {"agent": change}).agent == PPO.of(change)
+    # of the same name: on top of the preset's
+    same: Any = settings_of("cartpole", {"agent": {"name": "dqn", "n_step": 7}})
+    assert same.agent.n_step == 7 and same.agent.capacity == named("cartpole").agent.capacity  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"agent\.capacity = 5 is not a setting of ppo"):
+        settings_of("cartpole", {"agent": {"name": "ppo", "capacity": 5}})
+
+
+def test_a_section_of_a_file_is_not_for_another_agent(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text("env: CartPole-v1\nagent: {double: true}\non_cuda: {agent: {double: false}}\n")
+    run = named(str(file), {"device": "cuda", "agent": {"name": "ppo"}})
+    assert run.agent == PPO()

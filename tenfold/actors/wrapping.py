@@ -17,17 +17,20 @@ from tenfold.core.protocols import EnvSpec
 from tenfold.core.registry import algorithm
 from tenfold.envs.adapter import Environments
 from tenfold.envs.making import make_environments
+from tenfold.envs.masks import refuse_unread
 from tenfold.memory.frames import Frames
 from tenfold.ops.rewards import SIGN, RewardForm
 
 
 def environments_of(run: Run, index: int = 0) -> Any:
     """What actor number `index` of a run acts in."""
-    reads_masks = algorithm(run.agent.name).reads_masks
+    agent = run.agent.name
+    reads_masks = algorithm(agent).reads_masks
     envs = make_environments(
         run.world, run.num_envs, run.seed, run.vectorize, reads_masks, index * run.num_envs
     )
     try:
+        refuse_unread(envs.spec, f"agent {agent}", reads_masks)
         return Stacked(envs, run.stacked) if run.stacked > 1 else envs
     except BaseException:
         envs.close()

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.agent import FlatAgent, Tensors, numpy_of
+from tenfold.algorithms.agent import (
+    FlatAgent,
+    Tensors,
+    mask_rows,
+    numpy_of,
+    refuse_empty,
+    refuse_state,
+)
 from tenfold.algorithms.replay_learner import ReplayLearner
 from tenfold.config.run import Run
 from tenfold.core.bounded import BoundedActions
@@ -178,41 +185,27 @@ class ActorCriticAgent(FlatAgent):
             return self.sampled_by_step
         return lambda rows, mask, episode, step: self.greedy(rows, mask)
 
-    def act(self, obs: Any, mask: Any = None, sample: bool = False) -> Any:
+    def act(self, obs: Any, mask: Any = None, sample: bool = False, state: None = None) -> Any:
         """The action for one observation or a batch, in the environment's own numbers: without
         exploration, or with `sample` one drawn from the policy.
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
         or Tuple observations is a list of them. `mask` is True where a discrete action is allowed.
+        `state` is for agents that remember.
         """
+        refuse_state(state)
         if isinstance(obs, torch.Tensor):
             return torch.as_tensor(self.act(numpy_of(obs), numpy_of(mask), sample)).to(obs.device)
         if sample and not self.config.can_sample:
             raise UserError(f"Actions of {self.config.name} cannot be drawn: its policy is greedy.")
         rows, single = self.layout.rows_of(obs)
-        if mask is not None:
-            mask = self.fitting_mask(np.asarray(mask, np.bool_), single, len(rows))
+        mask = mask_rows(self.mask_form, self.layout, obs, mask, () if single else (len(rows),))
+        refuse_empty(self.mask_form, mask)
         found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
         self.sampled_calls += sample
         if not single:
             return found
         return found[0] if self.actions.reals else int(found[0])
-
-    def fitting_mask(self, mask: np.ndarray, single: bool, rows: int) -> np.ndarray:
-        """A mask [B, A] as a person gave it."""
-        if not isinstance(self.actions, DiscreteActions):
-            raise UserError("An action mask is for discrete actions, and these are real numbers.")
-        given = mask[None] if single else mask
-        wanted = (rows, self.actions.n)
-        if given.shape != wanted:
-            raise UserError(
-                f"The action mask has shape {mask.shape}; it must be {wanted[single:]}."
-            )
-        if not given.any(-1).all():
-            raise UserError(
-                f"The action mask allows no action in row {int(np.argmin(given.any(-1)))}."
-            )
-        return given
 
     # learning
 
@@ -279,11 +272,6 @@ def check_spec(run: Run, spec: EnvSpec) -> None:
     if spec.layout.graph:
         raise EnvironmentFault(
             f"{run.env} has graphs as observations, which agent {agent.name} cannot read: train "
-            "ppo."
-        )
-    if spec.unread_mask:
-        raise EnvironmentFault(
-            f"{run.env} offers an action mask, which agent {agent.name} cannot use: train dqn or "
             "ppo."
         )
     if agent.net.module:

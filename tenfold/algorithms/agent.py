@@ -3,6 +3,7 @@ of updates, and what of it is published, saved and loaded."""
 
 import copy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,11 +11,11 @@ import torch
 
 from tenfold.core.errors import CheckpointError, ConfigError, OtherWords, UserError
 from tenfold.core.layout import ObsLayout
+from tenfold.core.masks import MASK, MaskError, MaskForm
 from tenfold.core.random import Purpose, key
 from tenfold.ops.moments import RunningNorm
 
 Tensors = dict[str, torch.Tensor]
-MASK = "action_mask"  # the key of a Dict observation that holds its mask
 
 ACT = "agent.act(obs) gives the greedy action itself, for one observation or a batch of them"
 TRAIN = "a run learns, ten.train(settings, out=FOLDER) or ten.resume(FOLDER), and an agent acts"
@@ -36,6 +37,7 @@ class FlatAgent(OtherWords):
     moments: torch.Tensor  # theirs, the very numbers
     layout: ObsLayout
     config: Any
+    actions: Any
     online: Any
     mean: torch.Tensor
     square: torch.Tensor
@@ -47,6 +49,11 @@ class FlatAgent(OtherWords):
     def frames(self) -> int:
         """Observations that the network sees together."""
         return self.layout.frames
+
+    @cached_property
+    def mask_form(self) -> MaskForm:
+        """How masks of its actions are given."""
+        return MaskForm(self.actions)
 
     @property
     def updates(self) -> int:
@@ -156,22 +163,40 @@ class FlatAgent(OtherWords):
 
 
 def numpy_of(value: Any) -> Any:
-    """Tensors as arrays, all else as it is."""
+    """Tensors as arrays, in dicts and tuples too; all else as it is."""
+    if isinstance(value, dict):
+        return {key: numpy_of(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([numpy_of(part) for part in value])
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
 
 
 def mask_rows(
-    layout: ObsLayout, options: int, obs: Any, mask: Any, batch: tuple[int, ...]
+    form: MaskForm, layout: ObsLayout, obs: Any, mask: Any, batch: tuple[int, ...]
 ) -> np.ndarray | None:
     """The mask [B, options] that was given, or else that of a Dict observation. `batch` is (B,), or
     () for one observation alone."""
     if mask is None and MASK not in layout.keys:
         first = obs[0] if isinstance(obs, list) and obs else obs
         if isinstance(first, dict) and MASK in first:
-            mask = np.stack([one[MASK] for one in obs]) if isinstance(obs, list) else obs[MASK]
+            mask = [one[MASK] for one in obs] if isinstance(obs, list) else obs[MASK]
     if mask is None:
         return None
-    allowed, wanted = np.asarray(mask, np.bool_).reshape(*batch, -1), (*batch, options)
-    if allowed.shape != wanted:
-        raise UserError(f"The action mask has shape {allowed.shape}; it must be {wanted}.")
-    return allowed if batch else allowed[None]
+    try:
+        return form.read_rows(mask, batch[0]) if batch else form.read(mask)[None]
+    except MaskError as error:
+        told = str(error)
+        raise UserError(told[0].upper() + told[1:]) from None
+
+
+def refuse_empty(form: MaskForm, mask: np.ndarray | None) -> None:
+    """Masks [B, options] that leave no option of a choice."""
+    if mask is not None and (found := form.empty(mask)):
+        row, choice = found
+        raise UserError(f"The action mask allows no {form.option_of(choice)} in row {row}.")
+
+
+def refuse_state(state: Any) -> None:
+    """For agents that remember nothing, which take the state None as those that do."""
+    if state is not None:
+        raise UserError("This agent remembers nothing: call act without a state.")

@@ -1,12 +1,33 @@
-"""Masks that leave an agent without an action, as errors that say where."""
+"""Masks that leave an agent without an action, and those that an agent cannot use, as errors that
+say where."""
+
+from collections.abc import Callable
+
+import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
+from tenfold.core.masks import MaskForm
 from tenfold.envs.adapter import Environments
 
 NOTHING_ALLOWED = (
     "the action mask allows no action; only an observation in which an episode terminates may have "
     "such a mask."
 )
+
+
+def refuse_choiceless(form: MaskForm, mask: np.ndarray, place: Callable[[int], str]) -> None:
+    """Before a policy acts: masks [B, options] that leave no option of a choice. `place` says where
+    a row is from."""
+    if found := form.empty(mask):
+        row, choice = found
+        raise no_option(place(row), form, choice)
+
+
+def no_option(place: str, form: MaskForm, choice: int) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"{place}: the action mask allows no {form.option_of(choice)}; mend the mask, or set "
+        "agent.on_empty to absent."
+    )
 
 
 def require_final_masks(envs: Environments) -> None:

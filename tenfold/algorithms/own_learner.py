@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tenfold.actors.actor import SimpleActing
-from tenfold.algorithms.agent import FlatAgent
+from tenfold.algorithms.agent import FlatAgent, refuse_state
 from tenfold.algorithms.learner import RolloutLearner
 from tenfold.algorithms.own import Algorithm, Draw, Rollout
 from tenfold.config.schedules import value_at
@@ -137,8 +137,12 @@ class OwnAgent(FlatAgent):
 
         return act
 
-    def act(self, obs: Any, mask: Any = None) -> Any:
-        """The best action for one observation or a batch, in the environment's own numbers."""
+    def act(self, obs: Any, mask: Any = None, state: None = None) -> Any:
+        """The best action for one observation or a batch, in the environment's own numbers. Masks
+        it cannot use, and it remembers nothing: both are None."""
+        refuse_state(state)
+        if mask is not None:
+            raise UserError(f"{self.name} cannot use action masks: call act without one.")
         rows, single = self.layout.rows_of(obs)
         found = self.for_env(self.choose(rows, None))
         return (found[0] if self.shape else int(found[0])) if single else found

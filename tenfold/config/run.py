@@ -261,7 +261,7 @@ def named(what: str, change: dict[str, Any] | None = None) -> Run:
         base = {"agent": {"name": what}}
     else:
         raise ConfigError("", unknown(what))
-    base = without_replaced(base, change or {})
+    base = without_replaced(without_other_agent(base, change or {}), change or {})
     return Run.of(merge(fitted(base, change or {}), change or {}))
 
 
@@ -293,7 +293,29 @@ def settings_of(run: Any, change: dict[str, Any]) -> Run:
             f"{type(run).__name__} is no run: give settings, ten.Run(…), or the name of a preset, "
             "an agent or a YAML file.",
         )
-    return Run.of(merge(to_mapping(run), nested(change))) if change else run
+    return changed(run, nested(change)) if change else run
+
+
+def changed(run: Run, change: dict[str, Any]) -> Run:
+    """`run` with `change` on top."""
+    return Run.of(merge(without_other_agent(to_mapping(run), change), change))
+
+
+def without_other_agent(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Settings without those of their agent, where `change` names another: it has its own."""
+    own, asked = base.get("agent"), change.get("agent")
+    if not isinstance(own, Mapping) or not isinstance(asked, Mapping) or "name" not in asked:
+        return base
+    if str(asked["name"]) == str(own.get("name", AgentConfig.usual)):
+        return base
+
+    def kept(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if name != "agent"}
+
+    return {
+        name: kept(value) if name in SECTIONS and isinstance(value, Mapping) else value
+        for name, value in kept(base).items()
+    }
 
 
 MANY_ENVS = 1024

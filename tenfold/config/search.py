@@ -12,9 +12,9 @@ from functools import reduce
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from tenfold.config.leaves import Leaf, called_here, leaves_of
-from tenfold.config.mappings import merge, nested, to_mapping
+from tenfold.config.mappings import nested
 from tenfold.config.notation import nearest, parse_call, parse_number, show, split_list
-from tenfold.config.run import Run
+from tenfold.config.run import Run, changed
 from tenfold.config.schema import Option, convert
 from tenfold.core.errors import ConfigError, UserError
 
@@ -216,7 +216,7 @@ def interval(name: str, text: str, ends: list[str], path: str) -> Interval:
 def drawn_run(run: Run, wanted: tuple[Search, ...], drawn: Mapping[str, Any]) -> Run:
     """The run with what was drawn; a ConfigError where settings do not fit one another."""
     change = nested({search.path: search.value(drawn) for search in wanted})
-    return Run.of(merge(to_mapping(run), change))
+    return changed(run, change)
 
 
 def default_drawn(run: Run, wanted: tuple[Search, ...]) -> dict[str, Any] | None:

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
+from tenfold.core.masks import MaskError
 from tenfold.core.protocols import EnvSpec
 from tenfold.core.random import Purpose, bits, draw_bits, key
 from tenfold.core.spaces import observation_layout
 from tenfold.envs.faults import fault_of
+from tenfold.envs.masks import MaskReader, unusable
 
 SEED_BITS = 31  # Gymnasium hands seeds to libraries that take 32-bit signed numbers
 
@@ -159,6 +161,18 @@ class Environments:
 
     def close(self) -> None:
         """Nothing is held open, unless a subclass says so."""
+
+    def mask_given(self, reader: MaskReader, i: int, obs: Any, info: dict[str, Any]) -> Any:
+        """The mask of lane i as booleans [options], or None; what does not fit is refused with its
+        place."""
+        try:
+            return reader.read(obs, info)
+        except MaskError as error:
+            raise EnvironmentFault(f"{self.place(i)}: {error}") from None
+
+    def refuse_late_mask(self, i: int) -> None:
+        """A mask that an environment offers only after it was made, and that nobody reads."""
+        raise unusable(self.place(i), "this agent", self.action_space)
 
     def note_mask(self, i: int, found: np.ndarray | None, options: int, who: str) -> None:
         """The mask of lane i's observation. All observations have one, or none."""

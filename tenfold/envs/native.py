@@ -7,11 +7,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from tenfold.core.errors import EnvironmentFault, ObservationError
+from tenfold.core.masks import MASK
 from tenfold.core.spaces import PolicyActions, policy_actions
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.faults import put_away
 from tenfold.envs.making import make_native
-from tenfold.envs.masks import MASK, MaskReader, offers_mask
+from tenfold.envs.masks import MaskReader, offers_mask
 
 
 class NativeEnvironments(Environments):
@@ -76,6 +77,8 @@ class NativeEnvironments(Environments):
         if self.mode is AutoresetMode.NEXT_STEP:
             np.logical_or(self.terminated, self.truncated, out=self.skipped)
         obs, self.reward[:], self.terminated[:], self.truncated[:], info = self.env.step(actions)
+        if MASK in info and not self.unread_mask:
+            self.refuse_late_mask(0)
         for i in np.flatnonzero(~self.skipped).tolist():
             self.length[i] += 1
             self.ret[i] += float(self.reward[i])

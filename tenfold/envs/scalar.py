@@ -13,12 +13,13 @@ from tenfold.core.errors import (
     ObservationError,
     UserError,
 )
+from tenfold.core.masks import MASK
 from tenfold.core.spaces import policy_actions
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.arguments import split_name
 from tenfold.envs.faults import CALLERS, old_style, put_away
 from tenfold.envs.making import make_env
-from tenfold.envs.masks import MASK, MaskReader, offers_mask
+from tenfold.envs.masks import MaskReader, offers_mask, refuse_undeclared
 from tenfold.ops.moments import FINE, first_not_finite
 from tenfold.ops.observations import FlattenPlan
 
@@ -53,6 +54,8 @@ def require_possible(actions: np.ndarray, space: Any, place: str) -> None:
 class ScalarEnvironments(Environments):
     """Our loop over ordinary Gymnasium environments: no allocation of its own, under 2 µs a step
     over the environment."""
+
+    watchful = False  # whether a mask that is offered now would be overlooked
 
     def __init__(
         self,
@@ -110,6 +113,8 @@ class ScalarEnvironments(Environments):
         self.flat, self.flat_rows = self.obs.reshape(-1), [row.reshape(-1) for row in self.rows]
         self.info = [{} for _ in range(num_envs)]
         self.begin_all()
+        # a mask that comes later is refused by `step`, one of the first reset by whoever asks
+        self.watchful = not policy and not self.unread_mask
 
     def begin_all(self) -> None:
         """Every environment at the start of its first episode."""
@@ -162,9 +167,12 @@ class ScalarEnvironments(Environments):
             raise
         except Exception as error:
             raise self.raised(i, "reset", error) from error
+        refuse_undeclared(obs, self.envs[i].observation_space, self.place(i))
         if self.masks:
             self.read_mask(i, obs, info)
         elif MASK in info:
+            if self.watchful:
+                self.refuse_late_mask(i)
             self.unread_mask = True
         if self.fallible and first_not_finite(self.flat_rows[i]) != FINE:
             raise self.not_finite(i)
@@ -207,10 +215,12 @@ class ScalarEnvironments(Environments):
                 if terminated or truncated:
                     if self.masked and not terminated:
                         assert self.masks
-                        self.note_final_mask(i, self.masks.read(obs, info, self.name))
+                        self.note_final_mask(i, self.mask_given(self.masks, i, obs, info))
                     self.end(i, terminated, truncated)
                 elif self.masks and (self.masked or MASK in info):
                     self.read_mask(i, obs, info)
+                elif self.watchful and MASK in info:
+                    self.refuse_late_mask(i)
         except UserError:
             raise
         except Exception as error:
@@ -252,7 +262,7 @@ class ScalarEnvironments(Environments):
 
     def read_mask(self, i: int, obs: Any, info: dict[str, Any]) -> None:
         assert self.masks
-        found = self.masks.read(obs, info, self.name)
+        found = self.mask_given(self.masks, i, obs, info)
         self.note_mask(i, found, self.masks.actions.options, self.name)
 
     def longer_episodes(self) -> None:

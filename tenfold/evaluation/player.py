@@ -18,6 +18,7 @@ from tenfold.core.protocols import Agent, Policy
 from tenfold.core.random import Purpose, key
 from tenfold.envs.adapter import Environments, episode_seeds
 from tenfold.envs.making import is_multiagent, make_environments
+from tenfold.envs.masks import refuse_unread
 from tenfold.envs.scalar import ScalarEnvironments
 from tenfold.memory.frames import Seen
 
@@ -201,6 +202,7 @@ def play(
         if is_multiagent(env_name)
         else ChosenEpisodes(env_name, rota.lanes, seeds, agent.reads_masks, **more)
     ) as envs:
+        refuse_unread(envs.spec, "this agent", agent.reads_masks)
         return play_on(envs, agent.frames, policy, rota, limit, stop, watch)
 
 

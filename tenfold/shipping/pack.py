@@ -31,6 +31,10 @@ from tenfold.training.learners import Trained, load_run
 KEPT = ("kind", "id", "created", "command", "versions", "machine", "sessions")  # of run.json
 LONGEST = 200  # letters of a licence
 WHEN = (1980, 1, 1, 0, 0, 0)  # the same run packed twice is the same file, but for its card
+OTHER_KINDS = {
+    *(".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar"),
+    *(".onnx", ".pt", ".pt2", ".pth", ".safetensors", ".pkl"),
+}
 STORED = (".safetensors", ".png")  # not worth compressing; weights must not be
 
 
@@ -63,7 +67,7 @@ def pack(
     if episodes < 0:
         raise ConfigError("--episodes", f"= {episodes} is out of range: it must be at least 0.")
     folder, settings = RunFolder.open(path)
-    file = for_writing(Path(out) if out else Path(f"{path.resolve().name}.zip"), "--out")
+    file = for_writing(named_zip(Path(out)) if out else Path(f"{path.resolve().name}.zip"), "--out")
     checkpoints = loaded(folder, env)
     files = texts(folder, settings, file.name, licence, checkpoints, episodes)
     with tempfile.TemporaryDirectory(prefix="tenfold-") as place:
@@ -74,6 +78,18 @@ def pack(
             files[name] = kept
         with writing(f"--out {file}"):
             write_zip(file, files, licence)
+    return file
+
+
+def named_zip(file: Path) -> Path:
+    """A file's name that does not say that it is something else than a zip file."""
+    if file.suffix.lower() in OTHER_KINDS:
+        stem = file.name.partition(".")[0] or "run"
+        raise ConfigError(
+            "--out",
+            f"= {file} is named as another kind of file, and a run is packed as a zip "
+            f"file: name it {file.with_name(f'{stem}.zip')}.",
+        )
     return file
 
 

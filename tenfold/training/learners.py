@@ -21,6 +21,7 @@ from tenfold.core.protocols import Learner
 from tenfold.core.registry import OBSTACLES, algorithm
 from tenfold.core.system import require_memory, set_threads
 from tenfold.envs.making import spec_of
+from tenfold.envs.masks import refuse_unread
 from tenfold.ops.mlp import parameter_count
 from tenfold.runs.archive import opened
 from tenfold.runs.checkpoint import Checkpoints, nested_state
@@ -38,6 +39,7 @@ def agent_of(run: Run) -> Any:
     if (agent := chosen.untrained(run)) is not None:
         return agent
     spec = spec_of(run.world, "scalar", chosen.reads_masks, run.stacked)
+    refuse_unread(spec, f"agent {run.agent.name}", chosen.reads_masks)
     return chosen.make_agent(run, spec)
 
 

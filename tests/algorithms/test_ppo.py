@@ -305,9 +305,15 @@ def test_a_mask_of_the_wrong_size_or_kind_is_refused_with_its_name(engine: str) 
             return super().look() | {"action_mask": self.bad}
 
     for bad, words in (
-        (np.ones(5), "action mask of 5 numbers, and its actions have 13"),
-        (np.full(13, 0.5), "with 0.5 at place 0"),
-        (np.array([1] * 10 + [0] * 3), "component 4 of the action has no allowed option"),
+        (
+            np.ones(5),
+            r"Wrong-v0, environment 0, episode 0, step 0: the action mask has shape \(5,\); expected",
+        ),
+        (np.full(13, 0.5), "holds 0.5 at place 0, and not 0 or 1"),
+        (
+            np.array([1] * 10 + [0] * 3),
+            "step 0: the action mask allows no option of the action's component turn; mend",
+        ),
     ):
         Wrong.bad = bad  # type: ignore[attr-defined]
         gym.register("Wrong-v0", Wrong)

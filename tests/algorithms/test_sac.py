@@ -459,9 +459,9 @@ def test_discrete_actions_are_drawn_by_their_probabilities() -> None:
 
 def test_masks_and_draws_that_mean_nothing_are_refused() -> None:
     row = np.zeros(OBS, np.float32)
-    with pytest.raises(UserError, match="these are real numbers"):
+    with pytest.raises(UserError, match="expected is None, since its actions are real numbers"):
         agent_of({}).act(row, mask=[True])
-    with pytest.raises(UserError, match=r"shape \(2,\); it must be \(3,\)"):
+    with pytest.raises(UserError, match=r"shape \(2,\); expected is an array of shape \(3,\)"):
         agent_of({}, DiscreteActions(3, 0)).act(row, mask=[True, True])
     with pytest.raises(UserError, match="allows no action in row 0"):
         agent_of({}, DiscreteActions(3, 0)).act(row, mask=[False] * 3)

@@ -138,6 +138,34 @@ def test_masks_of_many_components_are_heeded(tmp_path: Path) -> None:
         assert_equal(policy.act(seen, mask), agent.act(np.stack(seen), mask))
 
 
+def test_the_example_takes_masks_nested_as_the_actions_are(tmp_path: Path) -> None:
+    run, agent = agent_for("shipping/Mixed-v0", PPO)
+    policy = written(run, agent, tmp_path / "policy.onnx")
+    rng = np.random.default_rng(1)
+    seen = observations(run.env, COUNT)
+    masks = []
+    for k in range(COUNT):
+        go = tuple(one_allowed(rng, n) for n in (3, 2)) if k % 3 else None
+        then = (one_allowed(rng, 4), rng.integers(0, 3, 2).astype(np.int8))
+        masks.append({"go": go, "push": None, "then": then})
+    seen = [{key: own for key, own in one.items() if key != "action_mask"} for one in seen]
+    expected = agent.act(seen, masks)
+    assert_equal(policy.act(seen, masks), expected)
+    for action, mask in zip(expected, masks, strict=True):
+        assert mask["then"][0][action["then"][0] + 2] == 1
+        assert ((mask["then"][1] == 2) | (mask["then"][1] == action["then"][1])).all()
+        if mask["go"]:
+            assert mask["go"][0][action["go"][0] - 1] == mask["go"][1][action["go"][1]] == 1
+    free = agent.act(seen)
+    assert any(str(one) != str(other) for one, other in zip(free, expected, strict=True))
+
+
+def one_allowed(rng: np.random.Generator, options: int) -> np.ndarray:
+    mask = rng.integers(0, 2, options).astype(np.int8)
+    mask[rng.integers(options)] = 1
+    return mask
+
+
 def test_frames_and_masks_are_inputs_of_q_learning_too(tmp_path: Path) -> None:
     run, agent = agent_for("CartPole-v1", Q | {"frames": 3})
     policy = written(run, agent, tmp_path / "policy.onnx", mask=True)

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 import tenfold as ten
 from tenfold.config.run import Run
-from tenfold.core.errors import UserError
+from tenfold.core.errors import ConfigError, UserError
 from tenfold.runs.archive import opened
 from tenfold.shipping.card import fenced, interval, text
 from tenfold.training.loop import train
@@ -206,3 +206,15 @@ def test_an_explorer_is_packed_with_what_it_says_of_itself(tmp_path: Path) -> No
         )
     with pytest.raises(UserError, match="Runs of explorer cannot be exported"):
         ten.export(tmp_path / "run", "torch", tmp_path / "explorer.pt2")
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.TGZ", "x.onnx"])
+def test_a_name_of_another_kind_of_file_is_refused(
+    name: str, finished_once: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"--out = .*as another kind of file, .* name it .*/x\.zip\."
+    ):
+        ten.pack(finished_once, tmp_path / name, episodes=0)
+    assert not list(tmp_path.iterdir())
+    assert ten.pack(finished_once, tmp_path / "x.of-mine", episodes=0).exists()

@@ -13,12 +13,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.agent import FlatAgent, Tensors, mask_rows, numpy_of
+from tenfold.algorithms.agent import (
+    FlatAgent,
+    Tensors,
+    mask_rows,
+    numpy_of,
+    refuse_empty,
+    refuse_state,
+)
 from tenfold.algorithms.dqn.config import DQN, Boltzmann, Epsilon, Implicit
 from tenfold.algorithms.masks import NOTHING_ALLOWED
 from tenfold.config.run import Run
 from tenfold.config.schedules import value_at
-from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
+from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import DiscreteActions, ObsLayout, allowed_actions
@@ -191,24 +198,22 @@ class DQNAgent(FlatAgent):
             return (u * self.actions.n).astype(np.int64)
         return allowed_actions(u, mask)
 
-    def act(self, obs: Any, mask: Any = None) -> Any:
+    def act(self, obs: Any, mask: Any = None, state: None = None) -> Any:
         """The greedy action for one observation or a batch, in the environment's own numbers.
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
         or Tuple observations is a list of them. `mask` is True where an action is allowed; that of
         a Dict observation, under its key `action_mask`, need not be given. An agent
         that sees k frames takes [k, …] for one observation, oldest first; before an episode's first
-        frame stands that frame again.
+        frame stands that frame again. `state` is for agents that remember.
         """
+        refuse_state(state)
         if isinstance(obs, torch.Tensor):
             return torch.as_tensor(self.act(numpy_of(obs), numpy_of(mask))).to(obs.device)
         rows, single = self.seen.rows_of(obs)
         batch = () if single else (len(rows),)
-        allowed = mask_rows(self.layout, self.actions.n, obs, mask, batch)
-        if allowed is not None and not allowed.any(-1).all():
-            raise UserError(
-                f"The action mask allows no action in row {int(np.argmin(allowed.any(-1)))}."
-            )
+        allowed = mask_rows(self.mask_form, self.layout, obs, mask, batch)
+        refuse_empty(self.mask_form, allowed)
         best = self.greedy(rows, allowed)
         return int(best[0]) if single else best
 

@@ -233,7 +233,7 @@ class Team(DQNAgent):
         for home, away in zip(self.agents, self.away, strict=bool(self.away)):
             away.block.copy_(home.block)
 
-    def act(self, obs: Any, mask: Any = None) -> Any:
+    def act(self, obs: Any, mask: Any = None, state: None = None) -> Any:
         """The greedy actions [M] for what every agent sees, [M, …]; or [M, B] for [M, B, …]. A
         single agent is `agents[m]`."""
         if len(obs) != self.members:
@@ -242,7 +242,7 @@ class Team(DQNAgent):
                 f"{self.members}."
             )
         each = [
-            agent.act(own, None if mask is None else mask[m])
+            agent.act(own, None if mask is None else mask[m], state)
             for m, (agent, own) in enumerate(zip(self.agents, obs, strict=True))
         ]
         return (

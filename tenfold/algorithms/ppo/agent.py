@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.agent import FlatAgent, Tensors, mask_rows, numpy_of
+from tenfold.algorithms.agent import (
+    FlatAgent,
+    Tensors,
+    mask_rows,
+    numpy_of,
+    refuse_empty,
+    refuse_state,
+)
+from tenfold.algorithms.masks import refuse_choiceless
 from tenfold.algorithms.ppo.config import PPO
 from tenfold.algorithms.ppo.network import (
     check_settings,
@@ -19,7 +27,6 @@ from tenfold.algorithms.ppo.network import (
     node_choices,
     told_to_user,
 )
-from tenfold.core.errors import UserError
 from tenfold.core.protocols import Policy
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key
 from tenfold.core.spaces import ObsLayout, PolicyActions
@@ -242,9 +249,28 @@ class PPOAgent(FlatAgent, PolicyLearning):
 
     def policy(self, how: str) -> Policy:
         """For evaluations: greedy or sampled."""
-        if how == "sampled":
-            return self.sampled_by_step
-        return lambda rows, mask, episode, step: self.greedy(rows, mask)
+
+        def choose(
+            rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray
+        ) -> np.ndarray:
+            self.require_options(mask, episode, step)
+            if how == "sampled":
+                return self.sampled_by_step(rows, mask, episode, step)
+            return self.greedy(rows, mask)
+
+        return choose
+
+    def require_options(
+        self, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray
+    ) -> None:
+        """An error where a component has no allowed option in an evaluation, and may not be
+        absent."""
+        if mask is not None and self.config.on_empty == "raise":
+            refuse_choiceless(
+                self.mask_form,
+                mask,
+                lambda row: f"Evaluation, episode {episode[row]}, step {step[row]}",
+            )
 
     def act(self, obs: Any, mask: Any = None, sample: bool = False, state: Any = None) -> Any:
         """The most probable action for one observation or a batch, or with `sample` one drawn from
@@ -252,21 +278,27 @@ class PPOAgent(FlatAgent, PolicyLearning):
 
         NumPy in, NumPy out; torch in, torch out; one observation gives one action. A batch of Dict
         or Tuple observations is a list of them, or one whose leaves have the batch in front. `mask`
-        is True where an option is allowed, all components side by side; without it the key
-        `action_mask` of a Dict observation counts, as in training. `state` is for agents that
-        remember (`recurrent.RecurrentAgent`).
+        is True where an option is allowed: all components side by side, or nested as the action
+        space is (`core.masks`). Without it the key `action_mask` of a Dict observation counts, as
+        in training. `state` is for agents that remember (`recurrent.RecurrentAgent`).
         """
-        if state is not None:
-            raise UserError("This agent remembers nothing: call act without a state.")
+        refuse_state(state)
         if isinstance(obs, torch.Tensor):
             found = self.act(numpy_of(obs), numpy_of(mask), sample)
             return found if self.actions.parts else torch.as_tensor(found).to(obs.device)
         rows, single = self.layout.rows_of(obs)
         batch = () if single else (len(rows),)
-        mask = mask_rows(self.layout, self.actions.options, obs, mask, batch)
+        mask = self.told_mask(obs, mask, batch)
         found = self.sampled(rows, mask, self.sampled_calls) if sample else self.greedy(rows, mask)
         self.sampled_calls += sample
         return self.as_given(found, single)
+
+    def told_mask(self, obs: Any, mask: Any, batch: tuple[int, ...]) -> np.ndarray | None:
+        """The mask [B, options] of what `act` is given."""
+        found = mask_rows(self.mask_form, self.layout, obs, mask, batch)
+        if self.config.on_empty == "raise":
+            refuse_empty(self.mask_form, found)
+        return found
 
     def as_given(self, found: Any, single: bool) -> Any:
         """Actions for the environments as `act` returns them: of one observation one."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from tenfold.actors.actor import SimpleActing, first_rollout
 from tenfold.algorithms.learner import RolloutLearner
+from tenfold.algorithms.masks import refuse_choiceless
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.plain import PolicyLockstep
 from tenfold.config.run import Run
@@ -25,10 +26,17 @@ class PPOActing(SimpleActing):
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
         """Actions for the environments."""
         agent, envs = self.agent, self.envs
+        self.require_options()
         found = agent.explore(agent.normalised(envs.obs), envs.mask, rounds)
         for name, value in zip(ACTED, found, strict=True):
             row[name][...] = value
         return agent.for_env(row["chosen"], row["real"])
+
+    def require_options(self) -> None:
+        """An error where a component has no allowed option, and may not be absent."""
+        mask = self.envs.mask
+        if mask is not None and self.agent.config.on_empty == "raise":
+            refuse_choiceless(self.agent.mask_form, mask, self.envs.place)
 
 
 class RecurrentActing(PPOActing):
@@ -41,6 +49,7 @@ class RecurrentActing(PPOActing):
 
     def act(self, row: dict[str, np.ndarray], step: int, rounds: int) -> np.ndarray:
         agent, envs = self.agent, self.envs
+        self.require_options()
         row["memory"][...] = self.memory
         seen = agent.normalised(envs.obs)
         *found, self.following[:] = agent.explore(seen, envs.mask, rounds, self.memory)

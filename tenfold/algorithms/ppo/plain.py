@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from tenfold.algorithms.masks import refuse_choiceless
 from tenfold.algorithms.ppo.agent import PPOAgent, Tensors
 from tenfold.config.schedules import value_at
-from tenfold.core.errors import EnvironmentFault
 from tenfold.core.random import Purpose
 from tenfold.core.timing import Clock
 from tenfold.engines.compiled import Compiled
@@ -155,11 +155,7 @@ class PlainPPO(AutogradEngine):
 
     def refuse_empty(self, mask: np.ndarray) -> None:
         """An error where a component has no allowed option."""
-        sizes = self.agent.actions.sizes
-        there = np.logical_or.reduceat(mask, np.cumsum([0, *sizes[:-1]]), axis=1)
-        if not there.all():
-            row, component = np.argwhere(~there)[0].tolist()
-            raise empty_component(self.envs.name, row, component)
+        refuse_choiceless(self.agent.mask_form, mask, self.envs.place)
 
     def store(self) -> None:
         """What the step brought; at a time limit the value of the final observation. The running
@@ -266,13 +262,6 @@ def unchecked(agent: PPOAgent) -> PPOAgent:
     if own.heads:
         own.heads = MaskedHeads(own.actions.sizes, "absent", check=False).to(own.device)
     return own
-
-
-def empty_component(env: str, row: int, component: int) -> EnvironmentFault:
-    return EnvironmentFault(
-        f"{env}, environment {row}: component {component} of the action has no allowed option; "
-        "mend the mask, or set agent.on_empty to absent."
-    )
 
 
 class CompiledPPO(Compiled, PlainPPO):

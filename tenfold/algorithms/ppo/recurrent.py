@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.agent import mask_rows, numpy_of
+from tenfold.algorithms.agent import numpy_of
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.network import told_to_user
 from tenfold.core.errors import UserError
@@ -96,7 +96,7 @@ class RecurrentAgent(PPOAgent):
             return told, torch.from_numpy(after).to(obs.device)
         rows, single = self.layout.rows_of(obs)
         batch = () if single else (len(rows),)
-        mask = mask_rows(self.layout, self.actions.options, obs, mask, batch)
+        mask = self.told_mask(obs, mask, batch)
         draws = self.draws(len(rows), self.sampled_calls * len(rows)) if sample else None
         found, after = self.said_after(rows, mask, self.states_of(state, batch), draws)
         self.sampled_calls += sample
@@ -133,6 +133,7 @@ class RememberedEpisodes:
         self, rows: np.ndarray, mask: np.ndarray | None, episode: np.ndarray, step: np.ndarray
     ) -> np.ndarray:
         agent, nothing = self.agent, np.zeros(self.agent.state_size, np.float32)
+        agent.require_options(mask, episode, step)
         numbers = list(zip(episode.tolist(), step.tolist(), strict=True))
         before = np.stack([self.states[e] if s else nothing for e, s in numbers])
         draws = None

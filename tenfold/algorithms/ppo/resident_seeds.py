@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from tenfold.algorithms.masks import no_option
 from tenfold.algorithms.ppo import resident_arrays as r
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.fused_arrays import DRAWS
-from tenfold.algorithms.ppo.plain import empty_component
 from tenfold.algorithms.ppo.resident_arrays import Arrays, Shape
 from tenfold.algorithms.ppo.resident_evaluate import evaluate, greedy, sampled
 from tenfold.algorithms.ppo.resident_learn import (
@@ -359,7 +359,9 @@ class ResidentPolicies(DeviceSeeds):
         """An error where a component had no allowed option."""
         found = self.arrays.empty.amax((0, 1)).tolist()
         if found[0]:
-            raise empty_component(self.seeds[0].envs.name, found[0] - 1, found[1] - 1)
+            one = self.seeds[0]
+            place = f"{one.envs.name}, environment {found[0] - 1}"
+            raise no_option(place, one.agent.mask_form, found[1] - 1)
 
     def launcher(self, how: str) -> Callable[..., None]:
         shapes = (sampled if how == "sampled" else greedy, self.episodes, self.shape)

@@ -18,6 +18,7 @@ from tenfold.domains.dynamics.fields import FieldEnvironments
 from tenfold.domains.dynamics.offline import recalled, source_of
 from tenfold.domains.dynamics.recording import Recording, require_counts
 from tenfold.envs.adapter import Environments, Episode
+from tenfold.envs.masks import refuse_unread
 from tenfold.envs.scalar import ScalarEnvironments
 
 
@@ -54,12 +55,12 @@ def make_members(run: Run) -> Environments:
     if is_field(run.env):
         return FieldEnvironments(run.env, len(seeds), run.seed, seeds=seeds)
     envs = ScalarEnvironments(run.env, len(seeds), run.seed, True)
+    refuse_unread(envs.spec, "agent explorer", reads_masks=False)
     space: Any = envs.action_space
     if (
         type(space).__name__ != "Box"
         or len(envs.layout.shape) != 1
         or envs.layout.dtype.kind != "f"
-        or envs.mask is not None
     ):
         raise ConfigError(
             "env",

@@ -11,6 +11,12 @@ solver              CP-SAT as a player
 tables, judging     gaps of players to the best known; how policies of any size are judged
 evaluation          how policies of one shop are judged
 charts, page        Gantt charts; what a run's page shows
+dispatch            any shop, one dispatch after another, many at once; what is seen of it
+dispatch_reference  the same in plain Python
+dispatching         random shops as an environment
+config, policy      settings of the dispatcher; its network
+dispatcher          its agent: a policy of environments, and a player of instances
+labelling           how it learns: from its own best schedules
 """
 
 from collections.abc import Mapping
@@ -18,14 +24,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenfold.core.domain import Domain
+from tenfold.core.protocols import Algorithm
+from tenfold.domains.jobshop.config import Dispatcher
 
 if TYPE_CHECKING:
     import argparse
 
+    from tenfold.config.run import Run
+    from tenfold.core.protocols import EnvSpec, Evaluation, Learner
     from tenfold.envs.adapter import Environments
     from tenfold.runs.page import Section
 
 SHOP = "tenfold/JobShop-v0"
+
+
+class Dispatching(Algorithm):
+    """The dispatcher: one policy for shops of any size, from its own best schedules."""
+
+    name = "dispatcher"
+    config = Dispatcher
+    reads_masks = True
+
+    def make_agent(self, run: "Run", spec: "EnvSpec") -> Any:
+        from tenfold.domains.jobshop.dispatcher import DispatchAgent
+
+        return DispatchAgent(run, spec)
+
+    def make_learner(self, run: "Run") -> "Learner":
+        from tenfold.domains.jobshop.labelling import make_learner
+
+        return make_learner(run)
+
+    def evaluation(self) -> "Evaluation":
+        from tenfold.domains.jobshop.judging import ShopGaps
+
+        return ShopGaps()
 
 
 class JobShops(Domain):
@@ -34,8 +67,7 @@ class JobShops(Domain):
     name, title = "jobshop", "job shops"
     registered: Mapping[str, dict[str, Any]] = {
         SHOP: {
-            "entry_point": "tenfold.domains.jobshop.shops:JobShopEnv",
-            "kwargs": {"instance": "ft06"},
+            "entry_point": "tenfold.domains.jobshop.shops:make_env",
         }
     }
 
@@ -49,10 +81,10 @@ class JobShops(Domain):
     def environments(
         self, env: str, num_envs: int, seed: int, policy: bool, first: int
     ) -> "Environments | None":
-        if not policy:
-            return None
-        from tenfold.domains.jobshop.shops import JobShopEnvironments
+        from tenfold.domains.jobshop.shops import JobShopEnvironments, is_random
 
+        if not policy or is_random(env):
+            return None
         return JobShopEnvironments(env, num_envs, seed, first=first)
 
     def add_flags(self, parser: "argparse.ArgumentParser") -> None:
@@ -84,6 +116,8 @@ class JobShops(Domain):
         return judge(played)
 
     def lines(self, found: dict[str, Any]) -> list[str]:
+        if "rules" not in found:
+            return []
         best = found["best_known"]
         known = "" if best is None else f", best known {best}"
         known = known if found["optimum"] is None else f", the optimum is {best}"
@@ -100,9 +134,13 @@ class JobShops(Domain):
         ]
 
     def member_words(self, found: dict[str, Any]) -> str:
+        if "rules" not in found:
+            return ""
         return f"   makespan {found['best_makespan']}, greedy {found['greedy_makespan']}"
 
     def lines_of_seeds(self, members: dict[int, dict[str, Any]]) -> list[str]:
+        if not all("rules" in found for found in members.values()):
+            return []
         best, seed = min(
             (min(found["best_makespan"], found["greedy_makespan"]), seed)
             for seed, found in members.items()
@@ -124,4 +162,5 @@ PUBLIC = {
     "schedule": "check_schedule dispatch",
     "tables": "ShopTable compare_players",
 }
+ALGORITHMS = (Dispatching(),)
 DOMAINS = (JobShops(),)

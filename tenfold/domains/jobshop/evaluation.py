@@ -17,8 +17,7 @@ from tenfold.domains.jobshop.schedule import (
     check_schedule,
     dispatch,
 )
-from tenfold.domains.jobshop.shops import named_instance
-from tenfold.envs.arguments import split_name
+from tenfold.domains.jobshop.shops import is_random, named_instance
 from tenfold.evaluation.evaluate import Played
 from tenfold.runs.charts import as_png
 from tenfold.runs.files import replace_file
@@ -27,9 +26,12 @@ from tenfold.runs.files import replace_file
 def deployed(env: str, options: Mapping[str, Any]) -> str:
     """Where a policy with one head for each machine is tried: in its own shop."""
     asked_samples(options)
-    if "random" in split_name(env)[1]:
-        return env
     found = asked_instances(options)[1]
+    if found and is_random(env):
+        raise UserError(
+            "--instance and --suite are for policies that know no sizes, which agent.name = "
+            "dispatcher learns; this one plays random shops of the sizes it was trained on."
+        )
     own = named_instance(env) if found else None
     for other in found:
         if own and not (
@@ -38,16 +40,18 @@ def deployed(env: str, options: Mapping[str, Any]) -> str:
         ):
             raise UserError(
                 f"This policy has one head for each machine of {own.name} and knows that shop "
-                f"alone, so it cannot play {other.name}: one that plays any shop is trained on "
-                "tenfold/JobShop-v0(random=10x5)."
+                f"alone, so it cannot play {other.name}: `tenfold train jobshop-any` trains one "
+                "that plays any."
             )
     return env
 
 
 def judge(played: Played) -> dict[str, Any]:
     """Makespans by the same budget for everyone, each schedule verified; the best is drawn into
-    the run's gantt.png."""
+    the run's gantt.png. Of random shops, each another, returns say it all."""
     run, agent, chart = played.run, played.agent, played.path / "gantt.png"
+    if is_random(run.env):
+        return {}
     samples = asked_samples(played.options)
     instance = named_instance(run.env)
 

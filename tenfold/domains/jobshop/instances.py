@@ -160,14 +160,23 @@ def lower_bound(instance: Instance) -> int:
 # random ones
 
 
+def random_tables(
+    rng: np.random.Generator, shops: int, jobs: int, machines: int, low: int = 1, high: int = 99
+) -> tuple[np.ndarray, np.ndarray]:
+    """Machines and durations [shops, jobs, machines]: durations uniform from `low` to `high`, each
+    job's order of all the machines uniform too, the distribution of Taillard's instances."""
+    shape = (shops, jobs, machines)
+    duration = rng.integers(low, high, shape, endpoint=True)
+    machine = rng.permuted(np.broadcast_to(np.arange(machines), shape), axis=2)
+    return machine, duration
+
+
 def random_shop(
     rng: np.random.Generator, jobs: int, machines: int, low: int = 1, high: int = 99
 ) -> Instance:
-    """Durations uniform from `low` to `high`, each job's order of all the machines uniform too: the
-    distribution of Taillard's instances."""
-    duration = rng.integers(low, high, (jobs, machines), endpoint=True)
-    machine = rng.permuted(np.tile(np.arange(machines), (jobs, 1)), axis=1)
-    return Instance(f"random {jobs}x{machines}", machine, duration, machines)
+    """One of them."""
+    machine, duration = random_tables(rng, 1, jobs, machines, low, high)
+    return Instance(f"random {jobs}x{machines}", machine[0], duration[0], machines)
 
 
 @dataclass(frozen=True)
@@ -213,8 +222,16 @@ class RandomShops:
             for least, most in (self.jobs, self.machines)
         )
 
-    def draw(self, rng: np.random.Generator) -> Instance:
+    def size(self, rng: np.random.Generator) -> tuple[int, int]:
+        """Jobs and machines."""
         jobs, machines = (
             int(rng.integers(*limits, endpoint=True)) for limits in (self.jobs, self.machines)
         )
-        return random_shop(rng, jobs, machines, self.low, self.high)
+        return jobs, machines
+
+    def draw(self, rng: np.random.Generator) -> Instance:
+        return random_shop(rng, *self.size(rng), self.low, self.high)
+
+    def draw_tables(self, rng: np.random.Generator, shops: int) -> tuple[np.ndarray, np.ndarray]:
+        """Machines and durations [shops, jobs, machines] of several, all of one size."""
+        return random_tables(rng, shops, *self.size(rng), self.low, self.high)

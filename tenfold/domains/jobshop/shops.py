@@ -44,6 +44,31 @@ def resolve_instance(name: str) -> str:
     return with_absolute_path(name, "instance", "instance")
 
 
+def is_random(name: str) -> bool:
+    """Whether an environment's name asks for a new random shop each episode."""
+    return "random" in split_name(name)[1]
+
+
+def make_env(
+    instance: str | Path | Instance | None = None,
+    random: str = "",
+    render_mode: str | None = None,
+    **more: Any,
+) -> "gym.Env[Any, Any]":
+    """One shop whose machines choose all at once, or a new random one each episode, one dispatch a
+    step."""
+    if not random:
+        return JobShopEnv("ft06" if instance is None else instance, render_mode=render_mode, **more)
+    from tenfold.domains.jobshop.dispatching import DispatchEnv
+
+    if instance is not None or more:
+        raise EnvironmentFault(
+            f"random = {random} is a new shop each episode: instance, optimum and bounds are for "
+            "one shop; leave them out."
+        )
+    return DispatchEnv(random, render_mode)
+
+
 def named_instance(name: str) -> Instance:
     """The instance that an environment's name asks for."""
     asked = split_name(name)[1]

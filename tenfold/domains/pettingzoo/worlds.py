@@ -16,7 +16,7 @@ from tenfold.envs.adapter import Episode
 from tenfold.envs.arguments import split_name
 from tenfold.envs.faults import CALLERS, put_away
 from tenfold.envs.making import make_errors
-from tenfold.envs.masks import MaskReader, offers_mask
+from tenfold.envs.masks import MaskReader, offers_mask, refuse_undeclared
 from tenfold.envs.scalar import replayable, require_possible
 from tenfold.envs.worlds import Worlds
 
@@ -75,6 +75,8 @@ def common_spaces(env: Any, name: str) -> tuple[gym.Space[Any], gym.Space[Any]]:
 class ParallelWorlds(Worlds):
     """Our loop over PettingZoo environments with the parallel API."""
 
+    begun = False  # whether every world has shown its first observations
+
     def __init__(
         self, name: str, worlds: int, seed: int, policy: bool = False, first: int = 0
     ) -> None:
@@ -104,6 +106,7 @@ class ParallelWorlds(Worlds):
         self.alive: list[list[str]] = [[] for _ in range(worlds)]  # who acts in the next step
         for w in range(worlds):
             self.begin(w)
+        self.begun = True
 
     def begin(self, w: int) -> None:
         self.length[w] = 0
@@ -133,11 +136,13 @@ class ParallelWorlds(Worlds):
         if self.fallible and not np.isfinite(self.obs[lane]).all():
             raise self.not_finite(lane)
         if not self.masks:
-            self.unread_mask = (
-                self.unread_mask or offers_mask(seen) or offers_mask(infos.get(agent))
-            )
+            if not self.unread_mask and (offers_mask(seen) or offers_mask(infos.get(agent))):
+                if self.begun:
+                    self.refuse_late_mask(lane)
+                self.unread_mask = True
         else:
-            found = self.masks.read(seen, infos.get(agent) or {}, self.name)
+            refuse_undeclared(seen, self.envs[w].observation_space(agent), self.place(lane))
+            found = self.mask_given(self.masks, lane, seen, infos.get(agent) or {})
             who = f"{self.place(lane)}: {agent}"
             self.note_mask(lane, found, self.masks.actions.options, who)
 

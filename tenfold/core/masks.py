@@ -1,0 +1,244 @@
+"""Masks of an action's options: one array of all of them side by side, or the natural form, nested
+as the action space is.
+
+    {"arm": (np.array([1, 0, 1], np.int8), None), "gripper": np.array([1, 1], np.int8)}
+
+That is what `action_space.sample(mask=…)` of Gymnasium takes: a dict for Dict, a tuple for Tuple
+and for MultiDiscrete, None for a part without restriction. Whoever is given a mask reads it by a
+`MaskForm`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from tenfold.core.errors import UserError
+from tenfold.core.spaces import DiscreteActions, PolicyActions
+
+MASK = "action_mask"  # the key of an info, or of a Dict observation
+SHOWN = 8  # sizes, where a sentence lists them
+EITHER = 2  # in Gymnasium's masks of MultiBinary: 0 and 1 are what a number must be
+
+
+class MaskError(UserError):
+    """A mask that does not fit: "the action mask …", behind the words for where that was."""
+
+
+class MaskPart:
+    """A part of an action that masks are given for: its path, how many options it has, and what
+    its masks may look like."""
+
+    def __init__(self, actions: PolicyActions, path: str = "") -> None:
+        self.space, self.path, self.options = actions.space, path, actions.options
+        self.sizes, self.sized = actions.sizes, tuple(actions.space.shape or ())
+        self.keys: tuple[Any, ...] = ()
+        self.parts: tuple[MaskPart, ...] = ()
+        if actions.parts:
+            named = isinstance(actions.space, spaces.Dict)
+            self.keys = tuple(actions.space) if named else tuple(range(len(actions.parts)))
+            self.parts = tuple(
+                MaskPart(part, f"{path}.{key}" if path else str(key))
+                for key, part in zip(self.keys, actions.parts, strict=True)
+            )
+        elif isinstance(actions.space, spaces.MultiDiscrete):  # a part for each choice
+            self.parts = tuple(
+                MaskPart(PolicyActions(spaces.Discrete(n), (n,), (0,)), name)
+                for n, name in zip(self.sizes, self.names(), strict=True)
+            )
+        self.shapes = {(self.options,)}
+        if not actions.parts and len(set(self.sizes)) == 1:
+            self.shapes.add((*self.sized, self.sizes[0]))
+        self.binary = isinstance(actions.space, spaces.MultiBinary)
+        self.fits = {without_ones(shape) for shape in self.shapes}  # one mask alone
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        if not self.options:
+            return "None, since its actions are real numbers"
+        shapes = sorted(self.shapes, key=len)
+        array = f"an array of shape {' or '.join(map(str, shapes))}"
+        if isinstance(self.space, spaces.Dict):
+            keys = ", ".join(map(str, self.keys))
+            return f"a dict of masks with the keys {keys}, or {array}"
+        if isinstance(self.space, spaces.Tuple):
+            return f"a tuple of {len(self.parts)} masks, or {array}"
+        if isinstance(self.space, spaces.MultiDiscrete):
+            options = ", ".join(
+                [*map(str, self.sizes[:SHOWN]), *["…"] * (self.sizes[SHOWN:] != ())]
+            )
+            return f"a tuple of {len(self.sizes)} masks, of {options} options, or {array}"
+        if self.binary:
+            return f"{array}, or {self.sized} of the whole numbers 0, 1 and 2 (either)"
+        return array
+
+    def names(self) -> Iterator[str]:
+        """The path of each choice, in order."""
+        if self.keys:
+            for part in self.parts:
+                yield from part.names()
+        elif isinstance(self.space, spaces.Discrete):
+            yield self.path
+        else:
+            for place in np.ndindex(*self.sized) if self.sizes else ():
+                told = ", ".join(map(str, place))
+                yield f"{self.path}[{told}]" if self.path else told
+
+    def fill(self, given: Any, out: np.ndarray) -> None:
+        """Writes a mask that was given into `out` [*lead, options]; every array in it has the same
+        leading dimensions."""
+        if given is None:
+            out[...] = True
+        elif type(given) is np.ndarray and given.shape == out.shape:  # as most are
+            self.fill_options(given, out)
+        elif isinstance(given, Mapping):
+            self.fill_named(given, out)
+        elif out.ndim > 1 and getattr(given, "dtype", None) == np.object_:
+            self.fill_rows(given, out)
+        elif self.parts and nested(given):
+            self.fill_each(given, out)
+        else:
+            self.fill_array(given, out)
+
+    def fill_rows(self, given: np.ndarray, out: np.ndarray) -> None:
+        """A mask of each row, as Gymnasium's vector environments collect what is no array."""
+        if given.shape != out.shape[:1]:
+            raise self.refused(f"is an array of {given.shape} masks", out.shape[:1])
+        for one, row in zip(given, out, strict=True):
+            self.fill(one, row)
+
+    def fill_named(self, given: Mapping[Any, Any], out: np.ndarray) -> None:
+        if not isinstance(self.space, spaces.Dict):
+            raise self.refused(f"is a dict with the keys {', '.join(map(str, given))}")
+        told = set(given)
+        if out.ndim > 1:  # Gymnasium's vector environments note beside a key who gave it
+            told -= {f"_{key}" for key in self.keys}
+        unknown = sorted(map(str, told - set(self.keys)))
+        if unknown:
+            raise self.refused(f"has a key {unknown[0]}")
+        at = 0
+        for key, part in zip(self.keys, self.parts, strict=True):
+            if key not in given and part.options:
+                raise self.refused(f"has no key {key} (None: without restriction)")
+            part.fill(given.get(key), out[..., at : at + part.options])
+            at += part.options
+
+    def fill_each(self, given: Any, out: np.ndarray) -> None:
+        each = list(given)
+        for _ in self.sized[1:]:  # choices of a MultiDiscrete may be nested
+            each = [one for inner in each for one in (inner if nested(inner) else [inner])]
+        if isinstance(self.space, spaces.Dict) or len(each) != len(self.parts):
+            raise self.refused(f"is a {type(given).__name__} of {len(given)}")
+        at = 0
+        for part, own in zip(self.parts, each, strict=True):
+            part.fill(own, out[..., at : at + part.options])
+            at += part.options
+
+    def fill_array(self, given: Any, out: np.ndarray) -> None:
+        try:
+            array = np.asarray(given)
+        except ValueError:  # lists of different lengths
+            array = np.empty(0, np.object_)
+        if array.dtype.kind not in "biuf":
+            raise self.refused(f"is of type {type(given).__name__}, with {given!r:.40}")
+        lead, shape = out.shape[:-1], array.shape
+        own = shape[len(lead) :] if shape[: len(lead)] == lead else None
+        own = own if lead else without_ones(shape)
+        if self.options and own in (self.shapes if lead else self.fits):
+            self.fill_options(array.reshape(out.shape), out)
+        elif (
+            self.binary
+            and own == (self.sized if lead else without_ones(self.sized))
+            and array.dtype.kind in "iu"
+        ):
+            self.fill_binary(array.reshape(*lead, -1), out)
+        else:
+            kind = "booleans of shape" if self.binary and array.dtype.kind == "b" else "shape"
+            raise self.refused(f"has {kind} {shape}", lead)
+
+    def fill_options(self, array: np.ndarray, out: np.ndarray) -> None:
+        """Numbers of all options, side by side."""
+        out[...] = array
+        if array.dtype != np.bool_ and (wrong := array != out).any():
+            place = int(np.argwhere(wrong)[0][-1])
+            raise self.refused(f"holds {array[wrong][0]} at place {place}, and not 0 or 1")
+
+    def fill_binary(self, array: np.ndarray, out: np.ndarray) -> None:
+        """What Gymnasium says of a MultiBinary: 0 and 1 must be, 2 may be either."""
+        if (wrong := (array < 0) | (array > EITHER)).any():
+            raise self.refused(f"holds {array[wrong][0]}, and not 0, 1 or 2 (either)")
+        out[...] = np.stack([array != 1, array != 0], -1).reshape(out.shape)
+
+    def refused(self, what: str, lead: tuple[int, ...] = ()) -> MaskError:
+        """One sentence: which part, what was given, what was expected."""
+        of = f" of {self.path}" if self.path else ""
+        batch = f", behind the batch's {lead}" if lead else ""
+        return MaskError(f"the action mask{of} {what}; expected is {self.expected}{batch}.")
+
+
+def nested(given: Any) -> bool:
+    """Whether these are several masks and not the numbers of one."""
+    if isinstance(given, np.ndarray):
+        return given.dtype == np.object_
+    if not isinstance(given, list | tuple):
+        return False
+    several = list | tuple | Mapping | None
+    return any(isinstance(one, several) or getattr(one, "ndim", 0) for one in given)
+
+
+def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without the ones before its first other dimension."""
+    first = next((k for k, n in enumerate(shape[:-1]) if n != 1), max(len(shape) - 1, 0))
+    return shape[first:]
+
+
+class MaskForm:
+    """How masks of some actions are read."""
+
+    def __init__(self, actions: Any) -> None:
+        if isinstance(actions, DiscreteActions):
+            actions = PolicyActions(spaces.Discrete(actions.n), (actions.n,), (actions.start,))
+        elif not isinstance(actions, PolicyActions):  # real numbers
+            actions = PolicyActions(actions.space)
+        self.whole = MaskPart(actions)
+        self.options, self.sizes = actions.options, actions.sizes
+        self.offsets = np.cumsum([0, *self.sizes[:-1]]) if self.sizes else np.zeros(0, np.int64)
+
+    def read(self, given: Any) -> np.ndarray:
+        """The mask of one observation as booleans [options]; MaskError where it does not fit."""
+        if type(given) is np.ndarray and given.shape == (self.options,):
+            found = given.astype(np.bool_)  # as nearly all are: the rest takes ten times as long
+            if given.dtype == np.bool_ or (given == found).all():
+                return found
+        found = np.empty(self.options, np.bool_)
+        self.whole.fill(given, found)
+        return found
+
+    def read_rows(self, given: Any, rows: int) -> np.ndarray:
+        """Those of several observations, [rows, options]: a list of masks, or one whose arrays have
+        the batch in front."""
+        if isinstance(given, list):
+            if len(given) != rows:
+                raise MaskError(f"the action mask is a list of {len(given)}; expected are {rows}.")
+            return np.stack([self.read(one) for one in given])
+        found = np.empty((rows, self.options), np.bool_)
+        self.whole.fill(given, found)
+        return found
+
+    def option_of(self, choice: int) -> str:
+        """What an option of a choice is called in a sentence."""
+        name = list(self.whole.names())[choice]
+        return f"option of the action's component {name}" if name else "action"
+
+    def empty(self, mask: np.ndarray) -> tuple[int, int] | None:
+        """(row, choice) of the first choice that a mask [B, options] leaves no option of; None
+        where there is none."""
+        if not self.sizes or mask.all():
+            return None
+        there = np.logical_or.reduceat(mask, self.offsets, axis=1)
+        if there.all():
+            return None
+        row, choice = np.argwhere(~there)[0].tolist()
+        return row, choice

@@ -1,0 +1,209 @@
+"""Shops scheduled one dispatch after another, many at once, as tensors.
+
+A dispatch appends the next operation of one job to its machine's queue: it starts when both job and
+machine are free. Which jobs may be chosen is Giffler and Thompson's rule (1960): of all next
+operations take the one that would end first; on its machine, those that could start before that
+end. Schedules made so are the active ones, and one of them is optimal.
+
+`Shops` are the tables of I shops, `Floor` is the state of S schedules of each. What a job's next
+operation looks like is `seen`: FEATURES numbers that know no sizes, so that a policy that reads
+them plays any shop.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tenfold.domains.jobshop.instances import Instance
+
+FEATURES = 22
+STATIC = 9  # numbers of an operation that no schedule changes
+
+
+class Shops(NamedTuple):
+    """I shops of at most J jobs with K operations on M machines. Behind a job's last operation
+    stands one of no time on a machine M that nobody needs."""
+
+    machine: Tensor  # [I, J, K + 1]
+    duration: Tensor  # [I, J, K + 1]
+    tail: Tensor  # [I, J, K + 1], work of the job from that operation on
+    length: Tensor  # [I, J]
+    load: Tensor  # [I, M + 1], work of each machine
+    unit: Tensor  # [I, 1, 1], the mean duration
+    bound: Tensor  # [I, 1, 1], the most work that one job or one machine has
+
+    @property
+    def dispatches(self) -> int:
+        """That schedule the largest of them."""
+        return self.machine.shape[1] * (self.machine.shape[2] - 1)
+
+
+class Floor(NamedTuple):
+    """S schedules under way of each shop."""
+
+    following: Tensor  # [I, S, J], the number of each job's next operation
+    ready: Tensor  # [I, S, J], when the job is free
+    free: Tensor  # [I, S, M + 1], when the machine is
+    left: Tensor  # [I, S, M + 1], its work that is not scheduled yet
+
+
+class Seen(NamedTuple):
+    """What is to be chosen from."""
+
+    features: Tensor  # [I, S, J, FEATURES]
+    allowed: Tensor  # [I, S, J]
+    waiting: Tensor  # [I, S, J], jobs that have an operation left
+
+
+def shops_of(machine: Tensor, duration: Tensor, length: Tensor, machines: int) -> Shops:
+    """Of tables [I, J, K], whatever stands behind a job's last operation."""
+    there = torch.arange(machine.shape[2], device=machine.device) < length[..., None]
+    pad = (0, 1)
+    machine = torch.nn.functional.pad(torch.where(there, machine, machines), pad, value=machines)
+    duration = torch.nn.functional.pad(torch.where(there, duration, 0).float(), pad)
+    tail = duration.flip(-1).cumsum(-1).flip(-1)
+    load = torch.zeros(len(machine), machines + 1, device=machine.device)
+    load.scatter_add_(1, machine.flatten(1), duration.flatten(1))
+    unit = (duration.sum((1, 2)) / length.sum(1).clamp(min=1)).clamp(min=1e-6)
+    bound = torch.maximum(tail[:, :, 0].amax(1), load.amax(1)).clamp(min=1e-6)
+    return Shops(machine, duration, tail, length, load, unit[:, None, None], bound[:, None, None])
+
+
+def batch(instances: Sequence[Instance], device: torch.device | str = "cpu") -> Shops:
+    """Instances of any sizes together, padded to the largest."""
+    I = len(instances)
+    J, K = (max(size) for size in zip(*(one.machine.shape for one in instances), strict=True))
+    machine, duration = np.zeros((2, I, J, K), np.int64)
+    length = np.zeros((I, J), np.int64)
+    for i, one in enumerate(instances):
+        jobs, most = one.machine.shape
+        machine[i, :jobs, :most], duration[i, :jobs, :most] = one.machine, one.duration
+        length[i, :jobs] = one.lengths
+    tables = (torch.from_numpy(table).to(device) for table in (machine, duration, length))
+    return shops_of(*tables, machines=max(one.machines for one in instances))
+
+
+def opened(shops: Shops, schedules: int) -> Floor:
+    """Nothing is scheduled yet."""
+    I, J, _ = shops.machine.shape
+    zeros = shops.load.new_zeros(I, schedules, J)
+    load = shops.load[:, None].repeat(1, schedules, 1)
+    return Floor(zeros.long(), zeros, torch.zeros_like(load), load)
+
+
+def at(table: Tensor, k: Tensor) -> Tensor:
+    """Entry k [I, S, J] of each job's row of a table [I, J, K + 1]."""
+    wide = table[:, None].expand(-1, k.shape[1], -1, -1)
+    return wide.gather(3, k[..., None]).squeeze(3)
+
+
+def dispatched(shops: Shops, floor: Floor, job: Tensor) -> Floor:
+    """After the next operation of job [I, S] went to its machine. Of a job that has none left,
+    nothing changes."""
+    chosen = job[..., None]
+    k = floor.following.gather(2, chosen).squeeze(2)
+    i = torch.arange(len(k), device=k.device)[:, None]
+    machine, duration = (table[i, job, k][..., None] for table in (shops.machine, shops.duration))
+    end = torch.maximum(floor.ready.gather(2, chosen), floor.free.gather(2, machine)) + duration
+    done = (k == shops.length.gather(1, job))[..., None]
+    end = torch.where(done, floor.ready.gather(2, chosen), end)
+    return Floor(
+        floor.following.scatter_add(2, chosen, (~done).long()),
+        floor.ready.scatter(2, chosen, end),
+        floor.free.scatter(2, machine, end),
+        floor.left.scatter_add(2, machine, -duration),
+    )
+
+
+def foreseen(shops: Shops, floor: Floor) -> Tensor:
+    """[I, S, 1]: no way to go on ends earlier, by what each job and each machine has left."""
+    k = floor.following
+    start = torch.maximum(floor.ready, floor.free.gather(2, at(shops.machine, k)))
+    by_job = torch.where(k < shops.length[:, None], start + at(shops.tail, k), floor.ready)
+    by_machine = floor.free + floor.left
+    return torch.maximum(by_job.amax(2, keepdim=True), by_machine.amax(2, keepdim=True))
+
+
+def seen(shops: Shops, floor: Floor) -> Seen:
+    """What the next operation of each job looks like, and which may be chosen."""
+    k, ready = floor.following, floor.ready
+    waiting = k < shops.length[:, None]
+    last = shops.machine.shape[2] - 1
+    after = (k + 1).clamp(max=last)
+    m, p, tail = at(shops.machine, k), at(shops.duration, k), at(shops.tail, k)
+    then, then_p = at(shops.machine, after), at(shops.duration, after)
+    free, left = floor.free.gather(2, m), floor.left.gather(2, m)
+    start = torch.maximum(ready, free)
+    end = torch.where(waiting, start + p, torch.inf)
+    first_end, first = end.min(2, keepdim=True)
+    allowed = waiting & (m == m.gather(2, first)) & (start < first_end)
+    allowed = allowed.scatter(2, first, waiting.any(2, keepdim=True))
+    over = ~waiting.any(2, keepdim=True)
+
+    now = torch.where(waiting, start, torch.inf).amin(2, keepdim=True)
+    now, first_end = (torch.where(over, 0.0, time) for time in (now, first_end))
+    end_of_all = foreseen(shops, floor)
+    same = (m[..., None] == m[..., None, :]) & waiting[..., None, :]
+    rivals = same.sum(3).float()
+    rival_work = (same * p[..., None, :]).sum(3)
+    jobs = waiting.sum(2, keepdim=True).clamp(min=1).float()
+    mean_tail = (tail * waiting).sum(2, keepdim=True) / jobs
+    choices = allowed.sum(2, keepdim=True).clamp(min=1).float()
+    mean_p = (p * allowed).sum(2, keepdim=True) / choices
+    unit, bound = shops.unit, shops.bound
+    steps = (shops.length[:, None] - k).float()
+    total = shops.length.sum(1)[:, None, None].clamp(min=1).float()
+    features = (
+        p / unit,
+        (start - now) / unit,
+        (start + p - first_end) / unit,
+        (start - free) / unit,
+        (start - ready) / unit,
+        (tail - p) / bound,
+        (start + tail - end_of_all) / bound,
+        (tail - mean_tail) / unit / steps.clamp(min=1).sqrt(),
+        left / bound,
+        (free + left - end_of_all) / bound,
+        steps / shops.length[:, None].clamp(min=1),
+        rivals / jobs,
+        (rival_work - p) / unit / rivals.clamp(min=1),
+        (p - mean_p) / unit,
+        choices.expand_as(p) / jobs,
+        then_p / unit,
+        (floor.free.gather(2, then) - start - p).clamp(min=-4 * unit, max=4 * unit) / unit,
+        floor.left.gather(2, then) / bound,
+        (floor.free.gather(2, then) + floor.left.gather(2, then) - end_of_all) / bound,
+        (end_of_all - bound) / bound + torch.zeros_like(p),
+        steps.sum(2, keepdim=True) / total + torch.zeros_like(p),
+        allowed.float(),
+    )
+    return Seen(torch.stack(features, 3) * waiting[..., None], allowed, waiting)
+
+
+def described(shops: Shops) -> Tensor:
+    """[I, J, K, STATIC]: what an operation is in its shop, before anything is scheduled."""
+    duration, tail = shops.duration[..., :-1], shops.tail[..., :-1]
+    there = torch.arange(duration.shape[2], device=duration.device) < shops.length[..., None]
+    machine = shops.machine[..., :-1]
+    load = shops.load[:, None].expand(-1, duration.shape[1], -1).gather(2, machine)
+    whole, unit, bound = tail[:, :, :1], shops.unit, shops.bound
+    place = torch.arange(duration.shape[2], device=duration.device)
+    count = torch.zeros_like(shops.load).scatter_add(
+        1, machine.flatten(1), torch.ones_like(duration).flatten(1)
+    )
+    crowd = count[:, None].expand(-1, duration.shape[1], -1).gather(2, machine)
+    features = (
+        duration / unit,
+        (whole - tail) / bound,
+        (tail - duration) / bound,
+        whole.expand_as(tail) / bound,
+        load / bound,
+        place / shops.length[..., None].clamp(min=1),
+        duration / load.clamp(min=1e-6) * crowd,
+        duration / whole.clamp(min=1e-6) * shops.length[..., None],
+        there.float(),
+    )
+    return torch.stack(features, 3) * there[..., None]

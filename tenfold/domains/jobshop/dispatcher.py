@@ -1,0 +1,126 @@
+"""The agent that schedules any shop: a network on the features of `dispatch`, as a policy of
+environments and as a player of instances."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tenfold.algorithms.agent import FlatAgent, mask_rows
+from tenfold.core.errors import ConfigError, EnvironmentFault
+from tenfold.core.protocols import EnvSpec, Policy
+from tenfold.core.random import Purpose, draw_bits, key, uniform
+from tenfold.core.spaces import policy_actions
+from tenfold.domains.jobshop.config import Dispatcher
+from tenfold.domains.jobshop.dispatch import Shops, batch
+from tenfold.domains.jobshop.dispatching import Sheet
+from tenfold.domains.jobshop.instances import Instance, RandomShops
+from tenfold.domains.jobshop.orders import Player
+from tenfold.domains.jobshop.policy import DispatchNet, played, recalled
+from tenfold.envs.arguments import split_name
+
+if TYPE_CHECKING:
+    from tenfold.config.run import Run
+
+ROOM = 2**21  # jobs in all schedules that are played at once, which bounds the memory
+
+
+def random_shops(env: str) -> RandomShops:
+    """Those that an environment's name asks for."""
+    asked = split_name(env)[1]
+    if set(asked) != {"random"}:
+        raise ConfigError(
+            "env",
+            f"= {env} is one shop, and the dispatcher learns from random ones: give "
+            "tenfold/JobShop-v0(random=6..15x5..10), jobs x machines. What it has learned plays "
+            "any: tenfold eval RUN --instance FILE.",
+        )
+    try:
+        return RandomShops.parse(asked["random"])
+    except EnvironmentFault as error:
+        raise ConfigError("env", f"= {env}: {error}") from None
+
+
+class DispatchAgent(FlatAgent):
+    """The network, Adam's moments and the count of updates."""
+
+    reads_masks = True
+    config: Dispatcher
+
+    def __init__(self, run: "Run", spec: EnvSpec) -> None:
+        assert isinstance(run.agent, Dispatcher)
+        self.config, self.seed, self.layout = run.agent, run.seed, spec.layout
+        self.random = random_shops(run.env)
+        self.sheet = Sheet(self.random)
+        self.actions = policy_actions(spec.action_space, run.env)
+        self.device = torch.device("cpu" if run.device == "auto" else run.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(draw_bits(key(run.seed, Purpose.INIT), 0)) >> 1)
+            net = DispatchNet(self.config.width, self.config.layers)
+        self.online = net.to(self.device).flatten()
+        self.mean, self.square = (torch.zeros_like(self.online.flat) for _ in range(2))
+        self.count = np.zeros(1, np.int64)
+
+    # acting
+
+    @torch.no_grad()
+    def scores(self, rows: np.ndarray, mask: np.ndarray | None) -> torch.Tensor:
+        """Of jobs [B, J]."""
+        allowed = np.ones((len(rows), self.sheet.jobs), np.bool_) if mask is None else mask
+        given = (torch.from_numpy(np.ascontiguousarray(part)) for part in (rows, allowed))
+        shops, now, following = self.sheet.read(*(part.to(self.device) for part in given))
+        memory = self.online.encode(shops)
+        return self.online.decode(now, recalled(memory, following))[:, 0].cpu()
+
+    def policy(self, how: str) -> Policy:
+        stream = key(self.seed, Purpose.ACTION, self.member)
+
+        def act(rows: np.ndarray, mask: Any, episode: np.ndarray, step: np.ndarray) -> np.ndarray:
+            scores = self.scores(rows, mask)
+            if how != "sampled":
+                return scores.argmax(1).numpy()
+            u = torch.from_numpy(uniform(stream, episode * 2**32 + step))[:, None]
+            cumulative = scores.double().softmax(1).cumsum(1)
+            return (cumulative > u * cumulative[:, -1:]).to(torch.uint8).argmax(1).numpy()
+
+        return act
+
+    def act(self, obs: Any, mask: Any = None) -> Any:
+        """The job to dispatch next, for one observation or a batch. Without a mask, one that may
+        not be chosen now can come out."""
+        rows, single = self.layout.rows_of(obs)
+        allowed = mask_rows(self.layout, self.sheet.jobs, obs, mask, () if single else (len(rows),))
+        found = self.scores(rows, allowed).argmax(1).numpy()
+        return int(found[0]) if single else found
+
+    def player(self) -> Player:
+        """Plays instances of any size, those of one size together."""
+
+        def play(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
+            found: list[list[np.ndarray]] = [[] for _ in instances]
+            sized = sorted(range(len(instances)), key=lambda i: instances[i].machine.shape)
+            for _, those in groupby(sized, key=lambda i: instances[i].machine.shape):
+                same = list(those)
+                shops = batch([instances[i] for i in same], self.device)
+                for i, orders in zip(same, self.orders(shops, samples, seed), strict=True):
+                    found[i] = list(orders[:, : instances[i].operations])
+            return found
+
+        return play
+
+    @torch.no_grad()
+    def orders(self, shops: Shops, samples: int, seed: int) -> np.ndarray:
+        """[I, samples, dispatches]; with 0 samples the greedy one."""
+        I, J = shops.length.shape
+        whole = max(samples, 1)
+        piece, source = max(1, min(whole, ROOM // (I * J))), None
+        if samples:
+            source = torch.Generator(self.device)
+            source.manual_seed(int(draw_bits(key(seed, Purpose.EVALUATE, self.member), 0)) >> 1)
+        pieces = [
+            played(self.online, shops, min(piece, whole - first), source)[1]
+            for first in range(0, whole, piece)
+        ]
+        return torch.cat(pieces, 2).permute(1, 2, 0).cpu().numpy()

@@ -1,0 +1,134 @@
+"""A run of the dispatcher under way: it learns from its own best schedules.
+
+Corsini et al. (2024), "Self-labeling the job shop scheduling problem", show that this needs no
+optimal schedules and no rewards: of each random shop draw many schedules, and make the shortest
+more likely.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tenfold.config.schedules import value_at
+from tenfold.core.protocols import Description, State
+from tenfold.core.random import Purpose, draw_bits, key
+from tenfold.core.timing import Clock
+from tenfold.domains.jobshop.dispatch import Shops, shops_of
+from tenfold.domains.jobshop.dispatcher import DispatchAgent
+from tenfold.domains.jobshop.policy import likelihood, played
+from tenfold.engines.plain import apply_gradient
+from tenfold.envs.adapter import Episode
+from tenfold.envs.making import spec_of
+
+if TYPE_CHECKING:
+    from tenfold.config.run import Run
+
+NAMES = ("loss", "grad_norm", "gap_mean", "gap_best")  # of the statistics; gaps to the bound
+
+
+def make_learner(run: "Run") -> "DispatchLearner":
+    return DispatchLearner(run, DispatchAgent(run, spec_of(run.env, policy=True)))
+
+
+class DispatchLearner:
+    """Each round draws shops of one size, schedules them, and makes one update. Every random number
+    follows from the seed and the step, so that a resumed run goes on as if it had never stopped."""
+
+    rows = None
+    lockstep = None
+    tells_episodes = False
+    exact_resume = True
+
+    def __init__(self, run: "Run", agent: DispatchAgent) -> None:
+        self.run, self.agent, self.config = run, agent, agent.config
+        self.clock, self.step = Clock(), 0
+        self.notices: list[str] = []
+        self.warnings: list[str] = []
+        self.sums = torch.zeros(len(NAMES), dtype=torch.float64, device=agent.device)
+        self.counted = 0
+        self.source = torch.Generator(agent.device)
+
+    @property
+    def description(self) -> Description:
+        config = self.config
+        return Description(
+            "plain, all schedules of a round at once",
+            str(self.agent.device),
+            f"{config.shops:,} shops of {self.agent.random}, {config.samples:,} schedules of each",
+        )
+
+    def warm_up(self) -> None:
+        """There is nothing to compile."""
+
+    def draw(self, count: int) -> Shops:
+        """Random shops of one size, those of this step."""
+        random, device = self.agent.random, self.agent.device
+        rng = np.random.default_rng(int(key(self.run.seed, Purpose.EPISODE, self.step)))
+        machine, duration = (torch.from_numpy(t).to(device) for t in random.draw_tables(rng, count))
+        _, jobs, machines = machine.shape
+        length = torch.full((count, jobs), machines, device=device)
+        return shops_of(machine, duration, length, machines)
+
+    def round(self, until: int | None = None) -> list[Episode]:
+        config, agent, clock = self.config, self.agent, self.clock
+        count = config.shops if until is None else min(config.shops, until - self.step)
+        clock.start()
+        shops = self.draw(count)
+        clock.lap("env")
+        address = key(self.run.seed, Purpose.ACTION, self.step)
+        self.source.manual_seed(int(draw_bits(address, 0)) >> 1)
+        makespan, order = played(agent.online, shops, config.samples, self.source)
+        best = makespan.argmin(1)
+        label = order.gather(2, best[None, :, None].expand(len(order), -1, 1)).squeeze(2)
+        clock.lap("act")
+        agent.online.flat_grad.zero_()
+        loss = -likelihood(agent.online, shops, label)
+        loss.backward()
+        norm = apply_gradient(agent, value_at(config.lr, self.step))
+        gaps = makespan / shops.bound[:, 0] - 1
+        told = (loss.detach(), norm.squeeze(), gaps.mean(), gaps.amin(1).mean())
+        self.sums += torch.stack(told).double()
+        self.counted += 1
+        self.step += count
+        clock.lap("update")
+        return []
+
+    def statistics(self) -> dict[str, float]:
+        """Means since the last call."""
+        if not self.counted:
+            return {}
+        found = dict(zip(NAMES, (self.sums / self.counted).tolist(), strict=True))
+        self.sums.zero_()
+        self.counted = 0
+        return found
+
+    def settle(self) -> list[Episode]:
+        return []
+
+    def set_lr(self, lr: Any) -> None:
+        self.agent.set_lr(lr)
+        self.config = self.agent.config
+
+    def time_every_round(self) -> None:
+        """Every round is timed as it is."""
+
+    def state(self) -> State:
+        serial = {"step": self.step, "counted": self.counted}
+        return {
+            "agent": self.agent.state(),
+            "serial": {name: np.array(value) for name, value in serial.items()},
+            "sums": {"sums": self.sums.cpu().numpy()},
+        }
+
+    def load_rows(self, rows: dict[str, np.ndarray]) -> None:
+        """It has none."""
+
+    def load_state(self, state: State, with_rows: bool = True) -> bool:
+        self.agent.load_state(state["agent"])
+        self.step, self.counted = (int(state["serial"][name]) for name in ("step", "counted"))
+        self.sums.copy_(torch.as_tensor(np.array(state["sums"]["sums"])))
+        return True
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,274 @@
+"""The dispatcher: one policy for shops of any size, and how it learns from its own schedules."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import tenfold as ten
+from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
+from tenfold.domains.jobshop.dispatch import batch, dispatched, foreseen, opened, seen
+from tenfold.domains.jobshop.dispatching import DispatchEnv
+from tenfold.domains.jobshop.instances import Instance, RandomShops, lower_bound, random_shop
+from tenfold.domains.jobshop.orders import schedule_of_order
+from tenfold.domains.jobshop.policy import (
+    DispatchNet,
+    choices,
+    likelihood,
+    likelihood_reference,
+    played,
+)
+from tenfold.domains.jobshop.schedule import check_schedule
+from tenfold.training.learners import make_learner
+
+ANY = "tenfold/JobShop-v0(random=3..5x2..4)"
+
+
+def settings(**more):
+    return ten.Run(
+        **{"env": ANY, "steps": 64, "eval_every": 0, "checkpoint_every": 32, "threads": 1} | more,
+        agent={"name": "dispatcher", "shops": 8, "samples": 8, "width": 8, "lr": 3e-3},
+    )
+
+
+def odd_shop():
+    """Jobs of different lengths, one machine visited again, operations of no time, a machine that
+    nobody needs."""
+    return Instance.of_jobs(
+        "odd", [[(0, 2), (1, 0), (0, 3), (2, 1), (0, 0)], [(1, 4)], [(2, 0), (0, 0)]], machines=4
+    )
+
+
+def net_of(width=6, seed=0):
+    torch.manual_seed(seed)
+    return DispatchNet(width, 2).flatten()
+
+
+# what may be dispatched
+
+
+def test_only_jobs_that_start_before_the_first_end_on_that_machine_may_be_dispatched():
+    # next operations: job 0 on machine 0 for 5, job 1 on machine 0 for 3, job 2 on machine 1 for 4.
+    # Job 1 would end first, at 3, on machine 0, where job 0 could start at 0.
+    shop = Instance.of_jobs("three", [[(0, 5), (1, 1)], [(0, 3), (1, 9)], [(1, 4)]])
+    shops = batch([shop])
+    floor = opened(shops, 1)
+    assert seen(shops, floor).allowed[0, 0].tolist() == [True, True, False]
+    # after job 1, job 0 would start at 3 and end at 8; job 2 ends at 4, alone before job 1 at 3
+    floor = dispatched(shops, floor, torch.tensor([[1]]))
+    assert seen(shops, floor).allowed[0, 0].tolist() == [False, True, True]
+    # what is left of job 1 starts at 3 at the earliest and takes 9
+    assert foreseen(shops, floor).item() == max(3 + 9, 3 + 5 + 1, 0 + 1 + 9 + 4)
+
+
+def test_an_optimal_schedule_can_be_reached():
+    """All active schedules of a small shop: the shortest is the shortest of all orders."""
+    from itertools import permutations
+
+    shop = random_shop(np.random.default_rng(3), 3, 2, 1, 9)
+    shops = batch([shop])
+
+    def ends(floor, left):
+        if not left:
+            return [int(floor.ready.max())]
+        allowed = seen(shops, floor).allowed[0, 0].nonzero().ravel().tolist()
+        return [
+            end
+            for j in allowed
+            for end in ends(dispatched(shops, floor, torch.tensor([[j]])), left - 1)
+        ]
+
+    every = set(permutations(np.repeat(np.arange(3), 2).tolist()))
+    shortest = min(max(s.end for s in schedule_of_order(shop, order)) for order in every)
+    assert min(ends(opened(shops, 1), shop.operations)) == shortest
+
+
+# the policy
+
+
+def test_every_schedule_is_one_that_the_checker_accepts():
+    rng = np.random.default_rng(0)
+    shops = [odd_shop(), random_shop(rng, 4, 6), random_shop(rng, 1, 1), random_shop(rng, 9, 2)]
+    agent = make_learner(settings()).agent
+    for samples in (0, 3):
+        found = agent.player()(shops, samples, 0)
+        for shop, orders in zip(shops, found, strict=True):
+            assert len(orders) == max(samples, 1)
+            for order in orders:
+                check_schedule(shop, schedule_of_order(shop, order))
+
+
+def test_makespans_are_those_of_the_orders():
+    rng = np.random.default_rng(1)
+    instances = [random_shop(rng, 4, 3) for _ in range(3)]
+    source = torch.Generator().manual_seed(0)
+    makespan, order = played(net_of(), batch(instances), 5, source)
+    for i, instance in enumerate(instances):
+        for s in range(5):
+            schedule = schedule_of_order(instance, order[:, i, s].numpy())
+            assert makespan[i, s] == check_schedule(instance, schedule)
+
+
+def test_a_shop_is_played_alike_alone_and_beside_larger_ones():
+    rng = np.random.default_rng(2)
+    small, large, net = random_shop(rng, 3, 4), random_shop(rng, 7, 6), net_of()
+    alone = played(net, batch([small]), 1, None)[1][:, 0, 0]
+    beside = played(net, batch([small, large]), 1, None)[1][: small.operations, 0, 0]
+    assert alone.tolist() == beside.tolist()
+
+
+def test_names_of_jobs_and_machines_mean_nothing():
+    rng = np.random.default_rng(4)
+    shop, net = random_shop(rng, 5, 4), net_of()
+    job, machine = rng.permutation(5), rng.permutation(4)
+    renamed = Instance("renamed", machine[shop.machine[job]], shop.duration[job])
+    ends = [played(net, batch([one]), 1, None)[0].item() for one in (shop, renamed)]
+    assert ends[0] == ends[1]
+
+
+def test_samples_are_as_likely_as_the_policy_says():
+    shop = Instance.of_jobs("three", [[(0, 5)], [(0, 3)], [(0, 4)]])
+    shops, net = batch([shop]), net_of(seed=5)
+    first = played(net, shops, 20_000, torch.Generator().manual_seed(0))[1][0, 0]
+    shares = torch.bincount(first, minlength=3) / len(first)
+    wanted = choices(net, shops, opened(shops, 1))[0, 0].exp()
+    torch.testing.assert_close(shares, wanted.detach(), atol=0.015, rtol=0)
+
+
+@pytest.mark.parametrize("sizes", [[(1, 1)], [(4, 3), (4, 3)], [(2, 5), (6, 2)]])
+def test_likelihood_and_its_gradient_are_those_step_by_step(sizes):
+    rng = np.random.default_rng(0)
+    shops = batch([random_shop(rng, *size) for size in sizes])
+    shops = type(shops)(*(t.double() if t.is_floating_point() else t for t in shops))
+    net = net_of().double().flatten()
+    order = played(net, shops, 1, torch.Generator().manual_seed(1))[1][:, :, 0]
+    gradients = []
+    for how in (likelihood, likelihood_reference):
+        net.flat_grad.zero_()
+        value = how(net, shops, order)
+        if value.requires_grad:
+            value.backward()
+        gradients.append((value.detach(), net.flat_grad.clone()))
+    torch.testing.assert_close(*(g[0] for g in gradients), atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(*(g[1] for g in gradients), atol=1e-12, rtol=1e-10)
+
+
+# learning
+
+
+def test_schedules_get_shorter():
+    learner = make_learner(settings(steps=400))
+    while learner.step < 80:
+        learner.round()
+    early = learner.statistics()["gap_mean"]
+    while learner.step < 400:
+        learner.round()
+        if learner.step == 320:
+            learner.statistics()
+    late = learner.statistics()
+    assert late["gap_mean"] < early - 0.02
+    assert late["gap_best"] < late["gap_mean"]
+
+
+def test_the_shortest_schedule_becomes_more_likely():
+    learner = make_learner(settings())
+    learner.set_lr(0.0)
+    learner.round()  # the same shops and draws as the next learner's, and nothing learned
+    again = make_learner(settings())
+    shops = again.draw(8)
+    again.source.manual_seed(learner.source.initial_seed())
+    makespan, order = played(again.agent.online, shops, 8, again.source)
+    best = order[:, torch.arange(8), makespan.argmin(1)]
+    before = likelihood(again.agent.online, shops, best)
+    again.round()
+    assert likelihood(again.agent.online, shops, best) > before
+
+
+def test_a_resumed_run_goes_on_bit_for_bit(tmp_path):
+    whole = ten.train(settings(), tmp_path / "whole", quiet=True, report=False)
+    ten.train(settings(steps=32), tmp_path / "half", quiet=True, report=False)
+    ten.resume(tmp_path / "half", steps=64, quiet=True, report=False)
+    ends = [ten.load(path).online.flat for path in (whole.path, tmp_path / "half")]
+    assert torch.equal(*ends)
+
+
+def test_evaluation_is_of_new_shops_with_returns_below_0(tmp_path):
+    run = ten.train(settings(), tmp_path / "run", quiet=True, report=False)
+    score = ten.evaluate(run, episodes=3)
+    assert score.episodes == 3 and max(score.returns) <= 0
+    assert ten.evaluate(run, episodes=3).returns == score.returns
+
+
+# the environment
+
+
+def test_the_return_is_minus_the_percent_above_the_lower_bound():
+    env = gym.make(ANY.partition("(")[0], random="2..4x2..3")
+    obs, info = env.reset(seed=3)
+    assert obs.shape == env.observation_space.shape == (4 * (22 + 2 + 2 * 3),)
+    total, done = 0.0, False
+    while not done:
+        job = int(np.flatnonzero(info["action_mask"])[0])
+        obs, reward, done, _, info = env.step(job)
+        total += reward
+    bound = lower_bound(info["instance"])
+    assert check_schedule(info["instance"], info["schedule"]) == info["makespan"]
+    assert total == pytest.approx(-100 * (info["makespan"] / bound - 1))
+
+
+def test_episodes_have_other_shops_and_a_seed_repeats_them():
+    env = DispatchEnv("4x3")
+    first, second = (env.reset(seed=s)[0] for s in (1, 2))
+    assert not np.array_equal(first, second)
+    assert np.array_equal(env.reset(seed=1)[0], first)
+
+
+def test_a_job_that_may_not_be_dispatched_is_refused():
+    env = DispatchEnv("3x2")
+    _, info = env.reset(seed=0)
+    wrong = int(np.flatnonzero(~info["action_mask"])[0])
+    with pytest.raises(EnvironmentFault, match=f"job {wrong} cannot be dispatched now"):
+        env.step(wrong)
+
+
+def test_the_policy_of_the_environment_is_the_player():
+    agent, env = make_learner(settings()).agent, DispatchEnv("3..5x2..4")
+    obs, info = env.reset(seed=7)
+    shop, order, done = env.instance, [], False
+    while not done:
+        order.append(agent.act(obs, info["action_mask"]))
+        obs, _, done, _, info = env.step(order[-1])
+    assert order == agent.player()([shop], 0, 0)[0][0].tolist()
+
+
+def test_other_agents_play_random_shops_too(tmp_path):
+    run = ten.Run(
+        env="tenfold/JobShop-v0(random=2..3x2)",
+        **{"steps": 64, "eval_every": 0, "threads": 1},
+        agent={"name": "ppo", "horizon": 32, "net": {"hidden": [8]}},
+    )
+    assert ten.train(run, tmp_path / "ppo", quiet=True, report=False).step == 64
+
+
+# what does not fit
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"env": "tenfold/JobShop-v0(instance=ft06)"}, "learns from random ones"),
+        ({"env": "CartPole-v1"}, "learns from random ones"),
+        ({"env": "tenfold/JobShop-v0(random=ten)"}, "cannot be read"),
+        ({"num_envs": 4}, "draws its shops itself"),
+        ({"engine": "fused"}, "leave it out"),
+    ],
+)
+def test_what_does_not_fit_is_said(change, words):
+    with pytest.raises((ConfigError, UserError), match=words):
+        make_learner(settings(**change))
+
+
+def test_a_size_range_must_make_sense():
+    for text, words in (("5..3x2", "smaller one first"), ("0x2", "from 1"), ("x", "cannot be")):
+        with pytest.raises(EnvironmentFault, match=words):
+            RandomShops.parse(text)
