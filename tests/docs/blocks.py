@@ -67,6 +67,7 @@ AGENTS = {
         "--agent.batch-size 16",
     ),
     "explorer": EXPLORER,
+    "dispatcher": "--steps 32 --eval-every 16 --agent.shops 2 --agent.samples 4",
 }
 SHORT = {
     "eval": "--episodes 2",

@@ -1,8 +1,8 @@
 """The file formats that job shops come in, read and written.
 
-Standard: a line with the numbers of jobs and machines, then a line for each job: machine and
-duration of its operations in turn, machines counted from 0. Jobs may have other numbers of
-operations.
+Standard: a line with the numbers of jobs and machines (a line of words may stand before it), then a
+line for each job: machine and duration of its operations in turn, machines counted from 0. Jobs may
+have other numbers of operations.
 
 Taillard's: a line that begins with the numbers of jobs and machines (time seed, machine seed, upper
 bound and lower bound may follow), then the durations, a line for each job, then the machines, which
@@ -112,9 +112,9 @@ def is_word(line: list[Word]) -> bool:
 
 
 def parse_lines(source: Source, lines: list[list[Word]]) -> Instance:
-    worded = any(map(is_word, lines))
-    if is_word(lines[0]) and len(lines) > 1:
+    if is_word(lines[0]) and len(lines) > 1:  # a title
         lines = lines[1:]
+    worded = any(map(is_word, lines))
     head, rest = lines[0], [line for line in lines[1:] if not is_word(line)]
     size = [source.number(word) for word in head]
     jobs, machines = (*size, 0, 0)[:2]

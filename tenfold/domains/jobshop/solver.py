@@ -11,6 +11,7 @@ from tenfold.core.errors import UserError
 from tenfold.domains.jobshop.instances import Instance
 from tenfold.domains.jobshop.orders import orders_of_starts
 
+MODULE = "ortools.sat.python.cp_model"
 INSTALL = 'pip install "tenfold[schedule]"'
 
 
@@ -23,6 +24,7 @@ def solver_player(seconds: float, workers: int = 1) -> Any:
     instance for which it finds nothing in that time has no order."""
     if not is_installed():
         raise UserError(f"CP-SAT is part of OR-Tools, which is not installed: {INSTALL}")
+    import_module(MODULE)  # now, before anybody's clock runs
 
     def play(instances: Sequence[Instance], samples: int, seed: int) -> list[list[np.ndarray]]:
         found = [solve(each, seconds, workers, seed)[0] for each in instances]
@@ -39,7 +41,7 @@ def solve(
 ) -> tuple[np.ndarray | None, int]:
     """When operations start [jobs, K] in the best schedule that CP-SAT finds (None: it found none),
     and the lower bound that it proves."""
-    cp_model: Any = import_module("ortools.sat.python.cp_model")
+    cp_model: Any = import_module(MODULE)
     model, horizon = cp_model.CpModel(), int(instance.duration.sum())
     end = model.new_int_var(0, horizon, "makespan")
     begun: dict[tuple[int, int], Any] = {}

@@ -131,6 +131,8 @@ def test_the_format_is_found_in_the_content(tmp_path: Path) -> None:
         ("Nb of jobs, Nb of Machines\n 2 2\nTimes\n3 2\n2 4\n\nMachines\n1 2 # a\n1 2\n", None),
         ("# mine\n\n2 2\t# jobs, machines\n0 3 1 2\n 0\t2 1 4\r\n\n", None),
         ("\ufeff" + FLOW, None),
+        ("A flow shop by hand, 2 jobs\n" + FLOW, None),
+        ("Nb of jobs, Nb of Machines\n2 2 1 2 9 8\n3 2\n2 4\n1 2\n1 2\n", (8, 9)),
     ],
 )
 def test_ways_to_write_the_same_shop(tmp_path: Path, text: str, bounds: tuple | None) -> None:
