@@ -75,6 +75,8 @@ def test_the_wheel_holds_all_of_the_package_and_nothing_else(wheel: Path) -> Non
         "tenfold/config/presets/cartpole.yaml",
         "tenfold/domains/durotaxis/presets/durotaxis-bend.yaml",
         "tenfold/domains/jobshop/data/ft06.txt",
+        "tenfold/domains/jobshop/data/bounds.txt",
+        "tenfold/domains/jobshop/data/taillard.txt",
     ):
         assert needed in names
     inside = {n.removeprefix("tenfold/runs/") for n in names if n.startswith("tenfold/runs/")}

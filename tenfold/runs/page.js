@@ -226,7 +226,9 @@
       const named = this.data.ticks.length;
       const places = named ? [...Array(named).keys()] : ticks(...this.range[0], Math.max(3, (box.right - box.left) / 90), this.logs[0]);
       const below = named ? this.data.ticks : spelt(places);
+      const every = Math.ceil(named / 12) || 1;  // names beyond a dozen would lie upon each other
       for (const [i, value] of places.entries()) {
+        if (i % every) continue;
         const words = below[i];
         add(axes, "line", { x1: px(value), x2: px(value), y1: box.top, y2: box.bottom });
         add(axes, "text", { x: px(value), y: box.bottom + 16, "text-anchor": this.data.ticks.length && !value ? "start" : "middle" }, words);

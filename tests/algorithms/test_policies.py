@@ -11,7 +11,8 @@ import torch
 import tenfold as ten
 from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.cli.main import main
-from tenfold.domains.jobshop.schedule import check_schedule, read_instance
+from tenfold.domains.jobshop.reading import read_instance
+from tenfold.domains.jobshop.schedule import check_schedule
 from tenfold.evaluation.player import ChosenEpisodes
 from tenfold.training.learners import agent_of
 
@@ -104,6 +105,15 @@ def test_a_job_shop_is_judged_beside_the_optimum_and_drawn(
     assert main(["eval", out, "--episodes", "1"]) == 0
     words = capsys.readouterr().out
     assert "the optimum is 55" in words and "untrained" in words and "gantt.png" in words
+    assert "lower bound 55" in words
+    assert main(["eval", out, "--episodes", "1", "--instance", "ft06", "--samples", "3"]) == 0
+    assert "best of 3 samples" in capsys.readouterr().out
+    assert main(["eval", out, "--episodes", "1", "--suite", "orb"]) == 2
+    assert "cannot play orb01" in capsys.readouterr().err
+    assert main(["eval", out, "--episodes", "1", "--instance", "none.txt"]) == 2
+    assert "no instance none.txt" in capsys.readouterr().err
+    # what the last of them found is shown below
+    assert main(["eval", out, "--episodes", "1"]) == 0
     assert "Schedule" not in (tmp_path / "shop" / "report.html").read_text()
     assert main(["report", out]) == 0
     page = (tmp_path / "shop" / "report.html").read_text()

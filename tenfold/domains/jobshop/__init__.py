@@ -160,7 +160,7 @@ PUBLIC = {
     "orders": "schedule_of_order",
     "reading": "read_instance read_instances write_instance",
     "schedule": "check_schedule dispatch",
-    "tables": "compare_players",
+    "tables": "ShopTable compare_players",
 }
 ALGORITHMS = (Dispatching(),)
 DOMAINS = (JobShops(),)

@@ -40,8 +40,8 @@ def deployed(env: str, options: Mapping[str, Any]) -> str:
         ):
             raise UserError(
                 f"This policy has one head for each machine of {own.name} and knows that shop "
-                f"alone, so it cannot play {other.name}: one that plays any shop is trained on "
-                "tenfold/JobShop-v0(random=10x5)."
+                f"alone, so it cannot play {other.name}: `tenfold train jobshop-any` trains one "
+                "that plays any."
             )
     return env
 

@@ -39,6 +39,7 @@ from tenfold.runs.seeds import SeedsFolder, left_out
 from tenfold.training.learners import load_run
 
 FOLDER = "shops"  # of tables, in a run's folder
+NAMED = 3  # instances by which a table is called
 
 
 def asked_samples(options: Mapping[str, Any]) -> int:
@@ -61,13 +62,11 @@ def asked_instances(options: Mapping[str, Any]) -> tuple[str, list[Instance]]:
     """The shops of --instance and --suite, and what they are called together; none where neither is
     given."""
     suites = [str(name) for name in listed(options.get("suite"))]
-    files = listed(options.get("instance"))
     found = [classic(name) for each in suites for name in suite(each)]
-    for file in files:
-        found += read_instances(file)
-    names = [*suites, *(each.name for each in found[len(found) - len(files) :][:3] if files)]
-    more = " and others" if len(files) > 3 else ""
-    return f"{', '.join(names)}{more}", found
+    given = [shop for file in listed(options.get("instance")) for shop in read_instances(file)]
+    names = [*suites, *(shop.name for shop in given[:NAMED])]
+    more = f" and {len(given) - NAMED} others" if len(given) > NAMED else ""
+    return f"{', '.join(names)}{more}", found + given
 
 
 def shops_of(asked: Asked, run: Run, seed: int) -> tuple[str, list[Instance]]:

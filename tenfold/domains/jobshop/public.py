@@ -10,4 +10,5 @@ from tenfold.domains.jobshop.reading import read_instances as read_instances
 from tenfold.domains.jobshop.reading import write_instance as write_instance
 from tenfold.domains.jobshop.schedule import check_schedule as check_schedule
 from tenfold.domains.jobshop.schedule import dispatch as dispatch
+from tenfold.domains.jobshop.tables import ShopTable as ShopTable
 from tenfold.domains.jobshop.tables import compare_players as compare_players

@@ -17,6 +17,7 @@ from tenfold.core.protocols import Asked
 from tenfold.domains.jobshop import judging
 from tenfold.domains.jobshop.classics import classic
 from tenfold.domains.jobshop.evaluation import deployed
+from tenfold.domains.jobshop.formats import WRITERS
 from tenfold.domains.jobshop.instances import Instance, lower_bound, random_shop
 from tenfold.domains.jobshop.judging import ShopGaps, asked_instances, asked_samples
 from tenfold.domains.jobshop.orders import (
@@ -182,8 +183,7 @@ def test_a_player_that_makes_no_schedule_is_told() -> None:
         compare_players([FLOW], wrong)
 
 
-def test_a_solver_is_one_more_player_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ortools", reason="the extra `schedule`")
+def test_a_solver_is_one_more_player_where_it_is_installed() -> None:
     from tenfold.domains.jobshop.solver import solve, solver_player
 
     for instance, best in ((classic("ft06"), 55), (ODD, 6)):
@@ -208,6 +208,10 @@ def test_instances_and_suites_that_are_asked_for(tmp_path: Path) -> None:
     assert [i.name for i in found] == ["abz5", "abz6", "flow", "la02"]
     assert words == "abz10x10, flow, la02" and asked_instances({}) == ("", [])
     assert [i.name for i in asked_instances({"suite": "orb"})[1]][::9] == ["orb01", "orb10"]
+    many = {i.name: json.loads(WRITERS["json"](i)) for i in map(classic, ten.suite("orb"))}
+    (tmp_path / "many.json").write_text(json.dumps(many))
+    words, found = asked_instances({"instance": tmp_path / "many.json"})
+    assert len(found) == 10 and words == "orb01, orb02, orb03 and 7 others"
     assert (asked_samples({}), asked_samples({"samples": "512"})) == (64, 512)
     for bad in ("0", "x", "-3"):
         with pytest.raises(ConfigError, match="--samples"):
