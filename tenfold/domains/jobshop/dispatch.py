@@ -5,7 +5,7 @@ machine are free. Which jobs may be chosen is Giffler and Thompson's rule (1960)
 operations take the one that would end first; on its machine, those that could start before that
 end. Schedules made so are the active ones, and one of them is optimal.
 
-`Shops` are the tables of I shops, `Floor` is the state of S schedules of each. What a job's next
+`Shops` are the tables of N shops, `Floor` is the state of S schedules of each. What a job's next
 operation looks like is `seen`: FEATURES numbers that know no sizes, so that a policy that reads
 them plays any shop.
 """
@@ -24,16 +24,16 @@ STATIC = 9  # numbers of an operation that no schedule changes
 
 
 class Shops(NamedTuple):
-    """I shops of at most J jobs with K operations on M machines. Behind a job's last operation
+    """N shops of at most J jobs with K operations on M machines. Behind a job's last operation
     stands one of no time on a machine M that nobody needs."""
 
-    machine: Tensor  # [I, J, K + 1]
-    duration: Tensor  # [I, J, K + 1]
-    tail: Tensor  # [I, J, K + 1], work of the job from that operation on
-    length: Tensor  # [I, J]
-    load: Tensor  # [I, M + 1], work of each machine
-    unit: Tensor  # [I, 1, 1], the mean duration
-    bound: Tensor  # [I, 1, 1], the most work that one job or one machine has
+    machine: Tensor  # [N, J, K + 1]
+    duration: Tensor  # [N, J, K + 1]
+    tail: Tensor  # [N, J, K + 1], work of the job from that operation on
+    length: Tensor  # [N, J]
+    load: Tensor  # [N, M + 1], work of each machine
+    unit: Tensor  # [N, 1, 1], the mean duration
+    bound: Tensor  # [N, 1, 1], the most work that one job or one machine has
 
     @property
     def dispatches(self) -> int:
@@ -44,22 +44,22 @@ class Shops(NamedTuple):
 class Floor(NamedTuple):
     """S schedules under way of each shop."""
 
-    following: Tensor  # [I, S, J], the number of each job's next operation
-    ready: Tensor  # [I, S, J], when the job is free
-    free: Tensor  # [I, S, M + 1], when the machine is
-    left: Tensor  # [I, S, M + 1], its work that is not scheduled yet
+    following: Tensor  # [N, S, J], the number of each job's next operation
+    ready: Tensor  # [N, S, J], when the job is free
+    free: Tensor  # [N, S, M + 1], when the machine is
+    left: Tensor  # [N, S, M + 1], its work that is not scheduled yet
 
 
 class Seen(NamedTuple):
     """What is to be chosen from."""
 
-    features: Tensor  # [I, S, J, FEATURES]
-    allowed: Tensor  # [I, S, J]
-    waiting: Tensor  # [I, S, J], jobs that have an operation left
+    features: Tensor  # [N, S, J, FEATURES]
+    allowed: Tensor  # [N, S, J]
+    waiting: Tensor  # [N, S, J], jobs that have an operation left
 
 
 def shops_of(machine: Tensor, duration: Tensor, length: Tensor, machines: int) -> Shops:
-    """Of tables [I, J, K], whatever stands behind a job's last operation."""
+    """Of tables [N, J, K], whatever stands behind a job's last operation."""
     there = torch.arange(machine.shape[2], device=machine.device) < length[..., None]
     pad = (0, 1)
     machine = torch.nn.functional.pad(torch.where(there, machine, machines), pad, value=machines)
@@ -74,10 +74,10 @@ def shops_of(machine: Tensor, duration: Tensor, length: Tensor, machines: int) -
 
 def batch(instances: Sequence[Instance], device: torch.device | str = "cpu") -> Shops:
     """Instances of any sizes together, padded to the largest."""
-    I = len(instances)
+    N = len(instances)
     J, K = (max(size) for size in zip(*(one.machine.shape for one in instances), strict=True))
-    machine, duration = np.zeros((2, I, J, K), np.int64)
-    length = np.zeros((I, J), np.int64)
+    machine, duration = np.zeros((2, N, J, K), np.int64)
+    length = np.zeros((N, J), np.int64)
     for i, one in enumerate(instances):
         jobs, most = one.machine.shape
         machine[i, :jobs, :most], duration[i, :jobs, :most] = one.machine, one.duration
@@ -88,20 +88,20 @@ def batch(instances: Sequence[Instance], device: torch.device | str = "cpu") -> 
 
 def opened(shops: Shops, schedules: int) -> Floor:
     """Nothing is scheduled yet."""
-    I, J, _ = shops.machine.shape
-    zeros = shops.load.new_zeros(I, schedules, J)
+    N, J, _ = shops.machine.shape
+    zeros = shops.load.new_zeros(N, schedules, J)
     load = shops.load[:, None].repeat(1, schedules, 1)
     return Floor(zeros.long(), zeros, torch.zeros_like(load), load)
 
 
 def at(table: Tensor, k: Tensor) -> Tensor:
-    """Entry k [I, S, J] of each job's row of a table [I, J, K + 1]."""
+    """Entry k [N, S, J] of each job's row of a table [N, J, K + 1]."""
     wide = table[:, None].expand(-1, k.shape[1], -1, -1)
     return wide.gather(3, k[..., None]).squeeze(3)
 
 
 def dispatched(shops: Shops, floor: Floor, job: Tensor) -> Floor:
-    """After the next operation of job [I, S] went to its machine. Of a job that has none left,
+    """After the next operation of job [N, S] went to its machine. Of a job that has none left,
     nothing changes."""
     chosen = job[..., None]
     k = floor.following.gather(2, chosen).squeeze(2)
@@ -119,7 +119,7 @@ def dispatched(shops: Shops, floor: Floor, job: Tensor) -> Floor:
 
 
 def foreseen(shops: Shops, floor: Floor) -> Tensor:
-    """[I, S, 1]: no way to go on ends earlier, by what each job and each machine has left."""
+    """[N, S, 1]: no way to go on ends earlier, by what each job and each machine has left."""
     k = floor.following
     start = torch.maximum(floor.ready, floor.free.gather(2, at(shops.machine, k)))
     by_job = torch.where(k < shops.length[:, None], start + at(shops.tail, k), floor.ready)
@@ -184,7 +184,7 @@ def seen(shops: Shops, floor: Floor) -> Seen:
 
 
 def described(shops: Shops) -> Tensor:
-    """[I, J, K, STATIC]: what an operation is in its shop, before anything is scheduled."""
+    """[N, J, K, STATIC]: what an operation is in its shop, before anything is scheduled."""
     duration, tail = shops.duration[..., :-1], shops.tail[..., :-1]
     there = torch.arange(duration.shape[2], device=duration.device) < shops.length[..., None]
     machine = shops.machine[..., :-1]

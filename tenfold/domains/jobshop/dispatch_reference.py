@@ -123,13 +123,13 @@ class Bench:
 
 
 def seen_reference(instances: Sequence[Instance], orders: np.ndarray) -> tuple[np.ndarray, ...]:
-    """After orders [dispatches, I, S]: features [I, S, J, FEATURES], what may be chosen [I, S, J],
-    the makespan foreseen [I, S]. Jobs that are not there are 0."""
-    _, I, S = orders.shape
+    """After orders [dispatches, N, S]: features [N, S, J, FEATURES], what may be chosen [N, S, J],
+    the makespan foreseen [N, S]. Jobs that are not there are 0."""
+    _, N, S = orders.shape
     J = max(one.jobs for one in instances)
-    features, allowed = np.zeros((I, S, J, FEATURES)), np.zeros((I, S, J), np.bool_)
-    ahead = np.zeros((I, S))
-    for i, s in np.ndindex(I, S):
+    features, allowed = np.zeros((N, S, J, FEATURES)), np.zeros((N, S, J), np.bool_)
+    ahead = np.zeros((N, S))
+    for i, s in np.ndindex(N, S):
         bench = Bench(instances[i])
         for j in orders[:, i, s]:
             if bench.following[j] < len(bench.jobs[j]):
@@ -173,7 +173,7 @@ def seen_after(instances: Sequence[Instance], orders: np.ndarray) -> tuple[np.nd
 
 
 def described_reference(instances: Sequence[Instance]) -> np.ndarray:
-    """[I, J, K, STATIC]: what an operation is in its shop, 0 where there is none."""
+    """[N, J, K, STATIC]: what an operation is in its shop, 0 where there is none."""
     J, K = (max(size) for size in zip(*(one.machine.shape for one in instances), strict=True))
     found = np.zeros((len(instances), J, K, STATIC))
     for i, one in enumerate(instances):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tenfold.algorithms.agent import FlatAgent, mask_rows
+from tenfold.algorithms.agent import FlatAgent, mask_rows, refuse_empty, refuse_state
 from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.protocols import EnvSpec, Policy
 from tenfold.core.random import Purpose, draw_bits, key, uniform
@@ -87,11 +87,14 @@ class DispatchAgent(FlatAgent):
 
         return act
 
-    def act(self, obs: Any, mask: Any = None) -> Any:
+    def act(self, obs: Any, mask: Any = None, state: Any = None) -> Any:
         """The job to dispatch next, for one observation or a batch. Without a mask, one that may
         not be chosen now can come out."""
+        refuse_state(state)
         rows, single = self.layout.rows_of(obs)
-        allowed = mask_rows(self.layout, self.sheet.jobs, obs, mask, () if single else (len(rows),))
+        batch = () if single else (len(rows),)
+        allowed = mask_rows(self.mask_form, self.layout, obs, mask, batch)
+        refuse_empty(self.mask_form, allowed)
         found = self.scores(rows, allowed).argmax(1).numpy()
         return int(found[0]) if single else found
 
@@ -112,10 +115,10 @@ class DispatchAgent(FlatAgent):
 
     @torch.no_grad()
     def orders(self, shops: Shops, samples: int, seed: int) -> np.ndarray:
-        """[I, samples, dispatches]; with 0 samples the greedy one."""
-        I, J = shops.length.shape
+        """[N, samples, dispatches]; with 0 samples the greedy one."""
+        N, J = shops.length.shape
         whole = max(samples, 1)
-        piece, source = max(1, min(whole, ROOM // (I * J))), None
+        piece, source = max(1, min(whole, ROOM // (N * J))), None
         if samples:
             source = torch.Generator(self.device)
             source.manual_seed(int(draw_bits(key(seed, Purpose.EVALUATE, self.member), 0)) >> 1)

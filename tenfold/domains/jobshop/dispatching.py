@@ -31,7 +31,7 @@ class Glimpse(NamedTuple):
 
     shops: Shops
     seen: Seen
-    following: Tensor  # [I, 1, J]
+    following: Tensor  # [N, 1, J]
 
 
 class Sheet:

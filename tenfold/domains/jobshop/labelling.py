@@ -24,7 +24,12 @@ from tenfold.envs.making import spec_of
 if TYPE_CHECKING:
     from tenfold.config.run import Run
 
-NAMES = ("loss", "grad_norm", "gap_mean", "gap_best")  # of the statistics; gaps to the bound
+NAMES: tuple[str, ...] = (
+    "loss",
+    "grad_norm",
+    "gap_mean",
+    "gap_best",
+)  # of the statistics; gaps to the bound
 
 
 def make_learner(run: "Run") -> "DispatchLearner":
@@ -98,7 +103,8 @@ class DispatchLearner:
         """Means since the last call."""
         if not self.counted:
             return {}
-        found = dict(zip(NAMES, (self.sums / self.counted).tolist(), strict=True))
+        means: list[float] = (self.sums / self.counted).tolist()
+        found: dict[str, float] = dict(zip(NAMES, means, strict=True))
         self.sums.zero_()
         self.counted = 0
         return found

@@ -39,13 +39,13 @@ class Layer(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, machine: Tensor, machines: int, there: Tensor) -> Tensor:
-        I, J, K, D = x.shape
-        none = x.new_zeros(I, J, 1, D)
+        N, J, K, D = x.shape
+        none = x.new_zeros(N, J, 1, D)
         before, after = torch.cat([none, x[:, :, :-1]], 2), torch.cat([x[:, :, 1:], none], 2)
         job = x.sum(2, keepdim=True) / there.sum(2, keepdim=True).clamp(min=1)
-        where = machine.reshape(I, J * K, 1).expand(-1, -1, D)
-        flat = x.reshape(I, J * K, D)
-        room = x.new_zeros(I, machines + 1, D)
+        where = machine.reshape(N, J * K, 1).expand(-1, -1, D)
+        flat = x.reshape(N, J * K, D)
+        room = x.new_zeros(N, machines + 1, D)
         mean = room.scatter_reduce(1, where, flat, "mean", include_self=False).gather(1, where)
         most = room.scatter_reduce(1, where, flat, "amax", include_self=False).gather(1, where)
         heard = (x, before, after, mean.view_as(x), most.view_as(x), job.expand_as(x))
@@ -66,7 +66,7 @@ class DispatchNet(FlatModule):
         self.score = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def encode(self, shops: Shops) -> Tensor:
-        """[I, J, K + 1, width]: what the decoder recalls of each operation; of none behind the
+        """[N, J, K + 1, width]: what the decoder recalls of each operation; of none behind the
         last."""
         x = described(shops)
         there = x[..., -1:]
@@ -77,7 +77,7 @@ class DispatchNet(FlatModule):
         return nn.functional.pad(self.recall(x), (0, 0, 0, 1))
 
     def decode(self, seen: Seen, recalled: Tensor) -> Tensor:
-        """Scores [I, S, J] of jobs whose next operations are recalled as [I, S, J, width]; minus
+        """Scores [N, S, J] of jobs whose next operations are recalled as [N, S, J, width]; minus
         infinity where they may not be chosen."""
         x = self.read(seen.features, recalled)
         scores = self.compared(x, self.context(x, seen.allowed, seen.waiting)[..., None, :])
@@ -102,21 +102,21 @@ class DispatchNet(FlatModule):
 
 
 def recalled(memory: Tensor, following: Tensor) -> Tensor:
-    """[I, S, J, width]: of each job's next operation."""
+    """[N, S, J, width]: of each job's next operation."""
     wide = memory[:, None].expand(-1, following.shape[1], -1, -1, -1)
     index = following[..., None, None].expand(-1, -1, -1, 1, memory.shape[3])
     return wide.gather(3, index).squeeze(3)
 
 
 def log_probabilities(now: Seen, scores: Tensor) -> Tensor:
-    """log π [I, S, J] of what may be chosen; 0 where there is no choice, and for other jobs."""
+    """log π [N, S, J] of what may be chosen; 0 where there is no choice, and for other jobs."""
     choice = (now.allowed.sum(2) > 1)[..., None]
     found = torch.where(choice, scores, 0.0).log_softmax(2)  # no -inf - -inf where all is done
     return torch.where(choice & now.allowed, found, 0.0)
 
 
 def choices_reference(net: DispatchNet, shops: Shops, floor: Floor) -> Tensor:
-    """log π [I, S, J] of every job."""
+    """log π [N, S, J] of every job."""
     now = seen(shops, floor)
     found = net.decode(now, recalled(net.encode(shops), floor.following))
     return log_probabilities(now, found)
@@ -153,7 +153,7 @@ def choices(net: DispatchNet, shops: Shops, floor: Floor) -> Tensor:
 
 
 def scores(net: DispatchNet, memory: Tensor, now: Seen, following: Tensor) -> Tensor:
-    """What `decode` gives [I, S, J], but only where there is a choice, which is at about half of
+    """What `decode` gives [N, S, J], but only where there is a choice, which is at about half of
     all dispatches, and only of jobs that may be chosen, two or three of them; else 0 for the only
     option."""
     i, s = (now.allowed.sum(2) > 1).nonzero(as_tuple=True)
@@ -173,7 +173,7 @@ def scores(net: DispatchNet, memory: Tensor, now: Seen, following: Tensor) -> Te
 def played(
     net: DispatchNet, shops: Shops, schedules: int, source: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """Makespans [I, S] and the jobs that were dispatched [dispatches, I, S]: drawn by random
+    """Makespans [N, S] and the jobs that were dispatched [dispatches, N, S]: drawn by random
     numbers of `source`, or without it the best. In a shop that has fewer operations than the
     largest, job 0 is named when all is done."""
     memory, floor, order = net.encode(shops), opened(shops, schedules), []
@@ -187,7 +187,7 @@ def played(
 
 
 def likelihood_reference(net: DispatchNet, shops: Shops, order: Tensor) -> Tensor:
-    """Mean log-probability of the choices in orders [dispatches, I], step by step, where there was
+    """Mean log-probability of the choices in orders [dispatches, N], step by step, where there was
     more than one option."""
     memory, floor = net.encode(shops), opened(shops, 1)
     total, count = memory.new_zeros(()), 0

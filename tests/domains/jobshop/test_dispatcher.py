@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tenfold as ten
+from tenfold.cli.main import main
 from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
 from tenfold.domains.jobshop.dispatch import batch, dispatched, foreseen, opened, seen
 from tenfold.domains.jobshop.dispatching import DispatchEnv
@@ -19,6 +20,7 @@ from tenfold.domains.jobshop.policy import (
     played,
 )
 from tenfold.domains.jobshop.schedule import check_schedule
+from tenfold.runs.metrics import read_rows
 from tenfold.training.learners import make_learner
 
 ANY = "tenfold/JobShop-v0(random=3..5x2..4)"
@@ -192,11 +194,20 @@ def test_a_resumed_run_goes_on_bit_for_bit(tmp_path):
     assert torch.equal(*ends)
 
 
-def test_evaluation_is_of_new_shops_with_returns_below_0(tmp_path):
+def test_evaluation_while_it_trains_is_of_new_shops_with_returns_below_0(tmp_path):
+    run = ten.train(settings(eval_every=32, eval_episodes=3), tmp_path / "run", report=False)
+    rows = [row for row in read_rows(run.path / "metrics.jsonl") if row["kind"] == "eval"]
+    assert [row["step"] for row in rows] == [32, 64]
+    assert all(row["episodes"] == 3 and row["mean_return"] <= 0 for row in rows)
+
+
+def test_a_run_is_judged_by_gaps(tmp_path, capsys):
     run = ten.train(settings(), tmp_path / "run", quiet=True, report=False)
-    score = ten.evaluate(run, episodes=3)
-    assert score.episodes == 3 and max(score.returns) <= 0
-    assert ten.evaluate(run, episodes=3).returns == score.returns
+    table = ten.evaluate(run, episodes=3)
+    assert len(table.instances) == 3 and min(table.gaps("greedy")) >= 0
+    assert main(["eval", str(run.path), "--instance", "ft06", "--samples", "4"]) == 0
+    said = capsys.readouterr().out
+    assert "ft06" in said and "best of 4" in said and "MWKR" in said
 
 
 # the environment
@@ -244,7 +255,9 @@ def test_the_policy_of_the_environment_is_the_player():
 def test_other_agents_play_random_shops_too(tmp_path):
     run = ten.Run(
         env="tenfold/JobShop-v0(random=2..3x2)",
-        **{"steps": 64, "eval_every": 0, "threads": 1},
+        steps=64,
+        eval_every=0,
+        threads=1,
         agent={"name": "ppo", "horizon": 32, "net": {"hidden": [8]}},
     )
     assert ten.train(run, tmp_path / "ppo", quiet=True, report=False).step == 64
