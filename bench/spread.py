@@ -1,4 +1,4 @@
-"""Three agents that cover three landmarks (mpe2's simple_spread_v3): the preset `simple-spread`, one
+"""Three agents that cover three landmarks (mpe2.simple_spread_v3): the preset `simple-spread`, one
 network for all agents by ppo, beside dqn with its defaults, a network for each agent, and random
 actions.
 
