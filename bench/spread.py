@@ -1,6 +1,6 @@
-"""Three agents that cover three landmarks (mpe2's simple_spread_v3): the preset `simple-spread`,
-one network for all agents by ppo, beside dqn with its defaults, a network for each agent, and
-random actions.
+"""Three agents that cover three landmarks (mpe2.simple_spread_v3): the preset `simple-spread`, one
+network for all agents by ppo, beside dqn with its defaults, a network for each agent, and random
+actions.
 
     python bench/spread.py [--who ppo,dqn] [--seeds 0,1,2,3,4] [--missing]
 

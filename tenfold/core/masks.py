@@ -36,8 +36,9 @@ class MaskPart:
         self.keys: tuple[Any, ...] = ()
         self.parts: tuple[MaskPart, ...] = ()
         if actions.parts:
-            named = isinstance(actions.space, spaces.Dict)
-            self.keys = tuple(actions.space) if named else tuple(range(len(actions.parts)))
+            space = actions.space
+            named = isinstance(space, spaces.Dict)
+            self.keys = tuple(space.keys()) if named else tuple(range(len(actions.parts)))
             self.parts = tuple(
                 MaskPart(part, f"{path}.{key}" if path else str(key))
                 for key, part in zip(self.keys, actions.parts, strict=True)
@@ -47,7 +48,7 @@ class MaskPart:
                 MaskPart(PolicyActions(spaces.Discrete(n), (n,), (0,)), name)
                 for n, name in zip(self.sizes, self.names(), strict=True)
             )
-        self.shapes = {(self.options,)}
+        self.shapes: set[tuple[int, ...]] = {(self.options,)}
         if not actions.parts and len(set(self.sizes)) == 1:
             self.shapes.add((*self.sized, self.sizes[0]))
         self.binary = isinstance(actions.space, spaces.MultiBinary)

@@ -16,7 +16,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.distribution.torch.torch_distribution import TorchMultiCategorical
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
-from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
 from tenfold.integrations.rllib import CriticPPOTorchLearner, MultiHeadActionMaskRLModule
@@ -79,6 +79,15 @@ def test_ppo_trains_and_a_restored_checkpoint_acts_and_values_alike(tmp_path: Pa
     assert torch.equal(before.compute_values(batch), after.compute_values(batch))
     acting = [a.get_module() for a in (algorithm, restored)]
     assert not hasattr(acting[0], "value") and all(module.inference_only for module in acting)
+    with pytest.raises(
+        ValueError, match=r"an inference_only module, .* has no value: ask the learner"
+    ):
+        acting[0].compute_values(batch)
+    # where it is: in the checkpoint's learner
+    kept = tmp_path / "checkpoint" / "learner_group" / "learner" / "rl_module" / DEFAULT_MODULE_ID
+    whole: Any = RLModule.from_checkpoint(kept)
+    assert not whole.inference_only
+    assert torch.equal(whole.compute_values(batch), before.compute_values(batch))
     found = [module.forward_inference(batch) for module in (*acting, before)]
     for other in found[1:]:
         assert torch.equal(found[0][Columns.ACTIONS], other[Columns.ACTIONS])

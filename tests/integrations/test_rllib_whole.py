@@ -144,3 +144,33 @@ def test_returns_over_five_seeds_overlap_rllibs_own() -> None:
     print(found)
     assert min(means.values()) > 0.3  # a random allowed choice earns 0
     assert abs(means[True] - means[False]) < 2 * (errors[True] + errors[False])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bulk", [False, True])
+def test_restored_remote_runners_are_given_the_weights_by_a_line_of_the_docs(
+    bulk: bool, tmp_path: Path
+) -> None:
+    """RLlib may leave them with those they were made with, which depends on timing."""
+    config = small(Ragged).env_runners(num_env_runners=1)
+    algorithm = (ours(config) if bulk else config).build_algo()
+    algorithm.train()
+    algorithm.save_to_path(tmp_path / "checkpoint")
+    algorithm.stop()
+    restored = PPO.from_checkpoint(str(tmp_path / "checkpoint"))
+
+    def remote() -> torch.Tensor:
+        (found,) = restored.env_runner_group.foreach_env_runner(
+            lambda runner: runner.module.state_dict()["net.policy.weight"].clone(),
+            local_env_runner=False,
+        )
+        return found
+
+    learned = restored.learner_group._learner.module[DEFAULT_MODULE_ID].net.policy.weight.detach()
+    restored.env_runner_group.sync_weights(
+        from_worker_or_learner_group=restored.learner_group,
+        inference_only=True,
+        timeout_seconds=60.0,
+    )
+    assert torch.equal(remote(), learned)
+    restored.stop()

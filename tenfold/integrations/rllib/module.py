@@ -263,6 +263,12 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
 
     def compute_values(self, batch: Batch, embeddings: torch.Tensor | None = None) -> torch.Tensor:
         """V(s), (...)."""
+        if not hasattr(self, "value"):
+            raise ValueError(
+                "an inference_only module, as environment runners have it, has no value: ask the "
+                "learner's, algorithm.learner_group.foreach_learner(…), or load one from the "
+                "checkpoint's learner_group/learner/rl_module"
+            )
         return self.value(self.features(batch) if embeddings is None else embeddings).squeeze(-1)
 
     # the critic
@@ -275,7 +281,8 @@ class MultiHeadActionMaskRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunction
             raise ValueError(
                 'there is no critic: give model_config "critic", the widths of its hidden layers, '
                 "such as [64]; "
-                "an inference_only module has none either"
+                "an inference_only module, as environment runners have it, has none either: ask "
+                "the learner's, or load one from the checkpoint's learner_group/learner/rl_module"
             )
         features = self.features(batch)
         one_hot = self.heads.one_hot(batch[Columns.ACTIONS].long(), features.dtype)
