@@ -70,7 +70,7 @@ class FusedActorCritic(ActorCriticEngine):
         self.counter = np.zeros(3 + len(SPENT), np.int64)
         self.spent = self.counter[-len(SPENT) :]
         self.compiled = envs if isinstance(envs, ControlEnvironments) else None
-        count, reals = envs.num_envs, agent.actions.reals
+        count = envs.num_envs
         # the agent's next actions, and the same in the environments' own numbers
         self.action = next_actions(agent, count)
         self.scaled = self.for_envs(agent, count)
@@ -82,14 +82,13 @@ class FusedActorCritic(ActorCriticEngine):
             sums=self.sums.numpy(),
             **batch_arrays(agent, self.batch_items),
             **memory_arrays(replay),
-            **acting_arrays(agent, envs, count),
+            **acting_arrays(agent, envs, count, self.scaled),
         )
         self.given = (
             table_of(self.arrays),
             replay.obs,
             replay.action,
             self.action,
-            self.scaled if reals == 0 else self.scaled.reshape(count, reals),
             envs.obs.reshape(count, -1),
             envs.final_obs.reshape(count, -1),
         )

@@ -25,6 +25,20 @@ def note(counter, stage, began):
         counter[stage] += (nanoseconds() - began) * TIMED
 
 
+@kernel(inline="always")
+def many_rounds(play, moves, one_round, parts, most, given):
+    """Steps `play(*moves)` of a compiled environment, each with a round of these parts, until an
+    episode ends or `most` rounds are done. Returns what `play` gave: the number of episodes that
+    ended, or less than 0 for a number that is not finite."""
+    ended = 0
+    while ended == 0 and most > 0:
+        ended = play(*moves)
+        if ended >= 0:
+            one_round(parts, *given)
+        most -= 1
+    return ended
+
+
 @kernel
 def turn_rows(rows, scale, inputs):
     """Rows [B, features] as the network takes them, [features, B], scaled (1/255 for images)."""

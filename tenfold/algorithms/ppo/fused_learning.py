@@ -102,7 +102,7 @@ def gather_rows(first, last, table, r_obs):
         columns[WEIGHT, i] = weight[place]
 
 
-@kernel
+@kernel(inline="always")
 def find_gradient(rows, table):
     """The gradient of the loss of a minibatch, deviations, policy and value."""
     a = open_arrays(table)
@@ -149,7 +149,7 @@ def find_gradient(rows, table):
     mlp_backward(flat[split:], v_sizes, activation, inputs, hidden, delta, a.turned, grad[split:])
 
 
-@kernel
+@kernel(inline="always")
 def learn_minibatch(first, last, table, r_obs):
     """One gradient update from the rows order[first … last − 1]; returns its KL estimate."""
     a = open_arrays(table)
@@ -173,7 +173,7 @@ def learn_minibatch(first, last, table, r_obs):
     return sums[KL] - before
 
 
-@kernel
+@kernel(inline="always")
 def learn_due(table, r_obs):
     """The minibatches counter[FIRST … LAST − 1]; the phase ends early where the policy has moved
     far enough."""

@@ -53,6 +53,9 @@ from tenfold.ops.recurrent import LSTM_GATES, memory_backward, memory_forward
 from tenfold.ops.surrogate import KL, policy_gradient, value_gradient
 from tenfold.ops.tiles import at
 
+# the policy's part of a state comes first; typed, as a function is compiled again for each literal
+OF_POLICY, ALL = np.int64(0), np.int64(0)
+
 
 class Memories(NamedTuple):
     """What is remembered, and scratch for as many rows as a minibatch has, or a step."""
@@ -245,7 +248,7 @@ def tower_backward(flat, grad, head, activation, inputs, lanes, memories):
 # learning
 
 
-@kernel
+@kernel(inline="always")
 def gather_sequences(first, last, table, memories, r_obs):
     """The rows of the sequences numbers[first … last − 1], time by time, into the scratch of a
     minibatch; where they begin episodes."""
@@ -259,7 +262,7 @@ def gather_sequences(first, last, table, memories, r_obs):
             place = begin + t * all_lanes
             a.order[t * lanes + i] = place
             m.keep[t * lanes + i] = 1 - ends[place - all_lanes] if t else np.float32(1)
-    gather_rows(0, lanes * length, table, r_obs)
+    gather_rows(ALL, lanes * length, table, r_obs)
 
 
 @kernel
@@ -273,7 +276,7 @@ def put_states(first, last, offset, memories):
             m.state[i * held + k] = states[m.numbers[first + i], offset + k]
 
 
-@kernel
+@kernel(inline="always")
 def find_memory_gradient(first, last, table, memories):
     """The gradient of the loss of a minibatch of sequences, deviations, policy and value."""
     a, m = open_arrays(table), open_memories(memories)
@@ -281,7 +284,7 @@ def find_memory_gradient(first, last, table, memories):
     activation, rows, reals = int(rule[ACTIVATION]), lanes * m.length[0], a.r_real.shape[2]
     split = reals + tower_total(memories, m.policy_head)
     inputs, weight = inputs_of(table, rows), a.columns[WEIGHT, :rows]
-    put_states(first, last, 0, memories)
+    put_states(first, last, OF_POLICY, memories)
     output = tower_forward(flat[reals:split], m.policy_head, activation, inputs, lanes, memories)
     policy_gradient(
         output,
@@ -317,7 +320,7 @@ def find_memory_gradient(first, last, table, memories):
     tower_backward(*of_value, m.value_head, activation, inputs, lanes, memories)
 
 
-@kernel
+@kernel(inline="always")
 def learn_sequences(table, memories, r_obs):
     """The minibatches counter[FIRST … LAST − 1]; the phase ends early where the policy has moved
     far enough."""
