@@ -13,12 +13,6 @@ from tenfold.engines.fusing import zeros
 from tenfold.memory.replay import Replay
 from tenfold.ops.mlp import ACTIVATIONS
 
-# parts of a round, to be added up
-STORE, UPDATE, ACT = 1, 2, 4
-# typed: Numba compiles a function once more for each literal number it is called with
-WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
-# places in `counter`, before those of `engines.fusing`
-STEP, ROUNDS, DUE = range(3)
 # streams
 REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY = range(5)
 # rows of `items`: numbers for each item of a batch

@@ -4,6 +4,12 @@ import numpy as np
 
 from tenfold.core.kernels import kernel, nanoseconds
 
+# parts of a round, to be added up
+STORE, UPDATE, ACT = 1, 2, 4
+# typed: Numba compiles a function once more for each literal number it is called with
+WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
+# places in `counter`, before those of SPENT
+STEP, ROUNDS, DUE = range(3)
 # seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
 PATIENCE = 0.05
 # what a compiled round knows of its time, in the last places of its `counter`: nanoseconds by stage

@@ -4,8 +4,6 @@ new priorities and the next action."""
 
 from typing import NamedTuple
 
-import numpy as np
-
 from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET
 from tenfold.algorithms.dqn.fused_acting import (
     ACTIVATION,
@@ -38,7 +36,23 @@ from tenfold.algorithms.dqn.fused_acting import (
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.schedules import schedule_at
 from tenfold.core.tables import B1, B2, D1, D2, F1, F2, F3, I1, U1, W1, Y1, opener
-from tenfold.engines.fusing import ACTED, STORED, UPDATED, looks, many_rounds, note
+from tenfold.engines.fusing import (
+    ACT,
+    ACTED,
+    DUE,
+    FIRST_LANE,
+    ONE_FRAME,
+    ROUNDS,
+    STEP,
+    STORE,
+    STORED,
+    UPDATE,
+    UPDATED,
+    WHOLE,
+    looks,
+    many_rounds,
+    note,
+)
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.masks import add_masks, gather_masks
@@ -51,12 +65,6 @@ from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
 from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
 from tenfold.ops.td import mean_size, td_gradient
 
-# parts of a round, to be added up
-STORE, UPDATE, ACT = 1, 2, 4
-# typed: Numba compiles a function once more for each literal number it is called with
-WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
-# places in `counter`, before those of `engines.fusing`
-STEP, ROUNDS, DUE = range(3)
 # rows of `items` and of `layers`: numbers for each item of a batch, outputs of all layers
 REWARD, DISCOUNT, WEIGHT, ERROR = range(4)
 HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)

@@ -37,7 +37,7 @@ from tenfold.ops.policy import draw_action
 
 # parts of a round, to be added up
 STORE, FINISH, UPDATE, ACT = 1, 2, 4, 8
-# of a step in the middle of a rollout; typed, as a function is compiled again for each literal
+# of a step within a rollout; typed: Numba compiles a function once more for each literal number
 PLAYING = np.int64(STORE | ACT)
 
 

@@ -31,12 +31,9 @@ from tenfold.algorithms.fused_arrays import (
     PRIORITY_EPS,
     RANDOM,
     REWARD,
-    ROUNDS,
     STARTS,
-    STEP,
     TAU,
     VALUE,
-    WHOLE,
     Y,
     open_arrays,
 )
@@ -51,10 +48,10 @@ from tenfold.algorithms.fused_critics import (
     step_of_adam,
     through_critic,
 )
-from tenfold.algorithms.fused_rounds import one_round
+from tenfold.algorithms.fused_one_round import one_round
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
-from tenfold.engines.fusing import many_rounds
+from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.actor_critic import (

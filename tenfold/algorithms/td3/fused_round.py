@@ -22,11 +22,8 @@ from tenfold.algorithms.fused_arrays import (
     PRIORITY_EPS,
     RANDOM,
     REWARD,
-    ROUNDS,
     STARTS,
-    STEP,
     TAU,
-    WHOLE,
     Y,
     open_arrays,
 )
@@ -40,10 +37,10 @@ from tenfold.algorithms.fused_critics import (
     put_actions,
     through_critic,
 )
-from tenfold.algorithms.fused_rounds import one_round
+from tenfold.algorithms.fused_one_round import one_round
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
-from tenfold.engines.fusing import many_rounds
+from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.actor_critic import soft_target

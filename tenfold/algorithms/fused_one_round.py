@@ -1,12 +1,25 @@
-"""Rounds of an actor with critics inside compiled code: what is done between two environment steps,
-and many steps of a compiled environment. `sac` and `td3` bring what is done in an update and how
-actions are chosen; both are compiled into the kernel that calls these."""
+"""A round of an actor with critics inside compiled code: all that is done between two environment
+steps. `sac` and `td3` bring what an update does and how actions are chosen; all of it is compiled
+into the kernel that calls it."""
 
 from tenfold.algorithms.fused_acting import scale_actions
-from tenfold.algorithms.fused_arrays import ACT, DUE, ROUNDS, STORE, UPDATE, open_arrays
+from tenfold.algorithms.fused_arrays import (
+    open_arrays,
+)
 from tenfold.algorithms.fused_critics import store_last
 from tenfold.core.kernels import kernel, nanoseconds
-from tenfold.engines.fusing import ACTED, STORED, UPDATED, looks, note
+from tenfold.engines.fusing import (
+    ACT,
+    ACTED,
+    DUE,
+    ROUNDS,
+    STORE,
+    STORED,
+    UPDATE,
+    UPDATED,
+    looks,
+    note,
+)
 
 
 @kernel(inline="always")
