@@ -285,14 +285,15 @@ def a_checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "FOLDER", folder / "bench")
 
 
-def readme(root: Path) -> Any:
-    """The module that writes the docs' tables, of another checkout."""
-    path = Path(__file__).parent.parent / "bench" / "readme.py"
-    spec = importlib.util.spec_from_file_location("bench_readme", path)
+def gpu_tables(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module that makes the docs' tables of GPUs, of another checkout."""
+    path = Path(__file__).parent.parent / "bench" / "gpu_tables.py"
+    monkeypatch.syspath_prepend(path.parent)
+    spec = importlib.util.spec_from_file_location("bench_gpu_tables", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.ROOT = root
+    module.RESULTS = root / "bench" / "results"
     return module
 
 
@@ -318,7 +319,7 @@ def test_what_was_measured_on_a_gpu_is_kept_with_its_card_and_shown_on_the_page(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     a_checkout(tmp_path, monkeypatch)
-    page = readme(tmp_path)
+    page = gpu_tables(tmp_path, monkeypatch)
     assert page.cuda() == "Not measured yet."
     card = {"gpu": "H200", "gpu_memory_gb": 139.8, "driver": "570.86", "cuda": "12.8"}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -355,8 +356,10 @@ def test_the_gpu_benchmark_of_ppo_takes_turns_on_equal_work(
         assert (row["equal"], row["max_diff"]) == ((True, 1e-6) if same else (None, None))
 
 
-def test_commands_and_curves_on_a_gpu_are_tables_of_their_own() -> None:
-    page = readme(Path(__file__).parents[1])
+def test_commands_and_curves_on_a_gpu_are_tables_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = gpu_tables(Path(__file__).parents[1], monkeypatch)
     command = {"command": "tenfold train x --device cuda"}
     row = {"setting": command, "seconds": 4.71, "training_seconds": 0.987, "first_seconds": 30.2}
     assert "| `tenfold train x --device cuda` | 4.7 | 0.99 | 30.2 | 499.5 |" in page.cuda_commands(

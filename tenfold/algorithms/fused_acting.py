@@ -3,7 +3,13 @@ observations, and actions as the memory and as the environments take them."""
 
 import numpy as np
 
-from tenfold.algorithms.fused_arrays import ACTIVATION, FIRST_OPTION, SCALE, SINGLE
+from tenfold.algorithms.fused_arrays import (
+    ACTIVATION,
+    FIRST_OPTION,
+    SCALE,
+    SINGLE,
+    open_arrays,
+)
 from tenfold.algorithms.fused_critics import parameter_total
 from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform
@@ -57,15 +63,20 @@ def put_rows(drawn, action):
 
 
 @kernel
-def scale_actions(rule, low, high, action, scaled):
+def scale_actions(table, action):
     """As the environments take them: whole numbers from the first on, or numbers within their
     bounds, rounded as `BoundedActions.for_env` does."""
+    a = open_arrays(table)
+    low, high = a.low, a.high
     if action.ndim == 1:
         for i in range(action.size):
-            scaled[i] = action[i] + int(rule[FIRST_OPTION])
+            a.e_whole[i] = action[i] + int(a.rule[FIRST_OPTION])
     else:
         for i in range(action.shape[0]):
             for d in range(action.shape[1]):
                 share = (np.float64(action[i, d]) + 1) / 2
                 found = min(max(low[d] + share * (high[d] - low[d]), low[d]), high[d])
-                scaled[i, d] = np.float64(np.float32(found)) if rule[SINGLE] else found
+                if a.e_single.size:
+                    a.e_single[i, d] = found
+                else:
+                    a.e_double[i, d] = np.float64(np.float32(found)) if a.rule[SINGLE] else found

@@ -13,13 +13,8 @@ import numpy as np
 
 from tenfold.algorithms.actor_critic import ActorCriticAgent
 from tenfold.algorithms.fused_arrays import (
-    ACT,
     DRAWS,
     LR,
-    ROUNDS,
-    STEP,
-    UPDATE,
-    WHOLE,
     Arrays,
     acting_arrays,
     batch_arrays,
@@ -29,25 +24,19 @@ from tenfold.algorithms.fused_arrays import (
 from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import BoundedActions
 from tenfold.core.tables import table_of
-from tenfold.core.timing import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.choose import why_not_fused
-from tenfold.engines.fusing import PATIENCE, SPENT
+from tenfold.engines.fused_rounds import FusedRounds
+from tenfold.engines.fusing import ACT, PATIENCE, WHOLE
 from tenfold.engines.plain import Lanes
 from tenfold.envs.adapter import Environments
-from tenfold.envs.control import ControlEnvironments
 from tenfold.memory.replay import Replay
 
 
-class FusedActorCritic(ActorCriticEngine):
-    """Runs rounds by one call each. Parameters, moments, memory and statistics stay where the plain
-    engine keeps them, so a run can change engines at any round."""
+class FusedActorCritic(FusedRounds, ActorCriticEngine):
+    """Runs rounds by one call each."""
 
-    words, whole_rounds = "one compiled call a round", True
-    # compiled: the exploring policy's actions, one round, and rounds of compiled environments
-    choose: ClassVar[Any]
-    one_round: ClassVar[Any]
-    many_rounds: ClassVar[Any]
+    choose: ClassVar[Any]  # compiled: the exploring policy's actions
 
     @classmethod
     def why_not(cls, agent: ActorCriticAgent, run: Any = None) -> str:
@@ -66,11 +55,7 @@ class FusedActorCritic(ActorCriticEngine):
 
     def __init__(self, agent: ActorCriticAgent, replay: Replay, envs: Environments) -> None:
         super().__init__(agent, replay, envs)
-        self.chosen = False  # whether `action` is the action for the current observations
-        self.counter = np.zeros(3 + len(SPENT), np.int64)
-        self.spent = self.counter[-len(SPENT) :]
-        self.compiled = envs if isinstance(envs, ControlEnvironments) else None
-        count, reals = envs.num_envs, agent.actions.reals
+        count = envs.num_envs
         # the agent's next actions, and the same in the environments' own numbers
         self.action = next_actions(agent, count)
         self.scaled = self.for_envs(agent, count)
@@ -82,14 +67,13 @@ class FusedActorCritic(ActorCriticEngine):
             sums=self.sums.numpy(),
             **batch_arrays(agent, self.batch_items),
             **memory_arrays(replay),
-            **acting_arrays(agent, envs, count),
+            **acting_arrays(agent, envs, count, self.scaled),
         )
         self.given = (
             table_of(self.arrays),
             replay.obs,
             replay.action,
             self.action,
-            self.scaled if reals == 0 else self.scaled.reshape(count, reals),
             envs.obs.reshape(count, -1),
             envs.final_obs.reshape(count, -1),
         )
@@ -102,24 +86,6 @@ class FusedActorCritic(ActorCriticEngine):
             return np.zeros((count, *space.shape), space.dtype)
         return np.zeros(count, np.int64)
 
-    def warm_up(self) -> None:
-        if self.compiled:
-            self.run_compiled(self.compiled, 0)
-        self.one_round(0, *self.given)
-        e, no = self.envs, slice(0, 0)  # storing alone, of no environment: rounds by stages do it
-        self.replay.add(
-            self.action[no],
-            e.reward[no],
-            e.terminated[no],
-            e.truncated[no],
-            e.skipped[no],
-            e.obs[no],
-            e.final_obs[no],
-        )
-
-    def at(self, step: int, rounds: int, due: int = 0) -> None:
-        self.counter[:3] = step, rounds, due
-
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the current observations."""
         self.at(step, rounds)
@@ -127,41 +93,17 @@ class FusedActorCritic(ActorCriticEngine):
         self.chosen = False
         return self.action
 
-    def update(self, count: int, step: int, clock: Clock) -> None:
-        clock.start()
-        self.at(step, 0, count)
-        self.one_round(UPDATE, *self.given)
-        self.chosen = False
-        clock.lap("update")
-
-    def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
-        """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the
-        counts after them."""
-        if not self.chosen:
-            self.explore(step, rounds)
-            self.chosen = True
-        if self.compiled:
-            self.compiled.begin_rounds()
-            self.compiled.end_rounds(self.run_compiled(self.compiled, most))
-        else:
-            envs, given, scaled, one_round = self.envs, self.given, self.scaled, self.one_round
-            enough = monotonic() + PATIENCE
-            for _ in range(most):
-                envs.step(scaled)
-                one_round(WHOLE, *given)
-                if envs.finished or monotonic() > enough:
-                    break
-        return int(self.counter[STEP]), int(self.counter[ROUNDS])
-
-    def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
-        return self.many_rounds(most, *envs.given, *self.given)
+    def play(self, most: int) -> None:
+        envs, given, scaled, one_round = self.envs, self.given, self.scaled, self.one_round
+        enough = monotonic() + PATIENCE
+        for _ in range(most):
+            envs.step(scaled)
+            one_round(WHOLE, *given)
+            if envs.finished or monotonic() > enough:
+                break
 
     def set_lr(self, lr: Any) -> None:
         self.arrays.rule[LR : LR + 4] = as_numbers(lr)
-
-    def load_state(self, state: Any) -> None:
-        super().load_state(state)
-        self.chosen = False
 
 
 class FusedActing:

@@ -8,17 +8,11 @@ from tenfold.algorithms.actor_critic import ActorCriticAgent
 from tenfold.core.random import Purpose
 from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import BoundedActions
-from tenfold.core.tables import B1, D1, F1, F2, F3, I1, U1, Y1, opener
+from tenfold.core.tables import B1, D1, D2, F1, F2, F3, I1, U1, Y1, opener
 from tenfold.engines.fusing import zeros
 from tenfold.memory.replay import Replay
 from tenfold.ops.mlp import ACTIVATIONS
 
-# parts of a round, to be added up
-STORE, UPDATE, ACT = 1, 2, 4
-# typed: Numba compiles a function once more for each literal number it is called with
-WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
-# places in `counter`, before those of `engines.fusing`
-STEP, ROUNDS, DUE = range(3)
 # streams
 REPLAY, RANDOM, ACTING, POLICY, NEXT_POLICY = range(5)
 # rows of `items`: numbers for each item of a batch
@@ -99,6 +93,10 @@ class Arrays(NamedTuple):
     e_noise: F2
     e_drawn: F2
     e_log_p: F1
+    # the next actions in the environments' own numbers, of one of three kinds
+    e_whole: I1
+    e_single: F2
+    e_double: D2
     low: D1  # bounds of the environments' actions
     high: D1
 
@@ -198,8 +196,22 @@ def no_memory() -> dict[str, np.ndarray]:
     return found | {"row": np.zeros(0, np.int64), "draw": np.zeros(0)}
 
 
-def acting_arrays(agent: ActorCriticAgent, envs: Any, count: int) -> dict[str, np.ndarray]:
-    """The environments' last step, and scratch for acting in `count` of them."""
+def scaled_arrays(scaled: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Where the next actions go; without them, those that are asked for alone."""
+    kinds = {"e_whole": np.int64, "e_single": np.float32, "e_double": np.float64}
+    found = {name: np.zeros((0,) if name == "e_whole" else (0, 0), kinds[name]) for name in kinds}
+    if scaled is not None:
+        name = next(name for name, kind in kinds.items() if scaled.dtype == kind)
+        count = len(scaled)
+        found[name] = scaled if name == "e_whole" else scaled.reshape(count, -1)
+    return found
+
+
+def acting_arrays(
+    agent: ActorCriticAgent, envs: Any, count: int, scaled: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """The environments' last step, their next actions, and scratch for acting in `count` of
+    them."""
     sizes, actions = np.array(agent.online.actor.sizes), agent.actions
     bounded = isinstance(actions, BoundedActions)
     return {
@@ -214,4 +226,5 @@ def acting_arrays(agent: ActorCriticAgent, envs: Any, count: int) -> dict[str, n
         "e_log_p": zeros(count),
         "low": actions.low if bounded else np.zeros(0),
         "high": actions.high if bounded else np.zeros(0),
+        **scaled_arrays(scaled),
     }

@@ -14,25 +14,20 @@ from tenfold.algorithms.fused_arrays import (
     BETA,
     DELTA,
     DISCOUNT,
-    DUE,
     ERROR,
     EVERY,
-    FIRST_LANE,
     GAMMA,
     HIDDEN,
     LR,
     N_STEP,
     NEXT,
     NOW,
-    ONE_FRAME,
     PER_ROUND,
     PRIORITIZED,
     REPLAY,
     REWARD,
-    ROUNDS,
     SCALE,
     STARTS,
-    STEP,
     VALUE,
     WEIGHT,
     Y,
@@ -40,6 +35,7 @@ from tenfold.algorithms.fused_arrays import (
 )
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
+from tenfold.engines.fusing import DUE, FIRST_LANE, ONE_FRAME, ROUNDS, STEP
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.rows import Stored, add_rows
 from tenfold.memory.sampling import draw_prioritized, draw_ready

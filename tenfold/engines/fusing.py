@@ -4,6 +4,12 @@ import numpy as np
 
 from tenfold.core.kernels import kernel, nanoseconds
 
+# parts of a round, to be added up
+STORE, UPDATE, ACT = 1, 2, 4
+# typed: Numba compiles a function once more for each literal number it is called with
+WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
+# places in `counter`, before those of SPENT
+STEP, ROUNDS, DUE = range(3)
 # seconds until a run of rounds returns, so that Ctrl-C is heard where environments are slow
 PATIENCE = 0.05
 # what a compiled round knows of its time, in the last places of its `counter`: nanoseconds by stage
@@ -23,6 +29,20 @@ def note(counter, stage, began):
     """What passed since `looks`, for all the rounds it stands for."""
     if began:
         counter[stage] += (nanoseconds() - began) * TIMED
+
+
+@kernel(inline="always")
+def many_rounds(play, moves, one_round, parts, most, given):
+    """Steps `play(*moves)` of a compiled environment, each with a round of these parts, until an
+    episode ends or `most` rounds are done. Returns what `play` gave: the number of episodes that
+    ended, or less than 0 for a number that is not finite."""
+    ended = 0
+    while ended == 0 and most > 0:
+        ended = play(*moves)
+        if ended >= 0:
+            one_round(parts, *given)
+        most -= 1
+    return ended
 
 
 @kernel

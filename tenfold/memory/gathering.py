@@ -12,7 +12,15 @@ import numpy as np
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.memory.rows import FINAL, PENDING, STEP, TERMINATED, TRUNCATED, stored_examples
+from tenfold.memory.rows import (
+    FINAL,
+    PENDING,
+    STEP,
+    TERMINATED,
+    TRUNCATED,
+    copy_action,
+    stored_examples,
+)
 
 SIZE, GAMMA = 33, 0.9  # of the examples
 
@@ -129,7 +137,7 @@ def gather(
         place = row[item]
         lane = 0 if place < length else place // length * length
         stack_frames(obs, kind, lane, length, place, frames, out_obs, item)
-        out_action[item] = action[place]
+        copy_action(out_action, item, action, place)
         out_reward[item], out_discount[item], place = ahead(
             place, lane, length, n_step, gamma, reward, kind
         )

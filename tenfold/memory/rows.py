@@ -41,6 +41,15 @@ def copy_row(target, place, source, other):
 
 
 @kernel
+def copy_action(target, place, source, other):
+    """As `copy_row`, of one number or several."""
+    if target.ndim == 1:
+        target[place] = source[other]
+    else:
+        copy_row(target, place, source, other)
+
+
+@kernel
 def set_ready(place, ready, count, tree, priority):
     if not ready[place]:
         ready[place] = True
@@ -94,7 +103,7 @@ def add_rows(
             continue
         place = base + h % length
         ended = terminated[i] or truncated[i]
-        action[place] = new_action[i]
+        copy_action(action, place, new_action, i)
         reward[place] = new_reward[i]
         kind[place] = TERMINATED if terminated[i] else TRUNCATED if truncated[i] else STEP
         first = max(start[lane], h - n_step + 1)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET, DQNAgent, Tensors
+from tenfold.algorithms.dqn.agent import GRAD, ONLINE, TARGET, DQNAgent
 from tenfold.algorithms.dqn.config import DQN
 from tenfold.algorithms.dqn.fused_acting import (
     LR,
@@ -24,16 +24,7 @@ from tenfold.algorithms.dqn.fused_acting import (
     rules,
     statistics,
 )
-from tenfold.algorithms.dqn.fused_round import (
-    ACT,
-    ROUNDS,
-    STEP,
-    UPDATE,
-    WHOLE,
-    Arrays,
-    fused_round,
-    fused_rounds,
-)
+from tenfold.algorithms.dqn.fused_round import Arrays, fused_round, fused_rounds
 from tenfold.algorithms.dqn.plain import PlainEngine
 from tenfold.algorithms.dqn.team import Apart
 from tenfold.algorithms.masks import refuse_dead_end, refuse_stuck
@@ -44,7 +35,8 @@ from tenfold.core.spaces import DiscreteActions
 from tenfold.core.tables import table_of
 from tenfold.core.timing import Clock
 from tenfold.engines.choose import why_not_fused, why_not_layers
-from tenfold.engines.fusing import PATIENCE, SPENT, zeros
+from tenfold.engines.fused_rounds import FusedRounds
+from tenfold.engines.fusing import ACT, PATIENCE, WHOLE, zeros
 from tenfold.engines.plain import Lanes
 from tenfold.envs.adapter import Environments
 from tenfold.envs.control import ControlEnvironments
@@ -60,11 +52,10 @@ def why_not_compiled(agent: DQNAgent) -> str:
     return "the quantiles are implicit" if agent.config.implicit else ""
 
 
-class FusedEngine(PlainEngine):
-    """Runs rounds by one call each. Parameters, moments, memory and statistics stay where the plain
-    engine keeps them, so a run can change engines at any round."""
+class FusedEngine(FusedRounds, PlainEngine):
+    """Runs rounds by one call each."""
 
-    words, whole_rounds = "one compiled call a round", True
+    one_round, many_rounds = staticmethod(fused_round), staticmethod(fused_rounds)
 
     @classmethod
     def why_not(cls, agent: DQNAgent, run: Any = None) -> str:
@@ -72,15 +63,11 @@ class FusedEngine(PlainEngine):
 
     def __init__(self, agent: DQNAgent, replay: Replay, envs: Environments) -> None:
         super().__init__(agent, replay, envs)
-        self.chosen = False  # whether `action` is the action for the current observations
-        self.counter = np.zeros(3 + len(SPENT), np.int64)
-        self.spent = self.counter[-len(SPENT) :]
         learning = (Purpose.REPLAY, Purpose.NOISE_ONLINE, Purpose.NOISE_TARGET)
         streams = np.array([*acting_streams(agent), *(agent.keys[each] for each in learning)])
         noisy, factors = noise_room(agent, 3)
         sizes, batch, count = np.array(agent.online.sizes), len(replay.draw), envs.num_envs
         outputs = int(sizes[1:].sum())
-        self.compiled = envs if isinstance(envs, ControlEnvironments) else None
         # the environments' next
         self.action = self.compiled.action if self.compiled else np.zeros(count, np.int64)
         free = np.zeros((count, 0), np.bool_)
@@ -133,25 +120,6 @@ class FusedEngine(PlainEngine):
             envs.final_obs.reshape(count, -1),
         )
 
-    def warm_up(self) -> None:
-        if self.compiled:
-            self.run_compiled(self.compiled, 0)
-        fused_round(0, *self.given)
-        e, no = self.envs, slice(0, 0)  # storing alone, of no environment: rounds by stages do it
-        self.replay.add(
-            self.action[no],
-            e.reward[no],
-            e.terminated[no],
-            e.truncated[no],
-            e.skipped[no],
-            e.obs[no],
-            e.final_obs[no],
-            *(each[no] for each in (e.mask, e.final_mask) if each is not None),
-        )
-
-    def at(self, step: int, rounds: int, due: int = 0) -> None:
-        self.counter[:3] = step, rounds, due
-
     def explore(self, step: int, rounds: int) -> np.ndarray:
         """Actions for the current observations."""
         self.at(step, rounds)
@@ -159,47 +127,18 @@ class FusedEngine(PlainEngine):
         self.chosen = False
         return self.action
 
-    def update(self, count: int, step: int, clock: Clock) -> None:
-        clock.start()
-        self.at(step, 0, count)
-        fused_round(UPDATE, *self.given)
-        self.chosen = False
-        clock.lap("update")
-
-    def run(self, step: int, rounds: int, most: int) -> tuple[int, int]:
-        """Whole rounds from the given counts until an episode ends, `most` or a moment; returns the
-        counts after them."""
-        if not self.chosen:
-            self.explore(step, rounds)
-            self.chosen = True
-        if self.compiled:
-            self.compiled.begin_rounds()
-            self.compiled.end_rounds(self.run_compiled(self.compiled, most))
-        else:
-            envs, given, action, start = (
-                self.envs,
-                self.given,
-                self.action,
-                self.agent.actions.start,
-            )
-            enough = monotonic() + PATIENCE
-            for _ in range(most):
-                envs.step(action + start if start else action)
-                refuse_dead_end(envs)
-                refuse_stuck(envs, fused_round(WHOLE, *given))
-                if envs.finished or monotonic() > enough:
-                    break
-        return int(self.counter[STEP]), int(self.counter[ROUNDS])
-
-    def run_compiled(self, envs: ControlEnvironments, most: int) -> int:
-        return fused_rounds(most, *envs.given, *self.given)
+    def play(self, most: int) -> None:
+        envs, given, action, start = self.envs, self.given, self.action, self.agent.actions.start
+        enough = monotonic() + PATIENCE
+        for _ in range(most):
+            envs.step(action + start if start else action)
+            refuse_dead_end(envs)
+            refuse_stuck(envs, fused_round(WHOLE, *given))
+            if envs.finished or monotonic() > enough:
+                break
 
     def set_lr(self, lr: Any) -> None:
         self.arrays.rule[LR : LR + 4] = as_numbers(lr)
-
-    def load_state(self, state: Tensors) -> None:
-        super().load_state(state)
-        self.chosen = False
 
 
 def engine_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:

@@ -4,8 +4,6 @@ new priorities and the next action."""
 
 from typing import NamedTuple
 
-import numpy as np
-
 from tenfold.algorithms.dqn.agent import GRAD, MEAN, ONLINE, SQUARE, TARGET
 from tenfold.algorithms.dqn.fused_acting import (
     ACTIVATION,
@@ -38,7 +36,23 @@ from tenfold.algorithms.dqn.fused_acting import (
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.schedules import schedule_at
 from tenfold.core.tables import B1, B2, D1, D2, F1, F2, F3, I1, U1, W1, Y1, opener
-from tenfold.engines.fusing import ACTED, STORED, UPDATED, looks, note
+from tenfold.engines.fusing import (
+    ACT,
+    ACTED,
+    DUE,
+    FIRST_LANE,
+    ONE_FRAME,
+    ROUNDS,
+    STEP,
+    STORE,
+    STORED,
+    UPDATE,
+    UPDATED,
+    WHOLE,
+    looks,
+    many_rounds,
+    note,
+)
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.masks import add_masks, gather_masks
@@ -51,12 +65,6 @@ from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
 from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
 from tenfold.ops.td import mean_size, td_gradient
 
-# parts of a round, to be added up
-STORE, UPDATE, ACT = 1, 2, 4
-# typed: Numba compiles a function once more for each literal number it is called with
-WHOLE, ONE_FRAME, FIRST_LANE = np.int64(7), np.int64(1), np.int64(0)
-# places in `counter`, before those of `engines.fusing`
-STEP, ROUNDS, DUE = range(3)
 # rows of `items` and of `layers`: numbers for each item of a batch, outputs of all layers
 REWARD, DISCOUNT, WEIGHT, ERROR = range(4)
 HIDDEN, NEXT_HIDDEN, CHOOSING_HIDDEN, DELTA = range(4)
@@ -117,7 +125,7 @@ class Arrays(NamedTuple):
 open_arrays = opener(Arrays)
 
 
-@kernel
+@kernel(inline="always")
 def draw_batch(table, m_obs):
     """Draws rows of the memory, and gathers them as networks take them."""
     a = open_arrays(table)
@@ -155,7 +163,7 @@ def draw_batch(table, m_obs):
         gather_masks(a.row, length, int(rule[N_STEP]), a.m_kind, a.m_mask, a.next_mask)
 
 
-@kernel
+@kernel(inline="always")
 def find_gradient(table):
     """The gradient of the batch's loss; returns the loss and the mean value of its actions."""
     a = open_arrays(table)
@@ -182,7 +190,7 @@ def find_gradient(table):
     return loss, q
 
 
-@kernel
+@kernel(inline="always")
 def find_slopes(table, output, next_output, chooser, by_output):
     """The derivative of the loss by the network's output; returns the loss and the mean value."""
     a = open_arrays(table)
@@ -226,7 +234,7 @@ def find_slopes(table, output, next_output, chooser, by_output):
     return loss, q
 
 
-@kernel
+@kernel(inline="always")
 def apply_gradient(table):
     """Clipping, Adam, the target network; returns the gradient's norm before it was clipped."""
     a = open_arrays(table)
@@ -251,7 +259,7 @@ def apply_gradient(table):
     return norm
 
 
-@kernel
+@kernel(inline="always")
 def update_once(table, m_obs):
     """One gradient update, as `PlainEngine.update_once` does it."""
     a = open_arrays(table)
@@ -268,7 +276,7 @@ def update_once(table, m_obs):
     sums[4] += 1
 
 
-@kernel
+@kernel(inline="always")
 def store_last(table, m_obs, e_obs, e_final_obs):
     """The step just made, into the memory; the updates that are then due."""
     a = open_arrays(table)
@@ -351,15 +359,6 @@ def fused_round(parts, table, m_obs, e_obs, e_final_obs):
 
 @kernel
 def fused_rounds(most, action, lanes, table, m_obs, e_obs, e_final_obs):
-    """Rounds of a compiled environment and `fused_round`, until an episode ends or `most` rounds
-    are done.
-
-    Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number
-    that is not finite."""
-    ended = 0
-    while ended == 0 and most > 0:
-        ended = play_all(action, lanes)
-        if ended >= 0:
-            fused_round(WHOLE, table, m_obs, e_obs, e_final_obs)
-        most -= 1
-    return ended
+    """Rounds of a compiled environment and `fused_round`: see `many_rounds`."""
+    given = table, m_obs, e_obs, e_final_obs
+    return many_rounds(play_all, (action, lanes), fused_round, WHOLE, most, given)

@@ -102,93 +102,106 @@ def gather_rows(first, last, table, r_obs):
         columns[WEIGHT, i] = weight[place]
 
 
-@kernel
-def find_gradient(rows, table):
-    """The gradient of the loss of a minibatch, deviations, policy and value."""
+@kernel(inline="always")
+def policy_slopes(rows, table, output, by_output):
+    """The derivative of a minibatch's loss by the policy's output, and by the deviations."""
     a = open_arrays(table)
-    rule, sums, p_sizes, v_sizes = a.rule, a.sums, a.policy_sizes, a.value_sizes
-    activation, flat, grad = int(rule[ACTIVATION]), a.block[ONLINE], a.block[GRAD]
-    reals = a.r_real.shape[2]
-    split = reals + parameter_total(p_sizes)
-    policy, inputs, weight = flat[reals:split], inputs_of(table, rows), a.columns[WEIGHT, :rows]
-    # the policy
-    hidden, delta = outputs_of(a.hidden, p_sizes, rows), outputs_of(a.delta, p_sizes, rows)
-    output = mlp_forward(policy, p_sizes, activation, inputs, hidden)
-    by_output = delta[delta.size - output.size :].reshape(output.shape)
+    rule, reals = a.rule, a.r_real.shape[2]
     policy_gradient(
         output,
-        flat[:reals],
+        a.block[ONLINE][:reals],
         a.sizes,
         a.chosen[:rows],
         reals_of(table, rows),
         a.mask[:rows],
         a.columns[LOG_P, :rows],
         a.columns[ADVANTAGE, :rows],
-        weight,
+        a.columns[WEIGHT, :rows],
         rule[CLIP],
         rule[ENTROPY],
         by_output,
-        grad[:reals],
-        sums,
+        a.block[GRAD][:reals],
+        a.sums,
     )
+
+
+@kernel(inline="always")
+def value_slopes(rows, table, guess, by_value):
+    """The derivative of a minibatch's loss by the values."""
+    a = open_arrays(table)
+    value_gradient(
+        guess,
+        a.columns[TARGET, :rows],
+        a.columns[VALUE, :rows],
+        a.columns[WEIGHT, :rows],
+        a.rule[VALUE_CLIP],
+        a.rule[VALUE_WEIGHT],
+        by_value,
+        a.sums,
+    )
+
+
+@kernel(inline="always")
+def find_gradient(rows, table):
+    """The gradient of the loss of a minibatch, deviations, policy and value."""
+    a = open_arrays(table)
+    p_sizes, v_sizes = a.policy_sizes, a.value_sizes
+    activation, flat, grad = int(a.rule[ACTIVATION]), a.block[ONLINE], a.block[GRAD]
+    reals = a.r_real.shape[2]
+    split = reals + parameter_total(p_sizes)
+    policy, inputs = flat[reals:split], inputs_of(table, rows)
+    # the policy
+    hidden, delta = outputs_of(a.hidden, p_sizes, rows), outputs_of(a.delta, p_sizes, rows)
+    output = mlp_forward(policy, p_sizes, activation, inputs, hidden)
+    by_output = delta[delta.size - output.size :].reshape(output.shape)
+    policy_slopes(rows, table, output, by_output)
     mlp_backward(policy, p_sizes, activation, inputs, hidden, delta, a.turned, grad[reals:split])
     # the value
     hidden, delta = outputs_of(a.hidden, v_sizes, rows), outputs_of(a.delta, v_sizes, rows)
     guess = mlp_forward(flat[split:], v_sizes, activation, inputs, hidden)
     by_value = delta[delta.size - guess.size :].reshape(guess.shape)
-    value_gradient(
-        guess,
-        a.columns[TARGET, :rows],
-        a.columns[VALUE, :rows],
-        weight,
-        rule[VALUE_CLIP],
-        rule[VALUE_WEIGHT],
-        by_value,
-        sums,
-    )
+    value_slopes(rows, table, guess, by_value)
     mlp_backward(flat[split:], v_sizes, activation, inputs, hidden, delta, a.turned, grad[split:])
 
 
-@kernel
-def learn_minibatch(first, last, table, r_obs):
-    """One gradient update from the rows order[first … last − 1]; returns its KL estimate."""
-    a = open_arrays(table)
-    rule, sums, grad = a.rule, a.sums, a.block[GRAD]
-    before = sums[KL]
+@kernel(inline="always")
+def find_minibatch_gradient(first, last, given):
+    """From the rows order[first … last − 1]."""
+    table, r_obs = given
     gather_rows(first, last, table, r_obs)
     find_gradient(last - first, table)
-    _, norm = clip_numba(grad, rule[CLIP_NORM])
-    a.updates[0] += 1
-    adam_numba(
-        a.block[ONLINE],
-        grad,
-        a.block[MEAN],
-        a.block[SQUARE],
-        a.updates[0],
-        schedule_at(rule, LR, a.counter[STEP]),
-        rule[ADAM_EPS],
-    )
-    sums[5] += norm
-    sums[6] += 1
-    return sums[KL] - before
 
 
-@kernel
-def learn_due(table, r_obs):
-    """The minibatches counter[FIRST … LAST − 1]; the phase ends early where the policy has moved
-    far enough."""
+@kernel(inline="always")
+def learn_parts(table, order, gradient, given):
+    """The minibatches counter[FIRST … LAST − 1], parts of `order`, which every epoch shuffles. Each
+    is one update from `gradient(first, last, given)`. The phase ends early where the policy has
+    moved far enough."""
     a = open_arrays(table)
-    counter, rule = a.counter, a.rule
-    rows, count = a.order.size, int(rule[MINIBATCHES])
+    counter, rule, sums, grad = a.counter, a.rule, a.sums, a.block[GRAD]
+    size, count = order.size, int(rule[MINIBATCHES])
     for number in range(counter[FIRST], counter[LAST]):
         part = number % count
         if part == 0:
-            shuffle(a.streams[SHUFFLES], a.updates[1], a.order)
+            shuffle(a.streams[SHUFFLES], a.updates[1], order)
             a.updates[1] += 1
             rule[MOVED] = 0
-        rule[MOVED] += (
-            learn_minibatch(rows * part // count, rows * (part + 1) // count, table, r_obs) / count
-        )
+        before = sums[KL]
+        gradient(size * part // count, size * (part + 1) // count, given)
+        _, norm = clip_numba(grad, rule[CLIP_NORM])
+        a.updates[0] += 1
+        lr = schedule_at(rule, LR, counter[STEP])
+        moments = (a.block[MEAN], a.block[SQUARE], a.updates[0])
+        adam_numba(a.block[ONLINE], grad, *moments, lr, rule[ADAM_EPS])
+        sums[5] += norm
+        sums[6] += 1
+        rule[MOVED] += (sums[KL] - before) / count
         counter[FIRST] = number + 1
         if part == count - 1 and rule[MOVED] > rule[TARGET_KL]:
             break
+
+
+@kernel(inline="always")
+def learn_due(table, r_obs):
+    """All minibatches that are due."""
+    learn_parts(table, open_arrays(table).order, find_minibatch_gradient, (table, r_obs))

@@ -9,49 +9,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tenfold.algorithms.ppo.agent import GRAD, MEAN, ONLINE, SQUARE
+from tenfold.algorithms.ppo.agent import GRAD, ONLINE
 from tenfold.algorithms.ppo.fused_arrays import (
     ACTIVATION,
-    ADAM_EPS,
-    ADVANTAGE,
-    CLIP,
-    CLIP_NORM,
-    ENTROPY,
-    FIRST,
-    LAST,
-    LOG_P,
-    LR,
-    MINIBATCHES,
-    MOVED,
-    SHUFFLES,
-    STEP,
-    TARGET,
-    TARGET_KL,
-    VALUE,
-    VALUE_CLIP,
-    VALUE_WEIGHT,
-    WEIGHT,
     open_arrays,
 )
 from tenfold.algorithms.ppo.fused_learning import (
     gather_rows,
     inputs_of,
+    learn_parts,
     parameter_total,
-    reals_of,
+    policy_slopes,
+    value_slopes,
 )
 from tenfold.algorithms.ppo.recurrent import RecurrentAgent
 from tenfold.core.kernels import kernel
-from tenfold.core.schedules import schedule_at
 from tenfold.core.tables import F1, F2, F3, I1, opener
 from tenfold.engines.fusing import zeros
 from tenfold.memory.rollout import Rollout
-from tenfold.ops.adam import adam_numba, clip_numba
 from tenfold.ops.mlp import RELU, activate, mlp_backward, mlp_forward, through_activation
-from tenfold.ops.permutation import shuffle
 from tenfold.ops.products import layer_by_input, turn
 from tenfold.ops.recurrent import LSTM_GATES, memory_backward, memory_forward
-from tenfold.ops.surrogate import KL, policy_gradient, value_gradient
 from tenfold.ops.tiles import at
+
+# typed: Numba compiles a function once more for each literal number it is called with; the policy's
+# part of a state is the first
+OF_POLICY, FIRST_ROW = np.int64(0), np.int64(0)
 
 
 class Memories(NamedTuple):
@@ -245,7 +228,7 @@ def tower_backward(flat, grad, head, activation, inputs, lanes, memories):
 # learning
 
 
-@kernel
+@kernel(inline="always")
 def gather_sequences(first, last, table, memories, r_obs):
     """The rows of the sequences numbers[first … last − 1], time by time, into the scratch of a
     minibatch; where they begin episodes."""
@@ -259,7 +242,7 @@ def gather_sequences(first, last, table, memories, r_obs):
             place = begin + t * all_lanes
             a.order[t * lanes + i] = place
             m.keep[t * lanes + i] = 1 - ends[place - all_lanes] if t else np.float32(1)
-    gather_rows(0, lanes * length, table, r_obs)
+    gather_rows(FIRST_ROW, lanes * length, table, r_obs)
 
 
 @kernel
@@ -273,74 +256,36 @@ def put_states(first, last, offset, memories):
             m.state[i * held + k] = states[m.numbers[first + i], offset + k]
 
 
-@kernel
+@kernel(inline="always")
 def find_memory_gradient(first, last, table, memories):
     """The gradient of the loss of a minibatch of sequences, deviations, policy and value."""
     a, m = open_arrays(table), open_memories(memories)
-    rule, flat, grad, lanes = a.rule, a.block[ONLINE], a.block[GRAD], last - first
-    activation, rows, reals = int(rule[ACTIVATION]), lanes * m.length[0], a.r_real.shape[2]
+    flat, grad, lanes = a.block[ONLINE], a.block[GRAD], last - first
+    activation, rows, reals = int(a.rule[ACTIVATION]), lanes * m.length[0], a.r_real.shape[2]
     split = reals + tower_total(memories, m.policy_head)
-    inputs, weight = inputs_of(table, rows), a.columns[WEIGHT, :rows]
-    put_states(first, last, 0, memories)
+    inputs = inputs_of(table, rows)
+    put_states(first, last, OF_POLICY, memories)
     output = tower_forward(flat[reals:split], m.policy_head, activation, inputs, lanes, memories)
-    policy_gradient(
-        output,
-        flat[:reals],
-        a.sizes,
-        a.chosen[:rows],
-        reals_of(table, rows),
-        a.mask[:rows],
-        a.columns[LOG_P, :rows],
-        a.columns[ADVANTAGE, :rows],
-        weight,
-        rule[CLIP],
-        rule[ENTROPY],
-        m.by_output[: output.size].reshape(output.shape),
-        grad[:reals],
-        a.sums,
-    )
+    policy_slopes(rows, table, output, m.by_output[: output.size].reshape(output.shape))
     of_policy = (flat[reals:split], grad[reals:split])
     tower_backward(*of_policy, m.policy_head, activation, inputs, lanes, memories)
     put_states(first, last, held_by_one(m.sizes), memories)
     guess = tower_forward(flat[split:], m.value_head, activation, inputs, lanes, memories)
-    value_gradient(
-        guess,
-        a.columns[TARGET, :rows],
-        a.columns[VALUE, :rows],
-        weight,
-        rule[VALUE_CLIP],
-        rule[VALUE_WEIGHT],
-        m.by_output[: guess.size].reshape(guess.shape),
-        a.sums,
-    )
+    value_slopes(rows, table, guess, m.by_output[: guess.size].reshape(guess.shape))
     of_value = (flat[split:], grad[split:])
     tower_backward(*of_value, m.value_head, activation, inputs, lanes, memories)
 
 
-@kernel
+@kernel(inline="always")
+def find_sequence_gradient(first, last, given):
+    """From the sequences numbers[first … last − 1]."""
+    table, memories, r_obs = given
+    gather_sequences(first, last, table, memories, r_obs)
+    find_memory_gradient(first, last, table, memories)
+
+
+@kernel(inline="always")
 def learn_sequences(table, memories, r_obs):
-    """The minibatches counter[FIRST … LAST − 1]; the phase ends early where the policy has moved
-    far enough."""
-    a, m = open_arrays(table), open_memories(memories)
-    counter, rule, sums, grad = a.counter, a.rule, a.sums, a.block[GRAD]
-    numbers, count = m.numbers.size, int(rule[MINIBATCHES])
-    for number in range(counter[FIRST], counter[LAST]):
-        part = number % count
-        if part == 0:
-            shuffle(a.streams[SHUFFLES], a.updates[1], m.numbers)
-            a.updates[1] += 1
-            rule[MOVED] = 0
-        before, first, last = sums[KL], numbers * part // count, numbers * (part + 1) // count
-        gather_sequences(first, last, table, memories, r_obs)
-        find_memory_gradient(first, last, table, memories)
-        _, norm = clip_numba(grad, rule[CLIP_NORM])
-        a.updates[0] += 1
-        lr = schedule_at(rule, LR, counter[STEP])
-        moments = (a.block[MEAN], a.block[SQUARE], a.updates[0])
-        adam_numba(a.block[ONLINE], grad, *moments, lr, rule[ADAM_EPS])
-        sums[5] += norm
-        sums[6] += 1
-        rule[MOVED] += (sums[KL] - before) / count
-        counter[FIRST] = number + 1
-        if part == count - 1 and rule[MOVED] > rule[TARGET_KL]:
-            break
+    """All minibatches that are due."""
+    numbers = open_memories(memories).numbers
+    learn_parts(table, numbers, find_sequence_gradient, (table, memories, r_obs))

@@ -11,6 +11,7 @@ from tenfold.algorithms.ppo.fused_arrays import (
     open_arrays,
 )
 from tenfold.algorithms.ppo.fused_memory import (
+    OF_POLICY,
     held_by_one,
     learn_sequences,
     open_memories,
@@ -20,6 +21,7 @@ from tenfold.algorithms.ppo.fused_memory import (
 from tenfold.algorithms.ppo.fused_round import (
     ACT,
     FINISH,
+    PLAYING,
     STORE,
     UPDATE,
     begin_row,
@@ -30,7 +32,7 @@ from tenfold.algorithms.ppo.fused_round import (
     show,
 )
 from tenfold.core.kernels import kernel
-from tenfold.engines.fusing import ACTED, STORED, looks, note, turn_rows
+from tenfold.engines.fusing import ACTED, STORED, looks, many_rounds, note, turn_rows
 from tenfold.memory.rollout import remember
 from tenfold.ops.policy import draw_action
 
@@ -70,7 +72,7 @@ def values_after(obs, state, table, memories):
     return one_step(table, memories, m.value_head, offset, state, first, end)
 
 
-@kernel
+@kernel(inline="always")
 def store_remembered(table, memories, e_obs, e_final_obs):
     """The step just made, into the rollout's current row; episodes that ended are forgotten."""
     a, m = open_arrays(table), open_memories(memories)
@@ -84,7 +86,7 @@ def store_remembered(table, memories, e_obs, e_final_obs):
     end_step(table, e_obs)
 
 
-@kernel
+@kernel(inline="always")
 def choose_remembering(table, memories, r_obs, e_obs):
     """Actions for the current observations, into the rollout's current row."""
     if not begin_row(table, r_obs, e_obs):
@@ -93,8 +95,8 @@ def choose_remembering(table, memories, r_obs, e_obs):
     t, size, flat, reals = a.r_count[0], e_obs.shape[0], a.block[ONLINE], a.r_real.shape[2]
     turn_rows(r_obs[t], a.rule[OBS_SCALE], a.act_inputs)
     split, behind = reals + tower_total(memories, m.policy_head), held_by_one(m.sizes)
-    output = one_step(table, memories, m.policy_head, 0, m.memory, reals, split)
-    keep_following(memories, 0)
+    output = one_step(table, memories, m.policy_head, OF_POLICY, m.memory, reals, split)
+    keep_following(memories, OF_POLICY)
     draw_action(
         output,
         flat[:reals],
@@ -135,10 +137,5 @@ def fused_memory(parts, table, memories, r_obs, e_obs, e_final_obs):
 @kernel
 def fused_memory_rounds(most, low, high, action, lanes, table, memories, r_obs, e_obs, e_final_obs):
     """As `fused_ppo_rounds`."""
-    ended = 0
-    while ended == 0 and most > 0:
-        ended = played(low, high, action, lanes, table)
-        if ended >= 0:
-            fused_memory(STORE | ACT, table, memories, r_obs, e_obs, e_final_obs)
-        most -= 1
-    return ended
+    moves, given = (low, high, action, lanes, table), (table, memories, r_obs, e_obs, e_final_obs)
+    return many_rounds(played, moves, fused_memory, PLAYING, most, given)

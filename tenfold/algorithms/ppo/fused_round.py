@@ -1,6 +1,8 @@
 """A round as one compiled call: storing a step, finishing a full rollout, learning from it,
 choosing the next action."""
 
+import numpy as np
+
 from tenfold.algorithms.ppo.agent import ONLINE
 from tenfold.algorithms.ppo.fused_arrays import (
     ACTIVATION,
@@ -26,7 +28,7 @@ from tenfold.algorithms.ppo.fused_arrays import (
 )
 from tenfold.algorithms.ppo.fused_learning import learn_due, parameter_total
 from tenfold.core.kernels import kernel
-from tenfold.engines.fusing import ACTED, STORED, looks, note, turn_rows
+from tenfold.engines.fusing import ACTED, STORED, looks, many_rounds, note, turn_rows
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.rollout import finish_rollout, store_step
 from tenfold.ops.mlp import mlp_forward
@@ -35,6 +37,8 @@ from tenfold.ops.policy import draw_action
 
 # parts of a round, to be added up
 STORE, FINISH, UPDATE, ACT = 1, 2, 4, 8
+# of a step within a rollout; typed: Numba compiles a function once more for each literal number
+PLAYING = np.int64(STORE | ACT)
 
 
 @kernel
@@ -113,7 +117,7 @@ def end_step(table, e_obs):
     a.r_count[0] += 1
 
 
-@kernel
+@kernel(inline="always")
 def store_last(table, e_obs, e_final_obs):
     """The step just made, and values of final observations at time limits."""
     a = open_arrays(table)
@@ -168,7 +172,7 @@ def begin_row(table, r_obs, e_obs):
     return True
 
 
-@kernel
+@kernel(inline="always")
 def choose_next(table, r_obs, e_obs):
     """Actions for the current observations, into the rollout's current row."""
     if not begin_row(table, r_obs, e_obs):
@@ -234,16 +238,6 @@ def played(low, high, action, lanes, table):
 
 @kernel
 def fused_ppo_rounds(most, low, high, action, lanes, table, r_obs, e_obs, e_final_obs):
-    """Rounds of a compiled environment and `fused_ppo`, until an episode ends or `most` rounds are
-    done.
-
-    Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a number
-    that is not finite.
-    """
-    ended = 0
-    while ended == 0 and most > 0:
-        ended = played(low, high, action, lanes, table)
-        if ended >= 0:
-            fused_ppo(STORE | ACT, table, r_obs, e_obs, e_final_obs)
-        most -= 1
-    return ended
+    """Rounds of a compiled environment and `fused_ppo`: see `many_rounds`."""
+    moves, given = (low, high, action, lanes, table), (table, r_obs, e_obs, e_final_obs)
+    return many_rounds(played, moves, fused_ppo, PLAYING, most, given)

@@ -8,17 +8,14 @@ from tenfold.algorithms.fused_acting import (
     draw_options,
     put_rows,
     random_actions,
-    scale_actions,
 )
 from tenfold.algorithms.fused_arrays import (
-    ACT,
     ACTING,
     ACTIVATION,
     ADAM_EPS,
     ALPHA,
     DELTA,
     DISCOUNT,
-    DUE,
     ERROR,
     HIDDEN,
     LOG_P,
@@ -34,14 +31,9 @@ from tenfold.algorithms.fused_arrays import (
     PRIORITY_EPS,
     RANDOM,
     REWARD,
-    ROUNDS,
     STARTS,
-    STEP,
-    STORE,
     TAU,
-    UPDATE,
     VALUE,
-    WHOLE,
     Y,
     open_arrays,
 )
@@ -54,12 +46,12 @@ from tenfold.algorithms.fused_critics import (
     parameter_total,
     put_actions,
     step_of_adam,
-    store_last,
     through_critic,
 )
-from tenfold.core.kernels import kernel, nanoseconds
+from tenfold.algorithms.fused_one_round import one_round
+from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
-from tenfold.engines.fusing import ACTED, STORED, UPDATED, looks, note
+from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.actor_critic import (
@@ -77,7 +69,7 @@ from tenfold.ops.reparameterised import fill_noise, squashed_gradient, squashed_
 AUTOMATIC, TARGET_ENTROPY, RULES = range(OWN, OWN + 3)
 
 
-@kernel
+@kernel(inline="always")
 def learn_reals(table):
     """One update of a squashed Gaussian policy and its critics; returns their losses, the mean
     value, α and the sum of the gradients' squares."""
@@ -121,7 +113,7 @@ def least_values(flat, first, sizes, activation, x, layers, least):
                 least[k, b] = min(least[k, b], q[k, b]) if c else q[k, b]
 
 
-@kernel
+@kernel(inline="always")
 def learn_options(table):
     """The same for one discrete action: expectations over all of them in place of draws."""
     a = open_arrays(table)
@@ -143,7 +135,7 @@ def learn_options(table):
     return loss, actor_loss, mean, alpha, squares
 
 
-@kernel
+@kernel(inline="always")
 def update_once(table, m_obs, m_action):
     """One gradient update, as the plain engine does it."""
     a = open_arrays(table)
@@ -193,38 +185,15 @@ def choose_actions(table, e_action, e_obs):
 
 
 @kernel
-def fused_round(parts, table, m_obs, m_action, e_action, e_scaled, e_obs, e_final_obs):
-    """Store the step just made, run the updates that are due, choose the next action: those of the
-    three in `parts`."""
-    a = open_arrays(table)
-    if parts & STORE:
-        began = looks(a.counter[ROUNDS])
-        store_last(table, m_obs, m_action, e_action, e_obs, e_final_obs)
-        note(a.counter, STORED, began)
-    if parts & UPDATE and a.counter[DUE]:
-        began = nanoseconds()
-        for _ in range(a.counter[DUE]):
-            update_once(table, m_obs, m_action)
-        a.counter[DUE] = 0
-        a.counter[UPDATED] += nanoseconds() - began
-    if parts & ACT:
-        began = looks(a.counter[ROUNDS])
-        choose_actions(table, e_action, e_obs)
-        scale_actions(a.rule, a.low, a.high, e_action, e_scaled)
-        note(a.counter, ACTED, began)
+def fused_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """See `one_round`."""
+    one_round(
+        update_once, choose_actions, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs
+    )
 
 
 @kernel
-def fused_rounds(
-    most, action, lanes, table, m_obs, m_action, e_action, e_scaled, e_obs, e_final_obs
-):
-    """Rounds of a compiled environment and `fused_round`, until an episode ends or `most` rounds
-    are done. Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a
-    number that is not finite."""
-    ended = 0
-    while ended == 0 and most > 0:
-        ended = play_all(action, lanes)
-        if ended >= 0:
-            fused_round(WHOLE, table, m_obs, m_action, e_action, e_scaled, e_obs, e_final_obs)
-        most -= 1
-    return ended
+def fused_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """Rounds of a compiled environment and `fused_round`: see `many_rounds`."""
+    given = table, m_obs, m_action, e_action, e_obs, e_final_obs
+    return many_rounds(play_all, (action, lanes), fused_round, WHOLE, most, given)

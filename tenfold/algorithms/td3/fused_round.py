@@ -3,15 +3,13 @@ whole updates of critics, actor and target networks, and the next action."""
 
 import numpy as np
 
-from tenfold.algorithms.fused_acting import acting_output, put_rows, random_actions, scale_actions
+from tenfold.algorithms.fused_acting import acting_output, put_rows, random_actions
 from tenfold.algorithms.fused_arrays import (
-    ACT,
     ACTING,
     ACTIVATION,
     ALPHA,
     DELTA,
     DISCOUNT,
-    DUE,
     ERROR,
     HIDDEN,
     NEXT,
@@ -24,13 +22,8 @@ from tenfold.algorithms.fused_arrays import (
     PRIORITY_EPS,
     RANDOM,
     REWARD,
-    ROUNDS,
     STARTS,
-    STEP,
-    STORE,
     TAU,
-    UPDATE,
-    WHOLE,
     Y,
     open_arrays,
 )
@@ -42,12 +35,12 @@ from tenfold.algorithms.fused_critics import (
     mean_of,
     parameter_total,
     put_actions,
-    store_last,
     through_critic,
 )
-from tenfold.core.kernels import kernel, nanoseconds
+from tenfold.algorithms.fused_one_round import one_round
+from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
-from tenfold.engines.fusing import ACTED, STORED, UPDATED, looks, note
+from tenfold.engines.fusing import ROUNDS, STEP, WHOLE, many_rounds
 from tenfold.envs.control_tasks import play_all
 from tenfold.memory.sampling import set_priorities
 from tenfold.ops.actor_critic import soft_target
@@ -62,7 +55,7 @@ NOISE, RULES = np.int64(OWN + 3), OWN + 7
 NOTHING, UNLIMITED, FIRST = np.float64(0), np.float64(np.inf), np.int64(0)
 
 
-@kernel
+@kernel(inline="always")
 def find_targets(table):
     """y = r + discount·min_c Q'_c(s', a'), a' = the target policy's action and some noise."""
     a = open_arrays(table)
@@ -84,7 +77,7 @@ def find_targets(table):
     soft_target(a.q, log_p, a.items[REWARD], a.items[DISCOUNT], NOTHING, a.items[Y])
 
 
-@kernel
+@kernel(inline="always")
 def learn_policy(table):
     """Of −mean Q_1(s, μ(s)); then all target networks follow. Returns the loss and the sum of the
     gradient's squares."""
@@ -111,7 +104,7 @@ def learn_policy(table):
     return loss / np.float32(size), squares
 
 
-@kernel
+@kernel(inline="always")
 def update_once(table, m_obs, m_action):
     """One gradient update, as the plain engine does it."""
     a = open_arrays(table)
@@ -153,38 +146,15 @@ def choose_actions(table, e_action, e_obs):
 
 
 @kernel
-def fused_round(parts, table, m_obs, m_action, e_action, e_scaled, e_obs, e_final_obs):
-    """Store the step just made, run the updates that are due, choose the next action: those of the
-    three in `parts`."""
-    a = open_arrays(table)
-    if parts & STORE:
-        began = looks(a.counter[ROUNDS])
-        store_last(table, m_obs, m_action, e_action, e_obs, e_final_obs)
-        note(a.counter, STORED, began)
-    if parts & UPDATE and a.counter[DUE]:
-        began = nanoseconds()
-        for _ in range(a.counter[DUE]):
-            update_once(table, m_obs, m_action)
-        a.counter[DUE] = 0
-        a.counter[UPDATED] += nanoseconds() - began
-    if parts & ACT:
-        began = looks(a.counter[ROUNDS])
-        choose_actions(table, e_action, e_obs)
-        scale_actions(a.rule, a.low, a.high, e_action, e_scaled)
-        note(a.counter, ACTED, began)
+def fused_round(parts, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """See `one_round`."""
+    one_round(
+        update_once, choose_actions, parts, table, m_obs, m_action, e_action, e_obs, e_final_obs
+    )
 
 
 @kernel
-def fused_rounds(
-    most, action, lanes, table, m_obs, m_action, e_action, e_scaled, e_obs, e_final_obs
-):
-    """Rounds of a compiled environment and `fused_round`, until an episode ends or `most` rounds
-    are done. Returns what `play_all` gave: the number of episodes that ended, or less than 0 for a
-    number that is not finite."""
-    ended = 0
-    while ended == 0 and most > 0:
-        ended = play_all(action, lanes)
-        if ended >= 0:
-            fused_round(WHOLE, table, m_obs, m_action, e_action, e_scaled, e_obs, e_final_obs)
-        most -= 1
-    return ended
+def fused_rounds(most, action, lanes, table, m_obs, m_action, e_action, e_obs, e_final_obs):
+    """Rounds of a compiled environment and `fused_round`: see `many_rounds`."""
+    given = table, m_obs, m_action, e_action, e_obs, e_final_obs
+    return many_rounds(play_all, (action, lanes), fused_round, WHOLE, most, given)

@@ -260,7 +260,9 @@ def believed(z, push, whole, weight, axis, width, error):
                     rest //= grid
                 phi[p] = product
         else:
-            phi[:size], phi[size] = belief[t], 1.0
+            phi[size] = 1.0
+            for d in range(size):
+                phi[d] = belief[t, d]
         for d in range(size):
             moved = push[t, d]
             for p in range(features):

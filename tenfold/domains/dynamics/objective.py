@@ -338,7 +338,7 @@ def score_of(
             f"states {start.shape} and information {known.shape} do not fit dynamics "
             f"{drift.weight.shape}"
         )
-    # its own: read-only arrays are compiled for again
-    place = np.array(np.broadcast_to(objective.place, (members, size)))
+    # its own, in C order: what is read-only or in another order is compiled for again
+    place = np.array(np.broadcast_to(objective.place, (members, size)), order="C")
     given = objective._replace(place=place), drift, known, np.ascontiguousarray(start, np.float32)
     return partial(worth, *given)

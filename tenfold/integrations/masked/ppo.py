@@ -207,6 +207,15 @@ def gather_logits(before, places, output, logits):
             own[m] = own[m] if p[m] >= 0 else LOWEST
 
 
+@kernel
+def put_outputs(by_logits, by_value, by_output):
+    """Derivatives by logits [S, M] and values [S] as those by the network's output [M + 1, S]."""
+    for i in range(by_value.size):
+        for m in range(by_logits.shape[1]):
+            by_output[m, i] = by_logits[i, m]
+        by_output[by_logits.shape[1], i] = by_value[i]
+
+
 @kernel(fastmath={"reassoc", "contract", "nsz"})
 def cross_entropy(prob, log_prob, by_log_prob, factor):
     """Σ p·log π over the allowed options, and factor·p as its derivative by log π."""
@@ -288,8 +297,10 @@ def learn_heads(network, rows, order, step, rule):
     inputs = np.empty((sizes[0], size), np.float32)
     logits, by_logits = space(size, options), space(size, options)
     log_prob, prob = space(size, options), space(size, options)
-    by_log_prob, by_prob = space(size, options), space(size, options)
-    by_prob[:] = 0  # the loss names no probability but by its logarithm
+    by_log_prob = space(size, options)
+    by_prob = np.zeros(
+        (size, options), np.float32
+    )  # the loss names no probability but by its logarithm
     entropy, by_entropy = np.empty(size, np.float32), np.empty(size, np.float32)
     by_value = np.empty(size, np.float32)
     by_output = delta[delta.size - (options + 1) * size :].reshape(options + 1, size)
@@ -299,7 +310,8 @@ def learn_heads(network, rows, order, step, rule):
         gather_inputs(rows, places, inputs)
         output = mlp_forward(flat, sizes, network.activation, inputs, hidden)
         gather_logits(before, places, output, logits)
-        values[:] = output[options]
+        for i in range(size):
+            values[i] = output[options, i]
         normalise_rows(logits, offsets, log_prob, prob, entropy)
         policy, acting = (log_prob, entropy), (before, old_entropy)
         by = by_log_prob, by_entropy, by_value
@@ -307,8 +319,7 @@ def learn_heads(network, rows, order, step, rule):
         normalise_rows_backward(
             logits, offsets, log_prob, prob, by_log_prob, by_prob, by_entropy, by_logits
         )
-        by_output[:options] = by_logits.T
-        by_output[options] = by_value
+        put_outputs(by_logits, by_value, by_output)
         mlp_backward(flat, sizes, network.activation, inputs, hidden, delta, turned, grad)
         found[NORM] = clip_numba(grad, rule.clip_norm)[1]
         if not np.isfinite(found[NORM]):

@@ -1,0 +1,114 @@
+"""Tables of what is learned: returns by seed, and beside other libraries."""
+
+from table_parts import RESULTS, results
+
+
+def learning() -> str:
+    found = results("learning")
+    cases: dict[str, list[dict]] = {}
+    for row in found["rows"]:
+        cases.setdefault(row["case"], []).append(row)
+    lines = [
+        "| run | returns by seed | solved is | solved | seconds a run (two at a time) |",
+        "|---|---|---|---|---|",
+    ]
+    for case, rows in cases.items():
+        returns = ", ".join(
+            f"{r['mean_return']:.2f}" if r["bar"] < 1 else f"{r['mean_return']:.1f}" for r in rows
+        )
+        solved = f"{sum(r['solved'] for r in rows)} of {len(rows)}"
+        seconds = sum(r["seconds"] for r in rows) / len(rows)
+        lines.append(f"| {case} | {returns} | ≥ {rows[0]['bar']:g} | {solved} | {seconds:.0f} |")
+    return "\n".join(lines)
+
+
+def published() -> str:
+    """Against SLM-Lab's published averages, as it reports them."""
+    if not (RESULTS / "published.json").exists():
+        return ""
+    lines = [
+        "| command | frames, seeds | mean of the last 100 training episodes | interquartile mean, "
+        "95 % interval | lowest, highest seed | SLM-Lab: DQN, double + prioritised | bar, goal | "
+        "minutes | SB3's minutes |",
+        "|---" * 9 + "|",
+    ]
+    for r in results("published")["rows"]:
+        low, high = r["interval"]
+        lines.append(
+            f"| `{r['command']}` | {r['steps']:,}, {r['seeds']} | {r['mean']:.1f} | "
+            f"{r['iqm']:.1f}, {low:.1f} to {high:.1f} | {r['min']:.1f}, {r['max']:.1f} | "
+            f"{r['slm_dqn']:g}, {r['slm_ddqn_per']:g} | {r['bar']:g}, {r['goal']:g} | "
+            f"{r['minutes']:.1f} | {r['sb3_minutes']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def continuous() -> str:
+    """What presets of soft actor-critic reach."""
+    lines = [
+        "| preset | steps | greedy return of each seed | mean | bar | others | where, minutes |",
+        "|---" * 7 + "|",
+    ]
+    for r in results("continuous")["rows"]:
+        each = ", ".join(f"{value:,.0f}" for value in r["returns"])
+        took = "" if r["minutes"] is None else f", {r['minutes']:.1f}"
+        lines.append(
+            f"| `{r['name']}` | {r['steps']:,} | {each} | **{r['mean']:,.1f}** | "
+            f"≥ {r['bar']:,} | {r['others']} | {r['where']}{took} |"
+        )
+    if (RESULTS / "sac-curves.json").exists():
+        (r,) = results("sac-curves")["rows"]
+        told = [
+            f"{who} {side['iqm']} ({side['interval'][0]} to {side['interval'][1]})"
+            for who, side in (
+                ("tenfold", r["tenfold"]),
+                ("Stable-Baselines3", r["stable_baselines3"]),
+            )
+        ]
+        lines += [
+            "",
+            f"With equal settings on {r['setting']['env']}, {r['setting']['steps']:,} steps, eight "
+            f"seeds each, interquartile means of final greedy returns and their 95 % intervals: "
+            f"{', '.join(told)}.",
+        ]
+    return "\n".join(lines)
+
+
+def defaults() -> str:
+    """Defaults against defaults; a task that one side has not played yet stays out."""
+    if not (RESULTS / "defaults.json").exists():
+        return ""
+    lines = [
+        "| command | seeds | tenfold: interquartile mean, 95 % interval | Stable-Baselines3 | "
+        "intervals overlap, or ours is above |",
+        "|---" * 5 + "|",
+    ]
+    for r in results("defaults")["table"]:
+        if "at_least" in r:
+            ours, theirs = r["tenfold"], r["sb3"]
+            told = [
+                "{:.1f}, {:.1f} to {:.1f}".format(side["iqm"], *side["interval"])
+                for side in (ours, theirs)
+            ]
+            lines.append(
+                f"| `tenfold train {r['agent']} --env {r['env']} --steps {r['steps'] // 1000}k` | "
+                f"{ours['seeds']} | {' | '.join(told)} | {'yes' if r['at_least'] else 'NO'} |"
+            )
+    return "\n".join(lines)
+
+
+def learns() -> str:
+    lines = ["| `tenfold train …` | tenfold | Stable-Baselines3 |", "|---|---|---|"]
+    for r in results("defaults")["table"]:
+        task = f"{r['agent']} --env {r['env']} --steps {r['steps'] // 1000}k"
+        lines.append(f"| `{task}` | {r['tenfold']['iqm']:.0f} | {r['sb3']['iqm']:.0f} |")
+    return "\n".join(lines)
+
+
+TABLES = {
+    "learning": learning,
+    "published": published,
+    "continuous": continuous,
+    "defaults": defaults,
+    "learns": learns,
+}
