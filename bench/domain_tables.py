@@ -141,4 +141,31 @@ def fields() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"policies": policies, "worlds": worlds, "colonies": colonies, "fields": fields}
+def shops() -> str:
+    """Gaps of one policy of any job shop, in percent."""
+    rows = results("shops")["rows"]
+    best = next(name for name in rows[0]["gaps"] if name.startswith("best of"))
+    rules = [name for name in rows[0]["gaps"] if name not in ("greedy", best)]
+    lines = [
+        f"| instances | greedy | {best} | bars | {' | '.join(rules)} | others, greedy / {best} |",
+        "|---" * (5 + len(rules)) + "|",
+    ]
+    for r in rows:
+        gaps, (greedy, most) = r["gaps"], r["bars"]
+        others = " | ".join(f"{gaps[name]:.1f}" for name in rules)
+        lines.append(
+            f"| `{r['name']}` ({r['instances']}) | **{gaps['greedy']:.1f}** | **{gaps[best]:.1f}** "
+            f"| {greedy}, {most} | {others} | {r['others']} |"
+        )
+    took = "" if rows[0]["minutes"] is None else f" in {rows[0]['minutes']:g} minutes"
+    lines += ["", f"Mean gaps in percent. The policy was trained on {rows[0]['trained']}{took}."]
+    return "\n".join(lines)
+
+
+TABLES = {
+    "policies": policies,
+    "worlds": worlds,
+    "colonies": colonies,
+    "fields": fields,
+    "shops": shops,
+}
