@@ -53,7 +53,10 @@ def fit(
             f"tenfold: {path} also holds what is left out: {listed(recording.left_out)}.",
             file=sys.stderr,
         )
-    base = merge(merge(SETTINGS, {"agent": {"window": recording.steps}}), settings or {})
+    for note in recording.notes:
+        print(f"tenfold: {path}: {note}.", file=sys.stderr)
+    own = {"window": recording.steps} | ({"model": {"missing": True}} if recording.missing else {})
+    base = merge(merge(SETTINGS, {"agent": own}), settings or {})
     run: Run = named("explorer", base | {"env": recording_id(path, recording, columns)})
     if not isinstance(run.agent, Explorer):
         raise UserError(f"fit trains agent explorer, not {run.agent.name}.")
