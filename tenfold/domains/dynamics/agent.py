@@ -123,7 +123,7 @@ class ExplorerAgent(IdentifiedSystem):
         y = self.inner(self.window.obs[:, self.window.places()])
         y = torch.log1p(y) if self.config.model.noise == "poisson" else y
         found = [factors_of(own) for own in y.cpu().double().numpy()]
-        self.learn_factors(Factors(*(np.stack(part) for part in zip(*found, strict=True))))
+        self.online.fill.learn(Factors(*(np.stack(part) for part in zip(*found, strict=True))))
 
     # acting
 

@@ -61,8 +61,8 @@ class Channels(NamedTuple):
 
 
 def channels_of(y: np.ndarray, centred: bool) -> Channels:
-    """From rows [M, n, Y], whatever is missing in them. A channel that never varies has the scale of its one number, or 1 where
-    that is 0."""
+    """From rows [M, n, Y], whatever is missing. A channel that never varies has the scale of its
+    one number, or 1 where that is 0."""
     mean = mean_seen(y)
     middle = mean if centred else np.zeros_like(mean)
     scale = np.sqrt(mean_seen(np.square(y - middle[:, None])))

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.divergence import kl_variance
 from tenfold.domains.dynamics.missing import unread
@@ -27,6 +26,7 @@ from tenfold.ops.qlearning import tensor
 
 if TYPE_CHECKING:
     from tenfold.domains.dynamics.latent import LatentNetwork
+
 
 class Places(NamedTuple):
     """All pairs (start, horizon k) within a sequence, horizon by horizon, [R] each."""
@@ -80,10 +80,15 @@ def gapped_reference(network, y, a, normal, seen=None, beta=1.0):
                 total = sum(config.decay ** (k - 1) for k in ahead)
                 for s in range(config.samples):
                     z = q[0] + q[1].sqrt() * normal[m, t, s, b]
-                    bound = bound + likelihood_of(network, m, y[m, b, t], z) / config.samples / batch
+                    bound = (
+                        bound + likelihood_of(network, m, y[m, b, t], z) / config.samples / batch
+                    )
                     for k in ahead:
                         share = config.decay ** (k - 1) / total / config.samples / batch
-                        first = mean[m, t - k, b] + variance[m, t - k, b].sqrt() * normal[m, t - k, s, b]
+                        first = (
+                            mean[m, t - k, b]
+                            + variance[m, t - k, b].sqrt() * normal[m, t - k, s, b]
+                        )
                         rolled = rolled_alone(network, m, first, a[m, b, t - k : t])
                         apart = kl_variance(q[0], q[1], rolled, k * spread[m]).sum(-1).mean()
                         bound = bound - beta * share * apart

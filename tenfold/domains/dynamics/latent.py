@@ -26,7 +26,7 @@ from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import LEAST_VARIANCE, Dynamics, positive, raw_of
-from tenfold.domains.dynamics.missing import FACTORS, Factors, filled, unread
+from tenfold.domains.dynamics.missing import Fill, log_likelihood_of_seen, unread
 from tenfold.nets.blocks import Layer
 from tenfold.nets.flat import FlatModule
 from tenfold.ops.qlearning import tensor
@@ -147,7 +147,8 @@ class Decoder(nn.Module):
         x = self(z.flatten(1, -2)).view(*z.shape[:-1], -1)
         mean = self.link(x)
         if self.missing:
-            return self.log_likelihood_of_seen(y, x, mean)
+            log_rate = x if self.kind == "loglinear" else mean.log() if self.poisson else None
+            return log_likelihood_of_seen(y, mean, self.raw_variance, log_rate)
         if self.raw_variance is None:
             log_rate = x if self.kind == "loglinear" else mean.log()
             return (y * log_rate - mean).sum(-1) - torch.lgamma(y + 1).sum(-1)
@@ -157,20 +158,6 @@ class Decoder(nn.Module):
         ).view(z.shape[:-1])
         constant = -0.5 * (math.log(2 * math.pi) * y.shape[-1] + variance.log().sum(-1))
         return squares + constant.view(-1, *[1] * (z.dim() - 2))
-
-
-    def log_likelihood_of_seen(
-        self, y: torch.Tensor, x: torch.Tensor, mean: torch.Tensor
-    ) -> torch.Tensor:
-        """The same over the numbers that are not NaN."""
-        gone = torch.isnan(y)
-        y, seen = torch.where(gone, 0.0, y), (~gone).to(y)
-        if self.raw_variance is None:
-            log_rate = x if self.kind == "loglinear" else mean.log()
-            return (seen * (y * log_rate - mean)).sum(-1) - (seen * torch.lgamma(y + 1)).sum(-1)
-        variance = positive(self.raw_variance).view(len(y), *[1] * (y.dim() - 2), -1)
-        squares = (seen * (y - mean).square() / variance).sum(-1)
-        return -0.5 * (squares + (seen * (math.log(2 * math.pi) + variance.log())).sum(-1))
 
 
 class LatentNetwork(FlatModule):
@@ -192,14 +179,7 @@ class LatentNetwork(FlatModule):
         self.dynamics = Dynamics(config, actions, dt, members)
         self.decoder = Decoder(observations, config, members)
         if config.missing:
-            factors = max(min(FACTORS, observations - 1), 1)
-            self.learn_factors(
-                Factors(
-                    torch.zeros(members, observations),
-                    torch.zeros(members, observations, factors),
-                    torch.ones(members, observations),
-                )
-            )
+            self.fill = Fill(members, observations, config.noise == "poisson")
         self.flatten()
 
     def initialise(self, seeds: Sequence[int]) -> "LatentNetwork":
@@ -239,36 +219,16 @@ class LatentNetwork(FlatModule):
                 "observation",
                 f"has {y.shape[-1]} numbers, and the model was made for {self.observations}.",
             )
-        told = []
-        if self.config.missing:
-            gone = torch.isnan(y)
-            told, y = [gone.to(self.flat)], self.read_over(y, gone)
+        gone = torch.isnan(y) if self.config.missing else None
+        if gone is not None:
+            y = self.fill(y)
         else:
             y = torch.log1p(y) if self.config.noise == "poisson" else y
         if self.flags:
             flag = torch.ones_like(y[..., :1]) if seen is None else seen.unsqueeze(-1)
             y = torch.cat((y * flag, flag), -1)
-        return self.encoder(torch.cat((y, *told), -1) if told else y, state, begins)
-
-    def learn_factors(self, factors: Factors) -> None:
-        """What the values seen in a row say of those that are missing, as the encoder reads
-        them."""
-        for name, value in factors._asdict().items():
-            self.register_buffer(f"fill_{name}", value, persistent=False)
-
-    @property
-    def factors(self) -> Factors:
-        return Factors(*(getattr(self, f"fill_{name}") for name in Factors._fields))
-
-    def read_over(self, y: torch.Tensor, gone: torch.Tensor) -> torch.Tensor:
-        """Observations [M, …, Y] as the encoder reads them, with what the others say in place of
-        values that are `gone`."""
-        y = torch.where(gone, 0.0, y)
-        y = torch.log1p(y) if self.config.noise == "poisson" else y
-        if not gone.any():
-            return y
-        holes = torch.where(gone, torch.nan, y)
-        return filled(holes.flatten(1, -2), *self.factors).view_as(y)
+        y = y if gone is None else torch.cat((y, gone.to(y)), -1)
+        return self.encoder(y, state, begins)
 
     def encode(
         self,
