@@ -5,10 +5,12 @@ field_rules         equations of our systems, compiled: a step, an observation
 fields              the systems by their settings, and as environments
 dynamics            latent dynamics f(z): linear, radial basis functions, an mlp
 latent              the model: encoder, dynamics, decoder; the belief of the hidden state
-elbo                the evidence bound of sequences
+missing             values that were not observed
+elbo, gapped        the evidence bound of sequences, and of those with gaps
 fitting             gradient steps up the bound; dynamics in closed form
 coordinates         units of what is observed; true and standard coordinates
 forecast            k-step forecasts, R², the baselines ARX and repetition
+gap_metrics         the same where values were not observed
 paths               planned paths of dynamics on features, compiled
 information         Fisher information that was gathered
 gains               what paths add to it, compiled
@@ -16,12 +18,16 @@ objective           what a path is worth: information, disagreement, novelty, go
 icem                the search among sequences of actions
 planning            the planner; what paths of any network are worth
 window              the latest steps, and training sequences
+instant             the field of continuous time behind a model of steps
 identified          a model as it answers questions, in the units outside
 agent               plan, act, correct the belief, train
 recording_files     reading NPZ and CSV
+clock               times as they are recorded, and a regular clock
 recording           a recording, checked and divided
+dimensions          how many numbers the hidden state has
 offline             `ten.fit`, and which recording a run is about
 learner             runs under way: experiments, and training on recordings
+truth               hidden states and fields that a system tells of itself
 model_metrics       error of the field and R² on recordings that no training saw
 phase_portrait      true and learned field, as arrays and as figures
 evaluation          how runs are judged and described

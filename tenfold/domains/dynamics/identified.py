@@ -10,7 +10,10 @@ from tenfold.core.errors import CheckpointError, OtherWords, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.coordinates import STEP, Alignment, Units, identity
 from tenfold.domains.dynamics.forecast import forecasts
+from tenfold.domains.dynamics.gap_metrics import forecasts_over_gaps
+from tenfold.domains.dynamics.instant import of_continuous_time
 from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.missing import Factors, unread
 
 # to true coordinates as it is saved; what aligned is without one
 MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0
@@ -91,10 +94,11 @@ class IdentifiedSystem(OtherWords):
     # questions
 
     @torch.no_grad()
-    def field(self, z: np.ndarray, true: bool = False) -> np.ndarray:
+    def field(self, z: np.ndarray, true: bool = False, instantaneous: bool = False) -> np.ndarray:
         """The learned dz/dt without action at states [n, D]: [n, D], or [M, n, D] of several
         members, for the unit of time that `dt` is in. `true`: the states are in the environment's
-        own coordinates, and so is the answer."""
+        own coordinates, and so is the answer. It is the mean along a step, what a step adds divided
+        by dt; `instantaneous`: the field of continuous time whose flow makes these steps."""
         if true and not self.maps:
             raise UserError(
                 "The map from the model's coordinates to the environment's own is not known: "
@@ -112,9 +116,10 @@ class IdentifiedSystem(OtherWords):
         nothing = self.inner_actions(np.zeros(self.online.actions)).expand(
             self.members, dynamics.models, 1, -1
         )
-        found = dynamics.drift(
-            inside.expand(-1, dynamics.models, -1, -1).contiguous()
-        ) + dynamics.push(nothing)
+        start = inside.expand(-1, dynamics.models, -1, -1).contiguous()
+        found = dynamics.drift(start) + dynamics.push(nothing)
+        if instantaneous:
+            found = of_continuous_time(dynamics, start, nothing)
         turned = found.mean(1).cpu().double().numpy() @ np.stack(
             [place.matrix.T for place in places]
         )
@@ -130,8 +135,8 @@ class IdentifiedSystem(OtherWords):
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or
-        [E, T, D], in the model's own coordinates (of observations where the decoder is identity).
-        Of several members M stands in front."""
+        [E, T, D], in the model's own coordinates (of observations where the decoder is identity);
+        NaN of a row in which nothing was observed. Of several members M stands in front."""
         y, one = self.recordings(observations, self.online.observations)
         with torch.no_grad():
             found = (
@@ -141,6 +146,8 @@ class IdentifiedSystem(OtherWords):
                 .double()
                 .numpy()
             )
+        if self.config.model.missing:
+            found[unread(y)] = np.nan
         return self.answer(
             np.stack([place.to_true(z) for place, z in zip(self.own, found, strict=True)]), one
         )
@@ -157,6 +164,8 @@ class IdentifiedSystem(OtherWords):
             actions = np.zeros((*np.shape(observations)[:-1], 0))
         y, one = self.recordings(observations, self.online.observations)
         a, same = self.recordings(actions, self.online.actions)
+        if np.isnan(a).any():
+            raise ValueError("Actions have NaN, and what was done must be known: give all of them.")
         if one != same or y.shape[1] != a.shape[1]:
             raise ValueError(
                 f"Observations {np.shape(observations)} and actions {np.shape(actions)} are of "
@@ -167,7 +176,8 @@ class IdentifiedSystem(OtherWords):
                 f"{steps} steps ahead need as many actions, and there are {a.shape[2]}."
             )
         with torch.no_grad():
-            found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
+            ahead = forecasts_over_gaps if self.config.model.missing else forecasts
+            found = ahead(self.online, self.inner(y), self.inner_actions(a), steps)
         return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
 
     def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
@@ -175,6 +185,11 @@ class IdentifiedSystem(OtherWords):
         given = np.asarray(rows, np.float64)
         if given.ndim not in (2, 3) or given.shape[-1] != size or 0 in given.shape[:-1]:
             raise ValueError(f"Rows {given.shape} do not fit: give [T, {size}] or [E, T, {size}].")
+        if not self.config.model.missing and np.isnan(given).any():
+            raise ValueError(
+                "Rows with NaN, values that were not observed, are for models made for them: train "
+                "with agent.model.missing=true."
+            )
         whole = given if given.ndim == 3 else given[None]
         return np.broadcast_to(whole, (self.members, *whole.shape)), given.ndim == 2
 
@@ -196,6 +211,8 @@ class IdentifiedSystem(OtherWords):
             strict=True,
         )
         units = {f"units.{name}": value for name, value in self.units.state().items()}
+        if self.config.model.missing:
+            units |= {f"factors.{k}": v for k, v in self.online.fill.factors._asdict().items()}
         return (
             {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
         )
@@ -211,4 +228,6 @@ class IdentifiedSystem(OtherWords):
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
         self.units.load_state(units)
+        if self.config.model.missing:
+            self.online.fill.learn(Factors(**part_of(state, "factors")))
         self.maps = maps_of({name: array_of(state[name]) for name in MAP})

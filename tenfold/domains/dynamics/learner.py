@@ -227,6 +227,12 @@ class RecordingLearner(ModelLearner):
         agent, config, recording = self.agent, self.config, recalled(run.env)
         if config.model.noise == "poisson":
             require_counts(Path(source_of(run.env).file), recording)
+        if recording.missing and not config.model.missing:
+            raise ConfigError(
+                "agent.model.missing",
+                f"= false does not fit: {recording.missing:,} values of the recording are not "
+                "observed; leave it out.",
+            )
         self.division = recording.divided()
         kept = self.division.kept
         if kept.steps > config.window:
@@ -234,19 +240,7 @@ class RecordingLearner(ModelLearner):
                 "agent.window",
                 f"= {config.window} is less than the {kept.steps:,} steps of the recordings.",
             )
-        agent.bound(*reached(kept))
-        for y, a in kept.episodes:
-            for t in range(len(y)):
-                seen, done = (np.repeat(part[t][None], agent.members, 0) for part in (y, a))
-                agent.window.append(seen, done, np.full(agent.members, t == 0))
-        if not agent.window.ready:
-            longest = max(len(y) for y, _ in kept.episodes)
-            raise ConfigError(
-                "agent.length",
-                f"= {config.length} is more than the {longest} steps that the longest episode has "
-                "left for training: make it shorter.",
-            )
-        agent.take_units(kept.steps)
+        put_into(agent, kept)
 
     @property
     def description(self) -> Description:
@@ -261,6 +255,23 @@ class RecordingLearner(ModelLearner):
             self.agent.refit()
         self.clock.lap("update")
         return []
+
+
+def put_into(agent: ExplorerAgent, kept: Recording) -> None:
+    """Recordings into the agent's window, and units from there."""
+    agent.bound(*reached(kept))
+    for y, a in kept.episodes:
+        for t in range(len(y)):
+            seen, done = (np.repeat(part[t][None], agent.members, 0) for part in (y, a))
+            agent.window.append(seen, done, np.full(agent.members, t == 0))
+    if not agent.window.ready:
+        longest = max(len(y) for y, _ in kept.episodes)
+        raise ConfigError(
+            "agent.length",
+            f"= {agent.config.length} is more than the {longest} steps that the longest episode "
+            "has left for training: make it shorter.",
+        )
+    agent.take_units(kept.steps)
 
 
 def reached(recording: Recording) -> tuple[np.ndarray, np.ndarray]:

@@ -3,9 +3,10 @@ recording a run was trained on."""
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from tenfold.config.mappings import merge
@@ -14,6 +15,7 @@ from tenfold.config.run import Run, named
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics import RECORDING, is_recording
 from tenfold.domains.dynamics.config import Explorer
+from tenfold.domains.dynamics.dimensions import Kept, Search, search, sized
 from tenfold.domains.dynamics.recording import DIGEST, SAME, Recording, read_recording
 from tenfold.domains.dynamics.recording_files import USUAL, Columns, listed
 from tenfold.envs.arguments import split_name
@@ -39,13 +41,16 @@ def fit(
     dt: float | None = None,
     observations: str | Sequence[str] = "",
     actions: str | Sequence[str] = "",
+    latent: int | Literal["auto"] | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Result:
     """Trains a model on an NPZ or CSV file, or on what a run of an explorer recorded, into the
     folder `out`; without it into a new one, runs/fit-NAME, runs/fit-NAME-2, …. `settings` are those
     of a run, whose steps are gradient steps; `dt` is the time of a step where the file does not say
-    it; `observations` and `actions` name arrays or columns, or what names of columns begin with."""
+    it; `observations` and `actions` name arrays or columns, or what names of columns begin with.
+    `latent` is how many numbers the hidden state has; "auto" tries 1 to 6 on steps that are held
+    back, and takes the smallest that foretells as well as the best one."""
     path, columns = Path(file), Columns(names_in(observations), names_in(actions))
     recording = recorded(path, None if dt is None else as_number(dt), columns)
     if recording.left_out:
@@ -53,11 +58,31 @@ def fit(
             f"tenfold: {path} also holds what is left out: {listed(recording.left_out)}.",
             file=sys.stderr,
         )
-    base = merge(merge(SETTINGS, {"agent": {"window": recording.steps}}), settings or {})
+    for note in recording.notes:
+        print(f"tenfold: {path}: {note}.", file=sys.stderr)
+    own = {"window": recording.steps} | ({"model": {"missing": True}} if recording.missing else {})
+    base = merge(merge(SETTINGS, {"agent": own}), settings or {})
     run: Run = named("explorer", base | {"env": recording_id(path, recording, columns)})
     if not isinstance(run.agent, Explorer):
         raise UserError(f"fit trains agent explorer, not {run.agent.name}.")
-    return train(run, out, name=f"fit-{path.stem}", overwrite=overwrite, quiet=quiet)
+    run, found = with_latent(run, recording, latent, quiet)
+    kept = [Kept(recording.notes, found)] if recording.notes or found else []
+    name = f"fit-{path.stem}"
+    return train(run, out, name=name, overwrite=overwrite, quiet=quiet, callbacks=kept)
+
+
+def with_latent(
+    run: Run, recording: Recording, latent: Any, quiet: bool
+) -> tuple[Run, Search | None]:
+    """The run with a hidden state of so many numbers, and how they were chosen where they were."""
+    if latent is None:
+        return run, None
+    config: Any = run.agent
+    if latent != "auto":
+        return replace(run, agent=replace(config, model=replace(config.model, latent=latent))), None
+    found = search(run, recording, quiet)
+    print(f"tenfold: {found.sentence}.", file=sys.stderr)
+    return replace(run, agent=replace(config, model=sized(config.model, found.chosen))), found
 
 
 def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
