@@ -17,13 +17,14 @@ from tenfold.core.timing import Clock
 from tenfold.domains.jobshop.dispatch import Shops, shops_of
 from tenfold.domains.jobshop.dispatcher import DispatchAgent
 from tenfold.domains.jobshop.policy import likelihood, played
-from tenfold.engines.plain import apply_gradient
 from tenfold.envs.adapter import Episode
 from tenfold.envs.making import spec_of
+from tenfold.ops.adam import adam, clip
 
 if TYPE_CHECKING:
     from tenfold.config.run import Run
 
+ADAM_EPS = 1e-8
 NAMES: tuple[str, ...] = (
     "loss",
     "grad_norm",
@@ -90,14 +91,24 @@ class DispatchLearner:
         agent.online.flat_grad.zero_()
         loss = -likelihood(agent.online, shops, label)
         loss.backward()
-        norm = apply_gradient(agent, value_at(config.lr, self.step))
+        norm = self.descend()
         gaps = makespan / shops.bound[:, 0] - 1
-        told = (loss.detach(), norm.squeeze(), gaps.mean(), gaps.amin(1).mean())
+        told = (loss.detach(), norm, gaps.mean(), gaps.amin(1).mean())
         self.sums += torch.stack(told).double()
         self.counted += 1
         self.step += count
         clock.lap("update")
         return []
+
+    def descend(self) -> torch.Tensor:
+        """One step of Adam; the gradient's norm before it was clipped."""
+        agent, limit = self.agent, self.config.clip_norm
+        grad = agent.online.flat_grad
+        norm = clip(grad, limit)[1] if limit else grad.norm()
+        agent.updates += 1
+        lr = value_at(self.config.lr, self.step)
+        adam(agent.online.flat, grad, agent.mean, agent.square, agent.updates, lr, ADAM_EPS)
+        return norm.squeeze()
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call."""
