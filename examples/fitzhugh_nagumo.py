@@ -21,7 +21,7 @@ PARTS = 10  # Runge-Kutta steps of one step
 class FitzHughNagumo(gym.Env[np.ndarray, np.ndarray]):
     """dv = v − v³/3 − w + 0.5 + current/2,   dw = 0.08·(v + 0.7 − 0.8·w)."""
 
-    def __init__(self, dt: float = 0.5, channels: int = 10, noise: float = 0.02) -> None:
+    def __init__(self, dt: float = 0.25, channels: int = 10, noise: float = 0.02) -> None:
         self.dt, self.noise = dt, noise  # tenfold takes the time of a step from `dt`
         self.readout = np.random.default_rng(0).normal(size=(channels, 2))
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (channels,), np.float32)
@@ -70,7 +70,7 @@ def main(steps: int = 1_000, out: str = "runs/fitzhugh-nagumo") -> None:
         overwrite=True,
     )
     fit = [row for row in read_rows(run.path / "metrics.jsonl") if row["kind"] == "fit"][-1]
-    print(f"error of the field: {fit['field_error']:.3f} of the mean along a step of 0.5,")
+    print(f"error of the field: {fit['field_error']:.3f} of the mean along a step of 0.25,")
     print(f"                    {fit['instant_error']:.3f} of the instantaneous one")
     z = [[0.0, 0.5]]
     agent = ten.load(run.path)

@@ -155,7 +155,7 @@ def test_a_system_that_tells_its_truth_is_judged_by_both_fields(
     runpy.run_path(str(EXAMPLES / "fitzhugh_nagumo.py"), run_name="__main__")
     said = capsys.readouterr().out
     found = re.search(r"error of the field: (0\.\d+) of the mean.*\n +(0\.\d+) of the inst", said)
-    assert found and float(found[2]) < 0.7 * float(found[1])
+    assert found and float(found[2]) < 0.8 * float(found[1])
     assert "dz/dt at [0.0, 0.5]: true [0.0, 0.024]" in said
 
 
