@@ -48,6 +48,13 @@ class Columns(NamedTuple):
 
     observations: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
+    bin: float = 0.0
+    """width in which spike times are counted; 0: not said"""
+
+    @property
+    def named(self) -> bool:
+        """Whether names were given."""
+        return bool(self.observations or self.actions)
 
 
 USUAL = Columns()
@@ -55,13 +62,14 @@ USUAL = Columns()
 
 class Parts(NamedTuple):
     """Observations, actions and time of each episode, the file's own dt, and the names of what was
-    not read."""
+    not read; `binned` where spike times were counted."""
 
     y: list[np.ndarray]
     a: list[np.ndarray]
     time: list[np.ndarray] | None
     dt: float | None
     left_out: tuple[str, ...] = ()
+    binned: bool = False
 
 
 def listed(names: Sequence[str]) -> str:
@@ -264,7 +272,7 @@ def read_csv(path: Path, columns: Columns = USUAL) -> Parts:
         for place, name in enumerate(head)
         if place not in {*seen, *done} and name not in ("time", which)
     )
-    if left_out and not any(columns):
+    if left_out and not columns.named:
         raise UserError(
             f"{path} has columns that are none of y0, y1, …, a0, a1, …, time and episode: "
             f"{listed(left_out)}. Remove them, or say which to take: --observations and --actions "
