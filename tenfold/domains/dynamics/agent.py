@@ -18,6 +18,13 @@ from tenfold.domains.dynamics.coordinates import change, move, restate, standard
 from tenfold.domains.dynamics.fitting import Training, refit, update
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
 from tenfold.domains.dynamics.latent import Belief
+from tenfold.domains.dynamics.missing import (
+    Factors,
+    carried_on,
+    factors_of,
+    surely_read,
+    unread,
+)
 from tenfold.domains.dynamics.planning import Planning
 from tenfold.domains.dynamics.window import Window
 from tenfold.memory.staging import Staging
@@ -86,10 +93,15 @@ class ExplorerAgent(IdentifiedSystem):
         """From the window. What has been learned is said in the new units; what was believed before
         anything was is forgotten."""
         if not self.units.free:
+            if self.config.model.missing:
+                self.take_factors()
             return
         known = self.units.known
         variance = self.window_states()[2] if known and not self.online.decoder.layers else None
-        old = self.units.take(self.window.obs[:, self.window.places()], rows)
+        seen = self.window.obs[:, self.window.places()]
+        old = self.units.take(seen, rows)
+        if self.config.model.missing and np.isnan(seen).any():
+            self.take_factors()
         for m in range(self.members) if known else ():
             to = change(m, old, self.units.channels)
             restate(self.online, m, to, self.units.channels.varied[m] & ~old.varied[m])
@@ -105,6 +117,13 @@ class ExplorerAgent(IdentifiedSystem):
             )
         elif variance is not None and self.config.model.dynamics != "mlp":
             self.refit()  # its features are elsewhere now
+
+    def take_factors(self) -> None:
+        """What the values seen in a row say of those that are missing, from the window."""
+        y = self.inner(self.window.obs[:, self.window.places()])
+        y = torch.log1p(y) if self.config.model.noise == "poisson" else y
+        found = [factors_of(own) for own in y.cpu().double().numpy()]
+        self.learn_factors(Factors(*(np.stack(part) for part in zip(*found, strict=True))))
 
     # acting
 
@@ -160,7 +179,7 @@ class ExplorerAgent(IdentifiedSystem):
                 f"An observation {y.shape} does not fit: give [{self.seen.shape[1]}]"
                 f"{f' of each of {self.members} members' if self.members > 1 else ''}."
             )
-        if not np.isfinite(y).all():
+        if np.isinf(y).any() or (np.isnan(y).any() and not self.config.model.missing):
             raise ValueError("The observation has a number that is not finite.")
         self.observe(y.reshape(self.seen.shape), np.full(self.members, self.fresh))
         action = self.decide(self.acted)
@@ -213,7 +232,7 @@ class ExplorerAgent(IdentifiedSystem):
             self.online, self.training, rows["y"], rows["a"], self.config.lr, self.config.clip_norm
         )
         likelihood, divergence = (part.mean() / self.config.length for part in parts)
-        likelihood = likelihood + float(self.units.log_density.mean())
+        likelihood = likelihood + float(self.units.log_density_of(self.batch["y"]).mean())
         self.sums += torch.stack(
             (likelihood - divergence, likelihood, divergence, torch.ones_like(likelihood))
         )
@@ -233,15 +252,16 @@ class ExplorerAgent(IdentifiedSystem):
         window, in coordinates that are standard for them; where the grid is now, what was visited
         is counted anew."""
         rows, z, variance = self.window_states()
+        read = self.rows_read(rows, variance)
         for m, seed in enumerate(self.seeds):
             if self.online.decoder.layers:
-                to = standard(z[m], variance[m])
-                move(self.online, self.belief, m, to, variance[m])
+                to = standard(z[m][read[m]], variance[m][read[m]])
+                move(self.online, self.belief, m, to, variance[m][read[m]])
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
                 self.maps[m : m + 1] = [to.alignment(old) for old in self.maps[m : m + 1]]
             actions, whole = (
                 self.units.actions_in(self.window.action[m, rows[:-1]]),
-                ~self.window.first[m, rows[1:]],
+                ~self.window.first[m, rows[1:]] & read[m, :-1] & read[m, 1:],
             )
             refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed)
         self.planning.recount(z)
@@ -257,7 +277,19 @@ class ExplorerAgent(IdentifiedSystem):
         )
         found = self.online.posterior(y.unsqueeze(2), begins=first.unsqueeze(2))[:2]
         mean, variance = (part[:, :, 0].cpu().double().numpy() for part in found)
+        if self.config.model.missing:  # nothing new is known where nothing was seen
+            gone = unread(self.window.obs[:, rows])
+            for part in (mean, variance):
+                part[:] = [carried_on(own, none) for own, none in zip(part, gone, strict=True)]
         return rows, mean, variance
+
+    def rows_read(self, rows: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Which of the window's rows [n] have states [M, n, D] that dynamics may be fitted to:
+        all, where nothing is missing."""
+        if not self.config.model.missing:
+            return np.ones(variance.shape[:2], np.bool_)
+        seen = zip(self.window.obs[:, rows], variance, strict=True)
+        return np.stack([surely_read(y, unsure) for y, unsure in seen])
 
     def statistics(self) -> dict[str, float]:
         """Means since the last call, over members, for each step of time."""

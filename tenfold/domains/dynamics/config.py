@@ -44,6 +44,9 @@ class LatentModel(Config):
     """weight of horizon k is decay^(k-1), normalised to sum 1"""
     mask: Share = 0.0
     """probability that an observation is hidden from the encoder while the model trains"""
+    missing: bool = False
+    """whether observations may have values that were not observed (NaN): the encoder is told which.
+    `fit` sets it where a recording has any"""
     beta: Literal["none", "linear", "cyclic", "warm-up"] = "none"
     """schedule of the KL terms' weight"""
     beta_steps: Count = 1_000

@@ -37,6 +37,7 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics, positive, raw_of
 from tenfold.domains.dynamics.latent import FIRST_NOISE, Belief, LatentNetwork
+from tenfold.domains.dynamics.missing import mean_seen
 
 # of time, inside: a first drift of about 1 then moves a state by a tenth of its deviation in a step
 STEP = 0.1
@@ -60,14 +61,14 @@ class Channels(NamedTuple):
 
 
 def channels_of(y: np.ndarray, centred: bool) -> Channels:
-    """From rows [M, n, Y]. A channel that never varies has the scale of its one number, or 1 where
+    """From rows [M, n, Y], whatever is missing in them. A channel that never varies has the scale of its one number, or 1 where
     that is 0."""
-    mean = y.mean(1)
+    mean = mean_seen(y)
     middle = mean if centred else np.zeros_like(mean)
-    scale = np.sqrt(np.square(y - middle[:, None]).mean(1))
+    scale = np.sqrt(mean_seen(np.square(y - middle[:, None])))
     varied = scale > ROUNDING * np.abs(middle)
     if centred:
-        varied &= y.max(1) > y.min(1)
+        varied &= np.fmax.reduce(y, 1) > np.fmin.reduce(y, 1)
     return Channels(middle, np.where(varied, scale, np.where(mean == 0, 1.0, np.abs(mean))), varied)
 
 
@@ -85,10 +86,10 @@ class Units:
 
     def require_counts(self, y: np.ndarray) -> None:
         """Refuses observations below 0 where the noise is that of counts."""
-        if not self.free and np.min(y) < 0:
+        if not self.free and np.any(y < 0):
             raise UserError(
                 "agent.model.noise = poisson is for counts, and an observation has "
-                f"{np.min(y):.6g}, which is below 0: use gaussian."
+                f"{np.nanmin(y):.6g}, which is below 0: use gaussian."
             )
 
     @property
@@ -140,6 +141,11 @@ class Units:
     def log_density(self) -> np.ndarray:
         """What the logarithm of an observation's density has more outside than inside, [M]."""
         return -np.log(self.channels.scale).sum(-1)
+
+    def log_density_of(self, y: np.ndarray) -> np.ndarray:
+        """The same, mean over rows [..., Y] of which some values are missing."""
+        seen = (~np.isnan(y)).reshape(-1, y.shape[-1])
+        return self.log_density if seen.all() else -np.log(self.channels.scale) @ seen.mean(0)
 
     def state(self) -> dict[str, np.ndarray]:
         return {

@@ -24,6 +24,7 @@ from torch import nn
 from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.divergence import kl_variance
+from tenfold.domains.dynamics.gapped import gapped_examples, gapped_parts, gapped_reference
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.ops.qlearning import tensor
 
@@ -165,6 +166,8 @@ def elbo_parts(
     seen: torch.Tensor | None = None,
 ) -> Parts:
     """Both parts of the bound, for logging; see `elbo`."""
+    if network.config.missing:
+        return Parts(*gapped_parts(network, y, a, normal, seen))
     config, length = network.config, y.shape[2]
     y = y.transpose(1, 2)  # time before batch: the starts that still fit are then the first rows
     mean, variance, _ = network.posterior(y, None if seen is None else seen.transpose(1, 2))
@@ -298,3 +301,5 @@ for options, label in ((LOOSE, ""), (TIGHT, ", float64")):
     ):
         name = f"nets.elbo (against {words}{label})"
         pair(of_flat(reference), elbo_examples, name=name, **options)(of_flat(elbo))
+    name = f"nets.elbo (of what was observed{label})"
+    pair(of_flat(gapped_reference), gapped_examples, name=name, **options)(of_flat(elbo))

@@ -10,7 +10,9 @@ from tenfold.core.errors import CheckpointError, OtherWords, UserError
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.coordinates import STEP, Alignment, Units, identity
 from tenfold.domains.dynamics.forecast import forecasts
+from tenfold.domains.dynamics.gap_metrics import forecasts_over_gaps
 from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.missing import Factors, unread
 
 # to true coordinates as it is saved; what aligned is without one
 MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0
@@ -88,6 +90,12 @@ class IdentifiedSystem(OtherWords):
         """Actions [..., A] for the network."""
         return torch.from_numpy(self.units.actions_in(a)).to(self.online.flat)
 
+    def learn_factors(self, factors: Factors) -> None:
+        """What the values seen in a row say of those that are missing, of arrays [M, …]."""
+        self.online.learn_factors(
+            Factors(*(torch.as_tensor(part).to(self.online.flat) for part in factors))
+        )
+
     # questions
 
     @torch.no_grad()
@@ -130,8 +138,8 @@ class IdentifiedSystem(OtherWords):
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """Means of the hidden states of recordings [T, Y] or [E, T, Y], each an episode: [T, D] or
-        [E, T, D], in the model's own coordinates (of observations where the decoder is identity).
-        Of several members M stands in front."""
+        [E, T, D], in the model's own coordinates (of observations where the decoder is identity);
+        NaN of a row in which nothing was observed. Of several members M stands in front."""
         y, one = self.recordings(observations, self.online.observations)
         with torch.no_grad():
             found = (
@@ -141,6 +149,8 @@ class IdentifiedSystem(OtherWords):
                 .double()
                 .numpy()
             )
+        if self.config.model.missing:
+            found[unread(y)] = np.nan
         return self.answer(
             np.stack([place.to_true(z) for place, z in zip(self.own, found, strict=True)]), one
         )
@@ -167,7 +177,8 @@ class IdentifiedSystem(OtherWords):
                 f"{steps} steps ahead need as many actions, and there are {a.shape[2]}."
             )
         with torch.no_grad():
-            found = forecasts(self.online, self.inner(y), self.inner_actions(a), steps)
+            ahead = forecasts_over_gaps if self.config.model.missing else forecasts
+            found = ahead(self.online, self.inner(y), self.inner_actions(a), steps)
         return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
 
     def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
@@ -175,6 +186,11 @@ class IdentifiedSystem(OtherWords):
         given = np.asarray(rows, np.float64)
         if given.ndim not in (2, 3) or given.shape[-1] != size or 0 in given.shape[:-1]:
             raise ValueError(f"Rows {given.shape} do not fit: give [T, {size}] or [E, T, {size}].")
+        if not self.config.model.missing and np.isnan(given).any():
+            raise ValueError(
+                "Rows with NaN, values that were not observed, are for models made for them: train "
+                "with agent.model.missing=true."
+            )
         whole = given if given.ndim == 3 else given[None]
         return np.broadcast_to(whole, (self.members, *whole.shape)), given.ndim == 2
 
@@ -196,6 +212,8 @@ class IdentifiedSystem(OtherWords):
             strict=True,
         )
         units = {f"units.{name}": value for name, value in self.units.state().items()}
+        if self.config.model.missing:
+            units |= {f"factors.{k}": v for k, v in self.online.factors._asdict().items()}
         return (
             {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
         )
@@ -211,4 +229,6 @@ class IdentifiedSystem(OtherWords):
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
         self.units.load_state(units)
+        if self.config.model.missing:
+            self.learn_factors(Factors(**part_of(state, "factors")))
         self.maps = maps_of({name: array_of(state[name]) for name in MAP})

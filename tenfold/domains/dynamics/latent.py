@@ -26,6 +26,7 @@ from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import LEAST_VARIANCE, Dynamics, positive, raw_of
+from tenfold.domains.dynamics.missing import FACTORS, Factors, filled, unread
 from tenfold.nets.blocks import Layer
 from tenfold.nets.flat import FlatModule
 from tenfold.ops.qlearning import tensor
@@ -56,6 +57,11 @@ class Encoder(nn.Module):
                 Layer(i, 3 * self.units, members, stride=0) for i in (widths[-2], self.units)
             )
         self.last = Layer(widths[-1], 2 * config.latent, members, stride=0)
+
+    @property
+    def first(self) -> Any:
+        """The layer that reads observations."""
+        return self.layers[0] if self.layers else self.into if self.units else self.last
 
     def forward(
         self,
@@ -108,6 +114,7 @@ class Decoder(nn.Module):
     def __init__(self, outputs: int, config: LatentModel, members: int) -> None:
         super().__init__()
         self.kind, self.poisson = config.decoder, config.noise == "poisson"
+        self.missing = config.missing
         if self.kind == "identity" and outputs != config.latent:
             raise ConfigError(
                 "model.decoder",
@@ -139,6 +146,8 @@ class Decoder(nn.Module):
         -> [M, …]."""
         x = self(z.flatten(1, -2)).view(*z.shape[:-1], -1)
         mean = self.link(x)
+        if self.missing:
+            return self.log_likelihood_of_seen(y, x, mean)
         if self.raw_variance is None:
             log_rate = x if self.kind == "loglinear" else mean.log()
             return (y * log_rate - mean).sum(-1) - torch.lgamma(y + 1).sum(-1)
@@ -148,6 +157,20 @@ class Decoder(nn.Module):
         ).view(z.shape[:-1])
         constant = -0.5 * (math.log(2 * math.pi) * y.shape[-1] + variance.log().sum(-1))
         return squares + constant.view(-1, *[1] * (z.dim() - 2))
+
+
+    def log_likelihood_of_seen(
+        self, y: torch.Tensor, x: torch.Tensor, mean: torch.Tensor
+    ) -> torch.Tensor:
+        """The same over the numbers that are not NaN."""
+        gone = torch.isnan(y)
+        y, seen = torch.where(gone, 0.0, y), (~gone).to(y)
+        if self.raw_variance is None:
+            log_rate = x if self.kind == "loglinear" else mean.log()
+            return (seen * (y * log_rate - mean)).sum(-1) - (seen * torch.lgamma(y + 1)).sum(-1)
+        variance = positive(self.raw_variance).view(len(y), *[1] * (y.dim() - 2), -1)
+        squares = (seen * (y - mean).square() / variance).sum(-1)
+        return -0.5 * (squares + (seen * (math.log(2 * math.pi) + variance.log())).sum(-1))
 
 
 class LatentNetwork(FlatModule):
@@ -163,9 +186,20 @@ class LatentNetwork(FlatModule):
         self.members: int = members  # pyright: ignore[reportIncompatibleVariableOverride]
         self.config, self.observations, self.actions = config, observations, actions
         self.flags = int(config.mask > 0)  # one more input says whether the observation is seen
-        self.encoder = Encoder(observations + self.flags, config, members)
+        # and one for each number, whether it is missing
+        told = self.flags + observations * config.missing
+        self.encoder = Encoder(observations + told, config, members)
         self.dynamics = Dynamics(config, actions, dt, members)
         self.decoder = Decoder(observations, config, members)
+        if config.missing:
+            factors = max(min(FACTORS, observations - 1), 1)
+            self.learn_factors(
+                Factors(
+                    torch.zeros(members, observations),
+                    torch.zeros(members, observations, factors),
+                    torch.ones(members, observations),
+                )
+            )
         self.flatten()
 
     def initialise(self, seeds: Sequence[int]) -> "LatentNetwork":
@@ -181,6 +215,8 @@ class LatentNetwork(FlatModule):
                 layer.bias.mul_(2).sub_(1).mul_(layer.bound)
             self.dynamics.scale()
             self.encoder.last.bias[:, self.config.latent :] += float(raw_of(FIRST_POSTERIOR))
+            if self.config.missing:  # a row with gaps is read like any other at first
+                self.encoder.first.weight[:, :, self.observations + self.flags :] = 0
             if self.decoder.raw_variance is not None:
                 self.decoder.raw_variance.fill_(float(raw_of(FIRST_NOISE)))
         return self
@@ -203,11 +239,36 @@ class LatentNetwork(FlatModule):
                 "observation",
                 f"has {y.shape[-1]} numbers, and the model was made for {self.observations}.",
             )
-        y = torch.log1p(y) if self.config.noise == "poisson" else y
+        told = []
+        if self.config.missing:
+            gone = torch.isnan(y)
+            told, y = [gone.to(self.flat)], self.read_over(y, gone)
+        else:
+            y = torch.log1p(y) if self.config.noise == "poisson" else y
         if self.flags:
             flag = torch.ones_like(y[..., :1]) if seen is None else seen.unsqueeze(-1)
             y = torch.cat((y * flag, flag), -1)
-        return self.encoder(y, state, begins)
+        return self.encoder(torch.cat((y, *told), -1) if told else y, state, begins)
+
+    def learn_factors(self, factors: Factors) -> None:
+        """What the values seen in a row say of those that are missing, as the encoder reads
+        them."""
+        for name, value in factors._asdict().items():
+            self.register_buffer(f"fill_{name}", value, persistent=False)
+
+    @property
+    def factors(self) -> Factors:
+        return Factors(*(getattr(self, f"fill_{name}") for name in Factors._fields))
+
+    def read_over(self, y: torch.Tensor, gone: torch.Tensor) -> torch.Tensor:
+        """Observations [M, …, Y] as the encoder reads them, with what the others say in place of
+        values that are `gone`."""
+        y = torch.where(gone, 0.0, y)
+        y = torch.log1p(y) if self.config.noise == "poisson" else y
+        if not gone.any():
+            return y
+        holes = torch.where(gone, torch.nan, y)
+        return filled(holes.flatten(1, -2), *self.factors).view_as(y)
 
     def encode(
         self,
@@ -293,6 +354,14 @@ class Belief:
         mean, variance, self.carried = self.network.encode(y[:, None], self.carried)
         self.encoded += 1
         fused = fuse(self.mean, self.variance, mean[:, 0], variance[:, 0])
+        if self.network.config.missing:  # nothing seen, nothing corrected
+            nothing = unread(y)[:, None]
+            fused = [
+                torch.where(nothing, own, both)
+                for own, both in zip((self.mean, self.variance), fused, strict=True)
+            ]
+            mean = torch.where(nothing[:, None], 0.0, mean)
+            variance = torch.where(nothing[:, None], 1.0, variance)
         self.mean, self.variance = (
             torch.where(begins[:, None], own, both)
             for own, both in zip((mean[:, 0], variance[:, 0]), fused, strict=True)

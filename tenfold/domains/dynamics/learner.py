@@ -226,6 +226,12 @@ class RecordingLearner(ModelLearner):
         agent, config, recording = self.agent, self.config, recalled(run.env)
         if config.model.noise == "poisson":
             require_counts(Path(source_of(run.env).file), recording)
+        if recording.missing and not config.model.missing:
+            raise ConfigError(
+                "agent.model.missing",
+                f"= false does not fit: {recording.missing:,} values of the recording are not "
+                "observed; leave it out.",
+            )
         self.division = recording.divided()
         kept = self.division.kept
         if kept.steps > config.window:

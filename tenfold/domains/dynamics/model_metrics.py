@@ -8,6 +8,7 @@ states best; it never sees the fields.
 
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,11 @@ from tenfold.domains.dynamics.coordinates import align, field_error
 from tenfold.domains.dynamics.elbo import draws_shape, elbo
 from tenfold.domains.dynamics.fields import Field, Lanes
 from tenfold.domains.dynamics.forecast import fit_arx, k_step_r2, repeated_r2
+from tenfold.domains.dynamics.gap_metrics import (
+    arx_r2_of_seen,
+    k_step_r2_of_seen,
+    repeated_r2_of_seen,
+)
 from tenfold.domains.dynamics.offline import recalled
 from tenfold.domains.dynamics.recording import HELD
 from tenfold.envs.faults import CALLERS, fault_of
@@ -215,11 +221,15 @@ def evaluate_model(agent: ExplorerAgent, recordings: Recordings, arx: bool = Tru
     normal = fill_normal(key(0, Purpose.SELECT, 2), 0, np.empty(int(np.prod(shape)), np.float32))
     drawn = torch.from_numpy(normal).to(network.flat).view(shape)
     bound = elbo(network, y, a, drawn.expand(members, *drawn.shape)) / y.shape[2]
+    gaps = bool(np.isnan(recordings.y).any())
+    ahead, repeated = (
+        (k_step_r2_of_seen, repeated_r2_of_seen) if gaps else (k_step_r2, repeated_r2)
+    )
     found: dict[str, Any] = {
-        "r2": k_step_r2(network, y, a, steps).cpu().double().numpy(),
-        "elbo": bound.cpu().double().numpy() + agent.units.log_density,
+        "r2": np.asarray(torch.as_tensor(ahead(network, y, a, steps)).cpu().double()),
+        "elbo": bound.cpu().double().numpy() + agent.units.log_density_of(recordings.y),
     }
-    found["last_r2"] = np.stack([repeated_r2(own, steps) for own in y.cpu().double().numpy()])
+    found["last_r2"] = np.stack([repeated(own, steps) for own in y.cpu().double().numpy()])
     if truth := recordings.truth:
         mean = network.posterior(y.transpose(1, 2))[0].transpose(1, 2).flatten(1, 2)
         states = truth.latent.reshape(-1, truth.latent.shape[-1])
@@ -246,5 +256,18 @@ def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> 
         every = np.broadcast_to(y, (agent.members, *y.shape))
         return agent.units.observations_in(every)[m], agent.units.actions_in(a)
 
-    found = fit_arx(*inside(window.obs[m, rows], window.action[m, rows]), LAGS)
-    return found.k_step_r2(*inside(recordings.y, recordings.a), steps)
+    train = inside(window.obs[m, rows], window.action[m, rows])
+    held = inside(recordings.y, recordings.a)
+    if agent.config.model.missing:
+        return arx_r2_of_seen(train, held, partial(filled_for, agent, m), steps, LAGS)
+    return fit_arx(*train, LAGS).k_step_r2(*held, steps)
+
+
+def filled_for(agent: ExplorerAgent, m: int, rows: np.ndarray) -> np.ndarray:
+    """Rows [n, Y] inside with what the values seen say of the others; member m's."""
+    every = torch.from_numpy(np.broadcast_to(rows, (agent.members, *rows.shape)).copy())
+    gone = torch.isnan(every)
+    read = agent.online.read_over(every.to(agent.online.flat), gone.to(agent.device))[m]
+    found = read.cpu().double().numpy()
+    found = np.expm1(found) if agent.config.model.noise == "poisson" else found
+    return np.where(np.isnan(rows), found, rows)

@@ -67,9 +67,13 @@ def fit(
             f"tenfold: {source.words} also holds what is left out: {listed(left_out)}.",
             file=sys.stderr,
         )
+    for path, part in zip(source.paths, parts, strict=True):
+        for note in part.notes:
+            print(f"tenfold: {path}: {note}.", file=sys.stderr)
     recording = pooled(source.paths, parts) if shared else parts[0]
-    base = merge(merge(SETTINGS, {"agent": {"window": recording.steps}}), settings or {})
-    sizes = tuple(own.sizes[0] for own in parts) if shared else ()
+    own = {"window": recording.steps} | ({"model": {"missing": True}} if recording.missing else {})
+    base = merge(merge(SETTINGS, {"agent": own}), settings or {})
+    sizes = tuple(part.sizes[0] for part in parts) if shared else ()
     ident = recording_id(source.paths, recording, source.columns, sizes)
     run: Run = named("explorer", base | {"env": ident})
     if not isinstance(run.agent, Explorer):

@@ -1,25 +1,26 @@
 """A user's own recordings: observations, actions and the time of a step, and what is held back of
 them.
 
-What cannot be trained on is refused: a gap in time, a number that is not finite, parts that do not
-fit one another.
+NaN in an observation means that it was not observed. What cannot be trained on is refused: an
+action or a time that is missing, a number that is infinite, parts that do not fit one another.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tenfold.core.errors import UserError
+from tenfold.domains.dynamics.clock import Clock, clock_of, growing, on_clock
+from tenfold.domains.dynamics.missing import never_changes, not_observed
 from tenfold.domains.dynamics.recording_files import USUAL, Columns, Parts
 from tenfold.domains.dynamics.recording_formats import KNOWN, read_parts
 
 # steps of a piece that is held back; the least lets ARX see two steps and look ten ahead
 HELD, LEAST = 20, 12
 SHARE, SLACK = 0.1, 0.05  # of all steps, held back; a little more or less is as good
-EVEN = 1e-3  # how far, as a share of dt, a step may be off before it counts as a gap
 SAME = 1e-6  # how far, as a share, two values of dt may differ
 DIGEST = "sha256f64-"
 MOST = 1e18  # a number whose square, and sums of such, float32 still holds
@@ -57,11 +58,12 @@ class Division(NamedTuple):
 @dataclass(frozen=True)
 class Recording:
     """Episodes, each observations [T, Y] and actions [T, A], with `dt` between steps; `left_out`
-    names what was not read."""
+    names what was not read, `notes` say what is missing and what was made regular."""
 
     episodes: tuple[Episode, ...]
     dt: float
     left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -71,6 +73,11 @@ class Recording:
     @property
     def steps(self) -> int:
         return sum(len(y) for y, _ in self.episodes)
+
+    @property
+    def missing(self) -> int:
+        """How many values were not observed."""
+        return sum(int(np.isnan(y).sum()) for y, _ in self.episodes)
 
     @property
     def digest(self) -> str:
@@ -116,7 +123,7 @@ class Recording:
             Recording(tuple(kept), self.dt), choosing, judging if len(y) > 1 else choosing
         )
         for rows, _ in division[1:]:
-            if (rows == rows[:1, :1]).all():
+            if never_changes(rows):
                 raise UserError(
                     "The observations never change in the steps that are held back for "
                     "validation, and nothing can be judged by these: give longer recordings."
@@ -174,14 +181,9 @@ def checked(path: Path, parts: Parts, given: float | None = None) -> Recording:
         raise UserError(f"{path}: its observations have no numbers.")
     for episode, (seen, done) in enumerate(zip(y, a, strict=True)):
         for what, part in (("observations", seen), ("actions", done)):
-            require(
-                path,
-                what,
-                episode,
-                part,
-                ~np.isfinite(part),
-                "is missing or not finite; fill it in or cut there",
-            )
+            wrong = np.isinf(part) if what == "observations" else ~np.isfinite(part)
+            words = "is missing or not finite; fill it in or cut there"
+            require(path, what, episode, part, wrong, words)
             require(
                 path,
                 what,
@@ -193,11 +195,28 @@ def checked(path: Path, parts: Parts, given: float | None = None) -> Recording:
     pairs = tuple(
         (seen.astype(np.float64), done.astype(np.float64)) for seen, done in zip(y, a, strict=True)
     )
-    if all((seen == pairs[0][0][:1]).all() for seen, _ in pairs):
+    every = np.concatenate([seen for seen, _ in pairs])
+    if never_changes(every):
         raise UserError(
             f"{path}: none of its observations ever changes, and there is nothing to learn from."
         )
-    return Recording(pairs, step_time(path, parts, given), parts.left_out)
+    never = np.isnan(every).all(0)
+    if never.any():
+        raise UserError(
+            f"{path}: observations, number {int(np.argmax(never))} is never observed: leave it out."
+        )
+    clock = None
+    if parts.time is not None:
+        growing(path, parts.time, [len(seen) for seen in y])
+        clock = clock_of(path, parts.time, SAME)
+    dt, notes = step_time(path, parts, given, clock), ()
+    if clock is not None and parts.time is not None:
+        pairs, notes = on_clock(pairs, parts.time, clock._replace(dt=dt))
+    found = Recording(pairs, dt, parts.left_out, notes)
+    if not found.missing:
+        return found
+    total = found.steps * found.sizes[0]
+    return replace(found, notes=(not_observed(found.missing, total), *notes))
 
 
 def require(
@@ -220,13 +239,13 @@ def require_counts(path: Path, recording: Recording) -> None:
             "observations",
             episode,
             y,
-            (y < 0) | (y != np.round(y)),
+            (y < 0) | (~np.isnan(y) & (y != np.round(y))),
             "is no count, and agent.model.noise = poisson needs whole numbers from 0 on; use "
             "gaussian",
         )
 
 
-def step_time(path: Path, parts: Parts, given: float | None) -> float:
+def step_time(path: Path, parts: Parts, given: float | None, clock: Clock | None) -> float:
     """The time of a step: what file, time and user say of it must agree."""
     named = {"its dt": parts.dt, "--dt": given}
     for what, dt in named.items():
@@ -234,11 +253,12 @@ def step_time(path: Path, parts: Parts, given: float | None) -> float:
             raise UserError(
                 f"{path} does not say a dt above 0, but {what} is {dt:g}: put it right."
             )
-    if parts.time is not None:
-        named["its time"] = even_step(path, parts.time, [len(seen) for seen in parts.y])
+    if clock is not None:
+        named["its time"] = clock.dt
     said = [(what, dt) for what, dt in named.items() if dt is not None]
     for what, dt in said[1:]:
-        if abs(dt - said[0][1]) > SAME * said[0][1]:
+        slack = clock.slack if clock and what == "its time" else SAME
+        if abs(dt - said[0][1]) > slack * said[0][1]:
             raise UserError(
                 f"{path}: {said[0][0]} says {said[0][1]:.9g} for a step and {what} {dt:.9g}: leave "
                 "one out, or put it right."
@@ -248,39 +268,3 @@ def step_time(path: Path, parts: Parts, given: float | None) -> float:
             f"{path} does not say a dt above 0: put dt or time into the file, or give --dt."
         )
     return said[0][1]
-
-
-def even_step(path: Path, time: list[np.ndarray], lengths: list[int]) -> float | None:
-    """The step of times that grow evenly in every episode; none where no episode has two."""
-    if [len(moments) for moments in time] != lengths:
-        raise UserError(
-            f"{path}: {len(lengths)} episodes of {lengths[:5]} observations and {len(time)} of "
-            f"{[len(moments) for moments in time][:5]} times do not fit together."
-        )
-    for episode, moments in enumerate(time):
-        where = f"{path}: time, episode {episode},"
-        if not np.isfinite(moments).all():
-            raise UserError(
-                f"{where} row {int(np.argmin(np.isfinite(moments)))} is missing or no number."
-            )
-        if (np.diff(moments) <= 0).any():
-            row = int(np.argmax(np.diff(moments) <= 0))
-            raise UserError(
-                f"{where} does not grow after row {row}, from {moments[row]:g} to "
-                f"{moments[row + 1]:g}: sort the rows, or give what follows an episode number of "
-                "its own."
-            )
-    steps = np.concatenate([np.diff(moments) for moments in time])
-    if not steps.size:
-        return None
-    dt = float(np.median(steps))
-    for episode, moments in enumerate(time):
-        off = np.abs(np.diff(moments) - dt) > EVEN * dt
-        if off.any():
-            row = int(np.argmax(off))
-            raise UserError(
-                f"{path}: episode {episode} has a gap after row {row}, from {moments[row]:g} to "
-                f"{moments[row + 1]:g} where dt is {dt:g}: give what follows an episode number of "
-                "its own."
-            )
-    return float(steps.mean())

@@ -32,6 +32,7 @@ BROKEN = (
     csv.Error,
 )
 SHOWN = 8  # names in a sentence
+MISSING = ("", "nan", "na", "n/a", "null", "none")  # what a table says of a value it does not have
 KINDS = {
     "c": "complex numbers",
     "U": "text",
@@ -283,6 +284,13 @@ def read_csv(path: Path, columns: Columns = USUAL) -> Parts:
             raise UserError(f"{path}, line {line}, has {len(row)} cells, and the head {len(head)}.")
     rows = [row for _, row in lines]
     clock = [head.index("time")] if "time" in head else []
+    for line, row in lines:
+        for place in (*seen, *done, *clock):
+            if row[place].strip().lower() not in MISSING and np.isnan(number(row[place])):
+                raise UserError(
+                    f"{path}, line {line}, column {head[place]}, has {row[place].strip()!r}, which "
+                    "is no number; a value that was not observed is left empty or called nan."
+                )
     read = np.array([[number(row[place]) for place in (*seen, *done, *clock)] for row in rows])
     groups = [np.arange(len(rows))]
     if which:

@@ -1,0 +1,205 @@
+"""Times as they are recorded, and the regular clock that a model of steps needs.
+
+    a step is off by at most 0.1 %     it is taken as it is
+    … by at most 25 %                  rows are moved to the moments of a regular clock
+    n steps long, to 25 %              a gap of n − 1 rows
+    anything else                      what follows is an episode of its own
+
+A row is moved by the parabola through its neighbours. A straight line would do for the signal, but
+mixes the noise of two rows, by another share each time: noise becomes less, and follows the one
+before it, which is what a filter tells readings from states by. The parabola leaves its variance
+within w²/2 of what it was, w the distance in steps. An action holds until the next one: it is
+averaged over the clock's step. Counts are of bins, and stay where they are.
+
+A gap in recordings without actions is filled by rows of which nothing was observed. Of the actions
+in a gap nobody knows anything: there, and where a gap is long, what follows is an episode of its
+own.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tenfold.core.errors import UserError
+
+EVEN = 1e-3  # how far, as a share of dt, a step may be off and still be taken as it is
+LOOSE = 0.25  # … before rows cannot be moved to a regular clock
+LONGEST = 10  # rows that a gap is filled by
+MOST_ODD = 0.1  # share of steps that are neither: beyond it there is no clock
+NEAR = 0.75  # steps between a moment and a row that is moved to it
+
+Episode = tuple[np.ndarray, np.ndarray]
+
+
+class Clock(NamedTuple):
+    """The time of a step, how far it may be off (as a share), and the largest and the usual
+    deviation of a step from whole ones."""
+
+    dt: float
+    slack: float
+    most: float
+    usual: float
+
+
+def growing(path: Path, time: list[np.ndarray], lengths: list[int]) -> None:
+    """Times are numbers, one for each row, and grow in every episode."""
+    if [len(moments) for moments in time] != lengths:
+        raise UserError(
+            f"{path}: {len(lengths)} episodes of {lengths[:5]} observations and {len(time)} of "
+            f"{[len(moments) for moments in time][:5]} times do not fit together."
+        )
+    for episode, moments in enumerate(time):
+        where = f"{path}: time, episode {episode},"
+        if not np.isfinite(moments).all():
+            raise UserError(
+                f"{where} row {int(np.argmin(np.isfinite(moments)))} is missing or no number."
+            )
+        if (np.diff(moments) <= 0).any():
+            row = int(np.argmax(np.diff(moments) <= 0))
+            raise UserError(
+                f"{where} does not grow after row {row}, from {moments[row]:g} to "
+                f"{moments[row + 1]:g}: sort the rows, or give what follows an episode number of "
+                "its own."
+            )
+
+
+def clock_of(path: Path, time: list[np.ndarray], same: float) -> Clock | None:
+    """Of times that grow; none where no episode has two. `same` is how far two values of dt may
+    differ anyway."""
+    steps = np.concatenate([np.diff(moments) for moments in time])
+    if not steps.size:
+        return None
+    middle = float(np.median(steps))
+    if (np.abs(steps - middle) <= EVEN * middle).all():
+        return Clock(float(steps.mean()), same, 0.0, 0.0)
+    whole = whole_steps(steps, middle)
+    odd = 1 - np.mean(whole > 0)
+    if odd > MOST_ODD:
+        raise UserError(
+            f"{path}: {100 * odd:.0f} % of its steps in time are no multiples of the usual one, "
+            f"{middle:g}, to {100 * LOOSE:.0f} %, and there is no clock to put its rows on: "
+            "resample it, or cut it into episodes that have one."
+        )
+    dt = float(steps[whole > 0].sum() / whole.sum())
+    off = (steps[whole > 0] - whole[whole > 0] * dt) / dt
+    usual = float(np.sqrt(np.square(off).mean()))
+    slack = max(same, 4 * usual / np.sqrt(len(off)))
+    return Clock(dt, slack, float(np.abs(off).max()), usual)
+
+
+def whole_steps(steps: np.ndarray, dt: float) -> np.ndarray:
+    """How many steps of the clock each is, 0 where it is no whole number of them."""
+    count = np.maximum(np.round(steps / dt), 1)
+    return np.where(np.abs(steps / dt - count) <= LOOSE, count, 0).astype(np.int64)
+
+
+def on_clock(
+    episodes: tuple[Episode, ...], time: list[np.ndarray], clock: Clock
+) -> tuple[tuple[Episode, ...], tuple[str, ...]]:
+    """Episodes with rows at the moments of a regular clock, and sentences about what was done."""
+    if not clock.most:
+        return episodes, ()
+    counts = all(are_counts(y) for y, _ in episodes)
+    move = clock.most > EVEN and not counts
+    found: list[Episode] = []
+    rows_between = filled = cut = alone = 0
+    for (y, a), moments in zip(episodes, time, strict=True):
+        whole = whole_steps(np.diff(moments), clock.dt)
+        longest = 1 if a.shape[1] else 1 + LONGEST
+        cuts = np.flatnonzero((whole == 0) | (whole > longest)) + 1
+        cut += len(cuts)
+        for rows in np.split(np.arange(len(y)), cuts):
+            if len(rows) < 2 and len(y) > 1:
+                alone += len(rows)
+                continue
+            count = whole[rows[:-1]]
+            rows_between, filled = rows_between + int((count - 1).sum()), filled + int((count > 1).sum())
+            place = np.concatenate(([0], np.cumsum(count)))
+            if move:
+                found.append(moved(y[rows], a[rows], moments[rows], place, clock.dt))
+            else:
+                found.append(spread_out(y[rows], a[rows], place))
+    notes = []
+    if clock.most > EVEN:
+        notes.append(
+            f"its steps in time are off {clock.dt:g} by {100 * clock.usual:.2g} % (at most "
+            f"{100 * clock.most:.2g} %): "
+            + (
+                "counts are taken as if they were not"
+                if counts
+                else "rows are moved to a regular clock by parabolas through their neighbours"
+            )
+        )
+    if filled:
+        notes.append(
+            f"{filled:,} {'gaps' if filled > 1 else 'gap'} in time {'are' if filled > 1 else 'is'} "
+            f"filled by {rows_between:,} rows of which nothing was observed"
+        )
+    if cut:
+        notes.append(
+            f"an episode begins after each of {cut:,} {'gaps' if cut > 1 else 'gap'} in time"
+            + (f"; {alone:,} rows that stand alone between gaps are left out" if alone else "")
+        )
+    return tuple(found), tuple(notes)
+
+
+def are_counts(y: np.ndarray) -> bool:
+    """Whole numbers from 0 on, whatever is missing."""
+    known = y[~np.isnan(y)]
+    return bool((known >= 0).all() and (known == np.round(known)).all())
+
+
+def spread_out(y: np.ndarray, a: np.ndarray, place: np.ndarray) -> Episode:
+    """Rows at their places, NaN between them. Actions in a gap are 0: there are none, or no gap."""
+    seen, done = np.full((place[-1] + 1, y.shape[1]), np.nan), np.zeros((place[-1] + 1, a.shape[1]))
+    seen[place], done[place] = y, a
+    return seen, done
+
+
+def moved(
+    y: np.ndarray, a: np.ndarray, time: np.ndarray, place: np.ndarray, dt: float
+) -> Episode:
+    """Rows at the moments of the clock that fits their times best."""
+    first = float(np.mean(time - place * dt))
+    low = int(np.ceil((time[0] - first) / dt - LOOSE))
+    high = int(np.floor((time[-1] - first) / dt + LOOSE))
+    moments = first + dt * np.arange(low, high + 1)
+    edges = np.concatenate((time, [time[-1] + 2 * dt]))
+    held = np.concatenate((np.zeros((1, a.shape[1])), np.cumsum(a * np.diff(edges)[:, None], 0)))
+
+    def until(when: np.ndarray) -> np.ndarray:
+        """What actions add up to from the first row on; before it the first one holds."""
+        inside = [np.interp(when, edges, column) for column in held.T]
+        early = np.minimum(when - time[0], 0.0)
+        return np.stack(inside, -1) + early[:, None] * a[0] if a.shape[1] else held[: len(when)]
+
+    done = (until(moments + dt) - until(moments)) / dt if a.shape[1] else np.zeros((len(moments), 0))
+    return by_parabolas(y, time, moments, dt), done
+
+
+def by_parabolas(y: np.ndarray, time: np.ndarray, moments: np.ndarray, dt: float) -> np.ndarray:
+    """Values at other moments, each channel through the row that is nearest and the two beside it:
+    y + u·slope + u²·bend. Where one of these is missing a line through the other, where both are
+    the value itself; NaN where the nearest is missing or far."""
+    right = np.clip(np.searchsorted(time, moments), 1, len(time) - 1)
+    near = np.where(moments - time[right - 1] < time[right] - moments, right - 1, right)
+    u = (moments - time[near])[:, None]
+    last = len(time) - 1
+
+    def beside(step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Slope to the row on one side, NaN where there is none, and how far away that is."""
+        other = np.clip(near + step, 0, last)
+        apart = (time[other] - time[near])[:, None]
+        there = (apart != 0) & (np.abs(apart) <= (1 + LOOSE + EVEN) * dt)
+        slope = (y[other] - y[near]) / np.where(apart == 0, 1.0, apart)
+        return np.where(there, slope, np.nan), np.abs(apart)
+
+    (before, back), (after, ahead) = beside(-1), beside(1)
+    whole = back + ahead
+    bend = (after - before) / np.where(whole == 0, 1.0, whole)
+    middle = (ahead * before + back * after) / np.where(whole == 0, 1.0, whole)
+    parabola = u * middle + u * u * bend
+    line = u * np.where(np.isnan(before), after, before)
+    change = np.where(np.isnan(parabola), np.where(np.isnan(line), 0.0, line), parabola)
+    return np.where(np.abs(u) > NEAR * dt, np.nan, y[near] + change)

@@ -1,0 +1,182 @@
+"""Values that were not observed: NaN in an observation.
+
+Nothing is asked of a value that nobody saw: it has no part in the likelihood, in a surprise, in R².
+The encoder needs a number in its place, and reads what the values seen in the same row say of it,
+
+    x = μ + Λ·f + noise of variances ψ,   f ~ N(0, I),        E[x_missing | x_seen]
+
+the factors of a factor analysis of the whole recording, found once by expectation maximisation that
+counts the seen values only (Rubin and Thayer, 1982). Where the encoder is linear this is no
+approximation: E[z | x_seen] = E[E[z | x] | x_seen] is what it says of the filled row. How sure it may be it learns:
+it is told which values are missing. Only the row itself is asked, never one that comes later, so
+that a forecast knows nothing of what it foretells.
+
+A row of which nothing was seen says nothing, and no state is read from it.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tenfold.core.pairs import pair
+
+FACTORS = 8  # at most: of what many channels have in common
+ROUNDS = 50  # of expectation maximisation
+MOST_ROWS = 20_000  # that factors are taken from, spread over the recording
+LEAST_NOISE = 1e-4  # of a channel's variance, that factors never explain
+# times the usual variance of a reading: one that is less sure is no state to fit dynamics to
+UNSURE = 4.0
+
+
+def unread(y: Any) -> Any:
+    """Rows [..., Y] -> [...]: whether nothing was observed in them. Of arrays or tensors."""
+    return torch.isnan(y).all(-1) if isinstance(y, torch.Tensor) else np.isnan(y).all(-1)
+
+
+def not_observed(missing: int, total: int) -> str:
+    """How many, for a person."""
+    return f"{missing:,} of {total:,} values ({100 * missing / total:.1f} %) are not observed"
+
+
+def never_changes(rows: np.ndarray) -> bool:
+    """Whether every number of rows [..., Y] is always the same, where it was observed."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    return not (np.fmax.reduce(flat, 0) > np.fmin.reduce(flat, 0)).any()
+
+
+def mean_seen(rows: np.ndarray) -> np.ndarray:
+    """Over rows [M, n, Y], of what was observed: [M, Y]; 0 where nothing was."""
+    gone = np.isnan(rows)
+    if not gone.any():
+        return rows.mean(1)
+    return np.where(gone, 0.0, rows).sum(1) / np.maximum((~gone).sum(1), 1)
+
+
+# what the values seen say of the others
+
+
+class Factors(NamedTuple):
+    """Of every member: mean [M, Y], loading [M, Y, Q], and noise [M, Y], a variance."""
+
+    mean: Any
+    loading: Any
+    noise: Any
+
+
+def fill_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """Rows without a gap, with some, with nothing but gaps."""
+    for members, rows, size, factors in ((1, 1, 1, 1), (2, 7, 5, 2), (1, 30, 12, 8)):
+        x = rng.normal(size=(members, rows, size))
+        x[rng.random(x.shape) < 0.4] = np.nan
+        x[:, -1] = np.nan
+        given = (
+            x,
+            rng.normal(size=(members, size)),
+            rng.normal(size=(members, size, factors)),
+            rng.uniform(0.1, 1, (members, size)),
+        )
+        yield tuple(torch.from_numpy(part.astype(dtype)) for part in given)
+
+
+def filled_reference(x, mean, loading, noise):
+    """Row by row: μ_m + S_mo·S_oo⁻¹·(x_o − μ_o) with the covariance S = Λ·Λᵀ + diag ψ."""
+    found = x.clone()
+    for m in range(len(x)):
+        covariance = loading[m] @ loading[m].T + torch.diag(noise[m])
+        for r in range(x.shape[1]):
+            gone = torch.isnan(x[m, r])
+            seen = ~gone
+            away = torch.linalg.solve(covariance[seen][:, seen], (x[m, r] - mean[m])[seen])
+            found[m, r, gone] = mean[m, gone] + covariance[gone][:, seen] @ away
+    return found
+
+
+@pair(filled_reference, fill_examples, rtol=1e-4, atol=1e-5, dtypes=("float32", "float64"))
+def filled(
+    x: torch.Tensor, mean: torch.Tensor, loading: torch.Tensor, noise: torch.Tensor
+) -> torch.Tensor:
+    """Rows [M, R, Y] with what the seen values say in place of NaN. By the factors: a system of Q
+    for a row, (I + Λᵀ·W·Λ)·f = Λᵀ·W·(x − μ) with W = 1/ψ where it was seen; in float64, since
+    channels without noise make it steep."""
+    gone = torch.isnan(x)
+    mean, loading, noise = (part.double() for part in (mean, loading, noise))
+    away = torch.where(gone, 0.0, x.double() - mean.unsqueeze(1))
+    factors = expected(away, ~gone, loading, noise)[0]
+    said = mean.unsqueeze(1) + factors @ loading.mT
+    return torch.where(gone, said.to(x), x)
+
+
+def expected(
+    away: torch.Tensor, seen: torch.Tensor, loading: torch.Tensor, noise: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean [M, R, Q] and precision [M, R, Q, Q] of the factors of rows less their mean, 0 where
+    they were not seen."""
+    size = loading.shape[-1]
+    certain = seen / noise.unsqueeze(1)
+    squares = (loading.unsqueeze(-1) * loading.unsqueeze(-2)).flatten(-2)  # [M, Y, Q²]
+    precision = (certain @ squares).unflatten(-1, (size, size))
+    precision = precision + torch.eye(size, dtype=precision.dtype, device=precision.device)
+    right = (certain * away) @ loading
+    return torch.linalg.solve(precision, right.unsqueeze(-1)).squeeze(-1), precision
+
+
+def factors_of(x: np.ndarray) -> Factors:
+    """Of rows [n, Y] with NaN where nothing was seen, for one member, without M in front."""
+    x = x[:: -(-len(x) // MOST_ROWS)]
+    seen = ~np.isnan(x)
+    rows, size = x.shape
+    count = np.maximum(seen.sum(0), 1)
+    known = np.where(seen, x, 0.0)
+    mean = known.sum(0) / count
+    away = np.where(seen, x - mean, 0.0)
+    spread = np.square(away).sum(0) / count
+    spread = np.where(spread > 0, spread, 1.0)
+    factors = max(min(FACTORS, size - 1), 1)
+    _, values, axes = np.linalg.svd(away, full_matrices=False)
+    loading = np.zeros((size, factors))
+    found = min(factors, len(values))
+    loading[:, :found] = axes[:found].T * values[:found] / np.sqrt(rows)
+    noise = np.maximum(spread - np.square(loading).sum(1), 0.1 * spread)
+    for _ in range(ROUNDS):
+        given = (away, seen, loading, noise)
+        f, precision = (
+            part[0].numpy()
+            for part in expected(*(torch.from_numpy(np.asarray(part))[None] for part in given))
+        )
+        ones = np.concatenate((f, np.ones((rows, 1))), 1)
+        second = ones[:, :, None] * ones[:, None]
+        second[:, :-1, :-1] += np.linalg.inv(precision)
+        # each channel by the rows in which it was seen
+        gram = (seen.T.astype(float) @ second.reshape(rows, -1)).reshape(size, *second.shape[1:])
+        gram += LEAST_NOISE * np.eye(factors + 1)
+        right = known.T @ ones
+        weight = np.linalg.solve(gram, right[..., None])[..., 0]
+        loading, mean = weight[:, :-1], weight[:, -1]
+        # the mean of (x − w·(f, 1))² over what f may be
+        square = np.square(known).sum(0) - 2 * (weight * right).sum(1)
+        square += np.einsum("yi,yij,yj->y", weight, gram, weight)
+        noise = np.maximum(square / count, LEAST_NOISE * spread)
+        away = np.where(seen, x - mean, 0.0)
+    return Factors(mean, loading, noise)
+
+
+# rows of which nothing was seen
+
+
+def carried_on(rows: np.ndarray, gone: np.ndarray) -> np.ndarray:
+    """Rows [n, …] with the last one that is there in place of those that are `gone` [n]; at the
+    start the first one."""
+    if gone.all():
+        return rows
+    place = np.maximum.accumulate(np.where(gone, -1, np.arange(len(rows))))
+    return rows[np.where(place < 0, int(np.argmin(gone)), place)]
+
+
+def surely_read(y: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Which rows [n, Y] give a state to fit dynamics to, [n], by the variances [n, D] of what was
+    read: those without a gap, and those that are about as sure as most are."""
+    gap, none = np.isnan(y).any(-1), unread(y)
+    usual = np.median(variance[~none], 0) if not none.all() else variance.mean(0)
+    return ~gap | (~none & (variance <= UNSURE * usual).all(-1))
