@@ -5,6 +5,7 @@ field_rules         equations of our systems, compiled: a step, an observation
 fields              the systems by their settings, and as environments
 dynamics            latent dynamics f(z): linear, radial basis functions, an mlp
 latent              the model: encoder, dynamics, decoder; the belief of the hidden state
+coordinated         what the encoder does not read: held-out channels, coordinated dropout
 elbo                the evidence bound of sequences
 fitting             gradient steps up the bound; dynamics in closed form
 coordinates         units of what is observed; true and standard coordinates
@@ -19,9 +20,16 @@ window              the latest steps, and training sequences
 identified          a model as it answers questions, in the units outside
 agent               plan, act, correct the belief, train
 recording_files     reading NPZ and CSV
+recording_hdf5      reading HDF5, with LFADS' names too
+recording_mat       reading MATLAB files
+recording_nwb       reading NWB: spike times in bins, trials, series
+recording_frames    reading pandas' frames
+recording_formats   which file is read how
 recording           a recording, checked and divided
+sessions            several sessions as one recording
 offline             `ten.fit`, and which recording a run is about
 learner             runs under way: experiments, and training on recordings
+spikes              bits per spike, of what comes and of held-out neurons
 model_metrics       error of the field and R² on recordings that no training saw
 phase_portrait      true and learned field, as arrays and as figures
 evaluation          how runs are judged and described
@@ -127,6 +135,11 @@ class HiddenDynamics(Domain):
 
 
 # names that `import tenfold as ten` gives, by the file they are in
-PUBLIC = {"compare": "compare", "config": "Explorer LatentModel Planner", "offline": "fit"}
+PUBLIC = {
+    "compare": "compare",
+    "config": "Explorer LatentModel Planner",
+    "offline": "fit",
+    "spikes": "bits_per_spike",
+}
 ALGORITHMS = (ActiveLearning(),)
 DOMAINS = (HiddenDynamics(),)

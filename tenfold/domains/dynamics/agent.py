@@ -22,6 +22,7 @@ from tenfold.domains.dynamics.missing import (
     Factors,
     carried_on,
     factors_of,
+    means_alone,
     surely_read,
     unread,
 )
@@ -45,8 +46,9 @@ class ExplorerAgent(IdentifiedSystem):
         dt: float,
         seeds: tuple[int, ...] = (0,),
         device: str = "cpu",
+        sessions: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(config, observations, len(low), dt, seeds, device)
+        super().__init__(config, observations, len(low), dt, seeds, device, sessions)
         self.training = Training(self.online, seeds)
         self.belief = Belief(self.online)
         self.bound(low, high)
@@ -122,7 +124,8 @@ class ExplorerAgent(IdentifiedSystem):
         """What the values seen in a row say of those that are missing, from the window."""
         y = self.inner(self.window.obs[:, self.window.places()])
         y = torch.log1p(y) if self.config.model.noise == "poisson" else y
-        found = [factors_of(own) for own in y.cpu().double().numpy()]
+        by = means_alone if self.sessions else factors_of
+        found = [by(own) for own in y.cpu().double().numpy()]
         self.learn_factors(Factors(*(np.stack(part) for part in zip(*found, strict=True))))
 
     # acting

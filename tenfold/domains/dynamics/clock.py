@@ -114,7 +114,10 @@ def on_clock(
                 alone += len(rows)
                 continue
             count = whole[rows[:-1]]
-            rows_between, filled = rows_between + int((count - 1).sum()), filled + int((count > 1).sum())
+            rows_between, filled = (
+                rows_between + int((count - 1).sum()),
+                filled + int((count > 1).sum()),
+            )
             place = np.concatenate(([0], np.cumsum(count)))
             if move:
                 found.append(moved(y[rows], a[rows], moments[rows], place, clock.dt))
@@ -157,9 +160,7 @@ def spread_out(y: np.ndarray, a: np.ndarray, place: np.ndarray) -> Episode:
     return seen, done
 
 
-def moved(
-    y: np.ndarray, a: np.ndarray, time: np.ndarray, place: np.ndarray, dt: float
-) -> Episode:
+def moved(y: np.ndarray, a: np.ndarray, time: np.ndarray, place: np.ndarray, dt: float) -> Episode:
     """Rows at the moments of the clock that fits their times best."""
     first = float(np.mean(time - place * dt))
     low = int(np.ceil((time[0] - first) / dt - LOOSE))
@@ -174,7 +175,9 @@ def moved(
         early = np.minimum(when - time[0], 0.0)
         return np.stack(inside, -1) + early[:, None] * a[0] if a.shape[1] else held[: len(when)]
 
-    done = (until(moments + dt) - until(moments)) / dt if a.shape[1] else np.zeros((len(moments), 0))
+    done = (
+        (until(moments + dt) - until(moments)) / dt if a.shape[1] else np.zeros((len(moments), 0))
+    )
     return by_parabolas(y, time, moments, dt), done
 
 

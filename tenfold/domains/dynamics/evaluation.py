@@ -42,6 +42,9 @@ COLUMNS: Schema = {
     "r2": filled(NUMBER),
     "r2s": [filled(NUMBER)],
     "arx_r2?": filled(NUMBER),
+    "fp_bps?": filled(NUMBER),
+    "session_bps?": filled(NUMBER),
+    "co_bps?": NUMBER,
 }
 
 
@@ -115,6 +118,13 @@ def fit_words(row: Row) -> dict[str, str]:
     found[f"R² of observations 1 to {len(row['r2'])} steps ahead"] = numbers(row["r2"])
     if "arx_r2" in row:
         found["R² of ARX on the same data"] = numbers(row["arx_r2"])
+    if "fp_bps" in row:
+        ahead = f"bits per spike 1 to {len(row['fp_bps'])} steps ahead (fp-bps)"
+        found[ahead] = f"{numbers(row['fp_bps'])}; mean {np.mean(row['fp_bps']):.3f}"
+    if "session_bps" in row:
+        found["of each session, mean of these steps"] = numbers(row["session_bps"])
+    if "co_bps" in row:
+        found["bits per spike of held-out neurons (co-bps)"] = f"{row['co_bps']:.3f}"
     found["evidence bound"] = f"{row['elbo']:.3f} for each step"
     if words := shortfall(row):
         found["warning"] = words
@@ -281,7 +291,9 @@ class FitReporter(Reporter):
         found = {}
         if "field_error" in latest:
             found["field error"] = f"{latest['field_error']:.3f}"
-        if "r2" in latest:
+        if "fp_bps" in latest:
+            found["fp-bps"] = f"{np.mean(latest['fp_bps']):.3f}"
+        elif "r2" in latest:
             found[f"R² {len(latest['r2'])} ahead"] = f"{latest['r2'][-1]:.3f}"
         return found
 

@@ -43,6 +43,7 @@ from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_normal, fill_uniform, key, normal_torch, uniform
 from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.coordinated import draw_kept
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.elbo import Parts, draws_shape, elbo_parts
 from tenfold.domains.dynamics.latent import LatentNetwork
@@ -91,6 +92,7 @@ class Training:
             [key(seed, purpose) for seed in seeds] for purpose in (Purpose.POSTERIOR, Purpose.MASK)
         )
         self.mask = np.zeros((len(seeds), 0))
+        self.drops = [key(seed, Purpose.MASK, 1) for seed in seeds]
 
     def state(self) -> dict[str, torch.Tensor]:
         # the third number is what earlier versions counted
@@ -135,6 +137,14 @@ class Training:
         )
 
 
+def dropout(network: LatentNetwork, training: Training, y: torch.Tensor) -> torch.Tensor | None:
+    """Which values of y [M, B, T, Y] the encoder reads in this gradient step (None: all)."""
+    share = network.config.coordinated_dropout
+    if not share:
+        return None
+    return draw_kept(training.drops, training.updates, tuple(y.shape[1:]), share).to(y.device)
+
+
 def update(
     network: LatentNetwork,
     training: Training,
@@ -147,7 +157,8 @@ def update(
     bound's parts before it."""
     training.updates += 1
     network.flat_grad.zero_()
-    parts = elbo_parts(network, y, a, *training.draw(network, y.shape[1], y.shape[2]))
+    drawn = training.draw(network, y.shape[1], y.shape[2])
+    parts = elbo_parts(network, y, a, *drawn, dropout(network, training, y))
     beta = beta_at(network.config, training.updates)
     # for each step of time: rates then fit any length
     loss = (beta * parts.divergence - parts.likelihood).sum() / y.shape[2]

@@ -85,10 +85,7 @@ def repeated_r2_of_seen(y: np.ndarray, steps: int) -> np.ndarray:
     before there was one, the mean."""
     starts = y.shape[1] - steps
     last = np.stack(
-        [
-            np.stack([carried_forward(column) for column in episode.T], -1)[:starts]
-            for episode in y
-        ]
+        [np.stack([carried_forward(column) for column in episode.T], -1)[:starts] for episode in y]
     )
     known = ~unread(y[:, :starts])
     following = np.stack([y[:, k : k + starts] for k in range(1, steps + 1)], 2)  # [E, S, K, Y]

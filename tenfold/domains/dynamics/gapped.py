@@ -21,12 +21,14 @@ import torch
 
 from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.coordinated import likelihood
 from tenfold.domains.dynamics.divergence import kl_variance
 from tenfold.domains.dynamics.missing import unread
 from tenfold.ops.qlearning import tensor
 
 if TYPE_CHECKING:
     from tenfold.domains.dynamics.latent import LatentNetwork
+
 
 class Places(NamedTuple):
     """All pairs (start, horizon k) within a sequence, horizon by horizon, [R] each."""
@@ -80,10 +82,15 @@ def gapped_reference(network, y, a, normal, seen=None, beta=1.0):
                 total = sum(config.decay ** (k - 1) for k in ahead)
                 for s in range(config.samples):
                     z = q[0] + q[1].sqrt() * normal[m, t, s, b]
-                    bound = bound + likelihood_of(network, m, y[m, b, t], z) / config.samples / batch
+                    bound = (
+                        bound + likelihood_of(network, m, y[m, b, t], z) / config.samples / batch
+                    )
                     for k in ahead:
                         share = config.decay ** (k - 1) / total / config.samples / batch
-                        first = mean[m, t - k, b] + variance[m, t - k, b].sqrt() * normal[m, t - k, s, b]
+                        first = (
+                            mean[m, t - k, b]
+                            + variance[m, t - k, b].sqrt() * normal[m, t - k, s, b]
+                        )
                         rolled = rolled_alone(network, m, first, a[m, b, t - k : t])
                         apart = kl_variance(q[0], q[1], rolled, k * spread[m]).sum(-1).mean()
                         bound = bound - beta * share * apart
@@ -121,15 +128,17 @@ def gapped_parts(
     a: torch.Tensor,
     normal: torch.Tensor,
     seen: torch.Tensor | None = None,
+    kept: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Likelihood and divergence [M] as `elbo_parts` has them; y [M, B, T, Y] is NaN where nothing
     was observed."""
     config, length = network.config, y.shape[2]
     y = y.transpose(1, 2)
     read = (~unread(y)).to(normal)  # [M, T, B]
-    mean, variance, _ = network.posterior(y, None if seen is None else seen.transpose(1, 2))
+    seen, kept = (None if part is None else part.transpose(1, 2) for part in (seen, kept))
+    mean, variance, _ = network.posterior(y, seen, kept=kept)
     z = torch.addcmul(mean.unsqueeze(2), variance.sqrt().unsqueeze(2), normal)  # [M, T, S, B, D]
-    likelihood = network.decoder.log_likelihood(y.unsqueeze(2), z).mean((2, 3)).sum(1)
+    told = likelihood(network, y, z, kept)
     table = places(length, config.steps, config.decay, y.device, mean.dtype)
     raw = table.raw[:, None] * read[:, table.start] * read[:, table.target]  # [M, R, B]
     totals = torch.zeros_like(read).index_add_(1, table.target, raw)
@@ -148,7 +157,7 @@ def gapped_parts(
         + reached.mean(2).sum(1)[:, None, None] * spread.log()
         + logs[:, None, None]
     )
-    return likelihood, 0.5 * (own + apart.mean(1)).sum(-1)
+    return told, 0.5 * (own + apart.mean(1)).sum(-1)
 
 
 def squares_over_gaps(

@@ -12,7 +12,7 @@ from tenfold.domains.dynamics.coordinates import STEP, Alignment, Units, identit
 from tenfold.domains.dynamics.forecast import forecasts
 from tenfold.domains.dynamics.gap_metrics import forecasts_over_gaps
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.missing import Factors, unread
+from tenfold.domains.dynamics.missing import Factors, unread, widened
 
 # to true coordinates as it is saved; what aligned is without one
 MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0
@@ -56,7 +56,9 @@ class IdentifiedSystem(OtherWords):
         dt: float,
         seeds: tuple[int, ...],
         device: str,
+        sessions: tuple[int, ...] = (),
     ) -> None:
+        self.sessions = sessions  # channels of each, where there are several
         self.config, self.seeds, self.members, self.dt = config, tuple(seeds), len(seeds), dt
         self.units = Units(self.members, observations, config.model, dt)
         self.online = LatentNetwork(
@@ -180,6 +182,33 @@ class IdentifiedSystem(OtherWords):
             ahead = forecasts_over_gaps if self.config.model.missing else forecasts
             found = ahead(self.online, self.inner(y), self.inner_actions(a), steps)
         return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
+
+    def rates(self, observations: np.ndarray) -> np.ndarray:
+        """Means of observations [T, Y] or [E, T, Y] given the states that are read from them: of
+        counts the expected counts in a bin, smoothed, and of held-out neurons too. Of several
+        members M stands in front."""
+        y, one = self.recordings(observations, self.online.observations)
+        with torch.no_grad():
+            z = self.online.posterior(self.inner(y).transpose(1, 2))[0].transpose(1, 2)
+            found = self.online.decode(z.flatten(1, 2)).view(*y.shape)
+        return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
+
+    def of_session(self, observations: np.ndarray, session: int) -> np.ndarray:
+        """Observations [..., Y] of one session among the channels of all, as `encode`, `rates` and
+        `forecast` of a model of several sessions take them; what they answer has its channels at
+        the same places."""
+        if not 0 <= session < len(self.sessions):
+            raise ValueError(
+                f"There is no session {session}: the model has {len(self.sessions) or 'only one'}"
+                f"{', counted from 0' if self.sessions else ''}."
+            )
+        y = np.asarray(observations, np.float64)
+        if y.shape[-1:] != (self.sessions[session],):
+            raise ValueError(
+                f"Observations {y.shape} are not of session {session}, which has "
+                f"{self.sessions[session]} channels."
+            )
+        return widened(y, sum(self.sessions[:session]), sum(self.sessions))
 
     def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
         """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""

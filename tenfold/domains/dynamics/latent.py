@@ -25,6 +25,7 @@ from tenfold.core.errors import ConfigError
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
 from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.coordinated import held_out_channels
 from tenfold.domains.dynamics.dynamics import LEAST_VARIANCE, Dynamics, positive, raw_of
 from tenfold.domains.dynamics.missing import FACTORS, Factors, filled, unread
 from tenfold.nets.blocks import Layer
@@ -114,7 +115,7 @@ class Decoder(nn.Module):
     def __init__(self, outputs: int, config: LatentModel, members: int) -> None:
         super().__init__()
         self.kind, self.poisson = config.decoder, config.noise == "poisson"
-        self.missing = config.missing
+        self.missing = config.missing or config.coordinated_dropout > 0
         if self.kind == "identity" and outputs != config.latent:
             raise ConfigError(
                 "model.decoder",
@@ -158,7 +159,6 @@ class Decoder(nn.Module):
         constant = -0.5 * (math.log(2 * math.pi) * y.shape[-1] + variance.log().sum(-1))
         return squares + constant.view(-1, *[1] * (z.dim() - 2))
 
-
     def log_likelihood_of_seen(
         self, y: torch.Tensor, x: torch.Tensor, mean: torch.Tensor
     ) -> torch.Tensor:
@@ -177,6 +177,8 @@ class LatentNetwork(FlatModule):
     """Encoder, dynamics and decoder of M members. Parameters in this order: encoder, dynamics,
     decoder."""
 
+    held_out: torch.Tensor  # [Y] channels that the encoder never reads
+
     def __init__(
         self, observations: int, actions: int, config: LatentModel, dt: float, members: int = 1
     ) -> None:
@@ -185,6 +187,11 @@ class LatentNetwork(FlatModule):
             raise ConfigError("dt", f"= {dt} is not positive: give the time of one step.")
         self.members: int = members  # pyright: ignore[reportIncompatibleVariableOverride]
         self.config, self.observations, self.actions = config, observations, actions
+        self.register_buffer(
+            "held_out",
+            torch.from_numpy(held_out_channels(observations, config.held_out)),
+            persistent=False,
+        )
         self.flags = int(config.mask > 0)  # one more input says whether the observation is seen
         # and one for each number, whether it is missing
         told = self.flags + observations * config.missing
@@ -227,24 +234,30 @@ class LatentNetwork(FlatModule):
         seen: torch.Tensor | None = None,
         state: torch.Tensor | None = None,
         begins: torch.Tensor | None = None,
+        kept: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """q(z_t) for sequences y [M, T, B, Y]: mean and variance [M, T, B, D], and the encoder's
         state after the last.
 
         `seen` [M, T, B] is 0 where an observation is hidden: the encoder then reads zeros and is
-        told so. `begins` [M, T, B] is true where an episode begins.
+        told so. `begins` [M, T, B] is true where an episode begins. `kept` [M, T, B, Y] is
+        false where coordinated dropout hides a value.
         """
         if y.shape[-1] != self.observations:
             raise ConfigError(
                 "observation",
                 f"has {y.shape[-1]} numbers, and the model was made for {self.observations}.",
             )
-        told = []
+        told, gone = [], self.held_out
         if self.config.missing:
-            gone = torch.isnan(y)
-            told, y = [gone.to(self.flat)], self.read_over(y, gone)
+            gone = torch.isnan(y) | self.held_out
+            unknown = gone if kept is None else gone | ~kept
+            told, y = [gone.to(self.flat)], self.read_over(y, unknown)
         else:
+            y = torch.where(gone, 0.0, y) if self.config.held_out else y
             y = torch.log1p(y) if self.config.noise == "poisson" else y
+        if kept is not None:
+            y = torch.where(gone, y, y * kept / (1 - self.config.coordinated_dropout))
         if self.flags:
             flag = torch.ones_like(y[..., :1]) if seen is None else seen.unsqueeze(-1)
             y = torch.cat((y * flag, flag), -1)

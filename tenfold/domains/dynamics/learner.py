@@ -28,15 +28,20 @@ def untrained(run: Run) -> ExplorerAgent:
         return agent_in(run, make_members(run))
     source = source_of(run.env)
     bound = np.ones(source.actions, np.float32)
-    return make_agent(run, source.observations, -bound, bound, source.dt)
+    return make_agent(run, source.observations, -bound, bound, source.dt, source.sessions)
 
 
 def make_agent(
-    run: Run, observations: int, low: np.ndarray, high: np.ndarray, dt: float
+    run: Run,
+    observations: int,
+    low: np.ndarray,
+    high: np.ndarray,
+    dt: float,
+    sessions: tuple[int, ...] = (),
 ) -> ExplorerAgent:
     assert isinstance(run.agent, Explorer)
     device = "cpu" if run.device == "auto" else run.device
-    return ExplorerAgent(run.agent, observations, low, high, dt, run.seeds, device)
+    return ExplorerAgent(run.agent, observations, low, high, dt, run.seeds, device, sessions)
 
 
 def agent_in(run: Run, envs: Environments) -> ExplorerAgent:

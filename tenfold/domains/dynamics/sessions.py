@@ -3,7 +3,8 @@ observed) in those of other sessions.
 
 An encoder's first layer then reads a session by weights of its own, and a decoder's last layer says
 it by weights of its own: readouts are per session, and all between them, the dynamics above all, is
-shared. Numbers of channels may differ. One more input for each session says which it is.
+shared. Numbers of channels may differ. The encoder reads a channel of another session as its mean
+and is told that it is missing, which makes a bias for each session.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tenfold.core.errors import UserError
+from tenfold.domains.dynamics.missing import widened
 from tenfold.domains.dynamics.recording import SAME, Recording
 
 
@@ -37,10 +39,3 @@ def pooled(paths: Sequence[Path], recordings: Sequence[Recording]) -> Recording:
         for y, a in own.episodes
     )
     return Recording(episodes, first.dt)
-
-
-def widened(y: np.ndarray, start: int, channels: int) -> np.ndarray:
-    """A session's observations [..., Y] among those of all, from channel `start` on."""
-    found = np.full((*y.shape[:-1], channels), np.nan)
-    found[..., start : start + y.shape[-1]] = y
-    return found

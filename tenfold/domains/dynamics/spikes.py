@@ -8,6 +8,7 @@ count on both sides: of neurons that the encoder never reads (co-bps, co-smoothi
 that come after what was read (fp-bps, forward prediction).
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from scipy.special import xlogy
 
 from tenfold.domains.dynamics.forecast import forecasts
+from tenfold.domains.dynamics.gap_metrics import forecasts_over_gaps
 from tenfold.domains.dynamics.latent import LatentNetwork
 
 LEAST_RATE = 1e-9  # a rate of 0 would make one spike infinitely unlikely
@@ -47,19 +49,9 @@ def bits_per_spike(rates: Any, counts: Any) -> float:
     return float((model - null) / (spikes * np.log(2)))
 
 
-def held_out_channels(channels: int, share: float) -> np.ndarray:
-    """Which of the channels the encoder never reads, [Y]: that share of them, evenly spread, but
-    neither all nor, where a share is asked for, none."""
-    count = min(max(round(share * channels), 1), channels - 1) if share else 0
-    found = np.zeros(channels, np.bool_)
-    if count > 0:
-        found[((np.arange(count) + 0.5) * channels / count).astype(np.int64)] = True
-    return found
-
-
 def read_rates(network: LatentNetwork, y: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
-    """Expected counts [M, B, T, Y] at the moments of y [M, B, T, Y] that the encoder reads: the mean
-    over posterior states, drawn by `normal` [M, T, S, B, D]."""
+    """Expected counts [M, B, T, Y] at the moments of y [M, B, T, Y] that the encoder reads: the
+    mean over posterior states, drawn by `normal` [M, T, S, B, D]."""
     mean, variance, _ = network.posterior(y.transpose(1, 2))
     z = mean.unsqueeze(2) + variance.sqrt().unsqueeze(2) * normal
     rates = network.decode(z.flatten(1, 3)).view(*z.shape[:-1], -1).mean(2)
@@ -68,11 +60,18 @@ def read_rates(network: LatentNetwork, y: torch.Tensor, normal: torch.Tensor) ->
 
 @torch.no_grad()
 def spike_metrics(
-    network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, normal: torch.Tensor, steps: int
+    network: LatentNetwork,
+    y: torch.Tensor,
+    a: torch.Tensor,
+    normal: torch.Tensor,
+    steps: int,
+    sessions: tuple[int, ...] = (),
 ) -> dict[str, np.ndarray]:
     """Of counts y [M, B, T, Y] under actions a [M, B, T, A]: fp-bps 1 … steps ahead [M, steps], of
-    each session [M, sessions] where there are several, and co-bps [M] where neurons are held out."""
-    ahead = forecasts(network, y, a[:, :, :-1], steps).cpu().double().numpy()  # [M, B, S, K, Y]
+    each session [M, sessions] where there are several, and co-bps [M] where neurons are held
+    out."""
+    foretell = forecasts_over_gaps if network.config.missing else forecasts
+    ahead = foretell(network, y, a[:, :, :-1], steps).cpu().double().numpy()  # [M, B, S, K, Y]
     later = y[:, :, 1:].unfold(2, steps, 1).movedim(-1, 3).cpu().double().numpy()
     later, ahead = (part[:, :, : min(ahead.shape[2], later.shape[2])] for part in (later, ahead))
     found = {
@@ -83,13 +82,13 @@ def spike_metrics(
             ]
         )
     }
-    if len(network.sessions) > 1:
-        ends = np.cumsum((0, *network.sessions))
+    if sessions:
+        ends = np.cumsum((0, *sessions))
         found["session_bps"] = np.array(
             [
                 [
                     bits(rate[..., start:end], seen[..., start:end])
-                    for start, end in zip(ends[:-1], ends[1:], strict=True)
+                    for start, end in pairwise(ends)
                 ]
                 for rate, seen in zip(ahead, later, strict=True)
             ]
@@ -97,8 +96,7 @@ def spike_metrics(
     hidden = network.held_out.cpu().numpy()
     if hidden.any():
         rates, counts = (
-            part[..., hidden].cpu().double().numpy()
-            for part in (read_rates(network, y, normal), y)
+            part[..., hidden].cpu().double().numpy() for part in (read_rates(network, y, normal), y)
         )
         found["co_bps"] = np.array([bits(*own) for own in zip(rates, counts, strict=True)])
     return found

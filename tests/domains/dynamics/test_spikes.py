@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import tenfold as ten
-from tenfold.domains.dynamics.spikes import bits_per_spike, held_out_channels
+from tenfold.domains.dynamics.coordinated import held_out_channels
+from tenfold.domains.dynamics.spikes import bits_per_spike
 
 # bits per spike
 
@@ -43,7 +44,9 @@ def test_bits_per_spike_is_the_poisson_likelihoods_of_scipy() -> None:
     gaps = counts.copy()
     gaps[1, 20:, 2], rates[1, 20:, 2] = np.nan, np.nan
     seen = ~np.isnan(gaps[..., 2])
-    parts = [(rates[..., k], counts[..., k]) for k in (0, 1, 3, 4)] + [(rates[seen, 2], gaps[seen, 2])]
+    parts = [(rates[..., k], counts[..., k]) for k in (0, 1, 3, 4)] + [
+        (rates[seen, 2], gaps[seen, 2])
+    ]
     sums = [poisson.logpmf(n, r).sum() - poisson.logpmf(n, n.mean()).sum() for r, n in parts]
     wanted = sum(sums) / np.nansum(gaps) / np.log(2)
     assert bits_per_spike(rates, gaps) == pytest.approx(wanted, rel=1e-10)

@@ -1,0 +1,52 @@
+"""What the encoder does not read of an observation: channels that are held out from it for good,
+and values dropped in a gradient step.
+
+Coordinated dropout (Keshtkaran and Pandarinath, 2019): in every gradient step a random share of the
+values is dropped from what the encoder reads, the rest is scaled up by 1 / (1 − share), and the
+likelihood counts the dropped values alone. No value then has a way to its own reconstruction, so
+that copying noise, which a large encoder of counts learns soon, earns nothing. The likelihood is
+divided by the share, to weigh as all values would.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tenfold.core.random import fill_uniform
+
+if TYPE_CHECKING:
+    from tenfold.domains.dynamics.latent import LatentNetwork
+
+
+def held_out_channels(channels: int, share: float) -> np.ndarray:
+    """Which of the channels the encoder never reads, [Y]: that share of them, evenly spread, but
+    never all, and where a share is asked for not none."""
+    count = min(max(round(share * channels), 1), channels - 1) if share else 0
+    found = np.zeros(channels, np.bool_)
+    if count > 0:
+        found[((np.arange(count) + 0.5) * channels / count).astype(np.int64)] = True
+    return found
+
+
+def draw_kept(
+    streams: Sequence[np.uint64], update: int, shape: tuple[int, ...], share: float
+) -> torch.Tensor:
+    """Which values the encoder reads in a gradient step, [M, *shape]: all but about this share, by
+    (seed, step)."""
+    size = int(np.prod(shape))
+    drawn = [fill_uniform(stream, update * size, np.empty(size)) for stream in streams]
+    return torch.from_numpy(np.stack(drawn) >= share).view(-1, *shape)
+
+
+def likelihood(
+    network: "LatentNetwork", y: torch.Tensor, z: torch.Tensor, kept: torch.Tensor | None
+) -> torch.Tensor:
+    """log p(y | z) of sequences, mean over samples and batch, [M]: y [M, T, B, Y], z [M, T, S, B,
+    D]; of all values, or where some were dropped of these alone, weighed as all."""
+    if kept is None:
+        return network.decoder.log_likelihood(y.unsqueeze(2), z).mean((2, 3)).sum(1)
+    dropped = torch.where(kept, torch.nan, y).unsqueeze(2)
+    found = network.decoder.log_likelihood(dropped, z).mean((2, 3)).sum(1)
+    return found / network.config.coordinated_dropout
