@@ -14,7 +14,8 @@ import torch
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key, uniform
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.coordinates import change, move, restate, standard
+from tenfold.domains.dynamics.coordinated import start_at_rates
+from tenfold.domains.dynamics.coordinates import change, even, move, restate, standard
 from tenfold.domains.dynamics.fitting import Training, refit, update
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
 from tenfold.domains.dynamics.latent import Belief
@@ -22,11 +23,13 @@ from tenfold.domains.dynamics.missing import (
     Factors,
     carried_on,
     factors_of,
+    mean_seen,
     means_alone,
     surely_read,
     unread,
 )
 from tenfold.domains.dynamics.planning import Planning
+from tenfold.domains.dynamics.turning import centre_sessions, session_of, turn_sessions, turns
 from tenfold.domains.dynamics.window import Window
 from tenfold.memory.staging import Staging
 
@@ -97,6 +100,7 @@ class ExplorerAgent(IdentifiedSystem):
         if not self.units.free:
             if self.config.model.missing:
                 self.take_factors()
+            start_at_rates(self.online, mean_seen(self.window.obs[:, self.window.places()]))
             return
         known = self.units.known
         variance = self.window_states()[2] if known and not self.online.decoder.layers else None
@@ -258,7 +262,12 @@ class ExplorerAgent(IdentifiedSystem):
         read = self.rows_read(rows, variance)
         for m, seed in enumerate(self.seeds):
             if self.online.decoder.layers:
-                to = standard(z[m][read[m]], variance[m][read[m]])
+                if self.sessions:
+                    own = self.session_rows(m, rows)
+                    z[m] = centre_sessions(self.online, m, z[m], own, read[m])
+                coordinates = even if self.sessions else standard
+                to = coordinates(z[m][read[m]], variance[m][read[m]])
+                self.online.shift[m] *= float(to.back[0, 0])
                 move(self.online, self.belief, m, to, variance[m][read[m]])
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
                 self.maps[m : m + 1] = [to.alignment(old) for old in self.maps[m : m + 1]]
@@ -268,6 +277,19 @@ class ExplorerAgent(IdentifiedSystem):
             )
             refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed)
         self.planning.recount(z)
+
+    @torch.no_grad()
+    def align_sessions(self) -> None:
+        """Turns sessions such that their states move alike."""
+        rows, z, _ = self.window_states()
+        for m in range(self.members):
+            episode = np.cumsum(self.window.first[m, rows])
+            found = turns(z[m], self.session_rows(m, rows), episode, len(self.sessions))
+            turn_sessions(self.online, m, found, self.sessions)
+
+    def session_rows(self, m: int, rows: np.ndarray) -> np.ndarray:
+        """The session of each of the window's rows [n]."""
+        return session_of(torch.from_numpy(self.window.obs[m, rows]), self.sessions).numpy()
 
     @torch.no_grad()
     def window_states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

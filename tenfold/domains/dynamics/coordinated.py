@@ -9,7 +9,7 @@ divided by the share, to weigh as all values would.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from tenfold.core.random import fill_uniform
 
 if TYPE_CHECKING:
     from tenfold.domains.dynamics.latent import LatentNetwork
+
+LEAST_MEAN = 1e-3  # of a neuron's counts, whose logarithm is to be taken
 
 
 def held_out_channels(channels: int, share: float) -> np.ndarray:
@@ -50,3 +52,15 @@ def likelihood(
     dropped = torch.where(kept, torch.nan, y).unsqueeze(2)
     found = network.decoder.log_likelihood(dropped, z).mean((2, 3)).sum(1)
     return found / network.config.coordinated_dropout
+
+
+@torch.no_grad()
+def start_at_rates(network: "LatentNetwork", mean: np.ndarray) -> None:
+    """An untrained decoder of counts says their means [M, Y] at the state 0: left to gradients, the
+    state moves away to say so, and nothing is learned of it meanwhile."""
+    if not network.decoder.layers:
+        return
+    last: Any = network.decoder.layers[-1]
+    rate = np.maximum(mean, LEAST_MEAN)
+    start = np.log(rate) if network.decoder.kind == "loglinear" else np.log(np.expm1(rate))
+    last.bias.copy_(torch.from_numpy(start))

@@ -265,6 +265,14 @@ def standard(mean: np.ndarray, variance: np.ndarray) -> Coordinates:
     return Coordinates(vectors * scale @ vectors.T, centre, vectors / scale @ vectors.T)
 
 
+def even(mean: np.ndarray, variance: np.ndarray) -> Coordinates:
+    """The same by one factor for all numbers of the state, around 0: it goes with any turn of a
+    session."""
+    size = np.sqrt(max(float((np.square(mean) + variance).mean()), LEAST))
+    unit = np.eye(mean.shape[1])
+    return Coordinates(unit * size, np.zeros(len(unit)), unit / size)
+
+
 def put(tensor: torch.Tensor, value: np.ndarray) -> None:
     tensor.copy_(torch.from_numpy(value))
 

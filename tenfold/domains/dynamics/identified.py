@@ -62,7 +62,7 @@ class IdentifiedSystem(OtherWords):
         self.config, self.seeds, self.members, self.dt = config, tuple(seeds), len(seeds), dt
         self.units = Units(self.members, observations, config.model, dt)
         self.online = LatentNetwork(
-            observations, actions, config.model, STEP, self.members
+            observations, actions, config.model, STEP, self.members, sessions
         ).initialise(seeds)
         self.online.to(device)
         self.device = self.online.flat.device
@@ -243,6 +243,8 @@ class IdentifiedSystem(OtherWords):
         units = {f"units.{name}": value for name, value in self.units.state().items()}
         if self.config.model.missing:
             units |= {f"factors.{k}": v for k, v in self.online.factors._asdict().items()}
+        if self.sessions:
+            units |= {"turn": self.online.turn, "shift": self.online.shift}
         return (
             {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
         )
@@ -260,4 +262,7 @@ class IdentifiedSystem(OtherWords):
         self.units.load_state(units)
         if self.config.model.missing:
             self.learn_factors(Factors(**part_of(state, "factors")))
+        if self.sessions:
+            self.online.turn.copy_(torch.as_tensor(state["turn"]))
+            self.online.shift.copy_(torch.as_tensor(state["shift"]))
         self.maps = maps_of({name: array_of(state[name]) for name in MAP})

@@ -28,6 +28,7 @@ from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.coordinated import held_out_channels
 from tenfold.domains.dynamics.dynamics import LEAST_VARIANCE, Dynamics, positive, raw_of
 from tenfold.domains.dynamics.missing import FACTORS, Factors, filled, unread
+from tenfold.domains.dynamics.turning import session_of, turned
 from tenfold.nets.blocks import Layer
 from tenfold.nets.flat import FlatModule
 from tenfold.ops.qlearning import tensor
@@ -178,9 +179,18 @@ class LatentNetwork(FlatModule):
     decoder."""
 
     held_out: torch.Tensor  # [Y] channels that the encoder never reads
+    # from what it says of a session to the state that all share: [M, sessions, D, D], [M, sessions, D]
+    turn: torch.Tensor
+    shift: torch.Tensor
 
     def __init__(
-        self, observations: int, actions: int, config: LatentModel, dt: float, members: int = 1
+        self,
+        observations: int,
+        actions: int,
+        config: LatentModel,
+        dt: float,
+        members: int = 1,
+        sessions: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
         if dt <= 0:
@@ -194,7 +204,11 @@ class LatentNetwork(FlatModule):
         )
         self.flags = int(config.mask > 0)  # one more input says whether the observation is seen
         # and one for each number, whether it is missing
-        told = self.flags + observations * config.missing
+        self.sessions, self.tells = sessions, config.missing and not sessions
+        unit = torch.eye(config.latent).expand(members, len(sessions), -1, -1).clone()
+        self.register_buffer("turn", unit, persistent=False)
+        self.register_buffer("shift", torch.zeros(unit.shape[:-1]), persistent=False)
+        told = self.flags + observations * self.tells
         self.encoder = Encoder(observations + told, config, members)
         self.dynamics = Dynamics(config, actions, dt, members)
         self.decoder = Decoder(observations, config, members)
@@ -222,7 +236,7 @@ class LatentNetwork(FlatModule):
                 layer.bias.mul_(2).sub_(1).mul_(layer.bound)
             self.dynamics.scale()
             self.encoder.last.bias[:, self.config.latent :] += float(raw_of(FIRST_POSTERIOR))
-            if self.config.missing:  # a row with gaps is read like any other at first
+            if self.tells:  # a row with gaps is read like any other at first
                 self.encoder.first.weight[:, :, self.observations + self.flags :] = 0
             if self.decoder.raw_variance is not None:
                 self.decoder.raw_variance.fill_(float(raw_of(FIRST_NOISE)))
@@ -248,11 +262,13 @@ class LatentNetwork(FlatModule):
                 "observation",
                 f"has {y.shape[-1]} numbers, and the model was made for {self.observations}.",
             )
-        told, gone = [], self.held_out
+        told, gone, given = [], self.held_out, y
         if self.config.missing:
             gone = torch.isnan(y) | self.held_out
             unknown = gone if kept is None else gone | ~kept
-            told, y = [gone.to(self.flat)], self.read_over(y, unknown)
+            told, y = [gone.to(self.flat)] * self.tells, self.read_over(y, unknown)
+            if not self.tells:  # of several sessions, each around its own mean
+                y = y - self.factors.mean[:, None, None]
         else:
             y = torch.where(gone, 0.0, y) if self.config.held_out else y
             y = torch.log1p(y) if self.config.noise == "poisson" else y
@@ -261,7 +277,13 @@ class LatentNetwork(FlatModule):
         if self.flags:
             flag = torch.ones_like(y[..., :1]) if seen is None else seen.unsqueeze(-1)
             y = torch.cat((y * flag, flag), -1)
-        return self.encoder(torch.cat((y, *told), -1) if told else y, state, begins)
+        mean, variance, state = self.encoder(
+            torch.cat((y, *told), -1) if told else y, state, begins
+        )
+        if self.sessions:
+            own = session_of(given, self.sessions)
+            mean, variance = turned(self, own, mean, variance)
+        return mean, variance, state
 
     def learn_factors(self, factors: Factors) -> None:
         """What the values seen in a row say of those that are missing, as the encoder reads

@@ -20,6 +20,8 @@ from tenfold.domains.dynamics.recording import Recording, require_counts
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.scalar import ScalarEnvironments
 
+ALIGN = 100  # gradient steps after which sessions are aligned, where no fits say so
+
 
 def untrained(run: Run) -> ExplorerAgent:
     """The agent of a run. Of one on recordings the file is not looked at, and a plan is none of its
@@ -27,6 +29,12 @@ def untrained(run: Run) -> ExplorerAgent:
     if not is_recording(run.env):
         return agent_in(run, make_members(run))
     source = source_of(run.env)
+    if source.sessions and isinstance(run.agent, Explorer) and run.agent.model.decoder == "mlp":
+        raise ConfigError(
+            "agent.model.decoder",
+            "= mlp has layers that sessions would share, and these have readouts of their own: use "
+            "linear or loglinear.",
+        )
     bound = np.ones(source.actions, np.float32)
     return make_agent(run, source.observations, -bound, bound, source.dt, source.sessions)
 
@@ -267,6 +275,8 @@ class RecordingLearner(ModelLearner):
         self.clock.start()
         self.agent.train_step()
         self.step += 1
+        if self.agent.sessions and self.step % (self.config.refit or ALIGN) == 0:
+            self.agent.align_sessions()
         if self.agent.refit_due(self.step):
             self.agent.refit()
         self.clock.lap("update")
