@@ -4,12 +4,16 @@ config              settings of the model, of the planner, of the agent
 field_rules         equations of our systems, compiled: a step, an observation
 fields              the systems by their settings, and as environments
 dynamics            latent dynamics f(z): linear, radial basis functions, an mlp
+decoder             from the hidden state to what is observed
 latent              the model: encoder, dynamics, decoder; the belief of the hidden state
+missing             values that were not observed
 coordinated         what the encoder does not read: held-out channels, coordinated dropout
-elbo                the evidence bound of sequences
+turning             sessions that share the hidden state, turned towards one another
+elbo, gapped        the evidence bound of sequences, and of those with gaps
 fitting             gradient steps up the bound; dynamics in closed form
 coordinates         units of what is observed; true and standard coordinates
 forecast            k-step forecasts, R², the baselines ARX and repetition
+gap_metrics         the same where values were not observed
 paths               planned paths of dynamics on features, compiled
 information         Fisher information that was gathered
 gains               what paths add to it, compiled
@@ -17,6 +21,8 @@ objective           what a path is worth: information, disagreement, novelty, go
 icem                the search among sequences of actions
 planning            the planner; what paths of any network are worth
 window              the latest steps, and training sequences
+instant             the field of continuous time behind a model of steps
+aligning            sessions of one model brought together
 identified          a model as it answers questions, in the units outside
 agent               plan, act, correct the belief, train
 recording_files     reading NPZ and CSV
@@ -25,11 +31,15 @@ recording_mat       reading MATLAB files
 recording_nwb       reading NWB: spike times in bins, trials, series
 recording_frames    reading pandas' frames
 recording_formats   which file is read how
+clock               times as they are recorded, and a regular clock
 recording           a recording, checked and divided
 sessions            several sessions as one recording
+dimensions          how many numbers the hidden state has
+given               what `fit` is given: files, frames, several sessions
 offline             `ten.fit`, and which recording a run is about
 learner             runs under way: experiments, and training on recordings
 spikes              bits per spike, of what comes and of held-out neurons
+truth               hidden states and fields that a system tells of itself
 model_metrics       error of the field and R² on recordings that no training saw
 phase_portrait      true and learned field, as arrays and as figures
 evaluation          how runs are judged and described

@@ -13,23 +13,21 @@ import torch
 
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key, uniform
+from tenfold.domains.dynamics.aligning import align_sessions, coordinates_for
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.coordinated import start_at_rates
-from tenfold.domains.dynamics.coordinates import change, even, move, restate, standard
+from tenfold.domains.dynamics.coordinates import change, move, restate
 from tenfold.domains.dynamics.fitting import Training, refit, update
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
 from tenfold.domains.dynamics.latent import Belief
 from tenfold.domains.dynamics.missing import (
-    Factors,
     carried_on,
-    factors_of,
     mean_seen,
-    means_alone,
+    stacked_factors,
     surely_read,
     unread,
 )
 from tenfold.domains.dynamics.planning import Planning
-from tenfold.domains.dynamics.turning import centre_sessions, session_of, turn_sessions, turns
 from tenfold.domains.dynamics.window import Window
 from tenfold.memory.staging import Staging
 
@@ -128,9 +126,7 @@ class ExplorerAgent(IdentifiedSystem):
         """What the values seen in a row say of those that are missing, from the window."""
         y = self.inner(self.window.obs[:, self.window.places()])
         y = torch.log1p(y) if self.config.model.noise == "poisson" else y
-        by = means_alone if self.sessions else factors_of
-        found = [by(own) for own in y.cpu().double().numpy()]
-        self.learn_factors(Factors(*(np.stack(part) for part in zip(*found, strict=True))))
+        self.online.fill.learn(stacked_factors(y.cpu().double().numpy(), bool(self.sessions)))
 
     # acting
 
@@ -249,7 +245,7 @@ class ExplorerAgent(IdentifiedSystem):
     def refit_due(self, step: int) -> bool:
         config = self.config
         # which has no fixed features: it learns by gradients alone
-        if not config.refit or config.model.dynamics == "mlp":
+        if not config.refit or (config.model.dynamics == "mlp" and not self.sessions):
             return False
         return step >= config.learning_starts and step % config.refit == 0
 
@@ -258,16 +254,15 @@ class ExplorerAgent(IdentifiedSystem):
         """Fits the dynamics in closed form to the states that the encoder reads from the whole
         window, in coordinates that are standard for them; where the grid is now, what was visited
         is counted anew."""
+        if self.sessions:
+            align_sessions(self)
+            if self.config.model.dynamics == "mlp":
+                return
         rows, z, variance = self.window_states()
         read = self.rows_read(rows, variance)
         for m, seed in enumerate(self.seeds):
             if self.online.decoder.layers:
-                if self.sessions:
-                    own = self.session_rows(m, rows)
-                    z[m] = centre_sessions(self.online, m, z[m], own, read[m])
-                coordinates = even if self.sessions else standard
-                to = coordinates(z[m][read[m]], variance[m][read[m]])
-                self.online.shift[m] *= float(to.back[0, 0])
+                to = coordinates_for(self, m, rows, z[m], variance[m], read[m])
                 move(self.online, self.belief, m, to, variance[m][read[m]])
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
                 self.maps[m : m + 1] = [to.alignment(old) for old in self.maps[m : m + 1]]
@@ -277,19 +272,6 @@ class ExplorerAgent(IdentifiedSystem):
             )
             refit(self.online.dynamics, m, z[m], variance[m], actions, whole, seed)
         self.planning.recount(z)
-
-    @torch.no_grad()
-    def align_sessions(self) -> None:
-        """Turns sessions such that their states move alike."""
-        rows, z, _ = self.window_states()
-        for m in range(self.members):
-            episode = np.cumsum(self.window.first[m, rows])
-            found = turns(z[m], self.session_rows(m, rows), episode, len(self.sessions))
-            turn_sessions(self.online, m, found, self.sessions)
-
-    def session_rows(self, m: int, rows: np.ndarray) -> np.ndarray:
-        """The session of each of the window's rows [n]."""
-        return session_of(torch.from_numpy(self.window.obs[m, rows]), self.sessions).numpy()
 
     @torch.no_grad()
     def window_states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

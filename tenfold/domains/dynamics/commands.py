@@ -99,6 +99,12 @@ def add_fit(parsers: Any, given: Sequence[str]) -> None:
             help=f"columns (or arrays, or series of NWB) of {what}: names, or what the columns' "
             "names begin with",
         )
+    fit.add_argument(
+        "--latent",
+        metavar="N|auto",
+        help="numbers of the hidden state (2); auto tries 1 to 6 on steps that are held back and "
+        "takes the fewest that foretell as well as the best",
+    )
     fit.add_argument("--seeds", help=argparse.SUPPRESS)
     add_place(fit, "the run is kept (a new folder: runs/fit-FILE, runs/fit-FILE-2, …)", "run")
     fit.add_argument("--steps", default=argparse.SUPPRESS, help="gradient steps (3,000)")
@@ -129,10 +135,23 @@ def fit(arguments: argparse.Namespace) -> int:
         shared=arguments.shared,
         observations=arguments.observations,
         actions=arguments.actions,
+        latent=latent_of(arguments.latent),
         overwrite=arguments.overwrite,
         quiet=arguments.quiet,
     )
     return finish(result)
+
+
+def latent_of(given: str | None) -> Any:
+    """What --latent says: a number, auto, or nothing."""
+    if given is None or given.strip() == "auto":
+        return given and "auto"
+    try:
+        return whole_number(given, "--latent", 1, 64)
+    except UserError:
+        raise UserError(
+            f"--latent {given} is neither auto nor a whole number from 1 to 64."
+        ) from None
 
 
 def add_compare(parsers: Any, given: Sequence[str]) -> None:

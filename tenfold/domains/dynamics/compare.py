@@ -214,6 +214,8 @@ def summarise(path: Path, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
         if "field_errors" in last:
             row["field_error"] = together(last["field_errors"])
             row["field_errors"] = [fit["field_errors"] for fit in fits]
+        if "instant_errors" in last:
+            row["instant_error"] = together(last["instant_errors"])
         if "arx_r2" in last:
             row["arx_r2"] = last["arx_r2"]
         found[policy] = row
@@ -225,18 +227,24 @@ def table_of(rows: dict[str, dict[str, Any]]) -> list[list[str]]:
     ahead = len(next(iter(rows.values()))["r2"]) if rows else 0
     marks = sorted({1, (ahead + 1) // 2, ahead})
     ahead_of = [f"R² {k} ahead" for k in marks]
-    lines = [["policy", "steps", "field error", "95 % interval", *ahead_of, "evidence bound"]]
+    # beside that of the mean along a step, where the truth is of continuous time
+    instant = ["instantaneous"] if any("instant_error" in row for row in rows.values()) else []
+    head = ["policy", "steps", "field error", "95 % interval", *instant]
+    lines = [[*head, *ahead_of, "evidence bound"]]
     for policy, row in rows.items():
-        numbers = ["–", "–"]
+        numbers = ["–"] * (2 + len(instant))
         if error := row.get("field_error"):
             low, high = error["interval"]
-            numbers = [f"{error['iqm']:.3f}", f"{low:.3f} to {high:.3f}"]
+            numbers[:2] = f"{error['iqm']:.3f}", f"{low:.3f} to {high:.3f}"
+        if error := row.get("instant_error"):
+            numbers[2] = f"{error['iqm']:.3f}"
         r2 = [f"{row['r2'][k - 1]['iqm']:.3f}" for k in marks]
         lines.append([policy, f"{row['step']:,}", *numbers, *r2, f"{row['elbo']['iqm']:.2f}"])
     for policy, row in rows.items():
         if "arx_r2" in row:
             numbers = [f"{row['arx_r2'][k - 1]:.3f}" for k in marks]
-            lines.append([f"ARX, data of {policy}", f"{row['step']:,}", "–", "–", *numbers, "–"])
+            none = ["–"] * (2 + len(instant))
+            lines.append([f"ARX, data of {policy}", f"{row['step']:,}", *none, *numbers, "–"])
     return lines
 
 

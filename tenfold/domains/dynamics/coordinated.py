@@ -33,13 +33,25 @@ def held_out_channels(channels: int, share: float) -> np.ndarray:
 
 
 def draw_kept(
-    streams: Sequence[np.uint64], update: int, shape: tuple[int, ...], share: float
-) -> torch.Tensor:
-    """Which values the encoder reads in a gradient step, [M, *shape]: all but about this share, by
-    (seed, step)."""
-    size = int(np.prod(shape))
+    network: "LatentNetwork", streams: Sequence[np.uint64], update: int, y: torch.Tensor
+) -> torch.Tensor | None:
+    """Which values of y [M, B, T, Y] the encoder reads in a gradient step, by (seed, step): all but
+    about the share that is dropped; None where nothing ever is."""
+    share = network.config.coordinated_dropout
+    if not share:
+        return None
+    size = y[0].numel()
     drawn = [fill_uniform(stream, update * size, np.empty(size)) for stream in streams]
-    return torch.from_numpy(np.stack(drawn) >= share).view(-1, *shape)
+    return torch.from_numpy(np.stack(drawn) >= share).view(y.shape).to(y.device)
+
+
+def scaled_up(
+    y: torch.Tensor, kept: torch.Tensor, gone: torch.Tensor | None, share: float
+) -> torch.Tensor:
+    """What the encoder reads [M, T, B, Y]: dropped values are 0 and the others as much larger, but
+    those that were not observed anyway (`gone`)."""
+    scaled = y * kept / (1 - share)
+    return scaled if gone is None else torch.where(gone, y, scaled)
 
 
 def likelihood(

@@ -61,8 +61,8 @@ class Channels(NamedTuple):
 
 
 def channels_of(y: np.ndarray, centred: bool) -> Channels:
-    """From rows [M, n, Y], whatever is missing in them. A channel that never varies has the scale of its one number, or 1 where
-    that is 0."""
+    """From rows [M, n, Y], whatever is missing. A channel that never varies has the scale of its
+    one number, or 1 where that is 0."""
     mean = mean_seen(y)
     middle = mean if centred else np.zeros_like(mean)
     scale = np.sqrt(mean_seen(np.square(y - middle[:, None])))
@@ -263,14 +263,6 @@ def standard(mean: np.ndarray, variance: np.ndarray) -> Coordinates:
     )
     scale = np.sqrt(np.maximum(values, LEAST))
     return Coordinates(vectors * scale @ vectors.T, centre, vectors / scale @ vectors.T)
-
-
-def even(mean: np.ndarray, variance: np.ndarray) -> Coordinates:
-    """The same by one factor for all numbers of the state, around 0: it goes with any turn of a
-    session."""
-    size = np.sqrt(max(float((np.square(mean) + variance).mean()), LEAST))
-    unit = np.eye(mean.shape[1])
-    return Coordinates(unit * size, np.zeros(len(unit)), unit / size)
 
 
 def put(tensor: torch.Tensor, value: np.ndarray) -> None:

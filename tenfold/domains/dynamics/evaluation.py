@@ -39,6 +39,8 @@ COLUMNS: Schema = {
     "elbos": filled(NUMBER),
     "field_error?": NUMBER,
     "field_errors?": filled(NUMBER),
+    "instant_error?": NUMBER,
+    "instant_errors?": filled(NUMBER),
     "r2": filled(NUMBER),
     "r2s": [filled(NUMBER)],
     "arx_r2?": filled(NUMBER),
@@ -114,6 +116,10 @@ def fit_words(row: Row) -> dict[str, str]:
         found["error of the field"] = (
             f"{row['field_error']:.3f} (0 is perfect, 1 a field of zeros)"
             + (f"; of each seed {numbers(each)}" if len(each) > 1 else "")
+        )
+    if "instant_error" in row:
+        found["of the instantaneous field"] = (
+            f"{row['instant_error']:.3f} (the other is of the mean along a step)"
         )
     found[f"R² of observations 1 to {len(row['r2'])} steps ahead"] = numbers(row["r2"])
     if "arx_r2" in row:

@@ -137,14 +137,6 @@ class Training:
         )
 
 
-def dropout(network: LatentNetwork, training: Training, y: torch.Tensor) -> torch.Tensor | None:
-    """Which values of y [M, B, T, Y] the encoder reads in this gradient step (None: all)."""
-    share = network.config.coordinated_dropout
-    if not share:
-        return None
-    return draw_kept(training.drops, training.updates, tuple(y.shape[1:]), share).to(y.device)
-
-
 def update(
     network: LatentNetwork,
     training: Training,
@@ -158,7 +150,9 @@ def update(
     training.updates += 1
     network.flat_grad.zero_()
     drawn = training.draw(network, y.shape[1], y.shape[2])
-    parts = elbo_parts(network, y, a, *drawn, dropout(network, training, y))
+    parts = elbo_parts(
+        network, y, a, *drawn, draw_kept(network, training.drops, training.updates, y)
+    )
     beta = beta_at(network.config, training.updates)
     # for each step of time: rates then fit any length
     loss = (beta * parts.divergence - parts.likelihood).sum() / y.shape[2]

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.coordinated import likelihood
 from tenfold.domains.dynamics.divergence import kl_variance

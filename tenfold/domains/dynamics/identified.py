@@ -11,6 +11,7 @@ from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.coordinates import STEP, Alignment, Units, identity
 from tenfold.domains.dynamics.forecast import forecasts
 from tenfold.domains.dynamics.gap_metrics import forecasts_over_gaps
+from tenfold.domains.dynamics.instant import of_continuous_time
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.missing import Factors, unread, widened
 
@@ -92,19 +93,14 @@ class IdentifiedSystem(OtherWords):
         """Actions [..., A] for the network."""
         return torch.from_numpy(self.units.actions_in(a)).to(self.online.flat)
 
-    def learn_factors(self, factors: Factors) -> None:
-        """What the values seen in a row say of those that are missing, of arrays [M, …]."""
-        self.online.learn_factors(
-            Factors(*(torch.as_tensor(part).to(self.online.flat) for part in factors))
-        )
-
     # questions
 
     @torch.no_grad()
-    def field(self, z: np.ndarray, true: bool = False) -> np.ndarray:
+    def field(self, z: np.ndarray, true: bool = False, instantaneous: bool = False) -> np.ndarray:
         """The learned dz/dt without action at states [n, D]: [n, D], or [M, n, D] of several
         members, for the unit of time that `dt` is in. `true`: the states are in the environment's
-        own coordinates, and so is the answer."""
+        own coordinates, and so is the answer. It is the mean along a step, what a step adds divided
+        by dt; `instantaneous`: the field of continuous time whose flow makes these steps."""
         if true and not self.maps:
             raise UserError(
                 "The map from the model's coordinates to the environment's own is not known: "
@@ -122,9 +118,10 @@ class IdentifiedSystem(OtherWords):
         nothing = self.inner_actions(np.zeros(self.online.actions)).expand(
             self.members, dynamics.models, 1, -1
         )
-        found = dynamics.drift(
-            inside.expand(-1, dynamics.models, -1, -1).contiguous()
-        ) + dynamics.push(nothing)
+        start = inside.expand(-1, dynamics.models, -1, -1).contiguous()
+        found = dynamics.drift(start) + dynamics.push(nothing)
+        if instantaneous:
+            found = of_continuous_time(dynamics, start, nothing)
         turned = found.mean(1).cpu().double().numpy() @ np.stack(
             [place.matrix.T for place in places]
         )
@@ -242,9 +239,9 @@ class IdentifiedSystem(OtherWords):
         )
         units = {f"units.{name}": value for name, value in self.units.state().items()}
         if self.config.model.missing:
-            units |= {f"factors.{k}": v for k, v in self.online.factors._asdict().items()}
+            units |= {f"factors.{k}": v for k, v in self.online.fill.factors._asdict().items()}
         if self.sessions:
-            units |= {"turn": self.online.turn, "shift": self.online.shift}
+            units |= {f"together.{k}": v for k, v in self.online.together.state().items()}
         return (
             {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
         )
@@ -261,8 +258,7 @@ class IdentifiedSystem(OtherWords):
             self.online.flat.copy_(torch.as_tensor(state["online"]))
         self.units.load_state(units)
         if self.config.model.missing:
-            self.learn_factors(Factors(**part_of(state, "factors")))
+            self.online.fill.learn(Factors(**part_of(state, "factors")))
         if self.sessions:
-            self.online.turn.copy_(torch.as_tensor(state["turn"]))
-            self.online.shift.copy_(torch.as_tensor(state["shift"]))
+            self.online.together.load_state(part_of(state, "together"))
         self.maps = maps_of({name: array_of(state[name]) for name in MAP})

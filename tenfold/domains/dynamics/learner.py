@@ -20,8 +20,6 @@ from tenfold.domains.dynamics.recording import Recording, require_counts
 from tenfold.envs.adapter import Environments, Episode
 from tenfold.envs.scalar import ScalarEnvironments
 
-ALIGN = 100  # gradient steps after which sessions are aligned, where no fits say so
-
 
 def untrained(run: Run) -> ExplorerAgent:
     """The agent of a run. Of one on recordings the file is not looked at, and a plan is none of its
@@ -252,19 +250,7 @@ class RecordingLearner(ModelLearner):
                 "agent.window",
                 f"= {config.window} is less than the {kept.steps:,} steps of the recordings.",
             )
-        agent.bound(*reached(kept))
-        for y, a in kept.episodes:
-            for t in range(len(y)):
-                seen, done = (np.repeat(part[t][None], agent.members, 0) for part in (y, a))
-                agent.window.append(seen, done, np.full(agent.members, t == 0))
-        if not agent.window.ready:
-            longest = max(len(y) for y, _ in kept.episodes)
-            raise ConfigError(
-                "agent.length",
-                f"= {config.length} is more than the {longest} steps that the longest episode has "
-                "left for training: make it shorter.",
-            )
-        agent.take_units(kept.steps)
+        put_into(agent, kept)
 
     @property
     def description(self) -> Description:
@@ -275,12 +261,27 @@ class RecordingLearner(ModelLearner):
         self.clock.start()
         self.agent.train_step()
         self.step += 1
-        if self.agent.sessions and self.step % (self.config.refit or ALIGN) == 0:
-            self.agent.align_sessions()
         if self.agent.refit_due(self.step):
             self.agent.refit()
         self.clock.lap("update")
         return []
+
+
+def put_into(agent: ExplorerAgent, kept: Recording) -> None:
+    """Recordings into the agent's window, and units from there."""
+    agent.bound(*reached(kept))
+    for y, a in kept.episodes:
+        for t in range(len(y)):
+            seen, done = (np.repeat(part[t][None], agent.members, 0) for part in (y, a))
+            agent.window.append(seen, done, np.full(agent.members, t == 0))
+    if not agent.window.ready:
+        longest = max(len(y) for y, _ in kept.episodes)
+        raise ConfigError(
+            "agent.length",
+            f"= {agent.config.length} is more than the {longest} steps that the longest episode "
+            "has left for training: make it shorter.",
+        )
+    agent.take_units(kept.steps)
 
 
 def reached(recording: Recording) -> tuple[np.ndarray, np.ndarray]:

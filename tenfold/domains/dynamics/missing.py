@@ -7,20 +7,23 @@ The encoder needs a number in its place, and reads what the values seen in the s
 
 the factors of a factor analysis of the whole recording, found once by expectation maximisation that
 counts the seen values only (Rubin and Thayer, 1982). Where the encoder is linear this is no
-approximation: E[z | x_seen] = E[E[z | x] | x_seen] is what it says of the filled row. How sure it may be it learns:
-it is told which values are missing. Only the row itself is asked, never one that comes later, so
-that a forecast knows nothing of what it foretells.
+approximation: E[z | x_seen] = E[E[z | x] | x_seen] is what it says of the filled row. How sure it
+may be it learns: it is told which values are missing. Only the row itself is asked, never one that
+comes later, so that a forecast knows nothing of what it foretells.
 
 A row of which nothing was seen says nothing, and no state is read from it.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from tenfold.core.pairs import pair
+from tenfold.domains.dynamics.dynamics import positive
 
 FACTORS = 8  # at most: of what many channels have in common
 ROUNDS = 50  # of expectation maximisation
@@ -162,6 +165,61 @@ def factors_of(x: np.ndarray) -> Factors:
     return Factors(mean, loading, noise)
 
 
+class Fill(nn.Module):
+    """Observations as an encoder reads them, with what the others say in place of those that are
+    missing. Poisson counts are read as log(1 + y)."""
+
+    mean: torch.Tensor
+    loading: torch.Tensor
+    noise: torch.Tensor
+
+    def __init__(self, members: int, size: int, counts: bool) -> None:
+        super().__init__()
+        self.counts = counts
+        lead = (members, size)
+        none = torch.zeros(*lead, max(min(FACTORS, size - 1), 1))
+        for name, value in zip(
+            Factors._fields, (torch.zeros(lead), none, torch.ones(lead)), strict=True
+        ):
+            self.register_buffer(name, value, persistent=False)
+
+    @property
+    def factors(self) -> Factors:
+        return Factors(self.mean, self.loading, self.noise)
+
+    def learn(self, factors: Factors) -> None:
+        for name, value in factors._asdict().items():
+            setattr(self, name, torch.as_tensor(value).to(self.mean))
+
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
+        """[M, …, Y], NaN where nothing was observed."""
+        gone = torch.isnan(y)
+        y = torch.where(gone, 0.0, y)
+        y = torch.log1p(y) if self.counts else y
+        if not gone.any():
+            return y
+        holes = torch.where(gone, torch.nan, y).flatten(1, -2)
+        return filled(holes, *self.factors).view_as(y)
+
+
+def log_likelihood_of_seen(
+    y: torch.Tensor,
+    mean: torch.Tensor,
+    raw_variance: torch.Tensor | None,
+    log_rate: torch.Tensor | None,
+) -> torch.Tensor:
+    """log p of the numbers of y [M, …, Y] that are not NaN: Gaussian with these variances [M, Y],
+    or Poisson with the rate `mean` and its logarithm."""
+    gone = torch.isnan(y)
+    y, seen = torch.where(gone, 0.0, y), (~gone).to(mean)
+    if raw_variance is None:
+        assert log_rate is not None
+        return (seen * (y * log_rate - mean)).sum(-1) - (seen * torch.lgamma(y + 1)).sum(-1)
+    variance = positive(raw_variance).view(len(y), *[1] * (y.dim() - 2), -1)
+    squares = (seen * (y - mean).square() / variance).sum(-1)
+    return -0.5 * (squares + (seen * (math.log(2 * math.pi) + variance.log())).sum(-1))
+
+
 # rows of which nothing was seen
 
 
@@ -197,3 +255,9 @@ def means_alone(x: np.ndarray) -> Factors:
     is known of what the neurons of one did while those of another were recorded."""
     mean = mean_seen(x[None])[0]
     return Factors(mean, np.zeros((len(mean), 1)), np.ones(len(mean)))
+
+
+def stacked_factors(x: np.ndarray, several: bool) -> Factors:
+    """Of every member's rows [M, n, Y]; of several sessions means alone."""
+    found = [means_alone(own) if several else factors_of(own) for own in x]
+    return Factors(*(np.stack(part) for part in zip(*found, strict=True)))

@@ -31,24 +31,15 @@ from tenfold.domains.dynamics.gap_metrics import (
 from tenfold.domains.dynamics.offline import recalled
 from tenfold.domains.dynamics.recording import HELD
 from tenfold.domains.dynamics.spikes import spike_metrics
+from tenfold.domains.dynamics.truth import Truth, grid_over, latent_in, near, truth_of
 from tenfold.envs.faults import CALLERS, fault_of
 from tenfold.envs.making import make_env
 
 CALLERS.add(__file__)
-LENGTH, GRID = HELD, 25  # steps of a recording, points of the grid in each dimension
+LENGTH = HELD  # steps of a recording
 HOLD = 10  # steps for which recordings hold a random action: pushes that last lead off an attractor
 STEPS = 10  # horizons of R²
 LAGS = 2  # of ARX
-
-
-class Truth(NamedTuple):
-    """What is known of our fields: hidden states [E, T, D], the field at points [n, D] of a grid,
-    and how often the states come near each [n]."""
-
-    latent: np.ndarray
-    points: np.ndarray
-    field: np.ndarray
-    weight: np.ndarray
 
 
 class Recordings(NamedTuple):
@@ -89,23 +80,10 @@ def record_field(system: Field, episodes: int, purpose: Purpose, seed: int) -> R
     if system.ring:
         return Recordings(y, a)
     axes, points = grid_over(latent.reshape(-1, system.latent))
-    edges = [np.concatenate(([-np.inf], (axis[1:] + axis[:-1]) / 2, [np.inf])) for axis in axes]
-    weight = np.histogramdd(latent.reshape(-1, system.latent), edges)[0].ravel()
-    return Recordings(y, a, Truth(latent, points, lanes.velocity(points), weight))
-
-
-def grid_over(states: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """A grid over states [n, D]: its axes, and all its points, the last dimension fastest."""
-    axes = [axis_over(column, GRID) for column in states.T]
-    return axes, np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
-
-
-def axis_over(values: np.ndarray, points: int) -> np.ndarray:
-    """Evenly spaced over all values but the outermost."""
-    low, high = np.quantile(values, (0.005, 0.995)).tolist()
-    if high - low < 1e-6 * max(abs(low), abs(high), 1):  # values that do not vary
-        low, high = low - 0.5, high + 0.5
-    return np.linspace(low, high, points)
+    weight = near(axes, latent.reshape(-1, system.latent))
+    # a step of one inner step is the field times dt, and nothing else
+    flows = system.every > 1
+    return Recordings(y, a, Truth(latent, points, lanes.velocity(points), weight, flows))
 
 
 def held_uniform(seed: int, purpose: Purpose, episodes: int, size: int) -> np.ndarray:
@@ -118,10 +96,10 @@ def held_uniform(seed: int, purpose: Purpose, episodes: int, size: int) -> np.nd
 
 
 def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordings:
-    """The same of any environment, whose truth is not known; an episode that ends early is followed
-    by a new one's rows only if it is too short, so ends are cut: recordings have the length of the
-    shortest."""
-    rows, actions = [], []
+    """The same of any environment, whose truth is known as far as it offers it; an episode that
+    ends early is followed by a new one's rows only if it is too short, so ends are cut: recordings
+    have the length of the shortest."""
+    rows, actions, hidden, truth = [], [], [], None
     with closing(make_env(name)) as env:
         if not hasattr(env.action_space, "low"):
             raise ConfigError("env", f"= {name} has no actions of real numbers.")
@@ -132,7 +110,11 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
             (bits(key(seed, purpose), np.arange(episodes)) >> np.uint64(33)).tolist()
         ):
             try:
-                seen, taken = record_one(env, own, (low + (high - low) * u[e]).astype(np.float32))
+                seen, taken, latent = record_one(
+                    env, own, (low + (high - low) * u[e]).astype(np.float32), name
+                )
+            except EnvironmentFault:
+                raise
             except Exception as error:
                 raise fault_of(f"{name}, recording {e}", "the environment", error) from error
             if not np.isfinite(seen).all():
@@ -142,7 +124,10 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
                 )
             rows.append(seen)
             actions.append(taken)
-    lengths = [len(own) for own in rows if len(own) > 1]  # one step alone foretells nothing
+            hidden.append(latent)
+        lengths = [len(own) for own in rows if len(own) > 1]  # one step alone foretells nothing
+        if lengths and all(own is not None for own in hidden):
+            truth = truth_in(name, env, [own[: min(lengths)] for own in hidden if len(own) > 1])
     if not lengths:
         raise ConfigError(
             "env",
@@ -153,27 +138,52 @@ def record_any(name: str, episodes: int, purpose: Purpose, seed: int) -> Recordi
         np.stack([part[: min(lengths)] for part in parts if len(part) > 1])
         for parts in (rows, actions)
     )
-    return Recordings(y, a)
+    return Recordings(y, a, truth)
 
 
-def record_one(env: Any, seed: int, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What was seen before each of these actions, as far as the episode goes, and the actions
-    taken."""
-    seen, over = [env.reset(seed=seed)[0]], False
+def truth_in(name: str, env: Any, hidden: list[np.ndarray]) -> Truth | None:
+    """What the environment says of its field around the states of recordings."""
+    sizes = {own.shape[1] for own in hidden}
+    if len(sizes) > 1:
+        raise EnvironmentFault(f'{name}: info["latent"] has {min(sizes)} and {max(sizes)} numbers.')
+    try:
+        return truth_of(name, env, np.stack(hidden))
+    except EnvironmentFault:
+        raise
+    except Exception as error:
+        raise fault_of(f"{name}, field(z)", "the environment", error) from error
+
+
+def record_one(
+    env: Any, seed: int, actions: np.ndarray, name: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """What was seen before each of these actions, as far as the episode goes, the actions taken,
+    and the hidden states where the environment tells them."""
+    obs, info = env.reset(seed=seed)
+    seen, hidden, over = [obs], [latent_in(name, info)], False
     while not over and len(seen) <= len(actions):
-        obs, _, terminated, truncated, _ = env.step(actions[len(seen) - 1])
+        obs, _, terminated, truncated, info = env.step(actions[len(seen) - 1])
         seen.append(obs)
+        hidden.append(latent_in(name, info))
         over = terminated or truncated
     steps = len(seen) - 1
-    return np.array(seen[:steps], np.float32).reshape(steps, -1), actions[:steps].reshape(steps, -1)
+    known = [own for own in hidden[:steps] if own is not None]
+    if len({len(own) for own in known}) > 1:
+        raise EnvironmentFault(f'{name}: info["latent"] has not always as many numbers.')
+    return (
+        np.array(seen[:steps], np.float32).reshape(steps, -1),
+        actions[:steps].reshape(steps, -1),
+        np.stack(known) if steps and len(known) == steps else None,
+    )
 
 
 @dataclass(frozen=True)
 class ModelMetrics:
     """Of each member: R² of observations 1 … K steps ahead [M, K], the bound for each step of time
     [M], and where the truth is known the field's error [M] and how much of the true states the
-    alignment explains [M]. R² [M, K] also of repeating the last value, and of ARX fitted to the
-    same data as the model. Of counts bits per spike as `spike_metrics` has them."""
+    alignment explains [M]; where it is one of continuous time, the error of the instantaneous field
+    [M] too. R² [M, K] also of repeating the last value, and of ARX fitted to the same data as the
+    model. Of counts bits per spike as `spike_metrics` has them."""
 
     r2: np.ndarray
     elbo: np.ndarray
@@ -181,6 +191,7 @@ class ModelMetrics:
     aligned: np.ndarray | None = None
     arx_r2: np.ndarray | None = None
     last_r2: np.ndarray | None = None
+    instant_error: np.ndarray | None = None
     spikes: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -199,6 +210,11 @@ class ModelMetrics:
                 "field_error": float(self.field_error.mean()),
                 "field_errors": self.field_error.tolist(),
                 "aligned": float(self.aligned.mean()),
+            }
+        if self.instant_error is not None:
+            found |= {
+                "instant_error": float(self.instant_error.mean()),
+                "instant_errors": self.instant_error.tolist(),
             }
         found |= {
             "elbo": float(self.elbo.mean()),
@@ -239,13 +255,20 @@ def evaluate_model(agent: ExplorerAgent, recordings: Recordings, arx: bool = Tru
         plain = agent.config.model.decoder == "identity" and states.shape == mean.shape[1:]
         learned = mean.cpu().double().numpy()
         agent.maps = agent.own if plain else [align(own, states) for own in learned]
-        fields = agent.field(truth.points, true=True).reshape(members, *truth.field.shape)
-        errors = [field_error(own, truth.field, truth.weight) for own in fields]
-        found["field_error"] = np.array(errors)
+        found["field_error"] = field_errors(agent, truth)
+        if truth.continuous:
+            found["instant_error"] = field_errors(agent, truth, True)
         found["aligned"] = np.array([m.r2 for m in agent.maps])
     if arx and agent.window.ready and agent.window.length > LAGS and y.shape[2] - steps >= LAGS:
         found["arx_r2"] = np.stack([arx_of(agent, m, recordings, steps) for m in range(members)])
     return ModelMetrics(**found)
+
+
+def field_errors(agent: ExplorerAgent, truth: Truth, instantaneous: bool = False) -> np.ndarray:
+    """Of each member, [M]."""
+    fields = agent.field(truth.points, true=True, instantaneous=instantaneous)
+    every = fields.reshape(agent.members, *truth.field.shape)
+    return np.array([field_error(own, truth.field, truth.weight) for own in every])
 
 
 def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> np.ndarray:
@@ -269,8 +292,6 @@ def arx_of(agent: ExplorerAgent, m: int, recordings: Recordings, steps: int) -> 
 def filled_for(agent: ExplorerAgent, m: int, rows: np.ndarray) -> np.ndarray:
     """Rows [n, Y] inside with what the values seen say of the others; member m's."""
     every = torch.from_numpy(np.broadcast_to(rows, (agent.members, *rows.shape)).copy())
-    gone = torch.isnan(every)
-    read = agent.online.read_over(every.to(agent.online.flat), gone.to(agent.device))[m]
-    found = read.cpu().double().numpy()
+    found = agent.online.fill(every.to(agent.online.flat))[m].cpu().double().numpy()
     found = np.expm1(found) if agent.config.model.noise == "poisson" else found
     return np.where(np.isnan(rows), found, rows)

@@ -1,29 +1,25 @@
 """Training on recordings, from the command line and from Python: `ten.fit("data.npz")`, and which
 recording a run was trained on."""
 
-import hashlib
 import sys
 from collections.abc import Sequence
-from numbers import Real
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
-import numpy as np
-
 from tenfold.config.mappings import merge
-from tenfold.config.notation import show
 from tenfold.config.run import Run, named
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import UserError
 from tenfold.domains.dynamics import RECORDING, is_recording
 from tenfold.domains.dynamics.config import Explorer
+from tenfold.domains.dynamics.dimensions import Kept, Search, search, sized
+from tenfold.domains.dynamics.given import as_number, bin_width, names_in, sources
 from tenfold.domains.dynamics.recording import DIGEST, SAME, Recording, read_recording
-from tenfold.domains.dynamics.recording_files import USUAL, Columns, Parts, listed
-from tenfold.domains.dynamics.recording_frames import is_frame, read_frame
+from tenfold.domains.dynamics.recording_files import USUAL, Columns, listed
 from tenfold.domains.dynamics.sessions import pooled
 from tenfold.envs.arguments import split_name
 from tenfold.runs.checkpoint import Checkpoints, nested_state
-from tenfold.runs.files import writing
 from tenfold.runs.folder import RunFolder, is_run
 from tenfold.training.learners import load
 from tenfold.training.loop import Result, train
@@ -47,6 +43,7 @@ def fit(
     actions: str | Sequence[str] = "",
     bin: float | None = None,
     shared: bool = False,
+    latent: int | Literal["auto"] | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Result:
@@ -56,7 +53,8 @@ def fit(
     time of a step where the file does not say it; `observations` and `actions` name arrays or
     columns, or what names of columns begin with; `bin` is the width in which spike times are
     counted. A list of several with `shared=True` is fitted by one dynamics, with readouts for each.
-    """
+    `latent` is how many numbers the hidden state has; "auto" tries 1 to 6 on steps that are held
+    back, and takes the smallest that foretells as well as the best one."""
     step = None if dt is None else as_number(dt)
     columns = Columns(names_in(observations), names_in(actions), bin_width(bin))
     source = sources(file, shared, out, columns)
@@ -70,6 +68,7 @@ def fit(
     for path, part in zip(source.paths, parts, strict=True):
         for note in part.notes:
             print(f"tenfold: {path}: {note}.", file=sys.stderr)
+    notes = tuple(note for part in parts for note in part.notes)
     recording = pooled(source.paths, parts) if shared else parts[0]
     own = {"window": recording.steps} | ({"model": {"missing": True}} if recording.missing else {})
     base = merge(merge(SETTINGS, {"agent": own}), settings or {})
@@ -78,83 +77,24 @@ def fit(
     run: Run = named("explorer", base | {"env": ident})
     if not isinstance(run.agent, Explorer):
         raise UserError(f"fit trains agent explorer, not {run.agent.name}.")
-    return train(run, out, name=f"fit-{source.name}", overwrite=overwrite, quiet=quiet)
+    run, found = with_latent(run, recording, latent, quiet)
+    kept = [Kept(notes, found)] if notes or found else []
+    name = f"fit-{source.name}"
+    return train(run, out, name=name, overwrite=overwrite, quiet=quiet, callbacks=kept)
 
 
-class Given(NamedTuple):
-    """The files that a fit is about, which columns of them, what was left out before they were
-    written, and what a run and a sentence call them."""
-
-    paths: list[Path]
-    columns: Columns
-    left_out: tuple[str, ...]
-    name: str
-    words: str
-
-
-def sources(given: Any, shared: bool, out: str | Path, columns: Columns) -> Given:
-    """Files as they are; a frame is written to one, so that a run can be resumed and judged."""
-    several = isinstance(given, list | tuple)
-    every = list(given) if several else [given]
-    if shared != (len(every) > 1):
-        raise UserError(
-            f"fit was given {len(every)} recordings {'with' if shared else 'without'} shared: "
-            "several are fitted by one dynamics with shared=True (--shared), and one alone without."
-        )
-    frames = [own for own in every if is_frame(own)]
-    if not frames:
-        paths = [Path(own) for own in every]
-        name = paths[0].stem + (f"-and-{len(paths) - 1}-more" if several and shared else "")
-        return Given(paths, columns, (), name, str(paths[0]))
-    if len(frames) < len(every):
-        raise UserError("fit was given files and frames together: give one kind.")
-    parts = [read_frame(own, columns) for own in frames]
-    paths = [kept_parts(own, Path(out).parent if out else Path("runs")) for own in parts]
-    left_out = tuple(name for own in parts for name in own.left_out)
-    return Given(paths, USUAL, left_out, "frame", "the frame")
-
-
-def kept_parts(parts: Parts, folder: Path) -> Path:
-    """What a frame holds as an NPZ file below the folder of runs, named after its content."""
-    rows = {
-        "observations": np.concatenate(parts.y) if parts.y else np.zeros((0, 1)),
-        "episode": np.repeat(np.arange(len(parts.y)), [len(own) for own in parts.y]),
-    }
-    if parts.a and parts.a[0].shape[1]:
-        rows["actions"] = np.concatenate(parts.a)
-    if parts.time is not None:
-        rows["time"] = np.concatenate(parts.time)
-    digest = hashlib.sha256(b"".join(np.ascontiguousarray(own).tobytes() for own in rows.values()))
-    path = folder / "recordings" / f"frame-{digest.hexdigest()[:16]}.npz"
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **rows)  # pyright: ignore[reportArgumentType]
-    return path
-
-
-def bin_width(given: float | None) -> float:
-    """0 where none is said."""
-    width = 0.0 if given is None else as_number(given, "bin")
-    if given is not None and not 0 < width < np.inf:
-        raise ConfigError("bin", f"= {show(given)} is no width: give one above 0, such as 0.02.")
-    return width
-
-
-def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
-    """One name, names with commas between them, or a sequence."""
-    return tuple(
-        filter(
-            None, (name.strip() for name in (given.split(",") if isinstance(given, str) else given))
-        )
-    )
-
-
-def as_number(given: object, what: str = "dt") -> float:
-    """NumPy's numbers too."""
-    if isinstance(given, bool) or not isinstance(given, Real):
-        meant = {"dt": "the time of a step, such as 0.05", "bin": "a width, such as 0.02"}[what]
-        raise ConfigError(what, f"= {show(given)} is no number: give {meant}.")
-    return float(given)
+def with_latent(
+    run: Run, recording: Recording, latent: Any, quiet: bool
+) -> tuple[Run, Search | None]:
+    """The run with a hidden state of so many numbers, and how they were chosen where they were."""
+    if latent is None:
+        return run, None
+    config: Any = run.agent
+    if latent != "auto":
+        return replace(run, agent=replace(config, model=replace(config.model, latent=latent))), None
+    found = search(run, recording, quiet)
+    print(f"tenfold: {found.sentence}.", file=sys.stderr)
+    return replace(run, agent=replace(config, model=sized(config.model, found.chosen))), found
 
 
 # the recording of a run

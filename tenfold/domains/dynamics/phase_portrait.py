@@ -9,10 +9,12 @@ import numpy as np
 
 from tenfold.core.errors import CheckpointError
 from tenfold.domains.dynamics.agent import ExplorerAgent
-from tenfold.domains.dynamics.model_metrics import GRID, Recordings, grid_over
+from tenfold.domains.dynamics.dimensions import search_chart, told_of
+from tenfold.domains.dynamics.model_metrics import Recordings
+from tenfold.domains.dynamics.truth import GRID, grid_over
 from tenfold.runs.charts import THIN, Chart, Line, add_legend, as_png, new_figure
 from tenfold.runs.files import Arrays, read_arrays, write_arrays
-from tenfold.runs.page import Section, charts, image
+from tenfold.runs.page import Section, charts, image, paragraph
 from tenfold.runs.schema import WHOLE, Schema
 
 FILE = "portrait.safetensors"
@@ -85,7 +87,12 @@ def sections(path: Path, fits: list[dict[str, Any]], steps: str) -> list[Section
             body += image(draw_fields(arrays, note), "true and learned field")
     if fits:
         body += charts(fit_charts(fits, steps))
-    return [Section("What was identified", body)] if body else []
+    found = [Section("What was identified", body)] if body else []
+    notes, tried = told_of(path)
+    said = "".join(paragraph(f"{note[:1].upper()}{note[1:]}.") for note in notes)
+    if tried:
+        said += paragraph(f"Chosen: {tried.sentence}.") + charts([search_chart(tried)])
+    return [*found, Section("The recording", said)] if said else found
 
 
 def drawable(arrays: Arrays) -> bool:

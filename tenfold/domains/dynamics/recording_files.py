@@ -284,13 +284,7 @@ def read_csv(path: Path, columns: Columns = USUAL) -> Parts:
             raise UserError(f"{path}, line {line}, has {len(row)} cells, and the head {len(head)}.")
     rows = [row for _, row in lines]
     clock = [head.index("time")] if "time" in head else []
-    for line, row in lines:
-        for place in (*seen, *done, *clock):
-            if row[place].strip().lower() not in MISSING and np.isnan(number(row[place])):
-                raise UserError(
-                    f"{path}, line {line}, column {head[place]}, has {row[place].strip()!r}, which "
-                    "is no number; a value that was not observed is left empty or called nan."
-                )
+    require_numbers(path, head, lines, [*seen, *done, *clock])
     read = np.array([[number(row[place]) for place in (*seen, *done, *clock)] for row in rows])
     groups = [np.arange(len(rows))]
     if which:
@@ -306,6 +300,20 @@ def read_csv(path: Path, columns: Columns = USUAL) -> Parts:
         for part in (slice(len(seen)), slice(len(seen), len(seen) + len(done)))
     )
     return Parts(y, a, [read[own, -1] for own in groups] if clock else None, None, left_out)
+
+
+def require_numbers(
+    path: Path, head: list[str], lines: list[tuple[int, list[str]]], places: list[int]
+) -> None:
+    """Numbers in these columns, or nothing: text is refused by line and column."""
+    for line, row in lines:
+        for place in places:
+            cell = row[place].strip()
+            if cell.lower() not in MISSING and np.isnan(number(cell)):
+                raise UserError(
+                    f"{path}, line {line}, column {head[place]}, has {cell!r}, which is no number: "
+                    "a value that was not observed is left empty or called nan."
+                )
 
 
 def chosen(path: Path, head: list[str], names: tuple[str, ...], kind: str, what: str) -> list[int]:

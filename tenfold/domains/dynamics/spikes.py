@@ -86,10 +86,7 @@ def spike_metrics(
         ends = np.cumsum((0, *sessions))
         found["session_bps"] = np.array(
             [
-                [
-                    bits(rate[..., start:end], seen[..., start:end])
-                    for start, end in pairwise(ends)
-                ]
+                [bits(rate[..., start:end], seen[..., start:end]) for start, end in pairwise(ends)]
                 for rate, seen in zip(ahead, later, strict=True)
             ]
         )

@@ -1,25 +1,23 @@
-"""How sessions find one another: an orthogonal matrix for each between what its encoder says and the
-hidden state that all share.
+"""How sessions find one another: an orthogonal matrix for each between what its encoder says and
+the hidden state that all share.
 
 Each session alone finds its states up to a rotation or reflection, by chance of its first weights.
 Of two that turn against each other no dynamics is both, gradients lead through the loss of a
 dimension, and a shared fit averages to no rotation at all. So from time to time every session is
 turned such that its states move like those of a session of reference,
 
-    R = argmax Σ_k tr(D_kᵀ·R·C_k·Rᵀ)        C_k, D_k = E z_{t+k}·z_tᵀ of the session, of the reference
+    R = argmax Σ_k tr(D_kᵀ·R·C_k·Rᵀ)        C_k = E z_{t+k}·z_tᵀ of the session, D_k of the other
 
 and its readouts are turned back, so that nothing that the model says of the session changes.
 R is found by steps R ← polar(Σ_k D_k·R·C_kᵀ + D_kᵀ·R·C_k + c·R), which never descend for c large
 enough, from many starts of both orientations.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from tenfold.domains.dynamics.latent import LatentNetwork
+from torch import nn
 
 LAGS = 10  # of the covariances that are compared
 STARTS, ROUNDS = 16, 100  # of the search for a turn
@@ -33,17 +31,39 @@ def session_of(y: torch.Tensor, sessions: tuple[int, ...]) -> torch.Tensor:
     return torch.stack(there, -1).to(torch.uint8).argmax(-1)
 
 
-def turned(
-    network: "LatentNetwork", own: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance [M, T, B, D] that the encoder says of rows of sessions `own` [M, T, B], as
-    hidden states that all share; variances without the covariances that a turn may bring."""
-    member = torch.arange(len(mean), device=mean.device)[:, None, None]
-    turn = network.turn[member, own]  # [M, T, B, D, D]
-    return (
-        (turn @ mean.unsqueeze(-1)).squeeze(-1) + network.shift[member, own],
-        (turn.square() @ variance.unsqueeze(-1)).squeeze(-1),
-    )
+class Together(nn.Module):
+    """From what the encoder says of each session to the hidden state that all share: turned by
+    `turn` [M, sessions, D, D] and moved by `shift` [M, sessions, D]. No gradient changes them."""
+
+    turn: torch.Tensor
+    shift: torch.Tensor
+
+    def __init__(self, members: int, sessions: tuple[int, ...], latent: int) -> None:
+        super().__init__()
+        self.sessions = sessions
+        unit = torch.eye(latent).expand(members, len(sessions), -1, -1).clone()
+        self.register_buffer("turn", unit, persistent=False)
+        self.register_buffer("shift", torch.zeros(unit.shape[:-1]), persistent=False)
+
+    def forward(
+        self, y: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance [M, T, B, D] of rows y [M, T, B, Y]; variances without the covariances
+        that a turn may bring."""
+        member = torch.arange(len(mean), device=mean.device)[:, None, None]
+        own = session_of(y, self.sessions)
+        turn = self.turn[member, own]  # [M, T, B, D, D]
+        return (
+            (turn @ mean.unsqueeze(-1)).squeeze(-1) + self.shift[member, own],
+            (turn.square() @ variance.unsqueeze(-1)).squeeze(-1),
+        )
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {"turn": self.turn, "shift": self.shift}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        for name, own in self.state().items():
+            own.copy_(torch.as_tensor(state[name]))
 
 
 def lagged(z: np.ndarray, episode: np.ndarray) -> np.ndarray:
@@ -102,38 +122,4 @@ def turns(z: np.ndarray, own: np.ndarray, episode: np.ndarray, sessions: int) ->
         most = likeness(reference, lags[s], turn)
         if most - likeness(reference, lags[s], found[s]) > GAIN * abs(most):
             found[s] = turn
-    return found
-
-
-@torch.no_grad()
-def turn_sessions(
-    network: "LatentNetwork", m: int, found: np.ndarray, sessions: tuple[int, ...]
-) -> None:
-    """Turns what member m's encoder says of each session, and its readouts back."""
-    layer: Any = network.decoder.layers[0]
-    parts = torch.from_numpy(found).to(layer.weight)
-    readouts = layer.weight[m].split(list(sessions), 0)  # [Y, D]
-    for s, (turn, readout) in enumerate(zip(parts, readouts, strict=True)):
-        readout.copy_(readout @ turn.T)
-        network.turn[m, s] = turn @ network.turn[m, s]
-        network.shift[m, s] = turn @ network.shift[m, s]
-
-
-@torch.no_grad()
-def centre_sessions(
-    network: "LatentNetwork", m: int, z: np.ndarray, own: np.ndarray, read: np.ndarray
-) -> np.ndarray:
-    """States z [n, D] of which each session has mean 0 where they were `read` [n]; so has the
-    encoder's from now on, and what the readouts say stays. Where a session's states lie is free."""
-    layer: Any = network.decoder.layers[0]
-    parts = [part[m].split(list(network.sessions), 0) for part in (layer.weight, layer.bias)]
-    found = z.copy()
-    for s, (readout, bias) in enumerate(zip(*parts, strict=True)):
-        if not (read & (own == s)).any():
-            continue
-        middle = z[read & (own == s)].mean(0)
-        found[own == s] -= middle
-        away = torch.from_numpy(middle).to(readout)
-        bias += readout @ away
-        network.shift[m, s] -= away
     return found

@@ -1,12 +1,9 @@
 """Bits per spike, neurons and values hidden from the encoder, and sessions that share dynamics."""
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import tenfold as ten
 from tenfold.domains.dynamics.coordinated import held_out_channels
