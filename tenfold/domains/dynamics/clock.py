@@ -6,9 +6,9 @@
     anything else                      what follows is an episode of its own
 
 A row is moved by the parabola through its neighbours. A straight line would do for the signal, but
-mixes the noise of two rows, by another share each time: noise becomes less, and follows the one
-before it, which is what a filter tells readings from states by. The parabola leaves its variance
-within w²/2 of what it was, w the distance in steps. An action holds until the next one: it is
+mixes the noise of two rows: w steps away its variance becomes 1 − 2w(1 − w) of what it was, and
+neighbours correlate by w(1 − w), which is what a filter tells readings from states by. Behind the
+parabola these are 1 − 3w²/2 and w². An action holds until the next one: it is
 averaged over the clock's step. Counts are of bins, and stay where they are.
 
 A gap in recordings without actions is filled by rows of which nothing was observed. Of the actions
