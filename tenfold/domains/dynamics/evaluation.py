@@ -51,8 +51,8 @@ COLUMNS: Schema = {
 
 
 def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
-    """Members and horizons of a row, and whether the field is known; empty where its parts
-    contradict each other."""
+    """Members and horizons of a row, whether the field is known, and which bits per spike; empty
+    where its parts contradict each other."""
     members, ahead, known = len(fit["r2s"]), len(fit["r2"]), "field_error" in fit
     whole = (
         members
@@ -60,7 +60,8 @@ def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
         and members == len(fit["elbos"]) == len(fit.get("field_errors", fit["elbos"]))
         and known == ("field_errors" in fit)
     )
-    return (members, ahead, known) if whole else ()
+    spikes = ("fp_bps" in fit, "co_bps" in fit, len(fit.get("session_bps", ())))
+    return (members, ahead, known, *spikes) if whole else ()
 
 
 FIT = Kind("a row whose parts agree", lambda row: not misfit(row, COLUMNS) and bool(shape_of(row)))
