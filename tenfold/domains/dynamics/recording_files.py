@@ -284,7 +284,7 @@ def read_csv(path: Path, columns: Columns = USUAL) -> Parts:
             raise UserError(f"{path}, line {line}, has {len(row)} cells, and the head {len(head)}.")
     rows = [row for _, row in lines]
     clock = [head.index("time")] if "time" in head else []
-    require_numbers(path, head, lines, [*seen, *done, *clock])
+    require_numbers(path, head, lines, seen, [*done, *clock])
     read = np.array([[number(row[place]) for place in (*seen, *done, *clock)] for row in rows])
     groups = [np.arange(len(rows))]
     if which:
@@ -303,16 +303,21 @@ def read_csv(path: Path, columns: Columns = USUAL) -> Parts:
 
 
 def require_numbers(
-    path: Path, head: list[str], lines: list[tuple[int, list[str]]], places: list[int]
+    path: Path,
+    head: list[str],
+    lines: list[tuple[int, list[str]]],
+    seen: list[int],
+    others: list[int],
 ) -> None:
     """Numbers in these columns, or nothing: text is refused by line and column."""
     for line, row in lines:
-        for place in places:
+        for place in (*seen, *others):
             cell = row[place].strip()
             if cell.lower() not in MISSING and np.isnan(number(cell)):
+                empty = ": a value that was not observed is left empty or called nan"
                 raise UserError(
-                    f"{path}, line {line}, column {head[place]}, has {cell!r}, which is no number: "
-                    "a value that was not observed is left empty or called nan."
+                    f"{path}, line {line}, column {head[place]}, has {cell!r}, which is no number"
+                    f"{empty if place in seen else ''}."
                 )
 
 

@@ -20,8 +20,9 @@ from tenfold.domains.dynamics.coordinates import Alignment, align
 from tenfold.domains.dynamics.fields import Field, Lanes
 from tenfold.domains.dynamics.forecast import k_step_r2
 from tenfold.domains.dynamics.learner import ExplorerLearner
-from tenfold.domains.dynamics.model_metrics import axis_over, evaluate_model, random_recordings
+from tenfold.domains.dynamics.model_metrics import evaluate_model, random_recordings
 from tenfold.domains.dynamics.phase_portrait import draw_fields
+from tenfold.domains.dynamics.truth import axis_over
 from tenfold.envs.making import make_env
 from tenfold.runs.files import read_arrays, write_arrays
 

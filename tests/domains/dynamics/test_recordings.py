@@ -447,7 +447,7 @@ def test_what_is_said_of_dt_must_agree(tmp_path: Path, capsys: pytest.CaptureFix
         "time,y0,y1",
         [["noon" if k == 5 else 0.1 * k, k, 0] for k in range(50)],
     )
-    assert "time, episode 0, row 5 is missing or no number" in refused(capsys, words)
+    assert "line 7, column time, has 'noon', which is no number" in refused(capsys, words)
     for dt in ("0.1", True, [0.1]):
         with pytest.raises(UserError, match="is no number: give the time of a step"):
             ten.fit(npz(tmp_path / "plain.npz", dt=None), tmp_path / "run", dt=dt)  # type: ignore[arg-type]

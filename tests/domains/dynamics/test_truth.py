@@ -80,7 +80,7 @@ class Own(gym.Env[np.ndarray, np.ndarray]):
         self.z = flow(lambda z: self.true(z) + push, self.z, self.dt)
         self.t += 1
         y, info = self.look()
-        return y, 0.0, False, self.t >= 200, info
+        return y, 0.0, False, self.t >= 50, info
 
 
 gym.register("OwnSystem-v0", Own)
