@@ -48,6 +48,7 @@ from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.elbo import Parts, draws_shape, elbo_parts
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.paths import grid_features
+from tenfold.domains.dynamics.prediction_error import MOST, Record, gauss_newton, resampled
 from tenfold.ops.adam import adam, clip
 
 ADAM_EPS = 1e-8
@@ -285,6 +286,24 @@ def correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return along / np.maximum(squares, np.finfo(np.float64).tiny)
 
 
+def predicting(
+    record: Record, coefficients: np.ndarray, error: np.ndarray, weights: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients [N, D, P + A] whose predictions err least, from a fit to beliefs with the share
+    `error` [D], one for each row of weights [N, rows]; and the squares that they leave, [N, D]. The
+    first `count` inputs are features."""
+    penalty = np.full(coefficients.shape[1], 1 / PRIOR**2)
+    penalty[count:] *= SURE
+    best = gauss_newton(record, coefficients, np.diag(error), penalty)
+    squares = np.square(best.surprise[record.counted]).mean(0)
+    if len(weights) == 1:
+        return best.coefficients[None], squares[None]
+    every = np.zeros((len(weights), len(record.a)))
+    every[:, record.counted] = weights
+    found = resampled(record, best, every, penalty)
+    return found, np.repeat(squares[None], len(weights), 0)
+
+
 @torch.no_grad()
 def refit(
     dynamics: Dynamics,
@@ -306,6 +325,7 @@ def refit(
         return
     count, rows = dynamics.weight.shape[-1], int(whole.sum())
     noise = float(dynamics.variance()[member].mean())
+    a = np.asarray(a, np.float64)
 
     def inputs(start: np.ndarray) -> np.ndarray:
         phi = (
@@ -328,15 +348,19 @@ def refit(
         given = np.ascontiguousarray(plain[:, :count]), axis, float(dynamics.width)
         push = a @ plain[:, count:].T
         before = believed(z, push, whole, *given, error)[1]
-        error = np.clip(error - correlation(before, whole), 0, MOST_ERROR)
-        belief, surprise = believed(z, push, whole, *given, error)
+        next_error = np.clip(error - correlation(before, whole), 0, MOST_ERROR)
+        belief, surprise = believed(z, push, whole, *given, next_error)
         # nor where it is not a number
         if not np.abs(surprise[whole]).max() <= RUNAWAY * np.abs(before[whole]).max():
             break
-        start = belief[:-1]
-    x, moved = inputs(start), z[1:] - start
-    found = solve(x, moved, bootstrap(seed, dynamics.models, rows))
-    left = np.square(moved[whole] - x[whole] @ found.transpose(0, 2, 1)).mean(1)  # [N, D]
+        start, error = belief[:-1], next_error
+    x, moved, weights = inputs(start), z[1:] - start, bootstrap(seed, dynamics.models, rows)
+    if z.shape[1] * (x.shape[1] + z.shape[1]) <= MOST:
+        record = Record(z, a, whole, np.ones_like(whole), axis, float(dynamics.width))
+        found, left = predicting(record, solve(x, moved, one)[0], error, weights, count)
+    else:
+        found = solve(x, moved, weights)
+        left = np.square(moved[whole] - x[whole] @ found.transpose(0, 2, 1)).mean(1)  # [N, D]
     left += (variance[:-1] + variance[1:])[whole].mean(0)
     targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance)
     values = (found[..., :count] / dynamics.dt, found[..., count:] / dynamics.dt, raw_of(left))
