@@ -25,7 +25,8 @@ instant             the field of continuous time behind a model of steps
 aligning            sessions of one model brought together
 identified          a model as it answers questions, in the units outside
 agent               plan, act, correct the belief, train
-recording_files     reading NPZ and CSV
+recording_files     reading NPZ, and what all readers share
+recording_tables    reading CSV
 recording_hdf5      reading HDF5, with LFADS' names too
 recording_mat       reading MATLAB files
 recording_nwb       reading NWB: spike times in bins, trials, series

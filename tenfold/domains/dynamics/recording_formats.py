@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tenfold.core.errors import UserError
-from tenfold.domains.dynamics.recording_files import Columns, Parts, read_csv, read_npz
+from tenfold.domains.dynamics.recording_files import Columns, Parts, read_npz
+from tenfold.domains.dynamics.recording_tables import read_csv
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 PLACES = (0, 512, 1024, 2048)  # where an HDF5 file may begin; MATLAB's head takes 512 bytes

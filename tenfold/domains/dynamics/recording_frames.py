@@ -18,10 +18,8 @@ from tenfold.domains.dynamics.recording_files import (
     Columns,
     Parts,
     by_episode,
-    chosen,
-    listed,
-    only_one,
 )
+from tenfold.domains.dynamics.recording_tables import roles
 
 NAME = Path("The frame")  # where sentences speak of a file
 TICKS = 1e-9  # seconds of a nanosecond, which NumPy's times are brought to
@@ -36,30 +34,7 @@ def read_frame(frame: Any, columns: Columns = USUAL) -> Parts:
     if columns.bin:
         raise UserError("The frame has no spike times that could be binned: leave out bin.")
     head, values = named_columns(frame)
-    twice = next((name for place, name in enumerate(head) if name in head[:place]), None)
-    if twice is not None:
-        raise UserError(f"{NAME} has two columns {twice}: rename or remove one.")
-    seen, done = (
-        chosen(NAME, head, names, kind, what)
-        for names, kind, what in (
-            (columns.observations, "y", "observations"),
-            (columns.actions, "a", "actions"),
-        )
-    )
-    both = next((head[place] for place in seen if place in done), None)
-    if both:
-        raise UserError(f"{NAME}: the column {both} cannot be both an observation and an action.")
-    which = only_one(NAME, head)
-    used = {*seen, *done}
-    left_out = tuple(
-        name for k, name in enumerate(head) if k not in used and name not in ("time", which)
-    )
-    if left_out and not columns.named:
-        raise UserError(
-            f"{NAME} has columns that are none of y0, y1, …, a0, a1, …, time and episode: "
-            f"{listed(left_out)}. Remove them, or say which to take: observations= and actions= "
-            "take a list, or what names begin with."
-        )
+    seen, done, which, left_out = roles(NAME, head, columns, "observations= and actions=")
     clock = numbers(head, values, head.index("time")) if "time" in head else None
     groups = [np.arange(len(frame))] if len(frame) else []
     if which:
@@ -105,9 +80,9 @@ def numbers(head: list[str], values: list[np.ndarray], place: int) -> np.ndarray
         return column.astype(np.float64)
     found = np.empty(len(column))
     for row, cell in enumerate(column.tolist()):
-        missing = cell is None or type(cell).__name__ in ("NAType", "NaTType")
+        missing = type(cell).__name__ in ("NoneType", "NAType", "NaTType")
         try:
-            found[row] = np.nan if missing else float(cell)
+            found[row] = np.nan if missing else float(cell)  # pyright: ignore[reportArgumentType]
         except (TypeError, ValueError):
             raise UserError(
                 f"{NAME}: column {head[place]}, row {row} ({cell!r}) is no number."
