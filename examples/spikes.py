@@ -4,7 +4,7 @@
     python examples/spikes.py monday.nwb tuesday.nwb      two, of one dynamics and other neurons
 
 A hidden state of two numbers turns 1.5 times a second and fades within a second (eigenvalues
-−1 ± 9.42i); each trial begins somewhere else. Forty neurons fire at 4 to 20 spikes a second, their
+−1 ± 9.42i); each trial begins somewhere else. Sixty neurons fire at 5 to 25 spikes a second, their
 logarithm linear in the state, at moments on no grid. Trials begin at odd times and last 1 to 1.6 s.
 `h5py` writes it (pip install 'tenfold[nwb]'), in the layout that NWB 2 demands of what is read.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 EIGENVALUE = -1.0 + 2j * np.pi * 1.5  # per second, and its conjugate
 TICK = 1e-3  # seconds within which a rate is constant
-NEURONS, TRIALS = 40, 80
+NEURONS, TRIALS = 60, 80
 
 
 def trial(rng: np.random.Generator, steps: int, loading: np.ndarray) -> tuple[list, np.ndarray]:
@@ -41,7 +41,7 @@ def write_session(path: Path, seed: int, neurons: int = NEURONS, trials: int = T
     """One session: units, trials, and the state's first number as a series of behaviour."""
     rng = np.random.default_rng(seed)
     loading = np.concatenate(
-        (rng.normal(size=(2, neurons)) * 0.5, np.log(rng.uniform(4, 20, (1, neurons))))
+        (rng.normal(size=(2, neurons)) * 0.6, np.log(rng.uniform(5, 25, (1, neurons))))
     )
     spikes: list[list[np.ndarray]] = [[] for _ in range(neurons)]
     starts, stops, moments, places, clock = [], [], [], [], 3.0
@@ -72,5 +72,5 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("Usage: python examples/spikes.py FILE.nwb …")
     for number, name in enumerate(sys.argv[1:]):
-        write_session(Path(name), seed=number, neurons=NEURONS - 8 * number)
-        print(f"{name}: {NEURONS - 8 * number} neurons, {TRIALS} trials")
+        write_session(Path(name), seed=number, neurons=NEURONS - 12 * number)
+        print(f"{name}: {NEURONS - 12 * number} neurons, {TRIALS} trials")

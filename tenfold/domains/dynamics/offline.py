@@ -131,11 +131,11 @@ def source_of(name: str) -> Source:
         width = float(given.get("bin", 0))
     except ValueError:
         raise UserError(f"{name} cannot be read: start it with `tenfold fit FILE`.") from None
-    columns = (
+    seen, done = (
         tuple(map(unquote, filter(None, given.get(part, "").split("+"))))
         for part in ("observed", "acted")
     )
-    named = Columns(*columns, width)
+    named = Columns(seen, done, width)
     return Source(given["file"], *sizes, dt, given.get("digest", ""), named, sessions)
 
 
