@@ -1,6 +1,6 @@
-"""A hidden system of one's own that tells its truth: a FitzHugh-Nagumo neuron seen through ten noisy
-channels, driven by a current. `info["latent"]` is its state and `field(z)` its dz/dt, so that the
-error of the learned field is known, as for tenfold's own systems.
+"""A hidden system of one's own that tells its truth: a FitzHugh-Nagumo neuron seen through ten
+noisy channels, driven by a current. `info["latent"]` is its state and `field(z)` its dz/dt, so that
+the error of the learned field is known, as for tenfold's own systems.
 
     python examples/fitzhugh_nagumo.py
     PYTHONPATH=examples tenfold compare explorer --env fitzhugh_nagumo:FitzHughNagumo-v0 \

@@ -161,6 +161,19 @@ def test_recordings_are_foretold_better_than_by_their_last_observation(
     assert runpy.run_path(str(EXAMPLES / "recordings.py"))["main"]() < 0.5
 
 
+@pytest.mark.slow
+def test_a_system_that_tells_its_truth_is_judged_by_both_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(gymnasium.registry, "FitzHughNagumo-v0", raising=False)  # another test's
+    runpy.run_path(str(EXAMPLES / "fitzhugh_nagumo.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    found = re.search(r"error of the field: (0\.\d+) of the mean.*\n +(0\.\d+) of the inst", said)
+    assert found and float(found[2]) < 0.7 * float(found[1])
+    assert "dz/dt at [0.0, 0.5]: true [0.0, 0.024]" in said
+
+
 @pytest.mark.slow  # processes that are stopped and killed
 def test_a_run_on_a_machine_that_is_taken_away_ends_as_one_that_was_not(tmp_path: Path) -> None:
     def start(folder: str) -> subprocess.Popen[bytes]:

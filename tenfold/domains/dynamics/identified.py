@@ -166,6 +166,8 @@ class IdentifiedSystem(OtherWords):
             actions = np.zeros((*np.shape(observations)[:-1], 0))
         y, one = self.recordings(observations, self.online.observations)
         a, same = self.recordings(actions, self.online.actions)
+        if np.isnan(a).any():
+            raise ValueError("Actions have NaN, and what was done must be known: give all of them.")
         if one != same or y.shape[1] != a.shape[1]:
             raise ValueError(
                 f"Observations {np.shape(observations)} and actions {np.shape(actions)} are of "

@@ -115,7 +115,7 @@ def test_what_is_said_of_dt_may_differ_by_what_jitter_explains(tmp_path: Path) -
     rng = np.random.default_rng(0)
     time = np.cumsum(0.1 * (1 + 0.05 * rng.uniform(-1, 1, 500)))
     assert recording(tmp_path, wave(time), time, dt=0.1).dt == 0.1
-    with pytest.raises(UserError, match="its dt says 0.11 for a step and its time 0.1003"):
+    with pytest.raises(UserError, match=r"its dt says 0\.11 for a step and its time 0\.1003"):
         recording(tmp_path, wave(time), time, dt=0.11)
 
 

@@ -340,7 +340,7 @@ def test_what_cannot_be_missing_is_refused_where_it_is(
             read_recording(tmp_path / "bad.npz")
     (tmp_path / "bad.csv").write_text("y0,y1\n1,2\n3,\n5,off\n")
     with pytest.raises(
-        UserError, match="bad.csv, line 4, column y1, has 'off', which is no number"
+        UserError, match=r"bad\.csv, line 4, column y1, has 'off', which is no number"
     ):
         read_recording(tmp_path / "bad.csv", 0.1)
     (tmp_path / "good.csv").write_text("y0,y1\n1,2\n3,\nNA,nan\n")
@@ -357,7 +357,7 @@ def test_a_model_of_whole_rows_refuses_gaps_in_what_it_is_asked(tmp_path: Path) 
     np.savez(tmp_path / "whole.npz", observations=y, actions=a, dt=0.1)
     result = ten.fit(tmp_path / "whole.npz", tmp_path / "run", settings=TINY, quiet=True)
     agent = ten.load(result.path)
-    with pytest.raises(ValueError, match="agent.model.missing=true"):
+    with pytest.raises(ValueError, match=r"agent\.model\.missing=true"):
         agent.encode(with_gaps(y, 0.1))  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="not finite"):
         agent.act(with_gaps(y, 0.9)[0])  # type: ignore[union-attr]

@@ -83,13 +83,13 @@ class Own(gym.Env[np.ndarray, np.ndarray]):
         return y, 0.0, False, self.t >= 50, info
 
 
-gym.register("OwnSystem-v0", Own)
+gym.register("OwnSystem-v0", Own)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture(autouse=True)
 def registered() -> None:
     if "OwnSystem-v0" not in gym.registry:
-        gym.register("OwnSystem-v0", Own)
+        gym.register("OwnSystem-v0", Own)  # pyright: ignore[reportArgumentType]
 
 
 def test_what_an_environment_tells_is_the_truth_of_its_recordings() -> None:
@@ -198,14 +198,15 @@ def test_the_field_of_exact_steps_is_found_to_a_fifth_of_the_means_error(name: s
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_learned_fields_error_is_about_halved(tmp_path: Path, name: str) -> None:
-    settings = {"steps": 2000, "eval_every": 2000, "eval_episodes": 64}
     ten.train(
         "explorer",
         tmp_path / "run",
         env=f"OwnSystem-v0(system={name})",
+        steps=2000,
+        eval_every=2000,
+        eval_episodes=64,
         quiet=True,
         agent={"planner": {"policy": "random"}},
-        **settings,
     )
     fit = [row for row in read_rows(tmp_path / "run" / "metrics.jsonl") if "r2" in row][-1]
     assert fit["instant_error"] < 0.65 * fit["field_error"]
