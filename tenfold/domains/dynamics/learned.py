@@ -61,7 +61,8 @@ def estimate(models: np.ndarray, mean: np.ndarray | None = None) -> Estimate:
     """Of numbers [N, …] of N models; `mean` where it is not theirs."""
     middle = models.mean(0) if mean is None else mean
     if len(models) < 2:
-        std = np.full(np.shape(middle), np.nan)
+        unknown = complex(np.nan, np.nan) if np.iscomplexobj(models) else np.nan
+        std = np.full(np.shape(middle), unknown)
     elif np.iscomplexobj(models):
         std = models.real.std(0, ddof=1) + 1j * models.imag.std(0, ddof=1)
     else:
@@ -303,3 +304,30 @@ def plain(numbers: Estimate) -> dict[str, Any]:
         return np.where(np.isfinite(values), values, None).tolist()
 
     return {"mean": listed(numbers.mean), "std": listed(numbers.std)}
+
+
+def matrix_words(found: Estimate) -> str:
+    """Rows with semicolons between them."""
+    each = zip(found.mean, found.std, strict=True)
+    return "; ".join(" ".join(map(rounded, mean, std)) for mean, std in each)
+
+
+def learned_row(agent: Any) -> list[dict[str, Any]]:
+    """Of each member what `tenfold eval` tells, as numbers and in words: in the environment's own
+    coordinates where these are known."""
+    true, several = bool(agent.maps), agent.members > 1
+    answers = agent.input_matrix(true), agent.fixed_points(true)
+    rows = []
+    for pushed, points in zip(*answers, strict=True) if several else (answers,):
+        words = [f"fixed point: {fixed_point_words(one)}" for one in points]
+        if pushed.mean.size:
+            words.append(f"input matrix: {matrix_words(pushed)}")
+        if len(pushed.models) < 2:
+            words.append("how sure these are is not known of one model: agent.model.ensemble=5")
+        fixed = [
+            {name: plain(getattr(one, name)) for name in ("point", "eigenvalues", "continuous")}
+            | {"kind": one.kind, "support": one.support}
+            for one in points
+        ]
+        rows.append({"input_matrix": plain(pushed), "fixed_points": fixed, "words": words})
+    return rows
