@@ -64,7 +64,7 @@ def estimate(models: np.ndarray, mean: np.ndarray | None = None) -> Estimate:
         unknown = complex(np.nan, np.nan) if np.iscomplexobj(models) else np.nan
         std = np.full(np.shape(middle), unknown)
     elif np.iscomplexobj(models):
-        std = models.real.std(0, ddof=1) + 1j * models.imag.std(0, ddof=1)
+        std = np.real(models).std(0, ddof=1) + 1j * np.imag(models).std(0, ddof=1)
     else:
         std = models.std(0, ddof=1)
     return Estimate(middle, std, models)
@@ -254,7 +254,7 @@ def described(
 
 def ordered(eigenvalues: np.ndarray) -> np.ndarray:
     """The largest real part first, and of a pair the one that turns to the left."""
-    return eigenvalues[np.lexsort((-eigenvalues.imag, -np.round(eigenvalues.real, 9)))]
+    return eigenvalues[np.lexsort((-np.imag(eigenvalues), -np.round(np.real(eigenvalues), 9)))]
 
 
 def matched(eigenvalues: np.ndarray, to: np.ndarray) -> np.ndarray:
@@ -271,7 +271,7 @@ def continuous(eigenvalues: np.ndarray) -> np.ndarray:
 def kind_of(eigenvalues: np.ndarray) -> str:
     """In the words of planar systems, by what a step does: whether |1 + STEP·λ| is below 1."""
     inward = np.abs(1 + STEP * eigenvalues) < 1
-    turning = np.abs(eigenvalues.imag) > ROUND
+    turning = np.abs(np.imag(eigenvalues)) > ROUND
     if inward.any() and not inward.all():
         return "saddle"
     return f"{'stable' if inward.all() else 'unstable'} {'focus' if turning.any() else 'node'}"
@@ -300,8 +300,10 @@ def plain(numbers: Estimate) -> dict[str, Any]:
 
     def listed(values: np.ndarray) -> Any:
         if np.iscomplexobj(values):
-            values = np.stack((values.real, values.imag), -1)
-        return np.where(np.isfinite(values), values, None).tolist()
+            values = np.stack((np.real(values), np.imag(values)), -1)
+        known: Any = values.astype(object)
+        known[~np.isfinite(values)] = None
+        return known.tolist()
 
     return {"mean": listed(numbers.mean), "std": listed(numbers.std)}
 

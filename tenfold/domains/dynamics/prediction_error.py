@@ -271,8 +271,8 @@ def gauss_newton(
         own, share = theta[: coefficients.size].reshape(shape), theta[coefficients.size :]
         share = share.reshape(gain.shape)
         surprise = followed(*record[:4], own, share, *record[4:])[1]
-        loss = density_loss(surprise[record.counted])
-        return Fit(own, share, surprise, loss + 0.5 * precision @ np.square(theta - centre))
+        prior = float(precision @ np.square(theta - centre)) / 2
+        return Fit(own, share, surprise, density_loss(surprise[record.counted]) + prior)
 
     theta = np.concatenate((coefficients.ravel(), gain.ravel()))
     best = at(theta)

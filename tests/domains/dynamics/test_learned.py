@@ -27,6 +27,10 @@ def system(members: int = 1, actions: int = 1, **model: Any) -> IdentifiedSystem
     return found
 
 
+def decoding(agent: IdentifiedSystem) -> Any:
+    return agent.online.decoder.layers[0]
+
+
 def put(tensor: torch.Tensor, value: object) -> None:
     with torch.no_grad():
         tensor.copy_(torch.tensor(value))
@@ -95,7 +99,7 @@ def test_loadings_are_in_units_of_the_channels_and_spread_by_rows() -> None:
     agent.units.channels = Channels(
         np.zeros((1, 3)), np.array([[1.0, 10.0, 0.1]]), np.ones((1, 3), np.bool_)
     )
-    put(agent.online.decoder.layers[0].weight[0], [[1.0, 0.0], [2.0, 1.0], [0.0, -1.0]])
+    put(decoding(agent).weight[0], [[1.0, 0.0], [2.0, 1.0], [0.0, -1.0]])
     alone = agent.loadings()
     assert alone.mean == pytest.approx(np.array([[1, 0], [20, 10], [0, -0.1]]))
     assert np.isnan(alone.std).all()
@@ -109,8 +113,8 @@ def test_loadings_of_counts_have_the_error_of_a_regression() -> None:
     """A state that is always 0 but for its constant cannot be told; here it is drawn, and the
     deviation is that of a Poisson regression, 1 / √(rows · rate · variance of the state)."""
     agent = system(latent=1, dynamics="linear", ensemble=60, decoder="loglinear", noise="poisson")
-    put(agent.online.decoder.layers[0].weight[0], [[0.0], [0.0], [0.0]])
-    put(agent.online.decoder.layers[0].bias[0], [0.0, 0.0, 0.0])
+    put(decoding(agent).weight[0], [[0.0], [0.0], [0.0]])
+    put(decoding(agent).bias[0], [0.0, 0.0, 0.0])
     y = np.random.default_rng(1).poisson(1.0, (2_000, 3)).astype(float)
     spread = agent.encode(y).std()
     assert agent.loadings(y).std[:, 0] == pytest.approx(1 / np.sqrt(2_000) / spread, rel=0.5)
