@@ -23,9 +23,9 @@ from tenfold.domains.dynamics.coordinates import STEP, Alignment
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.ridge import bootstrap
 
-STARTS = 1_000  # from where fixed points are looked for, normal with deviation SPREAD
+STARTS = 200  # from where fixed points are looked for, normal with deviation SPREAD
 SPREAD = 1.2  # states inside have deviation 1
-TURNS = 50  # Newton steps at most
+TURNS = 30  # Newton steps at most
 STILL = 1e-9  # of a velocity inside: nothing moves there
 LONGEST = 0.3  # of one of them, inside: a basis function is about as wide
 APART = 1e-2  # of states inside: nearer to each other they are the same point
