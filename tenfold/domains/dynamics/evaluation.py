@@ -13,6 +13,7 @@ from tenfold.core.errors import UserError
 from tenfold.core.protocols import Asked, Evaluated
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics import is_recording
+from tenfold.domains.dynamics.learned import learned_row
 from tenfold.domains.dynamics.model_metrics import (
     ModelMetrics,
     Recordings,
@@ -189,10 +190,12 @@ class Models:
 
     def find(self, asked: Asked) -> dict[str, Any]:
         refuse_film(asked)
-        return {"run": str(asked.path), **self.judge(asked).row()}
+        learned = learned_row(load(asked.path, asked.checkpoint))
+        return {"run": str(asked.path), **self.judge(asked).row(), "learned": learned}
 
     def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]:
-        return fit_lines(found, steps_judged(RunFolder.open(asked.path)[1].env))
+        learned = [words for member in found["learned"] for words in member["words"]]
+        return fit_lines(found, steps_judged(RunFolder.open(asked.path)[1].env)) + learned
 
     def find_seeds(self, asked: Asked) -> dict[str, Any]:
         """Every seed's model judged on the same new recordings."""

@@ -29,6 +29,7 @@ prediction from the one before, moved towards the reading:
 
 An error is in two surprises, of the step to t with a plus and of the step from t with a minus:
 while neighbouring surprises correlate negatively e is too small. Fit and share are found by turns.
+From there steps of Gauss and Newton go to the least error of predictions (`prediction_error`).
 """
 
 import math
@@ -41,7 +42,7 @@ import torch
 from tenfold.core.errors import ConfigError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.core.random import Purpose, fill_normal, fill_uniform, key, normal_torch, uniform
+from tenfold.core.random import Purpose, fill_normal, fill_uniform, key, normal_torch
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.coordinated import draw_kept
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
@@ -49,6 +50,7 @@ from tenfold.domains.dynamics.elbo import Parts, draws_shape, elbo_parts
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.paths import grid_features
 from tenfold.domains.dynamics.prediction_error import MOST, Record, gauss_newton, resampled
+from tenfold.domains.dynamics.ridge import bootstrap, ridge
 from tenfold.ops.adam import adam, clip
 
 ADAM_EPS = 1e-8
@@ -173,48 +175,6 @@ def update(
 
 
 # in closed form
-
-
-def ridge_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for rows, features, outputs in ((1, 1, 1), (7, 3, 2), (60, 12, 2)):
-        yield (
-            rng.normal(size=(rows, features)),
-            rng.normal(size=(rows, outputs)),
-            rng.exponential(size=(2, rows)),
-            rng.uniform(0.1, 1, features),
-        )
-
-
-def ridge_reference(x, y, weight, penalty):
-    """argmin Σ_t w_t ‖y_t − B x_t‖² + Σ_p λ_p ‖B_p‖², as least squares of rows scaled by √w with
-    rows √λ below them."""
-    found = []
-    for w in weight:
-        root = np.sqrt(w)[:, None]
-        rows = np.concatenate((root * x, np.diag(np.sqrt(penalty))))
-        wanted = np.concatenate((root * y, np.zeros((x.shape[1], y.shape[1]))))
-        found.append(np.linalg.lstsq(rows, wanted, rcond=None)[0].T)
-    return np.stack(found)
-
-
-@pair(ridge_reference, ridge_examples, rtol=1e-6, atol=1e-7)
-def ridge(x: np.ndarray, y: np.ndarray, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-    """Coefficients [N, outputs, features] by the normal equations; x [T, features], y [T, outputs],
-    weights [N, T]."""
-    weighted = weight[:, :, None] * x
-    gram = weighted.transpose(0, 2, 1) @ x + np.diag(penalty)
-    return np.linalg.solve(gram, weighted.transpose(0, 2, 1) @ y).transpose(0, 2, 1)
-
-
-def bootstrap(seed: int, models: int, rows: int) -> np.ndarray:
-    """Weights [N, T] of mean 1: exponential, by (seed, model, row); of one model alone 1."""
-    if models == 1:
-        return np.ones((1, rows))
-    return -np.log1p(
-        -np.stack(
-            [uniform(key(seed, Purpose.SEQUENCE, 1 + n), np.arange(rows)) for n in range(models)]
-        )
-    )
 
 
 def believed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ from tenfold.domains.dynamics.forecast import forecasts
 from tenfold.domains.dynamics.gap_metrics import forecasts_over_gaps
 from tenfold.domains.dynamics.instant import of_continuous_time
 from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.learned import fixed_points, input_matrix, loadings
 from tenfold.domains.dynamics.missing import Factors, unread, widened
 
 # to true coordinates as it is saved; what aligned is without one
@@ -101,13 +102,7 @@ class IdentifiedSystem(OtherWords):
         members, for the unit of time that `dt` is in. `true`: the states are in the environment's
         own coordinates, and so is the answer. It is the mean along a step, what a step adds divided
         by dt; `instantaneous`: the field of continuous time whose flow makes these steps."""
-        if true and not self.maps:
-            raise UserError(
-                "The map from the model's coordinates to the environment's own is not known: "
-                "there is one only where the hidden state is known and the run was evaluated; "
-                "leave true=True out for the model's own."
-            )
-        z, places = np.asarray(z, np.float64), self.maps if true else self.own
+        z, places = np.asarray(z, np.float64), self.places(true)
         size = places[0].matrix.shape[0]
         if z.ndim != 2 or z.shape[1] != size:
             raise ValueError(f"States {z.shape} do not fit: give [n, {size}].")
@@ -127,6 +122,67 @@ class IdentifiedSystem(OtherWords):
         )
         answer = turned * self.units.pace
         return answer[0] if self.members == 1 else answer
+
+    # what was learned, with its uncertainty: one answer, or of several members a list of them
+
+    def input_matrix(self, true: bool = False) -> Any:
+        """What a unit of each action adds to dz/dt, [D, A], as `Estimate`: mean, deviation between
+        the models of the ensemble, and each model's own."""
+        given = self.units.reach, self.units.pace
+        return self.each(
+            [input_matrix(self.online, m, to, *given) for m, to in enumerate(self.places(true))]
+        )
+
+    def loadings(self, observations: np.ndarray | None = None) -> Any:
+        """How each channel follows each number of the state, [Y, D], as `Estimate`, in units of the
+        channel; below the link where the decoder is loglinear or the noise that of counts. The
+        deviation is by rows [T, Y] of observations, and not known without them."""
+        rows = (
+            None
+            if observations is None
+            else self.inner(self.recordings(observations, self.online.observations)[0]).flatten(
+                1, 2
+            )
+        )
+        return self.each(
+            [
+                loadings(
+                    self.online,
+                    m,
+                    seed,
+                    self.units.channels.scale[m],
+                    np.linalg.inv(self.own[m].matrix),
+                    None if rows is None else rows[m],
+                )
+                for m, seed in enumerate(self.seeds)
+            ]
+        )
+
+    def fixed_points(self, true: bool = False) -> Any:
+        """Where the learned field is 0 without action, a list of `FixedPoint`: the point, the
+        derivative there and its eigenvalues, of steps and in continuous time, each an
+        `Estimate`."""
+        rest = self.units.actions_in(np.zeros(self.online.actions))
+        return self.each(
+            [
+                fixed_points(self.online, m, to, rest, self.units.pace)
+                for m, to in enumerate(self.places(true))
+            ]
+        )
+
+    def each(self, found: list[Any]) -> Any:
+        return found[0] if self.members == 1 else found
+
+    def places(self, true: bool) -> list[Alignment]:
+        """Of each member, where states are to be said: in the model's coordinates, or the
+        environment's own."""
+        if true and not self.maps:
+            raise UserError(
+                "The map from the model's coordinates to the environment's own is not known: "
+                "there is one only where the hidden state is known and the run was evaluated; "
+                "leave true=True out for the model's own."
+            )
+        return self.maps if true else self.own
 
     @torch.no_grad()
     def features(self, z: np.ndarray) -> np.ndarray:

@@ -35,6 +35,8 @@ ROUNDS = 10  # steps of Gauss and Newton at most
 ENOUGH = 2.0  # of the logarithm of a density: what a step gains is not worth another one
 LEAST_STEP = 1e-2  # halved to less than this, a step is not made
 GAIN_PRIOR = 1.0  # precision of each number of E around the share that was found before
+LEAST = 1e-12  # of a surprise's variance
+FAR = 1e6  # deviations of a state: a belief that errs by so much has run away
 MOST = 600  # coefficients: their matrix is summed anew at every step
 BLOCK = 256  # steps whose derivatives are written down at once: they stay in the cache
 
@@ -269,11 +271,14 @@ def gauss_newton(
         own, share = theta[: coefficients.size].reshape(shape), theta[coefficients.size :]
         share = share.reshape(gain.shape)
         surprise = followed(*record[:4], own, share, *record[4:])[1]
-        loss = density_loss(surprise[record.counted])
-        return Fit(own, share, surprise, loss + 0.5 * precision @ np.square(theta - centre))
+        prior = float(precision @ np.square(theta - centre)) / 2
+        return Fit(own, share, surprise, density_loss(surprise[record.counted]) + prior)
 
     theta = np.concatenate((coefficients.ravel(), gain.ravel()))
     best = at(theta)
+    if not np.isfinite(best.loss):  # beliefs ran away: readings alone do not
+        theta = np.zeros_like(theta)
+        best = at(theta)
     weight = np.ones((1, len(record.a)))
     for _ in range(ROUNDS):
         gram, slope = normal_equations(record, best, weight)
@@ -293,24 +298,24 @@ def gauss_newton(
     return best
 
 
+def covariance(surprise: np.ndarray) -> np.ndarray:
+    """Σ ss'/n of surprises [n, D], never quite 0."""
+    return surprise.T @ surprise / len(surprise) + LEAST * np.eye(surprise.shape[1])
+
+
 def density_loss(surprise: np.ndarray) -> float:
-    """½ n·log det Σ ss'/n of surprises [n, D]; without end where one is not finite."""
-    if not np.isfinite(surprise).all():
+    """½ n·log det of the covariance of surprises [n, D]; without end where one is far away."""
+    if not np.abs(surprise).max() < FAR:  # nor where it is not a number
         return np.inf
-    with np.errstate(over="ignore", invalid="ignore"):
-        sign, size = np.linalg.slogdet(surprise.T @ surprise / len(surprise))
-    return 0.5 * len(surprise) * float(size) if sign > 0 and np.isfinite(size) else np.inf
+    return 0.5 * len(surprise) * float(np.linalg.slogdet(covariance(surprise))[1])
 
 
-def normal_equations(
-    record: Record, fit: Fit, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Σ w S'Λ S [N, K, K] and Σ w S'Λ s [N, K] over the steps that count, with the inverse Λ of the
     surprises' covariance and weights w [N, T]; block by block, so that a long recording takes no
     more memory than a short one."""
     size, count = len(fit.gain), fit.coefficients.size + fit.gain.size
-    own = fit.surprise[record.counted]
-    root = np.linalg.cholesky(np.linalg.inv(own.T @ own / len(own)))
+    root = np.linalg.cholesky(np.linalg.inv(covariance(fit.surprise[record.counted])))
     gram, slope = np.zeros((len(weight), count, count)), np.zeros((len(weight), count))
     carried = np.zeros((size, 1 + count))
     carried[:, 0] = record.z[0]
@@ -335,7 +340,9 @@ def resampled(record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray)
     """Coefficients [N, D, P + A] with other weights [N, T] of the steps: the minimum of what is
     quadratic around the fit, one small system for each model."""
     theta = np.concatenate((fit.coefficients.ravel(), fit.gain.ravel()))
-    precision = np.concatenate((np.tile(penalty, len(fit.gain)), np.full(fit.gain.size, GAIN_PRIOR)))
+    precision = np.concatenate(
+        (np.tile(penalty, len(fit.gain)), np.full(fit.gain.size, GAIN_PRIOR))
+    )
     pulled = precision * theta
     pulled[fit.coefficients.size :] = 0.0
     gram, slope = normal_equations(record, fit, weight)
