@@ -59,10 +59,10 @@ def fit(
     columns = Columns(names_in(observations), names_in(actions), bin_width(bin))
     source = sources(file, shared, out, columns)
     parts = [recorded(path, step, source.columns) for path in source.paths]
-    left_out = source.left_out + tuple(name for own in parts for name in own.left_out)
-    if left_out:
+    every = dict.fromkeys((*source.left_out, *(name for own in parts for name in own.left_out)))
+    if every:
         print(
-            f"tenfold: {source.words} also holds what is left out: {listed(left_out)}.",
+            f"tenfold: {source.words} also holds what is left out: {listed(list(every))}.",
             file=sys.stderr,
         )
     for path, part in zip(source.paths, parts, strict=True):
