@@ -294,10 +294,14 @@ def test_spikes_are_counted_in_bins_of_any_width_from_the_start_of_each_trial(
 ) -> None:
     read = read_recording(nwb(tmp_path / "a.nwb"), None, Columns(bin=0.2))
     first, second = (y for y, _ in read.episodes)
-    # [0.5, 0.7) has 0.5, 0.55 and 0.65; 0.7 begins the second bin, though 0.5 + 0.2 rounds off it
+    # [0.5, 0.7) has 0.5, 0.55 and 0.65; 0.7 begins the second bin
     assert first.tolist() == [[2, 1], [1, 0], [0, 1]] and read.dt == 0.2
     assert second.tolist() == [[2, 0], [0, 0]]  # what is left of 2.003 … 2.6 is no whole bin
     assert read.left_out == ("processing/behavior/hand", "stimulus/presentation/light")
+    # 3 · 0.1 rounds to more than 0.3, which begins the fourth bin all the same
+    spikes = {"spikes": np.array([0.3, 0.3]), "ends": np.array([1, 2])}
+    fourth = read_recording(nwb(tmp_path / "b.nwb", [(0, 0.6)], **spikes), None, Columns(bin=0.1))
+    assert fourth.episodes[0][0][:, 0].tolist() == [0, 0, 0, 1, 0, 0]
     odd = read_recording(tmp_path / "a.nwb", None, Columns(bin=0.0731))
     assert [len(y) for y, _ in odd.episodes] == [8, 8] and odd.episodes[0][0].sum() == 5
 
