@@ -315,7 +315,7 @@ def test_recordings_train_a_model_from_npz_csv_and_a_run(tmp_path: Path) -> None
         ),
         (
             {"time": np.cumsum(np.resize([0.1, 0.14], 50)), "dt": None},
-            "50 % of its steps in time are no multiples of the usual one",
+            "49 % of its steps in time are no multiples of the usual one, 0.14",
         ),
         ({"dt": -1.0}, "does not say a dt above 0, but its dt is -1"),
         ({"dt": np.zeros(0)}, r"dt has the shape \(0,\)"),
