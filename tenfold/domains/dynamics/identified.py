@@ -253,7 +253,9 @@ class IdentifiedSystem(OtherWords):
         )
         units = {f"units.{name}": value for name, value in self.units.state().items()}
         return (
-            {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
+            {"online": self.online.flat, "share": self.online.dynamics.share}
+            | units
+            | dict(zip(MAP, map(np.stack, parts), strict=True))
         )
 
     def load_model(self, state: dict[str, Any]) -> None:
@@ -266,5 +268,8 @@ class IdentifiedSystem(OtherWords):
             )
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
+            # earlier versions believed every reading
+            share = state.get("share", np.zeros(self.online.dynamics.share.shape, np.float32))
+            self.online.dynamics.share.copy_(torch.as_tensor(share))
         self.units.load_state(units)
         self.maps = maps_of({name: array_of(state[name]) for name in MAP})
