@@ -46,9 +46,9 @@ from tenfold.core.random import Purpose, fill_normal, fill_uniform, key, normal_
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.elbo import Parts, draws_shape, elbo_parts
+from tenfold.domains.dynamics.gauss_newton import MOST, Record, gauss_newton, resampled
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.paths import grid_features
-from tenfold.domains.dynamics.prediction_error import MOST, Record, gauss_newton, resampled
 from tenfold.domains.dynamics.ridge import bootstrap, ridge
 from tenfold.ops.adam import adam, clip
 
@@ -311,7 +311,7 @@ def refit(
         start, error = belief[:-1], next_error
     x, moved, weights = inputs(start), z[1:] - start, bootstrap(seed, dynamics.models, rows)
     if z.shape[1] * (x.shape[1] + z.shape[1]) <= MOST:
-        record = Record(z, a, whole, np.ones_like(whole), axis, float(dynamics.width))
+        record = Record(z, a, whole, np.ones_like(whole), axis, float(dynamics.width), noise)
         found, left, share = predicting(record, solve(x, moved, one)[0], error, weights, count)
     else:
         share = np.diag(error)

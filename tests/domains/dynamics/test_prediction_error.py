@@ -9,16 +9,15 @@ from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics
 from tenfold.domains.dynamics.fitting import refit
 from tenfold.domains.dynamics.forecast import beliefs
-from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.prediction_error import (
+from tenfold.domains.dynamics.gauss_newton import (
     Fit,
     Record,
-    filtered,
-    followed,
     gauss_newton,
     normal_equations,
     resampled,
 )
+from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.prediction_error import filtered, followed
 
 DT = 0.1
 TURN = np.array([[-0.38, -1.98], [1.98, -0.38]])
@@ -66,7 +65,7 @@ def test_derivatives_of_predictions_are_those_of_finite_differences(
 def test_a_share_of_nought_leaves_the_plain_regressors() -> None:
     """Then a belief is the reading, whatever the coefficients are: S = x."""
     record = rotation(5, error=0.1)
-    by = filtered(*record[:4], np.zeros((2, 5)), np.zeros((2, 2)), *record[4:], np.zeros((2, 15)))[
+    by = filtered(*record[:4], np.zeros((2, 5)), np.zeros((2, 2)), *record[4:6], np.zeros((2, 15)))[
         2
     ]
     inputs = np.concatenate((record.z[1:-1], np.ones((4, 1)), record.a[1:]), 1)
@@ -89,11 +88,11 @@ def test_one_number_by_hand() -> None:
 def test_long_recordings_are_summed_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     record = rotation(60, error=0.2)
     record.whole[20], coefficients, gain = False, np.full((2, 5), 0.01), 0.7 * np.eye(2)
-    surprise = followed(*record[:4], coefficients, gain, *record[4:])[1]
+    surprise = followed(*record[:4], coefficients, gain, *record[4:6])[1]
     fit = Fit(coefficients, gain, surprise, 0.0)
     weight = np.random.default_rng(1).exponential(size=(2, 60))
     whole = normal_equations(record, fit, weight)
-    monkeypatch.setattr("tenfold.domains.dynamics.prediction_error.BLOCK", 7)
+    monkeypatch.setattr("tenfold.domains.dynamics.gauss_newton.BLOCK", 7)
     for own, other in zip(whole, normal_equations(record, fit, weight), strict=True):
         assert other == pytest.approx(own, rel=1e-10)
 
