@@ -47,9 +47,9 @@ from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.coordinated import draw_kept
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.elbo import Parts, draws_shape, elbo_parts
+from tenfold.domains.dynamics.gauss_newton import MOST, Record, gauss_newton, resampled
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.paths import grid_features
-from tenfold.domains.dynamics.prediction_error import MOST, Record, gauss_newton, resampled
 from tenfold.domains.dynamics.ridge import bootstrap, ridge
 from tenfold.ops.adam import adam, clip
 
@@ -248,20 +248,20 @@ def correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 def predicting(
     record: Record, coefficients: np.ndarray, error: np.ndarray, weights: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coefficients [N, D, P + A] whose predictions err least, from a fit to beliefs with the share
-    `error` [D], one for each row of weights [N, rows]; and the squares that they leave, [N, D]. The
-    first `count` inputs are features."""
+    `error` [D], one for each row of weights [N, rows]; the squares that they leave, [N, D]; and the
+    share [D, D]. The first `count` inputs are features."""
     penalty = np.full(coefficients.shape[1], 1 / PRIOR**2)
     penalty[count:] *= SURE
     best = gauss_newton(record, coefficients, np.diag(error), penalty)
     squares = np.square(best.surprise[record.counted]).mean(0)
     if len(weights) == 1:
-        return best.coefficients[None], squares[None]
+        return best.coefficients[None], squares[None], best.gain
     every = np.zeros((len(weights), len(record.a)))
     every[:, record.counted] = weights
     found = resampled(record, best, every, penalty)
-    return found, np.repeat(squares[None], len(weights), 0)
+    return found, np.repeat(squares[None], len(weights), 0), best.gain
 
 
 @torch.no_grad()
@@ -316,13 +316,15 @@ def refit(
         start, error = belief[:-1], next_error
     x, moved, weights = inputs(start), z[1:] - start, bootstrap(seed, dynamics.models, rows)
     if z.shape[1] * (x.shape[1] + z.shape[1]) <= MOST:
-        record = Record(z, a, whole, np.ones_like(whole), axis, float(dynamics.width))
-        found, left = predicting(record, solve(x, moved, one)[0], error, weights, count)
+        record = Record(z, a, whole, np.ones_like(whole), axis, float(dynamics.width), noise)
+        found, left, share = predicting(record, solve(x, moved, one)[0], error, weights, count)
     else:
+        share = np.diag(error)
         found = solve(x, moved, weights)
         left = np.square(moved[whole] - x[whole] @ found.transpose(0, 2, 1)).mean(1)  # [N, D]
     left += (variance[:-1] + variance[1:])[whole].mean(0)
-    targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance)
-    values = (found[..., :count] / dynamics.dt, found[..., count:] / dynamics.dt, raw_of(left))
+    targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance, dynamics.share)
+    drift, push = found[..., :count] / dynamics.dt, found[..., count:] / dynamics.dt
+    values = (drift, push, raw_of(left), share)
     for tensor, value in zip(targets, values, strict=True):
         tensor[member] = torch.from_numpy(value).to(tensor)

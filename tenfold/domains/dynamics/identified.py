@@ -301,7 +301,9 @@ class IdentifiedSystem(OtherWords):
         if self.sessions:
             units |= {f"together.{k}": v for k, v in self.online.together.state().items()}
         return (
-            {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
+            {"online": self.online.flat, "share": self.online.dynamics.share}
+            | units
+            | dict(zip(MAP, map(np.stack, parts), strict=True))
         )
 
     def load_model(self, state: dict[str, Any]) -> None:
@@ -314,6 +316,9 @@ class IdentifiedSystem(OtherWords):
             )
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
+            # earlier versions believed every reading
+            share = state.get("share", np.zeros(self.online.dynamics.share.shape, np.float32))
+            self.online.dynamics.share.copy_(torch.as_tensor(share))
         self.units.load_state(units)
         if self.config.model.missing:
             self.online.fill.learn(Factors(**part_of(state, "factors")))

@@ -1,5 +1,4 @@
-"""Dynamics in closed form, second part: the least error of predictions, by steps of Gauss and
-Newton.
+"""The error of a filter's predictions, and its derivatives: the regressors, filtered by the share.
 
 A belief follows the readings z by the model itself,
 
@@ -14,32 +13,21 @@ regressor filtered by share and slope of the step,
     S_t = J_t·M_t + ∂(B·x)/∂(B, E),    M_{t+1} = E·S_t − ∂E·s_t,    J_t = I + W·φ'(b_t)
 
 with M = 0 where an episode begins (recursive prediction errors; Ljung, System Identification,
-1999, chapters 7 and 10). What is least is the negative logarithm of the surprises' Gaussian
-density, whose covariance is their own, and of the prior of the coefficients: ½ (n·log det Σ ss'/n
-+ Σ λ (θ − θ₀)²). Σ is held while a step is computed, and a step that does not lower it is halved.
+1999, chapters 7 and 10).
 
-A reading that was not seen leaves the prediction as the belief, and its step counts nothing.
+A reading that was not seen leaves the prediction as the belief, and its step counts nothing. The
+minimum is looked for in `gauss_newton`.
 """
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-
-ROUNDS = 10  # steps of Gauss and Newton at most
-ENOUGH = 2.0  # of the logarithm of a density: what a step gains is not worth another one
-LEAST_STEP = 1e-2  # halved to less than this, a step is not made
-GAIN_PRIOR = 1.0  # precision of each number of E around the share that was found before
-LEAST = 1e-12  # of a surprise's variance
-FAR = 1e6  # deviations of a state: a belief that errs by so much has run away
-MOST = 600  # coefficients: their matrix is summed anew at every step
-BLOCK = 256  # steps whose derivatives are written down at once: they stay in the cache
-
 
 # beliefs, surprises and their derivatives
 
@@ -225,126 +213,3 @@ def followed(z, a, whole, seen, coefficients, gain, axis, width):
             elif whole[t]:
                 belief[t + 1, d] -= surprise[t, d]
     return belief, surprise
-
-
-# the fit
-
-
-class Record(NamedTuple):
-    """What is fitted to: consecutive readings z [T + 1, D] and actions a [T, A]; `whole` [T] is
-    False where the next reading belongs to another episode, `seen` [T] where it is missing; the
-    grid's axis (empty for linear dynamics) and width."""
-
-    z: np.ndarray
-    a: np.ndarray
-    whole: np.ndarray
-    seen: np.ndarray
-    axis: np.ndarray
-    width: float
-
-    @property
-    def counted(self) -> np.ndarray:
-        """Which steps have an error of prediction, [T]."""
-        return self.whole & self.seen
-
-
-class Fit(NamedTuple):
-    """Coefficients [D, P + A] of a step, the gain E [D, D], and the surprises [T, D] that they
-    leave."""
-
-    coefficients: np.ndarray
-    gain: np.ndarray
-    surprise: np.ndarray
-    loss: float
-
-
-def gauss_newton(
-    record: Record, coefficients: np.ndarray, gain: np.ndarray, penalty: np.ndarray
-) -> Fit:
-    """From these coefficients and this gain to those that predict best; `penalty` [P + A] is the
-    prior's precision of a coefficient."""
-    shape = coefficients.shape
-    centre = np.concatenate((np.zeros(coefficients.size), gain.ravel()))
-    precision = np.concatenate((np.tile(penalty, shape[0]), np.full(gain.size, GAIN_PRIOR)))
-
-    def at(theta: np.ndarray) -> Fit:
-        own, share = theta[: coefficients.size].reshape(shape), theta[coefficients.size :]
-        share = share.reshape(gain.shape)
-        surprise = followed(*record[:4], own, share, *record[4:])[1]
-        prior = float(precision @ np.square(theta - centre)) / 2
-        return Fit(own, share, surprise, density_loss(surprise[record.counted]) + prior)
-
-    theta = np.concatenate((coefficients.ravel(), gain.ravel()))
-    best = at(theta)
-    if not np.isfinite(best.loss):  # beliefs ran away: readings alone do not
-        theta = np.zeros_like(theta)
-        best = at(theta)
-    weight = np.ones((1, len(record.a)))
-    for _ in range(ROUNDS):
-        gram, slope = normal_equations(record, best, weight)
-        down = slope[0] - precision * (theta - centre)
-        step = np.linalg.solve(gram[0] + np.diag(precision), down)
-        size = 1.0
-        found = at(theta + step)
-        while not found.loss < best.loss and size > LEAST_STEP:
-            size /= 2
-            found = at(theta + size * step)
-        gained = best.loss - found.loss
-        if not gained > 0:
-            break
-        theta, best = theta + size * step, found
-        if gained < ENOUGH:
-            break
-    return best
-
-
-def covariance(surprise: np.ndarray) -> np.ndarray:
-    """Σ ss'/n of surprises [n, D], never quite 0."""
-    return surprise.T @ surprise / len(surprise) + LEAST * np.eye(surprise.shape[1])
-
-
-def density_loss(surprise: np.ndarray) -> float:
-    """½ n·log det of the covariance of surprises [n, D]; without end where one is far away."""
-    if not np.abs(surprise).max() < FAR:  # nor where it is not a number
-        return np.inf
-    return 0.5 * len(surprise) * float(np.linalg.slogdet(covariance(surprise))[1])
-
-
-def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Σ w S'Λ S [N, K, K] and Σ w S'Λ s [N, K] over the steps that count, with the inverse Λ of the
-    surprises' covariance and weights w [N, T]; block by block, so that a long recording takes no
-    more memory than a short one."""
-    size, count = len(fit.gain), fit.coefficients.size + fit.gain.size
-    root = np.linalg.cholesky(np.linalg.inv(covariance(fit.surprise[record.counted])))
-    gram, slope = np.zeros((len(weight), count, count)), np.zeros((len(weight), count))
-    carried = np.zeros((size, 1 + count))
-    carried[:, 0] = record.z[0]
-    for start in range(0, len(record.a), BLOCK):
-        part = slice(start, start + BLOCK)
-        given = record.z[start : start + BLOCK + 1], *(own[part] for own in record[1:4])
-        _, surprise, by, carried = filtered(
-            *given, fit.coefficients, fit.gain, *record[4:], carried
-        )
-        counted = record.counted[part]
-        rows = (root.T @ by[counted]).reshape(-1, count)
-        wanted = (surprise[counted] @ root).ravel()
-        for n, w in enumerate(weight):
-            scale = np.repeat(np.sqrt(w[part][counted]), size)
-            scaled = rows * scale[:, None]
-            gram[n] += scaled.T @ scaled
-            slope[n] += scaled.T @ (scale * wanted)
-    return gram, slope
-
-
-def resampled(record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-    """Coefficients [N, D, P + A] with other weights [N, T] of the steps: the minimum of what is
-    quadratic around the fit, one small system for each model."""
-    theta = np.concatenate((fit.coefficients.ravel(), fit.gain.ravel()))
-    precision = np.concatenate(
-        (np.tile(penalty, len(fit.gain)), np.full(fit.gain.size, GAIN_PRIOR))
-    )
-    pulled = precision * theta
-    pulled[fit.coefficients.size :] = 0.0
-    gram, slope = normal_equations(record, fit, weight)
-    step = np.linalg.solve(gram + np.diag(precision), (slope - pulled)[..., None])[..., 0]
-    return (theta + step)[:, : fit.coefficients.size].reshape(-1, *fit.coefficients.shape)

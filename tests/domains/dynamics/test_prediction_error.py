@@ -3,19 +3,21 @@ that is reached, and what is recovered behind much noise."""
 
 import numpy as np
 import pytest
+import torch
 
 from tenfold.domains.dynamics.config import LatentModel
 from tenfold.domains.dynamics.dynamics import Dynamics
 from tenfold.domains.dynamics.fitting import refit
-from tenfold.domains.dynamics.prediction_error import (
+from tenfold.domains.dynamics.forecast import beliefs
+from tenfold.domains.dynamics.gauss_newton import (
     Fit,
     Record,
-    filtered,
-    followed,
     gauss_newton,
     normal_equations,
     resampled,
 )
+from tenfold.domains.dynamics.latent import LatentNetwork
+from tenfold.domains.dynamics.prediction_error import filtered, followed
 
 DT = 0.1
 TURN = np.array([[-0.38, -1.98], [1.98, -0.38]])
@@ -63,7 +65,7 @@ def test_derivatives_of_predictions_are_those_of_finite_differences(
 def test_a_share_of_nought_leaves_the_plain_regressors() -> None:
     """Then a belief is the reading, whatever the coefficients are: S = x."""
     record = rotation(5, error=0.1)
-    by = filtered(*record[:4], np.zeros((2, 5)), np.zeros((2, 2)), *record[4:], np.zeros((2, 15)))[
+    by = filtered(*record[:4], np.zeros((2, 5)), np.zeros((2, 2)), *record[4:6], np.zeros((2, 15)))[
         2
     ]
     inputs = np.concatenate((record.z[1:-1], np.ones((4, 1)), record.a[1:]), 1)
@@ -86,11 +88,11 @@ def test_one_number_by_hand() -> None:
 def test_long_recordings_are_summed_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     record = rotation(60, error=0.2)
     record.whole[20], coefficients, gain = False, np.full((2, 5), 0.01), 0.7 * np.eye(2)
-    surprise = followed(*record[:4], coefficients, gain, *record[4:])[1]
+    surprise = followed(*record[:4], coefficients, gain, *record[4:6])[1]
     fit = Fit(coefficients, gain, surprise, 0.0)
     weight = np.random.default_rng(1).exponential(size=(2, 60))
     whole = normal_equations(record, fit, weight)
-    monkeypatch.setattr("tenfold.domains.dynamics.prediction_error.BLOCK", 7)
+    monkeypatch.setattr("tenfold.domains.dynamics.gauss_newton.BLOCK", 7)
     for own, other in zip(whole, normal_equations(record, fit, weight), strict=True):
         assert other == pytest.approx(own, rel=1e-10)
 
@@ -137,3 +139,30 @@ def test_a_rotation_behind_much_noise_keeps_its_eigenvalues() -> None:
         assert np.linalg.eigvals(plain).real.max() < -0.9
     apart = np.abs(np.real(found) + 1j * np.abs(np.imag(found)) - (-0.38 + 1.98j))
     assert apart.max() < 0.1 * abs(-0.38 + 1.98j)
+
+
+def test_forecasts_start_from_beliefs_whose_share_grows_to_the_steady_one() -> None:
+    """A level that moves by nothing, read as 0, 1, 1, 1 with e = 1/2: w = (1/2)²/(1/2) = 1/2, so
+    that p = 3/2 and the share 2/5 first; then p = 3/5 + 1/2 and 10/21; beliefs 3/5, then 1 −
+    (10/21)·(2/5)."""
+    network = LatentNetwork(1, 0, LatentModel(latent=1, hidden=(), dynamics="linear"), DT)
+    with torch.no_grad():
+        network.flat.zero_()
+        network.encoder.last.weight[0, 0, 0] = 1.0
+    y, a = torch.tensor([0.0, 1.0, 1.0, 1.0]).view(1, 1, 4, 1), torch.zeros(1, 1, 4, 0)
+    assert torch.equal(beliefs(network, y, a).flatten(), y.flatten())  # readings, without a share
+    network.dynamics.share.fill_(0.5)
+    found = beliefs(network, y, a).detach().flatten().numpy()
+    assert found[:3] == pytest.approx([0, 3 / 5, 1 - 10 / 21 * 2 / 5])
+
+
+def test_a_closed_form_fit_says_how_much_of_a_surprise_is_error() -> None:
+    shares = []
+    for error in (0.0, 0.4):
+        record = rotation(2_000, error=error)
+        dynamics = Dynamics(LatentModel(dynamics="linear"), 2, DT, 1)
+        refit(dynamics, 0, record.z, np.zeros_like(record.z), record.a, record.whole, seed=0)
+        shares.append(float(dynamics.share[0].diagonal().mean()))
+    # variances of readings and steps as 16 to 1: p² = p + 16, e = 16 / (16 + p)
+    steady = 16 / (16 + (1 + np.sqrt(65)) / 2)
+    assert shares == pytest.approx([0, steady], abs=0.07)
