@@ -6,7 +6,7 @@ PEERS := .venv-peers
 TRACK := .venv-track
 # where nothing compiled may be kept, each of a hundred processes would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
-EXTRAS := video,box2d,mujoco,multiagent,atari,ray,rllib,sweep,schedule,onnx,triton,docs,dev
+EXTRAS := video,box2d,mujoco,multiagent,atari,ray,rllib,sweep,schedule,nwb,onnx,triton,docs,dev
 
 .PHONY: install demo test kernels pytest test-slow test-docs test-kills test-cuda test-track lint docs package bench bench-peers clean
 install: $(VENV)/.installed

@@ -14,6 +14,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tenfold.domains.dynamics.recording import read_recording
+from tenfold.domains.dynamics.recording_files import Columns
 from tenfold.runs.files import read_arrays
 from tenfold.runs.metrics import read_rows
 
@@ -136,6 +138,19 @@ def test_a_shop_of_ones_own_gets_a_schedule_that_holds(
             assert start >= ready and end - start == duration  # in turn, and all of it
             ready = end
     assert not spans and 13 <= int(first.split()[1]) <= 29  # 29: one operation after another
+
+
+def test_the_synthetic_session_is_what_it_says(tmp_path: Path) -> None:
+    """Trials, neurons and rates, read back by the reader of NWB."""
+    made = runpy.run_path(str(EXAMPLES / "spikes.py"))
+    made["write_session"](tmp_path / "session.nwb", 0, 30, 20)
+    read = read_recording(tmp_path / "session.nwb", None, Columns((), ("hand",), 0.02))
+    assert len(read.episodes) == 20 and read.sizes == (30, 1) and read.dt == 0.02
+    assert all(50 <= len(y) <= 80 for y, _ in read.episodes)
+    rates = np.concatenate([y for y, _ in read.episodes]).mean(0) / 0.02
+    assert (rates > 3).all() and (rates < 60).all()  # spikes a second
+    hand = np.concatenate([a - a.mean() for _, a in read.episodes])
+    assert 0.3 < hand.std() < 3
 
 
 @pytest.mark.slow  # learns for seconds

@@ -1,6 +1,7 @@
 """The blocks of README and docs, the commands in them, and how a command is made short."""
 
 import re
+import runpy
 import shlex
 import shutil
 from dataclasses import dataclass
@@ -136,4 +137,7 @@ def furnish(folder: Path) -> None:
     np.savez(folder / "recordings.npz", observations=seen, actions=done, dt=0.05)
     head = "episode,neuron_0,neuron_1,stim_left,stim_right"
     rows = [[k // 40, *rng.normal(size=4)] for k in range(160)]
+    spikes = runpy.run_path(str(ROOT / "examples" / "spikes.py"))
+    for number, name in enumerate(("session", "monday", "tuesday")):
+        spikes["write_session"](folder / f"{name}.nwb", number, 60, 6)
     np.savetxt(folder / "session.csv", rows, "%.6f", ",", header=head, comments="")

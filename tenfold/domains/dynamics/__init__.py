@@ -4,8 +4,11 @@ config              settings of the model, of the planner, of the agent
 field_rules         equations of our systems, compiled: a step, an observation
 fields              the systems by their settings, and as environments
 dynamics            latent dynamics f(z): linear, radial basis functions, an mlp
+decoder             from the hidden state to what is observed
 latent              the model: encoder, dynamics, decoder; the belief of the hidden state
 missing             values that were not observed
+coordinated         what the encoder does not read: held-out channels, coordinated dropout
+turning             sessions that share the hidden state, turned towards one another
 elbo, gapped        the evidence bound of sequences, and of those with gaps
 fitting             gradient steps up the bound; dynamics in closed form
 coordinates         units of what is observed; true and standard coordinates
@@ -19,14 +22,24 @@ icem                the search among sequences of actions
 planning            the planner; what paths of any network are worth
 window              the latest steps, and training sequences
 instant             the field of continuous time behind a model of steps
+aligning            sessions of one model brought together
 identified          a model as it answers questions, in the units outside
 agent               plan, act, correct the belief, train
-recording_files     reading NPZ and CSV
+recording_files     reading NPZ, and what all readers share
+recording_tables    reading CSV
+recording_hdf5      reading HDF5, with LFADS' names too
+recording_mat       reading MATLAB files
+recording_nwb       reading NWB: spike times in bins, trials, series
+recording_frames    reading pandas' frames
+recording_formats   which file is read how
 clock               times as they are recorded, and a regular clock
 recording           a recording, checked and divided
+sessions            several sessions as one recording
 dimensions          how many numbers the hidden state has
+given               what `fit` is given: files, frames, several sessions
 offline             `ten.fit`, and which recording a run is about
 learner             runs under way: experiments, and training on recordings
+spikes              bits per spike, of what comes and of held-out neurons
 truth               hidden states and fields that a system tells of itself
 model_metrics       error of the field and R² on recordings that no training saw
 phase_portrait      true and learned field, as arrays and as figures
@@ -133,6 +146,11 @@ class HiddenDynamics(Domain):
 
 
 # names that `import tenfold as ten` gives, by the file they are in
-PUBLIC = {"compare": "compare", "config": "Explorer LatentModel Planner", "offline": "fit"}
+PUBLIC = {
+    "compare": "compare",
+    "config": "Explorer LatentModel Planner",
+    "offline": "fit",
+    "spikes": "bits_per_spike",
+}
 ALGORITHMS = (ActiveLearning(),)
 DOMAINS = (HiddenDynamics(),)

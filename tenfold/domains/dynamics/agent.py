@@ -13,15 +13,17 @@ import torch
 
 from tenfold.core.errors import UserError
 from tenfold.core.random import Purpose, key, uniform
+from tenfold.domains.dynamics.aligning import align_sessions, coordinates_for
 from tenfold.domains.dynamics.config import Explorer
-from tenfold.domains.dynamics.coordinates import change, move, restate, standard
+from tenfold.domains.dynamics.coordinated import start_at_rates
+from tenfold.domains.dynamics.coordinates import change, move, restate
 from tenfold.domains.dynamics.fitting import Training, refit, update
 from tenfold.domains.dynamics.identified import IdentifiedSystem, array_of, part_of
 from tenfold.domains.dynamics.latent import Belief
 from tenfold.domains.dynamics.missing import (
-    Factors,
     carried_on,
-    factors_of,
+    mean_seen,
+    stacked_factors,
     surely_read,
     unread,
 )
@@ -45,8 +47,9 @@ class ExplorerAgent(IdentifiedSystem):
         dt: float,
         seeds: tuple[int, ...] = (0,),
         device: str = "cpu",
+        sessions: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(config, observations, len(low), dt, seeds, device)
+        super().__init__(config, observations, len(low), dt, seeds, device, sessions)
         self.training = Training(self.online, seeds)
         self.belief = Belief(self.online)
         self.bound(low, high)
@@ -95,6 +98,7 @@ class ExplorerAgent(IdentifiedSystem):
         if not self.units.free:
             if self.config.model.missing:
                 self.take_factors()
+            start_at_rates(self.online, mean_seen(self.window.obs[:, self.window.places()]))
             return
         known = self.units.known
         variance = self.window_states()[2] if known and not self.online.decoder.layers else None
@@ -122,8 +126,7 @@ class ExplorerAgent(IdentifiedSystem):
         """What the values seen in a row say of those that are missing, from the window."""
         y = self.inner(self.window.obs[:, self.window.places()])
         y = torch.log1p(y) if self.config.model.noise == "poisson" else y
-        found = [factors_of(own) for own in y.cpu().double().numpy()]
-        self.online.fill.learn(Factors(*(np.stack(part) for part in zip(*found, strict=True))))
+        self.online.fill.learn(stacked_factors(y.cpu().double().numpy(), bool(self.sessions)))
 
     # acting
 
@@ -242,7 +245,7 @@ class ExplorerAgent(IdentifiedSystem):
     def refit_due(self, step: int) -> bool:
         config = self.config
         # which has no fixed features: it learns by gradients alone
-        if not config.refit or config.model.dynamics == "mlp":
+        if not config.refit or (config.model.dynamics == "mlp" and not self.sessions):
             return False
         return step >= config.learning_starts and step % config.refit == 0
 
@@ -251,11 +254,15 @@ class ExplorerAgent(IdentifiedSystem):
         """Fits the dynamics in closed form to the states that the encoder reads from the whole
         window, in coordinates that are standard for them; where the grid is now, what was visited
         is counted anew."""
+        if self.sessions:
+            align_sessions(self)
+            if self.config.model.dynamics == "mlp":
+                return
         rows, z, variance = self.window_states()
         read = self.rows_read(rows, variance)
         for m, seed in enumerate(self.seeds):
             if self.online.decoder.layers:
-                to = standard(z[m][read[m]], variance[m][read[m]])
+                to = coordinates_for(self, m, rows, z[m], variance[m], read[m])
                 move(self.online, self.belief, m, to, variance[m][read[m]])
                 z[m], variance[m] = to.states(z[m]), to.variances(variance[m])
                 self.maps[m : m + 1] = [to.alignment(old) for old in self.maps[m : m + 1]]

@@ -68,16 +68,27 @@ def add_place(parser: argparse.ArgumentParser, kept: str, what: str) -> None:
 def add_fit(parsers: Any, given: Sequence[str]) -> None:
     fit = parsers.add_parser(
         "fit",
-        help="learn hidden dynamics from recordings: NPZ, CSV, or an explorer's run",
+        help="learn hidden dynamics from recordings: NPZ, CSV, NWB, HDF5, MAT, an explorer's run",
         allow_abbrev=False,
         description="Trains a model of hidden dynamics on recordings. NPZ: arrays observations, "
         "actions, and dt or time. CSV: columns y0, y1, …, a0, a1, …, optionally time "
-        "and episode (or trial). Recordings without actions will do.",
+        "and episode (or trial). NWB: spike times, counted in bins of --bin seconds. HDF5: names "
+        "of NPZ or of LFADS. MAT: names of NPZ. Recordings without actions will do.",
     )
     fit.add_argument(
         "file",
         metavar="FILE",
-        help="recordings that end in .npz or .csv, or the folder of an explorer's run",
+        nargs="+",
+        help="recordings (.npz, .csv, .nwb, .h5, .hdf5, .mat), or the folder of an explorer's run; "
+        "several with --shared",
+    )
+    fit.add_argument(
+        "--shared",
+        action="store_true",
+        help="fit several sessions by one dynamics, each with readouts of its own",
+    )
+    fit.add_argument(
+        "--bin", metavar="SECONDS", help="width of the bins in which spike times are counted (NWB)"
     )
     fit.add_argument("--dt", help="time of a step, where the file does not say it")
     for what in ("observations", "actions"):
@@ -85,7 +96,8 @@ def add_fit(parsers: Any, given: Sequence[str]) -> None:
             f"--{what}",
             default="",
             metavar="NAME[,…]",
-            help=f"columns (or arrays) of {what}: names, or what the columns' names begin with",
+            help=f"columns (or arrays, or series of NWB) of {what}: names, or what the columns' "
+            "names begin with",
         )
     fit.add_argument(
         "--latent",
@@ -115,10 +127,12 @@ def fit(arguments: argparse.Namespace) -> int:
     from tenfold.domains.dynamics.offline import fit as start
 
     result = start(
-        arguments.file,
+        arguments.file if len(arguments.file) > 1 else arguments.file[0],
         arguments.out or "",
         settings=settings_given(arguments),
         dt=None if arguments.dt is None else convert_scalar(arguments.dt, float, "--dt"),
+        bin=None if arguments.bin is None else convert_scalar(arguments.bin, float, "--bin"),
+        shared=arguments.shared,
         observations=arguments.observations,
         actions=arguments.actions,
         latent=latent_of(arguments.latent),

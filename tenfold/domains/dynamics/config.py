@@ -47,10 +47,25 @@ class LatentModel(Config):
     missing: bool = False
     """whether observations may have values that were not observed (NaN): the encoder is told which.
     `fit` sets it where a recording has any"""
+    held_out: Annotated[float, Limits(0, 0.9)] = 0.0
+    """share of the neurons (of counts: poisson) that the encoder never reads and the decoder
+    foretells all the same: co-bps says how well"""
+    coordinated_dropout: Annotated[float, Limits(0, 0.9)] = 0.0
+    """share of the values that the encoder does not read in a gradient step, and that alone count
+    in the likelihood then, so that no value explains itself; for counts of few spikes, such as
+    0.2"""
     beta: Literal["none", "linear", "cyclic", "warm-up"] = "none"
     """schedule of the KL terms' weight"""
     beta_steps: Count = 1_000
     """gradient steps of that schedule, or of one of its cycles"""
+
+    def check(self) -> None:
+        if self.held_out and self.noise != "poisson":
+            raise ConfigError(
+                "held_out",
+                f"= {self.held_out} is for counts, whose bits per spike it measures: set noise to "
+                "poisson, or leave it at 0.",
+            )
 
 
 @dataclass(frozen=True)

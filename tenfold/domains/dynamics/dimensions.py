@@ -121,9 +121,11 @@ def trial(run: Run, kept: Recording, y: np.ndarray, a: np.ndarray, steps: int) -
     """R² of each piece y [E, T, Y] under actions a [E, T, A], mean over horizons, by a model that
     was trained on other steps."""
     from tenfold.domains.dynamics.learner import make_agent, put_into
+    from tenfold.domains.dynamics.offline import source_of
 
     bound = np.ones(kept.sizes[1], np.float32)
-    agent = make_agent(run, kept.sizes[0], -bound, bound, kept.dt)
+    sessions = source_of(run.env).sessions
+    agent = make_agent(run, kept.sizes[0], -bound, bound, kept.dt, sessions)
     put_into(agent, kept)
     for step in range(1, steps + 1):
         agent.train_step()

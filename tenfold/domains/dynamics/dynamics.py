@@ -140,10 +140,12 @@ def rbf_slopes(z: torch.Tensor, axis: torch.Tensor, width: float) -> torch.Tenso
 class Dynamics(nn.Module):
     """N models for each of M members. `weight` [M, N, D, P] holds f of kinds linear (P = D + 1, the
     last for a constant) and rbf (P = grid^D); an mlp has `weights` and `biases` of its layers.
-    `action_weight` [M, N, D, A] is G."""
+    `action_weight` [M, N, D, A] is G. `share` [M, D, D] is no weight: how much of a surprise is
+    error of the reading, as the last closed-form fit found it (0: a reading is believed)."""
 
     axis: torch.Tensor
     centres: torch.Tensor
+    share: torch.Tensor
 
     def __init__(self, config: LatentModel, actions: int, dt: float, members: int) -> None:
         super().__init__()
@@ -169,6 +171,7 @@ class Dynamics(nn.Module):
             grid_centres(axis, latent) if self.kind == "rbf" else axis[:0, None],
             persistent=False,
         )
+        self.register_buffer("share", torch.zeros(members, latent, latent), persistent=False)
         self.sizes = (latent, *config.hidden, latent) if self.kind == "mlp" else ()
         self.weights = nn.ParameterList(
             nn.Parameter(torch.zeros(*lead, o, i)) for i, o in pairwise(self.sizes)

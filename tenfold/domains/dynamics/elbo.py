@@ -23,6 +23,7 @@ from torch import nn
 
 from tenfold.core.pairs import pair
 from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.coordinated import likelihood
 from tenfold.domains.dynamics.divergence import kl_variance
 from tenfold.domains.dynamics.gapped import gapped_examples, gapped_parts, gapped_reference
 from tenfold.domains.dynamics.latent import LatentNetwork
@@ -164,15 +165,18 @@ def elbo_parts(
     a: torch.Tensor,
     normal: torch.Tensor,
     seen: torch.Tensor | None = None,
+    kept: torch.Tensor | None = None,
 ) -> Parts:
-    """Both parts of the bound, for logging; see `elbo`."""
+    """Both parts of the bound, for logging; see `elbo`. `kept` [M, B, T, Y] is false where
+    coordinated dropout hides a value from the encoder: only these count in the likelihood then."""
     if network.config.missing:
-        return Parts(*gapped_parts(network, y, a, normal, seen))
+        return Parts(*gapped_parts(network, y, a, normal, seen, kept))
     config, length = network.config, y.shape[2]
     y = y.transpose(1, 2)  # time before batch: the starts that still fit are then the first rows
-    mean, variance, _ = network.posterior(y, None if seen is None else seen.transpose(1, 2))
+    seen, kept = (None if part is None else part.transpose(1, 2) for part in (seen, kept))
+    mean, variance, _ = network.posterior(y, seen, kept=kept)
     z = torch.addcmul(mean.unsqueeze(2), variance.sqrt().unsqueeze(2), normal)  # [M, T, S, B, D]
-    likelihood = network.decoder.log_likelihood(y.unsqueeze(2), z).mean((2, 3)).sum(1)
+    told = likelihood(network, y, z, kept)
     table = windows(length, config.steps, config.decay, y.device, y.dtype)
     # Σ_d ½ (log(kv'/v) + (v + (μ − μ')²)/kv' − 1), summed by parts: only the square depends on the
     # sample, and the weights of a state's horizons sum to 1
@@ -184,7 +188,7 @@ def elbo_parts(
         + (length - 1) * spread.log()
         + table.log_horizons
     )
-    return Parts(likelihood, 0.5 * (own + apart.mean(1)).sum(-1))
+    return Parts(told, 0.5 * (own + apart.mean(1)).sum(-1))
 
 
 def squares_ahead(

@@ -13,6 +13,7 @@ from tenfold.core.errors import UserError
 from tenfold.core.protocols import Asked, Evaluated
 from tenfold.core.random import Purpose
 from tenfold.domains.dynamics import is_recording
+from tenfold.domains.dynamics.learned import learned_row
 from tenfold.domains.dynamics.model_metrics import (
     ModelMetrics,
     Recordings,
@@ -44,12 +45,15 @@ COLUMNS: Schema = {
     "r2": filled(NUMBER),
     "r2s": [filled(NUMBER)],
     "arx_r2?": filled(NUMBER),
+    "fp_bps?": filled(NUMBER),
+    "session_bps?": filled(NUMBER),
+    "co_bps?": NUMBER,
 }
 
 
 def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
-    """Members and horizons of a row, and whether the field is known; empty where its parts
-    contradict each other."""
+    """Members and horizons of a row, whether the field is known, and which bits per spike; empty
+    where its parts contradict each other."""
     members, ahead, known = len(fit["r2s"]), len(fit["r2"]), "field_error" in fit
     whole = (
         members
@@ -57,7 +61,8 @@ def shape_of(fit: dict[str, Any]) -> tuple[int, ...]:
         and members == len(fit["elbos"]) == len(fit.get("field_errors", fit["elbos"]))
         and known == ("field_errors" in fit)
     )
-    return (members, ahead, known) if whole else ()
+    spikes = ("fp_bps" in fit, "co_bps" in fit, len(fit.get("session_bps", ())))
+    return (members, ahead, known, *spikes) if whole else ()
 
 
 FIT = Kind("a row whose parts agree", lambda row: not misfit(row, COLUMNS) and bool(shape_of(row)))
@@ -121,6 +126,13 @@ def fit_words(row: Row) -> dict[str, str]:
     found[f"R² of observations 1 to {len(row['r2'])} steps ahead"] = numbers(row["r2"])
     if "arx_r2" in row:
         found["R² of ARX on the same data"] = numbers(row["arx_r2"])
+    if "fp_bps" in row:
+        ahead = f"bits per spike 1 to {len(row['fp_bps'])} steps ahead (fp-bps)"
+        found[ahead] = f"{numbers(row['fp_bps'])}; mean {np.mean(row['fp_bps']):.3f}"
+    if "session_bps" in row:
+        found["of each session, mean of these steps"] = numbers(row["session_bps"])
+    if "co_bps" in row:
+        found["bits per spike of held-out neurons (co-bps)"] = f"{row['co_bps']:.3f}"
     found["evidence bound"] = f"{row['elbo']:.3f} for each step"
     if words := shortfall(row):
         found["warning"] = words
@@ -178,10 +190,12 @@ class Models:
 
     def find(self, asked: Asked) -> dict[str, Any]:
         refuse_film(asked)
-        return {"run": str(asked.path), **self.judge(asked).row()}
+        learned = learned_row(load(asked.path, asked.checkpoint))
+        return {"run": str(asked.path), **self.judge(asked).row(), "learned": learned}
 
     def lines(self, asked: Asked, found: dict[str, Any]) -> list[str]:
-        return fit_lines(found, steps_judged(RunFolder.open(asked.path)[1].env))
+        learned = [words for member in found["learned"] for words in member["words"]]
+        return fit_lines(found, steps_judged(RunFolder.open(asked.path)[1].env)) + learned
 
     def find_seeds(self, asked: Asked) -> dict[str, Any]:
         """Every seed's model judged on the same new recordings."""
@@ -287,7 +301,9 @@ class FitReporter(Reporter):
         found = {}
         if "field_error" in latest:
             found["field error"] = f"{latest['field_error']:.3f}"
-        if "r2" in latest:
+        if "fp_bps" in latest:
+            found["fp-bps"] = f"{np.mean(latest['fp_bps']):.3f}"
+        elif "r2" in latest:
             found[f"R² {len(latest['r2'])} ahead"] = f"{latest['r2'][-1]:.3f}"
         return found
 

@@ -29,6 +29,7 @@ prediction from the one before, moved towards the reading:
 
 An error is in two surprises, of the step to t with a plus and of the step from t with a minus:
 while neighbouring surprises correlate negatively e is too small. Fit and share are found by turns.
+From there steps of Gauss and Newton go to the least error of predictions (`prediction_error`).
 """
 
 import math
@@ -41,12 +42,15 @@ import torch
 from tenfold.core.errors import ConfigError
 from tenfold.core.kernels import kernel
 from tenfold.core.pairs import pair
-from tenfold.core.random import Purpose, fill_normal, fill_uniform, key, normal_torch, uniform
+from tenfold.core.random import Purpose, fill_normal, fill_uniform, key, normal_torch
 from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.coordinated import draw_kept
 from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.elbo import Parts, draws_shape, elbo_parts
+from tenfold.domains.dynamics.gauss_newton import MOST, Record, gauss_newton, resampled
 from tenfold.domains.dynamics.latent import LatentNetwork
 from tenfold.domains.dynamics.paths import grid_features
+from tenfold.domains.dynamics.ridge import bootstrap, ridge
 from tenfold.ops.adam import adam, clip
 
 ADAM_EPS = 1e-8
@@ -91,6 +95,7 @@ class Training:
             [key(seed, purpose) for seed in seeds] for purpose in (Purpose.POSTERIOR, Purpose.MASK)
         )
         self.mask = np.zeros((len(seeds), 0))
+        self.drops = [key(seed, Purpose.MASK, 1) for seed in seeds]
 
     def state(self) -> dict[str, torch.Tensor]:
         # the third number is what earlier versions counted
@@ -147,7 +152,10 @@ def update(
     bound's parts before it."""
     training.updates += 1
     network.flat_grad.zero_()
-    parts = elbo_parts(network, y, a, *training.draw(network, y.shape[1], y.shape[2]))
+    drawn = training.draw(network, y.shape[1], y.shape[2])
+    parts = elbo_parts(
+        network, y, a, *drawn, draw_kept(network, training.drops, training.updates, y)
+    )
     beta = beta_at(network.config, training.updates)
     # for each step of time: rates then fit any length
     loss = (beta * parts.divergence - parts.likelihood).sum() / y.shape[2]
@@ -167,48 +175,6 @@ def update(
 
 
 # in closed form
-
-
-def ridge_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
-    for rows, features, outputs in ((1, 1, 1), (7, 3, 2), (60, 12, 2)):
-        yield (
-            rng.normal(size=(rows, features)),
-            rng.normal(size=(rows, outputs)),
-            rng.exponential(size=(2, rows)),
-            rng.uniform(0.1, 1, features),
-        )
-
-
-def ridge_reference(x, y, weight, penalty):
-    """argmin Σ_t w_t ‖y_t − B x_t‖² + Σ_p λ_p ‖B_p‖², as least squares of rows scaled by √w with
-    rows √λ below them."""
-    found = []
-    for w in weight:
-        root = np.sqrt(w)[:, None]
-        rows = np.concatenate((root * x, np.diag(np.sqrt(penalty))))
-        wanted = np.concatenate((root * y, np.zeros((x.shape[1], y.shape[1]))))
-        found.append(np.linalg.lstsq(rows, wanted, rcond=None)[0].T)
-    return np.stack(found)
-
-
-@pair(ridge_reference, ridge_examples, rtol=1e-6, atol=1e-7)
-def ridge(x: np.ndarray, y: np.ndarray, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-    """Coefficients [N, outputs, features] by the normal equations; x [T, features], y [T, outputs],
-    weights [N, T]."""
-    weighted = weight[:, :, None] * x
-    gram = weighted.transpose(0, 2, 1) @ x + np.diag(penalty)
-    return np.linalg.solve(gram, weighted.transpose(0, 2, 1) @ y).transpose(0, 2, 1)
-
-
-def bootstrap(seed: int, models: int, rows: int) -> np.ndarray:
-    """Weights [N, T] of mean 1: exponential, by (seed, model, row); of one model alone 1."""
-    if models == 1:
-        return np.ones((1, rows))
-    return -np.log1p(
-        -np.stack(
-            [uniform(key(seed, Purpose.SEQUENCE, 1 + n), np.arange(rows)) for n in range(models)]
-        )
-    )
 
 
 def believed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
@@ -282,6 +248,24 @@ def correlation(surprise: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return along / np.maximum(squares, np.finfo(np.float64).tiny)
 
 
+def predicting(
+    record: Record, coefficients: np.ndarray, error: np.ndarray, weights: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coefficients [N, D, P + A] whose predictions err least, from a fit to beliefs with the share
+    `error` [D], one for each row of weights [N, rows]; the squares that they leave, [N, D]; and the
+    share [D, D]. The first `count` inputs are features."""
+    penalty = np.full(coefficients.shape[1], 1 / PRIOR**2)
+    penalty[count:] *= SURE
+    best = gauss_newton(record, coefficients, np.diag(error), penalty)
+    squares = np.square(best.surprise[record.counted]).mean(0)
+    if len(weights) == 1:
+        return best.coefficients[None], squares[None], best.gain
+    every = np.zeros((len(weights), len(record.a)))
+    every[:, record.counted] = weights
+    found = resampled(record, best, every, penalty)
+    return found, np.repeat(squares[None], len(weights), 0), best.gain
+
+
 @torch.no_grad()
 def refit(
     dynamics: Dynamics,
@@ -303,6 +287,7 @@ def refit(
         return
     count, rows = dynamics.weight.shape[-1], int(whole.sum())
     noise = float(dynamics.variance()[member].mean())
+    a = np.asarray(a, np.float64)
 
     def inputs(start: np.ndarray) -> np.ndarray:
         phi = (
@@ -325,17 +310,23 @@ def refit(
         given = np.ascontiguousarray(plain[:, :count]), axis, float(dynamics.width)
         push = a @ plain[:, count:].T
         before = believed(z, push, whole, *given, error)[1]
-        error = np.clip(error - correlation(before, whole), 0, MOST_ERROR)
-        belief, surprise = believed(z, push, whole, *given, error)
+        next_error = np.clip(error - correlation(before, whole), 0, MOST_ERROR)
+        belief, surprise = believed(z, push, whole, *given, next_error)
         # nor where it is not a number
         if not np.abs(surprise[whole]).max() <= RUNAWAY * np.abs(before[whole]).max():
             break
-        start = belief[:-1]
-    x, moved = inputs(start), z[1:] - start
-    found = solve(x, moved, bootstrap(seed, dynamics.models, rows))
-    left = np.square(moved[whole] - x[whole] @ found.transpose(0, 2, 1)).mean(1)  # [N, D]
+        start, error = belief[:-1], next_error
+    x, moved, weights = inputs(start), z[1:] - start, bootstrap(seed, dynamics.models, rows)
+    if z.shape[1] * (x.shape[1] + z.shape[1]) <= MOST:
+        record = Record(z, a, whole, np.ones_like(whole), axis, float(dynamics.width), noise)
+        found, left, share = predicting(record, solve(x, moved, one)[0], error, weights, count)
+    else:
+        share = np.diag(error)
+        found = solve(x, moved, weights)
+        left = np.square(moved[whole] - x[whole] @ found.transpose(0, 2, 1)).mean(1)  # [N, D]
     left += (variance[:-1] + variance[1:])[whole].mean(0)
-    targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance)
-    values = (found[..., :count] / dynamics.dt, found[..., count:] / dynamics.dt, raw_of(left))
+    targets = (dynamics.weight, dynamics.action_weight, dynamics.raw_variance, dynamics.share)
+    drift, push = found[..., :count] / dynamics.dt, found[..., count:] / dynamics.dt
+    values = (drift, push, raw_of(left), share)
     for tensor, value in zip(targets, values, strict=True):
         tensor[member] = torch.from_numpy(value).to(tensor)

@@ -16,6 +16,7 @@ import torch
 from tenfold.domains.dynamics.latent import LatentNetwork
 
 WORST = -1e9  # R² of what is not finite
+LEAST_SHARE = 1e-3  # of a surprise: below, readings hardly err
 
 
 def forecast(network: LatentNetwork, z: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
@@ -33,11 +34,36 @@ def forecast(network: LatentNetwork, z: torch.Tensor, a: torch.Tensor) -> torch.
     return torch.stack(ahead, 2)
 
 
+def beliefs(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+    """What is believed of the state after each observation of sequences y [M, B, T, Y] under
+    actions a [M, B, T', A]: [M, T, B, D]. A reading less the share E of its surprise that is error,
+    as the closed-form fit has found it; a first reading is all there is.
+
+    With n readings seen a surprise is due to both ends of the step, so that the share grows from a
+    half to E: e_n = 1 / (1 + p_n), p_{n+1} = 1 − e_n + w, p_1 = 1 + w, where w = (1 − e)²/e belongs
+    to the steady share e (variances in units of a reading's; Kalman's filter of a level).
+    """
+    mean, _, _ = network.posterior(y.transpose(1, 2))
+    share = network.dynamics.share
+    if not share.any():
+        return mean
+    steady = (share.diagonal(dim1=-2, dim2=-1).mean(-1)).clamp(LEAST_SHARE, 1)[:, None, None]
+    wander = (1 - steady).square() / steady
+    believed, before = [mean[:, 0]], 1 + wander
+    for t in range(1, mean.shape[1]):
+        own = 1 / (1 + before)
+        before = 1 - own + wander
+        predicted = network.dynamics.predict(believed[-1], a[:, :, t - 1])[0]
+        surprise = mean[:, t] - predicted
+        believed.append(mean[:, t] - surprise @ (share * (own / steady).clamp(max=1)).mT)
+    return torch.stack(believed, 1)
+
+
 def forecasts(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, steps: int) -> torch.Tensor:
     """The same from every moment of sequences y [M, B, T, Y] that has `steps` actions in a [M, B,
     T', A]: [M, B, S, steps, Y]."""
     starts = min(y.shape[2], a.shape[2] - steps + 1)
-    mean, _, _ = network.posterior(y.transpose(1, 2))
+    mean = beliefs(network, y[:, :, :starts], a)
     actions = a.unfold(2, steps, 1)[:, :, :starts].movedim(-1, 3)  # [M, B, S, steps, A]
     found = forecast(network, mean[:, :starts].transpose(1, 2).flatten(1, 2), actions.flatten(1, 2))
     return found.view(*y.shape[:2], starts, steps, -1)
@@ -45,8 +71,8 @@ def forecasts(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, steps: i
 
 @torch.no_grad()
 def k_step_r2(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, steps: int) -> torch.Tensor:
-    """R² of the observations k = 1 … steps after a state that was encoded, [M, steps]; y [M, B, T,
-    Y], a [M, B, T, A].
+    """R² of the observations k = 1 … steps after what is believed of a state, [M, steps]; y [M, B,
+    T, Y], a [M, B, T, A].
 
     1 − Σ (y − foretold)² / Σ (y − mean of y)², over all sequences, starts and numbers. Below 0:
     worse than the mean. Noise of the observations keeps it below 1 even for the true system. Starts
@@ -56,8 +82,7 @@ def k_step_r2(network: LatentNetwork, y: torch.Tensor, a: torch.Tensor, steps: i
     starts = y.shape[2] - steps
     if starts < 1:
         raise ValueError(f"Sequences of {y.shape[2]} steps are too short to look {steps} ahead.")
-    mean, _, _ = network.posterior(y.transpose(1, 2))
-    z = mean[:, :starts].flatten(1, 2)
+    z = beliefs(network, y[:, :, :starts], a).flatten(1, 2)
     # [M, B, starts, steps, …] of what follows each start, then time before batch
     following, actions = (
         x.unfold(2, steps, 1).movedim(-1, 3).transpose(1, 2).flatten(1, 2)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from tenfold.domains.dynamics.config import LatentModel
+from tenfold.domains.dynamics.coordinated import likelihood
 from tenfold.domains.dynamics.divergence import kl_variance
 from tenfold.domains.dynamics.missing import unread
 from tenfold.ops.qlearning import tensor
@@ -126,15 +127,17 @@ def gapped_parts(
     a: torch.Tensor,
     normal: torch.Tensor,
     seen: torch.Tensor | None = None,
+    kept: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Likelihood and divergence [M] as `elbo_parts` has them; y [M, B, T, Y] is NaN where nothing
     was observed."""
     config, length = network.config, y.shape[2]
     y = y.transpose(1, 2)
     read = (~unread(y)).to(normal)  # [M, T, B]
-    mean, variance, _ = network.posterior(y, None if seen is None else seen.transpose(1, 2))
+    seen, kept = (None if part is None else part.transpose(1, 2) for part in (seen, kept))
+    mean, variance, _ = network.posterior(y, seen, kept=kept)
     z = torch.addcmul(mean.unsqueeze(2), variance.sqrt().unsqueeze(2), normal)  # [M, T, S, B, D]
-    likelihood = network.decoder.log_likelihood(y.unsqueeze(2), z).mean((2, 3)).sum(1)
+    told = likelihood(network, y, z, kept)
     table = places(length, config.steps, config.decay, y.device, mean.dtype)
     raw = table.raw[:, None] * read[:, table.start] * read[:, table.target]  # [M, R, B]
     totals = torch.zeros_like(read).index_add_(1, table.target, raw)
@@ -153,7 +156,7 @@ def gapped_parts(
         + reached.mean(2).sum(1)[:, None, None] * spread.log()
         + logs[:, None, None]
     )
-    return likelihood, 0.5 * (own + apart.mean(1)).sum(-1)
+    return told, 0.5 * (own + apart.mean(1)).sum(-1)
 
 
 def squares_over_gaps(

@@ -13,7 +13,8 @@ from tenfold.domains.dynamics.forecast import forecasts
 from tenfold.domains.dynamics.gap_metrics import forecasts_over_gaps
 from tenfold.domains.dynamics.instant import of_continuous_time
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.missing import Factors, unread
+from tenfold.domains.dynamics.learned import fixed_points, input_matrix, loadings
+from tenfold.domains.dynamics.missing import Factors, unread, widened
 
 # to true coordinates as it is saved; what aligned is without one
 MAP, UNKNOWN = ("matrix", "offset", "back", "aligned"), -1.0
@@ -57,11 +58,13 @@ class IdentifiedSystem(OtherWords):
         dt: float,
         seeds: tuple[int, ...],
         device: str,
+        sessions: tuple[int, ...] = (),
     ) -> None:
+        self.sessions = sessions  # channels of each, where there are several
         self.config, self.seeds, self.members, self.dt = config, tuple(seeds), len(seeds), dt
         self.units = Units(self.members, observations, config.model, dt)
         self.online = LatentNetwork(
-            observations, actions, config.model, STEP, self.members
+            observations, actions, config.model, STEP, self.members, sessions
         ).initialise(seeds)
         self.online.to(device)
         self.device = self.online.flat.device
@@ -99,13 +102,7 @@ class IdentifiedSystem(OtherWords):
         members, for the unit of time that `dt` is in. `true`: the states are in the environment's
         own coordinates, and so is the answer. It is the mean along a step, what a step adds divided
         by dt; `instantaneous`: the field of continuous time whose flow makes these steps."""
-        if true and not self.maps:
-            raise UserError(
-                "The map from the model's coordinates to the environment's own is not known: "
-                "there is one only where the hidden state is known and the run was evaluated; "
-                "leave true=True out for the model's own."
-            )
-        z, places = np.asarray(z, np.float64), self.maps if true else self.own
+        z, places = np.asarray(z, np.float64), self.places(true)
         size = places[0].matrix.shape[0]
         if z.ndim != 2 or z.shape[1] != size:
             raise ValueError(f"States {z.shape} do not fit: give [n, {size}].")
@@ -125,6 +122,67 @@ class IdentifiedSystem(OtherWords):
         )
         answer = turned * self.units.pace
         return answer[0] if self.members == 1 else answer
+
+    # what was learned, with its uncertainty: one answer, or of several members a list of them
+
+    def input_matrix(self, true: bool = False) -> Any:
+        """What a unit of each action adds to dz/dt, [D, A], as `Estimate`: mean, deviation between
+        the models of the ensemble, and each model's own."""
+        given = self.units.reach, self.units.pace
+        return self.each(
+            [input_matrix(self.online, m, to, *given) for m, to in enumerate(self.places(true))]
+        )
+
+    def loadings(self, observations: np.ndarray | None = None) -> Any:
+        """How each channel follows each number of the state, [Y, D], as `Estimate`, in units of the
+        channel; below the link where the decoder is loglinear or the noise that of counts. The
+        deviation is by rows [T, Y] of observations, and not known without them."""
+        rows = (
+            None
+            if observations is None
+            else self.inner(self.recordings(observations, self.online.observations)[0]).flatten(
+                1, 2
+            )
+        )
+        return self.each(
+            [
+                loadings(
+                    self.online,
+                    m,
+                    seed,
+                    self.units.channels.scale[m],
+                    np.linalg.inv(self.own[m].matrix),
+                    None if rows is None else rows[m],
+                )
+                for m, seed in enumerate(self.seeds)
+            ]
+        )
+
+    def fixed_points(self, true: bool = False) -> Any:
+        """Where the learned field is 0 without action, a list of `FixedPoint`: the point, the
+        derivative there and its eigenvalues, of steps and in continuous time, each an
+        `Estimate`."""
+        rest = self.units.actions_in(np.zeros(self.online.actions))
+        return self.each(
+            [
+                fixed_points(self.online, m, to, rest, self.units.pace)
+                for m, to in enumerate(self.places(true))
+            ]
+        )
+
+    def each(self, found: list[Any]) -> Any:
+        return found[0] if self.members == 1 else found
+
+    def places(self, true: bool) -> list[Alignment]:
+        """Of each member, where states are to be said: in the model's coordinates, or the
+        environment's own."""
+        if true and not self.maps:
+            raise UserError(
+                "The map from the model's coordinates to the environment's own is not known: "
+                "there is one only where the hidden state is known and the run was evaluated; "
+                "leave true=True out for the model's own."
+            )
+        return self.maps if true else self.own
 
     @torch.no_grad()
     def features(self, z: np.ndarray) -> np.ndarray:
@@ -180,6 +238,33 @@ class IdentifiedSystem(OtherWords):
             found = ahead(self.online, self.inner(y), self.inner_actions(a), steps)
         return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
 
+    def rates(self, observations: np.ndarray) -> np.ndarray:
+        """Means of observations [T, Y] or [E, T, Y] given the states that are read from them: of
+        counts the expected counts in a bin, smoothed, and of held-out neurons too. Of several
+        members M stands in front."""
+        y, one = self.recordings(observations, self.online.observations)
+        with torch.no_grad():
+            z = self.online.posterior(self.inner(y).transpose(1, 2))[0].transpose(1, 2)
+            found = self.online.decode(z.flatten(1, 2)).view(*y.shape)
+        return self.answer(self.units.observations_out(found.cpu().double().numpy()), one)
+
+    def of_session(self, observations: np.ndarray, session: int) -> np.ndarray:
+        """Observations [..., Y] of one session among the channels of all, as `encode`, `rates` and
+        `forecast` of a model of several sessions take them; what they answer has its channels at
+        the same places."""
+        if not 0 <= session < len(self.sessions):
+            raise ValueError(
+                f"There is no session {session}: the model has {len(self.sessions) or 'only one'}"
+                f"{', counted from 0' if self.sessions else ''}."
+            )
+        y = np.asarray(observations, np.float64)
+        if y.shape[-1:] != (self.sessions[session],):
+            raise ValueError(
+                f"Observations {y.shape} are not of session {session}, which has "
+                f"{self.sessions[session]} channels."
+            )
+        return widened(y, sum(self.sessions[:session]), sum(self.sessions))
+
     def recordings(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, bool]:
         """[T, size] or [E, T, size] as [M, E, T, size], and whether it is one episode."""
         given = np.asarray(rows, np.float64)
@@ -213,8 +298,12 @@ class IdentifiedSystem(OtherWords):
         units = {f"units.{name}": value for name, value in self.units.state().items()}
         if self.config.model.missing:
             units |= {f"factors.{k}": v for k, v in self.online.fill.factors._asdict().items()}
+        if self.sessions:
+            units |= {f"together.{k}": v for k, v in self.online.together.state().items()}
         return (
-            {"online": self.online.flat} | units | dict(zip(MAP, map(np.stack, parts), strict=True))
+            {"online": self.online.flat, "share": self.online.dynamics.share}
+            | units
+            | dict(zip(MAP, map(np.stack, parts), strict=True))
         )
 
     def load_model(self, state: dict[str, Any]) -> None:
@@ -227,7 +316,12 @@ class IdentifiedSystem(OtherWords):
             )
         with torch.no_grad():
             self.online.flat.copy_(torch.as_tensor(state["online"]))
+            # earlier versions believed every reading
+            share = state.get("share", np.zeros(self.online.dynamics.share.shape, np.float32))
+            self.online.dynamics.share.copy_(torch.as_tensor(share))
         self.units.load_state(units)
         if self.config.model.missing:
             self.online.fill.learn(Factors(**part_of(state, "factors")))
+        if self.sessions:
+            self.online.together.load_state(part_of(state, "together"))
         self.maps = maps_of({name: array_of(state[name]) for name in MAP})

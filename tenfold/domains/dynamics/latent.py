@@ -11,7 +11,6 @@ product: a prediction alone runs away from the state, an encoder alone forgets w
 before.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -19,14 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import softplus
 
 from tenfold.core.errors import ConfigError
 from tenfold.core.pairs import pair
 from tenfold.core.random import Purpose, fill_uniform, key
 from tenfold.domains.dynamics.config import LatentModel
-from tenfold.domains.dynamics.dynamics import LEAST_VARIANCE, Dynamics, positive, raw_of
-from tenfold.domains.dynamics.missing import Fill, log_likelihood_of_seen, unread
+from tenfold.domains.dynamics.coordinated import held_out_channels, scaled_up
+from tenfold.domains.dynamics.decoder import Decoder
+from tenfold.domains.dynamics.dynamics import Dynamics, positive, raw_of
+from tenfold.domains.dynamics.missing import Fill, unread
+from tenfold.domains.dynamics.turning import Together
 from tenfold.nets.blocks import Layer
 from tenfold.nets.flat import FlatModule
 from tenfold.ops.qlearning import tensor
@@ -104,82 +105,42 @@ class Encoder(nn.Module):
         return torch.stack(outputs, 1).flatten(1, 2), h
 
 
-class Decoder(nn.Module):
-    """Hidden state -> the observation's mean, and the noise around it.
-
-    Under Poisson noise the mean is a rate: `loglinear` gives its logarithm, the others pass through
-    softplus.
-    """
-
-    def __init__(self, outputs: int, config: LatentModel, members: int) -> None:
-        super().__init__()
-        self.kind, self.poisson = config.decoder, config.noise == "poisson"
-        self.missing = config.missing
-        if self.kind == "identity" and outputs != config.latent:
-            raise ConfigError(
-                "model.decoder",
-                f"= identity needs observations of latent = {config.latent} numbers, and they have "
-                f"{outputs}: use linear, loglinear or mlp.",
-            )
-        hidden = config.hidden if self.kind == "mlp" else ()
-        widths = () if self.kind == "identity" else (config.latent, *hidden, outputs)
-        self.layers = nn.ModuleList(Layer(i, o, members, stride=0) for i, o in pairwise(widths))
-        self.raw_variance = None if self.poisson else nn.Parameter(torch.zeros(members, outputs))
-
-    def forward(self, z: torch.Tensor) -> torch.Tensor:
-        """What the mean is made of, [M, R, D] -> [M, R, Y]: the logarithm of it for loglinear."""
-        for place, layer in enumerate(self.layers):
-            z = layer(torch.tanh(z) if place else z)
-        return z.clamp(max=MOST_LOG_RATE) if self.kind == "loglinear" else z
-
-    def link(self, x: torch.Tensor) -> torch.Tensor:
-        """The mean, of what it is made of."""
-        if self.kind == "loglinear":
-            return x.exp()
-        return softplus(x) + LEAST_VARIANCE if self.poisson else x
-
-    def mean(self, z: torch.Tensor) -> torch.Tensor:
-        return self.link(self(z))
-
-    def log_likelihood(self, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """log p(y | z) summed over the observation's numbers: y [M, …, Y] and z [M, …, D] broadcast
-        -> [M, …]."""
-        x = self(z.flatten(1, -2)).view(*z.shape[:-1], -1)
-        mean = self.link(x)
-        if self.missing:
-            log_rate = x if self.kind == "loglinear" else mean.log() if self.poisson else None
-            return log_likelihood_of_seen(y, mean, self.raw_variance, log_rate)
-        if self.raw_variance is None:
-            log_rate = x if self.kind == "loglinear" else mean.log()
-            return (y * log_rate - mean).sum(-1) - torch.lgamma(y + 1).sum(-1)
-        variance = positive(self.raw_variance)
-        squares = torch.bmm(
-            (y - mean).square().flatten(1, -2), (-0.5 / variance).unsqueeze(-1)
-        ).view(z.shape[:-1])
-        constant = -0.5 * (math.log(2 * math.pi) * y.shape[-1] + variance.log().sum(-1))
-        return squares + constant.view(-1, *[1] * (z.dim() - 2))
-
-
 class LatentNetwork(FlatModule):
     """Encoder, dynamics and decoder of M members. Parameters in this order: encoder, dynamics,
     decoder."""
 
+    held_out: torch.Tensor  # [Y] channels that the encoder never reads
+
     def __init__(
-        self, observations: int, actions: int, config: LatentModel, dt: float, members: int = 1
+        self,
+        observations: int,
+        actions: int,
+        config: LatentModel,
+        dt: float,
+        members: int = 1,
+        sessions: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
         if dt <= 0:
             raise ConfigError("dt", f"= {dt} is not positive: give the time of one step.")
         self.members: int = members  # pyright: ignore[reportIncompatibleVariableOverride]
         self.config, self.observations, self.actions = config, observations, actions
+        self.register_buffer(
+            "held_out",
+            torch.from_numpy(held_out_channels(observations, config.held_out)),
+            persistent=False,
+        )
         self.flags = int(config.mask > 0)  # one more input says whether the observation is seen
         # and one for each number, whether it is missing
-        told = self.flags + observations * config.missing
+        self.sessions = sessions
+        told = self.flags + observations * (config.missing and not sessions)
         self.encoder = Encoder(observations + told, config, members)
         self.dynamics = Dynamics(config, actions, dt, members)
         self.decoder = Decoder(observations, config, members)
         if config.missing:
             self.fill = Fill(members, observations, config.noise == "poisson")
+        if sessions:
+            self.together = Together(members, sessions, config.latent)
         self.flatten()
 
     def initialise(self, seeds: Sequence[int]) -> "LatentNetwork":
@@ -195,7 +156,8 @@ class LatentNetwork(FlatModule):
                 layer.bias.mul_(2).sub_(1).mul_(layer.bound)
             self.dynamics.scale()
             self.encoder.last.bias[:, self.config.latent :] += float(raw_of(FIRST_POSTERIOR))
-            if self.config.missing:  # a row with gaps is read like any other at first
+            # a row with gaps is read like any other at first
+            if self.config.missing and not self.sessions:
                 self.encoder.first.weight[:, :, self.observations + self.flags :] = 0
             if self.decoder.raw_variance is not None:
                 self.decoder.raw_variance.fill_(float(raw_of(FIRST_NOISE)))
@@ -207,28 +169,40 @@ class LatentNetwork(FlatModule):
         seen: torch.Tensor | None = None,
         state: torch.Tensor | None = None,
         begins: torch.Tensor | None = None,
+        kept: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """q(z_t) for sequences y [M, T, B, Y]: mean and variance [M, T, B, D], and the encoder's
         state after the last.
 
         `seen` [M, T, B] is 0 where an observation is hidden: the encoder then reads zeros and is
-        told so. `begins` [M, T, B] is true where an episode begins.
+        told so. `begins` [M, T, B] is true where an episode begins. `kept` [M, T, B, Y] is
+        false where coordinated dropout hides a value.
         """
         if y.shape[-1] != self.observations:
             raise ConfigError(
                 "observation",
                 f"has {y.shape[-1]} numbers, and the model was made for {self.observations}.",
             )
-        gone = torch.isnan(y) if self.config.missing else None
+        given, gone = y, torch.isnan(y) | self.held_out if self.config.missing else None
         if gone is not None:
-            y = self.fill(y)
+            unknown = gone if kept is None else gone | ~kept
+            y = self.fill(torch.where(unknown, torch.nan, y))
         else:
+            y = torch.where(self.held_out, 0.0, y) if self.config.held_out else y
             y = torch.log1p(y) if self.config.noise == "poisson" else y
+        if self.sessions:  # each around its own mean, so that none is told by where it lies
+            y = y - self.fill.mean[:, None, None]
+        if kept is not None:
+            y = scaled_up(y, kept, gone, self.config.coordinated_dropout)
         if self.flags:
             flag = torch.ones_like(y[..., :1]) if seen is None else seen.unsqueeze(-1)
             y = torch.cat((y * flag, flag), -1)
-        y = y if gone is None else torch.cat((y, gone.to(y)), -1)
-        return self.encoder(y, state, begins)
+        if gone is not None and not self.sessions:
+            y = torch.cat((y, gone.to(y)), -1)
+        mean, variance, state = self.encoder(y, state, begins)
+        if self.sessions:
+            mean, variance = self.together(given, mean, variance)
+        return mean, variance, state
 
     def encode(
         self,

@@ -28,16 +28,27 @@ def untrained(run: Run) -> ExplorerAgent:
     if not is_recording(run.env):
         return agent_in(run, make_members(run))
     source = source_of(run.env)
+    if source.sessions and isinstance(run.agent, Explorer) and run.agent.model.decoder == "mlp":
+        raise ConfigError(
+            "agent.model.decoder",
+            "= mlp has layers that sessions would share, and these have readouts of their own: use "
+            "linear or loglinear.",
+        )
     bound = np.ones(source.actions, np.float32)
-    return make_agent(run, source.observations, -bound, bound, source.dt)
+    return make_agent(run, source.observations, -bound, bound, source.dt, source.sessions)
 
 
 def make_agent(
-    run: Run, observations: int, low: np.ndarray, high: np.ndarray, dt: float
+    run: Run,
+    observations: int,
+    low: np.ndarray,
+    high: np.ndarray,
+    dt: float,
+    sessions: tuple[int, ...] = (),
 ) -> ExplorerAgent:
     assert isinstance(run.agent, Explorer)
     device = "cpu" if run.device == "auto" else run.device
-    return ExplorerAgent(run.agent, observations, low, high, dt, run.seeds, device)
+    return ExplorerAgent(run.agent, observations, low, high, dt, run.seeds, device, sessions)
 
 
 def agent_in(run: Run, envs: Environments) -> ExplorerAgent:

@@ -238,3 +238,26 @@ def surely_read(y: np.ndarray, variance: np.ndarray) -> np.ndarray:
     gap, none = np.isnan(y).any(-1), unread(y)
     usual = np.median(variance[~none], 0) if not none.all() else variance.mean(0)
     return ~gap | (~none & (variance <= UNSURE * usual).all(-1))
+
+
+# of several sessions
+
+
+def widened(y: np.ndarray, start: int, channels: int) -> np.ndarray:
+    """A session's observations [..., Y] among those of all sessions, from channel `start` on."""
+    found = np.full((*y.shape[:-1], channels), np.nan)
+    found[..., start : start + y.shape[-1]] = y
+    return found
+
+
+def means_alone(x: np.ndarray) -> Factors:
+    """Factors that say nothing but each channel's mean: sessions have no row in common, and nothing
+    is known of what the neurons of one did while those of another were recorded."""
+    mean = mean_seen(x[None])[0]
+    return Factors(mean, np.zeros((len(mean), 1)), np.ones(len(mean)))
+
+
+def stacked_factors(x: np.ndarray, several: bool) -> Factors:
+    """Of every member's rows [M, n, Y]; of several sessions means alone."""
+    found = [means_alone(own) if several else factors_of(own) for own in x]
+    return Factors(*(np.stack(part) for part in zip(*found, strict=True)))

@@ -6,8 +6,9 @@ there. Learned states are brought into true coordinates by the affine map that f
 states best; it never sees the fields.
 """
 
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from tenfold.domains.dynamics.gap_metrics import (
 )
 from tenfold.domains.dynamics.offline import recalled
 from tenfold.domains.dynamics.recording import HELD
+from tenfold.domains.dynamics.spikes import spike_metrics
 from tenfold.domains.dynamics.truth import Truth, grid_over, latent_in, near, truth_of
 from tenfold.envs.faults import CALLERS, fault_of
 from tenfold.envs.making import make_env
@@ -180,8 +182,8 @@ class ModelMetrics:
     """Of each member: R² of observations 1 … K steps ahead [M, K], the bound for each step of time
     [M], and where the truth is known the field's error [M] and how much of the true states the
     alignment explains [M]; where it is one of continuous time, the error of the instantaneous field
-    [M] too. R² [M, K] also of repeating the last value, and of ARX fitted to the
-    same data as the model."""
+    [M] too. R² [M, K] also of repeating the last value, and of ARX fitted to the same data as the
+    model. Of counts bits per spike as `spike_metrics` has them."""
 
     r2: np.ndarray
     elbo: np.ndarray
@@ -190,16 +192,15 @@ class ModelMetrics:
     arx_r2: np.ndarray | None = None
     last_r2: np.ndarray | None = None
     instant_error: np.ndarray | None = None
+    spikes: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def score(self) -> float:
         """What the best checkpoint has most of: the share of the field that is explained, 1 −
-        error², or else of what comes."""
-        return (
-            float(np.mean(1 - self.field_error**2))
-            if self.field_error is not None
-            else float(np.mean(self.r2))
-        )
+        error², or else of what comes; of counts bits per spike of what comes."""
+        if self.field_error is not None:
+            return float(np.mean(1 - self.field_error**2))
+        return float(np.mean(self.spikes.get("fp_bps", self.r2)))
 
     def row(self) -> dict[str, Any]:
         """For metrics: means over members, and each member's own."""
@@ -221,6 +222,7 @@ class ModelMetrics:
             "r2": self.r2.mean(0).tolist(),
             "r2s": self.r2.tolist(),
         }
+        found |= {name: own.mean(0).tolist() for name, own in self.spikes.items()}
         plain = {"arx_r2": self.arx_r2, "last_r2": self.last_r2}
         return found | {name: r2.mean(0).tolist() for name, r2 in plain.items() if r2 is not None}
 
@@ -244,6 +246,9 @@ def evaluate_model(agent: ExplorerAgent, recordings: Recordings, arx: bool = Tru
         "elbo": bound.cpu().double().numpy() + agent.units.log_density_of(recordings.y),
     }
     found["last_r2"] = np.stack([repeated(own, steps) for own in y.cpu().double().numpy()])
+    if agent.config.model.noise == "poisson":
+        normal = drawn.expand(members, *drawn.shape)
+        found["spikes"] = spike_metrics(network, y, a, normal, steps, agent.sessions)
     if truth := recordings.truth:
         mean = network.posterior(y.transpose(1, 2))[0].transpose(1, 2).flatten(1, 2)
         states = truth.latent.reshape(-1, truth.latent.shape[-1])

@@ -4,20 +4,20 @@ recording a run was trained on."""
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from tenfold.config.mappings import merge
-from tenfold.config.notation import show
 from tenfold.config.run import Run, named
-from tenfold.core.errors import ConfigError, UserError
+from tenfold.core.errors import UserError
 from tenfold.domains.dynamics import RECORDING, is_recording
 from tenfold.domains.dynamics.config import Explorer
 from tenfold.domains.dynamics.dimensions import Kept, Search, search, sized
+from tenfold.domains.dynamics.given import as_number, bin_width, names_in, sources
 from tenfold.domains.dynamics.recording import DIGEST, SAME, Recording, read_recording
 from tenfold.domains.dynamics.recording_files import USUAL, Columns, listed
+from tenfold.domains.dynamics.sessions import pooled
 from tenfold.envs.arguments import split_name
 from tenfold.runs.checkpoint import Checkpoints, nested_state
 from tenfold.runs.folder import RunFolder, is_run
@@ -34,40 +34,52 @@ SETTINGS = {
 
 
 def fit(
-    file: str | Path,
+    file: Any,
     out: str | Path = "",
     *,
     settings: dict[str, Any] | None = None,
     dt: float | None = None,
     observations: str | Sequence[str] = "",
     actions: str | Sequence[str] = "",
+    bin: float | None = None,
+    shared: bool = False,
     latent: int | Literal["auto"] | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Result:
-    """Trains a model on an NPZ or CSV file, or on what a run of an explorer recorded, into the
-    folder `out`; without it into a new one, runs/fit-NAME, runs/fit-NAME-2, …. `settings` are those
-    of a run, whose steps are gradient steps; `dt` is the time of a step where the file does not say
-    it; `observations` and `actions` name arrays or columns, or what names of columns begin with.
+    """Trains a model on a file (NPZ, CSV, NWB, HDF5, MAT), on a pandas DataFrame, or on what a run
+    of an explorer recorded, into the folder `out`; without it into a new one, runs/fit-NAME,
+    runs/fit-NAME-2, …. `settings` are those of a run, whose steps are gradient steps; `dt` is the
+    time of a step where the file does not say it; `observations` and `actions` name arrays or
+    columns, or what names of columns begin with; `bin` is the width in which spike times are
+    counted. A list of several with `shared=True` is fitted by one dynamics, with readouts for each.
     `latent` is how many numbers the hidden state has; "auto" tries 1 to 6 on steps that are held
     back, and takes the smallest that foretells as well as the best one."""
-    path, columns = Path(file), Columns(names_in(observations), names_in(actions))
-    recording = recorded(path, None if dt is None else as_number(dt), columns)
-    if recording.left_out:
+    step = None if dt is None else as_number(dt)
+    columns = Columns(names_in(observations), names_in(actions), bin_width(bin))
+    source = sources(file, shared, out, columns)
+    parts = [recorded(path, step, source.columns) for path in source.paths]
+    every = dict.fromkeys((*source.left_out, *(name for own in parts for name in own.left_out)))
+    if every:
         print(
-            f"tenfold: {path} also holds what is left out: {listed(recording.left_out)}.",
+            f"tenfold: {source.words} also holds what is left out: {listed(list(every))}.",
             file=sys.stderr,
         )
-    for note in recording.notes:
-        print(f"tenfold: {path}: {note}.", file=sys.stderr)
+    for path, part in zip(source.paths, parts, strict=True):
+        for note in part.notes:
+            print(f"tenfold: {path}: {note}.", file=sys.stderr)
+    notes = tuple(note for part in parts for note in part.notes)
+    recording = pooled(source.paths, parts) if shared else parts[0]
     own = {"window": recording.steps} | ({"model": {"missing": True}} if recording.missing else {})
     base = merge(merge(SETTINGS, {"agent": own}), settings or {})
-    run: Run = named("explorer", base | {"env": recording_id(path, recording, columns)})
+    sizes = tuple(part.sizes[0] for part in parts) if shared else ()
+    ident = recording_id(source.paths, recording, source.columns, sizes)
+    run: Run = named("explorer", base | {"env": ident})
     if not isinstance(run.agent, Explorer):
         raise UserError(f"fit trains agent explorer, not {run.agent.name}.")
     run, found = with_latent(run, recording, latent, quiet)
-    kept = [Kept(recording.notes, found)] if recording.notes or found else []
-    name = f"fit-{path.stem}"
+    kept = [Kept(notes, found)] if notes or found else []
+    name = f"fit-{source.name}"
     return train(run, out, name=name, overwrite=overwrite, quiet=quiet, callbacks=kept)
 
 
@@ -85,24 +97,6 @@ def with_latent(
     return replace(run, agent=replace(config, model=sized(config.model, found.chosen))), found
 
 
-def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
-    """One name, names with commas between them, or a sequence."""
-    return tuple(
-        filter(
-            None, (name.strip() for name in (given.split(",") if isinstance(given, str) else given))
-        )
-    )
-
-
-def as_number(dt: object) -> float:
-    """NumPy's numbers too."""
-    if isinstance(dt, bool) or not isinstance(dt, Real):
-        raise ConfigError(
-            "dt", f"= {show(dt)} is no number: give the time of a step, such as 0.05."
-        )
-    return float(dt)
-
-
 # the recording of a run
 
 
@@ -115,6 +109,14 @@ class Source(NamedTuple):
     dt: float
     digest: str
     columns: Columns
+    sessions: tuple[int, ...] = ()
+    """channels of each of several sessions"""
+
+    @property
+    def paths(self) -> list[Path]:
+        if not self.sessions:
+            return [Path(self.file)]
+        return [Path(unquote(own)) for own in self.file.split("+")]
 
 
 def source_of(name: str) -> Source:
@@ -125,29 +127,45 @@ def source_of(name: str) -> Source:
         raise UserError(f"{name} does not say its {missing[0]}: start it with `tenfold fit FILE`.")
     try:
         sizes, dt = (int(given["observations"]), int(given["actions"])), float(given["dt"])
+        sessions = tuple(map(int, filter(None, given.get("sessions", "").split("+"))))
+        width = float(given.get("bin", 0))
     except ValueError:
         raise UserError(f"{name} cannot be read: start it with `tenfold fit FILE`.") from None
-    columns = (
+    seen, done = (
         tuple(map(unquote, filter(None, given.get(part, "").split("+"))))
         for part in ("observed", "acted")
     )
-    return Source(given["file"], *sizes, dt, given.get("digest", ""), Columns(*columns))
+    named = Columns(seen, done, width)
+    return Source(given["file"], *sizes, dt, given.get("digest", ""), named, sessions)
 
 
-def recording_id(path: Path, recording: Recording, columns: Columns = USUAL) -> str:
-    """The id under which a run remembers its recording."""
-    if set(str(path)) & set("(),="):
+def recording_id(
+    path: Path | Sequence[Path],
+    recording: Recording,
+    columns: Columns = USUAL,
+    sessions: tuple[int, ...] = (),
+) -> str:
+    """The id under which a run remembers its recording, or those of several sessions."""
+    paths = [path] if isinstance(path, Path) else list(path)
+    wrong = next((own for own in paths if set(str(own)) & set("(),=")), None)
+    if wrong:
         raise UserError(
-            f"{path} has one of ( ) , = in its name, which a run's settings cannot hold: rename it."
+            f"{wrong} has one of ( ) , = in its name, which a run's settings cannot hold: rename "
+            "it."
         )
+    file = str(paths[0].absolute())
+    if sessions:
+        file = "+".join(quote(str(own.absolute())) for own in paths)
     observations, actions = recording.sizes
     named = "".join(
         f", {part}={'+'.join(quote(name, safe='') for name in names)}"
-        for part, names in zip(("observed", "acted"), columns, strict=True)
+        for part, names in zip(("observed", "acted"), columns[:2], strict=True)
         if names
     )
+    named += f", bin={columns.bin!r}" if columns.bin else ""
+    named += f", sessions={'+'.join(map(str, sessions))}" if sessions else ""
     return (
-        f"{RECORDING}(file={path.absolute()}, observations={observations}, actions={actions}, "
+        f"{RECORDING}(file={file}, observations={observations}, actions={actions}, "
         f"dt={recording.dt!r}, digest={recording.digest}{named})"
     )
 
@@ -167,8 +185,8 @@ def recorded(path: Path, dt: float | None = None, columns: Columns = USUAL) -> R
         return read_recording(path, dt, columns)
     if any(columns):
         raise UserError(
-            f"{path} is a run, whose observations and actions are known: --observations and "
-            "--actions are for files."
+            f"{path} is a run, whose observations and actions are known: --observations, --actions "
+            "and --bin are for files."
         )
     recording = of_run(path)
     if dt is not None and abs(dt - recording.dt) > SAME * recording.dt:
@@ -187,7 +205,8 @@ def recalled(name: str) -> Recording:
             f"A run on {source.file} by an earlier version of tenfold cannot go on in this one: "
             f"start it anew with `tenfold fit {source.file}`."
         )
-    recording = recorded(Path(source.file), source.dt, source.columns)
+    parts = [recorded(path, source.dt, source.columns) for path in source.paths]
+    recording = pooled(source.paths, parts) if source.sessions else parts[0]
     if recording.sizes != (source.observations, source.actions) or source.digest not in (
         "",
         recording.digest,

@@ -205,4 +205,20 @@ def fit_charts(fits: list[dict[str, Any]], counted: str) -> list[Chart]:
     return [
         Chart(words, [*(each if len(each) > 1 else []), model], counted, small=True),
         Chart("R² of observations", foretold, "steps ahead", small=True, bounds=bounds),
+        *spike_charts(fits, counted),
     ]
+
+
+def spike_charts(fits: list[dict[str, Any]], counted: str) -> list[Chart]:
+    """Of counts bits per spike over steps: of what comes, of each session, of held-out neurons."""
+    if "fp_bps" not in fits[-1]:
+        return []
+    steps = [row["step"] for row in fits]
+    lines = [Line("of what comes (fp-bps)", steps, [np.mean(r["fp_bps"]) for r in fits], None, 0)]
+    if "co_bps" in fits[-1]:
+        held = [row["co_bps"] for row in fits]
+        lines.append(Line("of held-out neurons (co-bps)", steps, held, None, 1, "dots"))
+    for k in range(len(fits[-1].get("session_bps", ()))):
+        own = [row["session_bps"][k] for row in fits]
+        lines.append(Line(f"of what comes, session {k}", steps, own, None, 2 + k, THIN))
+    return [Chart("bits per spike (0: mean rates)", lines, counted, small=True)]

@@ -5,3 +5,4 @@ from tenfold.domains.dynamics.config import Explorer as Explorer
 from tenfold.domains.dynamics.config import LatentModel as LatentModel
 from tenfold.domains.dynamics.config import Planner as Planner
 from tenfold.domains.dynamics.offline import fit as fit
+from tenfold.domains.dynamics.spikes import bits_per_spike as bits_per_spike

@@ -15,7 +15,8 @@ import numpy as np
 from tenfold.core.errors import UserError
 from tenfold.domains.dynamics.clock import Clock, clock_of, growing, on_clock
 from tenfold.domains.dynamics.missing import never_changes, not_observed
-from tenfold.domains.dynamics.recording_files import USUAL, Columns, Parts, read_csv, read_npz
+from tenfold.domains.dynamics.recording_files import USUAL, Columns, Parts
+from tenfold.domains.dynamics.recording_formats import KNOWN, read_parts
 
 # steps of a piece that is held back; the least lets ARX see two steps and look ten ahead
 HELD, LEAST = 20, 12
@@ -154,17 +155,12 @@ def read_recording(path: Path, dt: float | None = None, columns: Columns = USUAL
     """From a file; `dt` where the file does not say it."""
     if path.is_dir():
         raise UserError(
-            f"{path} is a folder, and not one of a run: give an NPZ or a CSV file, or an "
-            "explorer's run."
+            f"{path} is a folder, and not one of a run: give {KNOWN}, or an explorer's run."
         )
     if not path.is_file():
-        raise UserError(f"{path} is not there: give an NPZ or a CSV file.")
-    if path.suffix.lower() not in (".npz", ".csv"):
-        raise UserError(f"{path} is neither NPZ nor CSV by its name: it must end in .npz or .csv.")
+        raise UserError(f"{path} is not there: give {KNOWN}.")
     try:
-        parts = (
-            read_npz(path, columns) if path.suffix.lower() == ".npz" else read_csv(path, columns)
-        )
+        parts = read_parts(path, columns)
     except PermissionError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     return checked(path, parts, dt)

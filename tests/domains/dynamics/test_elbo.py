@@ -112,7 +112,7 @@ def test_with_the_exact_posterior_the_bound_is_the_likelihood(
     assert net.decoder.raw_variance is not None
     noise = positive(net.decoder.raw_variance)[0].detach()
     exact = (y.transpose(1, 2) / (1 + noise), (noise / (1 + noise)).expand(1, 1, 3, 2), None)
-    monkeypatch.setattr(net, "posterior", lambda *_: exact)
+    monkeypatch.setattr(net, "posterior", lambda *_, **__: exact)
     cubature = math.sqrt(2) * torch.tensor(
         [[1.0, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64
     )

@@ -347,6 +347,6 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         (tmp_path / "data.csv").write_text(content)
         with pytest.raises(UserError, match=words):
             read_recording(tmp_path / "data.csv")
-    with pytest.raises(UserError, match="neither NPZ nor CSV"):
+    with pytest.raises(UserError, match="no format that is known"):
         (tmp_path / "data.txt").write_text("1")
         read_recording(tmp_path / "data.txt")

@@ -510,7 +510,7 @@ def test_the_folder_of_a_fit_is_its_recording_and_other_folders_are_named(
         capsys, tmp_path / "runs"
     )
     assert "--dt says 0.5: leave --dt out" in refused(capsys, first.path, "--dt", "0.5")
-    assert "--observations and --actions are for files" in refused(
+    assert "--observations, --actions and --bin are for files" in refused(
         capsys, first.path, "--observations", "x"
     )
 

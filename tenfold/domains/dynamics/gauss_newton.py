@@ -1,0 +1,150 @@
+"""Dynamics in closed form, second part: the least error of a filter's predictions
+(`prediction_error`), by steps of Gauss and Newton.
+
+What is least is the negative logarithm of the surprises' Gaussian density, whose covariance is their
+own, and of the prior of the coefficients: ½ (n·log det Σ ss'/n + Σ λ (θ − θ₀)²). As many steps as an output has coefficients are added that had the variance
+expected before: few steps could be followed exactly, and would seem to have no noise. The
+covariance is held while a step is computed, and a step that does not lower the whole is halved.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tenfold.domains.dynamics.prediction_error import filtered, followed
+
+ROUNDS = 10  # steps of Gauss and Newton at most
+ENOUGH = 2.0  # of the logarithm of a density: what a step gains is not worth another one
+LEAST_STEP = 1e-2  # halved to less than this, a step is not made
+GAIN_PRIOR = 1.0  # precision of each number of E around the share that was found before
+LEAST = 1e-12  # of a surprise's variance
+FAR = 1e6  # deviations of a state: a belief that errs by so much has run away
+MOST = 600  # coefficients: their matrix is summed anew at every step
+BLOCK = 256  # steps whose derivatives are written down at once: they stay in the cache
+
+
+class Record(NamedTuple):
+    """What is fitted to: consecutive readings z [T + 1, D] and actions a [T, A]; `whole` [T] is
+    False where the next reading belongs to another episode, `seen` [T] where it is missing; the
+    grid's axis (empty for linear dynamics) and width; and the variance that a surprise is expected
+    to have."""
+
+    z: np.ndarray
+    a: np.ndarray
+    whole: np.ndarray
+    seen: np.ndarray
+    axis: np.ndarray
+    width: float
+    noise: float = 0.0
+
+    @property
+    def counted(self) -> np.ndarray:
+        """Which steps have an error of prediction, [T]."""
+        return self.whole & self.seen
+
+
+class Fit(NamedTuple):
+    """Coefficients [D, P + A] of a step, the gain E [D, D], and the surprises [T, D] that they
+    leave."""
+
+    coefficients: np.ndarray
+    gain: np.ndarray
+    surprise: np.ndarray
+    loss: float
+
+
+def gauss_newton(
+    record: Record, coefficients: np.ndarray, gain: np.ndarray, penalty: np.ndarray
+) -> Fit:
+    """From these coefficients and this gain to those that predict best; `penalty` [P + A] is the
+    prior's precision of a coefficient."""
+    shape = coefficients.shape
+    centre = np.concatenate((np.zeros(coefficients.size), gain.ravel()))
+    precision = np.concatenate((np.tile(penalty, shape[0]), np.full(gain.size, GAIN_PRIOR)))
+
+    def at(theta: np.ndarray) -> Fit:
+        own, share = theta[: coefficients.size].reshape(shape), theta[coefficients.size :]
+        share = share.reshape(gain.shape)
+        surprise = followed(*record[:4], own, share, *record[4:6])[1]
+        prior = float(precision @ np.square(theta - centre)) / 2
+        return Fit(own, share, surprise, density_loss(record, surprise, shape[1]) + prior)
+
+    theta = np.concatenate((coefficients.ravel(), gain.ravel()))
+    best = at(theta)
+    if not np.isfinite(best.loss):  # beliefs ran away: readings alone do not
+        theta = np.zeros_like(theta)
+        best = at(theta)
+    weight = np.ones((1, len(record.a)))
+    for _ in range(ROUNDS):
+        gram, slope = normal_equations(record, best, weight)
+        down = slope[0] - precision * (theta - centre)
+        step = np.linalg.solve(gram[0] + np.diag(precision), down)
+        size = 1.0
+        found = at(theta + step)
+        while not found.loss < best.loss and size > LEAST_STEP:
+            size /= 2
+            found = at(theta + size * step)
+        gained = best.loss - found.loss
+        if not gained > 0:
+            break
+        theta, best = theta + size * step, found
+        if gained < ENOUGH:
+            break
+    return best
+
+
+def covariance(record: Record, surprise: np.ndarray, rows: int) -> np.ndarray:
+    """Of the surprises [T, D] of steps that count, as if `rows` more had the variance expected."""
+    own = surprise[record.counted]
+    expected = rows * max(record.noise, LEAST) * np.eye(own.shape[1])
+    return (own.T @ own + expected) / (len(own) + rows)
+
+
+def density_loss(record: Record, surprise: np.ndarray, rows: int) -> float:
+    """½ n·log det of their covariance; without end where one is far away."""
+    own = surprise[record.counted]
+    if not np.abs(own).max() < FAR:  # nor where it is not a number
+        return np.inf
+    return 0.5 * (len(own) + rows) * float(np.linalg.slogdet(covariance(record, surprise, rows))[1])
+
+
+def normal_equations(record: Record, fit: Fit, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Σ w S'Λ S [N, K, K] and Σ w S'Λ s [N, K] over the steps that count, with the inverse Λ of the
+    surprises' covariance and weights w [N, T]; block by block, so that a long recording takes no
+    more memory than a short one."""
+    size, count = len(fit.gain), fit.coefficients.size + fit.gain.size
+    root = np.linalg.cholesky(
+        np.linalg.inv(covariance(record, fit.surprise, fit.coefficients.shape[1]))
+    )
+    gram, slope = np.zeros((len(weight), count, count)), np.zeros((len(weight), count))
+    carried = np.zeros((size, 1 + count))
+    carried[:, 0] = record.z[0]
+    for start in range(0, len(record.a), BLOCK):
+        part = slice(start, start + BLOCK)
+        given = record.z[start : start + BLOCK + 1], *(own[part] for own in record[1:4])
+        _, surprise, by, carried = filtered(
+            *given, fit.coefficients, fit.gain, *record[4:6], carried
+        )
+        counted = record.counted[part]
+        rows = (root.T @ by[counted]).reshape(-1, count)
+        wanted = (surprise[counted] @ root).ravel()
+        for n, w in enumerate(weight):
+            scale = np.repeat(np.sqrt(w[part][counted]), size)
+            scaled = rows * scale[:, None]
+            gram[n] += scaled.T @ scaled
+            slope[n] += scaled.T @ (scale * wanted)
+    return gram, slope
+
+
+def resampled(record: Record, fit: Fit, weight: np.ndarray, penalty: np.ndarray) -> np.ndarray:
+    """Coefficients [N, D, P + A] with other weights [N, T] of the steps: the minimum of what is
+    quadratic around the fit, one small system for each model."""
+    theta = np.concatenate((fit.coefficients.ravel(), fit.gain.ravel()))
+    precision = np.concatenate(
+        (np.tile(penalty, len(fit.gain)), np.full(fit.gain.size, GAIN_PRIOR))
+    )
+    pulled = precision * theta
+    pulled[fit.coefficients.size :] = 0.0
+    gram, slope = normal_equations(record, fit, weight)
+    step = np.linalg.solve(gram + np.diag(precision), (slope - pulled)[..., None])[..., 0]
+    return (theta + step)[:, : fit.coefficients.size].reshape(-1, *fit.coefficients.shape)

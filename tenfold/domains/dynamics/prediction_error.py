@@ -1,0 +1,215 @@
+"""The error of a filter's predictions, and its derivatives: the regressors, filtered by the share.
+
+A belief follows the readings z by the model itself,
+
+    s_t = z_{t+1} − b_t − B·x(b_t, a_t)        surprise;  x holds the features φ(b_t) and the action
+    b_{t+1} = z_{t+1} − E·s_t                  E [D, D]: the share of a surprise that is error
+
+so that a coefficient moves a prediction twice: directly, and through every belief before it. Least
+squares of s with x alone (`fitting`) knows of the first; where readings err by more than a step's
+noise, E is near 1 and the second is ten times as large. The derivative of a prediction is the
+regressor filtered by share and slope of the step,
+
+    S_t = J_t·M_t + ∂(B·x)/∂(B, E),    M_{t+1} = E·S_t − ∂E·s_t,    J_t = I + W·φ'(b_t)
+
+with M = 0 where an episode begins (recursive prediction errors; Ljung, System Identification,
+1999, chapters 7 and 10).
+
+A reading that was not seen leaves the prediction as the belief, and its step counts nothing. The
+minimum is looked for in `gauss_newton`.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from tenfold.core.kernels import kernel
+from tenfold.core.pairs import pair
+
+# beliefs, surprises and their derivatives
+
+
+def filtered_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    """One step, one number of state, no actions, a grid or none, breaks, unseen readings, and a
+    derivative that is carried in."""
+    for rows, size, grid, actions in ((1, 1, 3, 1), (2, 2, 0, 2), (9, 1, 0, 0), (25, 3, 2, 1)):
+        features = grid**size if grid else size + 1
+        count = size * (features + actions) + size * size
+        yield (
+            rng.normal(size=(rows + 1, size)),
+            rng.normal(size=(rows, actions)),
+            rng.random(rows) < 0.8,
+            rng.random(rows) < 0.8,
+            0.1 * rng.normal(size=(size, features + actions)),
+            0.5 * np.eye(size) + 0.1 * rng.normal(size=(size, size)),
+            np.linspace(-2, 2, grid) if grid else np.zeros(0),
+            0.7,
+            np.concatenate((rng.normal(size=(size, 1)), 0.1 * rng.normal(size=(size, count))), 1),
+        )
+
+
+def filtered_reference(z, a, whole, seen, coefficients, gain, axis, width, carried):
+    """The recursion as it is written, differentiated by autograd."""
+    z, a, carried = (torch.from_numpy(np.array(part)) for part in (z, a, carried))
+    now = torch.from_numpy(np.concatenate((coefficients.ravel(), gain.ravel())))
+    centres = torch.from_numpy(np.array(axis))
+
+    def features(b: torch.Tensor) -> torch.Tensor:
+        if not len(axis):
+            return torch.cat((b, b.new_ones(1)))
+        bells = torch.exp(-(((b[:, None] - centres) / width) ** 2) / 2)
+        product = bells[0]
+        for along in bells[1:]:
+            product = (product[:, None] * along).flatten()
+        return product
+
+    def run(theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        own = theta[: coefficients.size].view(coefficients.shape)
+        share = theta[coefficients.size :].view(gain.shape)
+        belief = [carried[:, 0] + carried[:, 1:] @ (theta - now)]
+        surprise, predicted = [], []
+        for t in range(len(a)):
+            predicted.append(belief[t] + own @ torch.cat((features(belief[t]), a[t])))
+            surprise.append(z[t + 1] - predicted[t])
+            known = z[t + 1] - share @ surprise[t] if seen[t] else predicted[t]
+            belief.append(known if whole[t] else z[t + 1])
+        return torch.stack(belief), torch.stack(surprise), torch.stack(predicted)
+
+    belief, surprise, _ = run(now)
+    slope = torch.autograd.functional.jacobian(lambda theta: run(theta)[2], now)
+    last = torch.autograd.functional.jacobian(lambda theta: run(theta)[0][-1], now)
+    after = torch.cat((belief[-1][:, None], last), 1)
+    return tuple(part.numpy() for part in (belief, surprise, slope, after))
+
+
+@kernel
+def features_at(b, axis, width, bells, x):
+    """φ(b) into the front of x: Gaussians on a grid, or (b, 1)."""
+    size, grid = len(b), len(axis)
+    if grid == 0:
+        x[:size] = b
+        x[size] = 1.0
+        return size + 1
+    count = 1
+    for d in range(size):
+        count *= grid
+        for g in range(grid):
+            away = (b[d] - axis[g]) / width
+            bells[d, g] = math.exp(-0.5 * away * away)
+    for p in range(count):
+        product, rest = 1.0, p
+        for d in range(size - 1, -1, -1):
+            product *= bells[d, rest % grid]
+            rest //= grid
+        x[p] = product
+    return count
+
+
+@kernel
+def step_slope(b, axis, width, coefficients, x, slope):
+    """J = I + W·φ'(b) into `slope` [D, D]; x holds φ(b)."""
+    size, grid = len(b), len(axis)
+    slope[:] = 0.0
+    for d in range(size):
+        slope[d, d] = 1.0
+    if grid == 0:
+        slope += coefficients[:, :size]
+        return
+    for p in range(grid**size):
+        rest = p
+        for c in range(size - 1, -1, -1):
+            steep = (axis[rest % grid] - b[c]) / (width * width) * x[p]
+            rest //= grid
+            for d in range(size):
+                slope[d, c] += coefficients[d, p] * steep
+
+
+@pair(filtered_reference, filtered_examples, rtol=1e-8, atol=1e-9)
+@kernel
+def filtered(z, a, whole, seen, coefficients, gain, axis, width, carried):
+    """Beliefs [T + 1, D] along readings z [T + 1, D] under actions a [T, A], surprises [T, D], the
+    derivative of each prediction by all coefficients and then all of the gain, [T, D, K], and what
+    is carried on: the last belief beside its derivative, [D, 1 + K], as `carried` is of the first.
+    Where a step is not `whole` [T] an episode begins with its reading; `seen` [T]: whether the
+    reading after the step was."""
+    steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]
+    first, count = size * inputs, size * inputs + size * size
+    belief, surprise = np.empty((steps + 1, size)), np.empty((steps, size))
+    slope = np.zeros((steps, size, count))
+    x, bells, jacobian = np.empty(inputs), np.empty((size, len(axis))), np.empty((size, size))
+    belief[0] = carried[:, 0]
+    before = carried[:, 1:].copy()
+    for t in range(steps):
+        place = features_at(belief[t], axis, width, bells, x)
+        x[place:] = a[t]
+        step_slope(belief[t], axis, width, coefficients, x, jacobian)
+        for d in range(size):
+            moved = 0.0
+            for p in range(inputs):
+                moved += coefficients[d, p] * x[p]
+            surprise[t, d] = z[t + 1, d] - belief[t, d] - moved
+            for c in range(size):
+                for k in range(count):
+                    slope[t, d, k] += jacobian[d, c] * before[c, k]
+            for p in range(inputs):
+                slope[t, d, d * inputs + p] += x[p]
+        if not whole[t]:
+            before[:] = 0.0
+            belief[t + 1] = z[t + 1]
+        elif not seen[t]:
+            before[:] = slope[t]
+            belief[t + 1] = z[t + 1] - surprise[t]
+        else:
+            before[:] = 0.0
+            for d in range(size):
+                belief[t + 1, d] = z[t + 1, d]
+                for c in range(size):
+                    belief[t + 1, d] -= gain[d, c] * surprise[t, c]
+                    for k in range(count):
+                        before[d, k] += gain[d, c] * slope[t, c, k]
+                    before[d, first + d * size + c] -= surprise[t, c]
+    after = np.empty((size, 1 + count))
+    after[:, 0] = belief[steps]
+    after[:, 1:] = before
+    return belief, surprise, slope, after
+
+
+def followed_examples(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, ...]]:
+    for *given, _carried in filtered_examples(rng, dtype):
+        yield tuple(given)
+
+
+def followed_reference(z, a, whole, seen, coefficients, gain, axis, width):
+    """`filtered` without its derivatives, from the first reading."""
+    start = np.zeros((z.shape[1], 1 + coefficients.size + gain.size))
+    start[:, 0] = z[0]
+    return filtered_reference(z, a, whole, seen, coefficients, gain, axis, width, start)[:2]
+
+
+@pair(followed_reference, followed_examples, rtol=1e-9, atol=1e-12)
+@kernel
+def followed(z, a, whole, seen, coefficients, gain, axis, width):
+    """Beliefs [T + 1, D] and surprises [T, D] alone; the first belief is the first reading."""
+    steps, size, inputs = len(a), z.shape[1], coefficients.shape[1]
+    belief, surprise = np.empty((steps + 1, size)), np.empty((steps, size))
+    x, bells = np.empty(inputs), np.empty((size, len(axis)))
+    belief[0] = z[0]
+    for t in range(steps):
+        place = features_at(belief[t], axis, width, bells, x)
+        x[place:] = a[t]
+        for d in range(size):
+            moved = 0.0
+            for p in range(inputs):
+                moved += coefficients[d, p] * x[p]
+            surprise[t, d] = z[t + 1, d] - belief[t, d] - moved
+        for d in range(size):
+            belief[t + 1, d] = z[t + 1, d]
+            if whole[t] and seen[t]:
+                for c in range(size):
+                    belief[t + 1, d] -= gain[d, c] * surprise[t, c]
+            elif whole[t]:
+                belief[t + 1, d] -= surprise[t, d]
+    return belief, surprise

@@ -1,0 +1,291 @@
+"""Reading NWB files (Neurodata Without Borders, version 2): spike times of units are counted in
+bins of a stated width, trials are episodes, and series by name are further observations, or
+actions.
+
+A trial begins with its own first bin, wherever that lies on the clock; without a table of trials
+the times in which units were observed are episodes, or else all from the first spike to the last. A
+bin in which a unit was not observed (`obs_intervals`) is NaN there. Of a series a bin has the mean
+of its samples, or where it has none the value between its neighbours; beyond the series' ends NaN.
+NWB is HDF5 with a schema, of which this is the small part that is needed.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tenfold.core.errors import UserError
+from tenfold.core.system import require_memory
+from tenfold.domains.dynamics.recording_files import Columns, Parts, listed
+
+UNITS, TRIALS = "units", "intervals/trials"
+# of a bin: spikes on a border that rounding has moved still count in the bin that they begin
+NUDGE = 1e-6
+FEWEST = 2  # bins of a trial, which foretells nothing with fewer
+
+
+class Series(NamedTuple):
+    """A sampled signal: moments [n] and values [n, numbers]."""
+
+    time: np.ndarray
+    values: np.ndarray
+
+
+def read_nwb(path: Path, file: Any, columns: Columns) -> Parts:
+    series = dict(series_in(file))
+    observed = columns.observations or (UNITS,)
+    width = columns.bin
+    if not width:
+        raise UserError(
+            f"{path} has spike times and signals on clocks of their own: say the width of a bin "
+            "in seconds, such as --bin 0.02."
+        )
+    units = Units.read(path, file) if UNITS in observed else None
+    seen, done = (
+        [read_series(path, file, place_of(path, name, series, flag)) for name in names]
+        for names, flag in (
+            ([name for name in observed if name != UNITS], "--observations"),
+            (columns.actions, "--actions"),
+        )
+    )
+    spans, words = spans_of(path, file, units, [*seen, *done])
+    count = [int((stop - start) / width + NUDGE) for start, stop in spans]
+    kept = [k for k, bins in enumerate(count) if bins >= FEWEST]
+    if not kept:
+        raise UserError(
+            f"{path}: none of its {len(spans)} trials is as long as {FEWEST} bins of {width:g} s: "
+            "give --bin a smaller width."
+        )
+    if len(kept) < len(spans):
+        words += (f"{len(spans) - len(kept)} trials of less than {FEWEST} bins",)
+    numbers = (len(units.times) if units else 0) + sum(own.values.shape[1] for own in seen + done)
+    require_memory(sum(count) * numbers * 8, f"{path} in bins of {width:g} s", "--bin")
+    y, a = [], []
+    for k in kept:
+        edges = spans[k][0] + width * np.arange(count[k] + 1)
+        parts = [units.counted(edges)] if units else []
+        y.append(np.concatenate([*parts, *(binned(own, edges) for own in seen)], 1))
+        a.append(np.concatenate([np.zeros((count[k], 0)), *(binned(o, edges) for o in done)], 1))
+    taken = {place_of(path, n, series, "") for n in (*observed, *columns.actions) if n != UNITS}
+    others = tuple(place for place in series if place not in taken)
+    return Parts(y, a, None, width, words + others, True)
+
+
+# units
+
+
+class Units(NamedTuple):
+    """Sorted spike times of each unit, and where it was observed [n, 2] (None: always)."""
+
+    times: list[np.ndarray]
+    observed: list[np.ndarray] | None
+
+    @classmethod
+    def read(cls, path: Path, file: Any) -> "Units":
+        if UNITS not in file or "spike_times" not in file[UNITS]:
+            raise UserError(
+                f"{path} has no table of units with spike_times: name series of it with "
+                "--observations."
+            )
+        times = ragged(path, file[UNITS], "spike_times")
+        if not times:
+            raise UserError(f"{path}: its table of units is empty.")
+        for unit, own in enumerate(times):
+            if own.ndim != 1 or not np.isfinite(own).all():
+                row = int(np.argmin(np.isfinite(own))) if own.ndim == 1 else 0
+                raise UserError(
+                    f"{path}: units/spike_times, unit {unit}, row {row} is no finite time."
+                )
+        observed = None
+        if "obs_intervals" in file[UNITS]:
+            observed = [own.reshape(-1, 2) for own in ragged(path, file[UNITS], "obs_intervals")]
+        return cls([np.sort(own) for own in times], observed)
+
+    def counted(self, edges: np.ndarray) -> np.ndarray:
+        """Spikes [bins, units] between edges; NaN where a unit was not observed throughout."""
+        near = NUDGE * (edges[1] - edges[0])
+        counts = np.stack([np.diff(np.searchsorted(own, edges - near)) for own in self.times], 1)
+        counts = counts.astype(np.float64)
+        for unit, spans in enumerate(self.observed or ()):
+            inside = np.zeros(len(counts), np.bool_)
+            for start, stop in joined_spans(spans):
+                inside |= (edges[:-1] >= start - near) & (edges[1:] <= stop + near)
+            counts[~inside, unit] = np.nan
+        return counts
+
+
+def ragged(path: Path, table: Any, name: str) -> list[np.ndarray]:
+    """A column whose rows differ in length: all values, and where each row's end."""
+    try:
+        values = np.asarray(table[name][()], np.float64)
+        ends = np.asarray(table[f"{name}_index"][()]).astype(np.int64)
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"{path}: {UNITS}/{name} cannot be read ({' '.join(str(error).split())})."
+        ) from None
+    starts = np.concatenate(([0], ends[:-1]))
+    if len(ends) and (ends[-1] > len(values) or (starts > ends).any() or ends[0] < 0):
+        row = int(np.argmax((starts > ends) | (ends > len(values))))
+        raise UserError(
+            f"{path}: {UNITS}/{name}_index, row {row}, points to {ends[row]} of {len(values)} "
+            "values: the file is torn."
+        )
+    return [values[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+# episodes
+
+
+def spans_of(
+    path: Path, file: Any, units: Units | None, series: list[Series]
+) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
+    """Start and end of each episode, and words for trials that are left out."""
+    if TRIALS in file:
+        return trials_of(path, file[TRIALS])
+    if units and units.observed is not None:
+        every = np.concatenate(units.observed)
+        if len(every):
+            return joined_spans(every), ()
+    times = [
+        own for own in (*(units.times if units else ()), *(s.time for s in series)) if len(own)
+    ]
+    if not times:
+        raise UserError(f"{path}: its units have no spikes.")
+    return [(min(own[0] for own in times), max(own[-1] for own in times))], ()
+
+
+def joined_spans(spans: np.ndarray) -> list[tuple[float, float]]:
+    """The union of intervals [n, 2], in the order of time."""
+    found: list[tuple[float, float]] = []
+    for start, stop in sorted(map(tuple, np.asarray(spans, np.float64).tolist())):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(stop, found[-1][1]))
+        else:
+            found.append((start, stop))
+    return found
+
+
+def trials_of(path: Path, table: Any) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
+    """In the order of time. One that begins before another has ended begins where that ends, since
+    no moment may be trained on and held back."""
+    missing = next((name for name in ("start_time", "stop_time") if name not in table), None)
+    if missing:
+        raise UserError(f"{path}: {TRIALS} has no column {missing}.")
+    start, stop = (
+        np.asarray(table[name][()], np.float64).ravel() for name in ("start_time", "stop_time")
+    )
+    if len(start) != len(stop):
+        raise UserError(
+            f"{path}: {TRIALS} has {len(start)} start_time and {len(stop)} stop_time: a trial "
+            "needs both."
+        )
+    whole = np.isfinite(start) & np.isfinite(stop)
+    if (start[whole] >= stop[whole]).any():
+        row = int(np.argmax(whole & (start >= stop)))
+        raise UserError(
+            f"{path}: {TRIALS}, row {row}, stops at {stop[row]:g}, not after its start at "
+            f"{start[row]:g}."
+        )
+    words, spans, shorter = (), [], 0
+    if not whole.all():
+        words = (f"{int((~whole).sum())} trials without start or stop",)
+    for begin, end in sorted(zip(start[whole].tolist(), stop[whole].tolist(), strict=True)):
+        before = spans[-1][1] if spans else -np.inf
+        shorter += begin < before
+        if end > before:
+            spans.append((max(begin, before), end))
+    if shorter:
+        words += (f"what {shorter} trials share with those before them",)
+    return spans, words
+
+
+# series
+
+
+def series_in(file: Any) -> Iterator[tuple[str, Any]]:
+    """All time series by their path."""
+    found: list[tuple[str, Any]] = []
+
+    def visit(name: str, node: Any) -> None:
+        if (
+            hasattr(node, "keys")
+            and "data" in node
+            and ("timestamps" in node or "starting_time" in node)
+        ):
+            found.append((name, node))
+
+    file.visititems(visit)
+    yield from found
+
+
+def place_of(path: Path, name: str, series: dict[str, Any], flag: str) -> str:
+    """The path of the series with this name, or path."""
+    found = [place for place in series if name == place or place.rsplit("/", 1)[-1] == name]
+    if len(found) != 1:
+        there = (
+            f"several: {listed(found)}; give the whole path"
+            if found
+            else (f"none, only {listed([UNITS, *series])}: name yours with {flag}")
+        )
+        raise UserError(f"{path}: of series with the name {name} it has {there}.")
+    return found[0]
+
+
+def read_series(path: Path, file: Any, place: str) -> Series:
+    """In the series' own unit: values times `conversion` plus `offset`."""
+    node = file[place]
+    try:
+        data = node["data"]
+        factor, offset = (
+            float(data.attrs.get(n, u)) for n, u in (("conversion", 1), ("offset", 0))
+        )
+        values = np.asarray(data[()], np.float64) * factor + offset
+        if "timestamps" in node:
+            time = np.asarray(node["timestamps"][()], np.float64).ravel()
+        else:
+            first = node["starting_time"]
+            time = float(first[()]) + np.arange(len(values)) / float(first.attrs["rate"])
+    except (OSError, KeyError, ValueError, TypeError, ZeroDivisionError) as error:
+        raise UserError(
+            f"{path}: {place} cannot be read as a series of numbers "
+            f"({' '.join(str(error).split())})."
+        ) from None
+    values = values.reshape(len(values), -1)
+    if len(time) != len(values):
+        raise UserError(f"{path}: {place} has {len(values)} values and {len(time)} timestamps.")
+    steps = np.diff(time)
+    if not len(time) or not np.isfinite(time).all() or (steps < 0).any():
+        row = (
+            int(np.argmax(~np.isfinite(time)))
+            if not np.isfinite(time).all()
+            else int(np.argmax(steps < 0)) + 1
+            if len(time)
+            else 0
+        )
+        raise UserError(
+            f"{path}: {place}/timestamps, row {row}, is missing or before the one above it."
+        )
+    return Series(time, values)
+
+
+def binned(series: Series, edges: np.ndarray) -> np.ndarray:
+    """Means [bins, numbers] of the samples in each bin; between neighbours where there is none."""
+    near = NUDGE * (edges[1] - edges[0])
+    ends = np.searchsorted(series.time, edges - near)
+    middle = (edges[:-1] + edges[1:]) / 2
+    rows = np.empty((len(middle), series.values.shape[1]))
+    inside = (edges[1:] > series.time[0]) & (edges[:-1] <= series.time[-1] + near)
+    for k, column in enumerate(series.values.T):
+        known = np.isfinite(column)
+        before, many = (
+            np.concatenate(([0.0], np.cumsum(own)))[ends]
+            for own in (np.where(known, column, 0.0), known)
+        )
+        amount, sums = np.diff(many), np.diff(before)
+        between = np.interp(middle, series.time[known], column[known]) if known.any() else np.nan
+        # a bin whose samples all are missing stays missing
+        empty = np.where(np.diff(ends) == 0, between, np.nan)
+        rows[:, k] = np.where(amount > 0, sums / np.maximum(amount, 1), empty)
+    rows[~inside] = np.nan
+    return rows
