@@ -1,10 +1,11 @@
 """Dynamics in closed form, second part: the least error of a filter's predictions
 (`prediction_error`), by steps of Gauss and Newton.
 
-What is least is the negative logarithm of the surprises' Gaussian density, whose covariance is their
-own, and of the prior of the coefficients: ½ (n·log det Σ ss'/n + Σ λ (θ − θ₀)²). As many steps as an output has coefficients are added that had the variance
-expected before: few steps could be followed exactly, and would seem to have no noise. The
-covariance is held while a step is computed, and a step that does not lower the whole is halved.
+What is least is the negative logarithm of the surprises' Gaussian density, whose covariance is
+their own, and of the prior of the coefficients: ½ (n·log det Σ ss'/n + Σ λ (θ − θ₀)²). As many
+steps as an output has coefficients are added that had the variance expected before: few steps could
+be followed exactly, and would seem to have no noise. The covariance is held while a step is
+computed, and a step that does not lower the whole is halved.
 """
 
 from typing import NamedTuple
