@@ -3,9 +3,7 @@ steps. `sac` and `td3` bring what an update does and how actions are chosen; all
 into the kernel that calls it."""
 
 from tenfold.algorithms.fused_acting import scale_actions
-from tenfold.algorithms.fused_arrays import (
-    open_arrays,
-)
+from tenfold.algorithms.fused_arrays import open_arrays
 from tenfold.algorithms.fused_critics import store_last
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.engines.fusing import (

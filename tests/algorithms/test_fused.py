@@ -17,13 +17,14 @@ from tenfold.algorithms.dqn.agent import GRAD, ONLINE, DQNAgent
 from tenfold.algorithms.dqn.config import Prioritized
 from tenfold.algorithms.dqn.fused import FusedEngine
 from tenfold.algorithms.dqn.fused_acting import GAMMA
-from tenfold.algorithms.dqn.fused_round import WEIGHT, WHOLE, fused_round
+from tenfold.algorithms.dqn.fused_round import WEIGHT, fused_round
 from tenfold.algorithms.dqn.learner import QLearner
 from tenfold.algorithms.dqn.plain import PlainEngine, QLockstep
 from tenfold.config.run import Run
 from tenfold.core.errors import ConfigError
 from tenfold.core.timing import Clock
 from tenfold.engines.choose import choose_engine
+from tenfold.engines.fusing import WHOLE
 from tenfold.engines.lockstep import Mismatch
 from tenfold.engines.replay import errors_apart, sums_off
 from tenfold.ops.sumtree import make_tree, put

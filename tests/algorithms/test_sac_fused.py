@@ -12,7 +12,7 @@ from numba.core.runtime import _nrt_python, rtsys
 
 from tenfold.algorithms.actor_critic import ActorCriticLearner
 from tenfold.algorithms.fused_actor_critic import FusedActorCritic
-from tenfold.algorithms.fused_arrays import GAMMA, WHOLE
+from tenfold.algorithms.fused_arrays import GAMMA
 from tenfold.algorithms.sac.fused import FusedSAC
 from tenfold.algorithms.td3.fused import FusedTD3
 from tenfold.config.run import Run
@@ -20,6 +20,7 @@ from tenfold.core.errors import ConfigError
 from tenfold.core.timing import Clock
 from tenfold.engines.actor_critic import ActorCriticEngine
 from tenfold.engines.choose import choose_engine
+from tenfold.engines.fusing import WHOLE
 from tenfold.engines.lockstep import Mismatch
 
 PENDULUM, CARTPOLE = "tenfold/Pendulum-v1", "tenfold/CartPole-v1"
