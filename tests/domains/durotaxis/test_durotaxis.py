@@ -308,7 +308,10 @@ def test_features_of_degenerate_colonies_equal_the_naive_loops() -> None:
                 (c.gx[0, j], c.gy[0, j]),
             )
         np.testing.assert_allclose(
-            envs.obs[0], observe_reference(envs.setting, colony.nodes), rtol=1e-6, atol=1e-7
+            envs.obs[0],
+            observe_reference(envs.setting, colony.extent, colony.nodes),
+            rtol=1e-6,
+            atol=1e-7,
         )
         assert np.isfinite(envs.obs).all()
 
