@@ -87,6 +87,7 @@ def is_one_tree(parents: dict[int, int]) -> bool:
         ("substrate=bend, max_nodes=60", 120, 8),
         ("substrate=random, size=250x60, init_nodes=1, max_nodes=20, max_steps=9", 120, 8),
         ("mode=nodes, substrate=bend, max_nodes=40", 80, 8),
+        ("substrate=bend, size=210..500x60..300, init_nodes=1..30, max_nodes=40", 60, 8),
     ],
 )
 def test_compiled_colonies_step_like_one_node_at_a_time(
