@@ -54,7 +54,7 @@ def cells() -> list[Row]:
     return [{"size": size, "nodes": nodes} for size in SIZES for nodes in NODES]
 
 
-def rows_of(path: Path, checkpoint: str) -> list[Row]:
+def rows_of(path: Path, checkpoint: str, episodes: int) -> list[Row]:
     folder, run = RunFolder.open(path)
     if domain_of(run.env).name != "durotaxis":
         raise UserError(f"{path} is a run on {run.env}, and this table is of colonies.")
@@ -64,7 +64,7 @@ def rows_of(path: Path, checkpoint: str) -> list[Row]:
     policy = agent.policy(run.eval_policy)
     for cell in [{}, *cells()]:
         env = Deployment(**cell).env(run.env)
-        score = play_agent(env, agent, policy, EPISODES, SEED, limit=run.episode_limit)
+        score = play_agent(env, agent, policy, episodes, SEED, limit=run.episode_limit)
         row = {
             "env": run.env,
             "substrate": arguments.get("substrate", "linear"),
@@ -124,6 +124,7 @@ def main() -> int:
         help="a trained run's folder, such as runs/durotaxis/seed-0, or a file of --into",
     )
     asked.add_argument("--checkpoint", default="best", help="best (the default), last or a step")
+    asked.add_argument("--episodes", type=int, default=EPISODES, help=f"in each cell ({EPISODES})")
     asked.add_argument(
         "--into", type=Path, metavar="FILE.json", help="the runs' rows alone, into this file"
     )
@@ -133,7 +134,9 @@ def main() -> int:
         new = [
             row
             for path in given.runs
-            for row in (rows_in(path) if path.is_file() else rows_of(path, given.checkpoint))
+            for row in (
+                rows_in(path) if path.is_file() else rows_of(path, given.checkpoint, given.episodes)
+            )
         ]
         if given.into:
             given.into.write_text(json.dumps({"rows": new}, indent=1))
