@@ -10,8 +10,6 @@ from typing import Any
 from tenfold.config.schema import convert_scalar
 from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.durotaxis import COLONY
-from tenfold.domains.durotaxis.extent import read_range
-from tenfold.domains.durotaxis.setting import MOST_NODES
 from tenfold.envs.arguments import join_name, split_name, with_absolute_path
 
 SIDE = r"\d+(?:\.\.\d+)?"  # 900, or 300..900
@@ -45,6 +43,10 @@ class Deployment:
         if isinstance(size, tuple):
             size = "x".join(map(written, size))
         if isinstance(nodes, tuple) or (isinstance(nodes, str) and ".." in nodes):
+            # here: compiled code takes a while to import
+            from tenfold.domains.durotaxis.extent import read_range
+            from tenfold.domains.durotaxis.setting import MOST_NODES
+
             nodes = "..".join(map(str, read_range("--nodes", nodes, 1, MOST_NODES)))
         elif nodes is not None:
             nodes = convert_scalar(str(nodes), int, "--nodes")
@@ -65,11 +67,8 @@ class Deployment:
             return trained_in
         arguments = split_name(trained_in)[1]
         if self.substrate:  # its own slope and intercept, not those of the one trained on
-            arguments = {
-                name: value
-                for name, value in arguments.items()
-                if name not in ("slope", "intercept")
-            }
+            own = ("slope", "intercept", *(("size",) if self.substrate.endswith(".npy") else ()))
+            arguments = {name: value for name, value in arguments.items() if name not in own}
         return resolve_substrate(join_name(COLONY, arguments | wanted))
 
     @property

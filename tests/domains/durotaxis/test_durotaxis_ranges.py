@@ -2,6 +2,7 @@
 what is seen of it."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,16 @@ def test_trained_in_ranges_and_tried_in_one_place_or_in_others() -> None:
         Deployment.of({"nodes": "many"})
     with pytest.raises(UserError, match="is not a width and a height"):
         Deployment.of({"size": "300..x200"})
+
+
+def test_an_array_of_ones_own_has_its_own_size_where_ranges_were_trained_on(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "my.npy"
+    np.save(file, np.ones((60, 250)))
+    env = Deployment.of({"substrate": str(file)}).env(f"{NAME}({RANGES})")
+    setting = DurotaxisEnvironments(env, 1, 0).setting
+    assert (setting.ground.width, setting.ground.height, setting.starts) == (250, 60, (1, 60))
 
 
 # what is drawn
