@@ -207,6 +207,36 @@ def colonies() -> str:
     return "\n".join(lines)
 
 
+def starts() -> str:
+    """How far colonies' policies carry: successes by seed for every size and number of first
+    nodes."""
+    if not (ROOT / "bench" / "results" / "durotaxis-starts.json").exists():
+        return ""
+    rows = results("durotaxis-starts")["rows"]
+    numbers = sorted({r["nodes"] for r in rows if r["nodes"] != "as trained"})
+    lines = [
+        "| trained on, mode, first nodes | tried on | "
+        + " | ".join(f"{n} node{'s' * (n > 1)}" for n in numbers)
+        + " |",
+        "|---" * (2 + len(numbers)) + "|",
+    ]
+    cells: dict[tuple[str, str], dict[int, list[str]]] = {}
+    for r in rows:
+        first = re.search(r"init_nodes=([\d.]+)", r.get("env", ""))
+        whose = (
+            f"{r['substrate']}, {r['mode']}, {first[1] if first else 5}"
+            if "seed" in r
+            else f"{r['yardstick']}, on {r['substrate']}"
+        )
+        if r["size"] != "as trained":
+            own = cells.setdefault((whose, r["size"]), {})
+            own.setdefault(r["nodes"], []).append(f"{100 * r['success']:.0f}")
+    for (whose, size), own in cells.items():
+        each = " | ".join(f"{', '.join(own.get(n, []))} %" for n in numbers)
+        lines.append(f"| {whose} | {size} | {each} |")
+    return "\n".join(lines)
+
+
 def by_seed(rows: list[dict]) -> tuple[str, str]:
     """Successes, and steps to the goal."""
     return (
@@ -542,6 +572,7 @@ TABLES = {
     "policies": policies,
     "worlds": worlds,
     "colonies": colonies,
+    "starts": starts,
     "fields": fields,
     "speed": speed,
     "bench": bench,
