@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,11 @@ def cells() -> list[Row]:
     return [{"size": size, "nodes": nodes} for size in SIZES for nodes in NODES]
 
 
-def rows_of(path: Path, checkpoint: str, episodes: int) -> list[Row]:
+def rows_of(path: Path, checkpoint: str, episodes: int) -> Iterator[Row]:
     folder, run = RunFolder.open(path)
     if domain_of(run.env).name != "durotaxis":
         raise UserError(f"{path} is a run on {run.env}, and this table is of colonies.")
-    arguments, found = split_name(run.env)[1], []
+    arguments = split_name(run.env)[1]
     steps = [row for row in read_rows(folder.metrics) if row["kind"] == "train"][-1]["step"]
     agent = load(path, checkpoint)
     policy = agent.policy(run.eval_policy)
@@ -75,9 +76,7 @@ def rows_of(path: Path, checkpoint: str, episodes: int) -> list[Row]:
             "size": "as trained",
             "nodes": "as trained",
         }
-        found.append(row | cell | told(score))
-        print(json.dumps(found[-1]), flush=True)
-    return found
+        yield row | cell | told(score)
 
 
 def scripted_rows(substrate: str) -> list[Row]:
@@ -131,15 +130,17 @@ def main() -> int:
     given = asked.parse_args()
     set_threads(1)
     try:
-        new = [
-            row
-            for path in given.runs
-            for row in (
-                rows_in(path) if path.is_file() else rows_of(path, given.checkpoint, given.episodes)
-            )
-        ]
+        new: list[Row] = []
+        for path in given.runs:
+            if path.is_file():
+                new += rows_in(path)
+                continue
+            for row in rows_of(path, given.checkpoint, given.episodes):
+                print(json.dumps(row), flush=True)
+                new.append(row)
+                if given.into:  # row by row: what a time limit cuts off is not lost
+                    given.into.write_text(json.dumps({"rows": new}, indent=1))
         if given.into:
-            given.into.write_text(json.dumps({"rows": new}, indent=1))
             return 0
         for substrate in sorted({row["substrate"] for row in new}):
             new += scripted_rows(substrate)
