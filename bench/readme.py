@@ -209,31 +209,36 @@ def colonies() -> str:
 
 def starts() -> str:
     """How far colonies' policies carry: successes by seed for every size and number of first
-    nodes."""
+    nodes; a dash for a seed that was not played there."""
     if not (ROOT / "bench" / "results" / "durotaxis-starts.json").exists():
         return ""
     rows = results("durotaxis-starts")["rows"]
     numbers = sorted({r["nodes"] for r in rows if r["nodes"] != "as trained"})
-    lines = [
-        "| trained on, mode, first nodes | tried on | "
-        + " | ".join(f"{n} node{'s' * (n > 1)}" for n in numbers)
-        + " |",
-        "|---" * (2 + len(numbers)) + "|",
-    ]
-    cells: dict[tuple[str, str], dict[int, list[str]]] = {}
+    heads = ["trained on, mode, first nodes", "thousand steps", "tried on", "as trained"]
+    heads += [f"{n} node{'s' * (n > 1)}" for n in numbers]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    policies: dict[str, list[dict]] = {}
     for r in rows:
         first = re.search(r"init_nodes=([\d.]+)", r.get("env", ""))
-        whose = (
-            f"{r['substrate']}, {r['mode']}, {first[1] if first else 5}"
-            if "seed" in r
-            else f"{r['yardstick']}, on {r['substrate']}"
-        )
-        if r["size"] != "as trained":
-            own = cells.setdefault((whose, r["size"]), {})
-            own.setdefault(r["nodes"], []).append(f"{100 * r['success']:.0f}")
-    for (whose, size), own in cells.items():
-        each = " | ".join(f"{', '.join(own.get(n, []))} %" for n in numbers)
-        lines.append(f"| {whose} | {size} | {each} |")
+        trained = f"{r['substrate']}, {r.get('mode')}, {first[1] if first else 5}"
+        scripted = f"{r.get('yardstick')}, on {r['substrate']}"
+        policies.setdefault(trained if "seed" in r else scripted, []).append(r)
+    for whose, own in policies.items():
+        played = {(r["size"], r["nodes"], r.get("seed")): f"{100 * r['success']:.0f}" for r in own}
+        steps = {r.get("seed"): f"{r.get('steps', 0) / 1000:.0f}" for r in own}
+
+        def cell(size: str, nodes: int | str, played=played, steps=steps) -> str:
+            each = [played.get((size, nodes, seed), "–") for seed in steps]
+            return "" if set(each) == {"–"} else f"{', '.join(each)} %"
+
+        trained = [
+            ", ".join(steps.values()) if None not in steps else "",
+            cell(*["as trained"] * 2),
+        ]
+        for size in dict.fromkeys(r["size"] for r in own if r["size"] != "as trained"):
+            cells = " | ".join(cell(size, n) for n in numbers)
+            lines.append(f"| {whose} | {trained[0]} | {size} | {trained[1]} | {cells} |")
+            whose, trained = "", ["", ""]
     return "\n".join(lines)
 
 

@@ -484,7 +484,7 @@ def test_the_readme_shows_the_untrained_network_where_it_was_played(
 
 def start_row(nodes: Any, size: str, success: float, seed: int, starts: str) -> dict[str, Any]:
     name = f"tenfold/Durotaxis-v0(substrate=random{starts})"
-    told = {"substrate": "random", "mode": "ratio", "env": name, "seed": seed}
+    told = {"substrate": "random", "mode": "ratio", "env": name, "seed": seed, "steps": 5000}
     return told | {"nodes": nodes, "size": size, "success": success}
 
 
@@ -536,15 +536,17 @@ def test_the_table_of_starts_has_a_line_for_a_size_and_a_number_for_a_seed(
 ) -> None:
     readme = bench_file("readme")
     wide = ", init_nodes=1..60"
-    rows = [start_row("as trained", "as trained", 1.0, 0, wide)]
+    rows = [start_row("as trained", "as trained", 1.0, seed, wide) for seed in (0, 1)]
     rows += [start_row(n, "300x200", rate, 0, wide) for n, rate in ((1, 0.955), (60, 1.0))]
-    rows += [start_row(n, "300x200", rate, 1, wide) for n, rate in ((1, 0.9), (60, 0.99))]
+    rows += [start_row(1, "300x200", 0.9, 1, wide), start_row(1, "900x300", 0.8, 1, wide)]
     rows += [start_row(n, "300x200", rate, 0, "") for n, rate in ((1, 0.7), (60, 0.38))]
     monkeypatch.setattr(readme, "results", lambda _: {"rows": rows})
     monkeypatch.setattr(Path, "exists", lambda _: True)
     assert readme.starts().splitlines() == [
-        "| trained on, mode, first nodes | tried on | 1 node | 60 nodes |",
-        "|---|---|---|---|",
-        "| random, ratio, 1..60 | 300x200 | 96, 90 % | 100, 99 % |",
-        "| random, ratio, 5 | 300x200 | 70 % | 38 % |",
+        "| trained on, mode, first nodes | thousand steps | tried on | as trained | 1 node "
+        "| 60 nodes |",
+        "|---|---|---|---|---|---|",
+        "| random, ratio, 1..60 | 5, 5 | 300x200 | 100, 100 % | 96, 90 % | 100, – % |",
+        "|  |  | 900x300 |  | –, 80 % |  |",
+        "| random, ratio, 5 | 5 | 300x200 |  | 70 % | 38 % |",
     ]
