@@ -161,7 +161,7 @@ def features() -> list[dict[str, Any]]:
         show_all(envs.rules, envs.colonies, envs.scratch, envs.obs, envs.options)
 
     def naive() -> list[np.ndarray]:
-        return [observe_reference(envs.setting, colony.nodes) for colony in objects]
+        return [observe_reference(envs.setting, colony.extent, colony.nodes) for colony in objects]
 
     together()
     worst = float(np.abs(envs.obs - naive()).max())

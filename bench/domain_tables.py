@@ -1,5 +1,7 @@
 """Tables of environments of one field each: job shops, treasure, colonies, hidden systems."""
 
+import re
+
 from table_parts import RESULTS, results
 
 
@@ -141,6 +143,41 @@ def fields() -> str:
     return "\n".join(lines)
 
 
+def starts() -> str:
+    """How far colonies' policies carry: successes by seed for every size and number of first
+    nodes; a dash for a seed that was not played there."""
+    if not (RESULTS / "durotaxis-starts.json").exists():
+        return ""
+    rows = results("durotaxis-starts")["rows"]
+    numbers = sorted({r["nodes"] for r in rows if r["nodes"] != "as trained"})
+    heads = ["trained on, mode, first nodes", "thousand steps", "tried on", "as trained"]
+    heads += [f"{n} node{'s' * (n > 1)}" for n in numbers]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    policies: dict[str, list[dict]] = {}
+    for r in rows:
+        first = re.search(r"init_nodes=([\d.]+)", r.get("env", ""))
+        trained = f"{r['substrate']}, {r.get('mode')}, {first[1] if first else 5}"
+        scripted = f"{r.get('yardstick')}, on {r['substrate']}"
+        policies.setdefault(trained if "seed" in r else scripted, []).append(r)
+    for whose, own in policies.items():
+        played = {(r["size"], r["nodes"], r.get("seed")): f"{100 * r['success']:.0f}" for r in own}
+        steps = {r.get("seed"): f"{r.get('steps', 0) / 1000:.0f}" for r in own}
+
+        def cell(size: str, nodes: int | str, played=played, steps=steps) -> str:
+            each = [played.get((size, nodes, seed), "–") for seed in steps]
+            return "" if set(each) == {"–"} else f"{', '.join(each)} %"
+
+        trained = [
+            ", ".join(steps.values()) if None not in steps else "",
+            cell(*["as trained"] * 2),
+        ]
+        for size in dict.fromkeys(r["size"] for r in own if r["size"] != "as trained"):
+            cells = " | ".join(cell(size, n) for n in numbers)
+            lines.append(f"| {whose} | {trained[0]} | {size} | {trained[1]} | {cells} |")
+            whose, trained = "", ["", ""]
+    return "\n".join(lines)
+
+
 def shops() -> str:
     """Gaps of one policy of any job shop, in percent."""
     rows = results("shops")["rows"]
@@ -166,6 +203,7 @@ TABLES = {
     "policies": policies,
     "worlds": worlds,
     "colonies": colonies,
+    "starts": starts,
     "fields": fields,
     "shops": shops,
 }

@@ -47,7 +47,7 @@ class UsualColonies:
         agent, setting, row_of = self.agent, self.envs.setting, []
         noise = torch.from_numpy(agent_noise(agent, self.rounds, len(self.colonies)))
         for i, colony in enumerate(self.colonies):
-            seen = observe_reference(setting, colony.nodes)
+            seen = observe_reference(setting, colony.extent, colony.nodes)
             with torch.no_grad():
                 output, value = agent.online(graph_of(seen, agent))
                 _, means, log_std = agent.parts_of(output)
@@ -61,7 +61,7 @@ class UsualColonies:
             if ending.name == "TIME":
                 with torch.no_grad():
                     final = self.online.values(
-                        graph_of(observe_reference(setting, colony.nodes), agent)
+                        graph_of(observe_reference(setting, colony.extent, colony.nodes), agent)
                     )[0].numpy()
             if ending:
                 self.episode[i] += 1
@@ -92,7 +92,10 @@ class UsualColonies:
         for i, colony in enumerate(self.colonies):
             with torch.no_grad():
                 following = self.online.values(
-                    graph_of(observe_reference(self.envs.setting, colony.nodes), self.agent)
+                    graph_of(
+                        observe_reference(self.envs.setting, colony.extent, colony.nodes),
+                        self.agent,
+                    )
                 )[0]
             following = following.numpy()
             running = [0.0] * (1 + len(weights))

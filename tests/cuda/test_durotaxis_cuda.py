@@ -33,6 +33,7 @@ WORLDS = [
     ("learn=delete_ratio, max_nodes=25", 7, 60),
     ("mode=nodes, substrate=bend, max_nodes=40", 7, 100),
     ("mode=nodes, max_nodes=6, init_nodes=6, soft=3", 1, 100),
+    ("substrate=bend, size=250..700x60..400, init_nodes=1..30, max_nodes=30", 9, 100),
 ]
 
 

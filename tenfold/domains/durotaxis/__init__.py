@@ -49,8 +49,8 @@ class Durotaxis(Domain):
             metavar="KIND|FILE.npy",
             help="linear, exponential, random, bend, or an array of your own",
         )
-        group.add_argument("--size", metavar="WxH", help="such as 900x300")
-        group.add_argument("--nodes", metavar="N", help="nodes at the start")
+        group.add_argument("--size", metavar="WxH", help="such as 900x300, or 300..900x200..400")
+        group.add_argument("--nodes", metavar="N", help="nodes at the start, such as 20 or 1..60")
         group.add_argument(
             "--deterministic",
             action="store_true",

@@ -75,7 +75,8 @@ def follower_policy(envs: DurotaxisEnvironments, step: int) -> np.ndarray:
     """Far spawns, steered by the gradient at the right-most nodes; so many deletions that the
     population is near its target."""
     nodes, there = nodes_of(envs)
-    x = np.where(there, nodes[..., NodeFeature.X] * envs.rules.width, -np.inf)
+    width = envs.colonies.extent[:, :1].astype(nodes.dtype)
+    x = np.where(there, nodes[..., NodeFeature.X] * width, -np.inf)
     weight = np.exp((x - x.max(1, keepdims=True)) / FRONT)
     gradient = (weight * nodes[..., NodeFeature.GY]).sum(1) / weight.sum(1)
     return whole_colony(

@@ -296,7 +296,8 @@ class DurotaxisEnvironments(Environments):
             raise EnvironmentFault(
                 f"{self.name}: the substrate is not the one this run was trained on: put it back."
             )
-        return super().restore(state)
+        # runs of earlier versions had worlds of one size, and did not keep it
+        return super().restore({"extent": self.colonies.extent.copy()} | state)
 
     def see_again(self) -> None:
         show_all(self.rules, self.colonies, self.scratch, self.obs, self.options)

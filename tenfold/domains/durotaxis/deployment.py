@@ -12,6 +12,8 @@ from tenfold.core.errors import ConfigError, UserError
 from tenfold.domains.durotaxis import COLONY
 from tenfold.envs.arguments import join_name, split_name, with_absolute_path
 
+SIDE = r"\d+(?:\.\.\d+)?"  # 900, or 300..900
+
 
 @dataclass(frozen=True)
 class Deployment:
@@ -20,11 +22,11 @@ class Deployment:
 
     substrate: str = ""
     size: str = ""
-    nodes: int | None = None
+    nodes: int | str | None = None
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        if self.size and not re.fullmatch(r"\d+x\d+", self.size):
+        if self.size and not re.fullmatch(rf"{SIDE}x{SIDE}", self.size):
             raise UserError(
                 f"--size {self.size} is not a width and a height: write both, such as 900x300."
             )
@@ -39,8 +41,14 @@ class Deployment:
                 "save an array with numpy.save first."
             )
         if isinstance(size, tuple):
-            size = "x".join(map(str, size))
-        if nodes is not None:
+            size = "x".join(map(written, size))
+        if isinstance(nodes, tuple) or (isinstance(nodes, str) and ".." in nodes):
+            # here: compiled code takes a while to import
+            from tenfold.domains.durotaxis.extent import read_range
+            from tenfold.domains.durotaxis.setting import MOST_NODES
+
+            nodes = "..".join(map(str, read_range("--nodes", nodes, 1, MOST_NODES)))
+        elif nodes is not None:
             nodes = convert_scalar(str(nodes), int, "--nodes")
             if nodes < 1:
                 raise ConfigError("--nodes", f"= {nodes} is out of range: it must be at least 1.")
@@ -59,11 +67,8 @@ class Deployment:
             return trained_in
         arguments = split_name(trained_in)[1]
         if self.substrate:  # its own slope and intercept, not those of the one trained on
-            arguments = {
-                name: value
-                for name, value in arguments.items()
-                if name not in ("slope", "intercept")
-            }
+            own = ("slope", "intercept", *(("size",) if self.substrate.endswith(".npy") else ()))
+            arguments = {name: value for name, value in arguments.items() if name not in own}
         return resolve_substrate(join_name(COLONY, arguments | wanted))
 
     @property
@@ -81,6 +86,11 @@ class Deployment:
             "deterministic" if self.deterministic else "",
         )
         return ", ".join(filter(None, parts)) or "as trained"
+
+
+def written(side: Any) -> str:
+    """A side as `--size` takes it: 900, or (300, 900) as 300..900."""
+    return "..".join(map(str, side)) if isinstance(side, tuple) else str(side)
 
 
 def resolve_substrate(name: str) -> str:

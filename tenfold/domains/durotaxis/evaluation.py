@@ -19,6 +19,7 @@ from tenfold.domains.durotaxis.baselines import (
 )
 from tenfold.domains.durotaxis.colonies import DurotaxisEnvironments
 from tenfold.domains.durotaxis.deployment import Deployment
+from tenfold.domains.durotaxis.extent import Extent
 from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, read_setting
 from tenfold.domains.durotaxis.substrate import Ground, Kind
 from tenfold.domains.durotaxis.view import TRAJECTORY, coloured, field, write_trajectories
@@ -170,10 +171,11 @@ def paths_figure(played: Played, trajectories: list[np.ndarray], endings: list[s
     figure = new_figure(10, 2.8 * rows + 0.4)
     stage = DurotaxisEnv(**split_name(played.env)[1])
     rules, colonies = stage.inner.rules, stage.inner.colonies
-    grounds, names = [], []
+    grounds, names, goals = [], [], []
     for own in episode_seeds(played.seed, Purpose.EVALUATE, shown):
         stage.reset(seed=own)
         grounds.append(field(rules, colonies, 0).copy())
+        goals.append(float(colonies.extent[0, Extent.GOAL]))
         names.append(
             Kind(int(colonies.ground[0, Ground.KIND])).name.lower().replace("grid", "own substrate")
         )
@@ -183,21 +185,21 @@ def paths_figure(played: Played, trajectories: list[np.ndarray], endings: list[s
     colours = ListedColormap(coloured(np.linspace(0, 1, 256)) / 255)
     panels = []
     for place, (ground, name, path) in enumerate(zip(grounds, names, trajectories, strict=False)):
-        axes = figure.add_subplot(rows, 2, place + 1)
+        axes, (height, width) = figure.add_subplot(rows, 2, place + 1), ground.shape
         axes.imshow(
             ground,
             colours,
             scale,
-            extent=(0, rules.width, 0, rules.height),
+            extent=(0, width, 0, height),
             aspect="auto",
             origin="lower",
         )
         axes.plot(path[:, 2], path[:, 3], ".-", color="tab:red", markersize=3)
-        axes.axvline(rules.goal, color="white", linewidth=0.8)
+        axes.axvline(goals[place], color="white", linewidth=0.8)
         axes.set(
             title=f"episode {place}, {name}: {endings[place]} after {len(path) - 1} steps",
-            xlim=(0, rules.width),
-            ylim=(0, rules.height),
+            xlim=(0, width),
+            ylim=(0, height),
             xlabel="x",
             ylabel="y",
         )

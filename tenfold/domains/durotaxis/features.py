@@ -89,7 +89,7 @@ def observe(rules, c, i, scratch, row):
     find_parents(c.ident[i], c.parent[i], c.nodes[i], up)
     if c.nodes[i] > n:
         cut(n, up)
-    width, height = float(rules.width), float(rules.height)
+    width, height = c.extent[i, 0], c.extent[i, 1]
     sx = sy = 0.0
     left, right, bottom, top = x[0], x[0], y[0], y[0]
     for j in range(n):
@@ -119,7 +119,7 @@ def observe(rules, c, i, scratch, row):
     row[12] = (n - 1) / parents / DEGREE_UNIT if parents else 0.0
     row[13] = most / DEGREE_UNIT
     row[14] = (n - parents) / n
-    row[15] = (rules.goal - right) / width
+    row[15] = (c.extent[i, 4] - right) / width
 
 
 @kernel
@@ -128,7 +128,7 @@ def show_nodes(rules, c, i, n, cx, cy, scratch, row):
     many nodes have children, and the most that one has."""
     x, y, stiff, age, gx, gy = c.x[i], c.y[i], c.stiff[i], c.age[i], c.gx[i], c.gy[i]
     up, down, total = scratch.up, scratch.down, scratch.total
-    width, height = float(rules.width), float(rules.height)
+    width, height = c.extent[i, 0], c.extent[i, 1]
     intensity_sum = intensity_max = 0.0
     parents = most = 0
     for j in range(n):
@@ -174,9 +174,9 @@ def show_edges(rules, x, y, up, n, row):
 # naive loops
 
 
-def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
+def observe_reference(setting: Setting, extent: list[float], nodes: list[Any]) -> np.ndarray:
     """The row of a colony given as `reference.Node`s, node by node."""
-    rules, size = setting.rules, graph_size(setting.max_nodes)
+    (width, height, _, _, goal), size = extent, graph_size(setting.max_nodes)
     row = np.zeros(size.starts[-1], np.float32)
     if not nodes:
         return row
@@ -188,8 +188,8 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
     intensity = [math.log1p(node.stiff) / INTENSITY_UNIT for node in nodes]
     table = [
         [
-            node.x / rules.width,
-            2 * node.y / rules.height - 1,
+            node.x / width,
+            2 * node.y / height - 1,
             intensity[j],
             up[j] >= 0,
             len(children[j]) / DEGREE_UNIT,
@@ -211,19 +211,19 @@ def observe_reference(setting: Setting, nodes: list[Any]) -> np.ndarray:
     row[:2] = n, len(links)
     row[2 : 2 + GRAPH] = [
         n / setting.max_nodes,
-        cx / rules.width,
-        2 * cy / rules.height - 1,
-        min(xs) / rules.width,
-        max(xs) / rules.width,
-        2 * min(ys) / rules.height - 1,
-        2 * max(ys) / rules.height - 1,
+        cx / width,
+        2 * cy / height - 1,
+        min(xs) / width,
+        max(xs) / width,
+        2 * min(ys) / height - 1,
+        2 * max(ys) / height - 1,
         abs(area) / LENGTH_UNIT**2,
         sum(intensity) / n,
         max(intensity),
         sum(having) / len(having) / DEGREE_UNIT if having else 0.0,
         max(degrees) / DEGREE_UNIT,
         (n - len(having)) / n,
-        (rules.goal - max(xs)) / rules.width,
+        (goal - max(xs)) / width,
     ]
     for start, values in zip(size.starts, (table, links, edges), strict=False):
         row[start : start + np.size(values)] = np.ravel(values)

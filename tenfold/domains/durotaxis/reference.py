@@ -11,6 +11,11 @@ import numpy as np
 from tenfold.core.pairs import pair
 from tenfold.core.random import GOLDEN, UNIT, WORD, Purpose, key, mix_reference
 from tenfold.domains.durotaxis.colonies import CHOICES, DurotaxisEnvironments, flat_limits
+from tenfold.domains.durotaxis.extent import (
+    NODES_DRAW,
+    draw_extent_reference,
+    draw_nodes_reference,
+)
 from tenfold.domains.durotaxis.features import observe_reference
 from tenfold.domains.durotaxis.rules import (
     CHILD,
@@ -68,26 +73,28 @@ class Colony:
     def __init__(self, setting: Setting, seed: int) -> None:
         self.setting, self.rules = setting, setting.rules
         self.streams = [int(key(seed, Purpose.EPISODE, member)) for member in range(4)]
-        start, rules = self.streams[START], self.rules
-        self.ground = draw_ground_reference(setting.ground, lambda draw: uniform(start, draw))
-        right = max(LEFT_PART * rules.width, rules.margin_x)
-        draws = [FIRST_DRAW + 2 * j for j in range(rules.init_nodes)]
-        xs = sorted(
-            rules.margin_x + (right - rules.margin_x) * uniform(start, draw) for draw in draws
+        ground, start = setting.ground, self.streams[START]
+        sides = (ground.least[0], ground.width), (ground.least[1], ground.height)
+        self.extent = draw_extent_reference(
+            sides, setting.margin, lambda draw: uniform(start, draw)
         )
-        ys = [
-            (0.5 + MIDDLE_PART * (uniform(start, draw + 1) - 0.5)) * rules.height for draw in draws
-        ]
+        self.ground = draw_ground_reference(ground, self.extent, lambda draw: uniform(start, draw))
+        width, height, margin_x, margin_y, _ = self.extent
+        right = max(LEFT_PART * width, margin_x)
+        number = draw_nodes_reference(setting.starts, uniform(start, NODES_DRAW))
+        draws = [FIRST_DRAW + 2 * j for j in range(number)]
+        xs = sorted(margin_x + (right - margin_x) * uniform(start, draw) for draw in draws)
+        ys = [(0.5 + MIDDLE_PART * (uniform(start, draw + 1) - 0.5)) * height for draw in draws]
         self.nodes: list[Node] = []
         self.following = 0  # the next id
         for j, (x, y) in enumerate(zip(xs, ys, strict=True)):
-            self.add(j - 1, x, min(max(y, rules.margin_y), rules.height - rules.margin_y))
+            self.add(j - 1, x, min(max(y, margin_y), height - margin_y))
         self.step_count = self.retreat = 0
         self.centre = sum(xs) / len(xs)
-        self.passed = sum(xs[-1] >= part * rules.width for part in MILESTONES)
+        self.passed = sum(xs[-1] >= part * width for part in MILESTONES)
 
     def intensity(self, x: float, y: float) -> float:
-        return intensity_reference(self.setting.ground, self.ground, x, y)
+        return intensity_reference(self.setting.ground, self.extent, self.ground, x, y)
 
     def add(
         self, parent: int, x: float, y: float, born: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
@@ -109,11 +116,11 @@ class Colony:
         return node
 
     def spawn(self, parent: Node, gamma: float, alpha: float, noise: float, theta: float) -> Node:
-        rules = self.rules
+        width, height, margin_x, margin_y, _ = self.extent
         hill = gamma / (1 + (alpha / parent.stiff) ** 2) if parent.stiff > 0 else 0.0
         r = hill + noise * abs(normal(self.streams[CHILD], self.step_count * STRIDE + parent.ident))
-        x = min(max(parent.x + r * math.cos(theta), rules.margin_x), rules.width - rules.margin_x)
-        y = min(max(parent.y + r * math.sin(theta), rules.margin_y), rules.height - rules.margin_y)
+        x = min(max(parent.x + r * math.cos(theta), margin_x), width - margin_x)
+        y = min(max(parent.y + r * math.sin(theta), margin_y), height - margin_y)
         return self.add(parent.ident, x, y, (gamma, alpha, noise, theta))
 
     def remove(self, removed: list[Node]) -> None:
@@ -173,6 +180,7 @@ class Colony:
 
     def judge(self, component: dict[str, float]) -> Ending:
         rules, n = self.rules, len(self.nodes)
+        width, height, _, _, goal = self.extent
         if n == 0:
             component["termination"] = -1.0
             return Ending.EXTINCT
@@ -187,10 +195,8 @@ class Colony:
         component["distance"] = (centre - self.centre) / REACH
         component["population"] = math.exp(-0.5 * ((n - rules.target) / (0.5 * rules.target)) ** 2)
         component["edge_alignment"] = sum(cosines) / len(cosines) if cosines else 0.0
-        component["boundary"] = (
-            -sum((2 * node.y / rules.height - 1) ** 4 for node in self.nodes) / n
-        )
-        passed = sum(right >= part * rules.width for part in MILESTONES)
+        component["boundary"] = -sum((2 * node.y / height - 1) ** 4 for node in self.nodes) / n
+        passed = sum(right >= part * width for part in MILESTONES)
         component["milestones"] = float(max(passed - self.passed, 0))
         self.passed = max(passed, self.passed)
         self.retreat = self.retreat + 1 if centre < self.centre else 0
@@ -199,7 +205,7 @@ class Colony:
             Ending.OVERGROWN
             if n > rules.max_nodes
             else Ending.GOAL
-            if right >= rules.goal
+            if right >= goal
             else Ending.RETREAT
             if self.retreat >= RETREAT
             else Ending.TIME
@@ -249,12 +255,12 @@ def step_reference(envs: DurotaxisEnvironments, alone: list[Colony], actions: np
     for i, colony in enumerate(alone):
         component, ending = colony.step(envs.action[i].tolist())
         envs.parts[i], envs.ending[i] = list(component.values()), ending
-        envs.obs[i] = observe_reference(setting, colony.nodes)
+        envs.obs[i] = observe_reference(setting, colony.extent, colony.nodes)
         if ending:
             envs.final_obs[i] = envs.obs[i]
             envs.episode[i] += 1
             alone[i] = colony = Colony(setting, envs.episode_seed(i))
-            envs.obs[i] = observe_reference(setting, colony.nodes)
+            envs.obs[i] = observe_reference(setting, colony.extent, colony.nodes)
         c.nodes[i] = n = len(colony.nodes)
         c.ident[i, :n] = [node.ident for node in colony.nodes]
         c.parent[i, :n] = [node.parent for node in colony.nodes]
@@ -279,6 +285,7 @@ def random_actions(rng: np.random.Generator, dtype: str) -> Iterator[tuple[Any, 
         ("substrate=bend, max_nodes=30, rounding=floor", 40, 3),
         ("substrate=random, size=250x60, init_nodes=1, max_nodes=12, max_steps=7", 40, 2),
         ("mode=nodes, substrate=bend, max_nodes=24", 30, 2),
+        ("substrate=bend, size=210..330x40..90, init_nodes=1..12, max_nodes=14", 30, 3),
     ):
         name = f"tenfold/Durotaxis-v0({arguments})"
         yield name, int(rng.integers(2**31)), some_actions(rng, name, steps, colonies).astype(dtype)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tenfold.core.kernels import kernel
 from tenfold.core.random import G, Purpose, draw_uniform, mix
+from tenfold.domains.durotaxis.extent import NODES_DRAW, draw_extent, draw_nodes
 from tenfold.domains.durotaxis.select import mark_smallest
 from tenfold.domains.durotaxis.setting import (
     DELETE,
@@ -39,7 +40,7 @@ EPISODE = np.uint64(int(Purpose.EPISODE))
 START, ROUNDING, CHILD, SOFT = range(4)  # members of an episode's stream, one for each purpose
 STRIDE = 1 << 32  # more than ids of an episode
 GRADIENT_REACH = 10.0  # how far from a node its gradient is taken
-FIRST_DRAW = 8  # of an episode's start: those before are its substrate's
+FIRST_DRAW = 8  # of an episode's start: those before are its substrate's and its extent's
 # setting.Ending, for compiled code
 GOAL_ENDING, EXTINCT, OVERGROWN, RETREATED, TIME = 1, 2, 3, 4, 5
 
@@ -96,14 +97,25 @@ def begin(rules, c, i, seed):
     """Colony i at the start of the episode of this seed: a chain from left to right."""
     open_streams(seed, c.streams[i])
     start = c.streams[i, START]
-    draw_ground(
-        rules.kind, rules.slope, rules.intercept, rules.width, rules.height, start, c.ground[i]
+    draw_extent(rules, start, c.extent[i])
+    width, height, margin_x, margin_y = (
+        c.extent[i, 0],
+        c.extent[i, 1],
+        c.extent[i, 2],
+        c.extent[i, 3],
     )
-    tabulate_ground(c.ground[i], rules.width, rules.height, c.level[i], c.ridge[i])
-    n, x, y = rules.init_nodes, c.x[i], c.y[i]
+    columns = int(width)
+    level, ridge = c.level[i, :columns], c.ridge[i, :columns]
+    draw_ground(rules.kind, rules.slope, rules.intercept, width, height, start, c.ground[i])
+    tabulate_ground(c.ground[i], columns, height, level, ridge)
+    n, x, y = (
+        draw_nodes(rules.least_nodes, rules.init_nodes, draw_uniform(start, NODES_DRAW)),
+        c.x[i],
+        c.y[i],
+    )
     for j in range(n):
-        right = max(LEFT_PART * rules.width, rules.margin_x)
-        at = rules.margin_x + (right - rules.margin_x) * draw_uniform(start, FIRST_DRAW + 2 * j)
+        right = max(LEFT_PART * width, margin_x)
+        at = margin_x + (right - margin_x) * draw_uniform(start, FIRST_DRAW + 2 * j)
         place = j
         while place > 0 and x[place - 1] > at:
             x[place] = x[place - 1]
@@ -112,17 +124,17 @@ def begin(rules, c, i, seed):
     total = 0.0
     for j in range(n):
         part = 0.5 + MIDDLE_PART * (draw_uniform(start, FIRST_DRAW + 2 * j + 1) - 0.5)
-        y[j] = min(max(part * rules.height, rules.margin_y), rules.height - rules.margin_y)
+        y[j] = min(max(part * height, margin_y), height - margin_y)
         c.ident[i, j], c.parent[i, j], c.age[i, j] = j, j - 1, 0
         c.born[i, j] = 0.0
         c.stiff[i, j], c.gx[i, j], c.gy[i, j] = sense(
-            int(c.ground[i, 0]), c.level[i], c.ridge[i], rules.grid, rules.height, x[j], y[j]
+            int(c.ground[i, 0]), level, ridge, rules.grid, int(height), x[j], y[j]
         )
         total += x[j]
     c.nodes[i] = c.following[i] = n
     c.step[i] = c.retreat[i] = c.passed[i] = 0
     c.centre[i] = total / n
-    while c.passed[i] < len(MILESTONES) and x[n - 1] >= MILESTONES[c.passed[i]] * rules.width:
+    while c.passed[i] < len(MILESTONES) and x[n - 1] >= MILESTONES[c.passed[i]] * width:
         c.passed[i] += 1
 
 
@@ -145,13 +157,14 @@ def spawn_all(rules, c, i, action, removed):
     )
     kind, level, ridge, grid, height = (
         int(c.ground[i, 0]),
-        c.level[i],
-        c.ridge[i],
+        c.level[i, : int(c.extent[i, 0])],
+        c.ridge[i, : int(c.extent[i, 0])],
         rules.grid,
-        rules.height,
+        int(c.extent[i, 1]),
     )
+    margin_x, margin_y = c.extent[i, 2], c.extent[i, 3]
     stream, first, following = c.streams[i, CHILD], c.step[i] * STRIDE, c.following[i]
-    right, top = rules.width - rules.margin_x, rules.height - rules.margin_y
+    right, top = c.extent[i, 0] - margin_x, height - margin_y
     n, gained = c.nodes[i], 0.0
     size = n
     for j in range(n):
@@ -161,8 +174,8 @@ def spawn_all(rules, c, i, action, removed):
         gamma, alpha, noise, theta = action[at], action[at + 1], action[at + 2], action[at + 3]
         ratio = alpha / stiff[j]
         r = gamma / (1 + ratio * ratio) + noise * abs(draw_normal(stream, first + ident[j]))
-        x[size] = min(max(x[j] + r * np.cos(theta), rules.margin_x), right)
-        y[size] = min(max(y[j] + r * np.sin(theta), rules.margin_y), top)
+        x[size] = min(max(x[j] + r * np.cos(theta), margin_x), right)
+        y[size] = min(max(y[j] + r * np.sin(theta), margin_y), top)
         stiff[size], gx[size], gy[size] = sense(kind, level, ridge, grid, height, x[size], y[size])
         ident[size], parent[size], age[size], removed[size] = following, ident[j], 0, False
         born[size, 0], born[size, 1], born[size, 2], born[size, 3] = gamma, alpha, noise, theta
@@ -277,11 +290,12 @@ def judge(rules, c, i, up, component):
     if n == 0:
         component[9] = -1.0
         return EXTINCT
+    width, height, goal = c.extent[i, 0], c.extent[i, 1], c.extent[i, 4]
     total, right, edge = 0.0, 0.0, 0.0
     for j in range(n):
         total += x[j]
         right = max(right, x[j])
-        off = 2 * y[j] / rules.height - 1
+        off = 2 * y[j] / height - 1
         edge += off * off * off * off
     centre = total / n
     find_parents(c.ident[i], c.parent[i], n, up)
@@ -297,7 +311,7 @@ def judge(rules, c, i, up, component):
     component[3] = np.exp(-0.5 * crowd * crowd)
     component[6] = aligned / (n - 1) if n > 1 else 0.0
     component[7] = -edge / n
-    while c.passed[i] < len(MILESTONES) and right >= MILESTONES[c.passed[i]] * rules.width:
+    while c.passed[i] < len(MILESTONES) and right >= MILESTONES[c.passed[i]] * width:
         c.passed[i] += 1
         component[2] += 1.0
     c.retreat[i] = c.retreat[i] + 1 if centre < c.centre[i] else 0
@@ -305,7 +319,7 @@ def judge(rules, c, i, up, component):
     ending = 0
     if n > rules.max_nodes:
         ending = OVERGROWN
-    elif right >= rules.goal:
+    elif right >= goal:
         ending = GOAL_ENDING
     elif c.retreat[i] >= RETREAT:
         ending = RETREATED

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
+from tenfold.domains.durotaxis.extent import Range, check_margin, read_range
 from tenfold.domains.durotaxis.substrate import Substrate, make_substrate
 from tenfold.envs.arguments import (
     is_truth,
@@ -23,7 +24,7 @@ ACTIONS = ("delete_ratio", "gamma", "alpha", "noise", "theta")
 LOW = np.array([0.0, 0.5, 0.5, 0.05, -math.pi / 6], np.float32)
 HIGH = np.array([1.0, 15.0, 4.0, 0.5, math.pi / 6], np.float32)
 SPAWN, REST, DELETE = range(3)  # what a node can choose
-GOAL, LEFT_PART, MIDDLE_PART = 0.99, 0.1, 0.2  # of the width, of the width, of the height
+LEFT_PART, MIDDLE_PART = 0.1, 0.2  # where colonies begin: of the width, of the height
 RETREAT = 30  # steps to the left in a row that end an episode
 MILESTONES = (0.25, 0.5, 0.75, 0.9)
 REACH = 15.0  # the longest spawn distance, the unit of lengths
@@ -87,16 +88,18 @@ COMPONENTS = tuple(c.name.lower() for c in Component)
 
 
 class Rules(NamedTuple):
-    """The settings as compiled code takes them."""
+    """The settings as compiled code takes them; sides and init_nodes are the most that an episode
+    draws."""
 
     kind: int
     slope: float
     intercept: float
     width: int
     height: int
-    margin_x: float
-    margin_y: float
-    goal: float
+    least_width: int
+    least_height: int
+    margin: float  # −1: the usual
+    least_nodes: int
     init_nodes: int
     max_nodes: int
     target: float
@@ -129,6 +132,7 @@ class Colonies(NamedTuple):
     centre: np.ndarray  # the centroid's x
     streams: np.ndarray  # [E, 4]: start, rounding, spawn, soft ground
     ground: np.ndarray  # [E, 6]
+    extent: np.ndarray  # [E, 5]
     level: np.ndarray  # [E, W]
     ridge: np.ndarray
 
@@ -155,6 +159,7 @@ def make_colonies(number: int, max_nodes: int, width: int) -> Colonies:
         "born": (slots, 4),
         "streams": (4,),
         "ground": (6,),
+        "extent": (5,),
         "level": (width,),
         "ridge": (width,),
     }
@@ -183,7 +188,7 @@ class Setting:
     slope: float | None = None
     intercept: float | None = None
     size: Any = None
-    init_nodes: int = 5
+    init_nodes: Any = 5
     max_nodes: int = 100
     target: float = 20  # population
     rounding: str = "stochastic"  # or floor
@@ -197,6 +202,7 @@ class Setting:
     margin: float | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     ground: Substrate = field(init=False)
+    starts: Range = field(init=False)  # of init_nodes
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -215,16 +221,16 @@ class Setting:
                 )
         # as Python's own numbers: compiled code is compiled anew for every other type
         for name, most in (
-            ("init_nodes", MOST_NODES),
             ("max_nodes", MOST_NODES),
             ("max_steps", MOST_STEPS),
         ):
             object.__setattr__(self, name, read_whole(name, getattr(self, name), 1, most))
+        object.__setattr__(self, "starts", read_range("init_nodes", self.init_nodes, 1, MOST_NODES))
         for name in ("target", "soft", *ACTIONS[1:], *(() if self.margin is None else ("margin",))):
             object.__setattr__(self, name, read_real(name, getattr(self, name)))
-        if self.init_nodes > self.max_nodes:
+        if self.starts[1] > self.max_nodes:
             raise EnvironmentFault(
-                f"A colony of init_nodes={self.init_nodes} begins with more than "
+                f"A colony of init_nodes={shown(self.init_nodes)} begins with more than "
                 f"max_nodes={self.max_nodes}."
             )
         if self.target <= 0 or self.soft < 0:
@@ -241,43 +247,20 @@ class Setting:
                     f"{name}={getattr(self, name):g} is not within {LOW[place]:g} and "
                     f"{HIGH[place]:g}."
                 )
-        self.check_margin()
-
-    def check_margin(self) -> None:
-        width, height, (margin_x, margin_y) = self.ground.width, self.ground.height, self.margins
-        if not (margin_x >= 0 and 2 * margin_x < width and 2 * margin_y < height):
-            raise EnvironmentFault(
-                f"A margin of {margin_x:g} leaves no room inside {width} x {height}."
-            )
-        if width - margin_x < GOAL * width - 1e-9:
-            least = round(margin_x / (1 - GOAL))
-            raise EnvironmentFault(
-                f"The goal at x = {GOAL * width:g} cannot be reached: with a margin of "
-                f"{margin_x:g} nodes come no further than {width - margin_x:g}; make the substrate "
-                f"at least {least} wide, or give a smaller margin."
-            )
-
-    @property
-    def margins(self) -> tuple[float, float]:
-        """How close nodes come to the left and right, and to the top and bottom."""
-        if self.margin is not None:
-            return float(self.margin), float(self.margin)
-        return max(2.0, 0.01 * self.ground.width), max(2.0, 0.01 * self.ground.height)
+        check_margin(self.margin, *self.ground.least)
 
     @property
     def rules(self) -> Rules:
-        ground, (margin_x, margin_y) = self.ground, self.margins
-        goal = min(GOAL * ground.width, ground.width - margin_x)  # they may differ in the last bit
+        ground = self.ground
         return Rules(
             int(ground.kind),
             ground.slope,
             ground.intercept,
             ground.width,
             ground.height,
-            margin_x,
-            margin_y,
-            goal,
-            self.init_nodes,
+            *ground.least,
+            -1.0 if self.margin is None else float(self.margin),
+            *self.starts,
             self.max_nodes,
             float(self.target),
             self.max_steps,

@@ -14,7 +14,7 @@ steepest that a colony can follow.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from tenfold.config.notation import parse_number
 from tenfold.core.errors import EnvironmentFault
 from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform
-from tenfold.envs.arguments import as_whole, read_real, shown
+from tenfold.domains.durotaxis.extent import only_size, read_size
+from tenfold.envs.arguments import read_real, shown
 
 KINDS = ("linear", "exponential", "random", "bend")
 SLOPE, INTERCEPT = 0.05, 1.0
@@ -35,7 +35,6 @@ LARGEST = 1e6  # of all others: more overflows what features and rewards can hol
 EXPONENT = 700.0  # above it exp overflows
 RIDGE_WIDTH = 25.0
 USUAL = (600, 400)
-LONGEST = 10_000  # a side: a picture of more places fits into no memory
 LINEAR_RANGES, EXPONENTIAL_RANGES = ((0.01, 0.1), (0.5, 2.0)), ((0.01, 0.05), (0.5, 1.5))
 FREQUENCIES, STEEPNESS = (0.5, 1.0), (25.0, 48.0)
 
@@ -64,7 +63,8 @@ class Ground(IntEnum):
 
 @dataclass(frozen=True)
 class Substrate:
-    """All episodes' substrate: `grid` [H, W] where the user gave it, else one number."""
+    """All episodes' substrate: `grid` [H, W] where the user gave it, else one number. Sides are the
+    longest that an episode draws, and `least` the shortest."""
 
     kind: Kind
     width: int
@@ -72,34 +72,7 @@ class Substrate:
     slope: float
     intercept: float
     grid: np.ndarray
-
-
-def read_size(size: Any) -> tuple[int, int]:
-    """ "600x400" or (600, 400)."""
-    parts = (
-        size.lower().split("x")
-        if isinstance(size, str)
-        else size
-        if isinstance(size, list | tuple | np.ndarray)
-        else ()
-    )
-    sides = [as_whole(parse_number(part) if isinstance(part, str) else part) for part in parts]
-    if len(sides) != 2 or sides[0] is None or sides[1] is None:
-        raise EnvironmentFault(
-            f"A substrate's size is two whole numbers, such as 600x400, and not {shown(size)}."
-        )
-    width, height = sides[0], sides[1]
-    if width < 1 or height < 1:
-        raise EnvironmentFault(
-            f"A substrate of {shown(width)} x {shown(height)} has no room: both sides must be at "
-            "least 1."
-        )
-    if max(width, height) > LONGEST:
-        raise EnvironmentFault(
-            f"A substrate of {shown(width)} x {shown(height)} is too large: a side is at most "
-            f"{LONGEST:,}."
-        )
-    return width, height
+    least: tuple[int, int]
 
 
 def make_substrate(
@@ -117,7 +90,7 @@ def make_substrate(
         return own_substrate(substrate, size)
     if substrate not in KINDS:
         raise unknown_substrate(substrate)
-    width, height = read_size(USUAL if size is None else size)
+    (narrow, width), (low, height) = read_size(USUAL if size is None else size)
     if b <= 0 or (substrate != "exponential" and m * width + b <= 0):
         raise EnvironmentFault(
             f"Slope {m:g} and intercept {b:g} give an intensity that is not positive everywhere."
@@ -131,7 +104,8 @@ def make_substrate(
         raise EnvironmentFault(
             f"An intensity of {m:g}·x + {b:g} overflows: at x = {width} it is over {LARGEST:g}."
         )
-    return Substrate(Kind[substrate.upper()], width, height, m, b, np.zeros((1, 1)))
+    none = np.zeros((1, 1))
+    return Substrate(Kind[substrate.upper()], width, height, m, b, none, (narrow, low))
 
 
 def unknown_substrate(substrate: Any) -> EnvironmentFault:
@@ -144,7 +118,7 @@ def unknown_substrate(substrate: Any) -> EnvironmentFault:
 def own_substrate(substrate: Any, size: Any) -> Substrate:
     """From an array, a function of (x, y), or the name of a file with an array."""
     if callable(substrate):
-        size = read_size(USUAL if size is None else size)
+        size = only_size(USUAL if size is None else size, "A function as substrate")
         return grid_substrate(evaluated(substrate, size), size, "function's result")
     if isinstance(substrate, str):
         substrate = load_grid(substrate)
@@ -201,7 +175,7 @@ def grid_substrate(grid: np.ndarray, size: Any, what: str = "array") -> Substrat
             f"one has the shape {grid.shape} and the type {grid.dtype}."
         )
     height, width = grid.shape
-    width, height = read_size((width, height) if size is None else size)
+    width, height = only_size((width, height) if size is None else size, f"The substrate's {what}")
     if grid.shape != (height, width):
         raise EnvironmentFault(
             f"The substrate's {what} has the shape {grid.shape}, and a size of {width} x {height} "
@@ -212,13 +186,15 @@ def grid_substrate(grid: np.ndarray, size: Any, what: str = "array") -> Substrat
         raise EnvironmentFault(
             f"The substrate's {what} must hold finite numbers from 0 to {LARGEST:g}."
         )
-    return Substrate(Kind.GRID, width, height, 0.0, 0.0, values)
+    return Substrate(Kind.GRID, width, height, 0.0, 0.0, values, (width, height))
 
 
 # a reference: the equations
 
 
-def draw_ground_reference(substrate: Substrate, uniform: Callable[[int], float]) -> list[float]:
+def draw_ground_reference(
+    substrate: Substrate, extent: Sequence[float], uniform: Callable[[int], float]
+) -> list[float]:
     """One episode's coefficients, from the episode's numbers uniform(0), uniform(1), …"""
 
     def between(limits: tuple[float, float], draw: int) -> float:
@@ -238,17 +214,17 @@ def draw_ground_reference(substrate: Substrate, uniform: Callable[[int], float])
         m, b = between(ranges[0], 1), between(ranges[1], 2)
     if kind == Kind.BEND:
         frequency = between(FREQUENCIES, 0)
-        scale = min(substrate.width / USUAL[0], substrate.height / USUAL[1])
+        scale = min(extent[0] / USUAL[0], extent[1] / USUAL[1])
         amplitude = between(STEEPNESS, 1) / frequency * scale
         phase = 2 * math.pi * uniform(2)
     return [float(kind), m, b, amplitude, frequency, phase]
 
 
-def intensity_reference(substrate: Substrate, ground: Any, x: float, y: float) -> float:
-    column, row = (
-        min(max(int(x), 0), substrate.width - 1),
-        min(max(int(y), 0), substrate.height - 1),
-    )
+def intensity_reference(
+    substrate: Substrate, extent: Sequence[float], ground: Any, x: float, y: float
+) -> float:
+    width, height = int(extent[0]), int(extent[1])
+    column, row = min(max(int(x), 0), width - 1), min(max(int(y), 0), height - 1)
     kind, m, b, amplitude, frequency, phase = ground
     if kind == Kind.GRID:
         return float(substrate.grid[row, column])
@@ -256,10 +232,8 @@ def intensity_reference(substrate: Substrate, ground: Any, x: float, y: float) -
         return min(b * math.exp(m * column), CAP)
     level = m * column + b
     if kind == Kind.BEND:
-        turn = math.sin(2 * math.pi * frequency * column / substrate.width + phase) - math.sin(
-            phase
-        )
-        level *= math.exp(-(((row - (substrate.height / 2 + amplitude * turn)) / RIDGE_WIDTH) ** 2))
+        turn = math.sin(2 * math.pi * frequency * column / width + phase) - math.sin(phase)
+        level *= math.exp(-(((row - (height / 2 + amplitude * turn)) / RIDGE_WIDTH) ** 2))
     return level
 
 

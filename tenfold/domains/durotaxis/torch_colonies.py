@@ -107,7 +107,7 @@ class TorchColonies:
         self.keys = torch.from_numpy(keys.view(np.int64)).to(self.device)
         self.episode = torch.zeros_like(self.keys)
         fresh = begin(self.world, self.episode_seeds())
-        room = 2 * self.setting.max_nodes - self.setting.init_nodes
+        room = 2 * self.setting.max_nodes - self.rules.init_nodes
         self.state = self.reached = fresh._replace(
             numbers=pad(fresh.numbers, (0, room)), whole=pad(fresh.whole, (0, room))
         )

@@ -154,6 +154,7 @@ def observe(rules: Rules, s: State) -> torch.Tensor:
         s.whole[AGE, :, :width],
         s.whole[UP, :, :width],
     )
+    side, height = s.extent[:, 0, None], s.extent[:, 1, None]
     slot = slots_of(x)
     there, absent, some = slot < n, slot >= n, n.clamp(min=1)
     linked = there & (up >= 0)
@@ -173,8 +174,8 @@ def observe(rules: Rules, s: State) -> torch.Tensor:
         [
             value.to(x.dtype)
             for value in (
-                x / rules.width,
-                2 * y / rules.height - 1,
+                x / side,
+                2 * y / height - 1,
                 intensity,
                 linked,
                 children / DEGREE_UNIT,
@@ -193,14 +194,14 @@ def observe(rules: Rules, s: State) -> torch.Tensor:
         x, y, above, torch.where(linked, 0, slot).masked_fill(absent, 0).amax(1, keepdim=True), n
     )
 
-    whole = whole_of(rules, n, x, y, (cx, cy, intensity_sum), area, intensity, children)
+    whole = whole_of(rules, s, x, y, (cx, cy, intensity_sum), area, intensity, children)
     counts = torch.cat((n, (n - 1).clamp(min=0)), 1)
     return torch.cat([part.float().flatten(1) for part in (counts, whole, nodes, links, edges)], 1)
 
 
 def whole_of(
     rules: Rules,
-    n: torch.Tensor,
+    s: State,
     x: torch.Tensor,
     y: torch.Tensor,
     sums_of: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
@@ -210,6 +211,7 @@ def whole_of(
 ) -> torch.Tensor:
     """The numbers of each colony as a whole, [E, GRAPH]; `sums_of` are the centroid's two and the
     sum of the intensities."""
+    n, (width, height, _, _, goal) = s.nodes[:, None], s.extent[..., None].unbind(1)
     (cx, cy, intensity_sum), absent, some = sums_of, slots_of(x) >= n, n.clamp(min=1)
     left, bottom = (value.masked_fill(absent, torch.inf).amin(1, keepdim=True) for value in (x, y))
     right, top = (value.masked_fill(absent, 0.0).amax(1, keepdim=True) for value in (x, y))
@@ -219,19 +221,19 @@ def whole_of(
             value.to(x.dtype)
             for value in (
                 n / rules.max_nodes,
-                cx / rules.width,
-                2 * cy / rules.height - 1,
-                left / rules.width,
-                right / rules.width,
-                2 * bottom / rules.height - 1,
-                2 * top / rules.height - 1,
+                cx / width,
+                2 * cy / height - 1,
+                left / width,
+                right / width,
+                2 * bottom / height - 1,
+                2 * top / height - 1,
                 area[:, None] / LENGTH_UNIT**2,
                 intensity_sum / some,
                 intensity.masked_fill(absent, 0.0).amax(1, keepdim=True),
                 (n - 1) / parents.clamp(min=1) / DEGREE_UNIT,
                 most / DEGREE_UNIT,
                 (n - parents) / some,
-                (rules.goal - right) / rules.width,
+                (goal - right) / width,
             )
         ],
         1,

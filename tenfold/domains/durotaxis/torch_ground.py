@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 
+from tenfold.domains.durotaxis.extent import GOAL, LEAST_MARGIN, MARGIN_PART
 from tenfold.domains.durotaxis.rules import GRADIENT_REACH
 from tenfold.domains.durotaxis.setting import Rules
 from tenfold.domains.durotaxis.substrate import (
@@ -47,7 +48,33 @@ def make_world(rules: Rules, device: torch.device) -> World:
     )
 
 
-def draw_ground(rules: Rules, u: tuple[torch.Tensor, ...]) -> torch.Tensor:
+def draw_extent(rules: Rules, u: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """`extent.draw_extent` for every colony, from the two numbers of its sides."""
+    width, height = (
+        low + (draw * (high - low + 1)).floor()
+        for low, high, draw in (
+            (rules.least_width, rules.width, u[0]),
+            (rules.least_height, rules.height, u[1]),
+        )
+    )
+    margins = (
+        (side * MARGIN_PART).clamp(min=LEAST_MARGIN)
+        if rules.margin < 0
+        else torch.full_like(side, rules.margin)
+        for side in (width, height)
+    )
+    margin_x, margin_y = margins
+    goal = torch.minimum(GOAL * width, width - margin_x)
+    return torch.stack((width, height, margin_x, margin_y, goal), 1)
+
+
+def draw_nodes(rules: Rules, u: torch.Tensor) -> torch.Tensor:
+    """`extent.draw_nodes` for every colony, from one number of its start."""
+    low, high = rules.least_nodes, rules.init_nodes
+    return (low * (u * math.log((high + 1) / low)).exp()).long().clamp(low, high)
+
+
+def draw_ground(rules: Rules, extent: torch.Tensor, u: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """`substrate.draw_ground` for every colony, from the first three numbers of its start."""
     zero = torch.zeros_like(u[0])
     if rules.kind == RANDOM:
@@ -64,7 +91,7 @@ def draw_ground(rules: Rules, u: tuple[torch.Tensor, ...]) -> torch.Tensor:
         for (low, high), draw in zip((FREQUENCIES, STEEPNESS), u[:2], strict=True)
     )
     bend = (
-        steep / frequency * min(rules.width / USUAL[0], rules.height / USUAL[1]),
+        steep / frequency * torch.minimum(extent[:, 0] / USUAL[0], extent[:, 1] / USUAL[1]),
         frequency,
         FULL_TURN * u[2],
     )
@@ -88,23 +115,27 @@ def level_at(rules: Rules, ground: torch.Tensor, column: torch.Tensor) -> torch.
     )
 
 
-def ridge_at(rules: Rules, ground: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+def ridge_at(extent: torch.Tensor, ground: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
     shape = (-1, *[1] * (column.dim() - 1))
+    width, height = (extent[:, k].view(shape) for k in range(2))
     amplitude, frequency, phase = (ground[:, k].view(shape) for k in range(3, 6))
-    return rules.height / 2 + amplitude * (
-        (FULL_TURN * frequency * column / rules.width + phase).sin() - phase.sin()
+    return height / 2 + amplitude * (
+        (FULL_TURN * frequency * column / width + phase).sin() - phase.sin()
     )
 
 
 def sense(
-    world: World, ground: torch.Tensor, x: torch.Tensor, y: torch.Tensor
+    world: World, extent: torch.Tensor, ground: torch.Tensor, x: torch.Tensor, y: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Intensity and its relative gradient at places [E, S]."""
     rules = world.rules
-    column = (
-        torch.stack((x, x + GRADIENT_REACH, x - GRADIENT_REACH)).long().clamp(0, rules.width - 1)
+    column, row = (
+        torch.stack((at, at + GRADIENT_REACH, at - GRADIENT_REACH))
+        .long()
+        .clamp(min=0)
+        .minimum(side[:, None] - 1)
+        for at, side in zip((x, y), extent[:, :2].long().unbind(1), strict=True)
     )
-    row = torch.stack((y, y + GRADIENT_REACH, y - GRADIENT_REACH)).long().clamp(0, rules.height - 1)
     if rules.kind == GRID:
         (here, right, left), (above, below) = (
             world.grid[row[0], column],
@@ -114,7 +145,7 @@ def sense(
         here, right, left = level = level_at(rules, ground, column.movedim(0, -1)).unbind(-1)
         above = below = here
         if rules.kind == BEND:
-            ridge = ridge_at(rules, ground, column.movedim(0, -1)).movedim(-1, 0)
+            ridge = ridge_at(extent, ground, column.movedim(0, -1)).movedim(-1, 0)
             above, below = (
                 here * ridge_factor(row[1], ridge[0]),
                 here * ridge_factor(row[2], ridge[0]),

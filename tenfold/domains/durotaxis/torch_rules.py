@@ -16,6 +16,7 @@ import torch
 from torch.nn.functional import pad
 
 from tenfold.core.random import GOLDEN, Purpose, mix_torch, signed, uniform_torch
+from tenfold.domains.durotaxis.extent import HEIGHT_DRAW, NODES_DRAW, WIDTH_DRAW
 from tenfold.domains.durotaxis.rules import (
     CHILD,
     EXTINCT,
@@ -40,7 +41,14 @@ from tenfold.domains.durotaxis.setting import (
     SPAWN,
     Rules,
 )
-from tenfold.domains.durotaxis.torch_ground import FULL_TURN, World, draw_ground, sense
+from tenfold.domains.durotaxis.torch_ground import (
+    FULL_TURN,
+    World,
+    draw_extent,
+    draw_ground,
+    draw_nodes,
+    sense,
+)
 
 # rows of `State.numbers`; the last begins the four of its spawning
 X, Y, STIFF, GX, GY, BORN = range(6)
@@ -61,6 +69,7 @@ class State(NamedTuple):
     centre: torch.Tensor
     streams: torch.Tensor  # [E, 4]
     ground: torch.Tensor  # [E, 6]
+    extent: torch.Tensor  # [E, 5]
 
 
 def slots_of(like: torch.Tensor) -> torch.Tensor:
@@ -85,40 +94,41 @@ def open_streams(seed: torch.Tensor) -> torch.Tensor:
 
 def begin(world: World, seed: torch.Tensor) -> State:
     """The colonies of these episode seeds at their start, with room for their first nodes only."""
-    rules, n = world.rules, world.rules.init_nodes
+    rules, most = world.rules, world.rules.init_nodes
     streams = open_streams(seed)
     draws = uniform_torch(
-        streams[:, START, None], torch.arange(FIRST_DRAW + 2 * n, device=seed.device)
+        streams[:, START, None], torch.arange(FIRST_DRAW + 2 * most, device=seed.device)
     )
+    extent = draw_extent(rules, (draws[:, WIDTH_DRAW], draws[:, HEIGHT_DRAW]))
+    ground = draw_ground(rules, extent, draws[:, :3].unbind(1))
+    nodes, zero = draw_nodes(rules, draws[:, NODES_DRAW]), torch.zeros_like(seed)
+    width, height, margin_x, margin_y, _ = extent[..., None].unbind(1)
     u, v = draws[:, FIRST_DRAW::2], draws[:, FIRST_DRAW + 1 :: 2]
-    right = max(LEFT_PART * rules.width, rules.margin_x)
-    x = (rules.margin_x + (right - rules.margin_x) * u).sort(1).values
-    y = ((0.5 + MIDDLE_PART * (v - 0.5)) * rules.height).clamp(
-        rules.margin_y, rules.height - rules.margin_y
-    )
-    ground = draw_ground(rules, draws[:, :3].unbind(1))
+    absent = slots_of(u) >= nodes[:, None]
+    right = torch.maximum(LEFT_PART * width, margin_x)
+    x = (margin_x + (right - margin_x) * u).masked_fill(absent, torch.inf).sort(1).values
+    x = x.masked_fill(absent, 0.0)
+    y = ((0.5 + MIDDLE_PART * (v - 0.5)) * height).clamp(margin_y, height - margin_y)
     none = torch.zeros_like(x)
-    numbers = torch.stack((x, y, *sense(world, ground, x, y), none, none, none, none))
+    numbers = torch.stack((x, y, *sense(world, extent, ground, x, y), none, none, none, none))
     ident = slots_of(x).expand(x.shape)
-    nodes, zero = torch.full_like(seed, n), torch.zeros_like(seed)
-    centre = sums(x, y)[0] / nodes
-    passed = count_milestones(rules, x[:, -1])
     return State(
         numbers,
         torch.stack((ident, torch.zeros_like(ident), ident - 1)),
         nodes,
         nodes,
         zero,
-        passed,
+        count_milestones(extent, x.amax(1)),
         zero,
-        centre,
+        sums(x, y)[0] / nodes,
         streams,
         ground,
+        extent,
     )
 
 
-def count_milestones(rules: Rules, right: torch.Tensor) -> torch.Tensor:
-    return torch.stack([right >= part * rules.width for part in MILESTONES]).sum(0)
+def count_milestones(extent: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return torch.stack([right >= part * extent[:, 0] for part in MILESTONES]).sum(0)
 
 
 def begin_where(which: torch.Tensor, fresh: State, state: State) -> State:
@@ -173,10 +183,16 @@ def spawn_all(world: World, s: State, told: tuple[torch.Tensor, ...]) -> torch.T
     gamma, alpha, noise, theta = told
     ratio = alpha / stiff
     r = gamma / (1 + ratio * ratio) + noise * normal.abs()
-    x = (x + r * theta.cos()).clamp(rules.margin_x, rules.width - rules.margin_x)
-    y = (y + r * theta.sin()).clamp(rules.margin_y, rules.height - rules.margin_y)
+    width, height, margin_x, margin_y, _ = s.extent[..., None].unbind(1)
+    x = (x + r * theta.cos()).clamp(margin_x, width - margin_x)
+    y = (y + r * theta.sin()).clamp(margin_y, height - margin_y)
     return torch.stack(
-        (x, y, *sense(world, s.ground, x, y), *(number.expand(x.shape) for number in told))
+        (
+            x,
+            y,
+            *sense(world, s.extent, s.ground, x, y),
+            *(number.expand(x.shape) for number in told),
+        )
     )
 
 
@@ -265,7 +281,7 @@ def judge(
     n, (x, y), up = s.nodes, s.numbers[: Y + 1], s.whole[UP]
     absent, lives, some = slots_of(x) >= n[:, None], n > 0, n.clamp(min=1)
     right = x.masked_fill(absent, 0.0).amax(1)
-    off = 2 * y / rules.height - 1
+    off = 2 * y / s.extent[:, 1, None] - 1
     above = up.clamp(min=0)
     dx, dy = x - x.gather(1, above), y - y.gather(1, above)
     length = (dx * dx + dy * dy).sqrt()
@@ -275,12 +291,12 @@ def judge(
     )
     centre = total / some
     crowd = (n - rules.target) / (0.5 * rules.target)
-    passed = torch.maximum(s.passed, count_milestones(rules, right))
+    passed = torch.maximum(s.passed, count_milestones(s.extent, right))
     retreat = (s.retreat + 1).masked_fill(centre >= s.centre, 0)
     ending = torch.where(s.step >= rules.max_steps, TIME, 0)
     for found, why in (
         (retreat >= RETREAT, RETREATED),
-        (right >= rules.goal, GOAL_ENDING),
+        (right >= s.extent[:, 4], GOAL_ENDING),
         (n > rules.max_nodes, OVERGROWN),
         (~lives, EXTINCT),
     ):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tenfold.domains.durotaxis.extent import Extent
 from tenfold.domains.durotaxis.setting import ACTIONS, COMPONENTS, Colonies, Rules
 from tenfold.domains.durotaxis.shape import find_hull
 from tenfold.domains.durotaxis.substrate import BEND, GRID, RIDGE_WIDTH
@@ -33,14 +34,21 @@ TRAJECTORY = (
 )
 
 
+def sides(c: Colonies, i: int) -> tuple[int, int]:
+    """Width and height of colony i's world."""
+    return int(c.extent[i, Extent.WIDTH]), int(c.extent[i, Extent.HEIGHT])
+
+
 def field(rules: Rules, c: Colonies, i: int) -> np.ndarray:
     """I at every whole place [H, W] of colony i's substrate."""
     if int(c.ground[i, 0]) == GRID:
         return rules.grid
-    level = np.broadcast_to(c.level[i], (rules.height, rules.width))
+    width, height = sides(c, i)
+    level = np.broadcast_to(c.level[i, :width], (height, width))
     if int(c.ground[i, 0]) != BEND:
         return level
-    return level * np.exp(-(((np.arange(rules.height)[:, None] - c.ridge[i]) / RIDGE_WIDTH) ** 2))
+    off = (np.arange(height)[:, None] - c.ridge[i, :width]) / RIDGE_WIDTH
+    return level * np.exp(-(off**2))
 
 
 def brightness(intensity: np.ndarray) -> np.ndarray:
@@ -51,22 +59,21 @@ def brightness(intensity: np.ndarray) -> np.ndarray:
 def picture_text(rules: Rules, c: Colonies, i: int) -> str:
     """Stiffness in shades, `o` nodes, `@` several in one cell, `|` the goal line; the top row is
     the highest y."""
-    columns, rows = min(COLUMNS, rules.width), min(ROWS, rules.height)
+    width, height = sides(c, i)
+    columns, rows = min(COLUMNS, width), min(ROWS, height)
     x, y = (
         ((np.arange(n) + 0.5) * side / n).astype(int)
-        for n, side in ((columns, rules.width), (rows, rules.height))
+        for n, side in ((columns, width), (rows, height))
     )
     shade = (brightness(field(rules, c, i))[np.ix_(y, x)] * (len(SHADES) - 1)).round().astype(int)
     signs = [[SHADES[s] for s in row] for row in shade]
-    goal = min(int(rules.goal * columns / rules.width), columns - 1)
+    goal = min(int(c.extent[i, Extent.GOAL] * columns / width), columns - 1)
     for row in signs:
         row[goal] = "|"
     for j in range(int(c.nodes[i])):
-        row, column = int(c.y[i, j] * rows / rules.height), int(c.x[i, j] * columns / rules.width)
+        row, column = int(c.y[i, j] * rows / height), int(c.x[i, j] * columns / width)
         signs[row][column] = "@" if signs[row][column] in "o@" else "o"
-    said = (
-        f"step {c.step[i]}, {c.nodes[i]} nodes, centroid at x = {c.centre[i]:.0f} of {rules.width}"
-    )
+    said = f"step {c.step[i]}, {c.nodes[i]} nodes, centroid at x = {c.centre[i]:.0f} of {width}"
     return "\n".join("".join(row) for row in reversed(signs)) + f"\n{said}"
 
 
@@ -96,9 +103,9 @@ def picture(
 
     image = Image.fromarray(heat_map(rules, c, i) if heat is None else heat)
     draw, n = ImageDraw.Draw(image), int(c.nodes[i])
-    x, y, top = c.x[i, :n], c.y[i, :n], rules.height - 1
+    x, y, top, goal = c.x[i, :n], c.y[i, :n], sides(c, i)[1] - 1, c.extent[i, Extent.GOAL]
     at = {int(ident): (x[j], top - y[j]) for j, ident in enumerate(c.ident[i, :n])}
-    draw.line([(rules.goal, 0), (rules.goal, rules.height)], GOAL)
+    draw.line([(goal, 0), (goal, top + 1)], GOAL)
     for j, parent in enumerate(c.parent[i, :n].tolist()):
         if parent >= 0:
             draw.line([at[parent], (x[j], top - y[j])], EDGE)

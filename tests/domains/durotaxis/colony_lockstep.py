@@ -86,6 +86,7 @@ def assert_same(envs: DurotaxisEnvironments, colonies: TorchColonies) -> None:
     for found, expected in zip(s.numbers, numbers, strict=True):
         np.testing.assert_allclose(found[there], expected[there], rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(s.ground, c.ground, rtol=1e-12)
+    np.testing.assert_array_equal(s.extent, c.extent)
     np.testing.assert_allclose(s.centre, c.centre, rtol=1e-12)
     for what in ("terminated", "truncated", "ending"):
         np.testing.assert_array_equal(
@@ -129,6 +130,7 @@ def put(envs: DurotaxisEnvironments, colonies: TorchColonies) -> None:
         c.centre,
         c.streams.view(np.int64),
         c.ground,
+        c.extent,
     )
     colonies.state = State(
         *(torch.from_numpy(np.array(value)).to(colonies.device) for value in values)

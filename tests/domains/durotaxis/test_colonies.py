@@ -477,3 +477,76 @@ def test_the_readme_shows_the_untrained_network_where_it_was_played(
     assert shown([learned, before]).endswith(
         "| random, ratio | linear (greedy) | 100.0% | 38.0 | 100.0%; 68.5 |  |  |"
     )
+
+
+# the benchmark of starts
+
+
+def start_row(nodes: Any, size: str, success: float, seed: int, starts: str) -> dict[str, Any]:
+    name = f"tenfold/Durotaxis-v0(substrate=random{starts})"
+    told = {"substrate": "random", "mode": "ratio", "env": name, "seed": seed, "steps": 5000}
+    return told | {"nodes": nodes, "size": size, "success": success}
+
+
+def test_a_run_is_tried_in_every_cell_and_as_it_was_trained(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = bench_file("durotaxis_starts")
+    monkeypatch.setattr(bench, "NODES", (1, 6))
+    monkeypatch.setattr(bench, "SIZES", ("300x200",))
+    file = tmp_path / "rows.json"
+    asked = ["starts", str(run), "--episodes", "2", "--into", str(file)]
+    monkeypatch.setattr("sys.argv", asked)
+    assert bench.main() == 0
+    rows = json.loads(file.read_text())["rows"]
+    assert [(row["size"], row["nodes"]) for row in rows] == [
+        ("as trained", "as trained"),
+        ("300x200", 1),
+        ("300x200", 6),
+    ]
+    assert all(row["episodes"] == sum(row["endings"].values()) == 2 for row in rows)
+    # gathered from the file, beside the scripted policies of its cells
+    kept: list[Any] = []
+    monkeypatch.setattr(bench, "SCRIPTED", 64)
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "none.json")
+    monkeypatch.setattr(bench, "write", lambda name, rows: kept.append((name, rows)))
+    monkeypatch.setattr("sys.argv", ["starts", str(file)])
+    assert bench.main() == 0
+    [(name, found)] = kept
+    assert name == "durotaxis-starts" and found[:3] == rows and len(found) == 3 + 2 * 2
+    assert {row["success"] for row in found if row.get("yardstick") == "follower"} == {1.0}
+    file.write_text("{}")
+    capsys.readouterr()
+    assert bench.main() == 2
+    assert capsys.readouterr().err == f"{file} holds no rows of this benchmark.\n"
+
+
+def test_rows_of_a_start_replace_those_of_the_same_run() -> None:
+    wide, fixed = ", init_nodes=1..60", ""
+    old = [start_row(1, "300x200", 0.1, 0, wide), start_row(1, "300x200", 0.2, 1, wide)]
+    old += [start_row(1, "300x200", 0.3, 0, fixed)]
+    new = [start_row(1, "300x200", 0.9, 0, wide)]
+    follower = {"yardstick": "follower", "substrate": "random", "success": 1.0}
+    found = bench_file("durotaxis_starts").merged([*old, follower], new)
+    assert [row["success"] for row in found] == [0.3, 0.9, 0.2, 1.0]
+
+
+def test_the_table_of_starts_has_a_line_for_a_size_and_a_number_for_a_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readme = bench_file("readme")
+    wide = ", init_nodes=1..60"
+    rows = [start_row("as trained", "as trained", 1.0, seed, wide) for seed in (0, 1)]
+    rows += [start_row(n, "300x200", rate, 0, wide) for n, rate in ((1, 0.955), (60, 1.0))]
+    rows += [start_row(1, "300x200", 0.9, 1, wide), start_row(1, "900x300", 0.8, 1, wide)]
+    rows += [start_row(n, "300x200", rate, 0, "") for n, rate in ((1, 0.7), (60, 0.38))]
+    monkeypatch.setattr(readme, "results", lambda _: {"rows": rows})
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+    assert readme.starts().splitlines() == [
+        "| trained on, mode, first nodes | thousand steps | tried on | as trained | 1 node "
+        "| 60 nodes |",
+        "|---|---|---|---|---|---|",
+        "| random, ratio, 1..60 | 5, 5 | 300x200 | 100, 100 % | 96, 90 % | 100, – % |",
+        "|  |  | 900x300 |  | –, 80 % |  |",
+        "| random, ratio, 5 | 5 | 300x200 |  | 70 % | 38 % |",
+    ]

@@ -87,6 +87,7 @@ def is_one_tree(parents: dict[int, int]) -> bool:
         ("substrate=bend, max_nodes=60", 120, 8),
         ("substrate=random, size=250x60, init_nodes=1, max_nodes=20, max_steps=9", 120, 8),
         ("mode=nodes, substrate=bend, max_nodes=40", 80, 8),
+        ("substrate=bend, size=210..500x60..300, init_nodes=1..30, max_nodes=40", 60, 8),
     ],
 )
 def test_compiled_colonies_step_like_one_node_at_a_time(
@@ -308,7 +309,10 @@ def test_features_of_degenerate_colonies_equal_the_naive_loops() -> None:
                 (c.gx[0, j], c.gy[0, j]),
             )
         np.testing.assert_allclose(
-            envs.obs[0], observe_reference(envs.setting, colony.nodes), rtol=1e-6, atol=1e-7
+            envs.obs[0],
+            observe_reference(envs.setting, colony.extent, colony.nodes),
+            rtol=1e-6,
+            atol=1e-7,
         )
         assert np.isfinite(envs.obs).all()
 

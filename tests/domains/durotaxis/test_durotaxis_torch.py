@@ -50,6 +50,9 @@ def hills(height: int = 60, width: int = 300) -> np.ndarray:
         ("mode=nodes, substrate=exponential, max_nodes=6, init_nodes=6, soft=3", 7, 60),
         pytest.param("mode=nodes", 7, 60, marks=pytest.mark.slow),
         ("mode=nodes, max_nodes=3, init_nodes=1", 7, 60),
+        ("substrate=bend, size=250..700x60..400, init_nodes=1..30, max_nodes=30", 9, 40),
+        ("mode=nodes, substrate=random, size=300..900x80, init_nodes=2..12, max_nodes=12", 7, 40),
+        ("size=100..300x40, margin=0.5, init_nodes=1..25, max_nodes=25", 7, 40),
     ],
 )
 def test_colonies_in_torch_step_like_the_compiled_ones(

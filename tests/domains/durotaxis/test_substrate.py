@@ -78,7 +78,9 @@ def test_compiled_look_up_equals_the_equations(substrate: str) -> None:
     )
     for i in range(5):
         for x, y in rng.uniform(-20, 320, (50, 2)):
-            expected = intensity_reference(envs.setting.ground, envs.colonies.ground[i], x, y)
+            expected = intensity_reference(
+                envs.setting.ground, envs.colonies.extent[i], envs.colonies.ground[i], x, y
+            )
             assert at(envs, x, y, i) == pytest.approx(expected, rel=1e-12)
 
 
