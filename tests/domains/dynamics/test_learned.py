@@ -155,8 +155,8 @@ def test_a_known_rotation_is_read_from_a_recording(
     result = ten.fit(tmp_path / "data.npz", tmp_path / "run", settings=settings, quiet=True)
     agent: Any = ten.load(result.path)
     (found,) = agent.fixed_points()
-    # found: -0.27; the field is damped a little after 500 gradient steps
-    assert found.eigenvalues.mean[0] == pytest.approx(-0.2 + 1j, abs=0.1)
+    # the last of the steps is a fit in closed form; before it, gradients have damped by 0.03
+    assert found.eigenvalues.mean[0] == pytest.approx(-0.2 + 1j, abs=0.01)
     # whatever the model's coordinates are: what an action adds to each channel
     assert agent.loadings().mean @ agent.input_matrix().mean == pytest.approx(np.eye(2), abs=0.1)
     assert main(["eval", str(result.path)]) == 0

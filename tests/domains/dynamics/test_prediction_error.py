@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tenfold.domains.dynamics.config import LatentModel
-from tenfold.domains.dynamics.dynamics import Dynamics
+from tenfold.domains.dynamics.dynamics import Dynamics, raw_of
 from tenfold.domains.dynamics.fitting import refit
 from tenfold.domains.dynamics.forecast import beliefs
 from tenfold.domains.dynamics.gauss_newton import (
@@ -139,6 +139,26 @@ def test_a_rotation_behind_much_noise_keeps_its_eigenvalues() -> None:
         assert np.linalg.eigvals(plain).real.max() < -0.9
     apart = np.abs(np.real(found) + 1j * np.abs(np.imag(found)) - (-0.38 + 1.98j))
     assert apart.max() < 0.1 * abs(-0.38 + 1.98j)
+
+
+@pytest.mark.parametrize("expected", [1.0, 0.1, 0.01])
+def test_noise_that_was_expected_hardly_bends_a_fit_to_steps_that_have_none(
+    expected: float,
+) -> None:
+    """P = 5 steps of variance v beside n that have none leave a variance of P·v / (n + P), so that
+    the prior's precision of 100 draws coefficients of standard states to 0 by the share 100·P·v /
+    (n·(n + P)); a ridge that takes v for the noise draws by 100·v / n, a hundred times as much."""
+    record, rows = rotation(540, error=0.0, noise=0.0), 540
+    z = record.z / record.z.std()
+    dynamics = Dynamics(LatentModel(dynamics="linear"), 2, DT, 1)
+    with torch.no_grad():
+        dynamics.raw_variance.fill_(float(raw_of(expected)))
+    refit(dynamics, 0, z, np.zeros_like(z), record.a, record.whole, seed=0)
+    found = np.linalg.eigvals(dynamics.weight[0, 0, :, :2].detach().numpy())
+    drawn = 100 * 5 * expected / (rows * (rows + 5))
+    assert np.sort_complex(found) == pytest.approx(
+        [-0.38 - 1.98j, -0.38 + 1.98j], abs=2 * drawn * abs(-0.38 + 1.98j) + 1e-4
+    )
 
 
 def test_forecasts_start_from_beliefs_whose_share_grows_to_the_steady_one() -> None:
