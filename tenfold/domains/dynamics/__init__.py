@@ -10,6 +10,9 @@ missing             values that were not observed
 coordinated         what the encoder does not read: held-out channels, coordinated dropout
 turning             sessions that share the hidden state, turned towards one another
 elbo, gapped        the evidence bound of sequences, and of those with gaps
+ridge               ridge regression, and the random weights of an ensemble's models
+prediction_error    beliefs that follow readings, and derivatives of their predictions
+gauss_newton        the dynamics whose predictions err least
 fitting             gradient steps up the bound; dynamics in closed form
 coordinates         units of what is observed; true and standard coordinates
 forecast            k-step forecasts, R², the baselines ARX and repetition
@@ -23,6 +26,7 @@ planning            the planner; what paths of any network are worth
 window              the latest steps, and training sequences
 instant             the field of continuous time behind a model of steps
 aligning            sessions of one model brought together
+learned             input matrix, loadings, fixed points and eigenvalues, with uncertainty
 identified          a model as it answers questions, in the units outside
 agent               plan, act, correct the belief, train
 recording_files     reading NPZ, and what all readers share
@@ -42,6 +46,7 @@ learner             runs under way: experiments, and training on recordings
 spikes              bits per spike, of what comes and of held-out neurons
 truth               hidden states and fields that a system tells of itself
 model_metrics       error of the field and R² on recordings that no training saw
+learned_page        what was learned as numbers, on a run's page
 phase_portrait      true and learned field, as arrays and as figures
 evaluation          how runs are judged and described
 compare, commands   `ten.compare`; `tenfold fit` and `tenfold compare`

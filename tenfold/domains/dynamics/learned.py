@@ -10,6 +10,7 @@ M = I + dt·J, and the system eigenvalues log(eigenvalue of M) / dt in continuou
 turns by less than half a turn in a step. Of slow systems both are alike.
 """
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -284,15 +285,21 @@ def rounded(mean: float, std: float) -> str:
     return f"{mean:.3f}" if np.isnan(std) else f"{mean:.3f} ± {std:.3f}"
 
 
-def fixed_point_words(found: FixedPoint) -> str:
-    """`stable focus at (0.01 ± 0.02, …): -0.38 ± 0.03, turning 1.98 ± 0.02`."""
-    place = ", ".join(map(rounded, found.point.mean, found.point.std))
+def eigenvalue_words(found: Estimate, number: Callable[[float, float], str] = rounded) -> str:
+    """Each with its error, a pair once: `-0.38 ± 0.03 turning 1.98 ± 0.02`."""
     parts = []
-    for mean, std in zip(found.continuous.mean, found.continuous.std, strict=True):
+    for mean, std in zip(found.mean, found.std, strict=True):
         if mean.imag >= -ROUND:
-            turn = f" turning {rounded(mean.imag, std.imag)}" if mean.imag > ROUND else ""
-            parts.append(f"{rounded(mean.real, std.real)}{turn}")
-    return f"{found.kind} at ({place}), eigenvalues in continuous time {'; '.join(parts)}"
+            turn = f" turning {number(mean.imag, std.imag)}" if mean.imag > ROUND else ""
+            parts.append(f"{number(mean.real, std.real)}{turn}")
+    return "; ".join(parts)
+
+
+def fixed_point_words(found: FixedPoint) -> str:
+    """`stable focus at (0.01 ± 0.02, …), eigenvalues …`."""
+    place = ", ".join(map(rounded, found.point.mean, found.point.std))
+    inside = eigenvalue_words(found.continuous)
+    return f"{found.kind} at ({place}), eigenvalues in continuous time {inside}"
 
 
 def plain(numbers: Estimate) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from tenfold.core.errors import CheckpointError
 from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.dimensions import search_chart, told_of
+from tenfold.domains.dynamics.learned_page import TABLE, learned_section, learned_tables
 from tenfold.domains.dynamics.model_metrics import Recordings
 from tenfold.domains.dynamics.truth import GRID, grid_over
 from tenfold.runs.charts import THIN, Chart, Line, add_legend, as_png, new_figure
@@ -18,7 +19,7 @@ from tenfold.runs.page import Section, charts, image, paragraph
 from tenfold.runs.schema import WHOLE, Schema
 
 FILE = "portrait.safetensors"
-NOTE: Schema = {"members?": WHOLE, "seed?": WHOLE}
+NOTE: Schema = {"members?": WHOLE, "seed?": WHOLE, "learned?": [TABLE]}
 PANELS = {"true": "true field", "learned": "learned field", "information": "information"}
 
 
@@ -35,6 +36,7 @@ def write_portrait(
         "known": recordings.truth is not None,
         "seed": agent.seeds[0],
         "members": agent.members,
+        "learned": learned_tables(agent),
     }
     write_arrays(path / FILE, portrait_arrays(agent, recordings), note)
 
@@ -80,14 +82,16 @@ def information_at(agent: ExplorerAgent, z: np.ndarray, visited: np.ndarray) -> 
 def sections(path: Path, fits: list[dict[str, Any]], steps: str) -> list[Section]:
     """The part of a run's page that shows them; nothing where there is nothing to show. `steps`
     says what the run counts."""
-    body = ""
+    body, numbers = "", []
     with contextlib.suppress(CheckpointError):
         arrays, note = read_arrays(path / FILE, schema=NOTE)
         if drawable(arrays):
             body += image(draw_fields(arrays, note), "true and learned field")
+        numbers = learned_section(note.get("learned", []), whose_member(note))
     if fits:
         body += charts(fit_charts(fits, steps))
     found = [Section("What was identified", body)] if body else []
+    found += numbers
     notes, tried = told_of(path)
     said = "".join(paragraph(f"{note[:1].upper()}{note[1:]}.") for note in notes)
     if tried:
@@ -173,14 +177,15 @@ def draw_visited(axes: Any, name: str, visited: np.ndarray) -> None:
     axes.plot([], [], ".", color=colour, markeredgecolor="0.5", markersize=6, label=words)
 
 
+def whose_member(note: dict[str, Any]) -> str:
+    """Words in front of what is of the first of several members."""
+    several = note.get("members", 1) > 1
+    return f"seed {note.get('seed', 0)}, the first of {note['members']}: " if several else ""
+
+
 def whose_coordinates(arrays: Arrays, note: dict[str, Any]) -> str:
-    whose = (
-        f"seed {note.get('seed', 0)}, the first of {note['members']}: "
-        if note.get("members", 1) > 1
-        else ""
-    )
     where = "in true coordinates" if "true" in arrays else "in the model's own coordinates"
-    return f"{whose}{where}"
+    return f"{whose_member(note)}{where}"
 
 
 def fit_charts(fits: list[dict[str, Any]], counted: str) -> list[Chart]:

@@ -2,6 +2,7 @@
 hand, in the units outside."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ import torch
 import tenfold as ten
 from tenfold.cli.main import main
 from tenfold.core.errors import UserError
+from tenfold.domains.dynamics.agent import ExplorerAgent
 from tenfold.domains.dynamics.config import Explorer, LatentModel
 from tenfold.domains.dynamics.coordinates import Channels
 from tenfold.domains.dynamics.identified import IdentifiedSystem
 from tenfold.domains.dynamics.learned import estimate, fixed_point_words, kind_of
+from tenfold.domains.dynamics.learned_page import learned_section, learned_tables, whole_rows
 
 DT = 0.5  # outside; a step takes 0.1 inside, so that a velocity is a fifth of what it is there
+
+# a line of the page: in continuous time, then of steps
+EIGENVALUES = r"<td>{0} turning {0}</td><td>{0} turning {0}</td>".format(r"(\S+) ± [^ <]+")
 
 
 def system(members: int = 1, actions: int = 1, **model: Any) -> IdentifiedSystem:
@@ -159,6 +165,14 @@ def test_a_known_rotation_is_read_from_a_recording(
     assert found.eigenvalues.mean[0] == pytest.approx(-0.2 + 1j, abs=0.01)
     # whatever the model's coordinates are: what an action adds to each channel
     assert agent.loadings().mean @ agent.input_matrix().mean == pytest.approx(np.eye(2), abs=0.1)
+    page = (result.path / "report.html").read_text()
+    assert "What was learned, as numbers" in page and "<td>stable focus</td>" in page
+    told = re.search(EIGENVALUES, page)
+    assert told is not None
+    lasting = np.log(1 + 0.1 * (-0.2 + 1j)) / 0.1  # in continuous time
+    assert [*map(float, told.groups())] == pytest.approx(
+        [lasting.real, lasting.imag, -0.2, 1], abs=0.01
+    )
     assert main(["eval", str(result.path)]) == 0
     words = capsys.readouterr().out
     assert "fixed point: stable focus at (" in words and "input matrix: " in words
@@ -166,3 +180,60 @@ def test_a_known_rotation_is_read_from_a_recording(
     learned = json.loads(capsys.readouterr().out)["learned"][0]
     told = learned["fixed_points"][0]["eigenvalues"]["mean"][0]
     assert told == pytest.approx([found.eigenvalues.mean[0].real, found.eigenvalues.mean[0].imag])
+
+
+# on the page
+
+
+def explorer(decoder: str = "linear", members: int = 1, missing: bool = False) -> ExplorerAgent:
+    """It saw 30 rows of 13 channels, of which two miss a value where values may be missing."""
+    hidden = (4,) if decoder == "mlp" else ()
+    model = LatentModel(
+        hidden=hidden, dynamics="linear", decoder=decoder, ensemble=3, missing=missing
+    )  # type: ignore[arg-type]
+    config = Explorer(model=model, window=50)
+    agent = ExplorerAgent(config, 13, -np.ones(1), np.ones(1), DT, tuple(range(members)))
+    rows = np.random.default_rng(0).normal(size=(30, members, 13))
+    if missing:
+        rows[[4, 9], :, 3] = np.nan
+    for t, y in enumerate(rows):
+        agent.window.append(y, np.zeros((members, 1)), np.full(members, t == 0))
+    agent.take_units(30)
+    put(agent.online.dynamics.weight[0], [[[-1.0, -2.0, 5.0], [2.0, -1.0, 0.0]]] * 3)
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("decoder", "members", "missing"),
+    [("linear", 1, False), ("linear", 2, True), ("mlp", 1, False)],
+)
+def test_tables_of_the_page_hold_what_the_model_answers(
+    decoder: str, members: int, missing: bool
+) -> None:
+    agent = explorer(decoder, members, missing)
+    assert not learned_tables(agent)  # it was never trained
+    agent.training.updates = 1
+    points, pushed, *loads = learned_tables(agent)
+    assert points["title"].endswith("in the model's own coordinates")
+    assert points["lines"][0][:2] == ["stable focus", "(1 ± 0, 2 ± 0)"]
+    assert points["lines"][0][3:] == ["-0.2 ± 0 turning 0.4 ± 0", "100%"]
+    assert pushed["head"] == ["", "a₁"] and [line[0] for line in pushed["lines"]] == ["z₁", "z₂"]
+    assert len(loads) == (decoder == "linear")  # an mlp has none
+    for table in loads:
+        rows = whole_rows(agent)
+        assert rows is not None and len(rows) == 30 - 2 * missing
+        answer = agent.loadings(rows)
+        mean = (answer[0] if members > 1 else answer).mean
+        shown = [[float(cell.split(" ± ")[0]) for cell in line[1:]] for line in table["lines"]]
+        assert np.array(shown) == pytest.approx(mean, rel=1e-3)
+        assert table["lines"][12][0] == "y₁₃" and all("±" in cell for cell in table["lines"][0][1:])
+
+
+def test_long_tables_are_folded_and_text_is_escaped() -> None:
+    few = {"title": "few <b>", "head": ["", "z₁"], "lines": [["y₁", "<i>"]]}
+    many = {"title": "many", "head": ["", "z₁"], "lines": [["y", "1"]] * 13}
+    (section,) = learned_section([few, many], "seed 3, the first of 2: ")
+    assert "few &lt;b&gt;" in section.body and "&lt;i&gt;" in section.body
+    assert section.body.count("<details>") == 1 and "<summary>many" in section.body
+    assert section.body.startswith("<p>seed 3, the first of 2: ± is one standard error")
+    assert learned_section([], "") == []
