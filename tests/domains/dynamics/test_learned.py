@@ -188,9 +188,8 @@ def test_a_known_rotation_is_read_from_a_recording(
 def explorer(decoder: str = "linear", members: int = 1, missing: bool = False) -> ExplorerAgent:
     """It saw 30 rows of 13 channels, of which two miss a value where values may be missing."""
     hidden = (4,) if decoder == "mlp" else ()
-    model = LatentModel(
-        hidden=hidden, dynamics="linear", decoder=decoder, ensemble=3, missing=missing
-    )  # type: ignore[arg-type]
+    given: dict[str, Any] = {"hidden": hidden, "decoder": decoder, "missing": missing}
+    model = LatentModel(dynamics="linear", ensemble=3, **given)
     config = Explorer(model=model, window=50)
     agent = ExplorerAgent(config, 13, -np.ones(1), np.ones(1), DT, tuple(range(members)))
     rows = np.random.default_rng(0).normal(size=(30, members, 13))
