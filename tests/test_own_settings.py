@@ -84,7 +84,7 @@ def test_rules_of_an_algorithm_of_ones_own_are_asked(module: str) -> None:
         ConfigError, match=r"members = 2 is for algorithms that train several seeds"
     ):
         named(name, {"members": 2})
-    with pytest.raises(ConfigError, match=r"sampled is for policies .* \(ppo, sac\)"):
+    with pytest.raises(ConfigError, match=r"sampled is for policies .* \(ppo, sac, dispatcher\)"):
         named(name, {"eval_policy": "sampled"})
     assert never_learns(named(name)).endswith("before it learns: an episode comes first.")
     assert changed_run(named(name), {"steps": 900}).steps == 900

@@ -192,7 +192,7 @@ def test_what_can_be_done_about_a_mask_without_an_option_is_said_in_the_runs_own
     with (
         playing(CASES["masked policy"], where="serial", agent=PPO) as place,
         pytest.raises(
-            UserError, match=r"has no allowed option.*\(in a run: --agent\.on-empty absent\)"
+            UserError, match=r"allows no option of .* component 0.*set agent\.on_empty to absent"
         ),
     ):
         play(place, 500)

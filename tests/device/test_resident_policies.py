@@ -199,7 +199,10 @@ def test_a_component_without_an_allowed_option_is_refused_or_left_out(
     )
     group = resident([learner({"env": "forage:Forage-v0"})], "cpu")
     group.advance(2)
-    with pytest.raises(EnvironmentFault, match="environment 2: component 1 of the action has no"):
+    with pytest.raises(
+        EnvironmentFault,
+        match="environment 2: the action mask allows no option of the action's component 1",
+    ):
         group.finished()
     group = resident([learner({"env": "forage:Forage-v0", "on_empty": "absent"})], "cpu")
     group.advance(2)
