@@ -281,6 +281,10 @@ def test_other_agents_play_random_shops_too(tmp_path):
         ({"env": "tenfold/JobShop-v0(random=ten)"}, "cannot be read"),
         ({"num_envs": 4}, "draws its shops itself"),
         ({"engine": "fused"}, "leave it out"),
+        (
+            {"env": "tenfold/JobShop-v0(random=5..1000x100)"},
+            r"A round of 8 shops of 5..1000x100 needs [\d,]{15,} bytes .*: lower agent.shops",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said(change, words):
