@@ -258,10 +258,11 @@ def convert_scalar(value: Any, hint: type, key: str) -> Any:
     if (
         isinstance(number, bool)
         or not isinstance(number, int | float)
-        or abs(number) > LARGEST
-        or number != number
+        or not -math.inf < number < math.inf
     ):
         raise wrong
+    if abs(number) > LARGEST:
+        raise ConfigError(key, f"= {show(value)} is out of range: no number here is beyond 9.2e18.")
     if hint is int:
         if number != int(number):
             raise wrong

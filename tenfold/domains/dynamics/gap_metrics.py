@@ -13,7 +13,7 @@ import torch
 
 from tenfold.domains.dynamics.forecast import ARX, WORST, forecast, rows_of
 from tenfold.domains.dynamics.latent import LatentNetwork
-from tenfold.domains.dynamics.missing import carried_on, unread
+from tenfold.domains.dynamics.missing import carried_on, mean_seen, unread
 
 
 def r2_of_seen(found: np.ndarray, following: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ def repeated_r2_of_seen(y: np.ndarray, steps: int) -> np.ndarray:
     )
     known = ~unread(y[:, :starts])
     following = np.stack([y[:, k : k + starts] for k in range(1, steps + 1)], 2)  # [E, S, K, Y]
-    mean = np.nanmean(y.reshape(-1, y.shape[-1]), 0, where=~np.isnan(y).reshape(-1, y.shape[-1]))
+    mean = mean_seen(y.reshape(1, -1, y.shape[-1]))[0]
     last = np.where(np.isnan(last), mean, last)
     found = np.repeat(last[known][:, None], steps, 1)
     return r2_of_seen(found, following[known])

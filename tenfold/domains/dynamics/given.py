@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from numbers import Real
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,12 @@ def sources(given: Any, shared: bool, out: str | Path, columns: Columns) -> Give
             "several are fitted by one dynamics with shared=True (--shared), and one alone without."
         )
     frames = [own for own in every if is_frame(own)]
+    other = next((own for own in every if not isinstance(own, str | PathLike)), None)
+    if other is not None and not frames:
+        raise UserError(
+            f"fit takes the path of a file, or a pandas frame, and not {type(other).__name__}: "
+            'save arrays by np.savez("mine.npz", observations=…, actions=…, dt=…).'
+        )
     if not frames:
         paths = [Path(own) for own in every]
         name = paths[0].stem + (f"-and-{len(paths) - 1}-more" if several and shared else "")

@@ -229,7 +229,9 @@ class IdentifiedSystem(OtherWords):
                 f"Observations {np.shape(observations)} and actions {np.shape(actions)} are of "
                 "other episodes."
             )
-        if not 1 <= steps <= a.shape[2]:
+        if steps < 1:
+            raise ValueError(f"{steps} steps ahead are none: give 1 or more.")
+        if steps > a.shape[2]:
             raise ValueError(
                 f"{steps} steps ahead need as many actions, and there are {a.shape[2]}."
             )

@@ -77,6 +77,11 @@ def fit(
     run: Run = named("explorer", base | {"env": ident})
     if not isinstance(run.agent, Explorer):
         raise UserError(f"fit trains agent explorer, not {run.agent.name}.")
+    if run.agent.length > recording.steps:
+        raise UserError(
+            f"{source.words} has {recording.steps:,} steps, and a sequence that is trained on "
+            f"takes agent.length = {run.agent.length}: record more, or make it shorter."
+        )
     run, found = with_latent(run, recording, latent, quiet)
     kept = [Kept(notes, found)] if notes or found else []
     name = f"fit-{source.name}"

@@ -196,6 +196,8 @@ def checked(path: Path, parts: Parts, given: float | None = None) -> Recording:
         (seen.astype(np.float64), done.astype(np.float64)) for seen, done in zip(y, a, strict=True)
     )
     every = np.concatenate([seen for seen, _ in pairs])
+    if np.isnan(every).all():
+        raise UserError(f"{path}: none of its observations was observed: all of them are NaN.")
     if never_changes(every):
         raise UserError(
             f"{path}: none of its observations ever changes, and there is nothing to learn from."

@@ -33,10 +33,12 @@ def is_frame(given: Any) -> bool:
 def read_frame(frame: Any, columns: Columns = USUAL) -> Parts:
     if columns.bin:
         raise UserError("The frame has no spike times that could be binned: leave out bin.")
+    if not len(frame):
+        raise UserError("The frame has no rows.")
     head, values = named_columns(frame)
     seen, done, which, left_out = roles(NAME, head, columns, "observations= and actions=")
     clock = numbers(head, values, head.index("time")) if "time" in head else None
-    groups = [np.arange(len(frame))] if len(frame) else []
+    groups = [np.arange(len(frame))]
     if which:
         ids = values[head.index(which)]
         missing = [k for k, own in enumerate(ids.tolist()) if own is None or own != own]

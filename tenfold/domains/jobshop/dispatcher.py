@@ -13,6 +13,7 @@ from tenfold.core.errors import ConfigError, EnvironmentFault
 from tenfold.core.protocols import EnvSpec, Policy
 from tenfold.core.random import Purpose, draw_bits, key, uniform
 from tenfold.core.spaces import policy_actions
+from tenfold.domains.jobshop import SHOP
 from tenfold.domains.jobshop.config import Dispatcher
 from tenfold.domains.jobshop.dispatch import Shops, batch
 from tenfold.domains.jobshop.dispatching import Sheet
@@ -29,7 +30,13 @@ ROOM = 2**21  # jobs in all schedules that are played at once, which bounds the 
 
 def random_shops(env: str) -> RandomShops:
     """Those that an environment's name asks for."""
-    asked = split_name(env)[1]
+    base, asked = split_name(env)
+    if base != SHOP:
+        raise ConfigError(
+            "env",
+            f"= {env} is no job shop, and the dispatcher learns from random ones: give "
+            f"{SHOP}(random=6..15x5..10), jobs x machines.",
+        )
     if set(asked) != {"random"}:
         raise ConfigError(
             "env",

@@ -47,15 +47,23 @@ class Instance:
         table = np.zeros((2, len(jobs), max((len(job) for job in jobs), default=0)), np.int64)
         table[0] = NO_MACHINE
         for j, job in enumerate(jobs):
-            for k, operation in enumerate(job):
-                table[:, j, k] = operation
+            if len(job):
+                rows = whole_numbers(f"{name}, job {j}", job)
+                if rows.shape != (len(job), 2):
+                    raise EnvironmentFault(
+                        f"{name}, job {j}: each operation is two numbers, a machine and a duration."
+                    )
+                table[:, j, : len(job)] = rows.T
         return Instance(name, table[0], table[1], machines, bounds)
 
     def __post_init__(self) -> None:
         machine, duration = (
-            np.array(a, np.int64, order="C", ndmin=2) for a in (self.machine, self.duration)
+            whole_numbers(f"{self.name}, the table of {part}", table)
+            for part, table in (("machines", self.machine), ("durations", self.duration))
         )
-        if machine.shape != duration.shape or machine.ndim != 2 or not machine.size:
+        if not machine.size and not duration.size:
+            raise EnvironmentFault(f"{self.name} has no jobs, or no operations.")
+        if machine.shape != duration.shape or machine.ndim != 2:
             raise EnvironmentFault(
                 f"{self.name}: the tables of machines {machine.shape} and durations "
                 f"{duration.shape} differ."
@@ -117,6 +125,19 @@ class Instance:
         return list(
             zip(self.machine[j, :length].tolist(), self.duration[j, :length].tolist(), strict=True)
         )
+
+
+def whole_numbers(what: str, given: object) -> np.ndarray:
+    """A table of them; what is none is refused and never rounded."""
+    try:
+        found = np.array(given, order="C", ndmin=2)
+        with np.errstate(invalid="ignore"):  # NaN
+            kept = found.astype(np.int64)
+        if bool((kept == found).all()):
+            return kept
+    except (TypeError, ValueError, OverflowError):  # text, or lists of several lengths
+        pass
+    raise EnvironmentFault(f"{what}: {given!r:.60} is no table of whole numbers.")
 
 
 def checked_bounds(instance: Instance, bounds: Iterable[int]) -> tuple[int, int]:

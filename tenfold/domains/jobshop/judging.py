@@ -35,6 +35,7 @@ from tenfold.domains.jobshop.tables import (
 from tenfold.envs.arguments import split_name
 from tenfold.runs.charts import as_png
 from tenfold.runs.files import replace_file
+from tenfold.runs.metrics import latest_row
 from tenfold.runs.seeds import SeedsFolder, left_out
 from tenfold.training.learners import load_run
 
@@ -126,6 +127,8 @@ class ShopGaps:
     def find(self, asked: Asked, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The table goes into the run's folder as JSON; with schedules, unless a suite was asked
         for, and a picture of the only one."""
+        if asked.video is not None:
+            raise UserError("--video films episodes, and schedules have none.")
         about, table = self.table(asked)
         found = about | table.as_json(schedules=not asked.options.get("suite"))
         name = re.sub(r"[^\w.-]+", "-", about["shops"]).strip("-.")[:80] or "shops"
@@ -160,8 +163,6 @@ class ShopGaps:
         return [*said, f"  table      {found['table']}"]
 
     def find_seeds(self, asked: Asked) -> dict[str, Any]:
-        if asked.video is not None:
-            raise UserError("--video films episodes, and schedules have none.")
         folder = SeedsFolder.open(asked.path)
         ready = folder.ready(asked.checkpoint)
         members = [self.find(replace(asked, path=folder.member(own))) for own in ready]
@@ -188,7 +189,13 @@ class ShopGaps:
         return said + ([f"  {left_out(found['left_out'])}"] if found["left_out"] else [])
 
     def conclusion(self, result: Any) -> list[str]:
-        return []
+        last = latest_row(result.path / "metrics.jsonl", "eval")
+        if not last or result.best_evaluation is None:
+            return []
+        return [
+            f"makespans of new shops ({result.run.eval_policy}) above their lower bounds: last "
+            f"{-last['mean_return']:.1f} %, best {-result.best_evaluation:.1f} %"
+        ]
 
     def onward(self, path: Path, many: bool = False) -> str:
         return f"play any shop: tenfold eval {path} --suite la"

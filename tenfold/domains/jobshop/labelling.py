@@ -13,6 +13,7 @@ import torch
 from tenfold.config.schedules import value_at
 from tenfold.core.protocols import Description, State
 from tenfold.core.random import Purpose, draw_bits, key
+from tenfold.core.system import require_memory
 from tenfold.core.timing import Clock
 from tenfold.domains.jobshop.dispatch import Shops, shops_of
 from tenfold.domains.jobshop.dispatcher import DispatchAgent
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from tenfold.config.run import Run
 
 ADAM_EPS = 1e-8
+# bytes for a job: in a schedule that is drawn; at a dispatch that is learned from, and there for
+# each of its `width` numbers (measured, and less than that: 1,290 to 1,600 with a width of 64)
+DRAWN, LEARNED, LEARNED_WIDTH = 200, 400, 12
 NAMES: tuple[str, ...] = (
     "loss",
     "grad_norm",
@@ -34,7 +38,23 @@ NAMES: tuple[str, ...] = (
 
 
 def make_learner(run: "Run") -> "DispatchLearner":
-    return DispatchLearner(run, DispatchAgent(run, spec_of(run.env, policy=True)))
+    agent = DispatchAgent(run, spec_of(run.env, policy=True))
+    if agent.device.type == "cpu":
+        require_memory(
+            bytes_of_round(agent),
+            f"A round of {agent.config.shops} shops of {agent.random}",
+            "agent.shops, agent.samples or the shops' sizes (env)",
+        )
+    return DispatchLearner(run, agent)
+
+
+def bytes_of_round(agent: DispatchAgent) -> int:
+    """What a round of the largest shops takes at least: schedules are drawn, all at once, and then
+    every dispatch of the best ones is learned from, all at once."""
+    config, jobs, machines = agent.config, agent.random.jobs[1], agent.random.machines[1]
+    drawn = config.samples * DRAWN
+    learned = jobs * machines * (LEARNED + LEARNED_WIDTH * config.width)
+    return config.shops * jobs * max(drawn, learned)
 
 
 class DispatchLearner:

@@ -64,6 +64,8 @@ def dispatch(instance: str | Path | Instance, rule: str | Rule, seed: int = 0) -
     equals; none ever idles."""
     from tenfold.domains.jobshop.shops import JobShopEnv  # which imports this module
 
+    if isinstance(rule, str) and rule not in RULES:
+        raise UserError(f"There is no rule {rule}: give one of {', '.join(RULES)}, or a function.")
     shop, choose = read_instance(instance), RULES[rule] if isinstance(rule, str) else rule
     env, stream, draws = JobShopEnv(shop), key(seed, Purpose.RANDOM_POLICY), 0
     _, info = env.reset(seed=seed)
@@ -103,7 +105,13 @@ def check_schedule(instance: Instance, schedule: Iterable[tuple[int, int, int, i
     """
     found: dict[tuple[int, int], tuple[int, int]] = {}
     on_machine: list[list[tuple[int, int, str]]] = [[] for _ in range(instance.machines)]
-    for job, operation, machine, start, end in schedule:
+    for row in schedule:
+        try:
+            job, operation, machine, start, end = row
+        except (TypeError, ValueError):
+            raise Infeasible(
+                f"{row!r:.60} is no row of a schedule: job, operation, machine, start and end."
+            ) from None
         what = f"operation {operation} of job {job}"
         if not (0 <= job < instance.jobs and 0 <= operation < instance.lengths[job]):
             raise Infeasible(f"There is no {what} in {instance.name}.")

@@ -75,7 +75,7 @@ def named_instance(name: str) -> Instance:
     if set(asked) - ARGUMENTS:
         raise EnvironmentFault(
             f"{name} cannot be made: the arguments are instance, optimum and bounds, for example "
-            "(instance=my.txt, optimum=1234)."
+            "(instance=my.txt, optimum=1234), or random alone, for example (random=6..15x5..10)."
         )
     return asked_instance(**asked)
 

@@ -219,6 +219,8 @@ def test_a_forecast_rolls_the_dynamics_by_hand_from_the_encoded_state_and_may_go
             )
     with pytest.raises(ValueError, match="7 steps ahead need as many actions, and there are 6"):
         agent.forecast(y, a, 7)
+    with pytest.raises(ValueError, match="0 steps ahead are none: give 1 or more"):
+        agent.forecast(y, a, 0)
     with pytest.raises(ValueError, match=r"do not fit: give \[T, 5\] or \[E, T, 5\]"):
         agent.encode(np.zeros((3, 4)))
 

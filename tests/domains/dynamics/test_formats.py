@@ -259,6 +259,11 @@ def test_bad_frames_are_refused(tmp_path: Path) -> None:
         ten.fit([frame, frame], tmp_path / "run", dt=0.1)
     with pytest.raises(ConfigError, match="bin = -1"):
         ten.fit(frame, tmp_path / "run", dt=0.1, bin=-1)
+    with pytest.raises(UserError, match="The frame has no rows"):
+        ten.fit(frame.iloc[:0].assign(time=0.0), tmp_path / "run", observations="n_")
+    for other in (np.zeros((50, 3)), {"observations": np.zeros((50, 3))}):
+        with pytest.raises(UserError, match=r"not (ndarray|dict): save arrays by np.savez"):
+            ten.fit(other, tmp_path / "run", dt=0.1)
 
 
 # NWB

@@ -245,6 +245,9 @@ def test_the_last_value_repeated_is_the_last_that_was_seen() -> None:
     z = np.array([[[1.0, 0.0], [NAN, 2.0], [3.0, NAN], [5.0, 4.0]]])
     # channel 0: 3 from 1, 5 from 3; channel 1: 2 from 0, 4 from 2; means 4 and 3
     assert repeated_r2_of_seen(z, 1).tolist() == pytest.approx([1 - (4 + 4 + 4 + 4) / 4])
+    # a channel of which these rows have nothing, as of another session's, changes nothing
+    both = np.concatenate((z, np.full((1, 4, 1), NAN)), -1)
+    assert repeated_r2_of_seen(both, 1).tolist() == repeated_r2_of_seen(z, 1).tolist()
 
 
 def spiral(steps: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -356,6 +356,11 @@ def test_names_of_files_may_be_in_capitals_and_other_arrays_are_left_out_aloud(
         ({"observations": walk(100).astype(str)}, "observations holds text"),
         ({"observations": walk(100) * 1e300}, "is beyond ±1e+18"),
         ({"observations": np.ones((100, 3))}, "none of its observations ever changes"),
+        ({"observations": np.full((100, 3), np.nan)}, "none of its observations was observed"),
+        (
+            {"observations": walk(8), "actions": None},
+            "data.npz has 8 steps, and a sequence that is trained on takes agent.length = 10",
+        ),
         ({"dt": np.full(100, 0.1)}, "dt has the shape (100,); it must be one number"),
         ({"dt": np.array("0.1")}, "dt holds text"),
         (

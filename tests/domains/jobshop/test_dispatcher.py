@@ -11,6 +11,7 @@ from tenfold.core.errors import ConfigError, EnvironmentFault, UserError
 from tenfold.domains.jobshop.dispatch import batch, dispatched, foreseen, opened, seen
 from tenfold.domains.jobshop.dispatching import DispatchEnv
 from tenfold.domains.jobshop.instances import Instance, RandomShops, lower_bound, random_shop
+from tenfold.domains.jobshop.judging import ShopGaps
 from tenfold.domains.jobshop.orders import schedule_of_order
 from tenfold.domains.jobshop.policy import (
     DispatchNet,
@@ -199,6 +200,9 @@ def test_evaluation_while_it_trains_is_of_new_shops_with_returns_below_0(tmp_pat
     rows = [row for row in read_rows(run.path / "metrics.jsonl") if row["kind"] == "eval"]
     assert [row["step"] for row in rows] == [32, 64]
     assert all(row["episodes"] == 3 and row["mean_return"] <= 0 for row in rows)
+    last, best = -rows[-1]["mean_return"], -max(row["mean_return"] for row in rows)
+    (line,) = ShopGaps().conclusion(run)
+    assert line.endswith(f"(greedy) above their lower bounds: last {last:.1f} %, best {best:.1f} %")
 
 
 def test_a_run_is_judged_by_gaps(tmp_path, capsys):
@@ -208,6 +212,8 @@ def test_a_run_is_judged_by_gaps(tmp_path, capsys):
     assert main(["eval", str(run.path), "--instance", "ft06", "--samples", "4"]) == 0
     said = capsys.readouterr().out
     assert "ft06" in said and "best of 4" in said and "MWKR" in said
+    assert main(["eval", str(run.path), "--episodes", "1", "--video"]) == 2
+    assert "--video films episodes, and schedules have none." in capsys.readouterr().err
 
 
 # the environment
@@ -270,14 +276,19 @@ def test_other_agents_play_random_shops_too(tmp_path):
     ("change", "words"),
     [
         ({"env": "tenfold/JobShop-v0(instance=ft06)"}, "learns from random ones"),
-        ({"env": "CartPole-v1"}, "learns from random ones"),
+        ({"env": "CartPole-v1"}, "CartPole-v1 is no job shop"),
+        ({"env": "tenfold/JobShop-v0(radnom=3x3)"}, "random alone"),
         ({"env": "tenfold/JobShop-v0(random=ten)"}, "cannot be read"),
         ({"num_envs": 4}, "draws its shops itself"),
         ({"engine": "fused"}, "leave it out"),
+        (
+            {"env": "tenfold/JobShop-v0(random=5..1000x100)"},
+            r"A round of 8 shops of 5..1000x100 needs [\d,]{15,} bytes .*: lower agent.shops",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said(change, words):
-    with pytest.raises((ConfigError, UserError), match=words):
+    with pytest.raises((ConfigError, EnvironmentFault, UserError), match=words):
         make_learner(settings(**change))
 
 

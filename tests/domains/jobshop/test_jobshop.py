@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenfold.core.errors import EnvironmentFault
+from tenfold.core.errors import EnvironmentFault, UserError
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
 from tenfold.domains.jobshop.instances import Instance, lower_bound
 from tenfold.domains.jobshop.reading import read_instance
@@ -232,6 +232,11 @@ def test_waiting_counts_from_when_the_job_could_have_begun() -> None:
 )
 def test_dispatching_rules_by_hand(instance: Instance, rule: str, makespan: int) -> None:
     assert check_schedule(instance, dispatch(instance, rule)) == makespan
+
+
+def test_a_rule_that_is_none() -> None:
+    with pytest.raises(UserError, match="no rule LPT: give one of SPT, MWKR, FIFO, MOPNR, random"):
+        dispatch(FLOW, "LPT")
 
 
 def test_first_in_first_out_serves_the_earlier_arrival() -> None:
@@ -521,6 +526,8 @@ def test_the_checker_names_the_first_violation(
     )
     with pytest.raises(Infeasible, match=complaint):
         check_schedule(FLOW, bad)
+    with pytest.raises(Infeasible, match=r"\(0, 1, 2\) is no row of a schedule: job, operation"):
+        check_schedule(FLOW, [(0, 1, 2)])  # type: ignore[list-item]
 
 
 @settings(max_examples=40, deadline=None)

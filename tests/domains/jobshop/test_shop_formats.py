@@ -67,6 +67,10 @@ def test_shorter_jobs_are_filled_up_and_bounded_by_hand() -> None:
         ([[0, 1]], [[3, 4]], {"bounds": (9, 8)}, "not below it"),
         ([[0, 1]], [[3, 4]], {"bounds": (1, 6)}, "no schedule is shorter than 7"),
         ([[0, 1]], [[3, 4]], {"bounds": (8, 9)}, "one operation after another takes 7"),
+        ([[0, 1]], [[3, 1.5]], {}, "the table of durations: .* is no table of whole numbers"),
+        ([[0, 1]], [[3, np.nan]], {}, "is no table of whole numbers"),
+        ([["a", "b"]], [[3, 1]], {}, "the table of machines: .* is no table of whole numbers"),
+        ([[]], [[]], {}, "made has no jobs"),
     ],
 )
 def test_an_instance_that_makes_no_sense(
@@ -74,6 +78,22 @@ def test_an_instance_that_makes_no_sense(
 ) -> None:
     with pytest.raises(EnvironmentFault, match=complaint):
         Instance("made", np.array(machine), np.array(duration), **more)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "complaint"),
+    [
+        ([], "made has no jobs"),
+        ([[(0, 1)], []], "job 1 has no operations"),
+        ([[(0, 1)], [(0, 1.5)]], "made, job 1: .* is no table of whole numbers"),
+        ([[(0, 1), (1,)]], "made, job 0: .* is no table of whole numbers"),
+        ([[("a", 1)]], "is no table of whole numbers"),
+        ([[(0, 1, 2)]], "made, job 0: each operation is two numbers"),
+    ],
+)
+def test_jobs_that_make_no_sense(jobs: list, complaint: str) -> None:
+    with pytest.raises(EnvironmentFault, match=complaint):
+        Instance.of_jobs("made", jobs)
 
 
 # files
