@@ -97,8 +97,10 @@ class DispatchLearner:
         return shops_of(machine, duration, length, machines)
 
     def round(self, until: int | None = None) -> list[Episode]:
+        """Whole, also beyond `until`: what is learned does not depend on how often it is looked
+        at."""
         config, agent, clock = self.config, self.agent, self.clock
-        count = config.shops if until is None else min(config.shops, until - self.step)
+        count = min(config.shops, max(self.run.steps - self.step, 1))
         clock.start()
         shops = self.draw(count)
         clock.lap("env")

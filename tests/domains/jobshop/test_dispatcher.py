@@ -195,6 +195,15 @@ def test_a_resumed_run_goes_on_bit_for_bit(tmp_path):
     assert torch.equal(*ends)
 
 
+def test_looking_more_often_changes_nothing(tmp_path):
+    ends = []
+    for name, every in (("often", 5), ("seldom", 64)):
+        looked = {"log_every": every, "eval_every": every, "eval_episodes": 1}
+        run = ten.train(settings(**looked), tmp_path / name, quiet=True, report=False)
+        ends.append(ten.load(run.path).online.flat)
+    assert torch.equal(*ends)
+
+
 def test_evaluation_while_it_trains_is_of_new_shops_with_returns_below_0(tmp_path):
     run = ten.train(settings(eval_every=32, eval_episodes=3), tmp_path / "run", report=False)
     rows = [row for row in read_rows(run.path / "metrics.jsonl") if row["kind"] == "eval"]
