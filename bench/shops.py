@@ -1,5 +1,5 @@
-"""One policy for any job shop: gaps to the best known makespans on instances that no training and
-no choice of settings saw, beside published results.
+"""One policy for any job shop: gaps to the best known makespans on instances that no training saw
+and no setting was chosen by (random shops did that), beside published results.
 
     python bench/shops.py                     trains the preset jobshop-any here, and judges it
     python bench/shops.py --run FOLDER WHERE  judges a run that was trained elsewhere
