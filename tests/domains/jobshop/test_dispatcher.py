@@ -64,6 +64,14 @@ def test_only_jobs_that_start_before_the_first_end_on_that_machine_may_be_dispat
     assert foreseen(shops, floor).item() == max(3 + 9, 3 + 5 + 1, 0 + 1 + 9 + 4)
 
 
+def test_a_job_that_could_only_start_at_that_end_has_to_wait():
+    # after job 0's first operation, which ends at 4, it could start on machine 1 at 4, which is when
+    # job 1 would end there
+    shops = batch([Instance.of_jobs("tie", [[(0, 4), (1, 2)], [(1, 4)]])])
+    floor = dispatched(shops, opened(shops, 1), torch.tensor([[0]]))
+    assert seen(shops, floor).allowed[0, 0].tolist() == [False, True]
+
+
 def test_an_optimal_schedule_can_be_reached():
     """All active schedules of a small shop: the shortest is the shortest of all orders."""
     from itertools import permutations
