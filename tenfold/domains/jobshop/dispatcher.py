@@ -37,7 +37,7 @@ def random_shops(env: str) -> RandomShops:
             f"= {env} is no job shop, and the dispatcher learns from random ones: give "
             f"{SHOP}(random=6..15x5..10), jobs x machines.",
         )
-    if set(asked) != {"random"}:
+    if "random" not in asked or set(asked) - {"random", "routes"}:
         raise ConfigError(
             "env",
             f"= {env} is one shop, and the dispatcher learns from random ones: give "
@@ -45,7 +45,7 @@ def random_shops(env: str) -> RandomShops:
             "any: tenfold eval RUN --instance FILE.",
         )
     try:
-        return RandomShops.parse(asked["random"])
+        return RandomShops.parse(**asked)
     except EnvironmentFault as error:
         raise ConfigError("env", f"= {env}: {error}") from None
 

@@ -16,6 +16,7 @@ from tenfold.core.errors import EnvironmentFault
 LONGEST = 10**9  # a duration's limit, so that sums stay far inside 64 bits
 MOST = 100_000  # operations or machines
 LARGEST = 1000  # jobs or machines of a random shop
+ROUTES = ("uniform", "mixed")  # of a random shop's jobs
 NO_MACHINE = -1  # behind a job's last operation
 
 
@@ -192,6 +193,19 @@ def random_tables(
     return machine, duration
 
 
+def alike_routes(rng: np.random.Generator, machine: np.ndarray) -> np.ndarray:
+    """Routes [shops, jobs, machines] of which every second shop's have been made alike, as those of
+    real shops and of many hard instances are. Such a shop has an order of its machines that its
+    jobs follow, each by `spread` more or less: 0 is a flow shop, where all routes are the same, and
+    from 2 on hardly anything is left of the order."""
+    shops, jobs, machines = machine.shape
+    spread = 2 * rng.random((shops, 1, 1))
+    order = rng.permuted(np.broadcast_to(np.arange(machines), (shops, machines)), axis=1)
+    noisy = order[:, None] / machines + spread * rng.random(machine.shape)
+    alike = np.arange(shops) % 2 == rng.integers(2)
+    return np.where(alike[:, None, None], noisy.argsort(2), machine)
+
+
 def random_shop(
     rng: np.random.Generator, jobs: int, machines: int, low: int = 1, high: int = 99
 ) -> Instance:
@@ -203,12 +217,14 @@ def random_shop(
 @dataclass(frozen=True)
 class RandomShops:
     """Random shops whose numbers of jobs and machines are uniform between two limits, both
-    included."""
+    included. Each job's route is uniform, or with `routes` mixed, those of every second shop are
+    alike."""
 
     jobs: tuple[int, int]
     machines: tuple[int, int]
     low: int = 1
     high: int = 99
+    routes: str = ROUTES[0]
 
     def __post_init__(self) -> None:
         for what, (least, most) in (("jobs", self.jobs), ("machines", self.machines)):
@@ -222,20 +238,22 @@ class RandomShops:
                 f"random = {self}: durations from {self.low} to {self.high} cannot be drawn; give "
                 f"whole numbers from 1 to {LONGEST:,}, the smaller one first."
             )
+        if self.routes not in ROUTES:
+            raise EnvironmentFault(f"routes = {self.routes} must be {' or '.join(ROUTES)}.")
 
     @staticmethod
-    def parse(text: object) -> "RandomShops":
+    def parse(random: object, routes: str = ROUTES[0]) -> "RandomShops":
         """From `10x5`, or with ranges `6..10x5..10`: jobs x machines."""
         found = re.fullmatch(
-            r"(\d{1,9})(?:\.\.(\d{1,9}))?[x×](\d{1,9})(?:\.\.(\d{1,9}))?", f"{text}"
+            r"(\d{1,9})(?:\.\.(\d{1,9}))?[x×](\d{1,9})(?:\.\.(\d{1,9}))?", f"{random}"
         )
         if not found:
             raise EnvironmentFault(
-                f"random = {text} cannot be read: give jobs x machines, for example 10x5, or "
+                f"random = {random} cannot be read: give jobs x machines, for example 10x5, or "
                 "ranges of them, for example 6..10x5..10."
             )
         j, to_j, m, to_m = found.groups()
-        return RandomShops((int(j), int(to_j or j)), (int(m), int(to_m or m)))
+        return RandomShops((int(j), int(to_j or j)), (int(m), int(to_m or m)), routes=routes)
 
     def __str__(self) -> str:
         return "x".join(
@@ -251,8 +269,13 @@ class RandomShops:
         return jobs, machines
 
     def draw(self, rng: np.random.Generator) -> Instance:
-        return random_shop(rng, *self.size(rng), self.low, self.high)
+        machine, duration = self.draw_tables(rng, 1)
+        _, jobs, machines = machine.shape
+        return Instance(f"random {jobs}x{machines}", machine[0], duration[0], machines)
 
     def draw_tables(self, rng: np.random.Generator, shops: int) -> tuple[np.ndarray, np.ndarray]:
         """Machines and durations [shops, jobs, machines] of several, all of one size."""
-        return random_tables(rng, shops, *self.size(rng), self.low, self.high)
+        machine, duration = random_tables(rng, shops, *self.size(rng), self.low, self.high)
+        if self.routes == "mixed":
+            machine = alike_routes(rng, machine)
+        return machine, duration

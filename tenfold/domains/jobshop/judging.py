@@ -76,10 +76,10 @@ def shops_of(asked: Asked, run: Run, seed: int) -> tuple[str, list[Instance]]:
     words, found = asked_instances(asked.options)
     if found:
         return words, found
-    kind = split_name(run.env)[1].get("random")
-    if kind is None:
+    arguments = split_name(run.env)[1]
+    if "random" not in arguments:
         return "as trained", [named_instance(run.env)]
-    rng, shops = np.random.default_rng(seed), RandomShops.parse(kind)
+    rng, shops = np.random.default_rng(seed), RandomShops.parse(**arguments)
     drawn = [shops.draw(rng) for _ in range(asked.episodes)]
     drawn.sort(key=lambda i: (i.jobs, i.machines))
     return f"random {shops}", [

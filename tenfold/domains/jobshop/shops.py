@@ -9,7 +9,7 @@ import numpy as np
 
 from tenfold.core.errors import EnvironmentFault
 from tenfold.domains.jobshop.charts import gantt_figure, gantt_text
-from tenfold.domains.jobshop.instances import Instance
+from tenfold.domains.jobshop.instances import Instance, RandomShops
 from tenfold.domains.jobshop.reading import asked_instance, is_name
 from tenfold.domains.jobshop.rules import (
     BOUND,
@@ -58,15 +58,17 @@ def make_env(
     """One shop whose machines choose all at once, or a new random one each episode, one dispatch a
     step."""
     if not random:
+        if "routes" in more:
+            raise EnvironmentFault("routes are those of random shops: give random=10x5 too.")
         return JobShopEnv("ft06" if instance is None else instance, render_mode=render_mode, **more)
     from tenfold.domains.jobshop.dispatching import DispatchEnv
 
-    if instance is not None or more:
+    if instance is not None or set(more) - {"routes"}:
         raise EnvironmentFault(
             f"random = {random} is a new shop each episode: instance, optimum and bounds are for "
             "one shop; leave them out."
         )
-    return DispatchEnv(random, render_mode)
+    return DispatchEnv(RandomShops.parse(random, **more), render_mode)
 
 
 def named_instance(name: str) -> Instance:
@@ -75,7 +77,8 @@ def named_instance(name: str) -> Instance:
     if set(asked) - ARGUMENTS:
         raise EnvironmentFault(
             f"{name} cannot be made: the arguments are instance, optimum and bounds, for example "
-            "(instance=my.txt, optimum=1234), or random alone, for example (random=6..15x5..10)."
+            "(instance=my.txt, optimum=1234), or random and routes, for example "
+            "(random=6..15x5..10, routes=mixed)."
         )
     return asked_instance(**asked)
 

@@ -294,7 +294,9 @@ def test_other_agents_play_random_shops_too(tmp_path):
     [
         ({"env": "tenfold/JobShop-v0(instance=ft06)"}, "learns from random ones"),
         ({"env": "CartPole-v1"}, "CartPole-v1 is no job shop"),
-        ({"env": "tenfold/JobShop-v0(radnom=3x3)"}, "random alone"),
+        ({"env": "tenfold/JobShop-v0(radnom=3x3)"}, "random and routes"),
+        ({"env": "tenfold/JobShop-v0(random=3x3,routes=straight)"}, "must be uniform or mixed"),
+        ({"env": "tenfold/JobShop-v0(instance=ft06,routes=mixed)"}, "or random and routes"),
         ({"env": "tenfold/JobShop-v0(random=ten)"}, "cannot be read"),
         ({"num_envs": 4}, "draws its shops itself"),
         ({"engine": "fused"}, "leave it out"),

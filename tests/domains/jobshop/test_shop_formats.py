@@ -333,6 +333,29 @@ def test_random_shops_are_drawn_within_their_limits() -> None:
     assert (random_shop(np.random.default_rng(0), 9, 4, 5, 5).duration == 5).all()
 
 
+def agreement(routes: np.ndarray) -> np.ndarray:
+    """[shops]: how often two jobs visit two machines in the same order."""
+    place = routes.argsort(2)
+    before = place[..., None] < place[..., None, :]  # [shops, jobs, machines, machines]
+    share = before.mean(1)
+    return (share**2 + (1 - share) ** 2).mean((1, 2))
+
+
+def test_mixed_routes_are_alike_in_every_second_shop() -> None:
+    rng, kind = np.random.default_rng(0), RandomShops.parse("30x6", "mixed")
+    machine, duration = kind.draw_tables(rng, 400)
+    assert (np.sort(machine, 2) == np.arange(6)).all() and duration.max() == 99
+    found = agreement(machine)
+    # uniform routes agree at half of the pairs, and by chance at some more; so do those of the
+    # largest spread, but three shops in eight are clearly above
+    limit = agreement(RandomShops.parse("30x6").draw_tables(rng, 400)[0]).max() + 0.02
+    first, second = (found[start::2] > limit for start in (0, 1))
+    assert sorted([first.any(), second.any()]) == [False, True]
+    assert (first | second).sum() > 150 and found.max() > 0.95
+    one = RandomShops.parse("30x6", "mixed")
+    assert np.mean([agreement(one.draw(rng).machine[None])[0] > limit for _ in range(200)]) > 0.3
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
