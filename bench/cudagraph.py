@@ -1,6 +1,7 @@
 """Updates as CUDA graphs against the plain engine on the same GPU, eager PyTorch: draws, batch,
-gradients, steps and target of Q-learning, SAC and TD3; a whole learning phase of PPO; rounds with
-acting and the environment. Products in float32 on both sides, and where it says so in TF32.
+gradients, steps and target of Q-learning, SAC and TD3; a whole learning phase of PPO, also of one
+that remembers; rounds with acting and the environment. Products in float32 on both sides, and where
+it says so in TF32.
 
 All take turns. Before timing, both engines make `CHECKED` updates, each from equal state, and the
 largest distance of their gradients is told, as a share of the gradient's length.
@@ -116,6 +117,16 @@ def apart(plain: Any, fast: Any, update: Callable[[Any, int], Any]) -> float:
     return found
 
 
+def apart_in_phase(plain: Any, fast: Any) -> float:
+    """The same of minibatches of one rollout."""
+    for name, rows in vars(plain.rollout).items():
+        if isinstance(rows, np.ndarray):
+            getattr(fast.rollout, name)[...] = rows
+    for place in (plain, fast):
+        place.engine.finish()
+    return apart(plain.engine, fast.engine, lambda engine, n: engine.learn(n, n + 1, 10_000))
+
+
 def compared(
     name: str, setting: dict[str, Any], turns: tuple[Work, Work], off: float | None
 ) -> Any:
@@ -198,12 +209,30 @@ def policy_rows() -> list[dict[str, Any]]:
     agent |= {"net": {"hidden": [64, 64]}}
     given = {"env": "tenfold/CartPole-v1", "num_envs": 16}
     plain, fast = (learner(engine, agent, **given) for engine in ("plain", "cudagraph"))
-    for place in (plain, fast):
-        place.engine.finish()
-    off = apart(plain.engine, fast.engine, lambda engine, n: engine.learn(n, n + 1, 10_000))
+    off = apart_in_phase(plain, fast)
     words = {"steps": "64 x 16", "epochs": 4, "minibatches": 4, "hidden": "64,64"}
     turns = phases(plain.engine, 1), phases(fast.engine, 10)
     return [compared("cuda-graph-ppo", words, turns, off)]
+
+
+def recurrent_rows() -> list[dict[str, Any]]:
+    """Learning phases from whole sequences; then rounds, all of a rollout and its phase a turn."""
+    rows = []
+    for horizon, lanes in ((32, 8), (128, 8), (32, 64), (128, 64)):
+        agent = {"name": "ppo", "horizon": horizon, "epochs": 4, "minibatches": 4, "lr": 1e-3}
+        agent |= {"net": {"hidden": [64], "memory": "lstm(64)"}}
+        given = {"env": "tenfold/CartPoleNoVel-v1", "num_envs": lanes}
+        plain, fast = (learner(engine, agent, **given) for engine in ("plain", "cudagraph"))
+        off = apart_in_phase(plain, fast)
+        words = {"steps": f"{horizon} x {lanes}", "epochs": 4, "minibatches": 4, "lstm": "64"}
+        turns = phases(plain.engine, 1), phases(fast.engine, 3)
+        rows.append(compared("cuda-graph-recurrent", words, turns, off))
+        for place in (plain, fast):
+            del place.learn  # it learns again
+        turns = rounds(plain, horizon), rounds(fast, horizon)
+        words |= {"round": "act, step, store; a phase every rollout"}
+        rows.append(compared("cuda-graph-recurrent", words, turns, None))
+    return rows
 
 
 NAMES = {}  # without a GPU
@@ -213,4 +242,5 @@ CUDA = {
     "cuda-graph-sac": actor_critic_rows,
     "cuda-graph-team": team_rows,
     "cuda-graph-ppo": policy_rows,
+    "cuda-graph-recurrent": recurrent_rows,
 }

@@ -11,6 +11,7 @@ CUDA = {
     "cuda-graph-dqn": "cudagraph, DQN's updates",
     "cuda-graph-images": "cudagraph, DQN's updates from images",
     "cuda-graph-ppo": "cudagraph, PPO's learning phases",
+    "cuda-graph-recurrent": "cudagraph, PPO with a memory",
     "cuda-graph-sac": "cudagraph, updates of SAC and TD3",
     "cuda-graph-team": "cudagraph, updates of a team",
     "cuda-ppo": "PPO",

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from tenfold.core.errors import Obstacle
-from tenfold.engines.choose import why_not_memory
 from tenfold.engines.plain import AutogradEngine
 from tenfold.memory.staging import Parcel
 from tenfold.nets.products import products_instead
@@ -80,7 +79,7 @@ class Captured(AutogradEngine):
     def why_not(cls, agent: Any, run: Any = None) -> str:
         if agent.layout.graph:
             return "every batch of graphs has another number of nodes, and would be recorded anew"
-        return why_not_memory(agent)
+        return ""
 
     def unchecked_agent(self) -> Any:
         """The agent whose loss is recorded: one that does not wait for the GPU to check numbers."""
@@ -228,10 +227,10 @@ def repeatable() -> Iterator[None]:
         cudnn.deterministic = before
 
 
-def at_once(count: int) -> int:
+def at_once(count: int, most: int = MOST) -> int:
     """How many of `count` updates the next graph makes: a power of two, so that there are few
-    graphs."""
-    return min(1 << (count.bit_length() - 1), MOST)
+    graphs, and no more than `most`, which is one too."""
+    return min(1 << (count.bit_length() - 1), most)
 
 
 def one_line(error: Exception) -> str:

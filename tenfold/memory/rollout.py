@@ -7,7 +7,7 @@ for any reason; `next_value` is the value of the TRUE next observation, at a tim
 final one. Rows that are no transition (NEXT_STEP autoreset) have weight 0.
 
 Of a policy that remembers it holds what was remembered before and behind the current row, and in
-front of every sequence that is learned from.
+front of every sequence that is learned from. Without a memory every row is a sequence of its own.
 """
 
 import math
@@ -94,10 +94,9 @@ class Rollout:
         self.sum_of_components = config.advantage_of == "components"
         self.count = np.zeros(1, np.int64)
         self.minibatches = config.parts(t * b)
-        self.pieces = pieces_of(t, b, self.minibatches) if held else 1  # sequences of a lane
+        self.pieces = pieces_of(t, b, self.minibatches) if held else t  # sequences of a lane
         self.length = t // self.pieces  # rows of a sequence
-        # of the rows in an epoch, or of the sequences: number piece·B + lane
-        self.order = np.zeros(self.pieces * b if held else t * b, np.int64)
+        self.order = np.zeros(self.pieces * b, np.int64)  # of the sequences: number piece·B + lane
         self.held = held
         self.memory, self.following = np.zeros((2, b, held), np.float32)
         self.states = np.zeros((self.pieces, b, held), np.float32)

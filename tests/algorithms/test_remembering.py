@@ -3,6 +3,7 @@ and whoever plays the policy remembers by itself."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import tenfold as ten
+from tenfold.algorithms.ppo import PolicyOptimisation
 from tenfold.algorithms.ppo.plain import PlainPPO
 from tenfold.algorithms.ppo.recurrent import RecurrentAgent
 from tenfold.config.run import Run
@@ -82,7 +84,15 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("engine", ["plain", "fused"])
+@pytest.fixture(params=["plain", "fused", "cudagraph"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """`cudagraph` runs on the CPU as well."""
+    if request.param == "cudagraph":
+        entry = replace(PolicyOptimisation.engines["cudagraph"], device="")
+        monkeypatch.setitem(PolicyOptimisation.engines, "cudagraph", entry)
+    return request.param
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_learned_from_is_what_acted_across_the_borders_of_episodes(
     case: str, engine: str
@@ -133,7 +143,6 @@ class Counting(gym.Env):
 gym.register("Counting-v0", lambda **more: Counting())
 
 
-@pytest.mark.parametrize("engine", ["plain", "fused"])
 def test_values_at_time_limits_and_behind_the_rollout_come_from_the_whole_episode(
     engine: str,
 ) -> None:
@@ -401,13 +410,11 @@ def test_graphs_are_remembered_by_nobody() -> None:
         RecurrentAgent(ten.PPO(net=net), layout, actions, 0)
 
 
-def test_engines_for_a_gpu_say_that_they_have_no_memory() -> None:
-    from tenfold.algorithms.ppo.cudagraph import GraphPPO
+def test_the_resident_engine_says_that_it_has_no_memory() -> None:
     from tenfold.algorithms.ppo.resident import ResidentPPO
 
     p = place()
-    for engine in (GraphPPO, ResidentPPO):
-        assert engine.why_not(p.agent, p.run).startswith("the policy remembers (lstm(size=5))")
+    assert ResidentPPO.why_not(p.agent, p.run).startswith("the policy remembers (lstm(size=5))")
     assert (
         "plain"
         in place(

@@ -104,6 +104,8 @@ def test_a_run_on_the_gpu_trains_and_acts() -> None:
         ("tenfold/Pendulum-v1", {"squash": True, "entropy": 0.01}),
         ("tenfold/Assign-v0", {"baseline": "counterfactual"}),
         ("tenfold/JobShop-v0(instance=ft06)", {"on_empty": "absent"}),
+        ("tenfold/CartPole-v1", {"net": {"hidden": [32], "memory": "lstm(16)"}}),
+        ("tenfold/Assign-v0", {"net": {"hidden": [32], "memory": "gru(16)"}, "minibatches": 6}),
     ],
 )
 def test_policy_updates_on_the_gpu_equal_the_cpus(env: str, option: dict[str, object]) -> None:
@@ -211,3 +213,23 @@ def test_a_policy_on_the_gpu_trains_and_acts(env: str) -> None:
     assert place.agent.updates > 0 and torch.isfinite(place.agent.online.flat).all()
     assert not torch.equal(start, place.agent.online.flat)
     assert place.envs.action_space.contains(place.agent.act(place.envs.obs[0]))
+
+
+@pytest.mark.parametrize("memory", ["gru(16)", "lstm(16)"])
+def test_a_policy_that_remembers_trains_in_graphs_and_memory_stays_flat(memory: str) -> None:
+    agent = {"name": "ppo", "horizon": 16, "net": {"hidden": [32], "memory": memory}}
+    agent |= {"minibatches": 3, "normalize_obs": True, "lr": "linear(1e-3, 0, 10k)"}
+    run = Run.of({"env": "tenfold/CartPole-v1", "num_envs": 4, "device": "cuda", "agent": agent})
+    place = PPOLearner(run)
+    assert place.description.name == "cudagraph"
+    start = place.agent.online.flat.clone()
+    while place.step < 500:
+        place.round()
+    graphs, before = dict(place.engine.graphs), torch.cuda.memory_allocated()
+    while place.step < 5_000:
+        place.round()
+    assert place.engine.graphs == graphs and torch.cuda.memory_allocated() == before
+    assert place.agent.updates > 0 and torch.isfinite(place.agent.block).all()
+    assert not torch.equal(start, place.agent.online.flat)
+    action, state = place.agent.act(place.envs.obs[0])
+    assert action in (0, 1) and state.any()

@@ -98,8 +98,33 @@ POLICY_CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def remembering(memory: str, **more: Any) -> dict[str, Any]:
+    """Settings of a policy that remembers."""
+    net = {"hidden": [9], "memory": memory} | more.pop("net", {})
+    return {"name": "ppo", "horizon": 12, "epochs": 2, "net": net} | more
+
+
+SHORT = "(max_episode_steps=7)"
+LANES = 5  # minibatches of two and three of them
+REMEMBERING = {
+    "lstm": (
+        CARTPOLE + SHORT,
+        remembering("lstm(5)", minibatches=2, value_clip=0.1, entropy=0.01, normalize_obs=True),
+    ),
+    "gru, real": ("tenfold/Pendulum-v1" + SHORT, remembering("gru(7)", minibatches=5)),
+    "gru, masked": ("tenfold/Assign-v0", remembering("gru(5)", horizon=10, minibatches=7)),
+    "lstm, absent": (
+        "tenfold/JobShop-v0(instance=ft06)",
+        remembering("lstm(4)", on_empty="absent", minibatches=1),
+    ),
+    "lstm, images": (IMAGES, remembering("lstm(4)", net={"encoder": "small"}, epochs=1)),
+    "gru, target_kl": (CARTPOLE, remembering("gru(5)", target_kl=1e-7, lr=1e-2)),
+}
+POLICY_CASES |= REMEMBERING
+
+
 def rarely(case: str) -> Any:
-    """One that takes long in Triton's interpreter."""
+    """One that takes long, as some do in Triton's interpreter."""
     return pytest.param(case, marks=pytest.mark.slow)
 
 
@@ -229,14 +254,27 @@ def test_k_updates_in_few_graphs_equal_k_of_one(case: str, device: str) -> None:
     assert {("update", 1), ("update", 4), ("update", 8)} <= names
 
 
-@pytest.mark.parametrize("case", POLICY_CASES)
+@pytest.mark.parametrize(
+    "case", [rarely(case) if case == "lstm, images" else case for case in POLICY_CASES]
+)
 def test_learning_phases_are_the_plain_engines(case: str, device: str) -> None:
-    hold_phases(case, device, 8)
+    hold_phases(case, device, 2 if case in REMEMBERING else 8)
 
 
 @pytest.mark.parametrize(
     "case",
-    ["discrete", "whole", "gaussian", "masked", rarely("absent"), rarely("images"), "target_kl"],
+    [
+        "discrete",
+        "whole",
+        "gaussian",
+        "masked",
+        rarely("absent"),
+        rarely("images"),
+        "target_kl",
+        "lstm",
+        rarely("gru, real"),
+        rarely("gru, masked"),
+    ],
 )
 def test_learning_phases_by_kernels_are_the_plain_engines(
     kernels: None, case: str, device: str
@@ -247,10 +285,13 @@ def test_learning_phases_by_kernels_are_the_plain_engines(
 def hold_phases(case: str, device: str, phases: int) -> None:
     env, option = POLICY_CASES[case]
     agent = {"name": "ppo", **option}
+    lanes = LANES if case in REMEMBERING else 2
     plain, fast = (
-        make_learner(a_run(env, agent, engine, device)) for engine in ("plain", "cudagraph")
+        make_learner(a_run(env, agent, engine, device, num_envs=lanes))
+        for engine in ("plain", "cudagraph")
     )
     assert fast.description.name == "cudagraph"
+    ended = False  # in the middle of a rollout
     for _ in range(phases):
         for place in (plain, fast):
             place.learn = lambda: None  # type: ignore[method-assign]
@@ -258,10 +299,11 @@ def hold_phases(case: str, device: str, phases: int) -> None:
                 place.round()
         for name in ("obs", "chosen", "reward", "weight", "mask"):
             assert np.array_equal(getattr(plain.rollout, name), getattr(fast.rollout, name)), name
-        for name in ("log_p", "value", "real"):
+        for name in ("log_p", "value", "real", "next_value", "memory", "states"):
             own, other = getattr(fast.rollout, name), getattr(plain.rollout, name)
             assert np.allclose(own, other, rtol=1e-4, atol=1e-5), name
             own[...] = other
+        ended |= bool(plain.rollout.boundary[:-1].any())
         for place in (plain, fast):
             place.engine.finish()
         for number in range(plain.engine.per_phase):
@@ -271,7 +313,10 @@ def hold_phases(case: str, device: str, phases: int) -> None:
             assert going[0] == going[1]
             if not going[0]:
                 break
-    if case == "target_kl":
+    if case in REMEMBERING and phases > 1:  # the first one begins with nothing
+        assert plain.rollout.states.any() and plain.rollout.length >= 5
+        assert ended or case == "lstm, absent"  # where there is something to forget
+    if "target_kl" in case:
         assert plain.agent.updates < phases * plain.engine.per_phase
     assert fast.engine.statistics() == pytest.approx(plain.engine.statistics(), rel=1e-3, abs=1e-5)
 
@@ -307,8 +352,9 @@ def last(path: Path) -> dict[str, np.ndarray]:
         (PENDULUM, {"name": "td3", "updates": 3}),
         (CARTPOLE, {"name": "ppo", "normalize_obs": True}),
         ("tenfold/Assign-v0", {"name": "ppo"}),
+        ("tenfold/Assign-v0", remembering("lstm(4)", normalize_obs=True)),
     ],
-    ids=["vector", "images", "team", "sac", "td3", "policy", "masked"],
+    ids=["vector", "images", "team", "sac", "td3", "policy", "masked", "remembering"],
 )
 def test_two_runs_are_equal_and_a_resumed_one_is_that_which_never_stopped(
     env: str, agent: dict[str, Any], device: str, tmp_path: Path
@@ -345,7 +391,14 @@ def test_another_learning_rate_counts_without_recording_anew(device: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "agent", [{}, {"replay": "prioritized", "n_step": 3}, {"name": "ppo"}, {"name": "sac"}]
+    "agent",
+    [
+        {},
+        {"replay": "prioritized", "n_step": 3},
+        {"name": "ppo"},
+        {"name": "sac"},
+        remembering("gru(5)"),
+    ],
 )
 def test_verify_holds_a_run_to_the_plain_engine(
     agent: dict[str, Any], device: str, tmp_path: Path
@@ -359,7 +412,8 @@ def test_verify_holds_a_run_to_the_plain_engine(
 
 
 def test_recording_changes_nothing(device: str) -> None:
-    for agent in ({"replay": "prioritized"}, {"name": "ppo"}, {"name": "sac"}):
+    remembers = remembering("lstm(4)")
+    for agent in ({"replay": "prioritized"}, {"name": "ppo"}, {"name": "sac"}, remembers):
         plain, fast = (
             make_learner(a_run(CARTPOLE, agent, engine, device))
             for engine in ("plain", "cudagraph")
@@ -367,6 +421,20 @@ def test_recording_changes_nothing(device: str) -> None:
         fast.warm_up()
         assert torch.equal(plain.agent.block, fast.agent.block)
         assert fast.engine.statistics() == {} and fast.agent.updates == 0
+
+
+def test_a_policy_that_remembers_has_it_too_and_long_sequences_are_graphs_of_their_own(
+    device: str,
+) -> None:
+    """Every step of a sequence is recorded, so that of those of eight and more rows a graph makes
+    one update."""
+    for horizon, updates in ((2, 4), (5, 1), (12, 1)):
+        agent = remembering("gru(4)", minibatches=2, horizon=horizon)
+        learner = make_learner(a_run(CARTPOLE, agent, "auto", device, num_envs=2))
+        assert learner.description.name == "cudagraph"
+        assert learner.engine.most == updates
+        learner.warm_up()
+        assert {key[1] for key in learner.engine.graphs} == {1, min(updates, 2)}
 
 
 def test_a_graph_reads_what_its_tensors_hold_when_it_is_replayed(device: str) -> None:

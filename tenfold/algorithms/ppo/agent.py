@@ -114,28 +114,41 @@ class PPOAgent(FlatAgent, PolicyLearning):
         return u, noise
 
     def explore(
-        self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
+        self,
+        rows: np.ndarray,
+        mask: np.ndarray | None,
+        rounds: int,
+        state: np.ndarray | None = None,
     ) -> tuple[np.ndarray, ...]:
         """(components [B, C], numbers [B, D], joint log-probability [B], value [B]) for normalised
-        rows; `rounds` counts calls and addresses the draws."""
-        return self.choose(rows, mask, *self.draws(len(rows), rounds * len(rows)))
+        rows; `rounds` counts calls and addresses the draws. `state` is what is remembered, where
+        that is something; then what is remembered behind the rows comes last."""
+        return self.choose(rows, mask, *self.draws(len(rows), rounds * len(rows)), state)
 
     def choose(
-        self, rows: np.ndarray, mask: np.ndarray | None, u: np.ndarray, noise: np.ndarray
+        self,
+        rows: np.ndarray,
+        mask: np.ndarray | None,
+        u: np.ndarray,
+        noise: np.ndarray,
+        state: np.ndarray | None = None,
     ) -> tuple[np.ndarray, ...]:
         """`explore` by given draws [B, C] and [B, D]."""
         if self.by_node:
             return self.choose_nodes(self.by_node, rows, mask, u, noise)
         given = (torch.from_numpy(array).to(self.device) for array in (u, noise))
         with torch.no_grad(), told_to_user():
-            found = self.chosen_by(self.to_net(rows), self.mask_of(mask), *given)
-        chosen, real, log_p, value = (tensor.cpu().numpy() for tensor in found)
-        return chosen, real, log_p, value
+            found = self.chosen_by(self.shown(rows, state), self.mask_of(mask), *given)
+        return tuple(tensor.cpu().numpy() for tensor in found)
+
+    def shown(self, rows: np.ndarray | torch.Tensor, state: Any) -> Any:
+        """What the network is given to act on or to value: rows, behind what is remembered."""
+        return self.to_net(rows)
 
     def chosen_by(
         self, rows: Any, mask: torch.Tensor | None, u: torch.Tensor, noise: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """The same of rows as the network takes them, on the device."""
+        """The same of what the network is given, on the device."""
         output, value = self.online(rows)
         return *self.drawn_from(output, mask, u, noise), value
 
@@ -198,7 +211,7 @@ class PPOAgent(FlatAgent, PolicyLearning):
         """Values [B] (or [B, columns]) of normalised rows; `state` is what is remembered, where
         that is something."""
         with torch.no_grad():
-            return self.online.values(self.to_net(rows)).cpu().numpy()
+            return self.online.values(self.shown(rows, state)).cpu().numpy()
 
     def for_env(self, chosen: np.ndarray, real: np.ndarray) -> np.ndarray:
         """As the environments take them; squashed numbers become tanh of what was drawn, within the

@@ -1,6 +1,11 @@
 """Policy gradients whose updates are CUDA graphs: a rollout goes to the GPU once, up to eight
 minibatches are one launch, and between them goes nothing but the order of the rows. Acting is one
-launch too."""
+launch too.
+
+A policy that remembers learns from whole sequences: the same rows in another order, and the states
+in front of them. The recurrence is recorded step by step, so that longer sequences are fewer
+minibatches a launch. What is remembered while acting is the rollout's, and goes with every row.
+"""
 
 from typing import Any
 
@@ -18,6 +23,7 @@ from tenfold.ops.permutation import shuffle
 from tenfold.ops.surrogate import KL
 
 NUMBERS = ("log_p", "advantage", "weight", "value", "target", "real")  # side by side in one table
+SHOWN = ("obs", "boundary")  # what networks are given of a row
 ACTED = ("chosen", "real", "log_p", "value")
 
 
@@ -35,7 +41,7 @@ class GraphPPO(Captured, PlainPPO):
             size = self.rows[name].flatten(1).shape[1] if self.rows[name].dim() > 1 else 1
             self.columns[name] = (width, width + size)
             width += size
-        count = rollout.order.size
+        count = len(self.rows["obs"])
         shapes: Shapes = {
             name: (tuple(rows.shape), rows.numpy().dtype)
             for name, rows in self.rows.items()
@@ -47,15 +53,22 @@ class GraphPPO(Captured, PlainPPO):
         if agent.online.critic is not None:
             parts = (count, len(agent.actions.sizes))
             self.static = {n: torch.zeros(parts, device=device) for n in ("advantage", "log_p")}
-        sizes = [b - a for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
-        self.size, self.uneven = max(sizes), min(sizes) < max(sizes)
-        scalars = dict.fromkeys(("lr", "before"), ((), np.float32))
-        there = {"there": ((self.size,), np.float32)} if self.uneven else {}
-        index = {"index": ((self.size,), np.int64)}
-        parts = min(MOST, rollout.minibatches)
-        self.sent = Parcel(device, index | there | scalars, parts, depth=2)
+        self.most = max(1, MOST // rollout.length)  # minibatches of a graph
+        self.places = rollout.rows_of(np.arange(rollout.order.size)).reshape(rollout.length, -1)
+        self.sent = self.make_sent()
         self.acting = self.make_acting()
         self.shape = self.kernel_shape()
+
+    def make_sent(self) -> Parcel:
+        """What minibatches are given."""
+        sizes, rollout = np.diff(self.bounds), self.rollout
+        self.size, self.uneven = int(sizes.max()), bool(sizes.min() < sizes.max())
+        rows = self.size * rollout.length
+        shapes: Shapes = {"index": ((rows,), np.int64), "lr": ((), np.float32)}
+        shapes |= {"state": ((self.size, rollout.held), np.float32), "before": ((), np.float32)}
+        if self.uneven:
+            shapes["there"] = (rows,), np.float32
+        return Parcel(self.agent.device, shapes, min(self.most, rollout.minibatches), depth=2)
 
     def unchecked_agent(self) -> Any:
         return unchecked(self.agent)
@@ -67,7 +80,7 @@ class GraphPPO(Captured, PlainPPO):
         """Minibatches, as many as make an epoch, and acting."""
         left = self.rollout.minibatches
         while left:
-            count = at_once(left)
+            count = at_once(left, self.most)
             self.record_all("learn", self.sent, self.minibatches(count), count)
             left -= count
         self.record_all("act", self.acting[0], self.act_there)
@@ -98,7 +111,7 @@ class GraphPPO(Captured, PlainPPO):
                 shuffle(agent.keys[Purpose.SHUFFLE], agent.count[1], self.rollout.order)
                 agent.count[1] += 1
                 self.far.zero_()
-            now = at_once(min(parts - part, last - first))
+            now = at_once(min(parts - part, last - first), self.most)
             self.send_order(part, now, lr)
             self.replay_graph("learn", self.sent, self.minibatches(now), now)
             agent.updates += now
@@ -108,16 +121,18 @@ class GraphPPO(Captured, PlainPPO):
         return True
 
     def send_order(self, part: int, count: int, lr: float) -> None:
-        """Which rows the minibatches from number `part` on are made of. Shorter ones are filled up
-        with rows that do not count."""
+        """Which sequences the minibatches from number `part` on are made of, and what was
+        remembered in front of them. Shorter minibatches are filled up with rows that do not
+        count."""
         here, before = self.sent.open(), self.agent.updates
+        numbers = np.empty(self.size, np.int64)
         for k in range(count):
             own = self.rollout.order[self.bounds[part + k] : self.bounds[part + k + 1]]
-            here[k]["index"][: len(own)] = own
+            numbers[: len(own)], numbers[len(own) :] = own, own[0]
+            here[k]["index"][...] = self.places[:, numbers].ravel()
+            here[k]["state"][...] = self.states.numpy()[numbers]
             if self.uneven:
-                here[k]["index"][len(own) :] = own[0]
-                here[k]["there"][: len(own)] = 1
-                here[k]["there"][len(own) :] = 0
+                here[k]["there"].reshape(-1, self.size)[...] = np.arange(self.size) < len(own)
             here[k]["lr"][...], here[k]["before"][...] = lr, before + k
 
     def minibatches(self, count: int) -> Any:
@@ -145,8 +160,7 @@ class GraphPPO(Captured, PlainPPO):
         from tenfold.ops.device.policy_loss import PolicyRows, policy_derivative  # needs Triton
 
         sent, phase, online = self.sent.there[inputs], self.phase.there[0], self.agent.online
-        obs = self.agent.to_net(phase["obs"].index_select(0, sent["index"]))
-        output, value = online(obs)
+        output, value = online(self.shown_there(inputs))
         rows = PolicyRows(
             sent["index"],
             sent["there"] if self.uneven else value,
@@ -189,7 +203,11 @@ class GraphPPO(Captured, PlainPPO):
 
     def minibatch_there(self, k: int) -> Tensors:
         sent, rows = self.sent.there[k], self.phase.there[0] | self.static
-        found = {name: value.index_select(0, sent["index"]) for name, value in rows.items()}
+        found = {
+            name: value.index_select(0, sent["index"])
+            for name, value in rows.items()
+            if name not in SHOWN
+        }
         numbers = found.pop("numbers")
         for name, (start, end) in self.columns.items():
             own = numbers[:, start:end]
@@ -197,7 +215,13 @@ class GraphPPO(Captured, PlainPPO):
             found.setdefault(name, own.squeeze(1) if flat else own)
         if self.uneven:
             found["weight"] = found["weight"] * sent["there"]
-        return found | {"obs": self.agent.to_net(found["obs"])}
+        return found | {"obs": self.shown_there(k)}
+
+    def shown_there(self, k: int) -> Any:
+        """What the network is given of minibatch number k."""
+        sent, phase = self.sent.there[k], self.phase.there[0]
+        rows = {n: phase[n].index_select(0, sent["index"]) for n in SHOWN if n in phase}
+        return self.shown(rows | {"state": sent["state"]})
 
     # acting
 
@@ -208,48 +232,51 @@ class GraphPPO(Captured, PlainPPO):
         u, noise = agent.draws(len(rows), rounds * len(rows))
         parcel, found = self.acting
         (here,) = parcel.open()
-        here["rows"][...], here["u"][...], here["noise"][...] = rows, u, noise
+        here["rows"][...], here["state"][...] = rows, self.rollout.memory
+        here["u"][...], here["noise"][...] = u, noise
         if "mask" in here:
             here["mask"][...] = mask
         self.replay_graph("act", parcel, self.act_there)
         self.wait()
-        told = tuple(found[name].numpy() for name in ACTED)
-        if not np.isfinite(told[2]).all():  # the agent says what is wrong
-            return agent.choose(rows, mask, u, noise)
-        return told
+        if not np.isfinite(found["log_p"].numpy()).all():  # the agent says what is wrong
+            return agent.choose(rows, mask, u, noise, self.rollout.memory)
+        return tuple(value.numpy() for value in found.values())
 
     def values(self, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
         parcel, found = self.acting
-        parcel.open()[0]["rows"][...] = rows
+        (here,) = parcel.open()
+        here["rows"][...], here["state"][...] = rows, state
         self.replay_graph("value", parcel, self.value_there)
         self.wait()
         return found["value"].numpy()
 
     def make_acting(self) -> tuple[Parcel, Tensors]:
-        """What acting is given, and where its results arrive."""
+        """What acting is given, and where its results arrive, in the order of `chosen_by`."""
         rollout, lanes = self.rollout, self.rollout.obs.shape[1]
-        arrays = {"rows": rollout.obs}
+        arrays = {"rows": rollout.obs[0], "state": rollout.memory}
         if rollout.mask.shape[-1]:
-            arrays["mask"] = rollout.mask
-        shapes: Shapes = {name: (a.shape[1:], a.dtype) for name, a in arrays.items()}
+            arrays["mask"] = rollout.mask[0]
+        shapes: Shapes = {name: (a.shape, a.dtype) for name, a in arrays.items()}
         shapes["u"] = (lanes, rollout.chosen.shape[2]), np.float64
         shapes["noise"] = (lanes, rollout.real.shape[2]), np.float32
-        found = {}
-        for name in ACTED:
-            first = torch.from_numpy(getattr(rollout, name)[0])
-            found[name] = self.host(*first.shape, dtype=first.dtype)
+        told = {name: getattr(rollout, name)[0] for name in ACTED}
+        if rollout.held:
+            told["following"] = rollout.following
+        kinds = {name: torch.from_numpy(array) for name, array in told.items()}
+        found = {name: self.host(*kind.shape, dtype=kind.dtype) for name, kind in kinds.items()}
         return Parcel(self.agent.device, shapes, depth=1), found
 
     @torch.no_grad()
     def act_there(self) -> None:
         """Acting as it is recorded."""
         given, found = self.acting[0].there[0], self.acting[1]
-        rows = self.agent.to_net(given["rows"])
-        told = self.learning.chosen_by(rows, given.get("mask"), given["u"], given["noise"])
-        for name, value in zip(ACTED, told, strict=True):
-            found[name].copy_(value, non_blocking=True)
+        shown = self.agent.shown(given["rows"], given["state"])
+        told = self.learning.chosen_by(shown, given.get("mask"), given["u"], given["noise"])
+        for there, value in zip(found.values(), told, strict=True):
+            there.copy_(value, non_blocking=True)
 
     @torch.no_grad()
     def value_there(self) -> None:
-        rows = self.agent.to_net(self.acting[0].there[0]["rows"])
-        self.acting[1]["value"].copy_(self.agent.online.values(rows), non_blocking=True)
+        given = self.acting[0].there[0]
+        shown = self.agent.shown(given["rows"], given["state"])
+        self.acting[1]["value"].copy_(self.agent.online.values(shown), non_blocking=True)

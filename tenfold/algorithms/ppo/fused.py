@@ -69,9 +69,8 @@ class FusedPPO(PlainPPO):
         self.compiled = (
             envs if isinstance(envs, ControlEnvironments) and not agent.config.squash else None
         )
-        batch = int(max(np.diff(self.bounds)))  # rows, or sequences of them
-        rows = batch * rollout.length if rollout.held else batch
-        self.arrays = make_arrays(agent, rollout, envs, self.sums, rows)
+        batch = int(max(np.diff(self.bounds)))  # sequences
+        self.arrays = make_arrays(agent, rollout, envs, self.sums, batch * rollout.length)
         self.counter, self.rule = self.arrays.counter, self.arrays.rule
         self.spent = self.counter[-len(SPENT) :]
         remembered, self.part, self.rounds = (), fused_ppo, fused_ppo_rounds

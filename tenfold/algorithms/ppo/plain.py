@@ -104,7 +104,6 @@ class PlainPPO(AutogradEngine):
         self.agent, self.rollout, self.envs = agent, rollout, envs
         self.sums = np.zeros(len(self.names) + 1)  # of the statistics, and the number of updates
         self.per_phase = agent.config.epochs * rollout.minibatches
-        rows = rollout.order.size  # or sequences of them
         self.rows: Tensors = {
             name: torch.from_numpy(getattr(rollout, name)).flatten(0, 1)
             for name in ("obs", "chosen", "real", "log_p", "value", "advantage", "target", "weight")
@@ -113,10 +112,10 @@ class PlainPPO(AutogradEngine):
             self.rows["mask"] = torch.from_numpy(rollout.mask).flatten(0, 1)
         if rollout.held:
             self.rows["boundary"] = torch.from_numpy(rollout.boundary).flatten(0, 1)
-            self.states = torch.from_numpy(rollout.states).flatten(0, 1)
+        self.states = torch.from_numpy(rollout.states).flatten(0, 1)  # in front of the sequences
         self.staging = Staging(agent.device)
-        parts = rollout.minibatches
-        self.bounds = [rows * part // parts for part in range(parts + 1)]
+        parts, count = rollout.minibatches, rollout.order.size
+        self.bounds = [count * part // parts for part in range(parts + 1)]
         self.parts = (
             PartsRecord(agent, rollout, envs.component_names, envs.action_names)
             if envs.component_names
@@ -135,19 +134,17 @@ class PlainPPO(AutogradEngine):
             if self.agent.config.on_empty == "raise":
                 self.refuse_empty(envs.mask)
         found = self.choose(rollout.obs[t], envs.mask, rounds)
-        rollout.chosen[t], rollout.real[t], rollout.log_p[t], rollout.value[t] = found
+        rollout.chosen[t], rollout.real[t], rollout.log_p[t], rollout.value[t], *after = found
+        if rollout.held:
+            (rollout.following[:],) = after
         return self.agent.for_env(rollout.chosen[t], rollout.real[t])
 
     def choose(
         self, rows: np.ndarray, mask: np.ndarray | None, rounds: int
     ) -> tuple[np.ndarray, ...]:
-        """What the agent draws, its log-probability and the value."""
-        rollout = self.rollout
-        if not rollout.held:
-            return self.agent.explore(rows, mask, rounds)
-        agent: Any = self.agent
-        *found, rollout.following[:] = agent.explore(rows, mask, rounds, rollout.memory)
-        return tuple(found)
+        """What the agent draws, its log-probability, the value and, of an agent that remembers,
+        what it remembers then."""
+        return self.agent.explore(rows, mask, rounds, self.rollout.memory)
 
     def values(self, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
         """Of normalised rows of all environments, and what is remembered before them."""
@@ -227,16 +224,19 @@ class PlainPPO(AutogradEngine):
 
     def minibatch(self, part: int) -> Tensors:
         batch = self.picked(part)
-        shown: Any = self.agent.to_net(batch["obs"])
-        if self.rollout.held:
-            ends = batch["boundary"].view(self.rollout.length, -1)
-            shown = sequences(shown, ends, batch["state"])
-        return batch | {"obs": shown}
+        return batch | {"obs": self.shown(batch)}
+
+    def shown(self, batch: Tensors) -> Any:
+        """A minibatch's observations as the network takes them: rows, or whole sequences."""
+        rows = self.agent.to_net(batch["obs"])
+        if not self.rollout.held:
+            return rows
+        return sequences(rows, batch["boundary"].view(self.rollout.length, -1), batch["state"])
 
     def picked(self, part: int) -> Tensors:
         """The rows of a minibatch, observations as they lie in the rollout."""
         numbers = self.rollout.order[self.bounds[part] : self.bounds[part + 1]]
-        rows = self.rollout.rows_of(numbers) if self.rollout.held else numbers
+        rows = self.rollout.rows_of(numbers)
         batch = dict(self.staging.send({**self.rows, **self.each}, torch.from_numpy(rows)))
         if self.rollout.held:
             batch["state"] = self.states[torch.from_numpy(numbers)].to(self.agent.device)

@@ -16,7 +16,7 @@ from tenfold.algorithms.ppo.agent import PPOAgent
 from tenfold.algorithms.ppo.network import told_to_user
 from tenfold.core.errors import UserError
 from tenfold.core.protocols import Policy
-from tenfold.nets.recurrent import RecurrentNetwork, one_step
+from tenfold.nets.recurrent import RecurrentNetwork, Sequences, one_step
 
 
 class RecurrentAgent(PPOAgent):
@@ -34,28 +34,15 @@ class RecurrentAgent(PPOAgent):
         """Numbers that whoever only acts remembers of a lane."""
         return self.online.policy.memory.held
 
-    def explore(
-        self,
-        rows: np.ndarray,
-        mask: np.ndarray | None,
-        rounds: int,
-        state: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, ...]:
-        """As without a memory, and behind it what is remembered then [B, held]."""
-        assert state is not None
-        u, noise = self.draws(len(rows), rounds * len(rows))
-        with torch.no_grad(), told_to_user():
-            shown, *given = (self.to_net(rows), *self.tensors(state, u, noise))
-            output, value, after = self.online.remember(one_step(shown, given[0]))
-            found = self.drawn_from(output, self.mask_of(mask), *given[1:])
-        return tuple(tensor.cpu().numpy() for tensor in (*found, value, after))
+    def shown(self, rows: np.ndarray | torch.Tensor, state: Any) -> Sequences:
+        return one_step(self.to_net(rows), torch.as_tensor(state).to(self.device))
 
-    def values(self, rows: np.ndarray, state: np.ndarray | None = None) -> np.ndarray:
-        """Values [B] of normalised rows, behind what is remembered [B, held], which stays."""
-        assert state is not None
-        with torch.no_grad():
-            given = one_step(self.to_net(rows), *self.tensors(state))
-            return self.online.values(given).cpu().numpy()
+    def chosen_by(
+        self, rows: Sequences, mask: torch.Tensor | None, u: torch.Tensor, noise: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """As without a memory, and behind it what is remembered then [B, held]."""
+        output, value, after = self.online.remember(rows)
+        return *self.drawn_from(output, mask, u, noise), value, after
 
     def tensors(self, *arrays: np.ndarray) -> list[torch.Tensor]:
         return [torch.from_numpy(array).to(self.device) for array in arrays]
