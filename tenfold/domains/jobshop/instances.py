@@ -198,7 +198,7 @@ def alike_routes(rng: np.random.Generator, machine: np.ndarray) -> np.ndarray:
     real shops and of many hard instances are. Such a shop has an order of its machines that its
     jobs follow, each by `spread` more or less: 0 is a flow shop, where all routes are the same, and
     from 2 on hardly anything is left of the order."""
-    shops, jobs, machines = machine.shape
+    shops, _, machines = machine.shape
     spread = 2 * rng.random((shops, 1, 1))
     order = rng.permuted(np.broadcast_to(np.arange(machines), (shops, machines)), axis=1)
     noisy = order[:, None] / machines + spread * rng.random(machine.shape)
