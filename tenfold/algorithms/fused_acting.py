@@ -6,21 +6,22 @@ import numpy as np
 from tenfold.algorithms.fused_arrays import (
     ACTIVATION,
     FIRST_OPTION,
+    NORM_CLIP,
     SCALE,
     SINGLE,
     open_arrays,
 )
 from tenfold.algorithms.fused_critics import parameter_total
+from tenfold.algorithms.fused_replay import see_rows
 from tenfold.core.kernels import kernel
 from tenfold.core.random import draw_uniform
-from tenfold.engines.fusing import turn_rows
 from tenfold.ops.mlp import mlp_forward
 
 
 @kernel
-def acting_output(flat, sizes, rule, obs, inputs, hidden):
+def acting_output(flat, sizes, rule, norm, obs, inputs, hidden):
     """Of the actor for observations [B, …]."""
-    turn_rows(obs, rule[SCALE], inputs)
+    see_rows(obs, rule[SCALE], norm, rule[NORM_CLIP], inputs)
     return mlp_forward(flat[: parameter_total(sizes)], sizes, int(rule[ACTIVATION]), inputs, hidden)
 
 

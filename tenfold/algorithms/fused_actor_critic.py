@@ -42,8 +42,6 @@ class FusedActorCritic(FusedRounds, ActorCriticEngine):
     def why_not(cls, agent: ActorCriticAgent, run: Any = None) -> str:
         if found := why_not_fused(agent):
             return found
-        if agent.norm:
-            return "observations are normalised"
         kind = agent.actions.space.dtype if isinstance(agent.actions, BoundedActions) else None
         known = kind is None or kind in (np.float32, np.float64)
         return "" if known else f"the environment takes actions of {kind}"

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenfold.algorithms.actor_critic import ActorCriticAgent
+from tenfold.algorithms.fused_replay import clip_of, scale_of, statistics
 from tenfold.core.random import Purpose
 from tenfold.core.schedules import as_numbers
 from tenfold.core.spaces import BoundedActions
@@ -36,8 +37,9 @@ HIDDEN, NEXT_HIDDEN, DELTA = range(3)
     PER_ROUND,
     FIRST_OPTION,
     SINGLE,
-) = range(14)
-LR, BETA, OWN = np.int64(14), np.int64(18), 22  # from OWN on an algorithm's own settings
+    NORM_CLIP,
+) = range(15)
+LR, BETA, OWN = np.int64(15), np.int64(19), 23  # from OWN on an algorithm's own settings
 
 
 class Arrays(NamedTuple):
@@ -99,6 +101,9 @@ class Arrays(NamedTuple):
     e_double: D2
     low: D1  # bounds of the environments' actions
     high: D1
+    # running statistics of observations; without a column where they are not normalised
+    norm_count: I1
+    norm: D2
 
 
 open_arrays = opener(Arrays)
@@ -123,7 +128,8 @@ def shared_rules(agent: ActorCriticAgent, size: int) -> np.ndarray:
         TAU: config.tau,
         N_STEP: config.n_step,
         GAMMA: config.gamma,
-        SCALE: agent.layout.scale,
+        SCALE: scale_of(agent),
+        NORM_CLIP: clip_of(agent),
         STARTS: config.learning_starts,
         EVERY: config.every,
         PER_ROUND: config.updates,
@@ -210,8 +216,8 @@ def scaled_arrays(scaled: np.ndarray | None) -> dict[str, np.ndarray]:
 def acting_arrays(
     agent: ActorCriticAgent, envs: Any, count: int, scaled: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """The environments' last step, their next actions, and scratch for acting in `count` of
-    them."""
+    """The environments' last step, their next actions, what is known of observations, and scratch
+    for acting in `count` environments."""
     sizes, actions = np.array(agent.online.actor.sizes), agent.actions
     bounded = isinstance(actions, BoundedActions)
     return {
@@ -227,4 +233,5 @@ def acting_arrays(
         "low": actions.low if bounded else np.zeros(0),
         "high": actions.high if bounded else np.zeros(0),
         **scaled_arrays(scaled),
+        **statistics(agent),
     }

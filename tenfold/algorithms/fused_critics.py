@@ -21,6 +21,7 @@ from tenfold.algorithms.fused_arrays import (
     LR,
     N_STEP,
     NEXT,
+    NORM_CLIP,
     NOW,
     PER_ROUND,
     PRIORITIZED,
@@ -33,9 +34,10 @@ from tenfold.algorithms.fused_arrays import (
     Y,
     open_arrays,
 )
+from tenfold.algorithms.fused_replay import count_stored, norm_batch
 from tenfold.core.kernels import kernel
 from tenfold.core.schedules import schedule_at
-from tenfold.engines.fusing import DUE, FIRST_LANE, ONE_FRAME, ROUNDS, STEP
+from tenfold.engines.fusing import FIRST_LANE, ONE_FRAME, STEP
 from tenfold.memory.gathering import gather_columns
 from tenfold.memory.rows import Stored, add_rows
 from tenfold.memory.sampling import draw_prioritized, draw_ready
@@ -84,6 +86,7 @@ def draw_batch(table, m_obs, m_action):
         a.items[DISCOUNT],
         a.inputs[NEXT],
     )
+    norm_batch(a.inputs, a.norm, rule[NORM_CLIP])
 
 
 @kernel
@@ -217,7 +220,7 @@ def learn_actor(table, number):
 def store_last(table, m_obs, m_action, e_action, e_obs, e_final_obs):
     """The step just made, into the memory; the updates that are then due."""
     a = open_arrays(table)
-    rule, counter = a.rule, a.counter
+    rule = a.rule
     add_rows(
         m_obs,
         m_action,
@@ -240,10 +243,14 @@ def store_last(table, m_obs, m_action, e_action, e_obs, e_final_obs):
         e_obs,
         e_final_obs,
     )
-    before = counter[STEP]
-    for i in range(a.e_skipped.size):
-        counter[STEP] += not a.e_skipped[i]
-    counter[ROUNDS] += 1
-    every = int(rule[EVERY])
-    due = (counter[STEP] // every - before // every) * int(rule[PER_ROUND])
-    counter[DUE] = due if counter[STEP] > rule[STARTS] and a.m_count[0] > 0 else 0
+    count_stored(
+        a.counter,
+        a.e_skipped,
+        e_obs,
+        a.norm_count,
+        a.norm,
+        int(rule[EVERY]),
+        int(rule[PER_ROUND]),
+        rule[STARTS],
+        a.m_count[0],
+    )

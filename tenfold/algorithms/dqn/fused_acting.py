@@ -4,13 +4,13 @@ import numpy as np
 
 from tenfold.algorithms.dqn.agent import ONLINE, DQNAgent
 from tenfold.algorithms.dqn.config import Boltzmann, Epsilon, Hard, Noisy, Prioritized
+from tenfold.algorithms.fused_replay import clip_of, scale_of, see_rows, statistics
 from tenfold.core.kernels import kernel
 from tenfold.core.random import Purpose, draw_uniform
 from tenfold.core.schedules import as_numbers, schedule_at
-from tenfold.engines.fusing import turn_rows, zeros
+from tenfold.engines.fusing import zeros
 from tenfold.ops.categorical import base_of, mean_of, softmax_of
 from tenfold.ops.mlp import ACTIVATIONS, mlp_forward, parameter_count
-from tenfold.ops.moments import norm_columns
 from tenfold.ops.noise import fill_factors, noisy_parameters
 from tenfold.ops.td import value_of
 
@@ -62,13 +62,13 @@ def rules(agent: DQNAgent) -> np.ndarray:
         TAU: 0 if isinstance(target, Hard) else target.tau,
         N_STEP: config.n_step,
         GAMMA: config.gamma,
-        SCALE: 1.0 if agent.norm else agent.layout.scale,
+        SCALE: scale_of(agent),
         ACTIONS: agent.actions.n,
         STARTS: config.learning_starts,
         EVERY: config.every,
         PER_ROUND: config.updates,
         BOLTZMANN: isinstance(how, Boltzmann),
-        NORM_CLIP: agent.norm.clip if agent.norm else 0,
+        NORM_CLIP: clip_of(agent),
         NOISY: isinstance(how, Noisy),
     }
     if spread := config.categorical:
@@ -82,11 +82,6 @@ def rules(agent: DQNAgent) -> np.ndarray:
     rule[LR : LR + 4] = as_numbers(config.lr)
     rule[list(values)] = list(values.values())
     return rule
-
-
-def statistics(agent: DQNAgent) -> np.ndarray:
-    """Of observations, [3, features]; [3, 0] where they are not normalised."""
-    return agent.norm.moments if agent.norm else np.zeros((3, 0))
 
 
 @kernel
@@ -129,9 +124,7 @@ def choose_actions(
     if rule[NOISY]:
         fill_factors(streams[2], rounds, factors)
         parameters = noisy_parameters(online, sizes, factors, noisy)
-    turn_rows(obs, rule[SCALE], inputs)
-    if norm.shape[1]:
-        norm_columns(inputs, norm, rule[NORM_CLIP])
+    see_rows(obs, rule[SCALE], norm, rule[NORM_CLIP], inputs)
     output = mlp_forward(parameters, sizes, int(rule[ACTIVATION]), inputs, hidden)
     for i in range(size):
         if action[i] < 0:
@@ -217,7 +210,7 @@ class FusedActing:
             zeros(2 * agent.online.atoms),
             zeros(sizes[0], lanes),
             zeros(lanes * int(sizes[1:].sum())),
-            statistics(agent),
+            statistics(agent)["norm"],
         )
 
     def __call__(

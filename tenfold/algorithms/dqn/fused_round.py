@@ -33,6 +33,7 @@ from tenfold.algorithms.dqn.fused_acting import (
     TAU,
     choose_actions,
 )
+from tenfold.algorithms.fused_replay import count_stored, norm_batch
 from tenfold.core.kernels import kernel, nanoseconds
 from tenfold.core.schedules import schedule_at
 from tenfold.core.tables import B1, B2, D1, D2, F1, F2, F3, I1, U1, W1, Y1, opener
@@ -61,7 +62,6 @@ from tenfold.memory.sampling import draw_prioritized, draw_ready, set_priorities
 from tenfold.ops.adam import adam_numba, clip_numba, polyak_numba
 from tenfold.ops.categorical import categorical_gradient
 from tenfold.ops.mlp import mlp_backward, mlp_forward
-from tenfold.ops.moments import EPSILON, norm_columns, norm_scale, norm_update
 from tenfold.ops.noise import fill_factors, noisy_gradient, noisy_parameters
 from tenfold.ops.td import mean_size, td_gradient
 
@@ -156,9 +156,7 @@ def draw_batch(table, m_obs):
         a.items[DISCOUNT],
         a.inputs[1],
     )
-    if a.norm.shape[1]:
-        norm_columns(a.inputs[0], a.norm, rule[NORM_CLIP])
-        norm_columns(a.inputs[1], a.norm, rule[NORM_CLIP])
+    norm_batch(a.inputs, a.norm, rule[NORM_CLIP])
     if a.m_mask.shape[1]:
         gather_masks(a.row, length, int(rule[N_STEP]), a.m_kind, a.m_mask, a.next_mask)
 
@@ -280,7 +278,7 @@ def update_once(table, m_obs):
 def store_last(table, m_obs, e_obs, e_final_obs):
     """The step just made, into the memory; the updates that are then due."""
     a = open_arrays(table)
-    rule, counter = a.rule, a.counter
+    rule = a.rule
     if a.m_mask.shape[1]:
         ended = a.e_terminated, a.e_truncated
         add_masks(a.m_mask, a.m_head, FIRST_LANE, *ended, a.e_skipped, a.e_mask, a.e_final_mask)
@@ -306,16 +304,17 @@ def store_last(table, m_obs, e_obs, e_final_obs):
         e_obs,
         e_final_obs,
     )
-    if a.norm.shape[1]:
-        norm_update(a.norm_count, a.norm[0], a.norm[1], e_obs)
-        norm_scale(a.norm_count, a.norm[1], EPSILON, a.norm[2])
-    before = counter[STEP]
-    for i in range(a.e_skipped.size):
-        counter[STEP] += not a.e_skipped[i]
-    counter[ROUNDS] += 1
-    every = int(rule[EVERY])
-    due = (counter[STEP] // every - before // every) * int(rule[PER_ROUND])
-    counter[DUE] = due if counter[STEP] > rule[STARTS] and a.m_count[0] > 0 else 0
+    count_stored(
+        a.counter,
+        a.e_skipped,
+        e_obs,
+        a.norm_count,
+        a.norm,
+        int(rule[EVERY]),
+        int(rule[PER_ROUND]),
+        rule[STARTS],
+        a.m_count[0],
+    )
 
 
 @kernel

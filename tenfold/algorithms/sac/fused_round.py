@@ -175,7 +175,7 @@ def choose_actions(table, e_action, e_obs):
     if a.counter[STEP] < a.rule[STARTS]:
         random_actions(a.streams[RANDOM], start, a.actor_sizes[a.actor_sizes.size - 1], e_action)
         return
-    output = acting_output(a.online, a.actor_sizes, a.rule, e_obs, a.e_inputs, a.e_hidden)
+    output = acting_output(a.online, a.actor_sizes, a.rule, a.norm, e_obs, a.e_inputs, a.e_hidden)
     if e_action.ndim == 1:
         draw_options(output, a.streams[RANDOM], start, e_action)
     else:

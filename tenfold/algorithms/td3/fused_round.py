@@ -138,7 +138,7 @@ def choose_actions(table, e_action, e_obs):
     if step < a.rule[STARTS]:
         random_actions(a.streams[RANDOM], start, 0, e_action)
         return
-    output = acting_output(a.online, a.actor_sizes, a.rule, e_obs, a.e_inputs, a.e_hidden)
+    output = acting_output(a.online, a.actor_sizes, a.rule, a.norm, e_obs, a.e_inputs, a.e_hidden)
     fill_noise(a.streams[ACTING], start, a.e_noise)
     spread = schedule_at(a.rule, NOISE, step)
     smoothed(output, a.e_noise, spread, UNLIMITED, a.e_drawn)
